@@ -8,7 +8,7 @@ use iced_x86::{
 };
 use inline::{
     layout::Clock,
-    trampoline::{Access, CommonCode, Displaced, Point, Probe, Trampoline, call_patch},
+    trampoline::{CommonCode, Displaced, Point, Probe, Trampoline, call_patch},
 };
 use symbolize::{ElfFile, LinkAddr};
 use x86::{
@@ -48,7 +48,7 @@ fn probe() -> Probe {
         rounds: none,
         ..AccessDescriptor::default()
     };
-    let access = Some(Access { descriptor, has_happened: false });
+    let access = Some(descriptor);
     Probe { program: ProbeProgram::Access, cookie: Cookie::new(Kind::Access, 1), access }
 }
 

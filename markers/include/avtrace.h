@@ -22,8 +22,8 @@
  * This header is all there is: no library, no dependency, nothing to call at run time.
  *
  * What a marker costs
- *     One `nop` of one byte on x86-64 (one instruction on AArch64) in the code, and a note in a section
- *     that is not loaded into memory. AVTRACE_SHARED may take one more instruction, when an address has
+ *     A `nop` of one byte and one of ten on x86-64 (one instruction on AArch64) in the code, and a note in
+ *     a section that is not loaded into memory. AVTRACE_SHARED may take one more instruction, when an address has
  *     to be computed. Every marker is also a compiler barrier: the compiler moves no memory access
  *     across it, so that what is written inside a region stays inside. AVTRACE_SHARED makes a local
  *     variable live in memory instead of a register.
@@ -93,12 +93,19 @@
  */
 #ifdef __x86_64__
 #define AVTRACE_NO_RELOCATION_ "R_X86_64_NONE"
+/*
+ * Room behind the nop, for a probe that is a jump. This nop is the one that later kernels replace by a call which leaves
+ * the red zone alone; of five bytes it would not, and a probe of Linux 6.18 there overwrites what a function keeps
+ * below its stack pointer.
+ */
+#define AVTRACE_ROOM_ ".byte 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0\n"
 #else
 #define AVTRACE_NO_RELOCATION_ "R_AARCH64_NONE"
+#define AVTRACE_ROOM_ ""
 #endif
 
 #define AVTRACE_NOTE_(provider, name, arguments)                          \
-    "990: nop\n"                                                          \
+    "990: nop\n" AVTRACE_ROOM_                                            \
     ".pushsection .note.stapsdt,\"?\",\"note\"\n"                         \
     ".balign 4\n"                                                         \
     ".4byte 992f-991f, 994f-993f, 3\n"                                    \

@@ -15,12 +15,18 @@ pub const OF_THIS_THREAD: OfThisThread = PhantomData;
 /// relocated after linking. The flag `?` puts the note in the section group of the code that it is about. The
 /// relocation at the end changes nothing in the code; by it a linker that collects unused sections knows that
 /// `_.stapsdt.base` is in use.
+///
+/// The bytes behind the nop are room for a probe that is a jump.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __avtrace_note {
-    ($provider:literal, $name:expr, $arguments:literal, $no_relocation:literal, $($operands:tt)*) => {
+    (
+        $provider:literal, $name:expr, $arguments:literal, [$room:literal, $no_relocation:literal],
+        $($operands:tt)*
+    ) => {
         ::core::arch::asm!(
             "990: nop",
+            $room,
             ".pushsection .note.stapsdt,\"?\",\"note\"",
             ".balign 4",
             ".4byte 992f-991f, 994f-993f, 3",
@@ -56,13 +62,15 @@ macro_rules! __avtrace_note {
 macro_rules! __avtrace_asm {
     ($provider:literal, $name:expr) => {
         $crate::__avtrace_note!(
-            $provider, $name, "", "R_X86_64_NONE",
+            $provider, $name, "",
+            [".byte 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0", "R_X86_64_NONE"],
             options(att_syntax, nostack, preserves_flags)
         )
     };
     ($provider:literal, $name:expr, $size:expr, $place:expr) => {
         $crate::__avtrace_note!(
-            $provider, $name, "{size}@({place})", "R_X86_64_NONE",
+            $provider, $name, "{size}@({place})",
+            [".byte 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0", "R_X86_64_NONE"],
             size = const $size,
             place = in(reg) $place,
             options(att_syntax, nostack, preserves_flags)
@@ -77,13 +85,13 @@ macro_rules! __avtrace_asm {
 macro_rules! __avtrace_asm {
     ($provider:literal, $name:expr) => {
         $crate::__avtrace_note!(
-            $provider, $name, "", "R_AARCH64_NONE",
+            $provider, $name, "", ["", "R_AARCH64_NONE"],
             options(nostack, preserves_flags)
         )
     };
     ($provider:literal, $name:expr, $size:expr, $place:expr) => {
         $crate::__avtrace_note!(
-            $provider, $name, "{size}@[{place}]", "R_AARCH64_NONE",
+            $provider, $name, "{size}@[{place}]", ["", "R_AARCH64_NONE"],
             size = const $size,
             place = in(reg) $place,
             options(nostack, preserves_flags)
@@ -112,7 +120,7 @@ macro_rules! __avtrace_asm {
 #[macro_export]
 macro_rules! __avtrace_mark {
     ($provider:literal, $name:literal) => {
-        // SAFETY: one nop; it changes no register, no flag, no memory and no stack.
+        // SAFETY: nops; they change no register, no flag, no memory and no stack.
         unsafe {
             $crate::__avtrace_asm!($provider, $name);
         }
@@ -127,7 +135,7 @@ macro_rules! __avtrace_share {
         // The size of the place is a constant only where its type has a name.
         #[inline(always)]
         fn share<T>(place: *const T) {
-            // SAFETY: one nop; it changes no register, no flag, no memory and no stack, and reads nothing.
+            // SAFETY: nops; they change no register, no flag, no memory and no stack, and reads nothing.
             unsafe {
                 $crate::__avtrace_asm!("avtrace_shared", $name, ::core::mem::size_of::<T>(), place);
             }

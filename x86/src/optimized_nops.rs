@@ -14,9 +14,13 @@ use iced_x86::{Code, Instruction, Mnemonic, OpKind};
 /// Returns true if a kernel may replace the instruction by a call when a probe on it is hit.
 ///
 /// Linux 6.18 does so with `nop` and `nopl` of five bytes. Later kernels also take other instructions without
-/// an effect for a nop (`arch/x86/lib/insn-eval.c`, `insn_is_nop`): all of them count.
+/// an effect for a nop (`arch/x86/lib/insn-eval.c`, `insn_is_nop`): all of them count. So do nops of ten bytes, which
+/// have room for stepping over the red zone as well; earlier kernels refuse a probe on the usual one.
 #[must_use]
 pub fn may_become_call(instruction: &Instruction) -> bool {
+    if instruction.len() == 10 {
+        return instruction.mnemonic() == Mnemonic::Nop;
+    }
     if instruction.len() != 5 {
         return false;
     }
@@ -47,7 +51,7 @@ mod tests {
     const NOP5: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
 
     #[test]
-    fn every_nop_of_five_bytes_may_become_a_call() {
+    fn every_nop_of_five_or_ten_bytes_may_become_a_call() {
         let may = |code: &[u8]| {
             let instruction = decode_first(code, 0);
             assert_eq!(instruction.len(), code.len(), "{code:x?}");
@@ -60,6 +64,7 @@ mod tests {
         assert!(may(&[0x3e, 0x48, 0x8d, 0x76, 0]), "ds lea 0(%rsi),%rsi");
         assert!(may(&[0xe9, 0, 0, 0, 0]), "jmp to the next instruction");
         assert!(!may(&[0xe9, 1, 0, 0, 0]), "jmp elsewhere");
+        assert!(may(&[0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0]), "cs nopw 0(%rax,%rax,1)");
         assert!(!may(&[0x90]), "nop");
         assert!(!may(&[0x0f, 0x1f, 0x40, 0]), "nopl 0(%rax)");
         assert!(!may(&[0x66, 0x0f, 0x1f, 0x44, 0, 0]), "nopw 0(%rax,%rax,1)");

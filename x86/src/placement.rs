@@ -127,8 +127,8 @@ pub enum Refusal {
     Kernel(Mnemonic),
     /// The kernel would replace it by a call, which harms the program.
     #[error(
-        "the kernel would replace the nop of five bytes by a call, which overwrites memory below the stack pointer \
-         and does not exist in child processes"
+        "the kernel would replace the nop by a call, which may overwrite memory below the stack pointer and does not \
+         exist in child processes"
     )]
     BecomesCall,
     /// The kernel would no longer notice when the thread is interrupted there.

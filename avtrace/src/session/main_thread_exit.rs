@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn threads_that_are_about_to_end_are_told() {
-        let stat = |flags| Stat { state: State::Alive, flags };
+        let stat = |flags| Stat { state: State::Alive, flags, first_stack: None };
         let status = |pending: &str| {
             Status::from_text(format!("Name:\ta\nSigPnd:\t{pending}\nShdPnd:\t0\n"))
         };

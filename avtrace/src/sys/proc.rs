@@ -30,6 +30,8 @@ pub struct Stat {
     pub state: State,
     /// Flags of the kernel (`include/linux/sched.h`, `PF_…`).
     pub flags: u32,
+    /// Stack pointer at the start of the program, below its arguments; `None` where that is hidden.
+    pub first_stack: Option<u64>,
 }
 
 impl Stat {
@@ -61,6 +63,8 @@ impl Stat {
     fn parse(text: &[u8]) -> Option<Self> {
         /// Distance of the flags from the state, in fields.
         const FLAGS: usize = 6;
+        /// Distance of the stack's start from the flags.
+        const STACK: usize = 19;
         let name_end = text.iter().rposition(|&byte| byte == b')')?;
         let mut fields = text[name_end + 1..].split(u8::is_ascii_whitespace);
         let mut fields = fields.by_ref().filter(|field| !field.is_empty());
@@ -71,7 +75,9 @@ impl Stat {
             _ => State::Alive,
         };
         let flags = number(fields.nth(FLAGS - 1)?, 10)?;
-        Some(Self { state, flags: u32::try_from(flags).ok()? })
+        let first_stack = fields.nth(STACK - 1).and_then(|field| number(field, 10));
+        let first_stack = first_stack.filter(|&address| address != 0);
+        Some(Self { state, flags: u32::try_from(flags).ok()?, first_stack })
     }
 }
 
@@ -150,6 +156,12 @@ impl Status {
     #[must_use]
     pub fn group(&self) -> Option<u32> {
         u32::try_from(number(self.field("Tgid")?, 10)?).ok()
+    }
+
+    /// Returns the process that traces this one; 0 for none.
+    #[must_use]
+    pub fn tracer(&self) -> Option<u32> {
+        u32::try_from(number(self.field("TracerPid")?, 10)?).ok()
     }
 
     /// Returns the kind of filter for system calls: 0 for none, 1 for the strict mode, 2 for a program.
@@ -316,7 +328,7 @@ mod tests {
                 let text = [b"7 (", name, b") ", state, b" 1 7 7 0 -1 ", flags, b" 0 0\n"].concat();
                 Stat::parse(&text).expect("a stat")
             };
-            let expected = |state| Stat { state, flags: 0x40_0040 };
+            let expected = |state| Stat { state, flags: 0x40_0040, first_stack: None };
             assert_eq!(stat(b"T", b"4194368"), expected(State::Stopped), "{name:?}");
             assert_eq!(stat(b"t", b"4194368"), expected(State::Traced));
             assert_eq!(stat(b"Z", b"4194368"), expected(State::Ended));
@@ -342,7 +354,14 @@ mod tests {
     fn this_process_is_read() {
         let pid = std::process::id();
         assert_eq!(own_pid(), Some(pid));
-        assert_ne!(Stat::of_process(pid).unwrap().state, State::Ended);
+        let stat = Stat::of_process(pid).unwrap();
+        assert_ne!(stat.state, State::Ended);
+        let maps = String::from_utf8(maps(pid).unwrap()).unwrap();
+        let stack = maps.lines().find(|line| line.ends_with("[stack]")).unwrap();
+        let end = stack.split(['-', ' ']).nth(1).unwrap();
+        let end = u64::from_str_radix(end, 16).unwrap();
+        let start = stat.first_stack.unwrap();
+        assert!(start < end && end - start < 1 << 20, "{start:x} {stack}");
         let threads = threads(pid).unwrap();
         assert!(threads.contains(&pid), "{threads:?}");
         for thread in threads {

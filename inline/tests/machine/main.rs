@@ -1,10 +1,12 @@
 //! Executes patched code on a machine that the tests map.
 
 mod called;
+mod faults;
 mod identity;
 mod programs;
 mod races;
 mod records;
 mod repetitions;
 mod rings;
+mod signals;
 mod support;

@@ -16,8 +16,8 @@ pub struct Note {
     /// The address of `.stapsdt.base` when the note was written.
     pub base: u64,
     pub semaphore: u64,
-    /// The byte at the marker; `None` outside the code.
-    pub code: Option<u8>,
+    /// The bytes at the marker: [`ROOM`] of them, or fewer at the end of the code; none outside it.
+    pub code: Vec<u8>,
     /// The symbol of the function that the marker is in.
     pub function: Option<String>,
 }
@@ -88,11 +88,16 @@ fn long(data: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(data[at..at + 8].try_into().unwrap())
 }
 
-fn code_at(file: &object::File<'_>, address: u64) -> Option<u8> {
-    file.sections()
-        .filter(|section| section.kind() == SectionKind::Text)
-        .find_map(|section| section.data_range(address, 1).ok().flatten())
-        .map(|byte| byte[0])
+fn code_at(file: &object::File<'_>, address: u64) -> Vec<u8> {
+    let bytes = |section: object::Section<'_, '_>| {
+        let code = section.data().expect("the code");
+        let at = usize::try_from(address.checked_sub(section.address())?).ok()?;
+        code.get(at..).filter(|code| !code.is_empty()).map(<[u8]>::to_vec)
+    };
+    let code = file.sections().filter(|section| section.kind() == SectionKind::Text);
+    let mut code = code.filter_map(bytes).next().unwrap_or_default();
+    code.truncate(ROOM);
+    code
 }
 
 fn function_at(file: &object::File<'_>, address: u64) -> Option<String> {
@@ -125,13 +130,17 @@ pub fn have(tool: &str) -> bool {
     have
 }
 
-/// Checks what holds for every note of every file: one `nop`, no semaphore, the right base.
+/// Length of the instructions of a marker on x86-64.
+const ROOM: usize = 11;
+
+/// Checks what holds for every note of every file: the `nop`s, no semaphore, the right base.
 pub fn check_form(notes: &Notes) {
     for note in &notes.all {
         if cfg!(target_arch = "x86_64") {
-            assert_eq!(note.code, Some(0x90), "a one-byte nop at {note:x?}");
+            let room = [0x90, 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0];
+            assert_eq!(note.code, room, "nops of one byte and of ten at {note:x?}");
         } else {
-            assert!(note.code.is_some(), "code at {note:x?}");
+            assert!(!note.code.is_empty(), "code at {note:x?}");
         }
         assert_eq!(note.semaphore, 0, "{note:x?}");
         assert_eq!(Some(note.base), notes.base, "{note:x?}");
