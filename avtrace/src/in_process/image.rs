@@ -208,11 +208,6 @@ impl Image {
         trampoline.fault(address)
     }
 
-    /// Returns the padding of modules, by their load biases and files, as the patches so far have left it.
-    pub fn padding(&self) -> MutexGuard<'_, BTreeMap<(u64, PathBuf), Padding>> {
-        self.padding.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Returns whether the instruction at an address is one of a probe's that read the time stamp counter.
     pub fn reads_time_stamp(&self, address: u64) -> bool {
         /// `rdtsc`.
@@ -236,6 +231,11 @@ impl Image {
         let Some(offset) = gs_base.checked_sub(self.base().0) else { return };
         let mode = Offset(offset + offset_of!(ThreadBlock, mode) as u64);
         self.rings.store(mode, Mode::Drop as u64);
+    }
+
+    /// Returns the padding of modules, by their load biases and files, as the patches so far have left it.
+    pub fn padding(&self) -> MutexGuard<'_, BTreeMap<(u64, PathBuf), Padding>> {
+        self.padding.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn trampolines(&self) -> MutexGuard<'_, BTreeMap<u64, Trampoline>> {
