@@ -1,7 +1,7 @@
 //! Common code: what trampolines call. Emitted once for each area of trampolines.
 //!
-//! [`Entries`] says which registers each routine takes and changes; all change the flags. None uses the stack above its
-//! arguments.
+//! [`Entries`] says which registers each routine takes and changes; all change the flags. None uses the stack above
+//! its arguments.
 
 use core::mem::offset_of;
 
@@ -87,13 +87,14 @@ entries! {
     /// Records an allocation, as `call_end` does.
     alloc_end,
     /// Records the access to the address in `rcx`, to the bytes `esi` of one word with the slot `rdx`, which is no
-    /// repetition. The access word is in `rax`; the site and the stack pointer are above the return address. Changes `rax`, `rcx`, `rdx` and `rsi`.
+    /// repetition. The access word is in `rax`; the site and the stack pointer are above the return address. Changes
+    /// `rax`, `rcx`, `rdx` and `rsi`.
     access_one,
     /// Records the access to the address in `rcx` if it is no repetition. The access word is in `rax`; the rest is as
     /// for `access_one`.
     access_many,
-    /// Compares the access to the own stack from the address in `rcx` to that in `rax` with the marks: the zero flag is
-    /// set if another thread was seen there. Changes `rax`, `rdx` and `rsi`.
+    /// Compares the access to the own stack from the address in `rcx` to that in `rax` with the marks: the zero flag
+    /// is set if another thread was seen there. Changes `rax`, `rdx` and `rsi`.
     stack_is_shared,
 }
 
@@ -260,8 +261,8 @@ fn push_frames(code: &mut CodeAssembler, many: CodeLabel) -> Emitted {
     place(code, &mut two)
 }
 
-/// Reserves, writes and publishes the slots of a record with so many return addresses on the stack, above them the extra
-/// word, and the order in `rax`, the site in the upper half of `r8`; then returns.
+/// Reserves, writes and publishes the slots of a record with so many return addresses on the stack, above them the
+/// extra word, and the order in `rax`, the site in the upper half of `r8`; then returns.
 fn publish(code: &mut CodeAssembler, labels: &Entries<CodeLabel>, pushed: usize) -> Emitted {
     let (mut write, mut full) = (code.create_label(), code.create_label());
     let slots = if pushed > NEAR { 2 } else { 1 };

@@ -421,7 +421,7 @@ impl<'a> Planner<'a> {
         nears.chain(calls)
     }
 
-    /// What is left of the displaced bytes for other jumps, if one fits.
+    /// Rest of the displaced bytes that other jumps may use, if one fits.
     fn left(&self, chosen: &Chosen) -> Option<Range<u64>> {
         let range = self.range(chosen);
         let left = match chosen.jump {
