@@ -134,7 +134,8 @@ impl Trampoline {
     ///
     /// # Errors
     ///
-    /// As those of [`emit`](Self::emit), and if an instruction cannot be executed with the return address on the stack.
+    /// As those of [`emit`](Self::emit), and if an instruction cannot be executed with the return address on the
+    /// stack.
     pub fn emit_called(
         common: &CommonCode,
         address: u64,
@@ -209,16 +210,17 @@ impl Trampoline {
         })
     }
 
-    /// Returns where a thread goes on that stands at an instruction that has been displaced. A thread at the first one
-    /// may as well stay: it executes the jump. `None` for the instructions of a trampoline that is called: a thread at the
-    /// first one stays, and others must leave before.
+    /// Returns where a thread goes on that stands at an instruction that has been displaced. A thread at the first
+    /// one may as well stay: it executes the jump. `None` for the instructions of a trampoline that is called: a
+    /// thread at the first one stays, and others must leave before.
     #[must_use]
     pub fn moved(&self, original: u64) -> Option<u64> {
         self.places.iter().find(|place| place.original == original).map(|place| place.probes)
     }
 
-    /// Returns where in the program a thread goes on that stands in the trampoline, after the displaced bytes have been
-    /// restored; `None` where the probes or a call have changed its registers or its stack, until it has made some steps.
+    /// Returns where in the program a thread goes on that stands in the trampoline, after the displaced bytes have
+    /// been restored; `None` where the probes or a call have changed its registers or its stack, until it has made
+    /// some steps.
     #[must_use]
     pub fn original(&self, moved: u64) -> Option<u64> {
         let stands = |place: &&Place| place.moved == moved || place.probes == moved;
@@ -247,8 +249,8 @@ pub fn near_jump(from: u64, to: u64) -> Option<[u8; NEAR_JUMP as usize]> {
     Some([0xe9, a, b, c, d])
 }
 
-/// Code of displaced bytes whose last instruction, a call, becomes a call of a trampoline: nothing before the call, or a
-/// jump over what may be room for another jump. `None` if the trampoline is out of reach.
+/// Code of displaced bytes whose last instruction, a call, becomes a call of a trampoline: nothing before the call,
+/// or a jump over what may be room for another jump. `None` if the trampoline is out of reach.
 #[must_use]
 pub fn call_patch(address: u64, displaced: &[u8], to: u64) -> Option<Vec<u8>> {
     let before = (displaced.len() as u64).checked_sub(NEAR_JUMP)?;

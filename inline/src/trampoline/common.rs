@@ -1,7 +1,7 @@
 //! Common code: what trampolines call. Emitted once for each area of trampolines.
 //!
-//! [`Entries`] says which registers each routine takes and changes; all change the flags. None uses the stack above its
-//! arguments.
+//! [`Entries`] says which registers each routine takes and changes; all change the flags. None uses the stack above
+//! its arguments.
 
 use core::mem::offset_of;
 
@@ -93,8 +93,8 @@ entries! {
     /// Records the access to the address in `rcx` if it is no repetition. The access word is in `rax`; the rest is as
     /// for `access_one`.
     access_many,
-    /// Compares the access to the own stack from the address in `rcx` to that in `rax` with the marks: the zero flag is
-    /// set if another thread was seen there. Changes `rax`, `rdx` and `rsi`.
+    /// Compares the access to the own stack from the address in `rcx` to that in `rax` with the marks: the zero flag
+    /// is set if another thread was seen there. Changes `rax`, `rdx` and `rsi`.
     stack_is_shared,
 }
 

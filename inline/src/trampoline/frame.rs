@@ -30,8 +30,8 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Emits the programs of a point between the saving and the restoring of the thread's state. `pushed` is the number of
-    /// bytes that are on the stack already that the program has not pushed.
+    /// Emits the programs of a point between the saving and the restoring of the thread's state. `pushed` is the
+    /// number of bytes that are on the stack already that the program has not pushed.
     pub fn around(asm: &mut Assembler<'_>, point: &Point, pushed: i32) -> Emitted {
         if point.probes.is_empty() {
             return Ok(());

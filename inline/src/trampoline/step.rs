@@ -26,8 +26,8 @@ pub fn emit_pushed(asm: &mut Assembler<'_>, return_address: u64, jump: &Called) 
     emit(asm, jump)
 }
 
-/// Emits an instruction in a trampoline that has been called. The return address is the topmost word of the stack before
-/// and after it; the flags are as the instruction leaves them, but for a change of the stack pointer.
+/// Emits an instruction in a trampoline that has been called. The return address is the topmost word of the stack
+/// before and after it; the flags are as the instruction leaves them, but for a change of the stack pointer.
 pub fn emit(asm: &mut Assembler<'_>, step: &Called) -> Emitted {
     match step {
         Called::Same(instruction) | Called::JumpBy(instruction) => emit_copy(asm, instruction),

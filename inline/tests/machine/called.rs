@@ -62,9 +62,9 @@ fn assemble(machine: &Machine, choices: &[Choice], by_register: bool) -> (Vec<u8
             instruction(&mut code, choice)?;
         }
         if by_register {
-            code.call(r12)?
+            code.call(r12)?;
         } else {
-            code.call(called)?
+            code.call(called)?;
         }
         code.jmp(machine.exit())?;
         let at = code.instructions().len();
@@ -154,7 +154,7 @@ fn check(choices: &[Choice], by_register: bool, point: usize, number: u8, seed: 
     assert!(machine.stack[from..] == plain_stack[from..], "stack");
     let count = 1 + usize::from(address != place);
     let slots = machine.take();
-    if number % 3 == 0 {
+    if number.is_multiple_of(3) {
         assert_eq!(slots.len(), count, "{slots:?}");
         let is_first = address == instructions[first].ip();
         assert!(!is_first || slots[0].sp == start.general[4], "the stack pointer is the program's");

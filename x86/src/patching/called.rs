@@ -24,12 +24,13 @@ pub enum Called {
     Move(i32),
     /// The call, the last of them: a jump to this target.
     Jump(u64),
-    /// The same by a register or memory.
+    /// The call by a register or memory: this jump.
     JumpBy(Instruction),
 }
 
-/// Returns how instructions of a straight line, the last of which is a call, are executed with its return address on the
-/// stack; `None` if some of them cannot. `red_zone` is set if memory below the stack pointer may be in use.
+/// Returns the steps by which instructions of a straight line, the last of which is a call, are executed with its
+/// return address on the stack; `None` if some of them cannot. `red_zone` is set if memory below the stack pointer
+/// may be in use.
 #[must_use]
 pub fn called(line: &[Instruction], red_zone: bool) -> Option<Vec<Called>> {
     let (call, before) = line.split_last()?;

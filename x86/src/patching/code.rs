@@ -1,11 +1,11 @@
-//! Control flow of a function as patches need it: where control may enter each instruction, so that no byte is displaced
-//! that something leads to.
+//! Control flow of a function as patches need it: where control may enter each instruction, so that no byte is
+//! displaced that something leads to.
 //!
-//! An indirect jump leads to the entries of its table where these are certain. Any other may lead to each address in the
-//! function that anything names: an address that [`Function::is_target`] holds for, an entry of a table of distances
-//! whose address or base an instruction of the function computes, or an address that one computes itself. This takes for
-//! granted that code gets addresses inside of a function from its file, not by arithmetic; a function with a jump to a
-//! computed address, as `lea rdx, [rdx + rcx * 8]; jmp rdx`, is not known.
+//! An indirect jump leads to the entries of its table where these are certain. Any other may lead to each address in
+//! the function that anything names: an address that [`Function::is_target`] holds for, an entry of a table of
+//! distances whose address or base an instruction of the function computes, or an address that one computes itself.
+//! This takes for granted that code gets addresses inside of a function from its file, not by arithmetic; a function
+//! with a jump to a computed address, as `lea rdx, [rdx + rcx * 8]; jmp rdx`, is not known.
 
 use std::collections::BTreeSet;
 
@@ -205,8 +205,8 @@ impl Code {
         entries.map_while(|target| self.at(target))
     }
 
-    /// Returns the origin of the target of an indirect jump; `None` if it is computed otherwise than from a table that is
-    /// found.
+    /// Returns the origin of the target of an indirect jump; `None` if it is computed otherwise than from a table
+    /// that is found.
     fn target(&self, jump: usize, function: &Function<'_>) -> Option<Target> {
         let instruction = &self.instructions[jump];
         let is_hidden = |load: &Instruction| {
@@ -311,8 +311,8 @@ impl Code {
     }
 }
 
-/// Returns the addresses that an instruction computes from nothing else: of a `lea`, of memory that it reads at a fixed
-/// place, of an immediate.
+/// Returns the addresses that an instruction computes from nothing else: of a `lea`, of memory that it reads at a
+/// fixed place, of an immediate.
 pub fn named_by(instruction: &Instruction) -> [Option<u64>; 2] {
     let at = instruction.is_ip_rel_memory_operand().then(|| instruction.ip_rel_memory_address());
     let immediate = match instruction.op1_kind() {

@@ -1,16 +1,16 @@
 //! Places where code can be patched: the bytes that a jump to a trampoline displaces for a set of probe points, and
 //! what a probe at each point must leave as it is. Reads machine code, knows nothing of trampolines or processes.
 //!
-//! A patch displaces instructions of one straight line: control enters the displaced bytes at their start only. A call
-//! is the last of them. It stays a call, at its place, and leads to the trampoline, so that the return address is the
-//! program's own for the unwinder, the processor's return predictor and shadow stacks; the instructions before it that
-//! are displaced too are executed with the return address on the stack (see [`called()`]). Only where these cannot, the
-//! call is displaced as a jump, with its return address pushed. No system call is displaced, and no `endbr64`, which an
-//! indirect call looks for. A probe point at an instruction that stays where it is ends the displaced bytes of the line
-//! before it.
+//! A patch displaces instructions of one straight line: control enters the displaced bytes at their start only. A
+//! call is the last of them. It stays a call, at its place, and leads to the trampoline, so that the return address
+//! is the program's own for the unwinder, the processor's return predictor and shadow stacks; the instructions before
+//! it that are displaced too are executed with the return address on the stack (see [`called()`]). Only where these
+//! cannot, the call is displaced as a jump, with its return address pushed. No system call is displaced, and no
+//! `endbr64`, which an indirect call looks for. A probe point at an instruction that stays where it is ends the
+//! displaced bytes of the line before it.
 //!
-//! Where a line is too short for a jump, a short jump leads to room for the long one: to padding, or to what is left of
-//! displaced bytes behind the jump at their start. A line near it may be displaced for that alone.
+//! Where a line is too short for a jump, a short jump leads to room for the long one: to padding, or to what is left
+//! of displaced bytes behind the jump at their start. A line near it may be displaced for that alone.
 
 mod called;
 mod code;
@@ -45,9 +45,9 @@ pub struct Function<'code> {
     pub parts: &'code [Part<'code>],
     /// Returns the four bytes of the file that are loaded to an address.
     pub word_at: &'code dyn Fn(u64) -> Option<u32>,
-    /// Returns whether control may come to an address from outside of the function, except by a return, or by an address
-    /// that the file names: a jump of another function, a symbol, a landing pad, a word of data, an address that an
-    /// instruction of another function computes.
+    /// Returns whether control may come to an address from outside of the function, except by a return, or by an
+    /// address that the file names: a jump of another function, a symbol, a landing pad, a word of data, an address
+    /// that an instruction of another function computes.
     pub is_target: &'code dyn Fn(u64) -> bool,
     /// Returns whether an address is in a restartable sequence.
     pub is_restartable: &'code dyn Fn(u64) -> bool,
@@ -80,12 +80,12 @@ pub struct Patch {
 pub enum Jump {
     /// A jump of [`NEAR_JUMP`] bytes to the trampoline.
     Near,
-    /// A jump of [`SHORT_JUMP`] bytes to this address, where there is room for a jump of [`NEAR_JUMP`] bytes: in padding,
-    /// or in the displaced bytes of another patch, which is to be written before.
+    /// A jump of [`SHORT_JUMP`] bytes to this address, where there is room for a jump of [`NEAR_JUMP`] bytes: in
+    /// padding, or in the displaced bytes of another patch, which is to be written before.
     Short(u64),
-    /// None: the last [`NEAR_JUMP`] bytes, of a call, become a call of the trampoline, and those before do nothing. With
-    /// at least [`SKIPPED`] of these, a short jump at the start leads over the others, which may be room for another
-    /// jump.
+    /// None: the last [`NEAR_JUMP`] bytes, of a call, become a call of the trampoline, and those before do nothing.
+    /// With at least [`SKIPPED`] of these, a short jump at the start leads over the others, which may be room for
+    /// another jump.
     Call,
 }
 

@@ -262,8 +262,7 @@ impl<'a> Planner<'a> {
             return None;
         }
         let (first, _) = self.extend((lowest, line.end), line, NEAR_JUMP);
-        let is_short = self.length(first, line.end) - NEAR_JUMP.min(self.length(first, line.end))
-            <= MOST_SKIPPED;
+        let is_short = self.length(first, line.end) <= NEAR_JUMP + MOST_SKIPPED;
         let instructions = self.flow.instructions().get(first..line.end)?;
         (is_short && called(instructions, self.red_zone).is_some()).then_some(first)
     }
@@ -319,7 +318,7 @@ impl<'a> Planner<'a> {
         let (first, end) = self.extend(Self::needed(line, places), line, NEAR_JUMP);
         let fits = self.length(first, end) >= NEAR_JUMP;
         let places = places.to_vec();
-        fits.then(|| Chosen { first, end, padded: 0, jump: Jump::Near, places })
+        fits.then_some(Chosen { first, end, padded: 0, jump: Jump::Near, places })
     }
 
     /// Makes room for a jump that a short one before an address reaches: displaces more than a patch needs, or a line
@@ -422,7 +421,7 @@ impl<'a> Planner<'a> {
         nears.chain(calls)
     }
 
-    /// What is left of the displaced bytes for other jumps, if one fits.
+    /// Rest of the displaced bytes that other jumps may use, if one fits.
     fn left(&self, chosen: &Chosen) -> Option<Range<u64>> {
         let range = self.range(chosen);
         let left = match chosen.jump {

@@ -18,8 +18,8 @@ const MAX_STRAY: usize = 1 << 16;
 pub struct Targets(BTreeSet<u64>);
 
 impl Targets {
-    /// Finds the targets of a file: symbols, landing pads, targets of jumps and calls from other functions, and what the
-    /// file names: addresses that the dynamic linker stores, words of data, addresses that instructions compute.
+    /// Finds the targets of a file: symbols, landing pads, targets of jumps and calls from other functions, and what
+    /// the file names: addresses that the dynamic linker stores, words of data, addresses that instructions compute.
     #[must_use]
     pub fn of_file(file: &ElfFile, functions: &Functions) -> Self {
         let symbols = file.symbols();
@@ -80,8 +80,8 @@ impl Code {
         targets.extend(named.filter(|address| self.contains(*address)));
     }
 
-    /// Adds the words of data that are addresses of code: at any place in a file with fixed addresses, else where packed
-    /// relocations (`DT_RELR`) keep them.
+    /// Adds the words of data that are addresses of code: at any place in a file with fixed addresses, else where
+    /// packed relocations (`DT_RELR`) keep them.
     fn add_words(&self, file: &ElfFile, targets: &mut BTreeSet<u64>) {
         let step = if self.is_fixed { 1 } else { 8 };
         for segment in file.segments().iter().filter(|segment| !segment.executable) {

@@ -71,6 +71,53 @@ fn a_direct_call_is_the_last_that_is_displaced() {
 }
 
 #[test]
+fn a_call_leads_to_the_trampoline_itself() {
+    // push rbx; call; mov rdi,rax; call rax; pop rbx; ret
+    let code = [0x53, 0xe8, 0, 0, 0, 0, 0x48, 0x89, 0xc7, 0xff, 0xd0, 0x5b, 0xc3];
+    let found = patches(&code, &[0, 6, 9]);
+    assert_eq!(ranges(&found), [(0, 6), (6, 11)]);
+    assert!(found.patches.iter().all(|patch| patch.jump == Jump::Call), "{found:?}");
+    // and rsp,-16; call; ret
+    let aligned = [0x48, 0x83, 0xe4, 0xf0, 0xe8, 0, 0, 0, 0, 0xc3];
+    let found = patches(&aligned, &[0]);
+    assert_eq!(ranges(&found), [(0, 9)]);
+    assert_eq!(found.patches[0].jump, Jump::Near, "with its return address pushed");
+    assert_eq!(patches(&aligned, &[4]).patches[0].jump, Jump::Call);
+    let both = patches(&aligned, &[0, 4]);
+    assert_eq!(ranges(&both), [(0, 9)], "four bytes are too few for the first one alone");
+}
+
+#[test]
+fn a_longer_line_makes_room_for_a_short_one() {
+    // push rbp; mov rbp,rsp; mov eax,1; mov ecx,2; call; nop; leave; ret
+    let mut code = vec![0x55, 0x48, 0x89, 0xe5, 0xb8, 1, 0, 0, 0, 0xb9, 2, 0, 0, 0];
+    code.extend([0xe8, 0, 0, 0, 0, 0x90, 0xc9, 0xc3]);
+    let found = patches(&code, &[20]);
+    assert_eq!(ranges(&found), [(0, 14), (20, 22)]);
+    assert!(found.patches[0].points.is_empty(), "{found:?}");
+    assert_eq!(found.patches[1].jump, Jump::Short(0x1005));
+    let found = patches(&code, &[0, 20]);
+    assert_eq!(ranges(&found), [(0, 14), (20, 22)], "a patch becomes longer");
+    assert_eq!(found.patches[0].points.len(), 1);
+}
+
+#[test]
+fn an_indirect_jump_leads_to_what_the_file_names() {
+    // mov rax,[rdi]; jmp rax; (a case:) mov eax,1; mov ecx,2; ret
+    let code = [0x48, 0x8b, 7, 0xff, 0xe0, 0xb8, 1, 0, 0, 0, 0xb9, 2, 0, 0, 0, 0xc3];
+    let none = Padding::default;
+    let found = patches_of(&code, &[15], &|at| at == 0x1005, &mut none());
+    assert_eq!(ranges(&found), [(10, 16)]);
+    let found = patches_of(&code, &[15], &|at| at >= 0x100a, &mut none());
+    assert_eq!(found.refused, [(0x100f, Refusal::NoRoom(1))], "its return is named");
+    // lea rdx,[rip-7]; lea rdx,[rdx+rcx*8]; jmp rdx; ret
+    let computed =
+        [0x48, 0x8d, 0x15, 0xf9, 0xff, 0xff, 0xff, 0x48, 0x8d, 0x14, 0xca, 0xff, 0xe2, 0xc3];
+    let found = patches(&computed, &[7]);
+    assert_eq!(found.refused, [(0x1007, Refusal::UnknownControlFlow)]);
+}
+
+#[test]
 fn an_entry_keeps_its_mark_for_indirect_calls() {
     // endbr64; mov eax,1; ret
     let code = [0xf3, 0xf, 0x1e, 0xfa, 0xb8, 1, 0, 0, 0, 0xc3];
