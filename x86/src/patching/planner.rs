@@ -319,7 +319,7 @@ impl<'a> Planner<'a> {
         let (first, end) = self.extend(Self::needed(line, places), line, NEAR_JUMP);
         let fits = self.length(first, end) >= NEAR_JUMP;
         let places = places.to_vec();
-        fits.then(|| Chosen { first, end, padded: 0, jump: Jump::Near, places })
+        fits.then_some(Chosen { first, end, padded: 0, jump: Jump::Near, places })
     }
 
     /// Makes room for a jump that a short one before an address reaches: displaces more than a patch needs, or a line
