@@ -16,6 +16,7 @@ use inline::{
     trampoline::{CommonCode, Trampoline},
 };
 use symbolize::{MapName, Mapping, parse_maps};
+use x86::patching::NEAR_JUMP;
 
 use super::error::{InProcessError, Refusal};
 use crate::sys::{
@@ -164,6 +165,10 @@ impl Image {
         if end > AREA {
             return false;
         }
+        // A jump of copied code that comes to what is behind makes a fault, and executes no zeros.
+        if self.code.grow(area.offset + end).is_err() {
+            return false;
+        }
         self.code.write(area.offset + area.used, code);
         area.used = end;
         true
@@ -189,6 +194,27 @@ impl Image {
         let trampolines = self.trampolines();
         let (_, trampoline) = trampolines.range(..=address).next_back()?;
         trampoline.fault(address)
+    }
+
+    /// Returns the place of a copy of patched code whose jump has led a thread to an address, and the program's own code
+    /// that belongs there. `memory` is that of the process.
+    #[must_use]
+    pub fn copied(&self, memory: &File, address: u64) -> Option<(u64, Vec<u8>)> {
+        let is_same = |one: u64, other: u64, length: usize| {
+            let read = |from| {
+                let mut bytes = vec![0; length.min(NEAR_JUMP as usize)];
+                memory.read_exact_at(&mut bytes, from).ok().map(|()| bytes)
+            };
+            read(other).is_some_and(|bytes| read(one) == Some(bytes))
+        };
+        self.trampolines().values().find_map(|trampoline| {
+            // A jump is relative: it misses its target by the distance of the copy.
+            let distance = address.wrapping_sub(trampoline.address);
+            let copy = trampoline.patched.wrapping_add(distance);
+            let is_copy =
+                distance != 0 && is_same(trampoline.patched, copy, trampoline.displaced.len());
+            is_copy.then(|| (copy, trampoline.displaced.clone()))
+        })
     }
 
     fn trampolines(&self) -> MutexGuard<'_, BTreeMap<u64, Trampoline>> {
@@ -284,7 +310,7 @@ fn map(
         rings.map(calls, (0, layout.file_size()), writable, RINGS).map_err(denied("mmap"))?;
     rings.close(calls).map_err(denied("close"))?;
     let code = create(calls, process)?;
-    let code_memory = SharedMemory::over(code.file.try_clone()?, AREA * MAX_AREAS)?;
+    let code_memory = SharedMemory::over_empty(code.file.try_clone()?, AREA * MAX_AREAS)?;
     let executable = (libc::PROT_READ | libc::PROT_EXEC) as u64;
     let mut areas = Vec::new();
     for (place, offset) in places.iter().zip((0..).step_by(AREA as usize)) {

@@ -3,6 +3,7 @@
 
 use std::{
     io,
+    os::unix::fs::FileExt as _,
     sync::{Arc, atomic::Ordering},
 };
 
@@ -273,13 +274,33 @@ impl Tracer {
             Event::Exec { process } if process == self.process => self.replaced()?,
             Event::Fault { thread, .. } => {
                 let (place, _) = self.supervisor.place(thread)?;
-                if let Some(to) = image.and_then(|image| image.after_fault(place)) {
+                let Some(image) = image else { return Ok(()) };
+                let to = match image.after_fault(place) {
+                    Some(to) => Some(to),
+                    None => self.restore_copy(&image, thread, place)?,
+                };
+                if let Some(to) = to {
                     self.supervisor.redirect(thread, to)?;
                 }
             }
             _ => {}
         }
         Ok(())
+    }
+
+    /// Writes the program's own code to a copy of patched code, whose jump has led a thread to a place where there is
+    /// none. Returns the address of the copy.
+    fn restore_copy(&mut self, image: &Image, thread: u32, place: u64) -> io::Result<Option<u64>> {
+        if self.supervisor.fault_address(thread).ok() != Some(place) {
+            return Ok(None);
+        }
+        let Ok(memory) = proc::writable_memory(self.process) else { return Ok(None) };
+        let Some((copy, code)) = image.copied(&memory, place) else { return Ok(None) };
+        // Others may be about to execute the same copy.
+        self.supervisor.freeze(self.process)?;
+        let written = memory.write_all_at(&code, copy);
+        self.supervisor.thaw(self.process)?;
+        Ok(written.ok().map(|()| copy))
     }
 
     /// Has the new program of the process come to its entry point, and be planned.
