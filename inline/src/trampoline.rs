@@ -11,8 +11,6 @@
 //! - The value at the accessed memory is read from the pages of the access alone. So a probe makes no fault that the
 //!   program does not make, but by a pointer that its code is about to use: see [`Trampoline::fault`] and
 //!   [`CommonCode::fault`].
-//! - All of a thread's stack is its own, also below the stack pointer. As there, an access to it makes no record unless
-//!   another thread was seen to access the range.
 //! - No access is deferred.
 
 mod access;
@@ -24,16 +22,13 @@ mod frame;
 mod programs;
 mod shared;
 mod stacks;
+mod step;
 mod words;
 
 use abi::{AccessDescriptor, Cookie, ProbeProgram};
-use iced_x86::{
-    BlockEncoderOptions, Decoder, DecoderOptions, FlowControl, IcedError, Instruction,
-    code_asm::{dword_ptr, qword_ptr, rsp},
-};
-use x86::{
-    instruction::is_direct,
-    patching::{Live, NEAR_JUMP, SHORT_JUMP},
+use iced_x86::{BlockEncoderOptions, Decoder, DecoderOptions, FlowControl, IcedError, Instruction};
+use x86::patching::{
+    Called, Live, NEAR_JUMP, RETURN_ADDRESS, SHORT_JUMP, SKIPPED, call_as_jump, called,
 };
 
 pub use self::common::CommonCode;
@@ -116,7 +111,7 @@ pub enum EmitError {
     /// The displaced bytes are no whole instructions, or a point is at none of them.
     #[error("no instruction begins at {0:#x}")]
     NoInstruction(u64),
-    /// A displaced instruction is an indirect call, or a call that is not the last one.
+    /// A displaced instruction is a call that is not the last one, or cannot be executed when a call has come there.
     #[error("a call is displaced at {0:#x}")]
     Call(u64),
     /// There is no inline form of the program.
@@ -125,7 +120,8 @@ pub enum EmitError {
 }
 
 impl Trampoline {
-    /// Emits the trampoline of displaced code to an address. The common code and the program must be within 2 GiB.
+    /// Emits the trampoline of displaced code to an address, for a jump to it. The common code and the program must be
+    /// within 2 GiB.
     ///
     /// # Errors
     ///
@@ -135,35 +131,62 @@ impl Trampoline {
         address: u64,
         displaced: &Displaced<'_>,
     ) -> Result<Self, EmitError> {
+        Self::assemble(common, address, displaced, None)
+    }
+
+    /// Emits the trampoline of displaced code whose last instruction, a call, becomes a call of the trampoline.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`emit`](Self::emit), and if an instruction cannot be executed with the return address on the stack.
+    pub fn emit_called(
+        common: &CommonCode,
+        address: u64,
+        displaced: &Displaced<'_>,
+    ) -> Result<Self, EmitError> {
+        let steps = called(&decode(displaced)?, false).ok_or(EmitError::Call(displaced.address))?;
+        Self::assemble(common, address, displaced, Some(&steps))
+    }
+
+    fn assemble(
+        common: &CommonCode,
+        address: u64,
+        displaced: &Displaced<'_>,
+        called: Option<&[Called]>,
+    ) -> Result<Self, EmitError> {
         let failed = |source| EmitError::Encode { address: displaced.address, source };
+        let pushed = called.map_or(0, |_| RETURN_ADDRESS);
         let instructions = decode(displaced)?;
         let mut assembler = Assembler::new(common).map_err(failed)?;
         let mut places = Vec::new();
         let mut ends = false;
         let mut points = displaced.points.iter().peekable();
-        for instruction in &instructions {
+        for (index, instruction) in instructions.iter().enumerate() {
             let probes = assembler.position();
             assembler.code.zero_bytes().map_err(failed)?;
             while let Some(point) = points.next_if(|point| point.before == instruction.ip()) {
-                emit_point(&mut assembler, point, displaced)?;
+                emit_point(&mut assembler, (point, pushed), displaced)?;
             }
             // The encoder may make several of the instruction, and then has no offset for it.
             let moved = assembler.position();
             assembler.code.zero_bytes().map_err(failed)?;
-            if instruction.flow_control() == FlowControl::Call {
-                emit_call(&mut assembler, instruction).map_err(failed)?;
-            } else {
-                // Without its address: a jump to a displaced instruction goes to the patched place, with its probes.
-                let mut copy = *instruction;
-                copy.set_ip(0);
-                assembler.code.add_instruction(copy).map_err(failed)?;
+            let emitted = match (called, call_as_jump(instruction)) {
+                (Some(steps), _) => step::emit(&mut assembler, &steps[index]),
+                (None, Some(jump)) => {
+                    step::emit_pushed(&mut assembler, instruction.next_ip(), &jump)
+                }
+                (None, None) => step::emit_copy(&mut assembler, instruction),
+            };
+            emitted.map_err(failed)?;
+            // A thread's stack differs in a trampoline that is called.
+            if called.is_none() {
+                places.push((instruction.ip(), probes, moved));
             }
-            places.push((instruction.ip(), probes, moved));
             ends = leaves(instruction);
         }
         let end = displaced.address + displaced.code.len() as u64;
         while let Some(point) = points.next_if(|point| point.before == end && !ends) {
-            emit_point(&mut assembler, point, displaced)?;
+            emit_point(&mut assembler, (point, pushed), displaced)?;
         }
         if let Some(point) = points.next() {
             return Err(EmitError::NoInstruction(point.before));
@@ -193,14 +216,15 @@ impl Trampoline {
     }
 
     /// Returns where a thread goes on that stands at an instruction that has been displaced. A thread at the first one
-    /// may as well stay: it executes the jump.
+    /// may as well stay: it executes the jump. `None` for the instructions of a trampoline that is called: a thread at the
+    /// first one stays, and others must leave before.
     #[must_use]
     pub fn moved(&self, original: u64) -> Option<u64> {
         self.places.iter().find(|place| place.original == original).map(|place| place.probes)
     }
 
     /// Returns where in the program a thread goes on that stands in the trampoline, after the displaced bytes have been
-    /// restored; `None` where the probes have changed its registers or its stack, until it has made some steps.
+    /// restored; `None` where the probes or a call have changed its registers or its stack, until it has made some steps.
     #[must_use]
     pub fn original(&self, moved: u64) -> Option<u64> {
         let stands = |place: &&Place| place.moved == moved || place.probes == moved;
@@ -229,6 +253,35 @@ pub fn near_jump(from: u64, to: u64) -> Option<[u8; NEAR_JUMP as usize]> {
     Some([0xe9, a, b, c, d])
 }
 
+/// Code of displaced bytes whose last instruction, a call, becomes a call of a trampoline: nothing before the call, or a
+/// jump over what may be room for another jump. `None` if the trampoline is out of reach.
+#[must_use]
+pub fn call_patch(address: u64, displaced: &[u8], to: u64) -> Option<Vec<u8>> {
+    let before = (displaced.len() as u64).checked_sub(NEAR_JUMP)?;
+    let jump = near_jump(address + before, to)?;
+    let mut code = displaced.to_vec();
+    let (skipped, call) = code.split_at_mut(before as usize);
+    call.copy_from_slice(&jump);
+    call[0] = 0xe8;
+    if before >= SKIPPED {
+        skipped[..SHORT_JUMP as usize].copy_from_slice(&short_jump(address, address + before)?);
+    } else {
+        skipped.copy_from_slice(NOPS[before as usize]);
+    }
+    Some(code)
+}
+
+/// Instructions that do nothing, by their lengths (Intel SDM, volume 2, NOP).
+const NOPS: [&[u8]; SKIPPED as usize] = [
+    &[],
+    &[0x90],
+    &[0x66, 0x90],
+    &[0x0f, 0x1f, 0],
+    &[0x0f, 0x1f, 0x40, 0],
+    &[0x0f, 0x1f, 0x44, 0, 0],
+    &[0x66, 0x0f, 0x1f, 0x44, 0, 0],
+];
+
 /// Short jump from an address to another one; `None` if it is out of reach.
 #[must_use]
 pub fn short_jump(from: u64, to: u64) -> Option<[u8; SHORT_JUMP as usize]> {
@@ -248,8 +301,10 @@ fn decode(displaced: &Displaced<'_>) -> Result<Vec<Instruction>, EmitError> {
         let end = displaced.address + displaced.code.len() as u64;
         let is_displaceable = match instruction.flow_control() {
             // It returns to the instruction behind the patch.
-            FlowControl::Call => is_direct(&instruction) && instruction.next_ip() == end,
-            FlowControl::IndirectCall | FlowControl::Interrupt => false,
+            FlowControl::Call | FlowControl::IndirectCall => {
+                call_as_jump(&instruction).is_some() && instruction.next_ip() == end
+            }
+            FlowControl::Interrupt => false,
             _ => true,
         };
         if !is_displaceable {
@@ -268,30 +323,22 @@ fn decode(displaced: &Displaced<'_>) -> Result<Vec<Instruction>, EmitError> {
 fn leaves(instruction: &Instruction) -> bool {
     matches!(
         instruction.flow_control(),
-        FlowControl::Return
-            | FlowControl::UnconditionalBranch
-            | FlowControl::IndirectBranch
-            | FlowControl::Call
-    )
+        FlowControl::Return | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch
+    ) || is_call(instruction)
 }
 
-/// Emits a call that returns behind the patch: the return address is the program's own, for all that looks at it.
-fn emit_call(assembler: &mut Assembler<'_>, call: &Instruction) -> Result<(), IcedError> {
-    let [low, high] = [call.next_ip() as i32, (call.next_ip() >> 32) as i32];
-    assembler.code.lea(rsp, qword_ptr(rsp - 8))?;
-    assembler.code.mov(dword_ptr(rsp), low)?;
-    assembler.code.mov(dword_ptr(rsp + 4), high)?;
-    assembler.code.jmp(call.near_branch_target())
+fn is_call(instruction: &Instruction) -> bool {
+    matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall)
 }
 
 fn emit_point(
     assembler: &mut Assembler<'_>,
-    point: &Point,
+    (point, pushed): (&Point, i32),
     displaced: &Displaced<'_>,
 ) -> Result<(), EmitError> {
     let failed = |source| EmitError::Encode { address: displaced.address, source };
     if let Some(probe) = point.probes.iter().find(|probe| !programs::has_form(probe)) {
         return Err(EmitError::Program(probe.program));
     }
-    Frame::around(assembler, point).map_err(failed)
+    Frame::around(assembler, point, pushed).map_err(failed)
 }

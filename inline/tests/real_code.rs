@@ -3,17 +3,19 @@
 use std::{collections::BTreeMap, path::Path};
 
 use abi::{AccessDescriptor, Cookie, Kind, Operand, ProbeProgram};
-use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Register};
+use iced_x86::{
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, Register,
+};
 use inline::{
     layout::Clock,
-    trampoline::{CommonCode, Displaced, Point, Probe, Trampoline},
+    trampoline::{CommonCode, Displaced, Point, Probe, Trampoline, call_patch},
 };
 use symbolize::{ElfFile, LinkAddr};
 use x86::{
     functions::Functions,
     instruction::decode,
     operands,
-    patching::{Convention, Function, Jump, Padding, Refusal},
+    patching::{Convention, Function, Jump, Padding, Refusal, Targets},
     restartable::restartable_sequences,
 };
 
@@ -25,6 +27,9 @@ const MOST: usize = 300;
 struct Counts {
     patched: usize,
     short: usize,
+    called: usize,
+    pushed: usize,
+    without_points: usize,
     refused: BTreeMap<String, usize>,
     patches: usize,
     bytes: usize,
@@ -71,9 +76,32 @@ fn inspect(trampoline: &Trampoline, common: &CommonCode) {
     assert!(ends || !trampoline.contains(last.unwrap().next_ip()));
 }
 
+/// Checks that a call leads to its trampoline, returns to the same place, and that nothing is done before it.
+fn inspect_call(displaced: &Displaced<'_>, patched: &[u8], trampoline: u64) {
+    let end = displaced.address + displaced.code.len() as u64;
+    let mut at = displaced.address;
+    loop {
+        let rest = &patched[(at - displaced.address) as usize..];
+        let instruction = decode(rest, at).next().unwrap();
+        match instruction.mnemonic() {
+            Mnemonic::Nop => at = instruction.next_ip(),
+            Mnemonic::Jmp => at = instruction.near_branch_target(),
+            _ => {
+                assert_eq!(instruction.flow_control(), FlowControl::Call);
+                assert_eq!(
+                    (instruction.near_branch_target(), instruction.next_ip()),
+                    (trampoline, end)
+                );
+                return;
+            }
+        }
+    }
+}
+
 fn measure(path: &Path) -> Counts {
     let file = ElfFile::open(path).unwrap();
     let functions = Functions::from_file(&file);
+    let targets = Targets::of_file(&file, &functions);
     let common = CommonCode::emit(0x4000_0000, Clock::Tsc).unwrap();
     let starts: Vec<u64> = functions.iter().map(|function| function.start.0).collect();
     let mut info = InstructionInfoFactory::new();
@@ -104,9 +132,7 @@ fn measure(path: &Path) -> Counts {
                 let bytes = file.bytes_at(LinkAddr(address), 4)?;
                 Some(u32::from_le_bytes(*bytes.first_chunk()?))
             },
-            is_target: &|address| {
-                address != function.start.0 && starts.binary_search(&address).is_ok()
-            },
+            is_target: &|address| address != function.start.0 && targets.contains(address),
             is_restartable: &|address| restartable_sequences(&file).contains(LinkAddr(address)),
             convention: Convention::SystemV,
         }
@@ -124,7 +150,8 @@ fn measure(path: &Path) -> Counts {
             end = patch.range.end;
             counts.patches += 1;
             counts.patched += patch.points.len();
-            counts.short += usize::from(patch.jump != Jump::Near);
+            counts.short += usize::from(matches!(patch.jump, Jump::Short(_)));
+            counts.without_points += usize::from(patch.points.is_empty());
             let length = (patch.range.end - patch.range.start) as usize;
             let code = file.bytes_at(LinkAddr(patch.range.start), length).unwrap();
             let points: Vec<Point> = patch
@@ -140,7 +167,21 @@ fn measure(path: &Path) -> Counts {
             counts.flags_live += points.iter().filter(|point| point.live.flags()).count();
             counts.red_zones += points.iter().filter(|point| point.red_zone).count();
             let displaced = Displaced { address: patch.range.start, code, points: &points };
-            let trampoline = Trampoline::emit(&common, 0x4000_4000, &displaced).unwrap();
+            let at = 0x4000_4000;
+            let trampoline = if patch.jump == Jump::Call {
+                counts.called += 1;
+                inspect_call(&displaced, &call_patch(patch.range.start, code, at).unwrap(), at);
+                Trampoline::emit_called(&common, at, &displaced).unwrap()
+            } else {
+                let ends = |call: &Instruction| call.next_ip() == patch.range.end;
+                let is_call = |call: &Instruction| {
+                    matches!(call.flow_control(), FlowControl::Call | FlowControl::IndirectCall)
+                };
+                let pushes =
+                    decode(code, patch.range.start).any(|last| ends(&last) && is_call(&last));
+                counts.pushed += usize::from(pushes);
+                Trampoline::emit(&common, at, &displaced).unwrap()
+            };
             inspect(&trampoline, &common);
             counts.bytes += trampoline.code.len();
         }

@@ -135,7 +135,7 @@ impl ElfFile {
         let tables = self.extents().landing_pad_tables().into_iter();
         tables
             .flat_map(|(start, table)| {
-                landing_pads(self.bytes_at(table, MAX_TABLE).unwrap_or_default(), start)
+                landing_pads(self.bytes_at(table, MAX_TABLE).unwrap_or_default(), table, start)
             })
             .collect()
     }

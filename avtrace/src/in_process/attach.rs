@@ -1,22 +1,27 @@
 //! Attaching of a plan's probes: for each straight line of code with probes a trampoline, and a jump to it in place of
 //! some instructions. The process stands still.
 
-use std::{collections::BTreeMap, fs::File, io, os::unix::fs::FileExt as _};
+use std::{collections::BTreeMap, fs::File, io, os::unix::fs::FileExt as _, path::PathBuf};
 
 use abi::{Cookie, PlanNumber};
 use inline::{
     sites::SiteTable,
-    trampoline::{Displaced, Point, Probe, Trampoline, near_jump, short_jump},
+    trampoline::{Displaced, Point, Probe, Trampoline, call_patch, near_jump, short_jump},
 };
 use symbolize::{ElfFile, LinkAddr, Module, Symbolizer};
 use x86::{
     exits::Part,
     functions::Functions,
-    patching::{self, Convention, Jump, Padding, Patch},
+    patching::{self, Convention, Jump, NEAR_JUMP, Padding, Patch, Targets},
     restartable::restartable_sequences,
 };
 
-use super::{error::InProcessError, handle::InProcess, image::Image, ring_sites, targets::Targets};
+use super::{
+    error::{InProcessError, ProgramRefusal},
+    handle::InProcess,
+    image::Image,
+    own_gs, ring_sites,
+};
 use crate::{kernel::Refusal, probes::plan::PlannedProbe, sys::proc};
 
 /// Attaching of the probes of one plan.
@@ -45,6 +50,7 @@ impl InProcess {
         probes: &[PlannedProbe],
     ) -> Result<Vec<Refusal>, InProcessError> {
         let (image, stream) = self.program()?;
+        self.check_modules(symbolizer)?;
         let failed = |error| InProcessError::System { what: "cannot write to the program", error };
         let memory = proc::writable_memory(image.process).map_err(failed)?;
         let mut attaching = Attaching {
@@ -72,6 +78,21 @@ impl InProcess {
             }
         }
         Ok(attaching.refusals)
+    }
+}
+
+impl InProcess {
+    /// Checks that no code of modules that are new sets the GS base.
+    fn check_modules(&mut self, symbolizer: &Symbolizer) -> Result<(), ProgramRefusal> {
+        let modules: Vec<&Module> = symbolizer.modules().collect();
+        // A new program has modules of its own.
+        let checked = if self.modules_checked <= modules.len() { self.modules_checked } else { 0 };
+        self.modules_checked = modules.len();
+        let own = modules[checked..].iter().find_map(|module| {
+            let address = own_gs::place(module.file().ok()?)?;
+            Some(format!("`{}` at {:#x}", module.name(), address.0))
+        });
+        own.map_or(Ok(()), |place| Err(ProgramRefusal::UsesGs { place: Some(place) }))
     }
 }
 
@@ -113,6 +134,7 @@ impl Attaching<'_> {
             }
         }
         let starts: Vec<LinkAddr> = functions.iter().map(|function| function.start).collect();
+        let mut padding = self.padding(module, file);
         for (start, probes) in by_function {
             let known = functions.starting_at(start).and_then(|index| functions.get(index));
             let parts = known.and_then(|function| function.parts(file));
@@ -122,17 +144,36 @@ impl Attaching<'_> {
             };
             let next = starts.partition_point(|other| *other <= start);
             let next = starts.get(next).map(|next| next.0);
-            self.function(module, (file, &targets), (&parts, next), &probes);
+            for part in &parts {
+                let end = part.start + part.code.len() as u64;
+                let room = next.and_then(|next| next.checked_sub(end)).unwrap_or(0).min(64);
+                let room = file.bytes_at(LinkAddr(end), room as usize);
+                padding.add(end, room.unwrap_or_default());
+            }
+            self.function(module, (file, &targets), (&parts, &mut padding), &probes);
         }
+        self.image.padding().insert(place_of(module), padding);
     }
 
-    /// Attaches the probes of a function, by their indices and link-time addresses. `next` is the start of the next
-    /// function.
+    /// Returns the padding of a module, as earlier plans have left it.
+    fn padding(&self, module: &Module, file: &ElfFile) -> Padding {
+        let known = self.image.padding().remove(&place_of(module)).unwrap_or_default();
+        // The module may have been there before it was loaded again.
+        let is_there = |address: u64| {
+            let mut code = [0; NEAR_JUMP as usize];
+            let place = address.wrapping_add(module.load_bias());
+            let read = self.memory.read_exact_at(&mut code, place);
+            read.is_ok() && file.bytes_at(LinkAddr(address), code.len()) != Some(&code[..])
+        };
+        if known.displaced().all(is_there) { known } else { Padding::default() }
+    }
+
+    /// Attaches the probes of a function, by their indices and link-time addresses.
     fn function(
         &mut self,
         module: &Module,
         (file, targets): (&ElfFile, &Targets),
-        (parts, next): (&[Part<'_>], Option<u64>),
+        (parts, padding): (&[Part<'_>], &mut Padding),
         probes: &[(usize, LinkAddr)],
     ) {
         let own_start = parts.first().map_or(0, |part| part.start);
@@ -146,23 +187,20 @@ impl Attaching<'_> {
             is_restartable: &|address| restartable_sequences(file).contains(LinkAddr(address)),
             convention: Convention::SystemV,
         };
-        let mut padding = Padding::default();
-        for part in parts {
-            let end = part.start + part.code.len() as u64;
-            let room = next.and_then(|next| next.checked_sub(end)).unwrap_or(0).min(64) as usize;
-            padding.add(end, file.bytes_at(LinkAddr(end), room).unwrap_or_default());
-        }
         let mut points: Vec<u64> = probes.iter().map(|(_, link)| link.0).collect();
         points.sort_unstable();
         points.dedup();
-        let found = function.patches(&points, &mut padding);
+        let found = function.patches(&points, padding);
         let at = |address: u64| {
             probes.iter().filter(move |(_, link)| link.0 == address).map(|&(index, _)| index)
         };
         for (address, refusal) in found.refused {
             self.refuse(at(address), refusal);
         }
-        for patch in found.patches {
+        // Short jumps lead to room that others leave.
+        let (short, long): (Vec<Patch>, Vec<Patch>) =
+            found.patches.into_iter().partition(|patch| matches!(patch.jump, Jump::Short(_)));
+        for patch in long.into_iter().chain(short) {
             let members = || patch.points.iter().flat_map(|point| at(point.address));
             let points = patch.points.iter().map(|point| Point {
                 before: point.before.wrapping_add(module.load_bias()),
@@ -171,7 +209,8 @@ impl Attaching<'_> {
                 probes: at(point.address).map(|index| self.probe(index)).collect(),
             });
             let points: Vec<Point> = points.collect();
-            if let Err(error) = self.patch(&patch, module.load_bias(), &points, file) {
+            if let Err(error) = self.patch(&patch, module.load_bias(), &points, (file, padding)) {
+                padding.remove(&patch);
                 self.refuse(members(), error);
             }
         }
@@ -188,7 +227,7 @@ impl Attaching<'_> {
         patch: &Patch,
         bias: u64,
         points: &[Point],
-        file: &ElfFile,
+        (file, padding): (&ElfFile, &Padding),
     ) -> Result<(), String> {
         let text = |error: io::Error| error.to_string();
         let range = patch.range.start.wrapping_add(bias)..patch.range.end.wrapping_add(bias);
@@ -204,22 +243,47 @@ impl Attaching<'_> {
         let common = self.image.common_near(range.start).ok_or_else(no_room)?;
         let at = self.image.next_near(range.start).ok_or_else(no_room)?;
         let displaced = Displaced { address: range.start, code: &code, points };
-        let trampoline =
-            Trampoline::emit(&common, at, &displaced).map_err(|error| error.to_string())?;
+        let emit = match patch.jump {
+            Jump::Call => Trampoline::emit_called,
+            Jump::Near | Jump::Short(_) => Trampoline::emit,
+        };
+        let trampoline = emit(&common, at, &displaced).map_err(|error| error.to_string())?;
+        let written = match patch.jump {
+            Jump::Near => near_jump(range.start, at).ok_or_else(no_room)?.to_vec(),
+            Jump::Call => call_patch(range.start, &code, at).ok_or_else(no_room)?,
+            Jump::Short(room) => {
+                if !self.is_free(room, bias, (file, padding)) {
+                    return Err("the room for a jump near it is not free".to_owned());
+                }
+                let room = room.wrapping_add(bias);
+                short_jump(range.start, room).ok_or_else(no_room)?.to_vec()
+            }
+        };
         if !self.image.write_trampoline(trampoline) {
             return Err(no_room());
         }
-        let jump = match patch.jump {
-            Jump::Near => near_jump(range.start, at).ok_or_else(no_room)?.to_vec(),
-            Jump::Short(padding) => {
-                let padding = padding.wrapping_add(bias);
-                let through = near_jump(padding, at).ok_or_else(no_room)?;
-                self.image.patch(&self.memory, padding, &through).map_err(text)?;
-                short_jump(range.start, padding).ok_or_else(no_room)?.to_vec()
-            }
-        };
-        self.image.patch(&self.memory, range.start, &jump).map_err(text)
+        if let Jump::Short(room) = patch.jump {
+            let room = room.wrapping_add(bias);
+            let through = near_jump(room, at).ok_or_else(no_room)?;
+            self.image.patch(&self.memory, room, &through).map_err(text)?;
+        }
+        self.image.patch(&self.memory, range.start, &written).map_err(text)
     }
+
+    /// Returns whether nothing executes the bytes of a jump at a link-time address: padding as it is in the file, or
+    /// bytes that another patch has displaced.
+    fn is_free(&self, room: u64, bias: u64, (file, padding): (&ElfFile, &Padding)) -> bool {
+        let mut code = [0; NEAR_JUMP as usize];
+        let read = self.memory.read_exact_at(&mut code, room.wrapping_add(bias));
+        let is_unchanged =
+            read.is_ok() && file.bytes_at(LinkAddr(room), code.len()) == Some(&code[..]);
+        is_unchanged && padding.is_free(room)
+    }
+}
+
+/// Returns what distinguishes a module that is mapped: its load bias and its file.
+fn place_of(module: &Module) -> (u64, PathBuf) {
+    (module.load_bias(), module.path().to_owned())
 }
 
 /// Returns the code of the function that begins at an address, as far as the file says.

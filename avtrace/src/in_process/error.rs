@@ -7,7 +7,7 @@ use std::io;
 pub enum InProcessError {
     /// The program refuses them.
     #[error("{0}: use `--capture kernel`, as root")]
-    Refused(#[from] Refusal),
+    Refused(#[from] ProgramRefusal),
     /// The program would lose the privileges that its file gives.
     #[error(
         "the program's file is set-user-ID, set-group-ID or has capabilities, which it loses when a user traces it: run \
@@ -29,7 +29,7 @@ pub enum InProcessError {
 
 /// Reason for which a program cannot have probes in it, whoever traces it. [`Display`](std::fmt::Display) is a clause.
 #[derive(Debug, thiserror::Error)]
-pub enum Refusal {
+pub enum ProgramRefusal {
     /// The program gives the GS base a meaning of its own.
     #[error("the program uses the GS base for itself, which inline probes need{}", within(place.as_deref()))]
     UsesGs {
@@ -55,6 +55,14 @@ pub enum Refusal {
     /// The process denies memory that was writable and becomes executable.
     #[error("the program is started with `PR_SET_MDWE`, which denies new code")]
     DeniesWriteExecute,
+    /// What the process is cannot be read.
+    #[error(
+        "the program hides its memory ({error}): it has set `PR_SET_DUMPABLE` to 0, or its file may not be read"
+    )]
+    Hidden {
+        /// The kernel's answer.
+        error: io::Error,
+    },
     /// Code cannot be changed.
     #[error(
         "the kernel does not let the program's code be changed through `/proc/PID/mem` ({error}; \
@@ -64,6 +72,17 @@ pub enum Refusal {
         /// The kernel's answer.
         error: io::Error,
     },
+}
+
+/// Reason why a program did not come to its entry point.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// It was not started.
+    #[error(transparent)]
+    Start(#[from] io::Error),
+    /// It was started, and cannot have probes.
+    #[error(transparent)]
+    InProcess(InProcessError),
 }
 
 impl InProcessError {

@@ -30,6 +30,8 @@ pub struct InProcess {
     waker: Waker,
     /// Next instructions of the threads, which are held or stand at the entry point.
     pub(super) places: Vec<u64>,
+    /// Number of modules of the program in which code that sets the GS base was looked for.
+    pub(super) modules_checked: usize,
 }
 
 /// Hold of all threads of the process. When it is dropped they go on.
@@ -134,5 +136,9 @@ pub(super) fn connect() -> (InProcess, Arc<Shared>, Receiver<Request>) {
     let (requests, received) = crossbeam_channel::unbounded();
     let waker = Waker::of_this_thread();
     let places = Vec::new();
-    (InProcess { shared: Arc::clone(&shared), requests, waker, places }, shared, received)
+    (
+        InProcess { shared: Arc::clone(&shared), requests, waker, places, modules_checked: 0 },
+        shared,
+        received,
+    )
 }

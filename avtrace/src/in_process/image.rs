@@ -5,22 +5,27 @@ use std::{
     collections::BTreeMap,
     fs::File,
     io,
+    mem::offset_of,
     os::unix::fs::FileExt as _,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use inline::{
     arena::{Arena, ArenaLayout, CONTROL},
-    layout::{Clock, WORD_TABLE_BYTES},
-    memory::ProcessAddress,
+    layout::{Clock, Mode, ThreadBlock, WORD_TABLE_BYTES},
+    memory::{Offset, ProcessAddress, SharedWords as _},
     trampoline::{CommonCode, Trampoline},
 };
 use symbolize::{MapName, Mapping, parse_maps};
-use x86::patching::NEAR_JUMP;
+use x86::patching::{NEAR_JUMP, Padding};
 
-use super::error::{InProcessError, Refusal};
+use super::error::{InProcessError, ProgramRefusal};
 use crate::sys::{
-    membarrier, proc,
+    membarrier, memory, proc,
     shared_memory::SharedMemory,
     supervisor::{RemoteCalls, Supervisor},
 };
@@ -30,6 +35,9 @@ const SLOTS: u64 = 1 << 12;
 
 /// Most threads that have rings at once.
 const THREADS: u64 = 1 << 12;
+
+/// Most threads that have rings at once where the program's address space is limited, most of which is for itself.
+const THREADS_IN_LITTLE: u64 = 1 << 7;
 
 /// Size of each mapping of the file of code, in bytes.
 const AREA: u64 = 64 << 20;
@@ -57,6 +65,8 @@ pub struct Image {
     areas: Mutex<Vec<Area>>,
     /// Trampolines, by their addresses.
     trampolines: Mutex<BTreeMap<u64, Trampoline>>,
+    /// Padding of the modules, by their load biases and files.
+    padding: Mutex<BTreeMap<(u64, PathBuf), Padding>>,
 }
 
 /// Part of the file of code, as the process has mapped it.
@@ -83,7 +93,9 @@ impl Image {
         let failed = |what: &'static str| move |error| InProcessError::System { what, error };
         let maps = mappings(process).map_err(failed("cannot read the program's memory map"))?;
         let places = places(&maps);
-        let layout = ArenaLayout { words: WORD_TABLE_BYTES, slots: SLOTS, threads: THREADS };
+        let is_limited = memory::address_space_limit(process).is_some();
+        let threads = if is_limited { THREADS_IN_LITTLE } else { THREADS };
+        let layout = ArenaLayout { words: WORD_TABLE_BYTES, slots: SLOTS, threads };
         let status = proc::Status::of_process(process)
             .map_err(failed("cannot read the program's status"))?;
         let is_filtered = status.seccomp() == Some(FILTERED);
@@ -92,16 +104,19 @@ impl Image {
         let Mapped { rings, base, code, areas, has_barrier } = match mapped {
             Ok(Ok(mapped)) => mapped,
             Ok(Err(MapError::DeniesWriteExecute)) => {
-                return Err(Refusal::DeniesWriteExecute.into());
+                return Err(ProgramRefusal::DeniesWriteExecute.into());
             }
             Ok(Err(MapError::Denied { call, error })) => {
-                return Err(Refusal::DeniedCall { call, error, is_filtered }.into());
+                return Err(ProgramRefusal::DeniedCall { call, error, is_filtered }.into());
+            }
+            Ok(Err(MapError::Own(error))) if error.kind() == io::ErrorKind::PermissionDenied => {
+                return Err(ProgramRefusal::Hidden { error }.into());
             }
             Ok(Err(MapError::Own(error))) => {
                 return Err(failed("cannot share memory with the program")(error));
             }
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) && is_filtered => {
-                return Err(Refusal::Killed.into());
+                return Err(ProgramRefusal::Killed.into());
             }
             Err(error) => return Err(failed("cannot share memory with the program")(error)),
         };
@@ -110,7 +125,8 @@ impl Image {
         let rings = Arc::new(rings);
         let arena = Mutex::new(Arena::new(layout, ProcessAddress(base), &rings));
         let (areas, trampolines) = (Mutex::new(areas), Mutex::default());
-        Ok(Self { process, clock, rings, arena, code, areas, trampolines })
+        let padding = Mutex::default();
+        Ok(Self { process, clock, rings, arena, code, areas, trampolines, padding })
     }
 
     /// Returns the address at which the process has mapped the file of rings.
@@ -217,6 +233,37 @@ impl Image {
         })
     }
 
+    /// Returns whether the instruction at an address is one of a probe's that read the time stamp counter.
+    pub fn reads_time_stamp(&self, address: u64) -> bool {
+        /// `rdtsc`.
+        const READ: [u8; 2] = [0x0f, 0x31];
+        let areas = self.areas();
+        // Both bytes of it.
+        let has = |area: &&Area| (1..area.used).contains(&(address + 1).wrapping_sub(area.address));
+        let area = areas.iter().find(has);
+        let Some(offset) = area.map(|area| area.offset + (address - area.address)) else {
+            return false;
+        };
+        let words: &[AtomicU64] = self.code.as_ref();
+        let byte = |at: u64| {
+            let word = words.get((at / 8) as usize)?.load(Ordering::Relaxed);
+            Some(word.to_le_bytes()[(at % 8) as usize])
+        };
+        [byte(offset), byte(offset + 1)] == READ.map(Some)
+    }
+
+    /// From now on the thread with this GS base loses events where it would wait.
+    pub fn never_wait(&self, gs_base: u64) {
+        let Some(offset) = gs_base.checked_sub(self.base().0) else { return };
+        let mode = Offset(offset + offset_of!(ThreadBlock, mode) as u64);
+        self.rings.store(mode, Mode::Drop as u64);
+    }
+
+    /// Returns the padding of modules, by their load biases and files, as the patches so far have left it.
+    pub fn padding(&self) -> MutexGuard<'_, BTreeMap<(u64, PathBuf), Padding>> {
+        self.padding.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn trampolines(&self) -> MutexGuard<'_, BTreeMap<u64, Trampoline>> {
         self.trampolines.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -287,6 +334,10 @@ impl From<io::Error> for MapError {
 fn denied(call: &'static str) -> impl FnOnce(io::Error) -> MapError {
     move |error| match error.raw_os_error() {
         Some(libc::ESRCH) => MapError::Own(error),
+        Some(libc::ENOMEM) => {
+            let text = "its limit of address space (`ulimit -v`) leaves no room";
+            MapError::Own(io::Error::other(text))
+        }
         _ => MapError::Denied { call, error },
     }
 }
@@ -308,6 +359,7 @@ fn map(
     let writable = (libc::PROT_READ | libc::PROT_WRITE) as u64;
     let base =
         rings.map(calls, (0, layout.file_size()), writable, RINGS).map_err(denied("mmap"))?;
+    leave_out_of_dumps(calls, base, layout.file_size());
     rings.close(calls).map_err(denied("close"))?;
     let code = create(calls, process)?;
     let code_memory = SharedMemory::over_empty(code.file.try_clone()?, AREA * MAX_AREAS)?;
@@ -316,7 +368,10 @@ fn map(
     for (place, offset) in places.iter().zip((0..).step_by(AREA as usize)) {
         let fixed = libc::MAP_FIXED_NOREPLACE as u64;
         match code.map_at(calls, (offset, AREA), executable, (*place, fixed)) {
-            Ok(address) => areas.push(Area { address, offset, used: 0, common: None }),
+            Ok(address) => {
+                leave_out_of_dumps(calls, address, AREA);
+                areas.push(Area { address, offset, used: 0, common: None });
+            }
             // Something is there, which is not among the mappings: the stack's room to grow.
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {}
             Err(error) => return Err(denied("mmap with PROT_EXEC")(error)),
@@ -324,6 +379,13 @@ fn map(
     }
     code.close(calls).map_err(denied("close"))?;
     Ok(Mapped { rings: memory, base, code: code_memory, areas, has_barrier })
+}
+
+/// Leaves a mapping out of core dumps, for which the kernel would fill in all of it.
+fn leave_out_of_dumps(calls: &mut RemoteCalls, address: u64, length: u64) {
+    let advice = libc::MADV_DONTDUMP as u64;
+    // Without it a dump is larger.
+    let _ = calls.call((libc::SYS_madvise, [address, length, advice, 0, 0, 0]));
 }
 
 /// File in memory that another process has open.

@@ -10,14 +10,14 @@ mod error;
 mod handle;
 mod image;
 mod libraries;
+mod own_gs;
 mod records;
 mod ring_sites;
 mod shared;
-mod targets;
 mod tracer;
 
 pub use self::{
-    error::{InProcessError, Refusal},
+    error::{InProcessError, ProgramRefusal, StartError},
     handle::{Hold, InProcess},
     records::read,
     tracer::{Followed, Tracer},

@@ -20,7 +20,7 @@ use inline::{
 use symbolize::MapName;
 
 use super::{
-    error::{InProcessError, Refusal},
+    error::{InProcessError, ProgramRefusal, StartError},
     handle::{InProcess, connect},
     image::{Image, mappings},
     records::Stream,
@@ -38,6 +38,9 @@ use crate::{
 
 /// Bits of the number of a thread's epoch, below the thread's id.
 const EPOCH_BITS: u32 = 42;
+
+/// Strict mode of seccomp, as in `/proc/PID/status`.
+const STRICT: u64 = 1;
 
 /// The tracer of a process, in the thread that has started it.
 #[derive(Debug)]
@@ -84,14 +87,19 @@ impl Tracer {
     ///
     /// # Errors
     ///
-    /// Those of starting it.
-    pub fn start(launch: Launch, mode: Mode) -> io::Result<Followed> {
+    /// Those of starting it, and the reason why it cannot be looked at then.
+    pub fn start(launch: Launch, mode: Mode) -> Result<Followed, StartError> {
         let (mut supervisor, process) = match Supervisor::launch(launch)? {
             Started::Held(supervisor, process) => (supervisor, process),
             Started::Ended { pid, ending } => return Ok(Followed::Ended { pid, ending }),
         };
-        if let Some(ending) = run_to_entry(&mut supervisor, process)? {
-            return Ok(Followed::Ended { pid: process, ending });
+        match run_to_entry(&mut supervisor, process) {
+            Ok(None) => {}
+            Ok(Some(ending)) => return Ok(Followed::Ended { pid: process, ending }),
+            Err(error) => {
+                kill(&mut supervisor, process);
+                return Err(StartError::InProcess(explained(error)));
+            }
         }
         let (in_process, shared, requests) = connect();
         let (streams, received) = crossbeam_channel::unbounded();
@@ -125,11 +133,16 @@ impl Tracer {
     /// The reason why the program cannot have probes.
     pub fn share(&mut self) -> Result<(), InProcessError> {
         let process = self.process;
-        let failed = |what: &'static str| move |error| InProcessError::System { what, error };
+        let failed = |what: &'static str| {
+            move |error: io::Error| match error.kind() {
+                io::ErrorKind::PermissionDenied => ProgramRefusal::Hidden { error }.into(),
+                _ => InProcessError::System { what, error },
+            }
+        };
         let status = proc::Status::of_process(process)
             .map_err(failed("cannot read the program's status"))?;
-        if status.seccomp() == Some(1) {
-            return Err(Refusal::StrictSeccomp.into());
+        if status.seccomp() == Some(STRICT) {
+            return Err(ProgramRefusal::StrictSeccomp.into());
         }
         self.supervisor.freeze(process).map_err(failed("cannot stop the program"))?;
         let shared = self.share_frozen();
@@ -145,7 +158,7 @@ impl Tracer {
             let (_, gs_base) =
                 self.supervisor.bases(thread).map_err(failed("cannot read registers"))?;
             if gs_base != 0 {
-                return Err(Refusal::UsesGs { place: None }.into());
+                return Err(ProgramRefusal::UsesGs { place: None }.into());
             }
         }
         let image = Image::share(&mut self.supervisor, process, self.clock.clock())?;
@@ -273,14 +286,8 @@ impl Tracer {
             }
             Event::Exec { process } if process == self.process => self.replaced()?,
             Event::Fault { thread, .. } => {
-                let (place, _) = self.supervisor.place(thread)?;
-                let Some(image) = image else { return Ok(()) };
-                let to = match image.after_fault(place) {
-                    Some(to) => Some(to),
-                    None => self.restore_copy(&image, thread, place)?,
-                };
-                if let Some(to) = to {
-                    self.supervisor.redirect(thread, to)?;
+                if let Some(image) = image {
+                    self.fault(&image, thread)?;
                 }
             }
             _ => {}
@@ -301,6 +308,27 @@ impl Tracer {
         let written = memory.write_all_at(&code, copy);
         self.supervisor.thaw(self.process)?;
         Ok(written.ok().map(|()| copy))
+    }
+
+    /// Lets a thread go on whose fault is a probe's and not the program's.
+    fn fault(&mut self, image: &Image, thread: u32) -> io::Result<()> {
+        let (place, _) = self.supervisor.place(thread)?;
+        if let Some(to) = image.after_fault(place) {
+            return self.supervisor.redirect(thread, to);
+        }
+        if image.reads_time_stamp(place) {
+            // The program has denied itself the counter (`PR_SET_TSC`), or all system calls but a few, of which waiting
+            // for the reader is none (seccomp's strict mode).
+            let status = proc::Status::of_process(thread);
+            if status.is_ok_and(|status| status.seccomp() == Some(STRICT)) {
+                image.never_wait(self.supervisor.bases(thread)?.1);
+            }
+            return self.supervisor.read_time_stamp(thread, time_stamp::now());
+        }
+        match self.restore_copy(image, thread, place)? {
+            Some(copy) => self.supervisor.redirect(thread, copy),
+            None => Ok(()),
+        }
     }
 
     /// Has the new program of the process come to its entry point, and be planned.
@@ -364,9 +392,26 @@ impl Tracer {
 impl Drop for Tracer {
     fn drop(&mut self) {
         if !self.has_started {
-            tracee::send_signal(self.process, libc::SIGKILL);
-            while !self.supervisor.is_empty() && self.supervisor.next_event().is_ok() {}
+            kill(&mut self.supervisor, self.process);
         }
+    }
+}
+
+/// Kills a process, and waits for its end.
+fn kill(supervisor: &mut Supervisor, process: u32) {
+    tracee::send_signal(process, libc::SIGKILL);
+    while !supervisor.is_empty() && supervisor.next_event().is_ok() {}
+}
+
+/// Explains an error of looking at a process before its entry point, or of changing its memory there.
+fn explained(error: io::Error) -> InProcessError {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => ProgramRefusal::Hidden { error }.into(),
+        // What the kernel answers where `/proc/PID/mem` may change no code.
+        _ if error.raw_os_error() == Some(libc::EIO) => {
+            ProgramRefusal::DeniesWriting { error }.into()
+        }
+        _ => InProcessError::System { what: "cannot hold the program at its entry point", error },
     }
 }
 

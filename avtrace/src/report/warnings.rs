@@ -228,6 +228,7 @@ fn places(skipped: &[&SkippedProbes], out: &mut Vec<Warning>) {
     if total == 0 {
         return;
     }
+    let is_one = by_reason.len() == 1;
     let part = |(reason, count, mut named): (&str, u64, Vec<&str>)| {
         named.dedup();
         let more = named.len().saturating_sub(MAX_NAMED_PLACES);
@@ -237,7 +238,8 @@ fn places(skipped: &[&SkippedProbes], out: &mut Vec<Warning>) {
             named.push_str(&format!(" and {} more", grouped(more as u64)));
         }
         let reason = reason.strip_prefix("it cannot be an inline probe: ").unwrap_or(reason);
-        format!("{}: {reason} ({named})", grouped(count))
+        let number = if is_one { String::new() } else { format!("{}, as ", grouped(count)) };
+        format!("{number}{reason} ({named})")
     };
     let more = by_reason.len().saturating_sub(MAX_NAMED);
     let parts: Vec<String> = by_reason.into_iter().take(MAX_NAMED).map(part).collect();

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     backend::Backend,
-    in_process::{self, Followed, InProcess, InProcessError},
+    in_process::{self, Followed, InProcess, InProcessError, StartError},
     live::reader::Batches,
     progress::Steps,
     report::Limitation,
@@ -42,7 +42,10 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
         WhenFull::Drop => Mode::Drop,
     };
     let started = in_process::Tracer::start(launch(options, program), mode);
-    let started = started.map_err(|error| start_error(options, program, error))?;
+    let started = started.map_err(|error| match error {
+        StartError::Start(error) => start_error(options, program, error),
+        StartError::InProcess(error) => error.into(),
+    })?;
     let (mut tracer, in_process, streams) = match started {
         Followed::Held { tracer, in_process, streams } => (tracer, in_process, streams),
         Followed::Ended { pid, ending } => return ended_early(options, pid, ending),

@@ -7,9 +7,9 @@ use abi::{AccessDescriptor, FlagCondition, Operand, SiteId};
 use iced_x86::code_asm::{CodeLabel, eax, ecx, qword_ptr, rax, rcx, rdx, rsp};
 
 use super::{
-    assembler::{Assembler, Emitted, block, jump_if, place},
-    frame::{Frame, RSP},
-    words,
+    assembler::{Assembler, Emitted, jump_if, place},
+    frame::{Frame, RED_ZONE, RSP},
+    stacks, words,
 };
 use crate::encoding::access_word;
 
@@ -70,10 +70,8 @@ fn skip_own_stack(
     skip: CodeLabel,
 ) -> Emitted {
     let mut elsewhere = asm.code.create_label();
-    asm.code.cmp(rcx, block!(stack_low))?;
-    asm.code.jb(elsewhere)?;
-    asm.code.cmp(rcx, block!(stack_high))?;
-    asm.code.jae(elsewhere)?;
+    asm.code.lea(rax, frame.stack(-RED_ZONE))?;
+    stacks::skip_elsewhere(&mut asm.code, elsewhere)?;
     let size = i32::from(descriptor.size);
     if is_repeated(descriptor) {
         frame.load(asm, rax, descriptor.rounds)?;

@@ -17,7 +17,7 @@ pub const RSP: u8 = 4;
 pub const CHANGED: [u8; 8] = [0, 1, 2, 6, 7, 8, 9, 10];
 
 /// Length of the red zone in bytes (System V ABI, AMD64 supplement, 3.2.2).
-const RED_ZONE: i32 = 128;
+pub const RED_ZONE: i32 = 128;
 
 /// Saved state of a thread at a point.
 pub struct Frame {
@@ -30,8 +30,9 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Emits the programs of a point between the saving and the restoring of the thread's state.
-    pub fn around(asm: &mut Assembler<'_>, point: &Point) -> Emitted {
+    /// Emits the programs of a point between the saving and the restoring of the thread's state. `pushed` is the number of
+    /// bytes that are on the stack already that the program has not pushed.
+    pub fn around(asm: &mut Assembler<'_>, point: &Point, pushed: i32) -> Emitted {
         if point.probes.is_empty() {
             return Ok(());
         }
@@ -44,7 +45,7 @@ impl Frame {
         if let Some(condition) = only {
             jump_if(&mut asm.code, condition.negated(), done)?;
         }
-        let frame = Self::save(asm, point)?;
+        let frame = Self::save(asm, point, pushed)?;
         for probe in &point.probes {
             let mut skip = asm.code.create_label();
             if let Some(condition) = programs::condition(probe).filter(|_| only.is_none()) {
@@ -60,11 +61,11 @@ impl Frame {
         place(&mut asm.code, &mut done)
     }
 
-    fn save(asm: &mut Assembler<'_>, point: &Point) -> Emitted<Self> {
+    fn save(asm: &mut Assembler<'_>, point: &Point, pushed: i32) -> Emitted<Self> {
         let changes = point.probes.iter().fold(0, |all, probe| all | programs::changes(probe));
         let reads = point.probes.iter().fold(0, |all, probe| all | programs::registers(probe));
         let needs_flags = point.live.flags() || point.probes.iter().any(programs::reads_flags);
-        let mut frame = Self { depth: 0, saved: [None; 16], flags: None };
+        let mut frame = Self { depth: pushed, saved: [None; 16], flags: None };
         if point.red_zone {
             asm.code.lea(rsp, qword_ptr(rsp - RED_ZONE))?;
             frame.depth += RED_ZONE;

@@ -258,7 +258,7 @@ pub fn access_one(
     code.inc(block!(epoch))?;
     place(code, &mut known)?;
     add(code)?;
-    stacks::note(code)?;
+    stacks::note(code, qword_ptr(rsp + (8 * saved.len() as i32 + STACK_POINTER)))?;
     settle(code, labels, ORDERS.0, touch)?;
     value(code, true, loads)?;
     record(code, 8 * saved.len() as i32, labels)?;
@@ -337,7 +337,7 @@ pub fn access_many(
     code.call(touch_all)?;
     place(code, &mut added_all)?;
     code.mov(rcx, rbx)?;
-    stacks::note(code)?;
+    stacks::note(code, qword_ptr(rsp + (above + STACK_POINTER)))?;
     settle(code, labels, ORDERS.1, |code| code.call(touch_all))?;
     value(code, false, loads)?;
     record(code, above, labels)?;

@@ -1,5 +1,6 @@
 //! Executes patched code on a machine that the tests map.
 
+mod called;
 mod faults;
 mod identity;
 mod programs;

@@ -229,6 +229,7 @@ fn accesses_to_the_own_stack_have_records_where_another_thread_was_seen() {
     machine.patch(0, 6, &[Point { before, live: Live::ALL, red_zone: true, probes: vec![probe] }]);
     let mut state = registers(&machine, 1);
     state.general[12] = 8;
+    let pointer = state.general[4];
     let (low, high) = machine.stack_bounds();
     let mut flags = |machine: &mut Machine, address: u64| {
         state.general[3] = address;
@@ -238,14 +239,18 @@ fn accesses_to_the_own_stack_have_records_where_another_thread_was_seen() {
         let slots = machine.take();
         slots.iter().map(|slot| slot.frames[0] as u32 >> 16 & 1).collect::<Vec<_>>()
     };
-    let own = (low..high).step_by(512);
+    let own = (pointer - 128..high).step_by(504);
     for address in own.clone() {
         assert_eq!(flags(&mut machine, address), []);
     }
+    assert_eq!(flags(&mut machine, pointer - 136), [0], "below the red zone");
+    (machine.block().stack_low, machine.block().stack_high) = (pointer + 8, high);
+    assert_eq!(flags(&mut machine, pointer + 16), [0], "the stack is another one");
+    (machine.block().stack_low, machine.block().stack_high) = (low, high);
     let elsewhere = [0_u64; 2];
     assert_eq!(flags(&mut machine, elsewhere.as_ptr() as u64), [0]);
     // Another thread, before and after it is known that there is a stack.
-    let base = (low + 1024).next_multiple_of(64);
+    let base = (pointer + 1024).next_multiple_of(64);
     let shared = base - 4;
     (machine.block().stack_low, machine.block().stack_high) = (0x1000, 0x2000);
     assert_eq!(flags(&mut machine, shared), [0]);

@@ -12,7 +12,7 @@ use inline::{
     layout::{
         Clock, Control, PENDING_BYTES, STACKS_BYTES, Slot, ThreadBlock, WORD_TABLE_BYTES, mark,
     },
-    trampoline::{CommonCode, Displaced, Point, Trampoline, near_jump, short_jump},
+    trampoline::{CommonCode, Displaced, Point, Trampoline, call_patch, near_jump, short_jump},
 };
 
 /// General registers by the processor's numbers, and the flags.
@@ -216,10 +216,7 @@ impl Machine {
         let at = self.code as u64 + self.next as u64;
         let displaced = Displaced { address, code: &code, points };
         let trampoline = Trampoline::emit(&self.common, at, &displaced).unwrap();
-        let next = self.next;
-        self.next += trampoline.code.len().next_multiple_of(16);
-        assert!(self.next <= STATE);
-        self.write(next, &trampoline.code);
+        self.add(&trampoline);
         let mut bytes = vec![0xcc; length];
         match through {
             None => bytes[..5].copy_from_slice(&near_jump(address, at).unwrap()),
@@ -231,6 +228,27 @@ impl Machine {
         }
         self.write(PROGRAM + offset, &bytes);
         trampoline
+    }
+
+    /// Emits a trampoline for bytes of the program that end in a call, and has the call lead to it.
+    pub fn patch_call(&mut self, offset: usize, length: usize, points: &[Point]) -> Trampoline {
+        let address = self.program() + offset as u64;
+        // SAFETY: inside the mapping.
+        let code = unsafe { std::slice::from_raw_parts(self.code.add(PROGRAM + offset), length) };
+        let code = code.to_vec();
+        let at = self.code as u64 + self.next as u64;
+        let displaced = Displaced { address, code: &code, points };
+        let trampoline = Trampoline::emit_called(&self.common, at, &displaced).unwrap();
+        self.add(&trampoline);
+        self.write(PROGRAM + offset, &call_patch(address, &code, at).unwrap());
+        trampoline
+    }
+
+    fn add(&mut self, trampoline: &Trampoline) {
+        let next = self.next;
+        self.next += trampoline.code.len().next_multiple_of(16);
+        assert!(self.next <= STATE);
+        self.write(next, &trampoline.code);
     }
 
     /// Patches the first bytes of the program by a short jump to padding.

@@ -9,8 +9,8 @@ use iced_x86::{
     RflagsBits,
 };
 
-use super::Convention;
-use crate::dataflow::{Dataflow, number};
+use super::{Convention, code::Code};
+use crate::dataflow::number;
 
 /// Registers and flags that count at a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ struct Effect {
 
 impl Liveness {
     /// Follows the control flow of a function backwards until nothing changes.
-    pub fn analyze(flow: &Dataflow, convention: Convention) -> Self {
+    pub fn analyze(flow: &Code, convention: Convention) -> Self {
         let instructions = flow.instructions();
         let mut info = InstructionInfoFactory::new();
         let effects: Vec<Effect> =
@@ -91,6 +91,7 @@ impl Liveness {
             is_queued[at] = false;
             let successors = flow.successors(at);
             let outside = match instructions[at].flow_control() {
+                _ if flow.is_open(at) => Live::ALL.0,
                 FlowControl::Return => after_return,
                 FlowControl::Next
                 | FlowControl::Call

@@ -1,29 +1,37 @@
 //! Places where code can be patched: the bytes that a jump to a trampoline displaces for a set of probe points, and
 //! what a probe at each point must leave as it is. Reads machine code, knows nothing of trampolines or processes.
 //!
-//! A patch displaces instructions of one straight line: control enters the displaced bytes at their start only. A
-//! direct call is the last of them, so that it returns to the instruction behind the patch; no other call is displaced,
-//! and no `endbr64`, which an indirect call looks for. A probe point at an instruction that stays where it is ends the
-//! displaced bytes of the line before it.
+//! A patch displaces instructions of one straight line: control enters the displaced bytes at their start only. A call
+//! is the last of them. It stays a call, at its place, and leads to the trampoline, so that the return address is the
+//! program's own for the unwinder, the processor's return predictor and shadow stacks; the instructions before it that
+//! are displaced too are executed with the return address on the stack (see [`called()`]). Only where these cannot, the
+//! call is displaced as a jump, with its return address pushed. No system call is displaced, and no `endbr64`, which an
+//! indirect call looks for. A probe point at an instruction that stays where it is ends the displaced bytes of the line
+//! before it.
+//!
+//! Where a line is too short for a jump, a short jump leads to room for the long one: to padding, or to what is left of
+//! displaced bytes behind the jump at their start. A line near it may be displaced for that alone.
 
+mod called;
+mod code;
 mod liveness;
 mod padding;
+mod planner;
 mod red_zone;
+mod targets;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeMap, ops::Range};
+use std::ops::Range;
 
-use iced_x86::{FlowControl, Instruction, Mnemonic};
-
-use self::liveness::Liveness;
-pub use self::{liveness::Live, padding::Padding};
-use super::{
-    basic_blocks::BasicBlocks,
-    dataflow::Dataflow,
-    exits::Part,
-    instruction::{decode, is_direct},
+pub use self::{
+    called::{Called, RETURN_ADDRESS, call_as_jump, called},
+    liveness::Live,
+    padding::Padding,
+    targets::Targets,
 };
+use self::{code::Code, planner::Planner};
+use super::{basic_blocks::BasicBlocks, exits::Part, instruction::decode};
 
 /// Length in bytes of a jump that reaches any trampoline.
 pub const NEAR_JUMP: u64 = 5;
@@ -37,8 +45,9 @@ pub struct Function<'code> {
     pub parts: &'code [Part<'code>],
     /// Returns the four bytes of the file that are loaded to an address.
     pub word_at: &'code dyn Fn(u64) -> Option<u32>,
-    /// Returns whether control may come to an address from outside of the function, except by a return: a jump of
-    /// another function, a symbol, a landing pad.
+    /// Returns whether control may come to an address from outside of the function, except by a return, or by an address
+    /// that the file names: a jump of another function, a symbol, a landing pad, a word of data, an address that an
+    /// instruction of another function computes.
     pub is_target: &'code dyn Fn(u64) -> bool,
     /// Returns whether an address is in a restartable sequence.
     pub is_restartable: &'code dyn Fn(u64) -> bool,
@@ -71,9 +80,17 @@ pub struct Patch {
 pub enum Jump {
     /// A jump of [`NEAR_JUMP`] bytes to the trampoline.
     Near,
-    /// A jump of [`SHORT_JUMP`] bytes to this address, where padding holds a jump of [`NEAR_JUMP`] bytes.
+    /// A jump of [`SHORT_JUMP`] bytes to this address, where there is room for a jump of [`NEAR_JUMP`] bytes: in padding,
+    /// or in the displaced bytes of another patch, which is to be written before.
     Short(u64),
+    /// None: the last [`NEAR_JUMP`] bytes, of a call, become a call of the trampoline, and those before do nothing. With
+    /// at least [`SKIPPED`] of these, a short jump at the start leads over the others, which may be room for another
+    /// jump.
+    Call,
 }
+
+/// Number of bytes before a call that a short jump leads over, at least: room for a jump, and that one.
+pub const SKIPPED: u64 = NEAR_JUMP + SHORT_JUMP;
 
 /// Probe point in a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,9 +118,12 @@ pub enum Refusal {
     /// The instruction is in a restartable sequence.
     #[error("it is inside a restartable sequence (rseq)")]
     Restartable,
-    /// The straight line is too short for a jump, and there is no padding near it.
+    /// The straight line is too short for a jump, and there is no room for one near it.
     #[error("there is no room for a jump in {0} bytes of straight code")]
     NoRoom(u64),
+    /// The instruction is displaced already.
+    #[error("another probe has displaced it")]
+    Displaced,
 }
 
 /// Patches for probe points, and the points that have none.
@@ -119,14 +139,19 @@ impl Function<'_> {
     /// Chooses patches for probe points, one for all points of a straight line. Room in `padding` is used up.
     #[must_use]
     pub fn patches(&self, points: &[u64], padding: &mut Padding) -> Patches {
-        match BasicBlocks::analyze(self.parts, self.word_at) {
-            Some(blocks) => Planner::new(self, blocks.dataflow()).plan(points, padding),
-            None => self.single_instructions(points),
+        let blocks = BasicBlocks::analyze(self.parts, self.word_at);
+        let flow = blocks.as_ref().map(BasicBlocks::dataflow);
+        match Code::read(self, flow) {
+            Some(code) => {
+                let red_zone = flow.is_none_or(red_zone::is_used);
+                Planner::new(self, &code, red_zone, padding).plan(points)
+            }
+            None => self.single_instructions(points, padding),
         }
     }
 
     /// Patches where control may come to any instruction: of one instruction each, which only has a start.
-    fn single_instructions(&self, points: &[u64]) -> Patches {
+    fn single_instructions(&self, points: &[u64], padding: &mut Padding) -> Patches {
         let mut patches = Patches::default();
         for &address in points {
             let part = self.parts.iter().find(|part| part.contains(address));
@@ -138,10 +163,14 @@ impl Function<'_> {
             let refusal = match at {
                 None => Refusal::NoInstruction,
                 Some(_) if (self.is_restartable)(address) => Refusal::Restartable,
-                Some(at) if at.len() as u64 >= NEAR_JUMP && is_displaceable(&at) => {
+                Some(at) if padding.is_displaced(&(at.ip()..at.next_ip())) => Refusal::Displaced,
+                Some(at) if at.len() as u64 >= NEAR_JUMP && planner::is_displaceable(&at) => {
                     let point = Point { address, before: address, live: Live::ALL, red_zone: true };
                     let range = at.ip()..at.next_ip();
-                    patches.patches.push(Patch { range, jump: Jump::Near, points: vec![point] });
+                    let is_called = called(&[at], true).is_some();
+                    let jump = if is_called { Jump::Call } else { Jump::Near };
+                    padding.displace(&range);
+                    patches.patches.push(Patch { range, jump, points: vec![point] });
                     continue;
                 }
                 Some(_) => Refusal::UnknownControlFlow,
@@ -150,188 +179,5 @@ impl Function<'_> {
         }
         patches.patches.sort_by_key(|patch| patch.range.start);
         patches
-    }
-}
-
-/// Returns true if an instruction can be executed elsewhere without a difference that anything sees.
-fn is_displaceable(instruction: &Instruction) -> bool {
-    let moves = match instruction.flow_control() {
-        FlowControl::Next | FlowControl::Return | FlowControl::IndirectBranch => true,
-        // A call is the last of its line: its trampoline jumps, with the return address that is the program's own.
-        FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::Call => {
-            is_direct(instruction)
-        }
-        _ => false,
-    };
-    let is_call = matches!(
-        instruction.mnemonic(),
-        Mnemonic::Syscall | Mnemonic::Sysenter | Mnemonic::Sysexit | Mnemonic::Sysret
-    );
-    moves && !is_call && !matches!(instruction.mnemonic(), Mnemonic::Endbr64 | Mnemonic::Hlt)
-}
-
-/// Chooses the patches of a function whose control flow is known.
-struct Planner<'a> {
-    function: &'a Function<'a>,
-    flow: &'a Dataflow,
-    liveness: Liveness,
-    red_zone: bool,
-}
-
-/// Straight line of instructions that can be displaced, by their numbers.
-struct Line {
-    first: usize,
-    /// Number after the last instruction.
-    end: usize,
-}
-
-impl<'a> Planner<'a> {
-    fn new(function: &'a Function<'a>, flow: &'a Dataflow) -> Self {
-        let liveness = Liveness::analyze(flow, function.convention);
-        Self { function, flow, liveness, red_zone: red_zone::is_used(flow) }
-    }
-
-    fn plan(&self, points: &[u64], padding: &mut Padding) -> Patches {
-        let mut patches = Patches::default();
-        // Points by the line that is patched for them: its first instruction, with the place of each.
-        let mut lines: BTreeMap<usize, (Line, Vec<(usize, u64)>)> = BTreeMap::new();
-        for &address in points {
-            match self.place(address) {
-                Ok((at, line)) => {
-                    lines.entry(line.first).or_insert((line, Vec::new())).1.push((at, address));
-                }
-                Err(refusal) => patches.refused.push((address, refusal)),
-            }
-        }
-        padding.add_inside(self.flow, self.function.is_target);
-        for (line, mut places) in lines.into_values() {
-            places.sort_unstable();
-            places.dedup();
-            match self.patch(&line, &places, padding) {
-                Ok(patch) => patches.patches.push(patch),
-                Err(refusal) => {
-                    patches.refused.extend(places.iter().map(|&(_, address)| (address, refusal)));
-                }
-            }
-        }
-        patches.patches.sort_by_key(|patch| patch.range.start);
-        patches
-    }
-
-    /// Instruction before which the probe acts, and the line to patch for it.
-    fn place(&self, address: u64) -> Result<(usize, Line), Refusal> {
-        let mut at = self.flow.at(address).ok_or(Refusal::NoInstruction)?;
-        if (self.function.is_restartable)(address) {
-            return Err(Refusal::Restartable);
-        }
-        let instructions = self.flow.instructions();
-        if instructions[at].mnemonic() == Mnemonic::Endbr64 && self.continues(at + 1) {
-            at += 1;
-        }
-        let inside = if self.is_displaceable(at) {
-            at
-        } else {
-            // The line before it, if control comes from nowhere else.
-            let before = at.checked_sub(1).filter(|_| self.continues(at));
-            before.filter(|&before| self.is_displaceable(before)).ok_or(Refusal::NoRoom(0))?
-        };
-        Ok((at, self.line(inside)))
-    }
-
-    fn is_displaceable(&self, at: usize) -> bool {
-        let instruction = &self.flow.instructions()[at];
-        is_displaceable(instruction) && !(self.function.is_restartable)(instruction.ip())
-    }
-
-    /// Returns whether control comes to an instruction only from the one before it.
-    fn continues(&self, at: usize) -> bool {
-        let instructions = self.flow.instructions();
-        let Some((before, here)) = at
-            .checked_sub(1)
-            .and_then(|before| Some((instructions.get(before)?, instructions.get(at)?)))
-        else {
-            return false;
-        };
-        self.flow.predecessors(at) == [at - 1]
-            && matches!(before.flow_control(), FlowControl::Next | FlowControl::ConditionalBranch)
-            && before.next_ip() == here.ip()
-            && !(self.function.is_target)(here.ip())
-    }
-
-    fn line(&self, at: usize) -> Line {
-        let mut first = at;
-        while self.continues(first) && self.is_displaceable(first - 1) {
-            first -= 1;
-        }
-        let mut end = at + 1;
-        while self.continues(end) && self.is_displaceable(end) {
-            end += 1;
-        }
-        Line { first, end }
-    }
-
-    /// Chooses the bytes of a line: from the first point to the last, then more of the line behind them, padding behind
-    /// the line, and more of the line before them, until a jump fits.
-    fn patch(
-        &self,
-        line: &Line,
-        places: &[(usize, u64)],
-        padding: &mut Padding,
-    ) -> Result<Patch, Refusal> {
-        let instructions = self.flow.instructions();
-        let start = |first: usize| instructions[first].ip();
-        let stop = |end: usize| instructions[end - 1].next_ip();
-        let (lowest, highest) = (places[0].0, places[places.len() - 1].0);
-        let most = (highest + 1).min(line.end);
-        // A point behind the line needs an instruction before it.
-        let lowest = lowest.min(most - 1);
-        let fit = |room: u64| {
-            let (mut first, mut end) = (lowest, most);
-            while stop(end) - start(first) < room && end < line.end {
-                end += 1;
-            }
-            while stop(end) - start(first) < room && first > line.first {
-                first -= 1;
-            }
-            (first, end)
-        };
-        let returns = |end: usize| {
-            matches!(
-                instructions[end - 1].flow_control(),
-                FlowControl::Return
-                    | FlowControl::UnconditionalBranch
-                    | FlowControl::IndirectBranch
-            )
-        };
-        let (first, end) = fit(NEAR_JUMP);
-        let found = start(first)..stop(end);
-        let missing = NEAR_JUMP.saturating_sub(found.end - found.start);
-        let (range, jump) = if missing == 0 {
-            (found, Jump::Near)
-        } else if returns(end) && padding.take_at(found.end, missing) {
-            (found.start..found.end + missing, Jump::Near)
-        } else {
-            let (first, end) = fit(SHORT_JUMP);
-            let short = start(first)..stop(end);
-            let room = short.end - short.start;
-            let through = (room >= SHORT_JUMP).then(|| padding.take_near(short.start + SHORT_JUMP));
-            let through = through.flatten().ok_or(Refusal::NoRoom(found.end - found.start))?;
-            (short, Jump::Short(through))
-        };
-        let points = places.iter().map(|&(at, address)| self.point(at, address)).collect();
-        Ok(Patch { range, jump, points })
-    }
-
-    fn point(&self, at: usize, address: u64) -> Point {
-        // Nothing is below the stack pointer yet where a function begins, unless control comes back there.
-        let is_entry = (0..=at).all(|before| {
-            before == at || self.flow.instructions()[before].mnemonic() == Mnemonic::Endbr64
-        }) && self.flow.predecessors(at).iter().all(|&before| before < at);
-        Point {
-            address,
-            before: self.flow.instructions()[at].ip(),
-            live: self.liveness.before(at),
-            red_zone: self.red_zone && !is_entry,
-        }
     }
 }

@@ -1,18 +1,22 @@
-//! Padding between functions and behind jumps: bytes that nothing executes, with room for a jump that a short one leads
-//! to.
+//! Room for jumps that short ones lead to: padding between functions and behind jumps, which nothing executes, and what
+//! is left of displaced bytes behind the jump at their start. Also what is displaced already.
 
 use std::{collections::BTreeMap, ops::Range};
 
 use iced_x86::{Instruction, Mnemonic};
 
-use super::NEAR_JUMP;
-use crate::{dataflow::Dataflow, instruction::decode};
+use super::{Jump, NEAR_JUMP, Patch, code::Code};
+use crate::instruction::decode;
 
-/// Padding that is not in use yet.
+/// Padding that is not in use yet, and the displaced bytes of the functions around it.
 #[derive(Clone, Debug, Default)]
 pub struct Padding {
     /// Ends, by the starts.
     free: BTreeMap<u64, u64>,
+    /// Ends of padding, in use or not, by the starts.
+    fillers: BTreeMap<u64, u64>,
+    /// Ends of displaced bytes, by their starts.
+    displaced: BTreeMap<u64, u64>,
 }
 
 /// Distance that a short jump reaches from the instruction after it, in bytes.
@@ -24,12 +28,78 @@ impl Padding {
     pub fn add(&mut self, start: u64, code: &[u8]) {
         let end = decode(code, start).take_while(is_filler).last();
         if let Some(end) = end {
-            self.free.insert(start, end.next_ip());
+            self.add_room(start..end.next_ip());
         }
     }
 
+    /// Adds room, unless some of it is in use or known already.
+    pub(super) fn add_room(&mut self, room: Range<u64>) {
+        if !overlaps(&self.free, &room) && !overlaps(&self.displaced, &room) {
+            self.free.insert(room.start, room.end);
+            self.fillers.insert(room.start, room.end);
+        }
+    }
+
+    /// Adds what is left of displaced bytes behind the jump at their start.
+    pub(super) fn add_left(&mut self, room: Range<u64>) {
+        self.free.insert(room.start, room.end);
+    }
+
+    /// Notes displaced bytes.
+    pub(super) fn displace(&mut self, range: &Range<u64>) {
+        self.displaced.insert(range.start, range.end);
+    }
+
+    /// Makes displaced bytes longer.
+    pub(super) fn replace(&mut self, range: &Range<u64>, by: &Range<u64>) {
+        self.displaced.remove(&range.start);
+        self.displace(by);
+    }
+
+    /// Returns whether room holds a jump that a short one reaches which ends at an address.
+    pub(super) fn reaches(from: u64, room: &Range<u64>) -> bool {
+        let lowest = from.saturating_add_signed(REACH.start);
+        let highest = from.saturating_add_signed(REACH.end - 1);
+        let at = room.start.max(lowest);
+        at <= highest && at + NEAR_JUMP <= room.end
+    }
+
+    /// Returns whether some of a range is displaced.
+    pub(super) fn is_displaced(&self, range: &Range<u64>) -> bool {
+        overlaps(&self.displaced, range)
+    }
+
+    /// Removes a patch that has not been written.
+    pub fn remove(&mut self, patch: &Patch) {
+        self.displaced.remove(&patch.range.start);
+        if let Jump::Short(room) = patch.jump
+            && !self.is_left(room)
+        {
+            self.displaced.remove(&room);
+        }
+    }
+
+    /// Returns whether nothing executes the bytes of a jump at an address: they are padding, or a patch has displaced
+    /// them.
+    #[must_use]
+    pub fn is_free(&self, room: u64) -> bool {
+        let around = self.fillers.range(..=room).next_back();
+        self.is_left(room) || around.is_some_and(|(_, &end)| room + NEAR_JUMP <= end)
+    }
+
+    /// Returns whether room for a jump is in displaced bytes, behind their start.
+    fn is_left(&self, room: u64) -> bool {
+        let around = self.displaced.range(..room).next_back();
+        around.is_some_and(|(_, &end)| room + NEAR_JUMP <= end)
+    }
+
+    /// Returns the displaced bytes, as the addresses of the first ones.
+    pub fn displaced(&self) -> impl Iterator<Item = u64> {
+        self.displaced.keys().copied()
+    }
+
     /// Adds the padding inside a function, behind jumps and returns.
-    pub(super) fn add_inside(&mut self, flow: &Dataflow, is_target: &dyn Fn(u64) -> bool) {
+    pub(super) fn add_inside(&mut self, flow: &Code, is_target: &dyn Fn(u64) -> bool) {
         let instructions = flow.instructions();
         let mut run: Option<Range<u64>> = None;
         for (at, instruction) in instructions.iter().enumerate() {
@@ -37,16 +107,19 @@ impl Padding {
                 None => at > 0 && flow.predecessors(at).is_empty(),
                 Some(run) => run.end == instruction.ip() && flow.predecessors(at) == [at - 1],
             };
-            let is_free = is_unreached && is_filler(instruction) && !is_target(instruction.ip());
+            let is_free = is_unreached
+                && is_filler(instruction)
+                && !flow.is_named(at)
+                && !is_target(instruction.ip());
             run = match run {
                 Some(run) if is_free => Some(run.start..instruction.next_ip()),
                 other => {
-                    self.free.extend(other.map(|run| (run.start, run.end)));
+                    other.into_iter().for_each(|run| self.add_room(run));
                     is_free.then(|| instruction.ip()..instruction.next_ip())
                 }
             };
         }
-        self.free.extend(run.map(|run| (run.start, run.end)));
+        run.into_iter().for_each(|run| self.add_room(run));
     }
 
     /// Uses up the first bytes of padding that begins at an address; returns whether it has as many.
@@ -55,6 +128,7 @@ impl Padding {
             return false;
         };
         self.free.remove(&start);
+        self.displace(&(start..start + bytes));
         if start + bytes < end {
             self.free.insert(start + bytes, end);
         }
@@ -74,6 +148,9 @@ impl Padding {
             .find(|&(_, at, end)| at + NEAR_JUMP <= end);
         let (start, at, end) = found?;
         self.free.remove(&start);
+        if !self.is_displaced(&(at..at + NEAR_JUMP)) {
+            self.displace(&(at..at + NEAR_JUMP));
+        }
         if start < at {
             self.free.insert(start, at);
         }
@@ -82,6 +159,10 @@ impl Padding {
         }
         Some(at)
     }
+}
+
+fn overlaps(ranges: &BTreeMap<u64, u64>, range: &Range<u64>) -> bool {
+    ranges.range(..range.end).next_back().is_some_and(|(_, &end)| range.start < end)
 }
 
 fn is_filler(instruction: &Instruction) -> bool {

@@ -95,8 +95,9 @@ fn padding_makes_room() {
     assert_eq!(ranges(&found), [(2, 7)], "a return and the padding behind it");
     let found = patches_of(&code, &[0], &|at| at == 0x1002, &mut padding);
     assert_eq!(found.patches[0].jump, Jump::Short(0x1003));
+    assert_eq!(padding.take_near(0x1002), None, "four bytes are left");
     let second = patches_of(&code, &[0], &|at| at == 0x1002, &mut padding);
-    assert_eq!(second.refused, [(0x1000, Refusal::NoRoom(2))], "four bytes are left");
+    assert_eq!(second.refused, [(0x1000, Refusal::Displaced)]);
     // jmp +5; int3 …; ret
     let inside = [0xeb, 5, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xc3];
     let found = patches(&inside, &[0]);

@@ -4,7 +4,7 @@ use std::{ffi::OsString, io};
 
 use super::*;
 use crate::{
-    in_process::Refusal,
+    in_process::ProgramRefusal,
     probes::{memory::options::Accesses, plan::own_code::OwnCode, regions::patterns::Rules},
 };
 
@@ -94,7 +94,7 @@ fn options_of_one_back_end_decide() {
 #[test]
 fn a_back_end_that_fails_before_the_start_is_replaced_by_the_other() {
     let auto = options(CaptureBackend::Auto);
-    let refusal = || InProcessError::from(Refusal::DeniesWriteExecute);
+    let refusal = || InProcessError::from(ProgramRefusal::DeniesWriteExecute);
     let inline = choose_preferring(true, &auto, true).unwrap();
     let other = inline.without_inline(&refusal()).unwrap();
     assert_eq!((other.is_inline, other.has_alternative), (false, false));
