@@ -76,7 +76,11 @@ pub struct Trampoline {
     pub address: u64,
     /// Machine code.
     pub code: Vec<u8>,
-    /// Displaced instructions.
+    /// Address of the displaced instructions.
+    pub patched: u64,
+    /// Displaced instructions, as the program has them.
+    pub displaced: Vec<u8>,
+    /// Places of the displaced instructions.
     places: Vec<Place>,
     /// Loads by pointers of the program, and the addresses at which the trampoline goes on without them.
     loads: Vec<(u64, u64)>,
@@ -197,6 +201,8 @@ impl Trampoline {
         let at = |position: usize| address + u64::from(offsets[position]);
         Ok(Self {
             address,
+            patched: displaced.address,
+            displaced: displaced.code.to_vec(),
             loads: assembler.loads.iter().map(|&(load, resume)| (at(load), at(resume))).collect(),
             places: places
                 .into_iter()

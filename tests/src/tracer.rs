@@ -61,8 +61,14 @@ impl Avtrace {
     /// Captures events in the traced process. The environment variable `AVTRACE_CAPTURE` chooses the back end of all
     /// other runs.
     #[must_use]
-    pub fn inline(mut self) -> Self {
-        self.capture = Some("inline".to_owned());
+    pub fn inline(self) -> Self {
+        self.capturing("inline")
+    }
+
+    /// Captures events by this back end, whatever the environment says.
+    #[must_use]
+    pub fn capturing(mut self, back_end: &str) -> Self {
+        self.capture = Some(back_end.to_owned());
         self
     }
 

@@ -21,7 +21,7 @@ use inline::{
     trampoline::{CommonCode, Trampoline},
 };
 use symbolize::{MapName, Mapping, parse_maps};
-use x86::patching::Padding;
+use x86::patching::{NEAR_JUMP, Padding};
 
 use super::error::{InProcessError, ProgramRefusal};
 use crate::sys::{
@@ -181,6 +181,10 @@ impl Image {
         if end > AREA {
             return false;
         }
+        // A jump of copied code that comes to what is behind makes a fault, and executes no zeros.
+        if self.code.grow(area.offset + end).is_err() {
+            return false;
+        }
         self.code.write(area.offset + area.used, code);
         area.used = end;
         true
@@ -208,13 +212,35 @@ impl Image {
         trampoline.fault(address)
     }
 
+    /// Returns the place of a copy of patched code whose jump has led a thread to an address, and the program's own code
+    /// that belongs there. `memory` is that of the process.
+    #[must_use]
+    pub fn copied(&self, memory: &File, address: u64) -> Option<(u64, Vec<u8>)> {
+        let is_same = |one: u64, other: u64, length: usize| {
+            let read = |from| {
+                let mut bytes = vec![0; length.min(NEAR_JUMP as usize)];
+                memory.read_exact_at(&mut bytes, from).ok().map(|()| bytes)
+            };
+            read(other).is_some_and(|bytes| read(one) == Some(bytes))
+        };
+        self.trampolines().values().find_map(|trampoline| {
+            // A jump is relative: it misses its target by the distance of the copy.
+            let distance = address.wrapping_sub(trampoline.address);
+            let copy = trampoline.patched.wrapping_add(distance);
+            let is_copy =
+                distance != 0 && is_same(trampoline.patched, copy, trampoline.displaced.len());
+            is_copy.then(|| (copy, trampoline.displaced.clone()))
+        })
+    }
+
     /// Returns whether the instruction at an address is one of a probe's that read the time stamp counter.
     pub fn reads_time_stamp(&self, address: u64) -> bool {
         /// `rdtsc`.
         const READ: [u8; 2] = [0x0f, 0x31];
         let areas = self.areas();
-        let area =
-            areas.iter().find(|area| (area.address..area.address + area.used).contains(&address));
+        // Both bytes of it.
+        let has = |area: &&Area| (1..area.used).contains(&(address + 1).wrapping_sub(area.address));
+        let area = areas.iter().find(has);
         let Some(offset) = area.map(|area| area.offset + (address - area.address)) else {
             return false;
         };
@@ -336,7 +362,7 @@ fn map(
     leave_out_of_dumps(calls, base, layout.file_size());
     rings.close(calls).map_err(denied("close"))?;
     let code = create(calls, process)?;
-    let code_memory = SharedMemory::over(code.file.try_clone()?, AREA * MAX_AREAS)?;
+    let code_memory = SharedMemory::over_empty(code.file.try_clone()?, AREA * MAX_AREAS)?;
     let executable = (libc::PROT_READ | libc::PROT_EXEC) as u64;
     let mut areas = Vec::new();
     for (place, offset) in places.iter().zip((0..).step_by(AREA as usize)) {

@@ -3,6 +3,7 @@
 
 use std::{
     io,
+    os::unix::fs::FileExt as _,
     sync::{Arc, atomic::Ordering},
 };
 
@@ -294,6 +295,21 @@ impl Tracer {
         Ok(())
     }
 
+    /// Writes the program's own code to a copy of patched code, whose jump has led a thread to a place where there is
+    /// none. Returns the address of the copy.
+    fn restore_copy(&mut self, image: &Image, thread: u32, place: u64) -> io::Result<Option<u64>> {
+        if self.supervisor.fault_address(thread).ok() != Some(place) {
+            return Ok(None);
+        }
+        let Ok(memory) = proc::writable_memory(self.process) else { return Ok(None) };
+        let Some((copy, code)) = image.copied(&memory, place) else { return Ok(None) };
+        // Others may be about to execute the same copy.
+        self.supervisor.freeze(self.process)?;
+        let written = memory.write_all_at(&code, copy);
+        self.supervisor.thaw(self.process)?;
+        Ok(written.ok().map(|()| copy))
+    }
+
     /// Lets a thread go on whose fault is a probe's and not the program's.
     fn fault(&mut self, image: &Image, thread: u32) -> io::Result<()> {
         let (place, _) = self.supervisor.place(thread)?;
@@ -309,7 +325,10 @@ impl Tracer {
             }
             return self.supervisor.read_time_stamp(thread, time_stamp::now());
         }
-        Ok(())
+        match self.restore_copy(image, thread, place)? {
+            Some(copy) => self.supervisor.redirect(thread, copy),
+            None => Ok(()),
+        }
     }
 
     /// Has the new program of the process come to its entry point, and be planned.

@@ -59,6 +59,26 @@ impl SharedMemory {
         Ok(Self { file, mapping })
     }
 
+    /// Maps so many bytes of an empty file of another process, which [`grow`](Self::grow) gives a length.
+    ///
+    /// # Errors
+    ///
+    /// Those of `mmap`.
+    pub fn over_empty(file: File, bytes: u64) -> io::Result<Self> {
+        let length = usize::try_from(bytes).map_err(io::Error::other)?;
+        let mapping = MmapOptions::new().len(length).map_raw(&file)?;
+        Ok(Self { file, mapping })
+    }
+
+    /// Makes the file at least so long. An access behind its end, by any process, is a `SIGBUS`.
+    ///
+    /// # Errors
+    ///
+    /// Those of `ftruncate`.
+    pub fn grow(&self, bytes: u64) -> io::Result<()> {
+        if self.file.metadata()?.len() < bytes { self.file.set_len(bytes) } else { Ok(()) }
+    }
+
     /// Writes bytes from an offset on, a multiple of 8; those of the last word that are not given become 0. Beyond the
     /// end, nothing.
     pub fn write(&self, offset: u64, bytes: &[u8]) {

@@ -452,6 +452,15 @@ impl Supervisor {
         Ok((registers.rip, registers.rsp))
     }
 
+    /// Returns the address that the fault of a held thread is about.
+    ///
+    /// # Errors
+    ///
+    /// When ptrace fails.
+    pub fn fault_address(&self, thread: u32) -> io::Result<u64> {
+        request::fault_address(thread as i32)
+    }
+
     /// Has a held thread go on at another instruction, without the signal that it was about to receive.
     ///
     /// # Errors

@@ -65,6 +65,13 @@ pub(super) fn set_registers(thread: i32, registers: Registers) -> io::Result<()>
     Ok(ptrace::setregs(Pid::from_raw(thread), registers)?)
 }
 
+/// Returns the address that the signal is about which a thread is held for.
+pub(super) fn fault_address(thread: i32) -> io::Result<u64> {
+    let info = ptrace::getsiginfo(Pid::from_raw(thread))?;
+    // SAFETY: the field is a number for signals of all kinds, and is no address for those that a process has sent.
+    Ok(unsafe { info.si_addr() } as u64)
+}
+
 /// Sets the GS base of a held thread.
 pub(super) fn set_gs_base(thread: i32, base: u64) -> io::Result<()> {
     let field = offset_of!(Registers, gs_base) as ptrace::AddressType;
