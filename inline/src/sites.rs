@@ -48,7 +48,7 @@ mod tests {
     #[test]
     fn a_site_of_another_plan_is_unknown() {
         let mut table = SiteTable::new(PlanNumber(2));
-        let site = RecordSite { kind: Kind::Begin, point: 0x1000, has_more_frames: false };
+        let site = RecordSite { kind: Kind::Begin, point: 0x1000 };
         table.add(5, site);
         assert_eq!(table.get(SiteId::new(PlanNumber(2), 5)), Some(&site));
         assert_eq!(table.get(SiteId::new(PlanNumber(2), 4)), None);

@@ -24,6 +24,8 @@ pub struct Report {
     pub not_seen: Value,
     pub summary: Value,
     #[serde(default)]
+    pub capture: Option<Value>,
+    #[serde(default)]
     pub memory: Option<Value>,
     #[serde(default)]
     pub trap: Option<Value>,

@@ -66,6 +66,13 @@ impl Avtrace {
         self
     }
 
+    /// Leaves the back end to the options, also where the environment variable chooses one.
+    #[must_use]
+    pub fn without_capture(mut self) -> Self {
+        self.capture = None;
+        self
+    }
+
     /// Runs avtrace, and so the program, as a user without privileges.
     #[must_use]
     pub const fn as_nobody(mut self) -> Self {

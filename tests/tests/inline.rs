@@ -159,3 +159,30 @@ fn what_needs_the_kernel_says_so() {
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     assert!(ended.stderr.contains("--capture kernel"), "{}", ended.stderr);
 }
+
+/// A program whose core is dumped would write all of the memory that it shares, and more.
+#[test]
+fn shared_memory_is_left_out_of_core_dumps() {
+    let ended = Avtrace::on_path("cat").inline().arguments(["/proc/self/smaps"]).run();
+    let mut mappings = 0;
+    let mut flags = ended.stdout.lines();
+    while let Some(line) = flags.next() {
+        if line.contains("avtrace") {
+            mappings += 1;
+            let flags = flags.find(|line| line.starts_with("VmFlags:"));
+            assert!(flags.is_some_and(|flags| flags.contains(" dd")), "{line}: {flags:?}");
+        }
+    }
+    assert!(mappings >= 2, "{ended:#?}");
+}
+
+#[test]
+fn a_program_with_little_address_space_gets_probes() {
+    let program = c("bank", &["-g", "-O1"]);
+    let script = format!("ulimit -v 500000; exec {}", program.path.display());
+    let (ended, reports) =
+        Avtrace::on_path("/bin/sh").inline().arguments(["-c", &script]).reports();
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    let last = reports.last().expect("a report");
+    assert_eq!(last.only_violation().region, "transfer");
+}

@@ -17,11 +17,17 @@ pub enum ControlFlowError {
     #[error("an indirect jump at +{0:#x} hides where it goes on")]
     IndirectJump(u64),
     /// Control leaves what could be read.
-    #[error("control leaves the function at +{0:#x}")]
+    #[error("control leaves the code around the function at {}", signed(*.0))]
     LeavesCode(u64),
     /// An instruction is not valid.
     #[error("bytes at +{0:#x} are no instruction")]
     Invalid(u64),
+}
+
+/// Shows an offset from the start of a function, before which it may be.
+fn signed(offset: u64) -> String {
+    let sign = if offset.cast_signed() < 0 { '-' } else { '+' };
+    format!("{sign}{:#x}", offset.cast_signed().unsigned_abs())
 }
 
 /// Machine code around a function.

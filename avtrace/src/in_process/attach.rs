@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fs::File, io, os::unix::fs::FileExt as _};
 use abi::{Cookie, PlanNumber};
 use inline::{
     sites::SiteTable,
-    trampoline::{Access, Displaced, Point, Probe, Trampoline, near_jump, short_jump},
+    trampoline::{Displaced, Point, Probe, Trampoline, near_jump, short_jump},
 };
 use symbolize::{ElfFile, LinkAddr, Module, Symbolizer};
 use x86::{
@@ -16,7 +16,13 @@ use x86::{
     restartable::restartable_sequences,
 };
 
-use super::{error::InProcessError, handle::InProcess, image::Image, ring_sites, targets::Targets};
+use super::{
+    error::{InProcessError, ProgramRefusal},
+    handle::InProcess,
+    image::Image,
+    own_gs, ring_sites,
+    targets::Targets,
+};
 use crate::{kernel::Refusal, probes::plan::PlannedProbe, sys::proc};
 
 /// Attaching of the probes of one plan.
@@ -45,6 +51,7 @@ impl InProcess {
         probes: &[PlannedProbe],
     ) -> Result<Vec<Refusal>, InProcessError> {
         let (image, stream) = self.program()?;
+        self.check_modules(symbolizer)?;
         let failed = |error| InProcessError::System { what: "cannot write to the program", error };
         let memory = proc::writable_memory(image.process).map_err(failed)?;
         let mut attaching = Attaching {
@@ -72,6 +79,21 @@ impl InProcess {
             }
         }
         Ok(attaching.refusals)
+    }
+}
+
+impl InProcess {
+    /// Checks that no code of modules that are new sets the GS base.
+    fn check_modules(&mut self, symbolizer: &Symbolizer) -> Result<(), ProgramRefusal> {
+        let modules: Vec<&Module> = symbolizer.modules().collect();
+        // A new program has modules of its own.
+        let checked = if self.modules_checked <= modules.len() { self.modules_checked } else { 0 };
+        self.modules_checked = modules.len();
+        let own = modules[checked..].iter().find_map(|module| {
+            let address = own_gs::place(module.file().ok()?)?;
+            Some(format!("`{}` at {:#x}", module.name(), address.0))
+        });
+        own.map_or(Ok(()), |place| Err(ProgramRefusal::UsesGs { place: Some(place) }))
     }
 }
 
@@ -179,8 +201,7 @@ impl Attaching<'_> {
 
     fn probe(&self, index: usize) -> Probe {
         let point = &self.probes[index].point;
-        let access = point.access.map(|descriptor| Access { descriptor, has_happened: false });
-        Probe { program: point.program, cookie: self.cookies[index], access }
+        Probe { program: point.program, cookie: self.cookies[index], access: point.access }
     }
 
     /// Writes a trampoline and the jump to it.

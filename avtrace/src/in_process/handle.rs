@@ -9,6 +9,7 @@ use std::{
 
 use abi::{CLASSES, Class};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use inline::clock::ClockChoice;
 use symbolize::ProcessAddr;
 
 use super::{
@@ -29,6 +30,8 @@ pub struct InProcess {
     waker: Waker,
     /// Next instructions of the threads, which are held or stand at the entry point.
     pub(super) places: Vec<u64>,
+    /// Number of modules of the program in which code that sets the GS base was looked for.
+    pub(super) modules_checked: usize,
 }
 
 /// Hold of all threads of the process. When it is dropped they go on.
@@ -73,13 +76,29 @@ impl InProcess {
     }
 
     /// Returns the number of lost events. Of which class they were is not known: they count as synchronisation, the
-    /// worst to lose.
+    /// worst to lose. Those of threads without rings are not among them.
     #[must_use]
     pub fn lost(&self) -> Lost {
-        // Of a thread without a ring all events are lost, which are not counted: one stands for them.
-        let muted = self.shared.muted_threads.load(Ordering::Relaxed);
-        let lost = self.shared.lost.load(Ordering::Relaxed) + muted;
+        let lost = self.shared.counters.lost.load(Ordering::Relaxed);
         CLASSES.map(|class| (class, if class == Class::Sync { lost } else { 0 }))
+    }
+
+    /// Returns the number of threads for which no ring was left.
+    #[must_use]
+    pub fn threads_without_rings(&self) -> u64 {
+        self.shared.muted_threads.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of times that threads had to wait for the reader.
+    #[must_use]
+    pub fn waits(&self) -> u64 {
+        self.shared.counters.waits.load(Ordering::Relaxed)
+    }
+
+    /// Returns the clock of the order of records, once a program has shared memory.
+    #[must_use]
+    pub fn clock(&self) -> Option<ClockChoice> {
+        self.shared.clock().clone()
     }
 
     /// Returns the program that the process runs.
@@ -117,5 +136,9 @@ pub(super) fn connect() -> (InProcess, Arc<Shared>, Receiver<Request>) {
     let (requests, received) = crossbeam_channel::unbounded();
     let waker = Waker::of_this_thread();
     let places = Vec::new();
-    (InProcess { shared: Arc::clone(&shared), requests, waker, places }, shared, received)
+    (
+        InProcess { shared: Arc::clone(&shared), requests, waker, places, modules_checked: 0 },
+        shared,
+        received,
+    )
 }

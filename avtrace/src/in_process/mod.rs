@@ -10,6 +10,7 @@ mod error;
 mod handle;
 mod image;
 mod libraries;
+mod own_gs;
 mod records;
 mod ring_sites;
 mod shared;
@@ -17,7 +18,7 @@ mod targets;
 mod tracer;
 
 pub use self::{
-    error::InProcessError,
+    error::{InProcessError, ProgramRefusal, StartError},
     handle::{Hold, InProcess},
     records::read,
     tracer::{Followed, Tracer},

@@ -64,28 +64,37 @@ pub struct Stream {
     clock: Clock,
     /// For the order of the tracer's records.
     surroundings: RingSurroundings,
-    lost: Arc<AtomicU64>,
+    counters: Arc<Counters>,
+}
+
+/// Counts of a run so far.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Number of lost events.
+    pub lost: AtomicU64,
+    /// Number of times that threads waited for the reader.
+    pub waits: AtomicU64,
 }
 
 impl Stream {
     /// Creates the stream of a program that shares memory.
-    pub(super) fn new(image: &Arc<Image>, lost: &Arc<AtomicU64>) -> Self {
-        let (rings, lost) = (Arc::clone(&image.rings), Arc::clone(lost));
-        Self::over((image.process, image.clock), rings, Some(Arc::clone(image)), lost)
+    pub(super) fn new(image: &Arc<Image>, counters: &Arc<Counters>) -> Self {
+        let rings = Arc::clone(&image.rings);
+        Self::over((image.process, image.clock), rings, Some(Arc::clone(image)), counters)
     }
 
     /// Creates the stream of a program without probes: the tracer's records.
-    pub(super) fn without_rings(process: u32, lost: &Arc<AtomicU64>) -> io::Result<Self> {
+    pub(super) fn without_rings(process: u32, counters: &Arc<Counters>) -> io::Result<Self> {
         const PAGE: u64 = 4096;
         let rings = Arc::new(SharedMemory::new(PAGE)?);
-        Ok(Self::over((process, Clock::Tsc), rings, None, Arc::clone(lost)))
+        Ok(Self::over((process, Clock::Tsc), rings, None, counters))
     }
 
     fn over(
         (process, clock): (u32, Clock),
         rings: Arc<SharedMemory>,
         image: Option<Arc<Image>>,
-        lost: Arc<AtomicU64>,
+        counters: &Arc<Counters>,
     ) -> Self {
         Self {
             process,
@@ -97,7 +106,7 @@ impl Stream {
             sites: Mutex::default(),
             is_closed: AtomicBool::new(false),
             is_read: AtomicBool::new(false),
-            lost,
+            counters: Arc::clone(counters),
         }
     }
 
@@ -166,7 +175,8 @@ fn read_stream(stream: &Stream, sees_memory: bool, outlet: &Outlet, stop: &Atomi
     let mut here = RingSurroundings::new(Arc::clone(&stream.rings), stream.clock);
     let rings = Arc::clone(&stream.rings);
     let mut merge = Merge::new(rings, stream.process, Patience::default(), sees_memory);
-    let before = stream.lost.load(Ordering::Relaxed);
+    let Counters { lost, waits } = &*stream.counters;
+    let [lost_before, waits_before] = [lost, waits].map(|count| count.load(Ordering::Relaxed));
     let mut sleep = SLEEP.0;
     loop {
         // Read before the rings are: what was recorded before is then still found.
@@ -174,7 +184,7 @@ fn read_stream(stream: &Stream, sees_memory: bool, outlet: &Outlet, stop: &Atomi
         let mut batch = outlet.buffer();
         let result = merge.batch(&mut here, &stream.sites().1, &stream.notes, (&mut batch, BATCH));
         let losses = merge.losses();
-        stream.lost.store(before + losses.full + losses.unpublished, Ordering::Relaxed);
+        lost.store(lost_before + losses.full + losses.unpublished, Ordering::Relaxed);
         if let Some(image) = &stream.image {
             let mut arena = image.arena();
             merge.take_drained().into_iter().for_each(|segment| arena.release(segment));
@@ -182,6 +192,9 @@ fn read_stream(stream: &Stream, sees_memory: bool, outlet: &Outlet, stop: &Atomi
         for record in &mut batch {
             let site = &mut record.header_mut().site;
             *site = site_of_plan(*site);
+        }
+        if batch.is_empty() {
+            waits.store(waits_before + merge.waits(), Ordering::Relaxed);
         }
         if !batch.is_empty() {
             sleep = SLEEP.0;

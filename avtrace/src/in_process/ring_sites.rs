@@ -28,7 +28,7 @@ pub(super) fn add(sites: &mut SiteTable, cookie: Cookie, point: u64) -> Option<C
     if cookie.site().number() >= SECOND_KIND {
         return None;
     }
-    sites.add(number, RecordSite { kind, point, has_more_frames: false });
+    sites.add(number, RecordSite { kind, point });
     let upper = cookie.0 >> 32 << 32;
     Some(Cookie(upper | u64::from(SiteId::new(plan, number).0)))
 }

@@ -6,8 +6,13 @@ use std::sync::{
 };
 
 use crossbeam_channel::Sender;
+use inline::clock::ClockChoice;
 
-use super::{error::InProcessError, image::Image, records::Stream};
+use super::{
+    error::InProcessError,
+    image::Image,
+    records::{Counters, Stream},
+};
 
 /// State that both threads share.
 #[derive(Debug, Default)]
@@ -18,10 +23,12 @@ pub(super) struct Shared {
     refusal: Mutex<Option<InProcessError>>,
     /// Number of the latest stop of the process.
     pub(super) stops: AtomicU32,
-    /// Number of lost events.
-    pub(super) lost: Arc<AtomicU64>,
+    /// Counts of the readers.
+    pub(super) counters: Arc<Counters>,
     /// Number of threads for which no ring was left.
     pub(super) muted_threads: AtomicU64,
+    /// Clock of the order of records.
+    clock: Mutex<Option<ClockChoice>>,
 }
 
 /// Memory shared with a program, and its records.
@@ -36,6 +43,11 @@ impl Shared {
     /// Returns the reason why it has no probes.
     pub(super) fn refusal(&self) -> MutexGuard<'_, Option<InProcessError>> {
         self.refusal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the clock of the order of records, once a program has shared memory.
+    pub(super) fn clock(&self) -> MutexGuard<'_, Option<ClockChoice>> {
+        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the number of a new stop.

@@ -10,7 +10,8 @@ use abi::{ChildProcessRecord, ExitRecord, ForkRecord, Header, Kind, Record, Site
 use crossbeam_channel::{Receiver, Sender};
 use inline::{
     arena::{MUTED, ThreadStart},
-    layout::{Clock, Mode},
+    clock::ClockChoice,
+    layout::Mode,
     memory::ProcessAddress,
     ring::Ring,
     tracer::Note,
@@ -18,7 +19,7 @@ use inline::{
 use symbolize::MapName;
 
 use super::{
-    error::InProcessError,
+    error::{InProcessError, ProgramRefusal, StartError},
     handle::{InProcess, connect},
     image::{Image, mappings},
     records::Stream,
@@ -37,6 +38,9 @@ use crate::{
 /// Bits of the number of a thread's epoch, below the thread's id.
 const EPOCH_BITS: u32 = 42;
 
+/// Strict mode of seccomp, as in `/proc/PID/status`.
+const STRICT: u64 = 1;
+
 /// The tracer of a process, in the thread that has started it.
 #[derive(Debug)]
 pub struct Tracer {
@@ -47,7 +51,9 @@ pub struct Tracer {
     streams: Sender<Arc<Stream>>,
     stream: Arc<Stream>,
     has_started: bool,
-    clock: Clock,
+    clock: ClockChoice,
+    /// Behaviour of threads whose rings are full.
+    mode: Mode,
     /// Time stamp at the start.
     began: u64,
     /// End of the process, if it was seen while something else was awaited.
@@ -76,22 +82,27 @@ pub enum Followed {
 }
 
 impl Tracer {
-    /// Starts a program and holds it at its entry point.
+    /// Starts a program and holds it at its entry point. `mode` says what its threads do when their rings are full.
     ///
     /// # Errors
     ///
-    /// Those of starting it.
-    pub fn start(launch: Launch) -> io::Result<Followed> {
+    /// Those of starting it, and the reason why it cannot be looked at then.
+    pub fn start(launch: Launch, mode: Mode) -> Result<Followed, StartError> {
         let (mut supervisor, process) = match Supervisor::launch(launch)? {
             Started::Held(supervisor, process) => (supervisor, process),
             Started::Ended { pid, ending } => return Ok(Followed::Ended { pid, ending }),
         };
-        if let Some(ending) = run_to_entry(&mut supervisor, process)? {
-            return Ok(Followed::Ended { pid: process, ending });
+        match run_to_entry(&mut supervisor, process) {
+            Ok(None) => {}
+            Ok(Some(ending)) => return Ok(Followed::Ended { pid: process, ending }),
+            Err(error) => {
+                kill(&mut supervisor, process);
+                return Err(StartError::InProcess(explained(error)));
+            }
         }
         let (in_process, shared, requests) = connect();
         let (streams, received) = crossbeam_channel::unbounded();
-        let stream = Arc::new(Stream::without_rings(process, &shared.lost)?);
+        let stream = Arc::new(Stream::without_rings(process, &shared.counters)?);
         let tracer = Box::new(Self {
             supervisor,
             process,
@@ -100,7 +111,8 @@ impl Tracer {
             streams,
             stream,
             has_started: false,
-            clock: choose_clock().clock(),
+            clock: choose_clock(),
+            mode,
             began: time_stamp::now(),
             ending: None,
         });
@@ -120,11 +132,16 @@ impl Tracer {
     /// The reason why the program cannot have probes.
     pub fn share(&mut self) -> Result<(), InProcessError> {
         let process = self.process;
-        let failed = |what: &'static str| move |error| InProcessError::System { what, error };
+        let failed = |what: &'static str| {
+            move |error: io::Error| match error.kind() {
+                io::ErrorKind::PermissionDenied => ProgramRefusal::Hidden { error }.into(),
+                _ => InProcessError::System { what, error },
+            }
+        };
         let status = proc::Status::of_process(process)
             .map_err(failed("cannot read the program's status"))?;
-        if status.seccomp() == Some(1) {
-            return Err(InProcessError::StrictSeccomp);
+        if status.seccomp() == Some(STRICT) {
+            return Err(ProgramRefusal::StrictSeccomp.into());
         }
         self.supervisor.freeze(process).map_err(failed("cannot stop the program"))?;
         let shared = self.share_frozen();
@@ -140,11 +157,15 @@ impl Tracer {
             let (_, gs_base) =
                 self.supervisor.bases(thread).map_err(failed("cannot read registers"))?;
             if gs_base != 0 {
-                return Err(InProcessError::UsesGs);
+                return Err(ProgramRefusal::UsesGs { place: None }.into());
             }
         }
-        let image = Arc::new(Image::share(&mut self.supervisor, process, self.clock)?);
-        self.stream = Arc::new(Stream::new(&image, &self.shared.lost));
+        let image = Image::share(&mut self.supervisor, process, self.clock.clock())?;
+        let image = Arc::new(image);
+        let is_as_chosen = image.clock == self.clock.clock();
+        *self.shared.clock() =
+            Some(if is_as_chosen { self.clock.clone() } else { ClockChoice::RefusedBarrier });
+        self.stream = Arc::new(Stream::new(&image, &self.shared.counters));
         *self.shared.program() = Some((Arc::clone(&image), Arc::clone(&self.stream)));
         // Without a reader the run is over.
         let _ = self.streams.send(Arc::clone(&self.stream));
@@ -264,12 +285,29 @@ impl Tracer {
             }
             Event::Exec { process } if process == self.process => self.replaced()?,
             Event::Fault { thread, .. } => {
-                let (place, _) = self.supervisor.place(thread)?;
-                if let Some(to) = image.and_then(|image| image.after_fault(place)) {
-                    self.supervisor.redirect(thread, to)?;
+                if let Some(image) = image {
+                    self.fault(&image, thread)?;
                 }
             }
             _ => {}
+        }
+        Ok(())
+    }
+
+    /// Lets a thread go on whose fault is a probe's and not the program's.
+    fn fault(&mut self, image: &Image, thread: u32) -> io::Result<()> {
+        let (place, _) = self.supervisor.place(thread)?;
+        if let Some(to) = image.after_fault(place) {
+            return self.supervisor.redirect(thread, to);
+        }
+        if image.reads_time_stamp(place) {
+            // The program has denied itself the counter (`PR_SET_TSC`), or all system calls but a few, of which waiting
+            // for the reader is none (seccomp's strict mode).
+            let status = proc::Status::of_process(thread);
+            if status.is_ok_and(|status| status.seccomp() == Some(STRICT)) {
+                image.never_wait(self.supervisor.bases(thread)?.1);
+            }
+            return self.supervisor.read_time_stamp(thread, time_stamp::now());
         }
         Ok(())
     }
@@ -285,7 +323,7 @@ impl Tracer {
         if let Err(error) = self.share() {
             // Attaching probes reports it.
             *self.shared.refusal() = Some(error);
-            self.stream = Arc::new(Stream::without_rings(self.process, &self.shared.lost)?);
+            self.stream = Arc::new(Stream::without_rings(self.process, &self.shared.counters)?);
             let _ = self.streams.send(Arc::clone(&self.stream));
         }
         let stop = self.shared.next_stop();
@@ -307,16 +345,20 @@ impl Tracer {
 
     /// Gives a held thread a ring, or where there is none, the block of those that record nothing.
     fn begin_thread(&mut self, image: &Image, thread: u32) {
-        const MODE: Mode = Mode::Lossless;
-        let stack = self.supervisor.place(thread).ok().and_then(|(_, sp)| stack_around(thread, sp));
+        let mode = self.mode;
+        let pointers = self.supervisor.place(thread).and_then(|(_, sp)| {
+            let (thread_pointer, _) = self.supervisor.bases(thread)?;
+            Ok((sp, thread_pointer))
+        });
+        let stack = pointers.ok().and_then(|pointers| stack_around(thread, pointers));
         let (low, high) = stack.unwrap_or_default();
         let stack = (ProcessAddress(low), ProcessAddress(high));
         let epoch = u64::from(thread) << EPOCH_BITS | self.next_epoch();
-        let start = ThreadStart { tid: thread, epoch, stack, mode: MODE };
+        let start = ThreadStart { tid: thread, epoch, stack, mode };
         let mut arena = image.arena();
         let base = match arena.start(start, &image.rings) {
             Ok(segment) => {
-                let ring = Box::new(Ring::new(segment, MODE, &image.rings));
+                let ring = Box::new(Ring::new(segment, mode, &image.rings));
                 self.stream.notes.add(Note::Started { tid: thread, ring });
                 arena.address(segment.block)
             }
@@ -334,9 +376,26 @@ impl Tracer {
 impl Drop for Tracer {
     fn drop(&mut self) {
         if !self.has_started {
-            tracee::send_signal(self.process, libc::SIGKILL);
-            while !self.supervisor.is_empty() && self.supervisor.next_event().is_ok() {}
+            kill(&mut self.supervisor, self.process);
         }
+    }
+}
+
+/// Kills a process, and waits for its end.
+fn kill(supervisor: &mut Supervisor, process: u32) {
+    tracee::send_signal(process, libc::SIGKILL);
+    while !supervisor.is_empty() && supervisor.next_event().is_ok() {}
+}
+
+/// Explains an error of looking at a process before its entry point, or of changing its memory there.
+fn explained(error: io::Error) -> InProcessError {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => ProgramRefusal::Hidden { error }.into(),
+        // What the kernel answers where `/proc/PID/mem` may change no code.
+        _ if error.raw_os_error() == Some(libc::EIO) => {
+            ProgramRefusal::DeniesWriting { error }.into()
+        }
+        _ => InProcessError::System { what: "cannot hold the program at its entry point", error },
     }
 }
 
@@ -363,13 +422,15 @@ fn run_to_entry(supervisor: &mut Supervisor, process: u32) -> io::Result<Option<
     }
 }
 
-/// Returns the lowest address of the stack that a stack pointer is in, and the address after it.
-fn stack_around(thread: u32, sp: u64) -> Option<(u64, u64)> {
+/// Returns an address below the stack that a stack pointer is in, and the address after it, which is the thread pointer
+/// where that is in the same memory.
+fn stack_around(thread: u32, (sp, thread_pointer): (u64, u64)) -> Option<(u64, u64)> {
     /// Size to which the kernel lets the first thread's stack grow by default, in bytes.
     const FIRST_STACK: u64 = 8 << 20;
     let maps = mappings(thread).ok()?;
     let map = maps.iter().find(|map| (map.start.0..=map.end.0).contains(&sp))?;
     let is_first = matches!(&map.name, MapName::Special(name) if name == "[stack]");
     let low = if is_first { map.end.0.saturating_sub(FIRST_STACK) } else { map.start.0 };
-    Some((low.min(map.start.0), map.end.0))
+    let is_top = (sp + 1..map.end.0).contains(&thread_pointer);
+    Some((low.min(map.start.0), if is_top { thread_pointer } else { map.end.0 }))
 }

@@ -50,6 +50,28 @@ pub fn adapt_to_limit() {
     }
 }
 
+/// Returns the limit of a process's address space in bytes (`ulimit -v`); `None` without one.
+#[must_use]
+pub fn address_space_limit(process: u32) -> Option<u64> {
+    limit(process, libc::RLIMIT_AS)
+}
+
+/// Returns the limit of the size in bytes of files that this process makes (`ulimit -f`); `None` without one.
+pub(super) fn file_size_limit() -> Option<u64> {
+    limit(0, libc::RLIMIT_FSIZE)
+}
+
+/// Returns a soft limit of a process, 0 for this one.
+fn limit(process: u32, resource: libc::__rlimit_resource_t) -> Option<u64> {
+    // SAFETY: a structure of integers, which the call fills in.
+    let (result, limit) = unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        let none = std::ptr::null();
+        (libc::prlimit(process.cast_signed(), resource, none, &raw mut limit), limit)
+    };
+    (result == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+}
+
 /// Checks that as much address space is left as a run takes from here on for threads, their and their
 /// stacks: running out of it within the start of a thread aborts or panics inside the C library and `std`, where no
 /// message of ours is printed.

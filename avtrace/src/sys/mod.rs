@@ -13,6 +13,7 @@ pub mod perf;
 pub mod priority;
 pub mod privileged_file;
 pub mod proc;
+mod ptrace_refusal;
 pub mod reader_futex;
 pub mod seized_thread;
 pub mod shared_memory;

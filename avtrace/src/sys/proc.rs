@@ -152,6 +152,12 @@ impl Status {
         u32::try_from(number(self.field("Tgid")?, 10)?).ok()
     }
 
+    /// Returns the process that traces this one; 0 for none.
+    #[must_use]
+    pub fn tracer(&self) -> Option<u32> {
+        u32::try_from(number(self.field("TracerPid")?, 10)?).ok()
+    }
+
     /// Returns the kind of filter for system calls: 0 for none, 1 for the strict mode, 2 for a program.
     #[must_use]
     pub fn seccomp(&self) -> Option<u64> {

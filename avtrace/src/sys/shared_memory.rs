@@ -11,6 +11,8 @@ use std::{
 use inline::memory::Mapped;
 use memmap2::{MmapOptions, MmapRaw};
 
+use super::memory;
+
 /// File in memory, mapped for reading and writing. Pages that nobody has written take no memory.
 #[derive(Debug)]
 pub struct SharedMemory {
@@ -36,7 +38,7 @@ impl SharedMemory {
         }
         // SAFETY: the kernel returned a new descriptor that nobody else knows.
         let file = unsafe { File::from_raw_fd(fd) };
-        file.set_len(bytes)?;
+        set_size(&file, bytes)?;
         let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
         // SAFETY: the request takes a number.
         if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } < 0 {
@@ -53,7 +55,7 @@ impl SharedMemory {
     ///
     /// Those of `ftruncate` and `mmap`.
     pub fn over(file: File, bytes: u64) -> io::Result<Self> {
-        file.set_len(bytes)?;
+        set_size(&file, bytes)?;
         let length = usize::try_from(bytes).map_err(io::Error::other)?;
         let mapping = MmapOptions::new().len(length).map_raw(&file)?;
         Ok(Self { file, mapping })
@@ -80,6 +82,16 @@ impl SharedMemory {
     pub fn size(&self) -> usize {
         self.mapping.len()
     }
+}
+
+/// Gives a file its size. Beyond the limit of this process, the kernel would end it by a signal.
+fn set_size(file: &File, bytes: u64) -> io::Result<()> {
+    if memory::file_size_limit().is_some_and(|limit| limit < bytes) {
+        let mebibytes = bytes.div_ceil(1 << 20);
+        let text = format!("the limit of file sizes (`ulimit -f`) is below {mebibytes} MiB");
+        return Err(io::Error::other(text));
+    }
+    file.set_len(bytes)
 }
 
 impl AsFd for SharedMemory {

@@ -7,7 +7,7 @@ use std::{
     path::PathBuf,
 };
 
-use super::{sigpipe, user::Identity};
+use super::{ptrace_refusal, sigpipe, user::Identity};
 
 /// Program to start, and the user to start it as.
 #[derive(Debug)]
@@ -46,9 +46,7 @@ impl Failure {
         let [step, number @ ..] = message;
         let error = io::Error::from_raw_os_error(i32::from_ne_bytes(number));
         Some(match step {
-            step if step == Step::Trace as u8 => {
-                io::Error::other(format!("it cannot be traced with ptrace: {error}"))
-            }
+            step if step == Step::Trace as u8 => ptrace_refusal::explain(&error),
             step if step == Step::User as u8 => {
                 let user = self.user.unwrap_or_default();
                 io::Error::other(format!("cannot become user {user}: {error}"))

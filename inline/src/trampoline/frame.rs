@@ -17,7 +17,7 @@ pub const RSP: u8 = 4;
 pub const CHANGED: [u8; 8] = [0, 1, 2, 6, 7, 8, 9, 10];
 
 /// Length of the red zone in bytes (System V ABI, AMD64 supplement, 3.2.2).
-const RED_ZONE: i32 = 128;
+pub const RED_ZONE: i32 = 128;
 
 /// Saved state of a thread at a point.
 pub struct Frame {

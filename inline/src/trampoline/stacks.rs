@@ -10,6 +10,7 @@ use iced_x86::code_asm::{
 use super::{
     assembler::{Emitted, block, place},
     calls::HASH,
+    frame::RED_ZONE,
 };
 use crate::layout::{
     STACK_MARK_BITS, STACK_MARKS, STACK_PIECE_BITS, STACK_PIECE_COUNT_BITS, STACK_RANGE_BITS,
@@ -49,14 +50,24 @@ fn marks(base: AsmRegister64) -> AsmMemoryOperand {
     qword_ptr(base + rdx * 8_u32 + STACK_MARKS as i32)
 }
 
-/// Adds to the access word in `rdi` whether the access to the address in `rcx` is to the thread's own stack, and marks
-/// it if it is to another one. Changes `rax`, `rdx` and `r8`.
-pub fn note(code: &mut CodeAssembler) -> Emitted {
-    let (mut elsewhere, mut noted) = (code.create_label(), code.create_label());
-    code.cmp(rcx, block!(stack_low))?;
+/// Jumps to `elsewhere` unless the address in `rcx` is on the stack that the thread uses, from the end of the red zone
+/// in `rax` on, and that stack is the thread's own.
+pub fn skip_elsewhere(code: &mut CodeAssembler, elsewhere: CodeLabel) -> Emitted {
+    code.cmp(rcx, rax)?;
     code.jb(elsewhere)?;
     code.cmp(rcx, block!(stack_high))?;
     code.jae(elsewhere)?;
+    code.cmp(rax, block!(stack_low))?;
+    code.jb(elsewhere)
+}
+
+/// Adds to the access word in `rdi` whether the access to the address in `rcx` is to the thread's own stack, whose
+/// stack pointer is in memory at `sp`, and marks it if it is to another one. Changes `rax`, `rdx` and `r8`.
+pub fn note(code: &mut CodeAssembler, sp: AsmMemoryOperand) -> Emitted {
+    let (mut elsewhere, mut noted) = (code.create_label(), code.create_label());
+    code.mov(rax, sp)?;
+    code.sub(rax, RED_ZONE)?;
+    skip_elsewhere(code, elsewhere)?;
     code.or(rdi, AccessRecord::OWN_STACK as i32)?;
     code.jmp(noted)?;
     place(code, &mut elsewhere)?;

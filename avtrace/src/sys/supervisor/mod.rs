@@ -22,7 +22,7 @@ pub use self::remote_call::RemoteCalls;
 use self::request::Resume;
 pub use super::status::Ending;
 use super::{
-    proc, spawn,
+    proc, ptrace_refusal, spawn,
     spawn::Launch,
     status::{Status, wait_for_any},
 };
@@ -170,7 +170,7 @@ impl Supervisor {
             // It ends: nobody lets it start.
             drop(start);
             let _ = super::status::wait(pid);
-            return Err(io::Error::other(format!("it cannot be traced with ptrace: {error}")));
+            return Err(ptrace_refusal::explain(&error));
         }
         supervisor.threads.insert(pid, Thread::new(pid, State::Running));
         start.open()?;
@@ -461,6 +461,24 @@ impl Supervisor {
         let id = thread as i32;
         let registers = request::registers(id)?;
         request::set_registers(id, libc::user_regs_struct { rip: to, ..registers })?;
+        if let Some(thread) = self.threads.get_mut(&id) {
+            thread.state = State::Held(Resume::Continue(0));
+        }
+        Ok(())
+    }
+
+    /// Has a held thread go on behind an `rdtsc` that has made a fault, with this value of the counter and without the
+    /// signal that it was about to receive.
+    ///
+    /// # Errors
+    ///
+    /// When ptrace fails.
+    pub fn read_time_stamp(&mut self, thread: u32, value: u64) -> io::Result<()> {
+        const LENGTH: u64 = 2;
+        let id = thread as i32;
+        let registers = request::registers(id)?;
+        let (rax, rdx, rip) = (value & u64::from(u32::MAX), value >> 32, registers.rip + LENGTH);
+        request::set_registers(id, libc::user_regs_struct { rax, rdx, rip, ..registers })?;
         if let Some(thread) = self.threads.get_mut(&id) {
             thread.state = State::Held(Resume::Continue(0));
         }

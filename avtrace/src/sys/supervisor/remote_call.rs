@@ -34,8 +34,11 @@ impl Supervisor {
         let mut original = [0; CODE.len()];
         memory.read_exact_at(&mut original, registers.rip)?;
         memory.write_all_at(&CODE, registers.rip)?;
-        let mut remote = RemoteCalls { thread, registers };
+        let mut remote = RemoteCalls { thread, registers, has_ended: false };
         let result = calls(&mut remote);
+        if remote.has_ended {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
         memory.write_all_at(&original, registers.rip)?;
         request::set_registers(thread, registers)?;
         request::block_signals(thread, blocked)?;
@@ -51,6 +54,8 @@ const CODE: [u8; 3] = [0x0f, 0x05, 0xcc];
 pub struct RemoteCalls {
     thread: i32,
     registers: libc::user_regs_struct,
+    /// Set once the process has ended.
+    has_ended: bool,
 }
 
 impl RemoteCalls {
@@ -80,7 +85,10 @@ impl RemoteCalls {
                 Status::Stopped { signal: libc::SIGTRAP, event: 0 } => break,
                 // A stop of the process, which cannot be blocked.
                 Status::Stopped { .. } => {}
-                Status::Ended(_) => return Err(io::Error::from_raw_os_error(libc::ESRCH)),
+                Status::Ended(_) => {
+                    self.has_ended = true;
+                    return Err(io::Error::from_raw_os_error(libc::ESRCH));
+                }
             }
         }
         let result = request::registers(self.thread)?.rax;

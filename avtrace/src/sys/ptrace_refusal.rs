@@ -1,0 +1,48 @@
+//! Explanation of why the kernel refuses ptrace for a child of this process, by what shows of this process and of the
+//! machine.
+
+use std::{fs, io};
+
+use super::proc::Status;
+
+/// Makes the error for a program that the kernel does not let this process trace.
+pub(super) fn explain(error: &io::Error) -> io::Error {
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    let status = Status::of_self().ok();
+    let tracer = status.as_ref().and_then(Status::tracer).unwrap_or(0);
+    let is_filtered = status.as_ref().and_then(Status::seccomp) == Some(2);
+    let reason = reason(tracer, scope.trim(), is_filtered);
+    io::Error::other(format!("it cannot be traced with ptrace: {error}: {reason}"))
+}
+
+fn reason(tracer: u32, yama_scope: &str, is_filtered: bool) -> String {
+    match (tracer, yama_scope) {
+        (1.., _) => format!(
+            "avtrace is traced itself, by process {tracer}, which traces the program as well: run avtrace without it"
+        ),
+        (0, "3") => {
+            "`kernel.yama.ptrace_scope` is 3, so that no process may trace another one until the next boot".to_owned()
+        }
+        (0, "2") => "`kernel.yama.ptrace_scope` is 2: run avtrace as root".to_owned(),
+        (0, _) if is_filtered => {
+            "a seccomp filter, as of a container, may forbid it: allow ptrace there (`--cap-add SYS_PTRACE` of docker \
+             and podman)"
+                .to_owned()
+        }
+        (0, _) => "a security module may forbid it".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_likeliest_reason_is_named() {
+        assert!(reason(7, "3", true).contains("by process 7"));
+        assert!(reason(0, "3", true).contains("next boot"));
+        assert!(reason(0, "2", false).contains("as root"));
+        assert!(reason(0, "1", true).contains("seccomp"));
+        assert!(reason(0, "", false).contains("security module"));
+    }
+}

@@ -1,0 +1,197 @@
+//! What probes in the process cannot do: each refusal has its reason and a remedy, as root and as an ordinary user, and
+//! what the program does to itself later harms nothing.
+
+use std::{fs, os::unix::fs::PermissionsExt as _};
+
+use tests::{Avtrace, Ended, Program, c, machine, tracer::native};
+
+const NOTHING: [&str; 0] = [];
+
+/// Exit status of the program where it cannot restrict itself.
+const UNABLE: i32 = 77;
+
+/// Runs as root, and as a user without privileges where this process can become one.
+fn users() -> &'static [bool] {
+    if machine::is_root() && machine::have("setpriv") { &[false, true] } else { &[false] }
+}
+
+fn inline(program: &Program, as_nobody: bool) -> Avtrace {
+    let run = Avtrace::on(program).inline();
+    if as_nobody { run.as_nobody() } else { run }
+}
+
+/// Builds a program whose library restricts it before its entry point, with these definitions.
+fn early(definitions: &[&str]) -> Program {
+    let library = [&["-g", "-O1", "-shared", "-fPIC", "-DEARLY"], definitions].concat();
+    let library = c("restricts_itself", &library);
+    let library = library.path.to_str().expect("text");
+    c("restricts_itself", &["-g", "-O1", "-Wl,--no-as-needed", library])
+}
+
+/// Checks that a run has failed before the program did anything, for this reason.
+fn is_refused(ended: &Ended, reason: &str) {
+    let Ended { code, stdout, stderr, .. } = ended;
+    assert_eq!((*code, stdout.as_str()), (Some(1), ""), "{stderr}");
+    assert!(stderr.contains(reason), "{reason}: {stderr}");
+    assert_eq!(stderr.matches("avtrace: error: ").count(), 1, "{stderr}");
+}
+
+#[test]
+fn a_program_that_cannot_have_probes_is_refused_with_the_reason() {
+    let (plain, with_gs) = (early(&[]), early(&["-DGS"]));
+    for (how, reason, program) in [
+        ("mdwe", "PR_SET_MDWE", &plain),
+        ("strict", "strict seccomp mode", &plain),
+        ("no-memfd", "may not call memfd_create", &plain),
+        ("no-mmap", "may not call mmap", &plain),
+        ("killed", "seccomp filter kills it", &plain),
+        ("gs", "uses the GS base", &with_gs),
+    ] {
+        for &as_nobody in users() {
+            let ended = inline(program, as_nobody).environment("EARLY", how).run();
+            if ended.code == Some(UNABLE) {
+                machine::skip(&format!("this kernel has no {how}"));
+                continue;
+            }
+            is_refused(&ended, reason);
+            assert!(ended.stderr.contains("use `--capture kernel`, as root"), "{}", ended.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_program_that_hides_its_memory_is_refused_for_users_alone() {
+    let program = early(&[]);
+    for &as_nobody in users() {
+        let ended = inline(&program, as_nobody).environment("EARLY", "undumpable").run();
+        if as_nobody || !machine::is_root() {
+            is_refused(&ended, "PR_SET_DUMPABLE");
+        } else {
+            assert_eq!((ended.code, &*ended.stdout), (Some(0), "done\n"), "{}", ended.stderr);
+        }
+    }
+}
+
+#[test]
+fn without_barriers_a_common_counter_orders_events() {
+    let program = early(&[]);
+    for (how, order) in [("no-membarrier", "shared_counter"), ("nothing", "time_stamp_counter")] {
+        for &as_nobody in users() {
+            let run = inline(&program, as_nobody).environment("EARLY", how);
+            let folder = tempfile::tempdir().expect("a folder");
+            let open = fs::Permissions::from_mode(0o777);
+            fs::set_permissions(folder.path(), open).expect("permissions");
+            let file = folder.path().join("report.json");
+            let ended = run.options(["--format", "json", "-o"]).options([&file]).run();
+            assert_eq!((ended.code, &*ended.stdout), (Some(0), "done\n"), "{}", ended.stderr);
+            let report = tests::Report::parse(&fs::read_to_string(&file).expect("a report"));
+            let capture = report.capture.expect("how it was captured");
+            assert_eq!(capture["backend"], "inline");
+            // On machines of which the counters do not agree, it is the common one in any case.
+            if capture["order_reason"].is_null() || how == "no-membarrier" {
+                assert_eq!(capture["order"], order, "{capture}");
+            }
+            assert_eq!(report.counts.lost_events, 0);
+        }
+    }
+}
+
+#[test]
+fn what_a_program_does_to_itself_later_harms_nothing() {
+    let program = c("restricts_itself", &["-g", "-O1"]);
+    for how in ["mdwe", "strict", "no-memfd", "no-membarrier", "no-mmap", "undumpable", "no-tsc"] {
+        if native(&program.path, [how], None).code == Some(UNABLE) {
+            machine::skip(&format!("this kernel has no {how}"));
+            continue;
+        }
+        for &as_nobody in users() {
+            let ended = inline(&program, as_nobody).arguments([how]).run();
+            let Ended { code, stdout, stderr, .. } = &ended;
+            assert_eq!((*code, stdout.as_str()), (Some(0), "done\n"), "{how}: {stderr}");
+            assert!(stderr.contains("202 events"), "{how}: {stderr}");
+        }
+    }
+}
+
+#[test]
+fn code_that_sets_the_gs_base_is_found_before_it_runs() {
+    let program = c("restricts_itself", &["-g", "-O1", "-DGS"]);
+    for &as_nobody in users() {
+        is_refused(&inline(&program, as_nobody).arguments(["gs"]).run(), "uses the GS base");
+    }
+}
+
+#[test]
+fn a_program_that_may_not_be_read_is_refused() {
+    if users().len() < 2 {
+        return machine::skip("not root, or no setpriv");
+    }
+    let program = c("restricts_itself", &["-g", "-O1"]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let mode = |path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode));
+    mode(folder.path(), 0o755).expect("permissions");
+    let hidden = folder.path().join("hidden");
+    fs::copy(&program.path, &hidden).expect("a copy");
+    mode(&hidden, 0o711).expect("permissions");
+    let ended = Avtrace::on_path(&hidden).inline().as_nobody().run();
+    assert_eq!((ended.code, &*ended.stdout), (Some(3), ""), "{}", ended.stderr);
+    assert!(ended.stderr.contains("cannot read"), "{}", ended.stderr);
+}
+
+#[test]
+fn where_ptrace_is_denied_the_reason_is_named() {
+    let program = c("restricts_itself", &["-g", "-O1"]);
+    let command = Avtrace::on(&program).inline().command();
+    let avtrace: Vec<_> =
+        std::iter::once(command.get_program()).chain(command.get_args()).collect();
+    let under = |program: &str, arguments: &[&str]| {
+        let arguments = arguments.iter().map(|argument| argument.as_ref());
+        native(program, arguments.chain(avtrace.iter().copied()), None)
+    };
+    let filter = program.path.to_str().expect("text");
+    is_refused(&under(filter, &["no-ptrace"]), "a seccomp filter, as of a container");
+    if machine::have("strace") {
+        let ended = under("strace", &["-f", "-o", "/dev/null"]);
+        is_refused(&ended, "avtrace is traced itself, by process");
+    }
+}
+
+#[test]
+fn without_privileges_probes_are_in_the_program_and_the_report_says_so() {
+    if users().len() < 2 {
+        return machine::skip("not root, or no setpriv");
+    }
+    let program = c("bank", &["-g", "-O1"]);
+    let auto =
+        || Avtrace::on(&program).options(["--capture", "auto"]).without_capture().as_nobody();
+    let ended = auto().run();
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    assert!(ended.stderr.contains("inline probes (order: "), "{}", ended.stderr);
+    let ended = auto().options(["--follow-forks"]).run();
+    assert_eq!((ended.code, &*ended.stdout), (Some(1), ""), "{}", ended.stderr);
+    assert!(ended.stderr.contains("run avtrace as root (`sudo avtrace"), "{}", ended.stderr);
+}
+
+#[test]
+fn threads_wait_or_lose_events_as_is_asked_for() {
+    let program = c("lockloop", &["-g", "-O2"]);
+    let run = |option: &str| {
+        let options = [option, "--accesses", "sync"];
+        Avtrace::on(&program).inline().options(options).arguments(["4", "20000"]).report()
+    };
+    let (ended, report) = run("--lossless");
+    assert_eq!((ended.code, report.counts.lost_events), (Some(0), 0), "{}", ended.stderr);
+    assert_eq!(report.capture.expect("how it was captured")["lossless"], true);
+    let (ended, report) = run("--drop");
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let capture = report.capture.expect("how it was captured");
+    assert_eq!((&capture["lossless"], &capture["waits"]), (&false.into(), &0.into()));
+    let gaps = report.not_seen["gaps"].as_u64().expect("a number");
+    assert_eq!(report.counts.lost_events > 0, gaps > 0, "{}", ended.stderr);
+    let ended = Avtrace::on(&program)
+        .without_capture()
+        .options(["--capture", "kernel", "--lossless"])
+        .arguments(NOTHING)
+        .run();
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+}
