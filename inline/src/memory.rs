@@ -58,6 +58,9 @@ pub trait SharedWords {
     /// Orders all that was written before it with all that is read after it.
     fn fence(&self);
 
+    /// Brings the cache line of a place into the cache, or nothing.
+    fn prefetch(&self, _at: Offset) {}
+
     /// Reads a slot whose first word, which has been read, shows that it is published.
     fn slot(&self, at: Offset, head: u64) -> Slot {
         let word = |number: u64| self.load(at.plus(number * WORD));
@@ -72,8 +75,16 @@ pub trait SharedWords {
     }
 }
 
+/// Words in memory whose cache lines can be prefetched.
+pub trait Mapped: AsRef<[AtomicU64]> {
+    /// Brings the cache line of a word into the cache, or nothing.
+    fn prefetch(&self, _index: usize) {}
+}
+
+impl Mapped for [AtomicU64] {}
+
 /// Memory that is mapped, or a stand-in for it.
-impl<T: AsRef<[AtomicU64]> + ?Sized> SharedWords for Arc<T> {
+impl<T: Mapped + ?Sized> SharedWords for Arc<T> {
     #[inline]
     fn load(&self, at: Offset) -> u64 {
         words(self).get(at.index()).map_or(0, |word| word.load(Acquire))
@@ -97,6 +108,11 @@ impl<T: AsRef<[AtomicU64]> + ?Sized> SharedWords for Arc<T> {
     }
 
     #[inline]
+    fn prefetch(&self, at: Offset) {
+        (**self).prefetch(at.index());
+    }
+
+    #[inline]
     fn slot(&self, at: Offset, head: u64) -> Slot {
         let Some(words) = words(self).get(at.index()..).and_then(<[_]>::first_chunk) else {
             return Slot::default();
@@ -108,7 +124,7 @@ impl<T: AsRef<[AtomicU64]> + ?Sized> SharedWords for Arc<T> {
 }
 
 #[inline]
-fn words<T: AsRef<[AtomicU64]> + ?Sized>(memory: &Arc<T>) -> &[AtomicU64] {
+fn words<T: Mapped + ?Sized>(memory: &Arc<T>) -> &[AtomicU64] {
     (**memory).as_ref()
 }
 

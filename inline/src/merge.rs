@@ -116,6 +116,8 @@ pub struct Merge<M> {
     /// Highest epoch of all threads.
     epochs: u64,
     drained: Vec<Segment>,
+    /// Time up to which the latest batch could have handed on more records.
+    rest: Option<u64>,
 }
 
 impl<M: SharedWords> Merge<M> {
@@ -136,6 +138,7 @@ impl<M: SharedWords> Merge<M> {
             waits: 0,
             epochs: 0,
             drained: Vec::new(),
+            rest: None,
         }
     }
 
@@ -154,10 +157,18 @@ impl<M: SharedWords> Merge<M> {
         if self.is_idle(notes) {
             return Batch::default();
         }
-        let before_now = around.now().saturating_sub(1);
+        let before_now = match self.rest.take() {
+            // What was reserved up to that time is visible since the barrier behind it, and the tracer's own records
+            // were read.
+            Some(rest) => rest,
+            None => {
+                let before_now = around.now().saturating_sub(1);
+                around.barrier();
+                self.read_notes(notes);
+                before_now
+            }
+        };
         let mut until = before_now;
-        around.barrier();
-        self.read_notes(notes);
         let full = records.len().saturating_add(most);
         let before = records.len();
         let mut heads = core::mem::take(&mut self.heads);
@@ -179,6 +190,7 @@ impl<M: SharedWords> Merge<M> {
             let Reverse((place, head)) = *lowest;
             if place > until || records.len() >= full {
                 has_more = true;
+                self.rest = (place <= until).then_some(until);
                 break;
             }
             let next = match head.checked_sub(1) {

@@ -17,6 +17,9 @@ use crate::{
 /// Part of a ring after whose reading its room is given back, where no thread waits for it.
 const STEP: u64 = 4;
 
+/// Number of slots behind the next one that are prefetched: a thread on another processor has written them.
+const AHEAD: u64 = 12;
+
 /// Number of slots behind a limit at which events may have been lost because of it: those that a thread has reserved
 /// beyond the limit while it came to know of the loss, and signal handlers meanwhile.
 const NESTED: u64 = 16;
@@ -185,6 +188,9 @@ impl Ring {
             }
             self.waits_for = None;
             self.ready = Some(head);
+            if self.next + AHEAD < self.reserved {
+                memory.prefetch(self.slot(self.next + AHEAD));
+            }
             self.place = self.place.max(memory.load(at.plus(WORD)));
             return Some(self.place);
         }

@@ -25,11 +25,20 @@ use inline::{
 use super::{image::Image, ring_sites::site_of_plan};
 use crate::{
     live::{
-        reader::{BATCH, Batches, Outlet, Reader},
+        reader::{Batches, Outlet, Reader},
         ring_surroundings::RingSurroundings,
     },
     sys::{reader_futex::HeldFutex, shared_memory::SharedMemory},
 };
+
+/// Records in a batch at most: they stay in a processor's cache until they are checked.
+const BATCH: usize = 1 << 10;
+
+/// Batches in flight at most: threads wait beyond that.
+const BATCHES: usize = 1 << 3;
+
+/// Records for which it is worth to look again at once. Each look interrupts the program's threads by a barrier.
+const MANY: usize = 1 << 9;
 
 /// Sleep when there is nothing to read: doubled from the first duration to the second. A thread whose ring is full
 /// waits for as long.
@@ -144,7 +153,7 @@ impl Stream {
 ///
 /// When no thread can be started.
 pub fn read(streams: Receiver<Arc<Stream>>, sees_memory: bool) -> io::Result<(Reader, Batches)> {
-    Reader::start_with(move |outlet, stop| {
+    Reader::start_with(BATCHES, move |outlet, stop| {
         let mut unreadable = 0;
         // Before the end of all streams a next one may come.
         while !stop.load(Ordering::Acquire) || !streams.is_empty() {
@@ -189,8 +198,12 @@ fn read_stream(stream: &Stream, sees_memory: bool, outlet: &Outlet, stop: &Atomi
         }
         if !batch.is_empty() {
             sleep = SLEEP.0;
+            let is_worth_it = batch.len() >= MANY || is_last;
             if !outlet.send(batch) {
                 return losses.unreadable;
+            }
+            if !is_worth_it {
+                thread::sleep(sleep);
             }
         } else if is_last && !result.has_more {
             return losses.unreadable;

@@ -19,6 +19,18 @@ pub enum Location {
     Access([u64; FRAMES]),
 }
 
+impl Location {
+    /// Index of [`Locations::recent`], by two addresses.
+    #[inline]
+    const fn place(self) -> usize {
+        let mixed = match self {
+            Self::Site(site) => site as u64,
+            Self::Call(frames) | Self::Access(frames) => frames[0] ^ frames[1].rotate_left(7),
+        };
+        (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize % RECENT
+    }
+}
+
 /// Gives locations their ids.
 #[derive(Debug, Default)]
 pub struct Locations {
@@ -29,11 +41,18 @@ pub struct Locations {
     /// Stacks as they were recorded, to skip the check of those seen before. Code without frame pointers leaves
     /// all kinds of values there, so this is emptied when it has grown.
     raw: FxHashMap<Location, LocationId>,
+    /// Some of `raw`, by their innermost addresses: they are found without a hash of all addresses.
+    recent: Vec<Option<(Location, LocationId)>>,
+    /// Ids of probe points, by their numbers.
+    sites: Vec<Option<LocationId>>,
     /// Return addresses, with the verdict of the unwind tables on the return address above their frames.
     trusted: FxHashMap<u64, bool>,
     /// Number of modules known.
     modules: usize,
 }
+
+/// Number of entries of [`Locations::recent`].
+const RECENT: usize = 1 << 8;
 
 /// Entries of [`Locations::raw`] at most.
 const MAX_RAW: usize = 1 << 14;
@@ -46,17 +65,46 @@ impl Locations {
         if reused {
             self.ids.clear();
             self.raw.clear();
+            self.recent.clear();
+            self.sites.clear();
             self.trusted.clear();
         }
     }
 
     /// Returns the id of a probe point.
+    #[inline]
     pub fn site(&mut self, site: u32) -> LocationId {
-        self.intern(Location::Site(site))
+        match self.sites.get(site as usize) {
+            Some(&Some(id)) => id,
+            _ => self.new_site(site),
+        }
+    }
+
+    fn new_site(&mut self, site: u32) -> LocationId {
+        let (id, index) = (self.intern(Location::Site(site)), site as usize);
+        if self.sites.len() <= index {
+            self.sites.resize(index + 1, None);
+        }
+        self.sites[index] = Some(id);
+        id
     }
 
     /// Returns the id of a stack as it was recorded.
+    #[inline]
     pub fn stack(&mut self, recorded: Location, code: &mut impl CodeMap) -> LocationId {
+        let place = recorded.place();
+        match self.recent.get(place) {
+            Some(Some((same, id))) if *same == recorded => *id,
+            _ => {
+                let id = self.look_up(recorded, code);
+                self.recent.resize(RECENT, None);
+                self.recent[place] = Some((recorded, id));
+                id
+            }
+        }
+    }
+
+    fn look_up(&mut self, recorded: Location, code: &mut impl CodeMap) -> LocationId {
         if let Some(&id) = self.raw.get(&recorded) {
             return id;
         }

@@ -21,7 +21,7 @@ use self::blocks::Blocks;
 pub use self::blocks::{Birth, Block, Origin};
 
 /// Number of cells that are found without a search.
-const RECENT: usize = 1 << 12;
+const RECENT: usize = 1 << 15;
 
 /// In place of a thread: none, and more than one.
 const NOBODY: u32 = u32::MAX;
@@ -121,6 +121,15 @@ impl Memory {
             return;
         }
         if self.blocks.is_freed(address) {
+            return;
+        }
+        // Most often it is one cell, which is just not recent.
+        if let Some(&Live { length, variable }) = self.cells.get(&address)
+            && length == size
+        {
+            self.states[variable.index()].touched_by(thread);
+            variables.push(variable);
+            self.recent[place(address)] = Recent { address, length, variable };
             return;
         }
         let end = address.saturating_add(size);
@@ -349,5 +358,5 @@ impl VariableState {
 /// Returns the index among the recent cells for a cell that begins at an address.
 #[inline]
 const fn place(address: u64) -> usize {
-    (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52) as usize % RECENT
+    (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 49) as usize % RECENT
 }

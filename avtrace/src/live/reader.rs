@@ -17,7 +17,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// Records in a batch at most.
-pub const BATCH: usize = 4096;
+const BATCH: usize = 4096;
 /// Batches in flight at most: the reader waits beyond that, and the ring buffer takes the rest.
 const BATCHES: usize = 64;
 /// Sleep when there is nothing to read: doubled from the first duration to the second.
@@ -65,27 +65,28 @@ impl Reader {
     ///
     /// When no thread can be started.
     pub fn start(events: RingBuf<MapData>) -> std::io::Result<(Self, Batches)> {
-        Self::start_with(move |outlet, stop| read(events, outlet, stop))
+        Self::start_with(BATCHES, move |outlet, stop| read(events, outlet, stop))
     }
 
-    /// Starts to read by `read`, which returns the number of records that it could not decode, once the flag is set and
-    /// nothing is left.
+    /// Starts to read by `read`, with so many batches in flight at most. `read` returns the number of records that it
+    /// could not decode, once the flag is set and nothing is left.
     ///
     /// # Errors
     ///
     /// When no thread can be started.
     pub fn start_with(
+        batches: usize,
         read: impl FnOnce(&Outlet, &AtomicBool) -> u64 + Send + 'static,
     ) -> std::io::Result<(Self, Batches)> {
         let stop = Arc::new(AtomicBool::new(false));
-        let (full, batches) = bounded(BATCHES);
-        let (recycle, empty) = bounded(BATCHES);
+        let (full, received) = bounded(batches);
+        let (recycle, empty) = bounded(batches);
         let stopped = Arc::clone(&stop);
         let outlet = Outlet { full, empty };
         let thread = thread::Builder::new()
             .name("avtrace-reader".to_owned())
             .spawn(move || read(&outlet, &stopped))?;
-        Ok((Self { stop, thread }, Batches { full: batches, empty: recycle }))
+        Ok((Self { stop, thread }, Batches { full: received, empty: recycle }))
     }
 
     /// Reads what is left, ends, and says how many records could not be decoded. Nothing may be recorded any

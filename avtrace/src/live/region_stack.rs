@@ -91,9 +91,15 @@ impl RegionStacks {
         &mut self.threads[thread.index()]
     }
 
+    /// Returns whether there are changes.
+    #[must_use]
+    pub const fn has_changes(&self) -> bool {
+        !self.changes.is_empty()
+    }
+
     /// Takes the changes since the last call, in order.
-    pub fn take_changes(&mut self) -> impl Iterator<Item = Change> + use<> {
-        std::mem::take(&mut self.changes).into_iter()
+    pub fn take_changes(&mut self) -> impl Iterator<Item = Change> {
+        self.changes.drain(..)
     }
 
     /// Forgets everything, as the checker does after a gap.

@@ -1,12 +1,14 @@
 //! Memory that this process shares with a traced one: a file in memory of a fixed size.
 
 use std::{
+    arch::x86_64::{_MM_HINT_T0, _mm_prefetch},
     fs::File,
     io,
     os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _},
     sync::atomic::{AtomicU64, Ordering},
 };
 
+use inline::memory::Mapped;
 use memmap2::{MmapOptions, MmapRaw};
 
 use super::memory;
@@ -124,6 +126,16 @@ impl AsRef<[AtomicU64]> for SharedMemory {
         // SAFETY: the mapping begins at a page, has so many words, which are valid for reads and writes, and lives as
         // long as the slice. Others change them at any time, which atomic words allow.
         unsafe { std::slice::from_raw_parts(self.mapping.as_ptr().cast(), words) }
+    }
+}
+
+impl Mapped for SharedMemory {
+    #[inline]
+    fn prefetch(&self, index: usize) {
+        if let Some(word) = self.as_ref().get(index) {
+            // SAFETY: the instruction is one of SSE, which every x86-64 processor has, and accesses no memory.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(word).cast()) };
+        }
     }
 }
 

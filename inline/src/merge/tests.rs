@@ -126,6 +126,18 @@ fn a_full_batch_is_continued() {
 }
 
 #[test]
+fn the_rest_of_a_full_batch_needs_no_other_barrier() {
+    let mut process = process(2);
+    for order in 0..6 {
+        process.writers[(order % 2) as usize].record(SHORT, order, order);
+    }
+    assert_eq!((process.batch_of(4, 3).len(), process.clocks.barriers), (3, 1));
+    // A time that was read before the barrier.
+    assert_eq!((process.numbers(100), process.clocks.barriers), (vec![3, 4], 1));
+    assert_eq!((process.numbers(100), process.clocks.barriers), (vec![5], 2));
+}
+
+#[test]
 fn headers_have_the_thread_the_site_and_the_process() {
     let mut process = process(2);
     process.writers[1].record(SHORT, 1, 10);

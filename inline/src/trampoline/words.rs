@@ -16,11 +16,10 @@ use iced_x86::code_asm::{
 
 use super::{
     assembler::{Emitted, block, place},
-    calls::HASH,
     common::Entries,
     stacks,
 };
-use crate::layout::{Mode, WORD_BITS};
+use crate::layout::{Mode, WORD_BITS, WORD_SPREAD};
 
 /// Largest access that can be a repetition, in bytes.
 pub const MAX_BYTES: u64 = AccessDescriptor::MAX_USUAL as u64;
@@ -38,7 +37,7 @@ fn bit(flag: u8) -> u32 {
 
 /// Sets `slot` to the address of the slot of the word in `word`, which is the address divided by 8.
 pub fn slot(code: &mut CodeAssembler, slot: AsmRegister64, word: AsmRegister64) -> Emitted {
-    code.mov(slot, HASH)?;
+    code.mov(slot, WORD_SPREAD)?;
     code.imul_2(slot, word)?;
     code.shr(slot, 64 - WORD_BITS)?;
     code.shl(slot, 4)?;

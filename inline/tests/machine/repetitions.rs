@@ -8,7 +8,7 @@ use ebpf::table::{self, ThreadEpochs, WordAccesses};
 use iced_x86::code_asm::*;
 use inline::{
     encoding::access_word,
-    layout::{Clock, STACK_PIECE_BITS, STACK_PIECE_COUNT_BITS, ThreadBlock, WORD_BITS},
+    layout::{Clock, STACK_PIECE_BITS, STACK_PIECE_COUNT_BITS, ThreadBlock, word_slot},
     trampoline::{Point, Probe},
 };
 use proptest::prelude::*;
@@ -65,7 +65,7 @@ struct Reference {
 impl Reference {
     fn slot(&mut self, word: u64) -> &mut WordAccesses {
         let none = WordAccesses { thread_epoch: 0, accesses: 0 };
-        self.slots.entry(table::slot::<WORD_BITS>(word)).or_insert(none)
+        self.slots.entry(word_slot(word)).or_insert(none)
     }
 
     /// Returns whether the access has a record.

@@ -255,7 +255,14 @@ impl Regions {
         self.known.len()
     }
 
+    #[inline]
     fn emit_changes(&mut self, thread: ThreadId, threads: &Threads, stream: &mut Stream) {
+        if self.stacks.has_changes() {
+            self.emit_all_changes(thread, threads, stream);
+        }
+    }
+
+    fn emit_all_changes(&mut self, thread: ThreadId, threads: &Threads, stream: &mut Stream) {
         for change in self.stacks.take_changes() {
             if self.transactions.len() <= thread.index() {
                 self.transactions.resize_with(thread.index() + 1, Transactions::default);

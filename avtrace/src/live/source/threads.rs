@@ -19,6 +19,8 @@ pub struct SeenThread {
 pub struct Threads {
     seen: Vec<SeenThread>,
     running: FxHashMap<u32, ThreadId>,
+    /// Entry of `running` that was looked up last: records come in runs of a thread.
+    latest: Option<(u32, ThreadId)>,
     /// The threads that had each id of the system, with the first epoch of each that was seen.
     lives: FxHashMap<u32, Vec<(u64, ThreadId)>>,
     /// Id of the first thread in its own PID namespace.
@@ -34,6 +36,7 @@ impl Threads {
         Self {
             seen: Vec::new(),
             running: FxHashMap::default(),
+            latest: None,
             lives: FxHashMap::default(),
             leader,
             has_lost_leader: false,
@@ -44,15 +47,25 @@ impl Threads {
     /// Returns the thread that runs under an id of the system now.
     #[inline]
     pub fn id(&mut self, tid: u32) -> ThreadId {
-        *self.running.entry(tid).or_insert_with(|| {
+        match self.latest {
+            Some((latest, thread)) if latest == tid => thread,
+            _ => self.look_up(tid),
+        }
+    }
+
+    fn look_up(&mut self, tid: u32) -> ThreadId {
+        let thread = *self.running.entry(tid).or_insert_with(|| {
             self.seen.push(SeenThread { tid, ..SeenThread::default() });
             ThreadId((self.seen.len() - 1) as u32)
-        })
+        });
+        self.latest = Some((tid, thread));
+        thread
     }
 
     /// Returns the thread that starts under an id of the system: a new one, though the id was another's before.
     pub fn start(&mut self, tid: u32) -> ThreadId {
         self.running.remove(&tid);
+        self.latest = None;
         self.id(tid)
     }
 
@@ -63,6 +76,7 @@ impl Threads {
         seen.name = Some(name);
         self.has_lost_leader |= seen.tid == self.leader;
         self.running.remove(&seen.tid);
+        self.latest = None;
     }
 
     /// Returns the current epoch of a thread; 0 until it has touched memory.
@@ -75,7 +89,10 @@ impl Threads {
     #[inline]
     pub fn begin_epoch(&mut self, tid: u32, epoch: u64) -> Option<ThreadId> {
         // None has the id any more when this was the last that its thread did.
-        let &thread = self.running.get(&tid)?;
+        let thread = match self.latest {
+            Some((latest, thread)) if latest == tid => thread,
+            _ => *self.running.get(&tid)?,
+        };
         let before = std::mem::replace(&mut self.seen[thread.index()].epoch, epoch);
         if before == 0 {
             self.lives.entry(tid).or_default().push((epoch, thread));
