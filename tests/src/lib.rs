@@ -8,6 +8,7 @@ pub mod process;
 pub mod programs;
 pub mod report;
 pub mod steps;
+pub mod streams;
 pub mod tracer;
 
 pub use process::{Ended, Running};

@@ -32,6 +32,7 @@ pub struct Avtrace {
     accesses: Option<String>,
     capture: Option<String>,
     as_nobody: bool,
+    same_addresses: bool,
     limit: Duration,
 }
 
@@ -54,6 +55,7 @@ impl Avtrace {
             accesses: Some(std::env::var("AVTRACE_ACCESSES").unwrap_or_else(|_| "sync".to_owned())),
             capture: std::env::var("AVTRACE_CAPTURE").ok(),
             as_nobody: false,
+            same_addresses: false,
             limit: TIME_LIMIT,
         }
     }
@@ -83,6 +85,13 @@ impl Avtrace {
     #[must_use]
     pub const fn as_nobody(mut self) -> Self {
         self.as_nobody = true;
+        self
+    }
+
+    /// Has the kernel load the program to the same addresses each time, by `setarch`.
+    #[must_use]
+    pub const fn at_same_addresses(mut self) -> Self {
+        self.same_addresses = true;
         self
     }
 
@@ -172,10 +181,17 @@ impl Avtrace {
     /// The command, for those who run it in a way of their own.
     #[must_use]
     pub fn command(&self) -> Command {
-        let mut command = Command::new(if self.as_nobody { "setpriv".as_ref() } else { avtrace() });
+        let mut wrapped: Vec<&OsStr> = Vec::new();
         if self.as_nobody {
-            command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(avtrace());
+            let user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+            wrapped.extend(user.map(OsStr::new));
         }
+        if self.same_addresses {
+            wrapped.extend(["setarch", "-R"].map(OsStr::new));
+        }
+        wrapped.push(avtrace().as_os_str());
+        let mut command = Command::new(wrapped[0]);
+        command.args(&wrapped[1..]);
         command.args(&self.options);
         if let Some(capture) = &self.capture {
             command.args(["--capture", capture]);

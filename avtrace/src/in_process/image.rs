@@ -212,8 +212,8 @@ impl Image {
         trampoline.fault(address)
     }
 
-    /// Returns the place of a copy of patched code whose jump has led a thread to an address, and the program's own code
-    /// that belongs there. `memory` is that of the process.
+    /// Returns the place of a copy of patched code whose jump has led a thread to an address, and the program's own
+    /// code that belongs there. `memory` is that of the process.
     #[must_use]
     pub fn copied(&self, memory: &File, address: u64) -> Option<(u64, Vec<u8>)> {
         let is_same = |one: u64, other: u64, length: usize| {
