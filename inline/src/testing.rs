@@ -3,7 +3,7 @@
 use core::mem::offset_of;
 use std::sync::{Arc, atomic::AtomicU64};
 
-use abi::{Header, Kind, PairRecord, PlanNumber, Record, SiteId};
+use abi::{Header, Kind, PairRecord, Record, SiteId};
 
 use crate::{
     arena::{Arena, ArenaLayout, Segment, ThreadStart},
@@ -24,8 +24,8 @@ pub const LONG: u32 = 2;
 
 /// Sites of all records.
 pub fn sites() -> SiteTable {
-    let mut sites = SiteTable::new(PlanNumber(0));
-    [SHORT, LONG].into_iter().for_each(|number| sites.add(number, site(number)));
+    let mut sites = SiteTable::default();
+    [SHORT, LONG].into_iter().for_each(|number| sites.add(SiteId(number), site(number)));
     sites
 }
 

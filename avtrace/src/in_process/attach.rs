@@ -22,12 +22,11 @@ use crate::{kernel::Refusal, probes::plan::PlannedProbe, sys::proc};
 /// Attaching of the probes of one plan.
 struct Attaching<'a> {
     image: &'a Image,
+    process: &'a InProcess,
     memory: File,
     probes: &'a [PlannedProbe],
     /// Cookies of the probes, with the sites as they are in the rings.
     cookies: Vec<Cookie>,
-    /// Next instructions of the threads.
-    places: &'a [u64],
     refusals: Vec<Refusal>,
 }
 
@@ -44,18 +43,18 @@ impl InProcess {
         symbolizer: &Symbolizer,
         probes: &[PlannedProbe],
     ) -> Result<Vec<Refusal>, InProcessError> {
-        let (image, stream) = self.program()?;
+        let (process, (image, stream)) = self.program_of(plan)?;
         let failed = |error| InProcessError::System { what: "cannot write to the program", error };
-        let memory = proc::writable_memory(image.process).map_err(failed)?;
+        let memory = proc::writable_memory(process).map_err(failed)?;
         let mut attaching = Attaching {
             image: &image,
+            process: self,
             memory,
             probes,
             cookies: Vec::new(),
-            places: &self.places,
             refusals: Vec::new(),
         };
-        stream.change_sites(plan, |sites| attaching.add_sites(sites, plan));
+        attaching.add_sites(&mut stream.sites(), plan);
         let mut modules: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         let all: Vec<&Module> = symbolizer.modules().collect();
         for (index, probe) in probes.iter().enumerate() {
@@ -198,24 +197,34 @@ impl Attaching<'_> {
         if file.bytes_at(LinkAddr(patch.range.start), code.len()) != Some(&code[..]) {
             return Err("the code in memory is not that of the file".to_owned());
         }
-        if self.places.iter().any(|place| range.start < *place && *place < range.end) {
-            return Err("a thread stands there".to_owned());
-        }
         let no_room = || "no memory for code is within reach".to_owned();
         let common = self.image.common_near(range.start).ok_or_else(no_room)?;
         let at = self.image.next_near(range.start).ok_or_else(no_room)?;
         let displaced = Displaced { address: range.start, code: &code, points };
         let trampoline =
             Trampoline::emit(&common, at, &displaced).map_err(|error| error.to_string())?;
+        let moved = self
+            .process
+            .places
+            .iter()
+            .filter(|(_, place)| range.start < *place && *place < range.end);
+        let moved: Vec<(u32, Option<u64>)> =
+            moved.map(|&(thread, place)| (thread, trampoline.moved(place))).collect();
         if !self.image.write_trampoline(trampoline) {
             return Err(no_room());
+        }
+        for (thread, to) in moved {
+            // Before the patch: it may go on at any time.
+            if !to.is_some_and(|to| self.process.move_thread(thread, to)) {
+                return Err("a thread stands there".to_owned());
+            }
         }
         let jump = match patch.jump {
             Jump::Near => near_jump(range.start, at).ok_or_else(no_room)?.to_vec(),
             Jump::Short(padding) => {
                 let padding = padding.wrapping_add(bias);
                 let through = near_jump(padding, at).ok_or_else(no_room)?;
-                self.image.patch(&self.memory, padding, &through).map_err(text)?;
+                self.image.patch_padding(&self.memory, padding, &through).map_err(text)?;
                 short_jump(range.start, padding).ok_or_else(no_room)?.to_vec()
             }
         };

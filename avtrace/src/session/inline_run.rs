@@ -30,7 +30,7 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
     }
     let memory_error = RunError::system("cannot set memory aside for the run");
     sys::memory::check_headroom().map_err(memory_error)?;
-    let started = in_process::Tracer::start(launch(options, program));
+    let started = in_process::Tracer::start(launch(options, program), options.follow_forks);
     let started = started.map_err(|error| start_error(options, program, error))?;
     let (mut tracer, in_process, streams) = match started {
         Followed::Held { tracer, in_process, streams } => (tracer, in_process, streams),
@@ -45,6 +45,7 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
     let thread_error = || RunError::system("cannot start a thread");
     let sees_memory = options.accesses.level.probes_instructions();
     let (reader, batches) = in_process::read(streams, sees_memory).map_err(thread_error())?;
+    let end = in_process.end();
     let (finished, reporting) = crossbeam_channel::unbounded();
     let options = Arc::new(options.clone());
     let id = first_program(&options, pid, NsPid(pid));
@@ -59,7 +60,8 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
         .map_err(thread_error())?;
     let signals =
         signals::forward(pid).map_err(RunError::system("cannot install signal handlers"))?;
-    let ended = tracer.run().map_err(RunError::system("cannot follow the program"));
+    let ended =
+        tracer.run(|| signals.be_alone(end)).map_err(RunError::system("cannot follow the program"));
     signals.close();
     let undecodable = reader.finish();
     let tracker = joined(checking)?;
@@ -92,7 +94,6 @@ fn check(
 /// Checks that no option needs the kernel side.
 fn check_options(options: &RunOptions) -> Result<(), InProcessError> {
     let needs_kernel = [
-        (options.follow_forks, "--follow-forks"),
         (!options.watch.is_empty(), "--watch"),
         (options.perf_probes, "--perf-probes"),
         (options.debug_bpf, "--debug-bpf"),
