@@ -127,10 +127,21 @@ pub struct CaptureArgs {
     /// Way of capturing events.
     ///
     /// `kernel`: BPF programs at breakpoints; needs root or capabilities. `inline`: machine code in the program
-    /// itself, as any user; without watchpoints and --follow-forks so far. `auto`: the kernel where that is permitted,
-    /// else inline.
+    /// itself, as any user who may trace the program; without --watch and --accesses watch. `auto`: the
+    /// kernel where that is permitted, else inline. Where the chosen way turns out to be impossible before the program
+    /// starts, `auto` takes the other one, and the report says why.
     #[arg(long, value_enum, default_value_t = CaptureArg::Auto)]
     pub capture: CaptureArg,
+
+    /// Have threads wait where avtrace cannot keep up, and lose no event. The default with `--capture inline`, and not
+    /// possible with `--capture kernel`.
+    #[arg(long, conflicts_with = "drop")]
+    pub lossless: bool,
+
+    /// Lose events where avtrace cannot keep up, and let no thread wait. Lost events are counted, and regions that were
+    /// open are not checked. Always so with `--capture kernel`.
+    #[arg(long)]
+    pub drop: bool,
 
     /// Watch a variable with a hardware watchpoint, and see every access to it.
     ///

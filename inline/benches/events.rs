@@ -2,6 +2,9 @@
 //! emitted code is the same in all profiles.
 
 #[expect(dead_code, reason = "the tests use more of it")]
+#[path = "../tests/machine/signals.rs"]
+mod signals;
+#[expect(dead_code, reason = "the tests use more of it")]
 #[path = "../tests/machine/support.rs"]
 mod support;
 
@@ -11,7 +14,7 @@ use abi::{AccessDescriptor, CallCookie, Cookie, InlinedCookie, Kind, Operand, Pr
 use iced_x86::code_asm::*;
 use inline::{
     layout::Clock,
-    trampoline::{Access, Point, Probe},
+    trampoline::{Point, Probe},
 };
 use support::{Machine, registers};
 use x86::patching::Live;
@@ -56,7 +59,7 @@ fn main() {
     }
 }
 
-fn probe(program: ProbeProgram, cookie: Cookie, access: Option<Access>) -> Probe {
+fn probe(program: ProbeProgram, cookie: Cookie, access: Option<AccessDescriptor>) -> Probe {
     Probe { program, cookie, access }
 }
 
@@ -70,7 +73,7 @@ fn access(size: u16, flags: u8) -> Probe {
         rounds: none,
         ..AccessDescriptor::default()
     };
-    let access = Access { descriptor, has_happened: true };
+    let access = descriptor;
     probe(ProbeProgram::Access, Cookie::new(Kind::Access, 1), Some(access))
 }
 

@@ -66,7 +66,7 @@ fn full(rings: u64, burst: u64) -> Full {
     let mut arena = Arena::new(layout, ProcessAddress(0), &memory);
     let mut sites = SiteTable::default();
     for (number, kind) in (0..).zip(KINDS) {
-        sites.add(SiteId(number), RecordSite { kind, point: 0x40_1000, has_more_frames: false });
+        sites.add(SiteId(number), RecordSite { kind, point: 0x40_1000 });
     }
     let notes = Notes::default();
     for tid in 0..rings as u32 {
@@ -75,26 +75,18 @@ fn full(rings: u64, burst: u64) -> Full {
         let start = ThreadStart { tid, epoch: 0, stack: (none, none), mode };
         let segment = arena.start(start, &memory).expect("there is room");
         let ring = Box::new(Ring::new(segment, mode, &memory));
-        notes.add(Note::Started { tid, process: PROCESS, ring });
-        fill(&memory, segment, &sites, |n| {
-            (n / burst * rings + u64::from(tid)) * burst + n % burst
-        });
+        notes.add(Note::Started { tid, process: 1, ring });
+        fill(&memory, segment, |n| (n / burst * rings + u64::from(tid)) * burst + n % burst);
     }
     let merge = Merge::new(memory, Patience::default(), true);
     Full { merge, notes, sites, records: Vec::with_capacity(BATCH) }
 }
 
-fn fill(
-    memory: &Arc<[AtomicU64]>,
-    segment: Segment,
-    sites: &SiteTable,
-    order: impl Fn(u64) -> u64,
-) {
+fn fill(memory: &Arc<[AtomicU64]>, segment: Segment, order: impl Fn(u64) -> u64) {
     for n in 0..SLOTS {
         let kind = [Kind::Acquire, Kind::Release].get(n as usize % 10).copied();
         let record = record(kind.unwrap_or(Kind::Access), n);
-        let site = sites.get(record.header().site).expect("a site");
-        let encoded = encode(&record, site, order(n)).expect("a kind with slots");
+        let encoded = encode(&record, order(n)).expect("a kind with slots");
         for (number, slot) in encoded.numbered(n) {
             let at = segment.slots().plus(number % SLOTS * SLOT_BYTES);
             let [a, b, c] = slot.frames;

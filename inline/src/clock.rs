@@ -27,6 +27,8 @@ pub enum ClockChoice {
     /// A counter for all threads, since the kernel knows no barrier in the threads of other processes. With the counter
     /// none is needed: each thread passes a barrier when it takes a number.
     NoBarrier,
+    /// A counter for all threads, since the program may not take part in barriers.
+    RefusedBarrier,
 }
 
 impl ClockChoice {
@@ -51,27 +53,34 @@ impl ClockChoice {
     pub const fn clock(&self) -> Clock {
         match self {
             Self::TimeStampCounter => Clock::Tsc,
-            Self::OtherSource { .. } | Self::MissingFlag { .. } | Self::NoBarrier => Clock::Counter,
+            Self::OtherSource { .. }
+            | Self::MissingFlag { .. }
+            | Self::NoBarrier
+            | Self::RefusedBarrier => Clock::Counter,
         }
+    }
+
+    /// Reason why it is not the time stamp counter, as a clause; `None` where it is.
+    #[must_use]
+    pub fn doubt(&self) -> Option<String> {
+        Some(match self {
+            Self::TimeStampCounter => return None,
+            Self::OtherSource { name } if name.is_empty() => {
+                "the kernel's clock source is unknown".to_owned()
+            }
+            Self::OtherSource { name } => format!("the kernel's clock source is {name}, not tsc"),
+            Self::MissingFlag { flag } => format!("the processor has no {flag}"),
+            Self::NoBarrier => "the kernel has no membarrier for other processes".to_owned(),
+            Self::RefusedBarrier => "the program may not call membarrier".to_owned(),
+        })
     }
 }
 
 impl fmt::Display for ClockChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TimeStampCounter => write!(f, "the time stamp counter"),
-            Self::OtherSource { name } if name.is_empty() => {
-                write!(f, "a shared counter (the kernel's clock source is unknown)")
-            }
-            Self::OtherSource { name } => {
-                write!(f, "a shared counter (the kernel's clock source is {name}, not tsc)")
-            }
-            Self::MissingFlag { flag } => {
-                write!(f, "a shared counter (the processor has no {flag})")
-            }
-            Self::NoBarrier => {
-                write!(f, "a shared counter (the kernel has no membarrier for other processes)")
-            }
+        match self.doubt() {
+            None => f.write_str("time stamp counter"),
+            Some(doubt) => write!(f, "a counter common to all threads ({doubt})"),
         }
     }
 }
@@ -93,7 +102,7 @@ mod tests {
         let choice = ClockChoice::new("tsc\n", &GOOD.repeat(2), true);
         assert_eq!(
             (choice.clock(), choice.to_string().as_str()),
-            (Clock::Tsc, "the time stamp counter",)
+            (Clock::Tsc, "time stamp counter")
         );
     }
 
@@ -109,7 +118,7 @@ mod tests {
         for (source, cpuinfo, reason) in cases {
             let choice = ClockChoice::new(source, &cpuinfo, true);
             assert_eq!(choice.clock(), Clock::Counter, "{choice}");
-            assert_eq!(choice.to_string(), format!("a shared counter ({reason})"));
+            assert_eq!(choice.to_string(), format!("a counter common to all threads ({reason})"));
         }
         assert_eq!(ClockChoice::new("tsc", GOOD, false).clock(), Clock::Counter);
     }

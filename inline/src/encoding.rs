@@ -20,12 +20,12 @@
 //!
 //! A record that needs further slots has them right behind the first one: they are reserved together, by one `xadd` of
 //! their number, and fit below the limit together. Each continuation slot has the site [`CONTINUATION`] in its head
-//! beside its own mark; all of them are published before the first slot is. Their other seven words, by their numbers
-//! in the slot:
+//! beside its own mark; all of them are published before the first slot is, so that a record has those that are found
+//! published behind it. Their other seven words, by their numbers in the slot:
 //!
 //! | records | words |
 //! |---|---|
-//! | of a site with [`RecordSite::has_more_frames`] | 1 to 3: the return addresses after the third |
+//! | with more than three return addresses | 1 to 3: those after the third |
 //! | [`Kind::Shared`], second slot | 1 to 7: `rdi`, `rbp`, `r8`, `r9`, `r10`, `r11`, `r12` |
 //! | [`Kind::Shared`], third slot | 1 to 3: `r13`, `r14`, `r15` |
 
@@ -58,41 +58,6 @@ pub struct RecordSite {
     /// Address of the probe point: the first frame of [`Kind::Inlined`] and [`Kind::Access`], and `rip` of
     /// [`Kind::Shared`].
     pub point: u64,
-    /// Set if a continuation slot has the return addresses that the first slot has no room for. Of kinds without return
-    /// addresses it is ignored.
-    pub has_more_frames: bool,
-}
-
-impl RecordSite {
-    /// Number of slots of each record of the site; `None` for a kind that has none.
-    #[must_use]
-    pub const fn slots(&self) -> Option<usize> {
-        match self.kind {
-            Kind::Shared => Some(3),
-            Kind::Begin | Kind::End | Kind::EndInnermost | Kind::Jump => Some(1),
-            Kind::Release
-            | Kind::LockReset
-            | Kind::Signal
-            | Kind::Arrive
-            | Kind::JoinStart
-            | Kind::Create
-            | Kind::Enter
-            | Kind::Acquire
-            | Kind::AcquireShared
-            | Kind::Wait
-            | Kind::ConditionWake
-            | Kind::Depart
-            | Kind::Join
-            | Kind::ConditionWait
-            | Kind::Init
-            | Kind::Alloc
-            | Kind::ReallocFailure
-            | Kind::Free
-            | Kind::Inlined
-            | Kind::Access => Some(if self.has_more_frames { 2 } else { 1 }),
-            _ => None,
-        }
-    }
 }
 
 /// Word of an access: from the low end the flags as in [`AccessRecord::flags`] (32 bits) and the size in bytes (32), at
@@ -136,8 +101,9 @@ impl Encoded {
 /// Encodes a record that a probe makes, as the trampoline of its site does; `None` for the kinds without slots. The
 /// target of a jump is encoded as code without mangled pointers has it.
 #[must_use]
-pub fn encode(record: &Record, site: &RecordSite, order: u64) -> Option<Encoded> {
-    let mut words = Words { site, slot: Slot { order, ..Slot::default() }, more: [[0; 7]; 2] };
+pub fn encode(record: &Record, order: u64) -> Option<Encoded> {
+    let slot = Slot { order, ..Slot::default() };
+    let mut words = Words { slot, more: [[0; 7]; 2], count: 1 };
     match record {
         Record::Region(_, r) => words.plain(0, r.sp, r.flags.into()),
         Record::Call(_, r) => words.framed(r.argument, r.sp, 0, r.frames),
@@ -157,7 +123,7 @@ pub fn encode(record: &Record, site: &RecordSite, order: u64) -> Option<Encoded>
         Record::Shared(r) => words.registers(&r.registers),
         _ => return None,
     }
-    let count = site.slots()?;
+    let count = words.count;
     let mut slots = [words.slot; MAX_SLOTS];
     slots[0].head = head_without_mark(record.header().site);
     for (slot, words) in iter::zip(&mut slots[1..], words.more) {
@@ -172,13 +138,13 @@ const fn head_without_mark(site: SiteId) -> u64 {
 }
 
 /// Words of a record that is being encoded.
-struct Words<'a> {
-    site: &'a RecordSite,
+struct Words {
     slot: Slot,
     more: [[u64; SLOT_WORDS - 1]; MAX_SLOTS - 1],
+    count: usize,
 }
 
-impl Words<'_> {
+impl Words {
     fn plain(&mut self, argument: u64, sp: u64, extra: u64) {
         self.slot = Slot { argument, sp, extra, ..self.slot };
     }
@@ -187,8 +153,9 @@ impl Words<'_> {
         self.plain(argument, sp, extra);
         let (near, far) = frames.split_at(SLOT_FRAMES);
         self.slot.frames.copy_from_slice(near);
-        if self.site.has_more_frames {
+        if far[0] != 0 {
             self.more[0][..far.len()].copy_from_slice(far);
+            self.count = 2;
         }
     }
 
@@ -199,6 +166,7 @@ impl Words<'_> {
         let [r8, r9, r10, r11, r12, last @ ..] = upper;
         self.more[0] = [rdi, rbp, r8, r9, r10, r11, r12];
         self.more[1][..last.len()].copy_from_slice(&last);
+        self.count = MAX_SLOTS;
     }
 }
 

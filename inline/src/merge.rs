@@ -8,7 +8,7 @@ use abi::{Header, Kind, Record};
 
 use crate::{
     arena::{CONTROL, Segment},
-    encoding::{RecordSite, decode_to},
+    encoding::decode_to,
     layout::Control,
     memory::SharedWords,
     ring::{Blocked, Ring},
@@ -309,13 +309,8 @@ impl<M: SharedWords> Merge<M> {
     #[inline]
     fn hand_on_one(&mut self, number: usize, sites: &SiteTable, records: &mut Vec<Record>) -> bool {
         let thread = &mut self.threads[number];
-        let mut site = None;
-        let count_of = |id| {
-            site = sites.get(id);
-            site.and_then(RecordSite::slots)
-        };
-        let Some(taken) = thread.ring.take(&self.memory, count_of) else { return false };
-        let Some(site) = site else { return false };
+        let Some(taken) = thread.ring.take(&self.memory) else { return false };
+        let Some(site) = sites.get(taken.first.site()) else { return false };
         self.gaps = self.gaps.wrapping_add(taken.is_gap.into());
         let epoch =
             if self.counts_epochs { thread.epoch.at(site.kind, &mut self.epochs) } else { 0 };

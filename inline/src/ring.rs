@@ -10,7 +10,7 @@ use abi::SiteId;
 use crate::{
     arena::Segment,
     encoding::{CONTINUATION, MAX_SLOTS},
-    layout::{Mode, SLOT_BYTES, Slot, ThreadBlock, mark},
+    layout::{Mode, SLOT_BYTES, Slot, ThreadBlock, head, mark},
     memory::{Offset, SharedWords, WORD},
 };
 
@@ -191,44 +191,34 @@ impl Ring {
         None
     }
 
-    /// Takes the record that [`peek`](Self::peek) has found, which has so many slots by its site; `None` if its words
-    /// are of no use, or none was found.
+    /// Takes the record that [`peek`](Self::peek) has found; `None` if its words are of no use, or none was found.
     #[inline]
-    pub fn take(
-        &mut self,
-        memory: &impl SharedWords,
-        count_of: impl FnOnce(SiteId) -> Option<usize>,
-    ) -> Option<Taken<'_>> {
+    pub fn take(&mut self, memory: &impl SharedWords) -> Option<Taken<'_>> {
         let head = self.ready.take()?;
         let number = self.next;
         self.next += 1;
         let is_gap = !self.gaps.is_empty() && self.is_beside_gap(number);
         let first = memory.slot(self.slot(number), head);
-        let further = count_of(first.site())?.checked_sub(1)?;
-        if further != 0 {
-            self.take_further(memory, further)?;
-        }
+        let further = self.take_further(memory);
         if !self.abandoned.is_empty() && (number..self.next).any(|n| self.is_overwritten(n)) {
             return None;
         }
         Some(Taken { first, more: self.more.get(..further)?, is_gap })
     }
 
-    /// Takes so many slots that continue a record.
-    fn take_further(&mut self, memory: &impl SharedWords, count: usize) -> Option<()> {
-        for place in 0..count {
-            let head = memory.load(self.slot(self.next));
-            let slot = memory.slot(self.slot(self.next), head);
-            if self.next >= self.reserved
-                || head as u32 != mark(self.next)
-                || slot.site() != CONTINUATION
-            {
-                return None;
+    /// Takes the slots that continue a record, and returns their number. They were published before the first one.
+    #[inline]
+    fn take_further(&mut self, memory: &impl SharedWords) -> usize {
+        for (count, further) in self.more.iter_mut().enumerate() {
+            let continuation = head(self.next, CONTINUATION);
+            let at = slot(self.segment, self.next);
+            if self.next >= self.reserved || memory.load(at) != continuation {
+                return count;
             }
-            *self.more.get_mut(place)? = slot;
+            *further = memory.slot(at, continuation);
             self.next += 1;
         }
-        Some(())
+        self.more.len()
     }
 
     /// Finding about the next slot, when it is reserved and nothing was found by [`peek`](Self::peek).
@@ -349,8 +339,14 @@ impl Ring {
 
     #[inline]
     const fn slot(&self, number: u64) -> Offset {
-        self.segment.slots().plus((number & (self.segment.capacity - 1)) * SLOT_BYTES)
+        slot(self.segment, number)
     }
+}
+
+/// Place of a slot of a ring.
+#[inline]
+const fn slot(segment: Segment, number: u64) -> Offset {
+    segment.slots().plus((number & (segment.capacity - 1)) * SLOT_BYTES)
 }
 
 #[cfg(test)]

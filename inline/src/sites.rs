@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn a_site_of_another_plan_is_unknown() {
         let mut table = SiteTable::default();
-        let site = RecordSite { kind: Kind::Begin, point: 0x1000, has_more_frames: false };
+        let site = RecordSite { kind: Kind::Begin, point: 0x1000 };
         table.add(SiteId::new(PlanNumber(2), 5), site);
         assert_eq!(table.get(SiteId::new(PlanNumber(2), 5)), Some(&site));
         assert_eq!(table.get(SiteId::new(PlanNumber(2), 4)), None);
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn a_plan_that_is_forgotten_has_no_sites() {
         let mut table = SiteTable::default();
-        let site = RecordSite { kind: Kind::End, point: 0x1000, has_more_frames: false };
+        let site = RecordSite { kind: Kind::End, point: 0x1000 };
         let [one, other] = [1, 2].map(|plan| SiteId::new(PlanNumber(plan), 0));
         table.add(one, site);
         table.add(other, site);

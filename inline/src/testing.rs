@@ -3,7 +3,7 @@
 use core::mem::offset_of;
 use std::sync::{Arc, atomic::AtomicU64};
 
-use abi::{Header, Kind, PairRecord, Record, SiteId};
+use abi::{FRAMES, Header, Kind, PairRecord, Record, SiteId};
 
 use crate::{
     arena::{Arena, ArenaLayout, Segment, ThreadStart},
@@ -25,12 +25,9 @@ pub const LONG: u32 = 2;
 /// Sites of all records.
 pub fn sites() -> SiteTable {
     let mut sites = SiteTable::default();
-    [SHORT, LONG].into_iter().for_each(|number| sites.add(SiteId(number), site(number)));
+    let site = RecordSite { kind: Kind::Init, point: 0 };
+    [SHORT, LONG].into_iter().for_each(|number| sites.add(SiteId(number), site));
     sites
-}
-
-const fn site(number: u32) -> RecordSite {
-    RecordSite { kind: Kind::Init, point: 0, has_more_frames: number == LONG }
 }
 
 /// Empty file with rings of so many slots for so many threads, and its arena.
@@ -97,10 +94,11 @@ impl Writer {
         let record = PairRecord {
             header: Header { site: SiteId(reserved.site), ..Header::default() },
             argument: number,
+            frames: if reserved.site == LONG { [1; FRAMES] } else { [0; FRAMES] },
             ..PairRecord::default()
         };
         let record = Record::Pair(Kind::Init, record);
-        let encoded = encode(&record, &site(reserved.site), order).unwrap();
+        let encoded = encode(&record, order).unwrap();
         let slots = self.field(size_of::<ThreadBlock>());
         for (n, slot) in encoded.numbered(reserved.first).rev() {
             let at = slots.plus(n % self.segment.capacity * SLOT_BYTES);

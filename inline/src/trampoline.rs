@@ -8,9 +8,9 @@
 //!
 //! - Return probes do not exist: calls that count at their returns have probes at the `ret` instructions
 //!   ([`ProbeProgram::CallEnd`], [`ProbeProgram::AllocEnd`]).
-//! - The value at the accessed memory is read only where the access has happened ([`Access::has_happened`]), and only
-//!   the accessed bytes of it. So a probe makes no fault that the program does not make, but by a pointer that its
-//!   code is about to use: see [`Trampoline::fault`].
+//! - The value at the accessed memory is read from the pages of the access alone. So a probe makes no fault that the
+//!   program does not make, but by a pointer that its code is about to use: see [`Trampoline::fault`] and
+//!   [`CommonCode::fault`].
 //! - All of a thread's stack is its own, also below the stack pointer. As there, an access to it makes no record unless
 //!   another thread was seen to access the range.
 //! - No access is deferred.
@@ -71,16 +71,7 @@ pub struct Probe {
     /// Its cookie.
     pub cookie: Cookie,
     /// The access, of [`ProbeProgram::Access`] and [`ProbeProgram::AccessLarge`].
-    pub access: Option<Access>,
-}
-
-/// Access that a probe reports.
-#[derive(Clone, Copy, Debug)]
-pub struct Access {
-    /// Its address and size.
-    pub descriptor: AccessDescriptor,
-    /// Set if the accessing instruction is before the point in its straight line. The value is read then.
-    pub has_happened: bool,
+    pub access: Option<AccessDescriptor>,
 }
 
 /// Trampoline.

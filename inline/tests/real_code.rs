@@ -6,7 +6,7 @@ use abi::{AccessDescriptor, Cookie, Kind, Operand, ProbeProgram};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Register};
 use inline::{
     layout::Clock,
-    trampoline::{Access, CommonCode, Displaced, Point, Probe, Trampoline},
+    trampoline::{CommonCode, Displaced, Point, Probe, Trampoline},
 };
 use symbolize::{ElfFile, LinkAddr};
 use x86::{
@@ -43,7 +43,7 @@ fn probe() -> Probe {
         rounds: none,
         ..AccessDescriptor::default()
     };
-    let access = Some(Access { descriptor, has_happened: false });
+    let access = Some(descriptor);
     Probe { program: ProbeProgram::Access, cookie: Cookie::new(Kind::Access, 1), access }
 }
 

@@ -7,40 +7,54 @@ use iced_x86::{FlowControl, Instruction};
 
 use super::{exits::Part, instruction::decode, jump_tables::JumpTables};
 
-/// Returns the instructions of the loop from `first` to the jump back at `last`; none if control does not come from one
-/// to the other. A jump through the table of a `switch` leads to its cases, of which `word_at` returns four bytes that
-/// the file has at an address, and no control comes back from a call that `ends` the program or thread. Any other jump
-/// without known targets counts as an end of the function: what is found is certain.
-#[must_use]
-pub fn body(
-    parts: &[Part<'_>],
-    (first, last): (u64, u64),
-    word_at: &dyn Fn(u64) -> Option<u32>,
-    ends: &dyn Fn(u64) -> bool,
-) -> BTreeSet<u64> {
-    let instructions: Vec<Instruction> =
-        parts.iter().flat_map(|part| decode(part.code, part.start)).collect();
-    let tables = JumpTables::new(&instructions);
-    let mut before: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-    let mut after: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-    for (index, instruction) in instructions.iter().enumerate() {
-        if ends(instruction.ip()) {
-            continue;
+/// Control flow of a function, in which loops are looked for.
+#[derive(Debug)]
+pub struct Flow {
+    before: BTreeMap<u64, Vec<u64>>,
+    after: BTreeMap<u64, Vec<u64>>,
+}
+
+impl Flow {
+    /// Finds where control goes in a function. A jump through the table of a `switch` leads to its cases, of which
+    /// `word_at` returns four bytes that the file has at an address, and no control comes back from a call that `ends`
+    /// the program or thread. Any other jump without known targets counts as an end of the function: what is found is
+    /// certain.
+    #[must_use]
+    pub fn new(
+        parts: &[Part<'_>],
+        word_at: &dyn Fn(u64) -> Option<u32>,
+        ends: &dyn Fn(u64) -> bool,
+    ) -> Self {
+        let instructions: Vec<Instruction> =
+            parts.iter().flat_map(|part| decode(part.code, part.start)).collect();
+        let tables = JumpTables::new(&instructions);
+        let mut flow = Self { before: BTreeMap::new(), after: BTreeMap::new() };
+        for (index, instruction) in instructions.iter().enumerate() {
+            if ends(instruction.ip()) {
+                continue;
+            }
+            let is_indirect = instruction.flow_control() == FlowControl::IndirectBranch;
+            let cases = is_indirect.then(|| tables.targets(index, word_at)).flatten();
+            for next in successors(instruction).chain(cases.unwrap_or_default()) {
+                flow.before.entry(next).or_default().push(instruction.ip());
+                flow.after.entry(instruction.ip()).or_default().push(next);
+            }
         }
-        let is_indirect = instruction.flow_control() == FlowControl::IndirectBranch;
-        let cases = is_indirect.then(|| tables.targets(index, word_at)).flatten();
-        for next in successors(instruction).chain(cases.unwrap_or_default()) {
-            before.entry(next).or_default().push(instruction.ip());
-            after.entry(instruction.ip()).or_default().push(next);
-        }
+        flow
     }
-    // A loop may be entered behind its first instruction, at its condition: what comes before it reaches the jump as
-    // well, but not from the first instruction.
-    let [reaching, reached] = [reach(&before, last, first), reach(&after, first, last)];
-    if reached.contains(&last) {
-        reaching.intersection(&reached).copied().collect()
-    } else {
-        BTreeSet::new()
+
+    /// Returns the instructions of the loop from `first` to the jump back at `last`; none if control does not come from
+    /// one to the other.
+    #[must_use]
+    pub fn body(&self, first: u64, last: u64) -> BTreeSet<u64> {
+        // A loop may be entered behind its first instruction, at its condition: what comes before it reaches the jump
+        // as well, but not from the first instruction.
+        let reached = reach(&self.after, first, last);
+        if reached.contains(&last) {
+            reach(&self.before, last, first).intersection(&reached).copied().collect()
+        } else {
+            BTreeSet::new()
+        }
     }
 }
 
@@ -72,7 +86,8 @@ mod tests {
     use super::*;
 
     fn of(code: &[u8], first: u64, last: u64) -> Vec<u64> {
-        body(&[Part { start: 0, code }], (first, last), &|_| None, &|_| false).into_iter().collect()
+        let flow = Flow::new(&[Part { start: 0, code }], &|_| None, &|_| false);
+        flow.body(first, last).into_iter().collect()
     }
 
     #[test]
@@ -104,7 +119,8 @@ mod tests {
         let code = [0x90, 0xe8, 0xfa, 0xff, 0xff, 0xff, 0xeb, 0xf8];
         assert_eq!(of(&code, 0, 6), [0, 1, 6]);
         let parts = [Part { start: 0, code: &code }];
-        assert_eq!(body(&parts, (0, 6), &|_| None, &|at| at == 1), BTreeSet::new());
+        let flow = Flow::new(&parts, &|_| None, &|at| at == 1);
+        assert_eq!(flow.body(0, 6), BTreeSet::new());
     }
 
     #[test]
@@ -127,7 +143,8 @@ mod tests {
             let number = usize::try_from(address.checked_sub(0x107)? / 4).ok()?;
             Some((targets.get(number)? - 0x107_i32).cast_unsigned())
         };
-        let of = |word_at| body(&[Part { start: 0, code: &code }], (7, 22), word_at, &|_| false);
+        let of =
+            |word_at| Flow::new(&[Part { start: 0, code: &code }], word_at, &|_| false).body(7, 22);
         assert_eq!(Vec::from_iter(of(&word_at)), [7, 10, 12, 16, 19, 21, 22]);
         assert_eq!(of(&|_| None), BTreeSet::new(), "the table is not in the file");
     }

@@ -29,6 +29,9 @@ enum Task {
     Demo,
     /// Set up, check tidiness, build avtrace and run every test, the privileged ones as root
     Test {
+        /// Also run the tests that take long or need programs that are installed for them
+        #[arg(long)]
+        long: bool,
         /// Arguments for `cargo test`, as in `-p avtrace-checker` or `-- --nocapture`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
         arguments: Vec<String>,
@@ -56,7 +59,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().task {
         Task::Setup => setup::run().map(|_| ()),
         Task::Demo => demo::run(),
-        Task::Test { arguments } => test::run(&arguments),
+        Task::Test { long, arguments } => test::run(long, arguments),
         Task::Bench { name, arguments } => bench::run(name.as_deref(), &arguments),
         Task::Tidy { update_language, force } => tidy::run(match (update_language, force) {
             (false, _) => tidy::Language::Check,
@@ -86,7 +89,11 @@ mod tests {
     #[test]
     fn arguments_after_test_are_passed_on() {
         let cli = Cli::try_parse_from(["xtask", "test", "-p", "checker", "--", "--nocapture"]);
-        let Task::Test { arguments } = cli.ok().unwrap().task else { panic!("another task") };
+        let Task::Test { long, arguments } = cli.ok().unwrap().task else { panic!("another task") };
         assert_eq!(arguments, ["-p", "checker", "--", "--nocapture"]);
+        assert!(!long);
+        let cli = Cli::try_parse_from(["xtask", "test", "--long", "-p", "tests"]);
+        let Task::Test { long, arguments } = cli.ok().unwrap().task else { panic!("another task") };
+        assert_eq!((long, &arguments[..]), (true, &["-p".to_owned(), "tests".to_owned()][..]));
     }
 }

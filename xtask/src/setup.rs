@@ -24,6 +24,56 @@ const HOST_TOOLS: [(&str, &str); 9] = [
     ("bpftool", "bpftool"),
 ];
 
+/// Programs that long tests trace: command and Debian package.
+const TRACED_PROGRAMS: [(&str, &str); 31] = [
+    ("bzip2", "bzip2"),
+    ("curl", "curl"),
+    ("ffmpeg", "ffmpeg"),
+    ("flac", "flac"),
+    ("gdb", "gdb"),
+    ("git", "git"),
+    ("go", "golang-go"),
+    ("java", "default-jdk-headless"),
+    ("ld.gold", "binutils"),
+    ("ld.lld", "lld"),
+    ("lighttpd", "lighttpd"),
+    ("luajit", "luajit"),
+    ("lz4", "lz4"),
+    ("make", "make"),
+    ("memcached", "memcached"),
+    ("nginx", "nginx-light"),
+    ("node", "nodejs"),
+    ("openssl", "openssl"),
+    ("pbzip2", "pbzip2"),
+    ("perl", "perl"),
+    ("pigz", "pigz"),
+    ("python3", "python3"),
+    ("redis-benchmark", "redis-tools"),
+    ("redis-cli", "redis-tools"),
+    ("redis-server", "redis-server"),
+    ("rsync", "rsync"),
+    ("setpriv", "util-linux"),
+    ("sqlite3", "sqlite3"),
+    ("ssh-keygen", "openssh-client"),
+    ("xz", "xz-utils"),
+    ("zstd", "zstd"),
+];
+
+/// Installs the programs that long tests trace, where it can; tests of the others skip themselves.
+///
+/// # Errors
+/// When installing fails.
+pub fn traced_programs() -> Result<()> {
+    let is_missing = |(tool, _): &&(&str, &str)| bpf_build::find_on_path(tool).is_none();
+    let mut packages: Vec<_> =
+        TRACED_PROGRAMS.iter().filter(is_missing).map(|&(_, package)| package).collect();
+    packages.dedup();
+    match Apt::detect() {
+        Some(mut apt) if !packages.is_empty() => apt.install(&packages),
+        _ => Ok(()),
+    }
+}
+
 /// Sees to it that everything is there. Prints one line when it was, each step otherwise.
 ///
 /// # Errors

@@ -17,17 +17,21 @@ const PRIVILEGED: &str = "tests";
 ///
 /// Without packages among the arguments that is the whole workspace. When we are not root, the
 /// suite that needs it runs under sudo where sudo asks for nothing; else its tests skip themselves
-/// and say why.
+/// and say why. With `long`, the tests marked as ignored run as well, and the programs that these trace are installed.
 ///
 /// # Errors
 /// At the first stage that fails.
-pub fn run(arguments: &[String]) -> Result<()> {
+pub fn run(long: bool, mut arguments: Vec<String>) -> Result<()> {
     setup::run()?;
+    if long {
+        setup::traced_programs()?;
+        include_ignored(&mut arguments);
+    }
     tidy::run(tidy::Language::Check)?;
     // The end-to-end tests run the command itself, which `cargo test` alone does not build.
     process::run(workspace::cargo().args(["build", "--package", "avtrace"]))?;
     let avtrace = workspace::target_dir()?.join("debug/avtrace");
-    for mut command in commands(arguments, Privilege::detect(), &avtrace) {
+    for mut command in commands(&arguments, Privilege::detect(), &avtrace) {
         process::run(&mut command)?;
     }
     Ok(())
@@ -53,6 +57,14 @@ fn commands(arguments: &[String], privilege: Privilege, avtrace: &Path) -> Vec<C
     // Built by root, it would leave files behind that we cannot replace.
     privileged.env("AVTRACE", avtrace);
     vec![test(&["--workspace", "--exclude", PRIVILEGED]), privileged]
+}
+
+/// Makes `cargo test` with these arguments run ignored tests as well.
+fn include_ignored(arguments: &mut Vec<String>) {
+    if !arguments.iter().any(|argument| argument == "--") {
+        arguments.push("--".to_owned());
+    }
+    arguments.push("--include-ignored".to_owned());
 }
 
 /// Returns whether arguments of `cargo test` choose packages.
@@ -101,6 +113,18 @@ mod tests {
         let shown = process::display(&commands[1]);
         assert!(shown.contains("AVTRACE=/avtrace"), "{shown}");
         assert!(shown.contains("RUNNER='sudo -n -E env PATH="), "{shown}");
+    }
+
+    #[test]
+    fn long_tests_are_asked_for_behind_the_arguments_for_cargo() {
+        let with = |arguments: &[&str]| {
+            let mut arguments = arguments.iter().map(|&word| word.to_owned()).collect();
+            include_ignored(&mut arguments);
+            arguments.join(" ")
+        };
+        assert_eq!(with(&[]), "-- --include-ignored");
+        assert_eq!(with(&["-p", "tests"]), "-p tests -- --include-ignored");
+        assert_eq!(with(&["--", "--nocapture"]), "-- --nocapture --include-ignored");
     }
 
     #[test]

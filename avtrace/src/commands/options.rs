@@ -17,7 +17,7 @@ use crate::{
         regions::patterns::Rules,
         sync::lock_rule::LockRule,
     },
-    session::{CaptureBackend, RunOptions, spec::Spec},
+    session::{CaptureBackend, CaptureReason, RunOptions, WhenFull, spec::Spec},
 };
 
 /// Returns the options of a run that is checked.
@@ -40,6 +40,12 @@ pub(super) fn capture_options(
     let own_code = own_code(capture, (&rules, &locks, &accesses))?;
     let options = RunOptions {
         capture: backend(capture.capture),
+        capture_reason: CaptureReason::Requested,
+        when_full: match (capture.lossless, capture.drop) {
+            (true, _) => Some(WhenFull::Wait),
+            (false, true) => Some(WhenFull::Drop),
+            (false, false) => None,
+        },
         command: program.to_vec(),
         watch,
         rules,

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fs::File, io, os::unix::fs::FileExt as _};
 use abi::{Cookie, PlanNumber};
 use inline::{
     sites::SiteTable,
-    trampoline::{Access, Displaced, Point, Probe, Trampoline, near_jump, short_jump},
+    trampoline::{Displaced, Point, Probe, Trampoline, near_jump, short_jump},
 };
 use symbolize::{ElfFile, LinkAddr, Module, Symbolizer};
 use x86::{
@@ -178,8 +178,7 @@ impl Attaching<'_> {
 
     fn probe(&self, index: usize) -> Probe {
         let point = &self.probes[index].point;
-        let access = point.access.map(|descriptor| Access { descriptor, has_happened: false });
-        Probe { program: point.program, cookie: self.cookies[index], access }
+        Probe { program: point.program, cookie: self.cookies[index], access: point.access }
     }
 
     /// Writes a trampoline and the jump to it.

@@ -5,33 +5,15 @@ use std::io;
 /// Reason for which there can be no probes in a process.
 #[derive(Debug, thiserror::Error)]
 pub enum InProcessError {
-    /// The program gives the GS base a meaning of its own.
-    #[error(
-        "the program uses the GS base for itself, which `--capture inline` needs: use `--capture kernel`, as root"
-    )]
-    UsesGs,
-    /// Filters of system calls let nothing through.
-    #[error(
-        "the program runs in strict seccomp mode, where `--capture inline` cannot map memory: use `--capture kernel`, as root"
-    )]
-    StrictSeccomp,
-    /// The process denies memory that was writable and becomes executable.
-    #[error(
-        "the program is started with `PR_SET_MDWE`, which denies new code: use `--capture kernel`, as root"
-    )]
-    DeniesWriteExecute,
+    /// The program refuses them.
+    #[error("{0}: use `--capture kernel`, as root")]
+    Refused(#[from] Refusal),
     /// The program would lose the privileges that its file gives.
     #[error(
         "the program's file is set-user-ID, set-group-ID or has capabilities, which it loses when a user traces it: run \
          avtrace as root"
     )]
     Privileged,
-    /// An option is for the kernel side.
-    #[error("`{option}` is not possible with `--capture inline`: use `--capture kernel`, as root")]
-    NeedsKernel {
-        /// The option.
-        option: &'static str,
-    },
     /// A system call failed.
     #[error("{what}: {error}")]
     System {
@@ -43,4 +25,62 @@ pub enum InProcessError {
     /// The program has no memory in common with avtrace.
     #[error("the program shares no memory with avtrace")]
     NoMemory,
+}
+
+/// Reason for which a program cannot have probes in it, whoever traces it. [`Display`](std::fmt::Display) is a clause.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// The program gives the GS base a meaning of its own.
+    #[error("the program uses the GS base for itself, which inline probes need{}", within(place.as_deref()))]
+    UsesGs {
+        /// Place of the code that does, where that is how it was found.
+        place: Option<String>,
+    },
+    /// Filters of system calls let nothing through.
+    #[error("the program runs in strict seccomp mode, where inline probes cannot map memory")]
+    StrictSeccomp,
+    /// A filter of system calls, or another rule of the kernel's, denies one that inline probes need.
+    #[error("the program may not call {call}, which inline probes need ({error}; {})", cause(*is_filtered))]
+    DeniedCall {
+        /// The system call.
+        call: &'static str,
+        /// The kernel's answer.
+        error: io::Error,
+        /// The program has a seccomp filter.
+        is_filtered: bool,
+    },
+    /// A filter of system calls has killed the program at one that inline probes need.
+    #[error("the program's seccomp filter kills it for a system call that inline probes need")]
+    Killed,
+    /// The process denies memory that was writable and becomes executable.
+    #[error("the program is started with `PR_SET_MDWE`, which denies new code")]
+    DeniesWriteExecute,
+    /// Code cannot be changed.
+    #[error(
+        "the kernel does not let the program's code be changed through `/proc/PID/mem` ({error}; \
+         `proc_mem.force_override` may deny it)"
+    )]
+    DeniesWriting {
+        /// The kernel's answer.
+        error: io::Error,
+    },
+}
+
+impl InProcessError {
+    /// Returns the reason why the program refuses probes in it, as a clause; `None` for errors of another kind.
+    #[must_use]
+    pub fn refusal(&self) -> Option<String> {
+        match self {
+            Self::Refused(refusal) => Some(refusal.to_string()),
+            Self::Privileged | Self::System { .. } | Self::NoMemory => None,
+        }
+    }
+}
+
+fn within(place: Option<&str>) -> String {
+    place.map(|place| format!(" (in {place})")).unwrap_or_default()
+}
+
+const fn cause(is_filtered: bool) -> &'static str {
+    if is_filtered { "it has a seccomp filter" } else { "a security module may deny it" }
 }

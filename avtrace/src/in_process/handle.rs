@@ -10,6 +10,7 @@ use std::{
 
 use abi::{CLASSES, Class, PlanNumber};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use inline::clock::ClockChoice;
 use symbolize::ProcessAddr;
 
 use super::{
@@ -118,13 +119,29 @@ impl InProcess {
     }
 
     /// Returns the number of lost events. Of which class they were is not known: they count as synchronisation, the
-    /// worst to lose.
+    /// worst to lose. Those of threads without rings are not among them.
     #[must_use]
     pub fn lost(&self) -> Lost {
-        // Of a thread without a ring all events are lost, which are not counted: one stands for them.
-        let muted = self.shared.muted_threads.load(Ordering::Relaxed);
-        let lost = self.shared.lost.load(Ordering::Relaxed) + muted;
+        let lost = self.shared.lost.load(Ordering::Relaxed);
         CLASSES.map(|class| (class, if class == Class::Sync { lost } else { 0 }))
+    }
+
+    /// Returns the number of threads for which no ring was left.
+    #[must_use]
+    pub fn threads_without_rings(&self) -> u64 {
+        self.shared.muted_threads.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of times that threads had to wait for the reader.
+    #[must_use]
+    pub fn waits(&self) -> u64 {
+        self.shared.waits.load(Ordering::Relaxed)
+    }
+
+    /// Returns the clock of the order of records, once a program has shared memory.
+    #[must_use]
+    pub fn clock(&self) -> Option<ClockChoice> {
+        self.shared.clock().clone()
     }
 
     /// Returns the process with a plan, and the program that it runs.

@@ -17,7 +17,7 @@ use inline::{
 };
 use symbolize::{MapName, Mapping, parse_maps};
 
-use super::error::InProcessError;
+use super::error::{InProcessError, Refusal};
 use crate::sys::{
     membarrier, proc,
     shared_memory::SharedMemory,
@@ -104,40 +104,29 @@ impl Image {
         let maps = mappings(process).map_err(failed("cannot read the program's memory map"))?;
         let places = places(&maps);
         let layout = ArenaLayout { words: WORD_TABLE_BYTES, slots: SLOTS, threads: THREADS };
-        let mapped = supervisor.with_calls(process, |calls| {
-            if calls.call((libc::SYS_prctl, [GET_MDWE, 0, 0, 0, 0, 0])).is_ok_and(|mode| mode != 0)
-            {
-                return Ok(None);
+        let status = proc::Status::of_process(process)
+            .map_err(failed("cannot read the program's status"))?;
+        let is_filtered = status.seccomp() == Some(FILTERED);
+        let mapped =
+            supervisor.with_calls(process, |calls| Ok(map(calls, process, layout, &places)));
+        let Mapped { rings, base, code, areas, has_barrier } = match mapped {
+            Ok(Ok(mapped)) => mapped,
+            Ok(Err(MapError::DeniesWriteExecute)) => {
+                return Err(Refusal::DeniesWriteExecute.into());
             }
-            // Kernels that refuse it have another clock.
-            let _ =
-                calls.call((libc::SYS_membarrier, [membarrier::REGISTER as u64, 0, 0, 0, 0, 0]));
-            let rings = create(calls, process)?;
-            let memory = SharedMemory::over(rings.file.try_clone()?, layout.file_size())?;
-            let writable = (libc::PROT_READ | libc::PROT_WRITE) as u64;
-            let base = rings.map(calls, (0, layout.file_size()), writable, RINGS)?;
-            rings.close(calls)?;
-            let code = create(calls, process)?;
-            let code_memory = SharedMemory::over(code.file.try_clone()?, AREA * MAX_AREAS)?;
-            let executable = (libc::PROT_READ | libc::PROT_EXEC) as u64;
-            let mut areas = Vec::new();
-            for (place, offset) in places.iter().zip((0..).step_by(AREA as usize)) {
-                let fixed = libc::MAP_FIXED_NOREPLACE as u64;
-                let address = code.map_at(calls, (offset, AREA), executable, (*place, fixed));
-                areas.extend(address.map(|address| Area {
-                    address,
-                    offset,
-                    used: 0,
-                    common: None,
-                }));
+            Ok(Err(MapError::Denied { call, error })) => {
+                return Err(Refusal::DeniedCall { call, error, is_filtered }.into());
             }
-            code.close(calls)?;
-            Ok(Some((memory, base, code_memory, areas)))
-        });
-        let mapped = mapped.map_err(failed("cannot share memory with the program"))?;
-        let Some((rings, base, code, areas)) = mapped else {
-            return Err(InProcessError::DeniesWriteExecute);
+            Ok(Err(MapError::Own(error))) => {
+                return Err(failed("cannot share memory with the program")(error));
+            }
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) && is_filtered => {
+                return Err(Refusal::Killed.into());
+            }
+            Err(error) => return Err(failed("cannot share memory with the program")(error)),
         };
+        // Barriers pass by a process that has not registered: a counter needs none.
+        let clock = if has_barrier { clock } else { Clock::Counter };
         let rings = Arc::new(rings);
         let arena = Mutex::new(Arena::new(layout, ProcessAddress(base), &rings));
         let (areas, trampolines, patches) = (Mutex::new(areas), Mutex::default(), Mutex::default());
@@ -214,6 +203,10 @@ impl Image {
     /// Returns where a thread goes on whose instruction there, of a trampoline, has made a fault that the program's own
     /// code is about to make.
     pub fn after_fault(&self, address: u64) -> Option<u64> {
+        let common = |area: &Area| area.common.as_ref()?.fault(address);
+        if let Some(to) = self.areas().iter().find_map(common) {
+            return Some(to);
+        }
         let trampolines = self.trampolines();
         let (_, trampoline) = trampolines.range(..=address).next_back()?;
         trampoline.fault(address)
@@ -321,6 +314,80 @@ fn write_code(memory: &File, address: u64, bytes: &[u8]) -> io::Result<()> {
 /// `PR_GET_MDWE`.
 const GET_MDWE: u64 = 66;
 
+/// Mode of system calls under a filter: `SECCOMP_MODE_FILTER`, as in `/proc/PID/status`.
+const FILTERED: u64 = 2;
+
+/// Memory that a process has mapped for the probes in it.
+struct Mapped {
+    rings: SharedMemory,
+    base: u64,
+    code: SharedMemory,
+    areas: Vec<Area>,
+    /// The process is among those that pass barriers of this one.
+    has_barrier: bool,
+}
+
+/// Reason why a process has no memory for probes.
+enum MapError {
+    DeniesWriteExecute,
+    /// The process may not make a system call.
+    Denied {
+        call: &'static str,
+        error: io::Error,
+    },
+    /// This process may not.
+    Own(io::Error),
+}
+
+impl From<io::Error> for MapError {
+    fn from(error: io::Error) -> Self {
+        Self::Own(error)
+    }
+}
+
+/// Makes the error of a system call of the traced process, unless the process has ended.
+fn denied(call: &'static str) -> impl FnOnce(io::Error) -> MapError {
+    move |error| match error.raw_os_error() {
+        Some(libc::ESRCH) => MapError::Own(error),
+        _ => MapError::Denied { call, error },
+    }
+}
+
+/// Has a process map the file of rings, and that of code at these places.
+fn map(
+    calls: &mut RemoteCalls,
+    process: u32,
+    layout: ArenaLayout,
+    places: &[u64],
+) -> Result<Mapped, MapError> {
+    if calls.call((libc::SYS_prctl, [GET_MDWE, 0, 0, 0, 0, 0])).is_ok_and(|mode| mode != 0) {
+        return Err(MapError::DeniesWriteExecute);
+    }
+    let register = [membarrier::REGISTER as u64, 0, 0, 0, 0, 0];
+    let has_barrier = calls.call((libc::SYS_membarrier, register)).is_ok();
+    let rings = create(calls, process)?;
+    let memory = SharedMemory::over(rings.file.try_clone()?, layout.file_size())?;
+    let writable = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    let base =
+        rings.map(calls, (0, layout.file_size()), writable, RINGS).map_err(denied("mmap"))?;
+    rings.close(calls).map_err(denied("close"))?;
+    let code = create(calls, process)?;
+    let code_memory = SharedMemory::over(code.file.try_clone()?, AREA * MAX_AREAS)?;
+    let executable = (libc::PROT_READ | libc::PROT_EXEC) as u64;
+    let mut areas = Vec::new();
+    for (place, offset) in places.iter().zip((0..).step_by(AREA as usize)) {
+        let fixed = libc::MAP_FIXED_NOREPLACE as u64;
+        match code.map_at(calls, (offset, AREA), executable, (*place, fixed)) {
+            Ok(address) => areas.push(Area { address, offset, used: 0, common: None }),
+            // Something is there, which is not among the mappings: the stack's room to grow.
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {}
+            Err(error) => return Err(denied("mmap with PROT_EXEC")(error)),
+        }
+    }
+    code.close(calls).map_err(denied("close"))?;
+    Ok(Mapped { rings: memory, base, code: code_memory, areas, has_barrier })
+}
+
 /// File in memory that another process has open.
 struct RemoteFile {
     /// The file, as this process has it.
@@ -329,7 +396,7 @@ struct RemoteFile {
 }
 
 /// Has a process create a file in memory.
-fn create(calls: &mut RemoteCalls, process: u32) -> io::Result<RemoteFile> {
+fn create(calls: &mut RemoteCalls, process: u32) -> Result<RemoteFile, MapError> {
     const NAME: &[u8] = b"avtrace\0";
     /// Distance below the stack pointer: beyond the red zone.
     const BELOW: u64 = 512;
@@ -340,7 +407,8 @@ fn create(calls: &mut RemoteCalls, process: u32) -> io::Result<RemoteFile> {
     let wanted = flags | u64::from(libc::MFD_EXEC);
     let descriptor = calls
         .call((libc::SYS_memfd_create, [name, wanted, 0, 0, 0, 0]))
-        .or_else(|_| calls.call((libc::SYS_memfd_create, [name, flags, 0, 0, 0, 0])))?;
+        .or_else(|_| calls.call((libc::SYS_memfd_create, [name, flags, 0, 0, 0, 0])))
+        .map_err(denied("memfd_create"))?;
     let path = format!("/proc/{process}/fd/{descriptor}");
     let file = File::options().read(true).write(true).open(path)?;
     Ok(RemoteFile { file, descriptor })

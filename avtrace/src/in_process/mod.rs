@@ -18,7 +18,7 @@ mod targets;
 mod tracer;
 
 pub use self::{
-    error::InProcessError,
+    error::{InProcessError, Refusal},
     handle::{Hold, InProcess},
     records::read,
     tracer::{Followed, Tracer},

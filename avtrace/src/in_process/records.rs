@@ -176,7 +176,7 @@ fn read_stream(stream: &Stream, sees_memory: bool, outlet: &Outlet, stop: &Atomi
     stream.is_read.store(true, Ordering::Release);
     let mut here = RingSurroundings::new(Arc::clone(&stream.rings), stream.clock);
     let mut merge = Merge::new(Arc::clone(&stream.rings), Patience::default(), sees_memory);
-    let (mut sleep, mut lost) = (SLEEP.0, 0);
+    let (mut sleep, mut lost, mut waits) = (SLEEP.0, 0, 0);
     loop {
         // Read before the rings are: what was recorded before is then still found.
         let is_last = stop.load(Ordering::Acquire) || stream.is_closed();
@@ -188,6 +188,10 @@ fn read_stream(stream: &Stream, sees_memory: bool, outlet: &Outlet, stop: &Atomi
         if let Some(image) = &stream.image {
             let mut arena = image.arena();
             merge.take_drained().into_iter().for_each(|segment| arena.release(segment));
+        }
+        if batch.is_empty() {
+            let waits_before = std::mem::replace(&mut waits, merge.waits());
+            stream.shared.waits.fetch_add(waits - waits_before, Ordering::Relaxed);
         }
         if !batch.is_empty() {
             name_plans(stream, &mut batch);

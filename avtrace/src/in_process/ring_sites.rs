@@ -27,7 +27,7 @@ pub(super) fn add(sites: &mut SiteTable, cookie: Cookie, point: u64) -> Option<C
         return None;
     }
     let id = SiteId::new(plan, number);
-    sites.add(id, RecordSite { kind, point, has_more_frames: false });
+    sites.add(id, RecordSite { kind, point });
     let upper = cookie.0 >> 32 << 32;
     Some(Cookie(upper | u64::from(id.0)))
 }

@@ -9,6 +9,7 @@ use std::{
 };
 
 use crossbeam_channel::Sender;
+use inline::clock::ClockChoice;
 
 use super::{error::InProcessError, image::Image, records::Stream};
 
@@ -25,6 +26,10 @@ pub(super) struct Shared {
     pub(super) lost: AtomicU64,
     /// Number of threads for which no ring was left.
     pub(super) muted_threads: AtomicU64,
+    /// Number of times that threads waited for the reader.
+    pub(super) waits: AtomicU64,
+    /// Clock of the order of records.
+    clock: Mutex<Option<ClockChoice>>,
 }
 
 /// Memory shared with a program, and its records.
@@ -44,6 +49,11 @@ impl Shared {
     /// Returns the reasons why processes have no probes.
     pub(super) fn refusals(&self) -> MutexGuard<'_, BTreeMap<u32, InProcessError>> {
         self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the clock of the order of records, once a program has shared memory.
+    pub(super) fn clock(&self) -> MutexGuard<'_, Option<ClockChoice>> {
+        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the number of the latest stop.

@@ -11,7 +11,8 @@ use abi::{ChildProcessRecord, ExitRecord, ForkRecord, Header, Kind, Record, Site
 use crossbeam_channel::{Receiver, Sender};
 use inline::{
     arena::{MUTED, ThreadStart},
-    layout::{Clock, Mode},
+    clock::ClockChoice,
+    layout::Mode,
     memory::ProcessAddress,
     ring::Ring,
     tracer::Note,
@@ -19,7 +20,7 @@ use inline::{
 use symbolize::MapName;
 
 use super::{
-    error::InProcessError,
+    error::{InProcessError, Refusal},
     handle::{InProcess, connect},
     image::{Image, mappings},
     leave,
@@ -54,7 +55,9 @@ pub struct Tracer {
     has_started: bool,
     /// Nobody plans any more.
     is_alone: bool,
-    clock: Clock,
+    clock: ClockChoice,
+    /// Behaviour of threads whose rings are full.
+    mode: Mode,
     /// Time stamp at the start.
     began: u64,
     /// End of the first process.
@@ -107,12 +110,12 @@ pub enum Followed {
 }
 
 impl Tracer {
-    /// Starts a program and holds it at its entry point.
+    /// Starts a program and holds it at its entry point. `mode` says what its threads do when their rings are full.
     ///
     /// # Errors
     ///
     /// Those of starting it.
-    pub fn start(launch: Launch, follows_forks: bool) -> io::Result<Followed> {
+    pub fn start(launch: Launch, mode: Mode, follows_forks: bool) -> io::Result<Followed> {
         let (mut supervisor, process) = match Supervisor::launch(launch)? {
             Started::Held(supervisor, process) => (supervisor, process),
             Started::Ended { pid, ending } => return Ok(Followed::Ended { pid, ending }),
@@ -133,7 +136,8 @@ impl Tracer {
             processes: BTreeMap::from([(process, traced)]),
             has_started: false,
             is_alone: false,
-            clock: choose_clock().clock(),
+            clock: choose_clock(),
+            mode,
             began: time_stamp::now(),
             ending: None,
         });
@@ -178,16 +182,20 @@ impl Tracer {
         let status = proc::Status::of_process(process)
             .map_err(failed("cannot read the program's status"))?;
         if status.seccomp() == Some(1) {
-            return Err(InProcessError::StrictSeccomp);
+            return Err(Refusal::StrictSeccomp.into());
         }
         for thread in self.supervisor.threads(process) {
             let (_, gs_base) =
                 self.supervisor.bases(thread).map_err(failed("cannot read registers"))?;
             if gs_base != 0 {
-                return Err(InProcessError::UsesGs);
+                return Err(Refusal::UsesGs { place: None }.into());
             }
         }
-        let image = Arc::new(Image::share(&mut self.supervisor, process, self.clock)?);
+        let image = Image::share(&mut self.supervisor, process, self.clock.clock())?;
+        let image = Arc::new(image);
+        let is_as_chosen = image.clock == self.clock.clock();
+        *self.shared.clock() =
+            Some(if is_as_chosen { self.clock.clone() } else { ClockChoice::RefusedBarrier });
         let stream = Arc::new(Stream::new(&image, &self.shared));
         let program = (Arc::clone(&image), Arc::clone(&stream));
         self.shared.programs().insert(process, program);
@@ -520,18 +528,18 @@ impl Tracer {
 
     /// Gives a held thread a ring, or where there is none, the block of those that record nothing.
     fn begin_thread(&mut self, process: u32, thread: u32) {
-        const MODE: Mode = Mode::Lossless;
+        let mode = self.mode;
         let epoch = u64::from(thread) << EPOCH_BITS | self.next_epoch();
         let Some(traced) = self.processes.get_mut(&process) else { return };
         let Some(image) = &traced.image else { return };
         let stack = self.supervisor.place(thread).ok().and_then(|(_, sp)| stack_around(thread, sp));
         let (low, high) = stack.unwrap_or_default();
         let stack = (ProcessAddress(low), ProcessAddress(high));
-        let start = ThreadStart { tid: thread, epoch, stack, mode: MODE };
+        let start = ThreadStart { tid: thread, epoch, stack, mode };
         let mut arena = image.arena();
         let base = match arena.start(start, &image.rings) {
             Ok(segment) => {
-                let ring = Box::new(Ring::new(segment, MODE, &image.rings));
+                let ring = Box::new(Ring::new(segment, mode, &image.rings));
                 traced.stream.notes.add(Note::Started { tid: thread, process, ring });
                 traced.threads.insert(thread);
                 arena.address(segment.block)

@@ -4,6 +4,7 @@
 //! Field order is the key order of the JSON document. Keys may be added; those of the contract keep their
 //! meaning.
 
+mod capture;
 mod coverage;
 mod defect;
 mod hex_address;
@@ -14,6 +15,7 @@ use std::collections::HashSet;
 use checker::{Regions, Relation};
 use serde::{Deserialize, Serialize};
 
+pub use self::capture::*;
 pub use self::coverage::*;
 pub use self::defect::*;
 pub use self::violation::*;
@@ -70,6 +72,9 @@ pub struct Report {
     pub not_seen: NotSeen,
     /// Costs of the run.
     pub summary: Summary,
+    /// Way in which the events were captured; absent for recorded traces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capture: Option<Capture>,
     /// Coverage of memory accesses; absent where none was wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemorySeen>,

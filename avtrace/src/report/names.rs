@@ -11,7 +11,8 @@ use checker::{
 };
 
 use super::model::{
-    MemorySeen, NotSeen, Object, ObjectKind, SourceFrame, Subject, Summary, TrapDeath, Value,
+    Capture, MemorySeen, NotSeen, Object, ObjectKind, SourceFrame, Subject, Summary, TrapDeath,
+    Value,
 };
 
 /// Puts names on ids. Asked for what the findings mention only, and possibly more than once for one id.
@@ -115,6 +116,8 @@ pub struct Context {
     pub not_seen: NotSeen,
     /// Costs of the run.
     pub summary: Summary,
+    /// Way in which the events were captured.
+    pub capture: Option<Capture>,
     /// Coverage of memory accesses.
     pub memory: Option<MemorySeen>,
     /// Cause of a death by `SIGTRAP`.
@@ -133,6 +136,7 @@ impl Context {
             with_instances: false,
             not_seen: NotSeen::default(),
             summary: Summary::default(),
+            capture: None,
             memory: None,
             trap: None,
         }

@@ -205,8 +205,59 @@ fn losses(report: &Report, out: &mut Vec<Warning>) {
     }
 }
 
+/// Kind of the reason of places that have no room for an inline probe.
+const NO_PATCH: &str = "no_patch";
+
+/// Places that a reason names before it only counts.
+const MAX_NAMED_PLACES: usize = 3;
+
+/// Adds the places without inline probes, by the reasons, the most frequent first.
+fn places(skipped: &[&SkippedProbes], out: &mut Vec<Warning>) {
+    let mut by_reason: Vec<(&str, u64, Vec<&str>)> = Vec::new();
+    for SkippedProbes { what, reason, count, .. } in skipped {
+        match by_reason.iter_mut().find(|(known, ..)| known == reason) {
+            Some((_, total, named)) => {
+                *total += count;
+                named.push(what);
+            }
+            None => by_reason.push((reason, *count, vec![what])),
+        }
+    }
+    by_reason.sort_by_key(|(_, count, _)| std::cmp::Reverse(*count));
+    let total: u64 = by_reason.iter().map(|(_, count, _)| count).sum();
+    if total == 0 {
+        return;
+    }
+    let part = |(reason, count, mut named): (&str, u64, Vec<&str>)| {
+        named.dedup();
+        let more = named.len().saturating_sub(MAX_NAMED_PLACES);
+        named.truncate(MAX_NAMED_PLACES);
+        let mut named = named.join(", ");
+        if more > 0 {
+            named.push_str(&format!(" and {} more", grouped(more as u64)));
+        }
+        let reason = reason.strip_prefix("it cannot be an inline probe: ").unwrap_or(reason);
+        format!("{}: {reason} ({named})", grouped(count))
+    };
+    let more = by_reason.len().saturating_sub(MAX_NAMED);
+    let parts: Vec<String> = by_reason.into_iter().take(MAX_NAMED).map(part).collect();
+    let mut message = format!("{} not placed: {}", was(total, "inline probe"), parts.join("; "));
+    if more > 0 {
+        message.push_str(&format!("; and for {}", count(more as u64, "other reason")));
+    }
+    let help = "what goes through there is missing from the result; `--capture kernel`, as root, has probes there";
+    out.push(Warning::new(message, help));
+}
+
+fn was(number: u64, of: &str) -> String {
+    format!("{} {}", count(number, of), if number == 1 { "was" } else { "were" })
+}
+
 fn probes(report: &Report, out: &mut Vec<Warning>) {
-    let skipped = &report.not_seen.skipped_probes;
+    let is_place = |one: &&SkippedProbes| one.reason_kind.as_deref() == Some(NO_PATCH);
+    let (inline, skipped): (Vec<&SkippedProbes>, Vec<_>) =
+        report.not_seen.skipped_probes.iter().partition(is_place);
+    places(&inline, out);
     let total: u64 = skipped.iter().map(|skipped| skipped.count).sum();
     if total == 0 {
         return;

@@ -3,8 +3,8 @@
 use std::{io, path::PathBuf};
 
 use super::{
-    environment::EnvironmentError, memory::watchpoints::WatchError, program::ProgramError,
-    record::RecordError, system_error::SystemError,
+    capture_choice::ChoiceError, environment::EnvironmentError, memory::watchpoints::WatchError,
+    program::ProgramError, record::RecordError, system_error::SystemError,
 };
 use crate::{
     backend::BackendError, in_process::InProcessError, kernel::KernelError, probes::SelectError,
@@ -28,6 +28,9 @@ pub enum RunError {
     /// The kernel side does not work.
     #[error(transparent)]
     Kernel(#[from] KernelError),
+    /// No back end can do what is asked for.
+    #[error(transparent)]
+    Choice(#[from] ChoiceError),
     /// The process cannot have probes in it.
     #[error(transparent)]
     InProcess(#[from] InProcessError),
@@ -73,6 +76,7 @@ impl RunError {
             Self::Program(_) => 3,
             Self::Watch(error) => error.exit_status(),
             Self::Select(_) => 2,
+            Self::Choice(error) => error.exit_status(),
             _ => 1,
         }
     }

@@ -3,9 +3,18 @@
 
 use std::{path::Path, sync::Arc, thread};
 
+use inline::layout::Mode;
+
 use super::{
-    Outcome, RunError, cpu_affinity, ended_early, finished_program::FinishedProgram, first_program,
-    joined, launch, options::RunOptions, processes::ProcessTracker, signals, start_error,
+    cpu_affinity,
+    error::RunError,
+    finished_program::FinishedProgram,
+    launching::{first_program, launch, start_error},
+    options::{RunOptions, WhenFull},
+    outcome::{Outcome, ended_early, joined},
+    processes::ProcessTracker,
+    program_id::ProgramId,
+    signals,
     traced_program::TracedProgram,
 };
 use crate::{
@@ -14,7 +23,6 @@ use crate::{
     live::reader::Batches,
     progress::Steps,
     report::Limitation,
-    session::program_id::ProgramId,
     sys::{self, ids::NsPid, privileged_file},
 };
 
@@ -24,13 +32,16 @@ use crate::{
 ///
 /// See [`RunError`].
 pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunError> {
-    check_options(options)?;
     if !sys::user::is_root() && privileged_file::gives_privileges(program) {
         return Err(InProcessError::Privileged.into());
     }
     let memory_error = RunError::system("cannot set memory aside for the run");
     sys::memory::check_headroom().map_err(memory_error)?;
-    let started = in_process::Tracer::start(launch(options, program), options.follow_forks);
+    let mode = match options.when_full() {
+        WhenFull::Wait => Mode::Lossless,
+        WhenFull::Drop => Mode::Drop,
+    };
+    let started = in_process::Tracer::start(launch(options, program), mode, options.follow_forks);
     let started = started.map_err(|error| start_error(options, program, error))?;
     let (mut tracer, in_process, streams) = match started {
         Followed::Held { tracer, in_process, streams } => (tracer, in_process, streams),
@@ -89,17 +100,4 @@ fn check(
     }
     backend.start();
     Ok(ProcessTracker::new(options, backend, first, finished).follow(batches))
-}
-
-/// Checks that no option needs the kernel side.
-fn check_options(options: &RunOptions) -> Result<(), InProcessError> {
-    let needs_kernel = [
-        (!options.watch.is_empty(), "--watch"),
-        (options.perf_probes, "--perf-probes"),
-        (options.debug_bpf, "--debug-bpf"),
-    ];
-    match needs_kernel.into_iter().find(|(is_set, _)| *is_set) {
-        Some((_, option)) => Err(InProcessError::NeedsKernel { option }),
-        None => Ok(()),
-    }
 }

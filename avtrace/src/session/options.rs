@@ -4,6 +4,7 @@ use std::{ffi::OsString, path::PathBuf};
 
 use checker::Regions;
 
+use super::capture_reason::CaptureReason;
 use crate::probes::{
     memory::{options::Accesses, watch_spec::WatchSpec},
     plan::{Wanted, own_code::OwnCode},
@@ -18,8 +19,17 @@ pub enum CaptureBackend {
     Kernel,
     /// Probes in the process.
     Inline,
-    /// The kernel where this process may load programs, else probes in the process.
+    /// The one that can do what is asked for, where both are possible the preferred one (`capture_choice`).
     Auto,
+}
+
+/// Behaviour of a thread whose records find no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenFull {
+    /// It waits for avtrace.
+    Wait,
+    /// It loses events, which are counted.
+    Drop,
 }
 
 /// Options of a run.
@@ -27,6 +37,10 @@ pub enum CaptureBackend {
 pub struct RunOptions {
     /// Back end of capture.
     pub capture: CaptureBackend,
+    /// Reason for the back end, once one was chosen.
+    pub capture_reason: CaptureReason,
+    /// Behaviour of threads whose records find no room; `None` for that of the back end.
+    pub when_full: Option<WhenFull>,
     /// The program's name as the user wrote it, and its arguments.
     pub command: Vec<OsString>,
     /// Ranges to watch.
@@ -58,6 +72,16 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
+    /// Returns the behaviour of threads whose records find no room: probes in the process wait, and those of the kernel
+    /// cannot.
+    #[must_use]
+    pub(super) fn when_full(&self) -> WhenFull {
+        match self.capture {
+            CaptureBackend::Inline => self.when_full.unwrap_or(WhenFull::Wait),
+            CaptureBackend::Kernel | CaptureBackend::Auto => WhenFull::Drop,
+        }
+    }
+
     /// Returns the options for the plans of its programs.
     pub(super) fn wanted(&self) -> Wanted<'_> {
         Wanted {

@@ -21,7 +21,7 @@ use self::{
 };
 use super::{
     coverage::{
-        accesses,
+        accesses, captured,
         limitations::{not_seen, unprobed, unrecorded_hits},
     },
     error::RunError,
@@ -129,6 +129,10 @@ impl TracedProgram {
     /// Sets watchpoints on ranges that are named, and keeps the others for samples.
     fn watch(&mut self, backend: &mut Backend, mut watches: Watches) -> Result<(), RunError> {
         let pid = self.id.pid;
+        if backend.kernel().is_none() {
+            self.coverage.extend(watches.unwatched());
+            return Ok(());
+        }
         let is_shared =
             |site: &Site| site.kind.region().and_then(RegionSite::shared_variable).is_some();
         let trial = perf::trial();
@@ -394,6 +398,8 @@ impl TracedProgram {
         self.flush(backend);
         let lost = self.coverage.lost(backend);
         let trap = self.explain_traps(backend, end);
+        self.coverage.extend(captured::threads_without_rings(backend));
+        let capture_of_run = captured::capture(&self.options, backend);
         let busiest = self.busiest_function();
         let Self { id, source, code, probes, options, checking, capture, mut coverage, .. } = self;
         let plan = probes.plan();
@@ -444,6 +450,7 @@ impl TracedProgram {
                 ..not_seen(&source, code.symbolizer(), lost, skipped, limitations)
             },
             summary: summary.with_elapsed(elapsed),
+            capture: capture_of_run,
             memory,
             trap,
             relation: options.checker.map(|options| options.relation).unwrap_or_default(),

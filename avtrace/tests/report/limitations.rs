@@ -21,6 +21,7 @@ fn counted(count: u64) -> Vec<Limitation> {
         Limitation::UnrecordedHits { count },
         Limitation::UncheckedProbes { count, error: "no such process".to_owned() },
         Limitation::ThreadsWithoutWatchpoints { count },
+        Limitation::ThreadsWithoutRings { count },
         Limitation::UntracedChildren { count },
         Limitation::UnrestoredChildren { count, reason: "too many at once".to_owned() },
         Limitation::HandledTraps { count, or_more: false },

@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use avtrace::report::{
-    Action, Busiest, Class, Counts, DataSeen, Defect, Edge, Evidence, Gap, GapEnd, GapKind,
-    Instance, LeftOut, Location, LostEvents, MemorySeen, Missing, NotSeen, Object, ObjectKind,
-    Order, Origin, Pattern, Process, Region, RegionRole, Report, Role, SetAside, SetAsideBy,
-    Settings, SkippedProbes, SourceFrame, Split, Step, Summary, Thread, Tool, Transaction,
-    TrapCause, TrapDeath, UndecodedReason, UnprobedCalls, UnusedSuppression, Value as Observed,
-    Violation, WatchedShare,
+    Action, Busiest, Capture, CaptureBackend, CaptureOrder, Class, Counts, DataSeen, Defect, Edge,
+    Evidence, Gap, GapEnd, GapKind, Instance, LeftOut, Location, LostEvents, MemorySeen, Missing,
+    NotSeen, Object, ObjectKind, Order, Origin, Pattern, Process, Region, RegionRole, Report, Role,
+    SetAside, SetAsideBy, Settings, SkippedProbes, SourceFrame, Split, Step, Summary, Thread, Tool,
+    Transaction, TrapCause, TrapDeath, UndecodedReason, UnprobedCalls, UnusedSuppression,
+    Value as Observed, Violation, WatchedShare,
 };
 use checker::{Regions, Relation};
 use serde::de::{DeserializeOwned, Deserializer, Error as _, Visitor, value::Error};
@@ -94,6 +94,9 @@ fn the_schema_has_the_names_of_the_types() {
         ("/properties/not_seen/properties/unprobed_calls", names::<UnprobedCalls>()),
         ("/properties/summary", names::<Summary>()),
         ("/properties/summary/properties/busiest", names::<Busiest>()),
+        ("/properties/capture", names::<Capture>()),
+        ("/properties/capture/properties/backend", names::<CaptureBackend>()),
+        ("/properties/capture/properties/order", names::<CaptureOrder>()),
         ("/properties/memory", names::<MemorySeen>()),
         ("/properties/memory/properties/left_out/items", names::<LeftOut>()),
         ("/properties/memory/properties/watched/items", names::<WatchedShare>()),

@@ -7,6 +7,7 @@ use abi::{ExitRecord, ForkRecord, SiteId};
 use super::*;
 use crate::{
     arena::Arena,
+    encoding::RecordSite,
     layout::{Mode, ThreadBlock},
     memory::Offset,
     testing::{LONG, Memory, SHORT, Writer, arena, number_of, sites, start},
@@ -158,7 +159,7 @@ fn records_of_the_tracer_have_their_place() {
 #[test]
 fn epochs_begin_with_each_record_but_accesses() {
     let mut process = process(2);
-    let site = |kind| RecordSite { kind, point: 0, has_more_frames: false };
+    let site = |kind| RecordSite { kind, point: 0 };
     process.sites = SiteTable::default();
     process.sites.add(SiteId(SHORT), site(Kind::Release));
     let epochs = |process: &mut Process, thread: usize, kind, order| {

@@ -4,12 +4,12 @@
 use core::mem::offset_of;
 use std::sync::Arc;
 
-use abi::{Header, Kind, PairRecord, Record, SiteId};
+use abi::{FRAMES, Header, Kind, PairRecord, Record, SiteId};
 
 use super::{history::History, machine::Machine, mistakes::Mistake};
 use crate::{
-    encoding::{RecordSite, encode},
-    layout::{Clock, Control, Mode, SLOT_BYTES, Slot, ThreadBlock},
+    encoding::encode,
+    layout::{Clock, Control, Mode, SLOT_BYTES, SLOT_FRAMES, Slot, ThreadBlock},
     memory::{Offset, WORD},
 };
 
@@ -39,15 +39,17 @@ pub enum Stage {
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     pub capacity: u64,
-    pub has_more_frames: bool,
+    /// Number of return addresses of a record.
+    pub frames: usize,
 }
 
 /// Site of all records.
 pub const SITE: SiteId = SiteId(0);
 
 impl Sizes {
-    pub const fn site(self) -> RecordSite {
-        RecordSite { kind: Kind::Init, point: 0, has_more_frames: self.has_more_frames }
+    /// Number of slots of a record.
+    const fn slots(self) -> u64 {
+        if self.frames > SLOT_FRAMES { 2 } else { 1 }
     }
 
     /// Place of a thread's block. The control page comes first.
@@ -138,7 +140,7 @@ impl Program {
         let late = self.makes(Mistake::OrderAfterReserve);
         let mut order = if late { 0 } else { order.unwrap_or_else(|| self.order()) };
         comes(Stage::Ordered)?;
-        let slots = self.world.sizes.site().slots().unwrap() as u64;
+        let slots = self.world.sizes.slots();
         let first = if self.makes(Mistake::ReserveInTwoSteps) {
             let first = self.load(self.field(offset_of!(ThreadBlock, reserved)));
             comes(Stage::Reserved)?;
@@ -199,16 +201,18 @@ impl Program {
         before_mark: impl FnOnce() -> Result<(), Stopped>,
     ) -> Result<(), Stopped> {
         let header = Header { kind: Kind::Init as u32, site: SITE, ..Header::default() };
+        let mut frames = [0; FRAMES];
+        frames[..self.world.sizes.frames].fill(number);
         let record = PairRecord {
             header,
             argument: number,
             sp: number,
             other: number,
-            frames: [number; 6],
+            frames,
             ..PairRecord::default()
         };
         let record = Record::Pair(Kind::Init, record);
-        let encoded = encode(&record, &self.world.sizes.site(), order).unwrap();
+        let encoded = encode(&record, order).unwrap();
         let mut slots: Vec<(u64, Slot)> = encoded.numbered(first).rev().collect();
         if self.makes(Mistake::ContinuationAfterFirst) {
             slots.reverse();

@@ -11,7 +11,7 @@ use std::{
     thread,
 };
 
-use abi::FRAMES;
+use abi::{FRAMES, Kind};
 use loom::model::Builder;
 
 use super::{
@@ -26,6 +26,7 @@ use super::{
 };
 use crate::{
     arena::Segment,
+    encoding::RecordSite,
     layout::{Clock, Mode, SLOT_FRAMES, ThreadBlock},
     memory::WORD,
     merge::{Merge, Patience},
@@ -52,9 +53,9 @@ const DELAYS: [(u64, u64); 3] = [(0, 0), (3, 30), (100, 30)];
 /// Number of flags.
 const FLAGS: u64 = 2;
 
-const ONE_SLOT: Sizes = Sizes { capacity: 4, has_more_frames: false };
-const TWO_SLOTS: Sizes = Sizes { capacity: 4, has_more_frames: true };
-const TINY: Sizes = Sizes { capacity: 2, has_more_frames: false };
+const ONE_SLOT: Sizes = Sizes { capacity: 4, frames: SLOT_FRAMES };
+const TWO_SLOTS: Sizes = Sizes { capacity: 4, frames: FRAMES };
+const TINY: Sizes = Sizes { capacity: 2, frames: SLOT_FRAMES };
 
 /// A record follows from another thread's.
 pub const FOLLOWS: Scenario = Scenario {
@@ -163,7 +164,7 @@ impl Scenario {
             })
             .collect();
         let mut sites = SiteTable::default();
-        sites.add(SITE, sizes.site());
+        sites.add(SITE, RecordSite { kind: Kind::Init, point: 0 });
         let patience = Patience { plain: Duration::ZERO, nested: Duration::MAX };
         let mut merge = Merge::new(reader.clone(), patience, false);
         let mut stream = Vec::new();
@@ -178,8 +179,7 @@ impl Scenario {
         }
         // Later by the clock than all records, however late they read it.
         while merge.batch(&mut reader, &sites, &notes, (&mut stream, usize::MAX)).records != 0 {}
-        let frames = if sizes.has_more_frames { FRAMES } else { SLOT_FRAMES };
-        world.history.check(&stream, frames, merge.losses());
+        world.history.check(&stream, sizes.frames, merge.losses());
     }
 
     /// Writes the block of a thread. Returns its place.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     arena::{Arena, Segment},
-    testing::{LONG, Memory, SHORT, Writer, arena, sites, start},
+    testing::{LONG, Memory, SHORT, Writer, arena, start},
 };
 
 const CAPACITY: u64 = 16;
@@ -34,8 +34,7 @@ impl Pair {
     fn take(&mut self) -> (Vec<(u64, bool)>, u64) {
         let (mut lost, mut taken) = (0, Vec::new());
         while self.ring.peek(&self.memory, &mut lost).is_some() {
-            let count_of = |id| sites().get(id).and_then(crate::encoding::RecordSite::slots);
-            match self.ring.take(&self.memory, count_of) {
+            match self.ring.take(&self.memory) {
                 Some(record) => taken.push((record.first.argument, record.is_gap)),
                 None => lost += 1,
             }

@@ -3,13 +3,10 @@
 //! Most accesses are repetitions. So the comparison with the table of words is here, and changes few registers. The
 //! rest is in common code (`words`).
 
-use abi::{AccessDescriptor, AccessRecord, FlagCondition, Operand, SiteId};
-use iced_x86::code_asm::{
-    CodeLabel, byte_ptr, dword_ptr, eax, ecx, qword_ptr, rax, rcx, rdx, rsp, word_ptr,
-};
+use abi::{AccessDescriptor, FlagCondition, Operand, SiteId};
+use iced_x86::code_asm::{CodeLabel, eax, ecx, qword_ptr, rax, rcx, rdx, rsp};
 
 use super::{
-    Access,
     assembler::{Assembler, Emitted, block, jump_if, place},
     frame::{Frame, RSP},
     words,
@@ -26,13 +23,13 @@ const RECORDED: u8 = AccessDescriptor::READ
     | AccessDescriptor::COMMUTES;
 
 /// Returns whether the flags decide what the access is.
-pub fn reads_flags(access: &Access) -> bool {
-    access.descriptor.flags & AccessDescriptor::WRITES_IF_ZERO != 0
+pub fn reads_flags(descriptor: &AccessDescriptor) -> bool {
+    descriptor.flags & AccessDescriptor::WRITES_IF_ZERO != 0
 }
 
 /// Registers that the program reads, by the processor's numbers or more.
-pub fn registers(access: &Access) -> [u8; 3] {
-    let AccessDescriptor { base, index, rounds, .. } = access.descriptor;
+pub fn registers(descriptor: &AccessDescriptor) -> [u8; 3] {
+    let AccessDescriptor { base, index, rounds, .. } = *descriptor;
     [base, index, rounds]
 }
 
@@ -44,24 +41,23 @@ fn is_repeated(descriptor: &AccessDescriptor) -> bool {
 pub fn emit(
     asm: &mut Assembler<'_>,
     frame: &Frame,
-    access: &Access,
+    descriptor: &AccessDescriptor,
     site: SiteId,
     skip: CodeLabel,
 ) -> Emitted {
-    let descriptor = &access.descriptor;
     address(asm, frame, descriptor)?;
     skip_own_stack(asm, frame, descriptor, skip)?;
     let flags = descriptor.flags & RECORDED;
     let mut reads = asm.code.create_label();
-    if reads_flags(access) {
+    if reads_flags(descriptor) {
         frame.load_flags(asm)?;
         jump_if(&mut asm.code, FlagCondition::NOT_EQUAL, reads)?;
     }
-    report(asm, frame, access, flags, site, skip)?;
-    if reads_flags(access) {
+    report(asm, frame, descriptor, flags, site, skip)?;
+    if reads_flags(descriptor) {
         asm.code.jmp(skip)?;
         place(&mut asm.code, &mut reads)?;
-        report(asm, frame, access, AccessDescriptor::READ, site, skip)?;
+        report(asm, frame, descriptor, AccessDescriptor::READ, site, skip)?;
     }
     Ok(())
 }
@@ -133,12 +129,11 @@ fn address(asm: &mut Assembler<'_>, frame: &Frame, descriptor: &AccessDescriptor
 fn report(
     asm: &mut Assembler<'_>,
     frame: &Frame,
-    access: &Access,
+    descriptor: &AccessDescriptor,
     flags: u8,
     site: SiteId,
     skip: CodeLabel,
 ) -> Emitted {
-    let descriptor = &access.descriptor;
     let size = u64::from(descriptor.size);
     if is_repeated(descriptor) {
         // The access word: the number of bytes above the flags.
@@ -152,24 +147,21 @@ fn report(
         asm.code.or(rax, i32::from(flags))?;
         return call(asm, frame, site, None, asm.common.entries.access_many);
     }
-    let has_value = access.has_happened && matches!(size, 1 | 2 | 4 | 8);
-    let value = has_value.then_some(size);
-    let all = u32::from(flags) | if has_value { AccessRecord::HAS_VALUE } else { 0 };
-    let word = access_word(all, size);
+    let word = access_word(flags.into(), size);
     let mut many = asm.code.create_label();
     if size == 0 {
         return Ok(());
     }
     if size <= 8 {
         words::filter(&mut asm.code, size, flags, skip, many)?;
-        call(asm, frame, site, Some((value, word)), asm.common.entries.access_one)?;
+        call(asm, frame, site, Some(word), asm.common.entries.access_one)?;
         if size == 1 {
             return Ok(());
         }
         asm.code.jmp(skip)?;
         place(&mut asm.code, &mut many)?;
     }
-    call(asm, frame, site, Some((value, word)), asm.common.entries.access_many)
+    call(asm, frame, site, Some(word), asm.common.entries.access_many)
 }
 
 /// Bounds the number of bytes in `rax`: to `most` unless that is 0, and to what an access word has room for. Changes
@@ -189,21 +181,13 @@ fn call(
     asm: &mut Assembler<'_>,
     frame: &Frame,
     site: SiteId,
-    known: Option<(Option<u64>, u64)>,
+    known: Option<u64>,
     routine: u64,
 ) -> Emitted {
-    // Below it are the value and the site.
+    // Below it is the site.
     match known {
-        Some((value, word)) => {
+        Some(word) => {
             asm.code.lea(rax, frame.stack(0))?;
-            asm.code.push(rax)?;
-            match value {
-                Some(1) => asm.code.movzx(eax, byte_ptr(rcx))?,
-                Some(2) => asm.code.movzx(eax, word_ptr(rcx))?,
-                Some(4) => asm.code.mov(eax, dword_ptr(rcx))?,
-                Some(_) => asm.code.mov(rax, qword_ptr(rcx))?,
-                None => {}
-            }
             asm.code.push(rax)?;
             asm.code.push(site.0.cast_signed())?;
             asm.code.mov(rax, word)?;
@@ -211,10 +195,9 @@ fn call(
         None => {
             asm.code.lea(rdx, frame.stack(0))?;
             asm.code.push(rdx)?;
-            asm.code.push(rax)?;
             asm.code.push(site.0.cast_signed())?;
         }
     }
     asm.code.call(routine)?;
-    asm.code.lea(rsp, qword_ptr(rsp + 24))
+    asm.code.lea(rsp, qword_ptr(rsp + 16))
 }

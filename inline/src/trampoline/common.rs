@@ -5,6 +5,7 @@
 
 use core::mem::offset_of;
 
+use abi::FRAMES;
 use iced_x86::{
     BlockEncoderOptions, IcedError,
     code_asm::{
@@ -18,7 +19,10 @@ use super::{
     assembler::{Emitted, block, place},
     calls, stacks, words,
 };
-use crate::layout::{Clock, Control, Mode, PENDING_TABLE_BYTES, SLOT_BYTES, Slot};
+use crate::{
+    encoding::CONTINUATION,
+    layout::{Clock, Control, Mode, PENDING_TABLE_BYTES, SLOT_BYTES, SLOT_FRAMES, Slot},
+};
 
 /// Common code of the trampolines of an area, with the addresses of its routines.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +32,8 @@ pub struct CommonCode {
     /// Machine code.
     pub code: Vec<u8>,
     pub(super) entries: Entries<u64>,
+    /// Loads by pointers of the program, and the addresses at which the code goes on without them.
+    loads: Vec<(u64, u64)>,
 }
 
 /// Defines the routines from a list of their names.
@@ -81,8 +87,7 @@ entries! {
     /// Records an allocation, as `call_end` does.
     alloc_end,
     /// Records the access to the address in `rcx`, to the bytes `esi` of one word with the slot `rdx`, which is no
-    /// repetition. The access word is in `rax`; the site, the value and the stack pointer are above the return address.
-    /// Changes `rax`, `rcx`, `rdx` and `rsi`.
+    /// repetition. The access word is in `rax`; the site and the stack pointer are above the return address. Changes `rax`, `rcx`, `rdx` and `rsi`.
     access_one,
     /// Records the access to the address in `rcx` if it is no repetition. The access word is in `rax`; the rest is as
     /// for `access_one`.
@@ -133,13 +138,25 @@ impl CommonCode {
         calls::insert(&mut code, &mut labels.alloc_insert, PENDING_TABLE_BYTES)?;
         calls::call_end(&mut code, &mut labels)?;
         calls::alloc_end(&mut code, &mut labels, alloc_find)?;
-        words::access_one(&mut code, &mut labels)?;
-        words::access_many(&mut code, &mut labels)?;
+        let mut loads = Vec::new();
+        words::access_one(&mut code, &mut labels, &mut loads)?;
+        words::access_many(&mut code, &mut labels, &mut loads)?;
         stacks::is_shared(&mut code, &mut labels.stack_is_shared)?;
         let options = BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
         let assembled = code.assemble_options(address, options)?;
         let entries = labels.map(|label| assembled.label_ip(&label))?;
-        Ok(Self { address, code: assembled.inner.code_buffer, entries })
+        let mut both = Vec::new();
+        for (load, resume) in loads {
+            both.push((assembled.label_ip(&load)?, assembled.label_ip(&resume)?));
+        }
+        Ok(Self { address, code: assembled.inner.code_buffer, entries, loads: both })
+    }
+
+    /// Returns where a thread goes on that gets `SIGSEGV` or `SIGBUS` in the code, as
+    /// [`Trampoline::fault`](super::Trampoline::fault) does. The value of the access is not recorded then.
+    #[must_use]
+    pub fn fault(&self, address: u64) -> Option<u64> {
+        self.loads.iter().find(|&&(load, _)| load == address).map(|&(_, resume)| resume)
     }
 }
 
@@ -177,14 +194,14 @@ pub(super) fn slot_address(code: &mut CodeAssembler) -> Emitted {
     code.add(r10, block!(slots))
 }
 
-/// The routines that make records of one slot.
+/// The routines that make records of one slot, or of two where there are more return addresses.
 fn record(code: &mut CodeAssembler, clock: Clock, labels: &mut Entries<CodeLabel>) -> Emitted {
-    let [mut reserve, mut write, mut full] = [(); 3].map(|()| code.create_label());
+    let [mut walk, mut many] = [(); 2].map(|()| code.create_label());
     place(code, &mut labels.access)?;
     code.push(rdx)?;
     code.mov(r8d, eax)?;
     code.mov(rax, r11)?;
-    code.jmp(reserve)?;
+    code.jmp(walk)?;
     place(code, &mut labels.record_fenced)?;
     code.lfence()?;
     place(code, &mut labels.record)?;
@@ -192,66 +209,104 @@ fn record(code: &mut CodeAssembler, clock: Clock, labels: &mut Entries<CodeLabel
     code.push(rdx)?;
     code.mov(r8d, eax)?;
     order(code, clock)?;
-    place(code, &mut reserve)?;
+    place(code, &mut walk)?;
     code.shl(r8, 32)?;
-    code.mov(edx, 1)?;
+    push_frames(code, many)?;
+    publish(code, labels, NEAR)?;
+    place(code, &mut many)?;
+    publish(code, labels, ALL)
+}
+
+/// Number of return addresses after the first in the first slot of a record.
+const NEAR: usize = SLOT_FRAMES - 1;
+
+/// Number of return addresses after the first in a record.
+const ALL: usize = FRAMES - 1;
+
+/// Pushes return addresses along the chain of frame pointers in `r9`, from the stack pointer in `rsi` on: as many as
+/// the first slot has room for beside the first one, 0 where there are fewer; or all that a record has, and jumps to
+/// `many`. Changes `rdx`, `r9` and `r10`.
+///
+/// The stack from the thread's own stack pointer up to its end is mapped, so that nothing faults.
+fn push_frames(code: &mut CodeAssembler, many: CodeLabel) -> Emitted {
+    let ends = [(); ALL].map(|()| code.create_label());
+    code.mov(r10, rsi)?;
+    code.cmp(r10, block!(stack_low))?;
+    code.jb(ends[0])?;
+    for end in ends {
+        code.mov(rdx, r9)?;
+        code.sub(rdx, r10)?;
+        code.cmp(rdx, MAX_FRAME)?;
+        code.ja(end)?;
+        code.test(r9d, 7)?;
+        code.jne(end)?;
+        code.lea(r10, qword_ptr(r9 + 16))?;
+        code.cmp(r10, block!(stack_high))?;
+        code.ja(end)?;
+        code.push(qword_ptr(r9 + 8))?;
+        code.mov(r9, qword_ptr(r9))?;
+    }
+    let [mut none, mut one, mut two, mut three, mut four] = ends;
+    code.jmp(many)?;
+    place(code, &mut three)?;
+    code.push(0)?;
+    place(code, &mut four)?;
+    code.push(0)?;
+    code.jmp(many)?;
+    place(code, &mut none)?;
+    code.push(0)?;
+    place(code, &mut one)?;
+    code.push(0)?;
+    place(code, &mut two)
+}
+
+/// Reserves, writes and publishes the slots of a record with so many return addresses on the stack, above them the extra
+/// word, and the order in `rax`, the site in the upper half of `r8`; then returns.
+fn publish(code: &mut CodeAssembler, labels: &Entries<CodeLabel>, pushed: usize) -> Emitted {
+    let (mut write, mut full) = (code.create_label(), code.create_label());
+    let slots = if pushed > NEAR { 2 } else { 1 };
+    code.mov(edx, slots)?;
     code.xadd(block!(reserved), rdx)?;
-    code.lea(r10, qword_ptr(rdx + 1))?;
+    code.lea(r10, qword_ptr(rdx + slots))?;
     code.cmp(r10, block!(limit))?;
     code.ja(full)?;
     place(code, &mut write)?;
+    if pushed > NEAR {
+        // The words 1 to 3.
+        code.lea(r10, qword_ptr(rdx + 1))?;
+        slot_address(code)?;
+        code.pop(slot!(sp))?;
+        code.pop(slot!(argument))?;
+        code.pop(slot!(order))?;
+        // The mark, and all bits of the site.
+        code.lea(r9d, qword_ptr(rdx + 2))?;
+        code.not(r9d)?;
+        code.not(r9)?;
+        code.mov(slot!(head), r9)?;
+    }
     code.mov(r10, rdx)?;
     slot_address(code)?;
+    for place in (1..SLOT_FRAMES).rev() {
+        code.pop(qword_ptr(r10 + (offset_of!(Slot, frames) + 8 * place)))?;
+    }
+    code.pop(slot!(extra))?;
     code.mov(slot!(order), rax)?;
     code.mov(slot!(argument), rcx)?;
     code.mov(slot!(sp), rsi)?;
     code.mov(slot!(frames), rdi)?;
-    code.pop(rax)?;
-    code.mov(slot!(extra), rax)?;
     code.inc(edx)?;
     code.or(r8, rdx)?;
-    further_frames(code)?;
     code.mov(slot!(head), r8)?;
     code.ret()?;
     place(code, &mut full)?;
     code.call(labels.wait)?;
     code.test(r10, r10)?;
     code.jne(write)?;
-    code.pop(rdx)?;
+    code.lea(rsp, qword_ptr(rsp + 8 * (pushed + 1)))?;
     code.ret()
 }
 
-/// Writes the frames after the first to the slot at `r10`: return addresses along the chain of frame pointers in `r9`,
-/// from the stack pointer in `rsi` on. Changes `rax`, `rcx`, `rsi` and `r9`.
-///
-/// The stack from the thread's own stack pointer up to its end is mapped, so that nothing faults.
-fn further_frames(code: &mut CodeAssembler) -> Emitted {
-    let (mut none, mut one) = (code.create_label(), code.create_label());
-    let mut end = code.create_label();
-    let second = offset_of!(Slot, frames) + 8;
-    code.cmp(rsi, block!(stack_low))?;
-    code.jb(none)?;
-    for (offset, missing) in [(second, none), (second + 8, one)] {
-        code.mov(rax, r9)?;
-        code.sub(rax, rsi)?;
-        code.cmp(rax, MAX_FRAME)?;
-        code.ja(missing)?;
-        code.test(r9d, 7)?;
-        code.jne(missing)?;
-        code.lea(rsi, qword_ptr(r9 + 16))?;
-        code.cmp(rsi, block!(stack_high))?;
-        code.ja(missing)?;
-        code.mov(rcx, qword_ptr(r9 + 8))?;
-        code.mov(qword_ptr(r10 + offset), rcx)?;
-        code.mov(r9, qword_ptr(r9))?;
-    }
-    code.jmp(end)?;
-    place(code, &mut none)?;
-    code.mov(qword_ptr(r10 + second), 0)?;
-    place(code, &mut one)?;
-    code.mov(qword_ptr(r10 + (second + 8)), 0)?;
-    place(code, &mut end)
-}
+const _: () = assert!(FRAMES == SLOT_FRAMES + 3 && SLOT_FRAMES == 3 && CONTINUATION.0 == u32::MAX);
 
 /// The routine that waits for the reader.
 fn wait(code: &mut CodeAssembler, labels: &mut Entries<CodeLabel>) -> Emitted {

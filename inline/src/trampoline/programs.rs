@@ -66,7 +66,7 @@ pub fn condition(probe: &Probe) -> Option<FlagCondition> {
 
 /// Returns whether a program reads the flags at the point, beside those that count there.
 pub fn reads_flags(probe: &Probe) -> bool {
-    condition(probe).is_some() || probe.access.is_some_and(|access| access::reads_flags(&access))
+    condition(probe).is_some() || probe.access.as_ref().is_some_and(access::reads_flags)
 }
 
 /// Registers that a program reads, by the processor's numbers, one bit each.
@@ -86,7 +86,7 @@ pub fn registers(probe: &Probe) -> u16 {
             bits(&[operand.base() as u8, index as u8, RAX])
         }
         ProbeProgram::Access | ProbeProgram::AccessLarge => {
-            probe.access.map_or(0, |access| bits(&access::registers(&access)))
+            probe.access.as_ref().map_or(0, |access| bits(&access::registers(access)))
         }
         _ => 0,
     }

@@ -7,7 +7,7 @@
 //! order is read anew. The addition and that change are locked exchanges, which are visible before the look that
 //! follows.
 
-use abi::AccessDescriptor;
+use abi::{AccessDescriptor, AccessRecord};
 use iced_x86::code_asm::{
     AsmRegister64, CodeAssembler, CodeLabel, ah, al, cl, eax, ebx, ecx, edi, esi, qword_ptr, r8,
     r8d, r9, r9d, r10, r11, r11d, r12, r13, r14, r15, r15d, rax, rbp, rbx, rcx, rdi, rdx, rsi, rsp,
@@ -20,7 +20,7 @@ use super::{
     common::Entries,
     stacks,
 };
-use crate::layout::WORD_BITS;
+use crate::layout::{Mode, WORD_BITS};
 
 /// Largest access that can be a repetition, in bytes.
 pub const MAX_BYTES: u64 = AccessDescriptor::MAX_USUAL as u64;
@@ -172,21 +172,69 @@ const ORDERS: (i32, i32) = (8, 2);
 
 /// Offsets of a routine's arguments on the stack, above its return address.
 const SITE: i32 = 8;
-const VALUE: i32 = 16;
-const STACK_POINTER: i32 = 24;
+const STACK_POINTER: i32 = 16;
 
-/// Makes the record of the access to the address `rcx` with the word `rdi` and the order `r11`. The arguments are
-/// `above` the stack pointer. Changes what a record changes.
+/// Largest access whose value a record has, in bytes.
+const MAX_VALUE: i32 = 8;
+
+/// Bytes of a page from whose last ones on no value is read, as the next page may not be mapped.
+const PAGE: i32 = 1 << 12;
+
+/// Loads by the program's pointers, and where the code goes on without them.
+pub type Loads = Vec<(CodeLabel, CodeLabel)>;
+
+/// Reads the value at the address `rcx` of an access with the word `rdi` to `rdx`, and adds to the word that there is
+/// one. The access is to `one_word`, or to any number of them. Changes `rax` and `r8`.
+///
+/// The access may not have happened yet. Then it is about to: if the value cannot be read, the program makes the fault
+/// itself. Threads of programs that are not traced any more read nothing, since nobody handles the fault.
+fn value(code: &mut CodeAssembler, one_word: bool, loads: &mut Loads) -> Emitted {
+    let (mut load, mut none) = (code.create_label(), code.create_label());
+    code.cmp(block!(mode), Mode::Muted as i32)?;
+    code.je(none)?;
+    if one_word {
+        // All of the word is on one page.
+        code.mov(rax, rcx)?;
+        code.and(rax, -8)?;
+        place(code, &mut load)?;
+        code.mov(rdx, qword_ptr(rax))?;
+        code.mov(r8, rcx)?;
+        code.shl(ecx, 3)?;
+        code.shr(rdx, cl)?;
+        code.mov(rcx, r8)?;
+    } else {
+        code.mov(rax, rdi)?;
+        code.shr(rax, 32)?;
+        code.cmp(eax, MAX_VALUE)?;
+        code.ja(none)?;
+        code.mov(eax, ecx)?;
+        code.and(eax, PAGE - 1)?;
+        code.cmp(eax, PAGE - MAX_VALUE)?;
+        code.ja(none)?;
+        place(code, &mut load)?;
+        code.mov(rdx, qword_ptr(rcx))?;
+    }
+    code.or(rdi, AccessRecord::HAS_VALUE as i32)?;
+    place(code, &mut none)?;
+    loads.push((load, none));
+    Ok(())
+}
+
+/// Makes the record of the access to the address `rcx` with the word `rdi`, the value `rdx` and the order `r11`. The
+/// arguments are `above` the stack pointer. Changes what a record changes.
 fn record(code: &mut CodeAssembler, above: i32, labels: &Entries<CodeLabel>) -> Emitted {
     code.mov(rax, qword_ptr(rsp + (above + SITE)))?;
-    code.mov(rdx, qword_ptr(rsp + (above + VALUE)))?;
     code.mov(rsi, qword_ptr(rsp + (above + STACK_POINTER)))?;
     code.mov(r9, rbp)?;
     code.call(labels.access)
 }
 
 /// The routine of an access to one word: see [`Entries::access_one`].
-pub fn access_one(code: &mut CodeAssembler, labels: &mut Entries<CodeLabel>) -> Emitted {
+pub fn access_one(
+    code: &mut CodeAssembler,
+    labels: &mut Entries<CodeLabel>,
+    loads: &mut Loads,
+) -> Emitted {
     let (mut contended, mut known) = (code.create_label(), code.create_label());
     let saved = [rdi, r8, r9, r10, r11];
     place(code, &mut labels.access_one)?;
@@ -212,6 +260,7 @@ pub fn access_one(code: &mut CodeAssembler, labels: &mut Entries<CodeLabel>) -> 
     add(code)?;
     stacks::note(code)?;
     settle(code, labels, ORDERS.0, touch)?;
+    value(code, true, loads)?;
     record(code, 8 * saved.len() as i32, labels)?;
     for register in saved.into_iter().rev() {
         code.pop(register)?;
@@ -220,7 +269,11 @@ pub fn access_one(code: &mut CodeAssembler, labels: &mut Entries<CodeLabel>) -> 
 }
 
 /// The routine of an access to any number of words: see [`Entries::access_many`].
-pub fn access_many(code: &mut CodeAssembler, labels: &mut Entries<CodeLabel>) -> Emitted {
+pub fn access_many(
+    code: &mut CodeAssembler,
+    labels: &mut Entries<CodeLabel>,
+    loads: &mut Loads,
+) -> Emitted {
     let [mut large, mut compared, mut added, mut added_all, mut out] =
         [(); 5].map(|()| code.create_label());
     let [mut next, mut look, mut uncovered, mut fresh] = [(); 4].map(|()| code.create_label());
@@ -286,6 +339,7 @@ pub fn access_many(code: &mut CodeAssembler, labels: &mut Entries<CodeLabel>) ->
     code.mov(rcx, rbx)?;
     stacks::note(code)?;
     settle(code, labels, ORDERS.1, |code| code.call(touch_all))?;
+    value(code, false, loads)?;
     record(code, above, labels)?;
     code.call(touch_all)?;
     place(code, &mut out)?;

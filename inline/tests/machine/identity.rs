@@ -8,7 +8,7 @@ use abi::{
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, code_asm::*};
 use inline::{
     layout::Clock,
-    trampoline::{Access, Point, Probe, Trampoline},
+    trampoline::{Point, Probe, Trampoline},
 };
 use proptest::prelude::*;
 use x86::{
@@ -86,7 +86,7 @@ fn instruction(
     }
 }
 
-/// Random program of a probe, which faults nowhere.
+/// Random program of a probe, which faults nowhere but at the value of an access.
 fn probe((kind, a, b, _, number): Choice) -> Probe {
     let site = u32::from(b) + 1;
     let cookie = |kind| Cookie::new(kind, site);
@@ -125,7 +125,7 @@ fn probe((kind, a, b, _, number): Choice) -> Probe {
                 rounds: none,
                 ..AccessDescriptor::default()
             };
-            access = Some(Access { descriptor, has_happened: false });
+            access = Some(descriptor);
             (ProbeProgram::Access, cookie(Kind::Access))
         }
         _ => {
@@ -138,7 +138,7 @@ fn probe((kind, a, b, _, number): Choice) -> Probe {
                 rounds: none,
                 ..AccessDescriptor::default()
             };
-            access = Some(Access { descriptor, has_happened: true });
+            access = Some(descriptor);
             (ProbeProgram::Access, cookie(Kind::Access))
         }
     };

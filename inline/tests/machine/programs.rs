@@ -9,7 +9,7 @@ use iced_x86::code_asm::*;
 use inline::{
     encoding::{RecordSite, decode},
     layout::{Clock, Slot},
-    trampoline::{Access, Point, Probe},
+    trampoline::{Point, Probe},
 };
 use x86::patching::Live;
 
@@ -42,7 +42,7 @@ fn probe(program: ProbeProgram, cookie: Cookie) -> Vec<Probe> {
 }
 
 fn record(slots: &[Slot], kind: Kind) -> Record {
-    let site = RecordSite { kind, point: 0x1234, has_more_frames: false };
+    let site = RecordSite { kind, point: 0x1234 };
     decode(&slots[0], &slots[1..], &site, Header::default(), 0).unwrap()
 }
 
@@ -254,7 +254,7 @@ fn access(flags: u8, slot: Option<i32>, rounds: Option<u8>, most: u8) -> Vec<Pro
         displacement: 8,
         ..AccessDescriptor::default()
     };
-    let access = Some(Access { descriptor, has_happened: true });
+    let access = Some(descriptor);
     vec![Probe { program: ProbeProgram::Access, cookie: Cookie::new(Kind::Access, 3), access }]
 }
 

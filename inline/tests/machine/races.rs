@@ -9,7 +9,7 @@ use abi::{AccessDescriptor, Cookie, Kind, Operand, ProbeProgram};
 use iced_x86::code_asm::*;
 use inline::{
     layout::{Clock, ThreadBlock},
-    trampoline::{Access, Point, Probe},
+    trampoline::{Point, Probe},
 };
 use x86::patching::Live;
 
@@ -59,7 +59,7 @@ fn machine(words: Option<u64>, tid: u32) -> Machine {
         rounds: none,
         ..AccessDescriptor::default()
     };
-    let access = Some(Access { descriptor, has_happened: false });
+    let access = Some(descriptor);
     let probe =
         Probe { program: ProbeProgram::Access, cookie: Cookie::new(Kind::Access, 1), access };
     let before = machine.program() + at as u64;

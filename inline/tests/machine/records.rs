@@ -1,9 +1,13 @@
 //! Records of the programs, made by executing patched functions.
 
 use super::support::{FLAGS, Machine, Registers, registers};
-use abi::{CallCookie, Cookie, FlagCondition, InlinedCookie, Kind, Operand, ProbeProgram, SiteId};
+use abi::{
+    CallCookie, Cookie, FlagCondition, Header, InlinedCookie, Kind, Operand, ProbeProgram, Record,
+    SiteId,
+};
 use iced_x86::code_asm::*;
 use inline::{
+    encoding::{RecordSite, decode},
     layout::{Clock, Slot},
     trampoline::{Point, Probe},
 };
@@ -108,6 +112,14 @@ fn a_call_has_its_argument_and_its_callers() {
     machine.stack[place(stack + 0x108)] = 0x2222;
     machine.stack[place(stack + 0x200)] = high;
     machine.stack[place(stack + 0x208)] = 0x3333;
+    let cookie = CallCookie::new(Cookie::new(Kind::Release, 9), 0, 1, 0);
+    let decoded = |slots: &[Slot]| {
+        let site = RecordSite { kind: Kind::Release, point: 0 };
+        match decode(&slots[0], &slots[1..], &site, Header::default(), 0) {
+            Some(Record::Call(_, call)) => (slots.len(), call.argument, call.frames),
+            other => panic!("{other:?}"),
+        }
+    };
     for number in 1..=4_u8 {
         let cookie = CallCookie::new(Cookie::new(Kind::Release, 9), 0, number, 0);
         machine.load(&code);
@@ -121,9 +133,26 @@ fn a_call_has_its_argument_and_its_callers() {
         assert_eq!((slots[0].sp, slots[0].frames), (stack + 8, [0x1111, 0x2222, 0x3333]));
         assert_eq!(slots[0].order, u64::from(number) - 1, "the counter");
     }
+    machine.load(&code);
+    let at = machine.program();
+    machine.patch(0, 6, &[point(at, vec![probe(ProbeProgram::Call, cookie.0)])]);
+    // Each frame more that is there.
+    let all = [0x1111, 0x2222, 0x3333, 0x4444, 0x5555, 0x6666, 0x7777];
+    for count in 3..=all.len() {
+        let last = stack + 0x100 * (count as u64 - 1);
+        machine.stack[place(last - 0x100)] = last;
+        machine.stack[place(last)] = 8;
+        machine.stack[place(last + 8)] = all[count - 1];
+        machine.run(&start);
+        let slots = machine.take();
+        let mut frames = [0; 6];
+        frames[..count.min(6)].copy_from_slice(&all[..count.min(6)]);
+        let expected = (if count > 3 { 2 } else { 1 }, start.general[7], frames);
+        assert_eq!(decoded(&slots), expected, "{slots:x?}");
+    }
     start.general[5] = 0x1000;
     machine.run(&start);
-    assert_eq!(machine.take()[0].frames, [0x1111, 0, 0], "no frame pointer");
+    assert_eq!(decoded(&machine.take()).2, [0x1111, 0, 0, 0, 0, 0], "no frame pointer");
 }
 
 #[test]

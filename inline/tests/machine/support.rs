@@ -6,6 +6,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
+use super::signals::handle_faults;
 use iced_x86::code_asm::*;
 use inline::{
     layout::{
@@ -140,6 +141,7 @@ impl Machine {
         let status =
             unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, self.block_address()) };
         assert_eq!(status, 0);
+        handle_faults(&self.common);
     }
 
     fn block_address(&self) -> u64 {

@@ -96,11 +96,11 @@ pub fn run(arguments: &[String]) -> Result<()> {
         print!("\n{}", section.shown());
         sections.push(section);
     }
-    let mut cost = None;
+    let mut costs = None;
     if bench.wants(POINT) {
-        cost = Some(point::cost(&bench.place, &bench.dir, bench.rounds())?);
+        costs = Some(point::costs(&bench.place, &bench.dir, bench.rounds())?);
     }
-    print!("\n{}", table::goals(&sections, cost));
+    print!("\n{}", table::goals(&sections, costs));
     Ok(())
 }
 
@@ -151,7 +151,7 @@ impl Bench {
         };
         for tool in self.tools() {
             match tool {
-                Tool::Native | Tool::Avtrace(_) => {}
+                Tool::Native | Tool::Avtrace(_) | Tool::Inline(_) => {}
                 Tool::Valgrind(_) => install(&["valgrind"]),
                 Tool::Bpftrace => install(&["bpftrace"]),
                 Tool::Sanitizer(Compiler::Gcc) => install(&["gcc", "g++"]),
@@ -223,7 +223,7 @@ impl Bench {
     ) -> Result<Sample> {
         let native = measured(Tool::Native, &self.place, program, native, self.limit())?;
         let run = measured(tool, &self.place, program, words, self.limit())?;
-        Ok(Sample { native: native.seconds, run })
+        Ok(Sample { native: native.seconds, native_processor: native.processor, run })
     }
 
     fn limit(&self) -> Duration {

@@ -64,7 +64,7 @@ impl Writer {
                 CallRecord { header, argument: LOCK, sp, ..CallRecord::default() },
             ),
         };
-        let encoded = encode(&record, &site(kind), order).expect("a kind with slots");
+        let encoded = encode(&record, order).expect("a kind with slots");
         for (n, slot) in encoded.numbered(n) {
             let slots = self.segment.block.0 + size_of::<ThreadBlock>() as u64;
             let at = slots + n % self.segment.capacity * SLOT_BYTES;
@@ -82,7 +82,7 @@ fn site_of(kind: Kind) -> u32 {
 }
 
 fn site(kind: Kind) -> RecordSite {
-    RecordSite { kind, point: 0, has_more_frames: false }
+    RecordSite { kind, point: 0 }
 }
 
 /// Has threads take a lock in turns, and returns the stream of their records.

@@ -1,13 +1,15 @@
 //! Default regions, in a plan: the most likely candidates of the program become chosen functions, as many as the limit
 //! allows. Which functions are candidates is decided in `defaults`.
 
+use std::{cell::RefCell, collections::BTreeSet};
+
 use checker::defect::{Origin, RegionRole};
 use iced_x86::Instruction;
 use symbolize::{LinkAddr, Name, SymbolKind, Symbolizer};
 use x86::{
     call_graph::{self, Callee, Imports},
     instruction::decode,
-    loops,
+    loops::Flow,
     no_return::never_returns,
     shared_places::shared_accesses,
 };
@@ -101,17 +103,27 @@ impl Choice<'_> {
                 parts.iter().flat_map(|part| decode(part.code, part.start)).collect();
             shared_accesses(&instructions)
         };
-        let loop_body = |index: usize, (first, last): (LinkAddr, LinkAddr)| {
+        let flow = |index: usize| {
             let parts = self.functions.get(index).and_then(|own| own.parts(self.file));
             let word_at = |address: u64| {
                 let bytes = self.file.bytes_at(LinkAddr(address), 4)?.first_chunk()?;
                 Some(u32::from_le_bytes(*bytes))
             };
-            let ends = |address: u64| {
-                let calls = facts.get(index).map_or(&[][..], |facts| &facts.calls[..]);
-                calls.iter().any(|call| call.at.0 == address && self.never_returns(&call.callee))
-            };
-            loops::body(&parts.unwrap_or_default(), (first.0, last.0), &word_at, &ends)
+            let calls = facts.get(index).map_or(&[][..], |facts| &facts.calls[..]);
+            let ends: BTreeSet<u64> = calls
+                .iter()
+                .filter(|call| self.never_returns(&call.callee))
+                .map(|call| call.at.0)
+                .collect();
+            Flow::new(&parts.unwrap_or_default(), &word_at, &|address| ends.contains(&address))
+        };
+        // All loops of a function are asked for one after the other.
+        let latest: RefCell<Option<(usize, Flow)>> = RefCell::default();
+        let loop_body = |index: usize, (first, last): (LinkAddr, LinkAddr)| {
+            let mut latest = latest.borrow_mut();
+            let known = latest.take().filter(|(of, _)| *of == index);
+            let (_, flow) = latest.insert(known.unwrap_or_else(|| (index, flow(index))));
+            flow.body(first.0, last.0)
         };
         let code = Code {
             loop_body: &loop_body,

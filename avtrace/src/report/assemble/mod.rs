@@ -70,6 +70,7 @@ pub fn assemble(findings: &Findings, names: &mut dyn Names, context: Context) ->
         regions: resolver.region_table(),
         not_seen,
         summary: context.summary,
+        capture: context.capture,
         memory: context.memory,
         trap: context.trap,
         settings: None,

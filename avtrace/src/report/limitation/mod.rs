@@ -74,6 +74,16 @@ pub enum Limitation {
     )]
     UncheckedHits,
 
+    /// Threads of which nothing was recorded, since more run at once than have memory for records.
+    #[error(
+        "of {} nothing was recorded: more threads ran at once than inline probes have memory for",
+        quantity(*count, "thread")
+    )]
+    ThreadsWithoutRings {
+        /// Number of threads.
+        count: u64,
+    },
+
     // Probes.
     /// Probes whose breakpoints could not be looked for in the program's memory.
     #[error(

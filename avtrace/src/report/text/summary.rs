@@ -3,7 +3,7 @@
 use super::{TextOptions, defects, times};
 use crate::report::{
     explain,
-    model::{Class, Defect, Report, Violation},
+    model::{Capture, CaptureBackend, CaptureOrder, Class, Defect, Report, Violation},
     quantity::{count, grouped},
 };
 
@@ -30,7 +30,7 @@ pub(super) fn summary(report: &Report, kinds: &[Vec<&Violation>], options: &Text
     if run.probes_emulated.is_some() || run.probes_single_stepped.is_some() {
         let stepped = run.probes_single_stepped.unwrap_or(0);
         let all = run.probes_emulated.unwrap_or(0) + stepped;
-        text.push_str(&format!("; {} ({} single-stepped)", count(all, "probe"), grouped(stepped)));
+        text.push_str(&format!("; {}", probes(report.capture.as_ref(), all, stepped)));
     }
     if let Some(watchpoints) = run.watchpoints.filter(|&watchpoints| watchpoints > 0) {
         text.push_str(&format!(", {}", count(watchpoints, "watchpoint")));
@@ -56,6 +56,35 @@ pub(super) fn summary(report: &Report, kinds: &[Vec<&Violation>], options: &Text
         text.push_str(&format!("; with `{config}` (--no-config leaves it out)"));
     }
     text
+}
+
+/// Counts probes, and says which back end they are of where that is not the usual one.
+fn probes(capture: Option<&Capture>, all: u64, stepped: u64) -> String {
+    let stepped = format!("{} ({} single-stepped)", count(all, "probe"), grouped(stepped));
+    match capture {
+        Some(capture) if capture.backend == CaptureBackend::Inline => {
+            let order = match (capture.order, &capture.order_reason) {
+                (CaptureOrder::SharedCounter, Some(reason)) => {
+                    format!("a counter common to all threads, as {reason}")
+                }
+                (CaptureOrder::SharedCounter, None) => "a counter common to all threads".to_owned(),
+                _ => "time stamp counter".to_owned(),
+            };
+            let waits = match capture.waits {
+                0 => String::new(),
+                waits => format!(", {} for avtrace", count(waits, "wait")),
+            };
+            let since = since(capture, "no_kernel");
+            format!("{} (order: {order}){since}{waits}", count(all, "inline probe"))
+        }
+        Some(capture) => stepped + &since(capture, "refused"),
+        None => stepped,
+    }
+}
+
+/// Says why it is not the other back end, where that was tried.
+fn since(capture: &Capture, kind: &str) -> String {
+    if capture.reason_kind == kind { format!(", as {}", capture.reason) } else { String::new() }
 }
 
 /// Counts what was found: likely and possible defects, and violations that belong to none.

@@ -3,4 +3,5 @@
 
 pub(crate) mod accesses;
 pub mod busiest;
+pub(crate) mod captured;
 pub(crate) mod limitations;

@@ -137,6 +137,15 @@ impl Watches {
         Ok(watches)
     }
 
+    /// Returns the limitations for all of them, where there are no watchpoints.
+    #[must_use]
+    pub fn unwatched(&self) -> Vec<Limitation> {
+        let mut labels: Vec<&str> = self.ranges.iter().map(|range| &*range.label).collect();
+        labels.dedup();
+        let unwatched = labels.into_iter().map(|label| unwatched(label, none_inline()));
+        self.limitations.iter().cloned().chain(unwatched).collect()
+    }
+
     fn add(&mut self, address: ProcessAddr, length: u64, label: &str) {
         for (address, length) in pieces(address, length) {
             // A hit carries the address alone: of two ranges that start together the longer one is watched.
@@ -211,6 +220,13 @@ fn end_is_fine(error: io::Error) -> io::Result<()> {
 /// All watchpoints are in use.
 const NO_ROOM: UnwatchedVariable = UnwatchedVariable::NoRoom { limit: MAX_WATCHPOINTS as u64 };
 
+/// Returns the reason of inline probes.
+fn none_inline() -> UnwatchedVariable {
+    let problem =
+        "there are no watchpoints with inline probes: use `--capture kernel`, as root".to_owned();
+    UnwatchedVariable::OutOfReach { problem }
+}
+
 /// Returns the limitation for a variable that the program names.
 fn unwatched(label: &str, reason: UnwatchedVariable) -> Limitation {
     Limitation::UnwatchedVariable { variable: label.to_owned(), reason }
@@ -259,6 +275,9 @@ pub fn watch_late(
     (address, size): (ProcessAddr, u64),
     label: &str,
 ) -> Result<(), Limitation> {
+    if backend.kernel().is_none() {
+        return Err(unwatched(label, none_inline()));
+    }
     if is_outside(address.0, size) {
         let problem = Problem::Outside.to_string();
         return Err(unwatched(label, UnwatchedVariable::OutOfReach { problem }));

@@ -53,7 +53,11 @@ impl Supervisor {
         };
         request::block_signals(thread, u64::MAX)?;
         let stack_pointer = registers.rsp;
-        let result = calls(&mut RemoteCalls { thread, registers: used, stack_pointer });
+        let mut remote = RemoteCalls { thread, registers: used, stack_pointer, has_ended: false };
+        let result = calls(&mut remote);
+        if remote.has_ended {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
         if gadgets.is_none() {
             memory.write_all_at(&original, registers.rip)?;
         }
@@ -141,6 +145,8 @@ pub struct RemoteCalls {
     thread: i32,
     registers: libc::user_regs_struct,
     stack_pointer: u64,
+    /// Set once the process has ended.
+    has_ended: bool,
 }
 
 impl RemoteCalls {
@@ -170,7 +176,10 @@ impl RemoteCalls {
                 Status::Stopped { signal: request::SYSTEM_CALL, event: 0 } => reports += 1,
                 // A stop of the process, which cannot be blocked.
                 Status::Stopped { .. } => {}
-                Status::Ended(_) => return Err(io::Error::from_raw_os_error(libc::ESRCH)),
+                Status::Ended(_) => {
+                    self.has_ended = true;
+                    return Err(io::Error::from_raw_os_error(libc::ESRCH));
+                }
             }
         }
         let result = request::registers(self.thread)?.rax;

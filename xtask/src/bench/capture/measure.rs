@@ -32,6 +32,8 @@ const GRACE: Duration = Duration::from_secs(5);
 pub struct Run {
     /// Wall-clock seconds.
     pub seconds: f64,
+    /// Seconds of a processor, of the program and the tool from start to end.
+    pub processor: f64,
     /// The tool's report; `None` when the run took longer than it may, and was ended.
     pub found: Option<Found>,
 }
@@ -53,6 +55,7 @@ pub fn run(
     let stderr = File::create(&errors).context("failed to create a file for error messages")?;
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr).process_group(0);
     let what = process::display(&command);
+    let before = processor_time()?;
     let started = Instant::now();
     let child = command.spawn().with_context(|| format!("failed to run `{what}`"))?;
     let (elapsed, status) = match &program.load {
@@ -64,16 +67,32 @@ pub fn run(
             serve(child, socket, *operations, limit, place.privilege)?
         }
     };
-    let seconds = elapsed.as_secs_f64();
+    let (seconds, processor) = (elapsed.as_secs_f64(), processor_time()? - before);
     match status {
-        None => Ok(Run { seconds, found: None }),
-        Some(true) => Ok(Run { seconds, found: Some(tool.found(place)?) }),
+        None => Ok(Run { seconds, processor, found: None }),
+        Some(true) => Ok(Run { seconds, processor, found: Some(tool.found(place)?) }),
         Some(false) => {
             let said = std::fs::read_to_string(&errors).unwrap_or_default();
             let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("nothing");
             bail!("failed; it said last: {last}");
         }
     }
+}
+
+/// Seconds of a processor that all children which have ended took, and what these have waited for.
+fn processor_time() -> Result<f64> {
+    /// The kernel's unit in files, on all architectures in use (`USER_HZ`).
+    const TICKS_PER_SECOND: f64 = 100.0;
+    let text = std::fs::read_to_string("/proc/self/stat").context("failed to read times")?;
+    let ticks = children_ticks(&text).context("/proc/self/stat has no times of children")?;
+    Ok(ticks as f64 / TICKS_PER_SECOND)
+}
+
+/// Time in and out of the kernel, fields `cutime` and `cstime` of a `stat` file.
+fn children_ticks(stat: &str) -> Option<u64> {
+    let (_, behind_name) = stat.rsplit_once(") ")?;
+    let mut fields = behind_name.split_whitespace().skip(13);
+    Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
 }
 
 /// Waits for the end; returns whether it was a success, or `None` when it was not in time.
@@ -174,6 +193,13 @@ mod tests {
         let child = Command::new("false").process_group(0).spawn().unwrap();
         let ended = wait_within(child, Duration::from_secs(600), Privilege::Root).unwrap();
         assert_eq!(ended, Some(false));
+    }
+
+    #[test]
+    fn times_of_children_are_behind_the_name() {
+        let stat = "7 (a) b) R 1 7 7 0 -1 4194304 98 0 0 0 5 6 30 4 20 0 1 0";
+        assert_eq!(children_ticks(stat), Some(34));
+        assert!(processor_time().unwrap() >= 0.0);
     }
 
     #[test]

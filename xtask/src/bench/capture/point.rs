@@ -1,4 +1,4 @@
-//! Cost of a probe when the access beside it is a repetition that needs no record.
+//! Costs of probes at accesses: of one that is a repetition and needs no record, and of one that is recorded.
 
 use std::path::Path;
 
@@ -14,26 +14,45 @@ use crate::process;
 /// Accesses that are measured.
 const ACCESSES: u32 = 1_000_000;
 
-/// The cost of one in microseconds: of a million writes to one variable in one region, by the difference between
-/// `probe` and `sync`; the median of the rounds. Times are those that the thread had a processor, as the program
-/// prints them, so that neither starting nor other work on the machine is in them.
+/// Costs of an access in nanoseconds of the accessing thread's time on a processor.
+#[derive(Debug, Clone, Copy)]
+pub struct Costs {
+    /// Of a repetition that the kernel sees.
+    pub suppressed: f64,
+    /// Of a repetition, inline.
+    pub suppressed_inline: f64,
+    /// Of one that is recorded, inline.
+    pub recorded_inline: f64,
+}
+
+/// The costs of a million writes in one region, to one variable and to as many different ones: the differences between
+/// `probe` and `sync`, medians of the rounds. Times are those that the thread had a processor, as the program prints
+/// them, so that neither starting nor other work on the machine is in them.
 ///
 /// # Errors
 /// When a run fails.
-pub fn cost(place: &Place, dir: &Path, rounds: usize) -> Result<f64> {
+pub fn costs(place: &Place, dir: &Path, rounds: usize) -> Result<Costs> {
     let executable = programs::workloads(dir, None)?;
-    let words = [executable.clone().into(), "one".into(), ACCESSES.to_string().into()];
-    let nanoseconds = |level| -> Result<f64> {
-        let tool = Tool::Avtrace(level);
+    let nanoseconds = |tool: Tool, name: &str, is_recorded: bool| -> Result<f64> {
+        let words = [executable.clone().into(), name.into(), ACCESSES.to_string().into()];
         let printed = process::answer(&mut tool.command(place, &words, &executable)?);
         let events = tool.found(place)?.events.map_or(0, |(events, _)| events);
-        ensure!(events < 1000, "{events} events: repetitions were recorded");
+        ensure!(is_recorded || events < 1000, "{events} events: repetitions were recorded");
+        ensure!(!is_recorded || events > ACCESSES.into(), "{events} events: some are missing");
         printed.context("a million accesses failed")?.trim().parse().context("no time was printed")
     };
-    let mut costs = Vec::new();
-    for _ in 0..rounds {
-        let added = nanoseconds("probe")? - nanoseconds("sync")?;
-        costs.push(1e-3 * added / f64::from(ACCESSES));
-    }
-    Ok(median(costs))
+    let cost = |tool: fn(&'static str) -> Tool, name, is_recorded| -> Result<f64> {
+        let mut costs = Vec::new();
+        for _ in 0..rounds {
+            let added = nanoseconds(tool("probe"), name, is_recorded)?
+                - nanoseconds(tool("sync"), name, false)?;
+            costs.push(added / f64::from(ACCESSES));
+        }
+        Ok(median(costs))
+    };
+    Ok(Costs {
+        suppressed: cost(Tool::Avtrace, "one", false)?,
+        suppressed_inline: cost(Tool::Inline, "one", false)?,
+        recorded_inline: cost(Tool::Inline, "each", true)?,
+    })
 }

@@ -1,7 +1,10 @@
 //! Results as tables, and the goals that are met.
 
+mod inline_goals;
+
 use super::{
     measure::{Run, median},
+    point::Costs,
     programs::Program,
     tools::{Found, Tool},
 };
@@ -32,6 +35,8 @@ pub struct Row {
 pub struct Sample {
     /// Seconds of the program by itself.
     pub native: f64,
+    /// Seconds of a processor that it took.
+    pub native_processor: f64,
     /// The run.
     pub run: Run,
 }
@@ -39,6 +44,14 @@ pub struct Sample {
 impl Sample {
     fn slowdown(&self) -> f64 {
         self.run.seconds / self.native
+    }
+
+    /// Nanoseconds of a processor that an event adds, and millions of events a second, from start to end.
+    fn rates(&self) -> Option<(f64, f64)> {
+        let (events, _) = self.run.found.as_ref()?.events?;
+        let events = events as f64;
+        let added = 1e9 * (self.run.processor - self.native_processor) / events;
+        (events > 0.0).then(|| (added, 1e-6 * events / self.run.seconds))
     }
 
     fn is_cut(&self) -> bool {
@@ -83,13 +96,21 @@ impl Row {
         let found = self.found();
         let reports = found.and_then(|found| found.reports);
         let events = found.and_then(|found| found.events);
+        let (added, rates): (Vec<f64>, Vec<f64>) =
+            self.samples.iter().filter_map(Sample::rates).unzip();
+        let rate = |values: Vec<f64>, digits: usize| match values.is_empty() {
+            true => dash(),
+            false => format!("{:.digits$}", median(values)),
+        };
         format!(
-            "  {name:<14} {slowdown:>9} {:>7} {:>8} {:>10} {:>10} {:>9}{}\n",
+            "  {name:<14} {slowdown:>9} {:>7} {:>8} {:>10} {:>10} {:>9} {:>9} {:>6}{}\n",
             self.samples.len(),
             reports.map_or_else(dash, |reports| reports.to_string()),
             self.detection(),
             events.map_or_else(dash, |(events, _)| events.to_string()),
             events.map_or_else(dash, |(_, lost)| lost.to_string()),
+            rate(added, 0),
+            rate(rates, 2),
             self.failure.as_ref().map_or_else(String::new, |why| format!("  then: {why}")),
         )
     }
@@ -98,7 +119,7 @@ impl Row {
     fn detection(&self) -> &'static str {
         match (&self.split, self.tool) {
             (None, _) | (Some(Found { reports: None, .. }), _) => "-",
-            (Some(found), Tool::Avtrace(_)) if found.transfer => "found",
+            (Some(found), Tool::Avtrace(_) | Tool::Inline(_)) if found.transfer => "found",
             // Nothing but the region is wrong, so that any report would be of something else.
             (Some(_), _) => "not found",
         }
@@ -114,7 +135,7 @@ impl Section<'_> {
     pub fn shown(&self) -> String {
         let natives = self.rows.iter().flat_map(|row| &row.samples).map(|sample| sample.native);
         let header = format!(
-            "{}: {}; natively {:.3} s\n  {:<14} {:>9} {:>7} {:>8} {:>10} {:>10} {:>9}\n",
+            "{}: {}; natively {:.3} s\n  {:<14} {:>9} {:>7} {:>8} {:>10} {:>10} {:>9} {:>9} {:>6}\n",
             self.program.name,
             self.program.about,
             median(natives),
@@ -124,7 +145,9 @@ impl Section<'_> {
             "reports",
             "`transfer`",
             "events",
-            "lost"
+            "lost",
+            "ns/event",
+            "M/s",
         );
         header + &self.rows.iter().map(Row::shown).collect::<String>()
     }
@@ -134,8 +157,11 @@ impl Section<'_> {
 const OVERHEAD: f64 = 100.0;
 const TOLERANCE: f64 = 0.2;
 
-/// Bound of the cost of a suppressed access, in microseconds.
-const POINT: f64 = 0.7;
+/// Bound of the cost of a suppressed access that the kernel sees, in nanoseconds.
+const POINT: f64 = 700.0;
+
+/// Bounds of the costs of accesses that the program's own probes see, suppressed and recorded, in nanoseconds.
+const INLINE_POINTS: (f64, f64) = (10.0, 30.0);
 
 /// Factor by which Valgrind's tools are to be slower where programs compute.
 const LEAD: f64 = 5.0;
@@ -147,19 +173,26 @@ struct Goal {
     is_met: bool,
 }
 
-/// All goals; `point` is the cost of a suppressed access, in microseconds.
-pub fn goals(sections: &[Section<'_>], point: Option<f64>) -> String {
+/// All goals.
+pub fn goals(sections: &[Section<'_>], costs: Option<Costs>) -> String {
     let mut goals = Vec::new();
     for section in sections {
         goals.extend(lead(section, "helgrind"));
         goals.extend(lead(section, "drd"));
         goals.extend(overhead(section));
+        goals.extend(inline_goals::of(section));
     }
-    goals.extend(point.map(|point| Goal {
-        what: format!("suppressed access at an emulated point: at most {POINT} µs"),
-        value: format!("{point:.2} µs"),
-        is_met: point <= POINT,
-    }));
+    let cost = |what: &str, most: f64, cost: f64| Goal {
+        what: format!("{what}: at most {most} ns"),
+        value: format!("{cost:.1} ns"),
+        is_met: cost <= most,
+    };
+    if let Some(Costs { suppressed, suppressed_inline, recorded_inline }) = costs {
+        let (most_suppressed, most_recorded) = INLINE_POINTS;
+        goals.push(cost("suppressed access at an emulated point", POINT, suppressed));
+        goals.push(cost("suppressed access, inline", most_suppressed, suppressed_inline));
+        goals.push(cost("recorded access, inline", most_recorded, recorded_inline));
+    }
     let mut text = String::from("Goals:\n");
     for goal in &goals {
         let verdict = if goal.is_met { "met" } else { "missed" };
@@ -211,7 +244,11 @@ mod tests {
     fn row(tool: Tool, slowdowns: &[f64], is_cut: bool) -> Row {
         let sample = |&times: &f64| {
             let found = (!is_cut).then(Found::default);
-            Sample { native: 2.0, run: Run { seconds: 2.0 * times, found } }
+            Sample {
+                native: 2.0,
+                native_processor: 2.0,
+                run: Run { seconds: 2.0 * times, processor: 2.0 * times, found },
+            }
         };
         let samples = slowdowns.iter().map(sample).collect();
         Row { tool, samples, failure: None, split: None }

@@ -17,8 +17,10 @@ use crate::process::Privilege;
 pub enum Tool {
     /// The program by itself.
     Native,
-    /// avtrace, with this for `--accesses`.
+    /// avtrace with probes in the kernel, and this for `--accesses`.
     Avtrace(&'static str),
+    /// avtrace with probes in the program itself, and this for `--accesses`.
+    Inline(&'static str),
     /// A tool of Valgrind.
     Valgrind(&'static str),
     /// The program as this compiler builds it with `-fsanitize=thread`.
@@ -47,11 +49,14 @@ impl Compiler {
 }
 
 /// All of them, in the order in which they run and are shown.
-pub const TOOLS: [Tool; 9] = [
+pub const TOOLS: [Tool; 12] = [
     Tool::Avtrace("sync"),
     Tool::Avtrace("auto"),
     Tool::Avtrace("watch"),
     Tool::Avtrace("probe"),
+    Tool::Inline("sync"),
+    Tool::Inline("auto"),
+    Tool::Inline("probe"),
     Tool::Valgrind("helgrind"),
     Tool::Valgrind("drd"),
     Tool::Sanitizer(Compiler::Gcc),
@@ -104,6 +109,7 @@ impl Tool {
         match self {
             Self::Native => "native".to_owned(),
             Self::Avtrace(level) => format!("avtrace {level}"),
+            Self::Inline(level) => format!("inline {level}"),
             Self::Valgrind(tool) => tool.to_owned(),
             Self::Sanitizer(compiler) => format!("tsan {}", compiler.commands().0),
             Self::Bpftrace => "bpftrace".to_owned(),
@@ -113,7 +119,7 @@ impl Tool {
     /// Reason that it cannot run at all, if there is one.
     pub fn is_missing(self) -> Option<String> {
         let (program, package) = match self {
-            Self::Native | Self::Avtrace(_) => return None,
+            Self::Native | Self::Avtrace(_) | Self::Inline(_) => return None,
             Self::Valgrind(_) => ("valgrind", "valgrind"),
             Self::Sanitizer(Compiler::Gcc) => ("gcc", "gcc"),
             Self::Sanitizer(Compiler::Clang) => ("clang", "clang"),
@@ -138,10 +144,12 @@ impl Tool {
         };
         let mut command = match self {
             Self::Native => Command::new(&words[0]),
-            Self::Avtrace(level) => {
+            Self::Avtrace(level) | Self::Inline(level) => {
                 let mut command = as_root(&place.avtrace);
+                let capture = if matches!(self, Self::Avtrace(_)) { "kernel" } else { "inline" };
+                command.args(["run", "--capture", capture]);
                 // A status of 0 also when something was found, so that any other is a failure.
-                command.args(["run", "--error-exitcode", "0", "--format", "json", "--accesses"]);
+                command.args(["--error-exitcode", "0", "--format", "json", "--accesses"]);
                 command.arg(level).arg("-o").arg(&report).arg("--").args(words);
                 return Ok(command);
             }
@@ -190,7 +198,7 @@ impl Tool {
                 anyhow::ensure!(text.contains("@calls"), "bpftrace has counted nothing");
                 Ok(Found::default())
             }
-            Self::Avtrace(_) => violations(&text),
+            Self::Avtrace(_) | Self::Inline(_) => violations(&text),
             Self::Valgrind(_) => {
                 let reports = valgrind_contexts(&text).context("valgrind left no summary")?;
                 Ok(Found { reports: Some(reports), ..Found::default() })

@@ -7,6 +7,7 @@
  *   hot        critical sections that touch one variable about ten million times a second
  *   one        one region of the first thread that writes one variable ROUNDS times, without a lock; prints how many
  *              nanoseconds of a processor that took
+ *   each       the same with a variable of its own for each write
  *
  * Each critical section is in a region of its own, all data is guarded, and so there is nothing to find. With `split`,
  * the first thread begins by a region `transfer` that lets go of its lock half-way, and the second thread gets in
@@ -187,6 +188,24 @@ static void one(void)
     printf("%ld\n", worked() - before);
 }
 
+static volatile long words[1 << 20]; /* of the first thread alone */
+
+static NOINLINE void write_each(void)
+{
+    for (long round = 0; round < rounds; round++)
+        words[round % (1 << 20)] = round;
+}
+
+static void each(void)
+{
+    long before = worked();
+
+    AVTRACE_BEGIN("each");
+    write_each();
+    AVTRACE_END("each");
+    printf("%ld\n", worked() - before);
+}
+
 static const char *name;
 
 static void *run(void *argument)
@@ -205,20 +224,20 @@ static void *run(void *argument)
     else if (strcmp(name, "hot") == 0)
         bursts(seed);
     else if (number == 0)
-        one();
+        (strcmp(name, "each") == 0 ? each : one)();
     return NULL;
 }
 
 int main(int argc, char **argv)
 {
-    static const char *const names[] = {"locks", "reads", "compute", "hot", "one"};
+    static const char *const names[] = {"locks", "reads", "compute", "hot", "one", "each"};
     pthread_t threads[THREADS];
     int known = 0;
 
     for (size_t i = 0; argc > 2 && i < sizeof names / sizeof *names; i++)
         known |= strcmp(argv[1], names[i]) == 0;
     if (!known) {
-        fputs("usage: workloads locks|reads|compute|hot|one ROUNDS [split]\n", stderr);
+        fputs("usage: workloads locks|reads|compute|hot|one|each ROUNDS [split]\n", stderr);
         return 2;
     }
     name = argv[1];

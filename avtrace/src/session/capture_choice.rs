@@ -1,0 +1,166 @@
+//! Choice of the back end of capture: by what the user asks for, what each back end cannot do, and what this process
+//! may do.
+
+use super::{
+    capture_reason::CaptureReason,
+    options::{CaptureBackend, RunOptions, WhenFull},
+};
+use crate::{in_process::InProcessError, kernel::KernelError, probes::memory::options::Level};
+
+/// Set if `auto` takes probes in the process where both back ends are possible.
+const PREFERS_INLINE: bool = false;
+
+/// Chosen back end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Probes in the process, and not programs in the kernel.
+    pub is_inline: bool,
+    /// Reason.
+    pub reason: CaptureReason,
+    /// Set if the other back end may do instead, should this one find that it is not possible.
+    pub has_alternative: bool,
+}
+
+/// Reason why there is no back end for what is asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChoiceError {
+    /// An option that only the kernel side can do, and probes in the process are wanted.
+    #[error("`{option}` is not possible with `--capture inline`: use `--capture kernel`, as root")]
+    NeedsKernel {
+        /// The option.
+        option: &'static str,
+    },
+    /// An option that only the kernel side can do, and no permission for it.
+    #[error(
+        "`{option}` needs programs in the kernel: run avtrace as root (`sudo avtrace …`), or with the capabilities \
+         CAP_BPF and CAP_PERFMON, or leave the option out"
+    )]
+    NeedsPrivileges {
+        /// The option.
+        option: &'static str,
+    },
+    /// An option that only probes in the process can do, and the kernel side is wanted.
+    #[error(
+        "`{option}` is not possible with {other}: use `--capture inline`, or leave one of them out"
+    )]
+    NeedsInline {
+        /// The option.
+        option: &'static str,
+        /// What else is wanted, as the user writes it.
+        other: String,
+    },
+}
+
+impl ChoiceError {
+    /// Returns the exit status: bad usage, or missing privileges.
+    #[must_use]
+    pub const fn exit_status(&self) -> u8 {
+        match self {
+            Self::NeedsKernel { .. } | Self::NeedsInline { .. } => 2,
+            Self::NeedsPrivileges { .. } => 1,
+        }
+    }
+}
+
+/// Options that a back end cannot do: what the user writes, and whether it is set.
+type Needs = (&'static str, fn(&RunOptions) -> bool);
+
+/// Options that probes in the process cannot do.
+const NEED_KERNEL: [Needs; 4] = [
+    ("--watch", |options| !options.watch.is_empty()),
+    ("--accesses watch", |options| options.accesses.level == Level::Watch),
+    ("--perf-probes", |options| options.perf_probes),
+    ("--debug-bpf", |options| options.debug_bpf),
+];
+
+/// Options that the kernel side cannot do.
+const NEED_INLINE: [Needs; 1] =
+    [("--lossless", |options| options.when_full == Some(WhenFull::Wait))];
+
+/// Chooses the back end of a run. `may_load` says that this process may load BPF programs.
+///
+/// # Errors
+///
+/// When no back end can do all that is asked for.
+pub fn choose(options: &RunOptions, may_load: bool) -> Result<Choice, ChoiceError> {
+    choose_preferring(PREFERS_INLINE, options, may_load)
+}
+
+fn choose_preferring(
+    prefers_inline: bool,
+    options: &RunOptions,
+    may_load: bool,
+) -> Result<Choice, ChoiceError> {
+    let first = |table: &[Needs]| {
+        table.iter().find(|(_, is_set)| is_set(options)).map(|(option, _)| *option)
+    };
+    let (needs_kernel, needs_inline) = (first(&NEED_KERNEL), first(&NEED_INLINE));
+    let other = |option: &str| format!("`{option}`");
+    let (is_inline, reason, has_alternative) = match (options.capture, needs_kernel, needs_inline) {
+        (CaptureBackend::Inline, Some(option), _) => {
+            return Err(ChoiceError::NeedsKernel { option });
+        }
+        (CaptureBackend::Inline, ..) => (true, CaptureReason::Requested, false),
+        (CaptureBackend::Kernel, _, Some(option)) => {
+            let other = other("--capture kernel");
+            return Err(ChoiceError::NeedsInline { option, other });
+        }
+        (CaptureBackend::Kernel, ..) => (false, CaptureReason::Requested, false),
+        (CaptureBackend::Auto, Some(kernel), Some(option)) => {
+            return Err(ChoiceError::NeedsInline { option, other: other(kernel) });
+        }
+        (CaptureBackend::Auto, Some(option), None) if may_load => {
+            (false, CaptureReason::Option { option }, false)
+        }
+        (CaptureBackend::Auto, Some(option), None) => {
+            return Err(ChoiceError::NeedsPrivileges { option });
+        }
+        (CaptureBackend::Auto, None, Some(option)) => {
+            (true, CaptureReason::Option { option }, false)
+        }
+        (CaptureBackend::Auto, None, None) if !may_load => {
+            (true, CaptureReason::NoPrivileges, false)
+        }
+        (CaptureBackend::Auto, None, None) => (prefers_inline, CaptureReason::Preferred, true),
+    };
+    Ok(Choice { is_inline, reason, has_alternative })
+}
+
+impl Choice {
+    /// Returns the options of a run with this back end.
+    #[must_use]
+    pub fn apply(&self, options: &RunOptions) -> RunOptions {
+        let capture = if self.is_inline { CaptureBackend::Inline } else { CaptureBackend::Kernel };
+        RunOptions { capture, capture_reason: self.reason.clone(), ..options.clone() }
+    }
+
+    /// Returns the choice that remains where the kernel side has failed before the program started.
+    #[must_use]
+    pub fn without_kernel(&self, error: &KernelError) -> Option<Self> {
+        let is_general = matches!(
+            error,
+            KernelError::NotPermitted | KernelError::Btf(_) | KernelError::Refused(_)
+        );
+        let reason = CaptureReason::NoKernel { error: error.to_string() };
+        (self.has_alternative && !self.is_inline && is_general).then_some(Self {
+            is_inline: true,
+            reason,
+            has_alternative: false,
+        })
+    }
+
+    /// Returns the choice that remains where the program has refused probes in it before it started.
+    #[must_use]
+    pub fn without_inline(&self, error: &InProcessError) -> Option<Self> {
+        let refusal = error.refusal()?;
+        let reason = CaptureReason::Refused { refusal };
+        (self.has_alternative && self.is_inline).then_some(Self {
+            is_inline: false,
+            reason,
+            has_alternative: false,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

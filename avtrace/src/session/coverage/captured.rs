@@ -1,0 +1,41 @@
+//! Way in which a run's events were captured, for its report.
+
+use inline::layout::Clock;
+
+use crate::{
+    backend::Backend,
+    report::{Capture, CaptureBackend, CaptureOrder, Limitation},
+    session::options::{RunOptions, WhenFull},
+};
+
+/// Returns the way in which events were captured; `None` where there was no order yet.
+pub(crate) fn capture(options: &RunOptions, backend: &Backend) -> Option<Capture> {
+    let reason = &options.capture_reason;
+    let (backend, order, order_reason, waits) = match backend {
+        Backend::Kernel(_) => (CaptureBackend::Kernel, CaptureOrder::RingBuffer, None, 0),
+        Backend::InProcess(process) => {
+            let clock = process.clock()?;
+            let order = match clock.clock() {
+                Clock::Tsc => CaptureOrder::TimeStampCounter,
+                Clock::Counter => CaptureOrder::SharedCounter,
+            };
+            (CaptureBackend::Inline, order, clock.doubt(), process.waits())
+        }
+    };
+    Some(Capture {
+        backend,
+        reason: reason.to_string(),
+        reason_kind: reason.kind().to_owned(),
+        order,
+        order_reason,
+        lossless: options.when_full() == WhenFull::Wait,
+        waits,
+    })
+}
+
+/// Returns the limitation for threads of which nothing was recorded.
+pub(crate) fn threads_without_rings(backend: &Backend) -> Option<Limitation> {
+    let Backend::InProcess(process) = backend else { return None };
+    let count = process.threads_without_rings();
+    (count > 0).then_some(Limitation::ThreadsWithoutRings { count })
+}

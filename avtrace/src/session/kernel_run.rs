@@ -1,0 +1,165 @@
+//! Course of a run with programs in the kernel: start the program, attach, release it, check or record while it runs.
+
+use std::{
+    io::{self, Write as _},
+    path::Path,
+    sync::Arc,
+    thread,
+};
+
+use abi::Target;
+use aya::maps::{MapData, RingBuf};
+
+use super::{
+    cpu_affinity,
+    error::RunError,
+    finished_program::{FinishedProgram, ProgramReport},
+    launching::{first_program, hold, start_error},
+    options::RunOptions,
+    outcome::{Outcome, ended_early, joined},
+    processes::ProcessTracker,
+    signals,
+    traced_program::TracedProgram,
+};
+use crate::{
+    backend::Backend,
+    kernel::{Copies, Kernel, LoadOptions},
+    live::reader::Reader,
+    progress::Steps,
+    report::Limitation,
+    sys::{
+        self,
+        guardian::Guardian,
+        ids::NsPid,
+        perf, proc,
+        tracee::{Held, Start},
+    },
+};
+
+/// Runs a program and checks it, and what it becomes.
+///
+/// # Errors
+///
+/// See [`RunError`].
+pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunError> {
+    let memory_error = || RunError::system("cannot set memory aside for the run");
+    sys::memory::check_headroom().map_err(memory_error())?;
+    let start = hold(options, program).map_err(|error| start_error(options, program, error))?;
+    let held = match start {
+        Start::Held(held) => held,
+        Start::Ended { pid, ending } => return ended_early(options, pid, ending),
+    };
+    let pid = held.pid();
+    let options = Arc::new(options.clone());
+    let prepared = prepare(&options, &held);
+    if let Some(ending) = held.ended() {
+        return ended_early(&options, pid, ending);
+    }
+    // The guardian outlives all that may stop the program.
+    let Prepared { guardian, events, mut backend, mut first } = prepared?;
+    let guardian = Arc::new(guardian);
+    first.start_recorder(0);
+    if let Some(error) = first.recorder_error() {
+        return Err(error.into());
+    }
+    sys::memory::check_headroom().map_err(memory_error())?;
+    let thread_error = RunError::system("cannot start a thread");
+    let copies = backend.kernel_mut().map(Kernel::restore_copies).transpose()?;
+    let (reader, batches) = match Reader::start(events) {
+        Ok(started) => started,
+        Err(error) => return Err(thread_error(error)),
+    };
+    let (finished, reporting) = crossbeam_channel::unbounded();
+    let tracker = ProcessTracker::new(&options, backend, first, finished);
+    let alive = tracker.alive();
+    let tracker = thread::Builder::new()
+        .name("avtrace-checker".to_owned())
+        .spawn({
+            let in_case = guardian.in_case_of_panic();
+            move || {
+                // What was attached is detached before this is dropped.
+                let _in_case = in_case;
+                tracker.follow(batches)
+            }
+        })
+        .map_err(RunError::system("cannot start a thread"))?;
+    let reporting = thread::Builder::new()
+        .name("avtrace-reports".to_owned())
+        .spawn(move || {
+            reporting.iter().map(FinishedProgram::report).collect::<Vec<ProgramReport>>()
+        })
+        .map_err(RunError::system("cannot start a thread"))?;
+    let signals =
+        signals::forward(pid).map_err(RunError::system("cannot install signal handlers"))?;
+    let running = held.release().map_err(RunError::system("cannot let the program go"))?;
+    let ending = running.await_end().map_err(RunError::system("cannot wait for the program"))?;
+    if options.follow_forks {
+        signals.await_children(&alive);
+    }
+    signals.close();
+    let undecodable = reader.finish();
+    let mut limitations = Vec::new();
+    if undecodable > 0 {
+        limitations.push(Limitation::UndecodableRecords { count: undecodable });
+    }
+    let unrestored = |(reason, count)| Limitation::UnrestoredChildren { count, reason };
+    limitations.extend(copies.into_iter().flat_map(Copies::finish).map(unrestored));
+    let backend = joined(tracker).end(ending, limitations);
+    // The kernel waits for a grace period at each detach: names are looked up meanwhile.
+    backend.detach();
+    Ok(Outcome { ending, programs: joined(reporting) })
+}
+
+/// A program to which all is attached, and that has not started.
+struct Prepared {
+    guardian: Guardian,
+    events: RingBuf<MapData>,
+    backend: Backend,
+    first: TracedProgram,
+}
+
+/// Plans and attaches everything while the program stands at its entry point.
+fn prepare(options: &Arc<RunOptions>, held: &Held) -> Result<Prepared, RunError> {
+    let pid = held.pid();
+    if options.serialize {
+        cpu_affinity::on_one_processor(pid)
+            .map_err(RunError::system("cannot bind the program to one processor"))?;
+    }
+    let (pidns_dev, pidns_ino, tgid) =
+        proc::pid_namespace(pid).map_err(RunError::system("cannot read the PID namespace"))?;
+    let mut kernel = Kernel::load(&LoadOptions {
+        target: Target { tgid: tgid.into(), pidns_dev, pidns_ino },
+        process: pid,
+        buffer_bytes: options.buffer_bytes,
+        debug: options.debug_bpf,
+        perf_probes: options.perf_probes,
+        follow: options.follow_forks,
+        accesses: options.accesses.level.probes_instructions(),
+        // Recordings have each event at its place. A child has the addresses of its parent, and other memory.
+        defers_owned: options.record.is_none() && !options.follow_forks,
+    })?;
+    // Both fork while there is one thread.
+    let _ = perf::trial();
+    let guardian =
+        kernel.start_guardian().map_err(RunError::system("cannot start the guardian"))?;
+    if !kernel.has_uprobe_multi() {
+        // Nothing is left to do when standard error is closed.
+        let _ = writeln!(
+            io::stderr(),
+            "avtrace: warning: probes are attached one by one, without uprobe_multi links (Linux 6.6): each of them \
+             takes a tenth of a second to detach, and they slow other programs down meanwhile"
+        );
+    }
+    if options.debug_bpf {
+        kernel.print_log()?;
+    }
+    kernel.attach_threads()?;
+    if options.follow_forks {
+        kernel.follow_children()?;
+    }
+    let id = first_program(options, pid, NsPid(tgid));
+    let events = kernel.take_events()?;
+    let mut backend = Backend::Kernel(Box::new(kernel));
+    let first = TracedProgram::prepare(options, &mut backend, id, true, &Steps::on_terminal())?;
+    Ok(Prepared { guardian, events, backend, first })
+}

@@ -1,0 +1,63 @@
+//! Result of a run.
+
+use std::thread;
+
+use super::{
+    error::RunError,
+    finished_program::ProgramReport,
+    launching::first_program,
+    options::RunOptions,
+    program_end::{self, ProgramEnd},
+    record::Recorder,
+};
+use crate::{
+    names,
+    report::{self, Limitation, NotSeen},
+    sys::{ids::NsPid, tracee::Ending},
+};
+
+/// Result of a run.
+#[derive(Debug)]
+pub struct Outcome {
+    /// End of the program.
+    pub ending: Ending,
+    /// Each program that was traced, in the order of their ends: more than one when the process replaced its program,
+    /// or children were followed.
+    pub programs: Vec<ProgramReport>,
+}
+
+/// Waits for a thread, and passes its panic on.
+pub(super) fn joined<T>(thread: thread::JoinHandle<T>) -> T {
+    match thread.join() {
+        Ok(value) => value,
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+/// Returns the outcome for a program that ran nothing of its own. Where the dynamic linker refused it, the linker has
+/// printed the reason; where a signal killed it, the report says so as for any program.
+pub(super) fn ended_early(
+    options: &RunOptions,
+    pid: u32,
+    ending: Ending,
+) -> Result<Outcome, RunError> {
+    let limitations = vec![Limitation::EndedBeforeEntry];
+    let (id, end) = (first_program(options, pid, NsPid(pid)), ProgramEnd::Ended(ending));
+    let context = report::Context {
+        not_seen: NotSeen { limitations, ..NotSeen::default() },
+        ..report::Context::new(program_end::subject(&id, end))
+    };
+    let findings = checker::finding::Findings::default();
+    let report = report::assemble(&findings, &mut names::NoNames, context);
+    let process = program_end::recorded_process(&id, end);
+    let recorded = match &options.record {
+        Some(path) => {
+            let mut recorder = Recorder::create(path)?;
+            recorder.process(&process);
+            let recorded = recorder.finish(None, &process, &report.not_seen);
+            Some(recorded.map(|events| (path.clone(), events)))
+        }
+        None => None,
+    };
+    Ok(Outcome { ending, programs: vec![ProgramReport { report, recorded }] })
+}

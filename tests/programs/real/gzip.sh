@@ -1,0 +1,4 @@
+# Needs: gzip
+# Compresses.
+$T gzip -n -c < $IN/text > o; echo $?
+cksum < o

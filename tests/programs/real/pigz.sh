@@ -1,0 +1,4 @@
+# Needs: pigz gzip
+# Compresses by threads.
+$T pigz -p4 -c $IN/text > o; echo $?
+gzip -dc < o | cksum
