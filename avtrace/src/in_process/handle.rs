@@ -88,7 +88,6 @@ impl InProcess {
     }
 
     /// Returns what ends the tracing.
-    #[must_use]
     pub fn end(&self) -> impl FnOnce() + Send + 'static {
         let tracer = self.tracer.clone();
         move || {

@@ -231,6 +231,7 @@ impl Tracer {
                 event => self.handle(event)?,
             }
             if self.ending.is_some()
+                && !self.processes.is_empty()
                 && let Some(call) = first_has_ended.take()
             {
                 call();

@@ -3,6 +3,7 @@
 use std::{ffi::OsString, path::PathBuf};
 
 use super::*;
+use crate::sys::{proc, status};
 
 fn start(script: &str) -> (Supervisor, u32) {
     let launch = Launch {
@@ -72,10 +73,10 @@ fn a_program_that_loses_its_tracer_before_its_entry_goes_on() {
         assert!(supervisor.reports_calls(process as i32), "no breakpoint");
         for _ in 0..steps {
             request::resume(process as i32, Resume::ToCall(0)).unwrap();
-            super::super::status::wait(process as i32).unwrap();
+            status::wait(process as i32).unwrap();
         }
         assert!(request::detach(process as i32, 0).unwrap());
-        let ended = super::super::status::wait(process as i32).unwrap();
+        let ended = status::wait(process as i32).unwrap();
         assert_eq!(ended, Status::Ended(Ending::Exited(7)));
     }
 }
@@ -94,7 +95,7 @@ fn a_program_that_loses_its_tracer_within_a_system_call_goes_on() {
             calls.call((libc::SYS_getpid, [0; 6]))
         });
         result.unwrap_err();
-        let ended = super::super::status::wait(process as i32).unwrap();
+        let ended = status::wait(process as i32).unwrap();
         assert_eq!(ended, Status::Ended(Ending::Exited(3)), "{calls_before}");
     }
 }
