@@ -27,8 +27,8 @@ pub struct Gate {
     pub announced: u32,
     /// 0.
     pub unused: [u32; 14],
-    /// Futexes: the ids of the threads that wait, perhaps with [`NOTED`]. A thread goes on when its own is not there any
-    /// more.
+    /// Futexes: the ids of the threads that wait, perhaps with [`NOTED`]. A thread goes on when its own is not there
+    /// any more.
     pub waiting: [u32; WAITERS],
 }
 

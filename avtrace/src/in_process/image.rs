@@ -55,7 +55,7 @@ pub struct Image {
     areas: Mutex<Vec<Area>>,
     /// Trampolines, by their addresses.
     trampolines: Mutex<BTreeMap<u64, Trampoline>>,
-    /// What was written over the program's code, by its address.
+    /// Bytes that were written over the program's code, by their addresses.
     patches: Mutex<BTreeMap<u64, Written>>,
 }
 

@@ -1,7 +1,8 @@
 //! End of the tracing of processes that go on: their code becomes that of their files again.
 //!
-//! The memory of trampolines and rings stays mapped, and GS bases stay: contexts that a program has saved, as at a signal
-//! or a switch of coroutines, may come back into a trampoline. There it records nothing, as after a death of avtrace.
+//! The memory of trampolines and rings stays mapped, and GS bases stay: contexts that a program has saved, as at a
+//! signal or a switch of coroutines, may come back into a trampoline. There it records nothing, as after a death of
+//! avtrace.
 
 use std::io;
 

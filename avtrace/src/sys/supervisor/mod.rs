@@ -44,7 +44,7 @@ pub struct Supervisor {
     newborn: BTreeSet<i32>,
     /// Threads that were announced and have not stopped, with the threads that have created them.
     expected: BTreeMap<i32, Birth>,
-    /// What stops programs that have not started at their entry points, by their processes.
+    /// Ways in which programs that have not started stop at their entry points, by their processes.
     entries: BTreeMap<i32, Entry>,
     options: Options,
 }
