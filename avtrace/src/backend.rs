@@ -130,7 +130,7 @@ impl Backend {
                 }
             }
             Self::InProcess(process) => {
-                process.attach_linker(&point, address).map_err(|error| error.to_string())
+                process.attach_linker(pid, &point, address).map_err(|error| error.to_string())
             }
         }
     }
@@ -186,8 +186,9 @@ impl Backend {
 
     /// From now on probes of a plan are limited to this process.
     pub fn limit_plan(&mut self, plan: PlanNumber, process: u32) {
-        if let Some(kernel) = self.kernel_mut() {
-            kernel.limit_plan(plan, process);
+        match self {
+            Self::Kernel(kernel) => kernel.limit_plan(plan, process),
+            Self::InProcess(in_process) => in_process.set_plan(plan, process),
         }
     }
 
@@ -246,7 +247,7 @@ impl Backend {
         self.kernel_mut().ok_or_else(no_watchpoints)?.watch_later(address, length)
     }
 
-    /// Holds a process that was stopped, for a change in this thread. `is_child` says that it is a
+    /// Holds a process that was stopped with this number, for a change in this thread. `is_child` says that it is a
     /// child of this process. `None` when the thread has ended meanwhile.
     ///
     /// # Errors
@@ -256,13 +257,14 @@ impl Backend {
         &mut self,
         (pid, is_child): (u32, bool),
         thread: u32,
+        stop: u32,
     ) -> Result<Option<Hold>, SeizeError> {
         match self {
             Self::Kernel(_) => {
                 let held = SeizedThread::await_and_seize(pid, thread, is_child)?;
                 Ok(held.map(Hold::Thread))
             }
-            Self::InProcess(process) => Ok(process.hold().map(Hold::Process)),
+            Self::InProcess(process) => Ok(process.hold(pid, stop).map(Hold::Process)),
         }
     }
 

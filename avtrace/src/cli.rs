@@ -127,7 +127,7 @@ pub struct CaptureArgs {
     /// Way of capturing events.
     ///
     /// `kernel`: BPF programs at breakpoints; needs root or capabilities. `inline`: machine code in the program
-    /// itself, as any user who may trace the program; without --watch, --follow-forks and --accesses watch. `auto`: the
+    /// itself, as any user who may trace the program; without --watch and --accesses watch. `auto`: the
     /// kernel where that is permitted, else inline. Where the chosen way turns out to be impossible before the program
     /// starts, `auto` takes the other one, and the report says why.
     #[arg(long, value_enum, default_value_t = CaptureArg::Auto)]

@@ -8,10 +8,7 @@ use std::{
     time::Duration,
 };
 
-use abi::{
-    AccessDescriptor, AccessRecord, CallRecord, Header, Kind, PlanNumber, Record, ReturnRecord,
-    SiteId,
-};
+use abi::{AccessDescriptor, AccessRecord, CallRecord, Header, Kind, Record, ReturnRecord, SiteId};
 use divan::{Bencher, counter::ItemsCount};
 use inline::{
     arena::{Arena, ArenaLayout, Segment, ThreadStart},
@@ -67,9 +64,9 @@ fn full(rings: u64, burst: u64) -> Full {
     let words = layout.file_size() / WORD;
     let memory: Arc<[AtomicU64]> = (0..words).map(|_| AtomicU64::new(0)).collect();
     let mut arena = Arena::new(layout, ProcessAddress(0), &memory);
-    let mut sites = SiteTable::new(PlanNumber(0));
+    let mut sites = SiteTable::default();
     for (number, kind) in (0..).zip(KINDS) {
-        sites.add(number, RecordSite { kind, point: 0x40_1000 });
+        sites.add(SiteId(number), RecordSite { kind, point: 0x40_1000 });
     }
     let notes = Notes::default();
     for tid in 0..rings as u32 {
@@ -78,10 +75,10 @@ fn full(rings: u64, burst: u64) -> Full {
         let start = ThreadStart { tid, epoch: 0, stack: (none, none), mode };
         let segment = arena.start(start, &memory).expect("there is room");
         let ring = Box::new(Ring::new(segment, mode, &memory));
-        notes.add(Note::Started { tid, ring });
+        notes.add(Note::Started { tid, process: 1, ring });
         fill(&memory, segment, |n| (n / burst * rings + u64::from(tid)) * burst + n % burst);
     }
-    let merge = Merge::new(memory, 1, Patience::default(), true);
+    let merge = Merge::new(memory, Patience::default(), true);
     Full { merge, notes, sites, records: Vec::with_capacity(BATCH) }
 }
 

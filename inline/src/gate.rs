@@ -11,18 +11,25 @@ use crate::{
     memory::{Offset, ProcessAddress},
 };
 
+/// Number of threads that can wait at once, those of all processes that share the file.
+pub const WAITERS: usize = 128;
+
+/// Bit of a waiting thread's id once avtrace has taken note of it.
+pub const NOTED: u32 = 1 << 31;
+
 /// State of the gate, at [`GATE`].
-#[repr(C, align(16))]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, align(64))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gate {
+    /// Number of changes so far: the next one has the place of that number among the waiting threads.
+    pub next: u32,
     /// Futex: number of changes that were announced.
     pub announced: u32,
-    /// Futex: number of those for which the gate was opened.
-    pub opened: u32,
-    /// The thread that has announced the latest change.
-    pub thread: u32,
     /// 0.
-    pub unused: u32,
+    pub unused: [u32; 14],
+    /// Futexes: the ids of the threads that wait, perhaps with [`NOTED`]. A thread goes on when its own is not there
+    /// any more.
+    pub waiting: [u32; WAITERS],
 }
 
 /// Place of the gate's state in the shared file.
@@ -31,6 +38,7 @@ pub const GATE: Offset = Offset(1024);
 const _: () = {
     assert!(CONTROL.0 + size_of::<Control>() as u64 <= GATE.0);
     assert!(GATE.0 + size_of::<Gate>() as u64 <= MUTED.0);
+    assert!(WAITERS.is_power_of_two());
 };
 
 /// Value of `r_state` of `<link.h>` outside of changes, and its distance from the start of `r_debug` in bytes.
@@ -56,9 +64,11 @@ const LONGEST_WAIT: i32 = 100_000_000;
 ///
 /// None: all of its instructions can be encoded.
 pub fn emit(list: u64, base: ProcessAddress) -> Result<Vec<u8>, IcedError> {
+    const NEXT: i32 = offset_of!(Gate, next) as i32;
     const ANNOUNCED: i32 = offset_of!(Gate, announced) as i32;
-    const OPENED: i32 = offset_of!(Gate, opened) as i32;
-    const THREAD: i32 = offset_of!(Gate, thread) as i32;
+    const WAITING: i32 = offset_of!(Gate, waiting) as i32;
+    const LAST: i32 = WAITERS as i32 - 1;
+    let thread = dword_ptr(offset_of!(ThreadBlock, tid) as i32).gs();
     let reader = CONTROL.plus(offset_of!(Control, reader) as u64).in_process(base);
     let mut code = CodeAssembler::new(64)?;
     let (mut wait, mut done) = (code.create_label(), code.create_label());
@@ -70,21 +80,24 @@ pub fn emit(list: u64, base: ProcessAddress) -> Result<Vec<u8>, IcedError> {
     code.cmp(mode, Mode::Muted as i32)?;
     code.je(done)?;
     code.mov(r8, GATE.in_process(base).0)?;
-    code.mov(rax, qword_ptr(offset_of!(ThreadBlock, tid) as i32).gs())?;
-    code.mov(dword_ptr(r8 + THREAD), eax)?;
     code.mov(r9d, 1)?;
-    code.lock().xadd(dword_ptr(r8 + ANNOUNCED), r9d)?;
-    code.inc(r9d)?;
-    code.mov(rdi, r8)?;
+    code.lock().xadd(dword_ptr(r8 + NEXT), r9d)?;
+    code.and(r9d, LAST)?;
+    code.lea(r9, qword_ptr(r8 + r9 * 4 + WAITING))?;
+    code.mov(eax, thread)?;
+    code.mov(dword_ptr(r9), eax)?;
+    code.lock().inc(dword_ptr(r8 + ANNOUNCED))?;
+    code.lea(rdi, qword_ptr(r8 + ANNOUNCED))?;
     code.mov(esi, FUTEX_WAKE)?;
     code.mov(edx, i32::MAX)?;
     code.mov(eax, FUTEX)?;
     code.syscall()?;
     code.set_label(&mut wait)?;
-    code.mov(edx, dword_ptr(r8 + OPENED))?;
+    code.mov(edx, dword_ptr(r9))?;
     code.mov(ecx, edx)?;
-    code.sub(ecx, r9d)?;
-    code.jns(done)?;
+    code.and(ecx, !NOTED as i32)?;
+    code.cmp(ecx, thread)?;
+    code.jne(done)?;
     code.mov(rcx, reader.0)?;
     code.mov(ecx, dword_ptr(rcx))?;
     code.test(ecx, ecx)?;
@@ -95,7 +108,7 @@ pub fn emit(list: u64, base: ProcessAddress) -> Result<Vec<u8>, IcedError> {
     code.push(LONGEST_WAIT)?;
     code.push(0)?;
     code.mov(r10, rsp)?;
-    code.lea(rdi, qword_ptr(r8 + OPENED))?;
+    code.mov(rdi, r9)?;
     code.mov(esi, FUTEX_WAIT)?;
     code.mov(eax, FUTEX)?;
     code.syscall()?;

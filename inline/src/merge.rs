@@ -74,6 +74,7 @@ pub struct Batch {
 #[derive(Debug)]
 struct Thread {
     tid: u32,
+    process: u32,
     epoch: Epoch,
     ring: Ring,
 }
@@ -96,11 +97,10 @@ impl Epoch {
     }
 }
 
-/// Merged stream of the records of one process.
+/// Merged stream of the records of all processes that share a file: one, and children that it has forked.
 #[derive(Debug)]
 pub struct Merge<M> {
     memory: M,
-    process: u32,
     patience: Patience,
     counts_epochs: bool,
     threads: Vec<Thread>,
@@ -121,13 +121,12 @@ pub struct Merge<M> {
 }
 
 impl<M: SharedWords> Merge<M> {
-    /// Merge without threads. `process` is that of [`Header::process`]. With `counts_epochs`, which is right where
+    /// Merge without threads. With `counts_epochs`, which is right where
     /// memory instructions are probed, records have the epochs of their threads; else these are 0.
     #[must_use]
-    pub fn new(memory: M, process: u32, patience: Patience, counts_epochs: bool) -> Self {
+    pub fn new(memory: M, patience: Patience, counts_epochs: bool) -> Self {
         Self {
             memory,
-            process,
             patience,
             counts_epochs,
             threads: Vec::new(),
@@ -246,8 +245,9 @@ impl<M: SharedWords> Merge<M> {
     fn read_notes(&mut self, notes: &Notes) {
         for note in notes.take() {
             match note {
-                Note::Started { tid, ring } => {
-                    self.threads.push(Thread { tid, epoch: Epoch::default(), ring: *ring });
+                Note::Started { tid, process, ring } => {
+                    let (epoch, ring) = (Epoch::default(), *ring);
+                    self.threads.push(Thread { tid, process, epoch, ring });
                 }
                 Note::Ended { tid } => {
                     let with_id = |thread: &&mut Thread| thread.tid == tid;
@@ -326,7 +326,7 @@ impl<M: SharedWords> Merge<M> {
         self.gaps = self.gaps.wrapping_add(taken.is_gap.into());
         let epoch =
             if self.counts_epochs { thread.epoch.at(site.kind, &mut self.epochs) } else { 0 };
-        let (tid, lost, process) = (thread.tid, self.gaps, self.process);
+        let (tid, lost, process) = (thread.tid, self.gaps, thread.process);
         let header = Header { kind: 0, tid, site: taken.first.site(), lost, process };
         let pass = |record| records.push(record);
         decode_to(&taken.first, taken.more, site, (header, epoch), pass).is_some()

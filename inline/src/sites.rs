@@ -4,38 +4,41 @@ use abi::{PlanNumber, SiteId};
 
 use crate::encoding::RecordSite;
 
-/// Sites of the plan of one process, by their numbers.
+/// Sites of the plans of processes that share one file: a child that was forked has the probes of its parent's plan,
+/// and more of its own.
 #[derive(Clone, Debug, Default)]
 pub struct SiteTable {
-    plan: PlanNumber,
-    sites: Vec<Option<RecordSite>>,
+    /// By the numbers of plans, then by those of sites.
+    plans: Vec<Vec<Option<RecordSite>>>,
 }
 
 impl SiteTable {
-    /// Table of a plan, without sites.
-    #[must_use]
-    pub const fn new(plan: PlanNumber) -> Self {
-        Self { plan, sites: Vec::new() }
-    }
-
     /// Adds a site, before a probe of it can record anything. One site has one probe point, or several of a kind whose
     /// records have no [`RecordSite::point`].
-    pub fn add(&mut self, number: u32, site: RecordSite) {
-        let index = number as usize;
-        if self.sites.len() <= index {
-            self.sites.resize(index + 1, None);
+    pub fn add(&mut self, id: SiteId, site: RecordSite) {
+        let (plan, index) = (id.plan().0 as usize, id.number() as usize);
+        if self.plans.len() <= plan {
+            self.plans.resize(plan + 1, Vec::new());
         }
-        self.sites[index] = Some(site);
+        let sites = &mut self.plans[plan];
+        if sites.len() <= index {
+            sites.resize(index + 1, None);
+        }
+        sites[index] = Some(site);
+    }
+
+    /// Forgets the sites of a plan whose number is used anew.
+    pub fn forget(&mut self, plan: PlanNumber) {
+        if let Some(sites) = self.plans.get_mut(plan.0 as usize) {
+            sites.clear();
+        }
     }
 
     /// Returns the site with this id.
     #[must_use]
     #[inline]
     pub fn get(&self, id: SiteId) -> Option<&RecordSite> {
-        if id.plan() != self.plan {
-            return None;
-        }
-        self.sites.get(id.number() as usize)?.as_ref()
+        self.plans.get(id.plan().0 as usize)?.get(id.number() as usize)?.as_ref()
     }
 }
 
@@ -47,13 +50,25 @@ mod tests {
 
     #[test]
     fn a_site_of_another_plan_is_unknown() {
-        let mut table = SiteTable::new(PlanNumber(2));
+        let mut table = SiteTable::default();
         let site = RecordSite { kind: Kind::Begin, point: 0x1000 };
-        table.add(5, site);
+        table.add(SiteId::new(PlanNumber(2), 5), site);
         assert_eq!(table.get(SiteId::new(PlanNumber(2), 5)), Some(&site));
         assert_eq!(table.get(SiteId::new(PlanNumber(2), 4)), None);
         assert_eq!(table.get(SiteId::new(PlanNumber(2), 6)), None);
         assert_eq!(table.get(SiteId::new(PlanNumber(1), 5)), None);
+        assert_eq!(table.get(SiteId::new(PlanNumber(3), 5)), None);
         assert_eq!(table.get(crate::encoding::CONTINUATION), None);
+    }
+
+    #[test]
+    fn a_plan_that_is_forgotten_has_no_sites() {
+        let mut table = SiteTable::default();
+        let site = RecordSite { kind: Kind::End, point: 0x1000 };
+        let [one, other] = [1, 2].map(|plan| SiteId::new(PlanNumber(plan), 0));
+        table.add(one, site);
+        table.add(other, site);
+        table.forget(PlanNumber(1));
+        assert_eq!((table.get(one), table.get(other)), (None, Some(&site)));
     }
 }

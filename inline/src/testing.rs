@@ -3,7 +3,7 @@
 use core::mem::offset_of;
 use std::sync::{Arc, atomic::AtomicU64};
 
-use abi::{FRAMES, Header, Kind, PairRecord, PlanNumber, Record, SiteId};
+use abi::{FRAMES, Header, Kind, PairRecord, Record, SiteId};
 
 use crate::{
     arena::{Arena, ArenaLayout, Segment, ThreadStart},
@@ -24,9 +24,9 @@ pub const LONG: u32 = 2;
 
 /// Sites of all records.
 pub fn sites() -> SiteTable {
-    let mut sites = SiteTable::new(PlanNumber(0));
+    let mut sites = SiteTable::default();
     let site = RecordSite { kind: Kind::Init, point: 0 };
-    [SHORT, LONG].into_iter().for_each(|number| sites.add(number, site));
+    [SHORT, LONG].into_iter().for_each(|number| sites.add(SiteId(number), site));
     sites
 }
 

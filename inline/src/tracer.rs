@@ -14,6 +14,8 @@ pub enum Note {
     Started {
         /// The thread's id, in the numbers of its own PID namespace.
         tid: u32,
+        /// Its process, as in the headers of records.
+        process: u32,
         /// Its ring.
         ring: Box<Ring>,
     },

@@ -132,6 +132,44 @@ fn a_killed_avtrace_leaves_the_program_running() {
     assert!(completed >= 4, "{completed}");
 }
 
+/// Kills avtrace while programs replace one another, from before a program's entry point until after it.
+#[test]
+fn a_killed_avtrace_leaves_programs_that_replace_one_another_running() {
+    const PROGRAMS: usize = 3;
+    let program = c("exec_loop", &["-g", "-O2"]);
+    let script = format!("{} {PROGRAMS}; echo $?", program.path.display());
+    for round in 0..runs(4) {
+        let run = Avtrace::on_path("/bin/sh").inline().options(["--follow-forks"]);
+        let mut running = run.arguments(["-c", &script]).start();
+        running.await_stdout(&"x".repeat(round % PROGRAMS + 1));
+        std::thread::sleep(Duration::from_millis(23 * (round / PROGRAMS) as u64));
+        running.signal("KILL");
+        running.await_end(|_| {});
+        let expected = format!("{}done\n7\n", "x".repeat(PROGRAMS));
+        assert_eq!(running.await_closed_stdout(), expected, "round {round}");
+    }
+}
+
+#[test]
+fn a_process_that_is_left_behind_gets_its_own_code_back() {
+    let program = c("left_behind", &["-g", "-O2"]);
+    for as_nobody in users() {
+        let mut running = inline(&program, *as_nobody).options(["--follow-forks"]).start();
+        running.await_stdout("probed\n");
+        let first = |pid| child_of(pid, &program.path);
+        let has_ended = |pid: u32| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+            stat.is_ok_and(|stat| stat.contains(") Z "))
+        };
+        running.await_that("the first process ends", |pid| first(pid).is_none_or(has_ended));
+        std::thread::sleep(Duration::from_millis(300));
+        running.signal("INT");
+        let output = running.await_closed_stdout();
+        assert_eq!(output, "probed\nrestored\nall increments\n", "{}", running.stderr());
+        running.await_end(|_| {});
+    }
+}
+
 /// Python denies itself memory that becomes executable, and becomes avtrace.
 #[test]
 fn a_program_that_denies_new_code_is_refused() {
@@ -155,8 +193,8 @@ fn a_program_that_denies_new_code_is_refused() {
 #[test]
 fn what_needs_the_kernel_says_so() {
     let program = c("bank", &["-g", "-O1"]);
-    let ended = Avtrace::on(&program).inline().options(["--follow-forks"]).run();
-    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    let ended = Avtrace::on(&program).inline().options(["--perf-probes"]).run();
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     assert!(ended.stderr.contains("--capture kernel"), "{}", ended.stderr);
 }
 

@@ -27,12 +27,11 @@ use crate::{kernel::Refusal, probes::plan::PlannedProbe, sys::proc};
 /// Attaching of the probes of one plan.
 struct Attaching<'a> {
     image: &'a Image,
+    process: &'a InProcess,
     memory: File,
     probes: &'a [PlannedProbe],
     /// Cookies of the probes, with the sites as they are in the rings.
     cookies: Vec<Cookie>,
-    /// Next instructions of the threads.
-    places: &'a [u64],
     refusals: Vec<Refusal>,
 }
 
@@ -49,19 +48,19 @@ impl InProcess {
         symbolizer: &Symbolizer,
         probes: &[PlannedProbe],
     ) -> Result<Vec<Refusal>, InProcessError> {
-        let (image, stream) = self.program()?;
-        self.check_modules(symbolizer)?;
+        let (process, (image, stream)) = self.program_of(plan)?;
+        self.check_modules(plan, symbolizer)?;
         let failed = |error| InProcessError::System { what: "cannot write to the program", error };
-        let memory = proc::writable_memory(image.process).map_err(failed)?;
+        let memory = proc::writable_memory(process).map_err(failed)?;
         let mut attaching = Attaching {
             image: &image,
+            process: self,
             memory,
             probes,
             cookies: Vec::new(),
-            places: &self.places,
             refusals: Vec::new(),
         };
-        stream.change_sites(plan, |sites| attaching.add_sites(sites, plan));
+        attaching.add_sites(&mut stream.sites(), plan);
         let mut modules: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         let all: Vec<&Module> = symbolizer.modules().collect();
         for (index, probe) in probes.iter().enumerate() {
@@ -83,11 +82,15 @@ impl InProcess {
 
 impl InProcess {
     /// Checks that no code of modules that are new sets the GS base.
-    fn check_modules(&mut self, symbolizer: &Symbolizer) -> Result<(), ProgramRefusal> {
+    fn check_modules(
+        &mut self,
+        plan: PlanNumber,
+        symbolizer: &Symbolizer,
+    ) -> Result<(), ProgramRefusal> {
         let modules: Vec<&Module> = symbolizer.modules().collect();
+        let checked = self.modules_checked.insert(plan, modules.len()).unwrap_or(0);
         // A new program has modules of its own.
-        let checked = if self.modules_checked <= modules.len() { self.modules_checked } else { 0 };
-        self.modules_checked = modules.len();
+        let checked = if checked <= modules.len() { checked } else { 0 };
         let own = modules[checked..].iter().find_map(|module| {
             let address = own_gs::place(module.file().ok()?)?;
             Some(format!("`{}` at {:#x}", module.name(), address.0))
@@ -236,9 +239,6 @@ impl Attaching<'_> {
         if file.bytes_at(LinkAddr(patch.range.start), code.len()) != Some(&code[..]) {
             return Err("the code in memory is not that of the file".to_owned());
         }
-        if self.places.iter().any(|place| range.start < *place && *place < range.end) {
-            return Err("a thread stands there".to_owned());
-        }
         let no_room = || "no memory for code is within reach".to_owned();
         let common = self.image.common_near(range.start).ok_or_else(no_room)?;
         let at = self.image.next_near(range.start).ok_or_else(no_room)?;
@@ -259,13 +259,23 @@ impl Attaching<'_> {
                 short_jump(range.start, room).ok_or_else(no_room)?.to_vec()
             }
         };
+        let places = self.process.places.iter();
+        let inside = places.filter(|(_, place)| range.start < *place && *place < range.end);
+        let moved: Vec<(u32, Option<u64>)> =
+            inside.map(|&(thread, place)| (thread, trampoline.moved(place))).collect();
         if !self.image.write_trampoline(trampoline) {
             return Err(no_room());
+        }
+        for (thread, to) in moved {
+            // Before the patch: it may go on at any time.
+            if !to.is_some_and(|to| self.process.move_thread(thread, to)) {
+                return Err("a thread stands there".to_owned());
+            }
         }
         if let Jump::Short(room) = patch.jump {
             let room = room.wrapping_add(bias);
             let through = near_jump(room, at).ok_or_else(no_room)?;
-            self.image.patch(&self.memory, room, &through).map_err(text)?;
+            self.image.patch_padding(&self.memory, room, &through).map_err(text)?;
         }
         self.image.patch(&self.memory, range.start, &written).map_err(text)
     }

@@ -2,12 +2,13 @@
 //! `attach`.
 
 use std::{
+    collections::BTreeMap,
     io,
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
-use abi::{CLASSES, Class};
+use abi::{CLASSES, Class, PlanNumber};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use inline::clock::ClockChoice;
 use symbolize::ProcessAddr;
@@ -15,71 +16,114 @@ use symbolize::ProcessAddr;
 use super::{
     error::InProcessError,
     libraries,
-    shared::{Program, Request, Shared},
+    records::Stream,
+    shared::{Places, Program, Request, Shared},
 };
 use crate::{
     kernel::{Lost, ProbePoint},
     sys::wake::Waker,
 };
 
-/// Probes in a process, as the thread that plans them has them.
+/// Probes in processes, as the thread that plans them has them.
 #[derive(Debug)]
 pub struct InProcess {
     shared: Arc<Shared>,
-    requests: Sender<Request>,
-    waker: Waker,
-    /// Next instructions of the threads, which are held or stand at the entry point.
-    pub(super) places: Vec<u64>,
-    /// Number of modules of the program in which code that sets the GS base was looked for.
-    pub(super) modules_checked: usize,
+    tracer: Asking,
+    /// Processes, by the numbers of their plans.
+    processes: BTreeMap<PlanNumber, Planned>,
+    /// Threads of the process that was held last.
+    pub(super) places: Places,
+    /// Numbers of modules in which code that sets the GS base was looked for, by the numbers of the plans.
+    pub(super) modules_checked: BTreeMap<PlanNumber, usize>,
 }
 
-/// Hold of all threads of the process. When it is dropped they go on.
+/// Process with a plan, and the records of the program that was planned; `None` where it has no probes.
+type Planned = (u32, Option<Arc<Stream>>);
+
+/// Hold of all threads of a process. When it is dropped they go on.
 #[derive(Debug)]
 pub struct Hold {
+    process: u32,
     shared: Arc<Shared>,
-    requests: Sender<Request>,
+    tracer: Asking,
 }
 
-impl InProcess {
-    /// Lets the program start, which was held at its entry point.
-    pub fn start(&self) {
-        // Without a tracer it has ended.
-        let _ = self.requests.send(Request::Start);
-    }
+/// Means of asking the tracer's thread.
+#[derive(Clone, Debug)]
+pub(super) struct Asking {
+    requests: Sender<Request>,
+    waker: Waker,
+}
 
-    /// Stops all threads of the process, or finds them stopped; `None` when the process has ended.
-    pub fn hold(&mut self) -> Option<Hold> {
+impl Asking {
+    /// Asks, and waits for the answer; `None` when the tracer has ended.
+    pub(super) fn ask<T>(&self, request: impl FnOnce(Sender<T>) -> Request) -> Option<T> {
         /// Interval of the signals that end the tracer's wait: it may have begun just after one.
         const AGAIN: Duration = Duration::from_millis(1);
         let (answer, answers) = bounded(1);
-        self.requests.send(Request::Hold(answer)).ok()?;
+        self.requests.send(request(answer)).ok()?;
         loop {
             // A tracer that has ended answers no more.
             let _ = self.waker.wake();
             match answers.recv_timeout(AGAIN) {
-                Ok(places) => {
-                    self.places = places;
-                    break;
-                }
+                Ok(answer) => return Some(answer),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return None,
             }
         }
-        Some(Hold { shared: Arc::clone(&self.shared), requests: self.requests.clone() })
+    }
+}
+
+impl InProcess {
+    /// Lets the first program start, which was held at its entry point.
+    pub fn start(&self) {
+        // Without a tracer it has ended.
+        let _ = self.tracer.requests.send(Request::Start);
     }
 
-    /// Returns the number of the latest stop of the process.
+    /// Stops all threads of a process, or finds them stopped in the stop with this number; `None` when the process has
+    /// ended, or runs another program.
+    pub fn hold(&mut self, process: u32, stop: u32) -> Option<Hold> {
+        self.places = self.tracer.ask(|answer| Request::Hold { process, stop, answer })??;
+        let (shared, tracer) = (Arc::clone(&self.shared), self.tracer.clone());
+        Some(Hold { process, shared, tracer })
+    }
+
+    /// Returns what ends the tracing.
+    pub fn end(&self) -> impl FnOnce() + Send + 'static {
+        let tracer = self.tracer.clone();
+        move || {
+            // One that has ended needs none.
+            let _ = tracer.ask(|answer| Request::End { answer });
+        }
+    }
+
+    /// From now on a plan is that of this process.
+    pub fn set_plan(&mut self, plan: PlanNumber, process: u32) {
+        self.processes.retain(|_, (other, _)| *other != process);
+        let stream = self.shared.program(process).map(|(_, stream)| stream);
+        if let Some(stream) = &stream {
+            stream.set_plan(process, plan);
+        }
+        self.processes.insert(plan, (process, stream));
+    }
+
+    /// Returns the number of the latest stop of a process.
     #[must_use]
     pub fn stops(&self) -> u32 {
-        self.shared.stops.load(Ordering::Acquire)
+        self.shared.stops()
+    }
+
+    /// Has a stopped thread go on elsewhere. Returns whether that was possible.
+    pub(super) fn move_thread(&self, thread: u32, to: u64) -> bool {
+        self.tracer.ask(|answer| Request::Move { thread, to, answer }).unwrap_or(false)
     }
 
     /// Returns the number of lost events. Of which class they were is not known: they count as synchronisation, the
     /// worst to lose. Those of threads without rings are not among them.
     #[must_use]
     pub fn lost(&self) -> Lost {
-        let lost = self.shared.counters.lost.load(Ordering::Relaxed);
+        let lost = self.shared.lost.load(Ordering::Relaxed);
         CLASSES.map(|class| (class, if class == Class::Sync { lost } else { 0 }))
     }
 
@@ -92,7 +136,7 @@ impl InProcess {
     /// Returns the number of times that threads had to wait for the reader.
     #[must_use]
     pub fn waits(&self) -> u64 {
-        self.shared.counters.waits.load(Ordering::Relaxed)
+        self.shared.waits.load(Ordering::Relaxed)
     }
 
     /// Returns the clock of the order of records, once a program has shared memory.
@@ -101,32 +145,58 @@ impl InProcess {
         self.shared.clock().clone()
     }
 
-    /// Returns the program that the process runs.
-    pub(super) fn program(&self) -> Result<Program, InProcessError> {
-        let refused = || self.shared.refusal().take().unwrap_or(InProcessError::NoMemory);
-        self.shared.program().clone().ok_or_else(refused)
+    /// Returns the process with a plan, and the program that it runs.
+    pub(super) fn program_of(&self, plan: PlanNumber) -> Result<(u32, Program), InProcessError> {
+        let (process, planned) = self.processes.get(&plan).ok_or(InProcessError::NoMemory)?;
+        let program = self.program(*process)?;
+        match planned {
+            Some(planned) if Arc::ptr_eq(planned, &program.1) => Ok((*process, program)),
+            // It runs another one meanwhile.
+            _ => Err(InProcessError::NoMemory),
+        }
     }
-}
 
-impl InProcess {
-    /// Makes the process stop when its dynamic linker has changed its libraries.
+    /// Returns the program that a process runs.
+    fn program(&self, process: u32) -> Result<Program, InProcessError> {
+        let program = self.shared.program(process);
+        program.ok_or_else(|| {
+            self.shared.refusals().remove(&process).unwrap_or(InProcessError::NoMemory)
+        })
+    }
+
+    /// Makes a process stop when its dynamic linker has changed its libraries.
     ///
     /// # Errors
     ///
     /// When the linker's function cannot be replaced.
-    pub fn attach_linker(&self, point: &ProbePoint, address: ProcessAddr) -> io::Result<()> {
-        let (image, stream) = self.program().map_err(io::Error::other)?;
-        libraries::attach((&image, &stream), &self.shared, point, address)
+    pub fn attach_linker(
+        &self,
+        process: u32,
+        point: &ProbePoint,
+        address: ProcessAddr,
+    ) -> io::Result<()> {
+        let (image, stream) = self.program(process).map_err(io::Error::other)?;
+        libraries::attach(process, (&image, &stream), &self.shared, (point, address))
+    }
+}
+
+impl Drop for InProcess {
+    fn drop(&mut self) {
+        // Else it has not started, or has ended.
+        if !self.tracer.waker.is_of_this_thread() {
+            let _ = self.tracer.ask(|answer| Request::Leave { answer });
+        }
     }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        if let Some((image, _)) = &*self.shared.program() {
-            libraries::open_gate(image);
+        let Self { process, ref shared, ref tracer } = *self;
+        if let Some((image, _)) = shared.program(process) {
+            libraries::open_gate(&image, process);
         }
         // Without a tracer nobody is held.
-        let _ = self.requests.send(Request::Resume);
+        let _ = tracer.ask(|answer| Request::Resume { process, answer });
     }
 }
 
@@ -134,11 +204,14 @@ impl Drop for Hold {
 pub(super) fn connect() -> (InProcess, Arc<Shared>, Receiver<Request>) {
     let shared = Arc::<Shared>::default();
     let (requests, received) = crossbeam_channel::unbounded();
-    let waker = Waker::of_this_thread();
-    let places = Vec::new();
-    (
-        InProcess { shared: Arc::clone(&shared), requests, waker, places, modules_checked: 0 },
-        shared,
-        received,
-    )
+    let tracer = Asking { requests, waker: Waker::of_this_thread() };
+    let (processes, places) = (BTreeMap::new(), Vec::new());
+    let in_process = InProcess {
+        shared: Arc::clone(&shared),
+        tracer,
+        processes,
+        places,
+        modules_checked: BTreeMap::new(),
+    };
+    (in_process, shared, received)
 }

@@ -51,11 +51,10 @@ const REACH: u64 = (1 << 31) - (1 << 20);
 /// Address for the rings: far from where the kernel maps libraries, so that code has room near these.
 const RINGS: u64 = 0x2000_0000_0000;
 
-/// Memory shared with one program of a process.
+/// Memory shared with one program of a process, and with children that it has forked: these have the same memory mapped
+/// at the same addresses, and places of their own in it.
 #[derive(Debug)]
 pub struct Image {
-    /// The process.
-    pub process: u32,
     /// Clock of the order of records.
     pub clock: Clock,
     /// Rings of the threads.
@@ -67,6 +66,28 @@ pub struct Image {
     trampolines: Mutex<BTreeMap<u64, Trampoline>>,
     /// Padding of the modules, by their load biases and files.
     padding: Mutex<BTreeMap<(u64, PathBuf), Padding>>,
+    /// Bytes that were written over the program's code, by their addresses.
+    patches: Mutex<BTreeMap<u64, Written>>,
+}
+
+/// Bytes of the program's code that were replaced.
+#[derive(Debug)]
+struct Written {
+    original: Vec<u8>,
+    now: Vec<u8>,
+    /// They are between functions: only the jump of another patch leads there.
+    is_padding: bool,
+}
+
+/// Place of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// In the program's own code, at no place that a patch has changed the meaning of.
+    Outside,
+    /// In a trampoline, where all registers are as at this instruction of the program.
+    Before(u64),
+    /// Elsewhere in code of probes.
+    Inside,
 }
 
 /// Part of the file of code, as the process has mapped it.
@@ -125,8 +146,8 @@ impl Image {
         let rings = Arc::new(rings);
         let arena = Mutex::new(Arena::new(layout, ProcessAddress(base), &rings));
         let (areas, trampolines) = (Mutex::new(areas), Mutex::default());
-        let padding = Mutex::default();
-        Ok(Self { process, clock, rings, arena, code, areas, trampolines, padding })
+        let (padding, patches) = (Mutex::default(), Mutex::default());
+        Ok(Self { clock, rings, arena, code, areas, trampolines, padding, patches })
     }
 
     /// Returns the address at which the process has mapped the file of rings.
@@ -274,15 +295,69 @@ impl Image {
     ///
     /// When they are not there afterwards.
     pub fn patch(&self, memory: &File, address: u64, bytes: &[u8]) -> io::Result<()> {
-        // Each page becomes a private copy before, so that the bytes are written in one step or not at all.
-        let last = address + (bytes.len() as u64).saturating_sub(1);
-        let mut byte = [0];
-        memory.read_exact_at(&mut byte, last)?;
-        memory.write_all_at(&byte, last)?;
-        memory.write_all_at(bytes, address)?;
-        let mut written = vec![0; bytes.len()];
-        memory.read_exact_at(&mut written, address)?;
-        if written == bytes { Ok(()) } else { Err(io::Error::other("the code did not change")) }
+        self.replace(memory, address, bytes, false)
+    }
+
+    /// Writes bytes between functions, as [`patch`](Self::patch).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn patch_padding(&self, memory: &File, address: u64, bytes: &[u8]) -> io::Result<()> {
+        self.replace(memory, address, bytes, true)
+    }
+
+    fn replace(
+        &self,
+        memory: &File,
+        address: u64,
+        bytes: &[u8],
+        is_padding: bool,
+    ) -> io::Result<()> {
+        let mut original = vec![0; bytes.len()];
+        memory.read_exact_at(&mut original, address)?;
+        write_code(memory, address, bytes)?;
+        let written = Written { original, now: bytes.to_vec(), is_padding };
+        self.patches().insert(address, written);
+        Ok(())
+    }
+
+    /// Returns where a thread stands whose next instruction is at an address.
+    pub(super) fn standing(&self, address: u64) -> Standing {
+        let is_around = |area: &Area| address.wrapping_sub(area.address) < AREA;
+        if self.areas().iter().any(is_around) {
+            let trampolines = self.trampolines();
+            let below = trampolines.range(..=address).next_back();
+            let original = below.and_then(|(_, trampoline)| trampoline.original(address));
+            return original.map_or(Standing::Inside, Standing::Before);
+        }
+        if self.patches().get(&address).is_some_and(|written| written.is_padding) {
+            return Standing::Inside;
+        }
+        Standing::Outside
+    }
+
+    /// Writes the program's own code to all places that were patched, as far as the patches are there: a library may
+    /// have gone.
+    ///
+    /// # Errors
+    ///
+    /// When the code cannot be written.
+    pub(super) fn restore(&self, memory: &File) -> io::Result<()> {
+        let patches = self.patches();
+        let of_kind = |wanted| patches.iter().filter(move |(_, w)| w.is_padding == wanted);
+        // Padding comes last: jumps to it are elsewhere.
+        for (&address, Written { original, now, .. }) in of_kind(false).chain(of_kind(true)) {
+            let mut there = vec![0; now.len()];
+            if memory.read_exact_at(&mut there, address).is_ok() && there == *now {
+                write_code(memory, address, original)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn patches(&self) -> MutexGuard<'_, BTreeMap<u64, Written>> {
+        self.patches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn areas(&self) -> MutexGuard<'_, Vec<Area>> {
@@ -294,6 +369,19 @@ impl Area {
     const fn is_near(&self, address: u64) -> bool {
         address.abs_diff(self.address) < REACH && address.abs_diff(self.address + AREA) < REACH
     }
+}
+
+/// Writes bytes over code that nobody executes, and verifies them.
+fn write_code(memory: &File, address: u64, bytes: &[u8]) -> io::Result<()> {
+    // Each page becomes a private copy before, so that the bytes are written in one step or not at all.
+    let last = address + (bytes.len() as u64).saturating_sub(1);
+    let mut byte = [0];
+    memory.read_exact_at(&mut byte, last)?;
+    memory.write_all_at(&byte, last)?;
+    memory.write_all_at(bytes, address)?;
+    let mut written = vec![0; bytes.len()];
+    memory.read_exact_at(&mut written, address)?;
+    if written == bytes { Ok(()) } else { Err(io::Error::other("the code did not change")) }
 }
 
 /// `PR_GET_MDWE`.

@@ -6,7 +6,7 @@ use std::{io, mem::offset_of, os::unix::fs::FileExt as _, sync::Arc, thread, tim
 use abi::{Header, Kind, LinkerCookie, Record, SiteId, StopRecord};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
 use inline::{
-    gate::{self, GATE, Gate},
+    gate::{self, GATE, Gate, NOTED, WAITERS},
     trampoline::near_jump,
 };
 use symbolize::ProcessAddr;
@@ -23,17 +23,16 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Places of the gate's words in the file of rings, in bytes.
 const ANNOUNCED: usize = GATE.0 as usize + offset_of!(Gate, announced);
-const OPENED: usize = GATE.0 as usize + offset_of!(Gate, opened);
-const THREAD: usize = GATE.0 as usize + offset_of!(Gate, thread);
+const WAITING: usize = GATE.0 as usize + offset_of!(Gate, waiting);
 
 /// Puts the gate in place of the linker's function, and watches it.
 pub(super) fn attach(
+    process: u32,
     (image, stream): (&Arc<Image>, &Arc<Stream>),
     shared: &Arc<Shared>,
-    point: &ProbePoint,
-    ProcessAddr(address): ProcessAddr,
+    (point, ProcessAddr(address)): (&ProbePoint, ProcessAddr),
 ) -> io::Result<()> {
-    let memory = proc::writable_memory(image.process)?;
+    let memory = proc::writable_memory(process)?;
     let mut code = [0; 2 * NEAR_JUMP as usize + 6];
     memory.read_exact_at(&mut code, address)?;
     if !is_empty_function(&code, address) {
@@ -70,10 +69,20 @@ fn is_empty_function(code: &[u8], address: u64) -> bool {
     room >= NEAR_JUMP
 }
 
-/// Opens the gate for all changes that were announced.
-pub(super) fn open_gate(image: &Image) {
-    // The place is in the memory.
-    let _ = reader_futex::store(&image.rings, OPENED, reader_futex::load(&image.rings, ANNOUNCED));
+/// Places of the ids of threads that wait.
+fn waiters() -> impl Iterator<Item = usize> {
+    (0..WAITERS).map(|place| WAITING + place * size_of::<u32>())
+}
+
+/// Opens the gate for all threads of a process.
+pub(super) fn open_gate(image: &Image, process: u32) {
+    for place in waiters() {
+        let thread = reader_futex::load(&image.rings, place) & !NOTED;
+        if thread != 0 && proc::group_of(thread) == Some(process) {
+            // The place is in the memory.
+            let _ = reader_futex::store(&image.rings, place, 0);
+        }
+    }
 }
 
 /// Makes a record of each change, in the thread that has announced it.
@@ -82,11 +91,19 @@ fn watch(image: &Image, stream: &Stream, shared: &Shared) {
     while !stream.is_closed() {
         reader_futex::wait(&image.rings, ANNOUNCED, seen, LOOK);
         let now = reader_futex::load(&image.rings, ANNOUNCED);
-        if std::mem::replace(&mut seen, now) != now {
-            let tid = reader_futex::load(&image.rings, THREAD);
+        if std::mem::replace(&mut seen, now) == now {
+            continue;
+        }
+        for place in waiters() {
+            let tid = reader_futex::load(&image.rings, place);
+            if tid == 0 || tid & NOTED != 0 {
+                continue;
+            }
+            // The thread waits: nobody else writes there.
+            let _ = reader_futex::store(&image.rings, place, tid | NOTED);
+            let Some(process) = proc::group_of(tid) else { continue };
             let kind = Kind::Libraries;
-            let (site, process) = (SiteId::NONE, image.process);
-            let header = Header { kind: kind as u32, tid, site, lost: 0, process };
+            let header = Header { kind: kind as u32, tid, site: SiteId::NONE, lost: 0, process };
             let stop = shared.next_stop();
             stream.record(Record::Stop(kind, StopRecord { header, stop, epoch: 0 }));
         }

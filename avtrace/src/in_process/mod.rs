@@ -9,6 +9,7 @@ mod attach;
 mod error;
 mod handle;
 mod image;
+mod leave;
 mod libraries;
 mod own_gs;
 mod records;

@@ -2,11 +2,12 @@
 //! which they happened, as batches.
 
 use std::{
+    collections::BTreeMap,
     io,
     mem::offset_of,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     thread,
     time::Duration,
@@ -22,7 +23,7 @@ use inline::{
     tracer::Notes,
 };
 
-use super::{image::Image, ring_sites::site_of_plan};
+use super::{image::Image, ring_sites::site_of_plan, shared::Shared};
 use crate::{
     live::{
         reader::{Batches, Outlet, Reader},
@@ -44,19 +45,23 @@ const MANY: usize = 1 << 9;
 /// waits for as long.
 const SLEEP: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(1));
 
+/// Interval at which new streams are looked for once all have ended.
+const LOOK: Duration = Duration::from_millis(10);
+
 /// Place of the reader's futex in the file of rings, in bytes.
 const READER: usize = CONTROL.0 as usize + offset_of!(Control, reader);
 
-/// Records of one program of a process.
+/// Records of one program of a process, and of children that it has forked, which share its memory with avtrace.
 #[derive(Debug)]
 pub struct Stream {
-    process: u32,
     rings: Arc<SharedMemory>,
     /// Memory that the program shares; `None` where it has no probes.
     image: Option<Arc<Image>>,
     pub(super) notes: Notes,
-    /// Sites of the program's plan, by its number.
-    sites: Mutex<(PlanNumber, SiteTable)>,
+    /// Sites of the plans, as they are in the rings.
+    sites: Mutex<SiteTable>,
+    /// Plans of the processes.
+    plans: Mutex<BTreeMap<u32, PlanNumber>>,
     /// Set when nothing will be noted any more.
     is_closed: AtomicBool,
     /// Set when it is read.
@@ -64,49 +69,40 @@ pub struct Stream {
     clock: Clock,
     /// For the order of the tracer's records.
     surroundings: RingSurroundings,
-    counters: Arc<Counters>,
-}
-
-/// Counts of a run so far.
-#[derive(Debug, Default)]
-pub struct Counters {
-    /// Number of lost events.
-    pub lost: AtomicU64,
-    /// Number of times that threads waited for the reader.
-    pub waits: AtomicU64,
+    shared: Arc<Shared>,
 }
 
 impl Stream {
     /// Creates the stream of a program that shares memory.
-    pub(super) fn new(image: &Arc<Image>, counters: &Arc<Counters>) -> Self {
+    pub(super) fn new(image: &Arc<Image>, shared: &Arc<Shared>) -> Self {
         let rings = Arc::clone(&image.rings);
-        Self::over((image.process, image.clock), rings, Some(Arc::clone(image)), counters)
+        Self::over(image.clock, rings, Some(Arc::clone(image)), Arc::clone(shared))
     }
 
     /// Creates the stream of a program without probes: the tracer's records.
-    pub(super) fn without_rings(process: u32, counters: &Arc<Counters>) -> io::Result<Self> {
+    pub(super) fn without_rings(shared: &Arc<Shared>) -> io::Result<Self> {
         const PAGE: u64 = 4096;
         let rings = Arc::new(SharedMemory::new(PAGE)?);
-        Ok(Self::over((process, Clock::Tsc), rings, None, counters))
+        Ok(Self::over(Clock::Tsc, rings, None, Arc::clone(shared)))
     }
 
     fn over(
-        (process, clock): (u32, Clock),
+        clock: Clock,
         rings: Arc<SharedMemory>,
         image: Option<Arc<Image>>,
-        counters: &Arc<Counters>,
+        shared: Arc<Shared>,
     ) -> Self {
         Self {
-            process,
             surroundings: RingSurroundings::new(Arc::clone(&rings), clock),
             clock,
             rings,
             image,
             notes: Notes::default(),
             sites: Mutex::default(),
+            plans: Mutex::default(),
             is_closed: AtomicBool::new(false),
             is_read: AtomicBool::new(false),
-            counters: Arc::clone(counters),
+            shared,
         }
     }
 
@@ -133,37 +129,52 @@ impl Stream {
     }
 
     /// Returns the sites whose records are in the rings.
-    fn sites(&self) -> MutexGuard<'_, (PlanNumber, SiteTable)> {
+    pub(super) fn sites(&self) -> MutexGuard<'_, SiteTable> {
         self.sites.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the sites of the program's plan, which has this number.
-    pub(super) fn change_sites(&self, plan: PlanNumber, change: impl FnOnce(&mut SiteTable)) {
-        let mut sites = self.sites();
-        if sites.0 != plan {
-            *sites = (plan, SiteTable::new(plan));
+    /// Returns the plans of the processes.
+    fn plans(&self) -> MutexGuard<'_, BTreeMap<u32, PlanNumber>> {
+        self.plans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on records of a process are of this plan.
+    pub(super) fn set_plan(&self, process: u32, plan: PlanNumber) {
+        if self.plans().insert(process, plan) != Some(plan) {
+            // Of a process that has ended.
+            self.sites().forget(plan);
         }
-        change(&mut sites.1);
     }
 }
 
-/// Starts to read the streams of a process, one after the other.
+/// Starts to read the streams of all processes, each in a thread of its own. A process is in one stream at a time, and
+/// the next one has no record before that of its start, in the one before, has been dealt with: between streams there
+/// is no order to keep.
 ///
 /// # Errors
 ///
 /// When no thread can be started.
 pub fn read(streams: Receiver<Arc<Stream>>, sees_memory: bool) -> io::Result<(Reader, Batches)> {
     Reader::start_with(BATCHES, move |outlet, stop| {
-        let mut unreadable = 0;
-        // Before the end of all streams a next one may come.
-        while !stop.load(Ordering::Acquire) || !streams.is_empty() {
-            match streams.recv_timeout(SLEEP.1) {
-                Ok(stream) => unreadable += read_stream(&stream, sees_memory, outlet, stop),
-                Err(_) if stop.load(Ordering::Acquire) => {}
-                Err(_) => thread::sleep(SLEEP.0),
+        thread::scope(|scope| {
+            let mut readers = Vec::new();
+            // Before the end of all streams a next one may come.
+            while !stop.load(Ordering::Acquire) || !streams.is_empty() {
+                let Ok(stream) = streams.recv_timeout(LOOK) else { continue };
+                let outlet = outlet.clone();
+                let read = {
+                    let stream = Arc::clone(&stream);
+                    move || read_stream(&stream, sees_memory, &outlet, stop)
+                };
+                let name = "avtrace-rings".to_owned();
+                match thread::Builder::new().name(name).spawn_scoped(scope, read) {
+                    Ok(reader) => readers.push(reader),
+                    // Events are lost where rings are full.
+                    Err(_) => stream.is_read.store(true, Ordering::Release),
+                }
             }
-        }
-        unreadable
+            readers.into_iter().map(|reader| reader.join().unwrap_or(0)).sum()
+        })
     })
 }
 
@@ -173,30 +184,26 @@ fn read_stream(stream: &Stream, sees_memory: bool, outlet: &Outlet, stop: &Atomi
     let _held = HeldFutex::hold(Arc::clone(&stream.rings), READER);
     stream.is_read.store(true, Ordering::Release);
     let mut here = RingSurroundings::new(Arc::clone(&stream.rings), stream.clock);
-    let rings = Arc::clone(&stream.rings);
-    let mut merge = Merge::new(rings, stream.process, Patience::default(), sees_memory);
-    let Counters { lost, waits } = &*stream.counters;
-    let [lost_before, waits_before] = [lost, waits].map(|count| count.load(Ordering::Relaxed));
-    let mut sleep = SLEEP.0;
+    let mut merge = Merge::new(Arc::clone(&stream.rings), Patience::default(), sees_memory);
+    let (mut sleep, mut lost, mut waits) = (SLEEP.0, 0, 0);
     loop {
         // Read before the rings are: what was recorded before is then still found.
         let is_last = stop.load(Ordering::Acquire) || stream.is_closed();
         let mut batch = outlet.buffer();
-        let result = merge.batch(&mut here, &stream.sites().1, &stream.notes, (&mut batch, BATCH));
+        let result = merge.batch(&mut here, &stream.sites(), &stream.notes, (&mut batch, BATCH));
         let losses = merge.losses();
-        lost.store(lost_before + losses.full + losses.unpublished, Ordering::Relaxed);
+        let lost_before = std::mem::replace(&mut lost, losses.full + losses.unpublished);
+        stream.shared.lost.fetch_add(lost - lost_before, Ordering::Relaxed);
         if let Some(image) = &stream.image {
             let mut arena = image.arena();
             merge.take_drained().into_iter().for_each(|segment| arena.release(segment));
         }
-        for record in &mut batch {
-            let site = &mut record.header_mut().site;
-            *site = site_of_plan(*site);
-        }
         if batch.is_empty() {
-            waits.store(waits_before + merge.waits(), Ordering::Relaxed);
+            let waits_before = std::mem::replace(&mut waits, merge.waits());
+            stream.shared.waits.fetch_add(waits - waits_before, Ordering::Relaxed);
         }
         if !batch.is_empty() {
+            name_plans(stream, &mut batch);
             sleep = SLEEP.0;
             let is_worth_it = batch.len() >= MANY || is_last;
             if !outlet.send(batch) {
@@ -211,5 +218,32 @@ fn read_stream(stream: &Stream, sees_memory: bool, outlet: &Outlet, stop: &Atomi
             thread::sleep(sleep);
             sleep = (sleep * 2).min(SLEEP.1);
         }
+    }
+}
+
+/// Returns whether a probe has made a record.
+const fn has_site(record: &Record) -> bool {
+    !matches!(
+        record,
+        Record::Fork(_) | Record::Exit(_) | Record::ChildProcess(_) | Record::Stop(..)
+    )
+}
+
+/// Gives the sites of records the plans of their processes.
+fn name_plans(stream: &Stream, batch: &mut [Record]) {
+    let plans = stream.plans();
+    let mut latest = None;
+    for record in batch.iter_mut().filter(|record| has_site(record)) {
+        let header = record.header_mut();
+        let plan = match latest {
+            Some((process, plan)) if process == header.process => plan,
+            _ => {
+                let known = plans.get(&header.process).copied();
+                let plan = known.unwrap_or_else(|| header.site.plan());
+                latest = Some((header.process, plan));
+                plan
+            }
+        };
+        header.site = site_of_plan(header.site, plan);
     }
 }

@@ -1,32 +1,33 @@
 //! State and requests between the thread that plans and the tracer's.
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU32, AtomicU64, Ordering},
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
 };
 
 use crossbeam_channel::Sender;
 use inline::clock::ClockChoice;
 
-use super::{
-    error::InProcessError,
-    image::Image,
-    records::{Counters, Stream},
-};
+use super::{error::InProcessError, image::Image, records::Stream};
 
 /// State that both threads share.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    /// Program that the process runs; `None` before its entry point, and where it has no probes.
-    program: Mutex<Option<Program>>,
-    /// Reason why it has no probes.
-    refusal: Mutex<Option<InProcessError>>,
-    /// Number of the latest stop of the process.
-    pub(super) stops: AtomicU32,
-    /// Counts of the readers.
-    pub(super) counters: Arc<Counters>,
+    /// Programs that the processes run; none before its entry point, and where it has no probes.
+    programs: Mutex<BTreeMap<u32, Program>>,
+    /// Reasons why processes have no probes.
+    refusals: Mutex<BTreeMap<u32, InProcessError>>,
+    /// Number of the latest stop of a process.
+    stops: AtomicU32,
+    /// Number of lost events.
+    pub(super) lost: AtomicU64,
     /// Number of threads for which no ring was left.
     pub(super) muted_threads: AtomicU64,
+    /// Number of times that threads waited for the reader.
+    pub(super) waits: AtomicU64,
     /// Clock of the order of records.
     clock: Mutex<Option<ClockChoice>>,
 }
@@ -35,19 +36,29 @@ pub(super) struct Shared {
 pub(super) type Program = (Arc<Image>, Arc<Stream>);
 
 impl Shared {
-    /// Returns the program that the process runs.
-    pub(super) fn program(&self) -> MutexGuard<'_, Option<Program>> {
-        self.program.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the programs that processes run.
+    pub(super) fn programs(&self) -> MutexGuard<'_, BTreeMap<u32, Program>> {
+        self.programs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the reason why it has no probes.
-    pub(super) fn refusal(&self) -> MutexGuard<'_, Option<InProcessError>> {
-        self.refusal.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the program that a process runs.
+    pub(super) fn program(&self, process: u32) -> Option<Program> {
+        self.programs().get(&process).cloned()
+    }
+
+    /// Returns the reasons why processes have no probes.
+    pub(super) fn refusals(&self) -> MutexGuard<'_, BTreeMap<u32, InProcessError>> {
+        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the clock of the order of records, once a program has shared memory.
     pub(super) fn clock(&self) -> MutexGuard<'_, Option<ClockChoice>> {
         self.clock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the number of the latest stop.
+    pub(super) fn stops(&self) -> u32 {
+        self.stops.load(Ordering::Acquire)
     }
 
     /// Returns the number of a new stop.
@@ -56,13 +67,47 @@ impl Shared {
     }
 }
 
+/// Threads of a process with their next instructions.
+pub(super) type Places = Vec<(u32, u64)>;
+
 /// Request of the checker's thread to the tracer's.
 #[derive(Debug)]
 pub(super) enum Request {
-    /// Let the program start.
+    /// Let the first program start.
     Start,
-    /// Stop all threads, and return the next instruction of each.
-    Hold(Sender<Vec<u64>>),
-    /// Let them go on.
-    Resume,
+    /// Stop all threads of a process.
+    Hold {
+        /// The process.
+        process: u32,
+        /// Number of the stop for which it is held.
+        stop: u32,
+        /// Receives its threads; `None` where it has ended, or runs another program.
+        answer: Sender<Option<Places>>,
+    },
+    /// Have a stopped thread go on elsewhere.
+    Move {
+        /// The thread.
+        thread: u32,
+        /// Its next instruction.
+        to: u64,
+        /// Receives whether that was possible.
+        answer: Sender<bool>,
+    },
+    /// Let the threads of a process go on.
+    Resume {
+        /// The process.
+        process: u32,
+        /// Receives that it was done.
+        answer: Sender<()>,
+    },
+    /// Let all processes go on: nobody plans any more.
+    Leave {
+        /// Receives that it was done.
+        answer: Sender<()>,
+    },
+    /// Follow the processes no more.
+    End {
+        /// Receives that it will be done.
+        answer: Sender<()>,
+    },
 }

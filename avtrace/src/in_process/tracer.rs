@@ -1,7 +1,8 @@
-//! The thread that holds the process by ptrace: gives each thread a ring before its first instruction, makes the
-//! records of threads and processes, and holds the process for the thread that plans.
+//! The thread that holds processes by ptrace: gives each thread a ring before its first instruction, makes the records
+//! of threads and processes, and holds processes for the thread that plans.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     io,
     os::unix::fs::FileExt as _,
     sync::{Arc, atomic::Ordering},
@@ -23,12 +24,14 @@ use super::{
     error::{InProcessError, ProgramRefusal, StartError},
     handle::{InProcess, connect},
     image::{Image, mappings},
+    leave,
     records::Stream,
-    shared::{Request, Shared},
+    shared::{Places, Request, Shared},
 };
 use crate::{
     live::ring_surroundings::choose_clock,
     sys::{
+        mapping::{AddressRange, mapping_around},
         proc,
         supervisor::{Ending, Event, Started, Supervisor},
         time_stamp,
@@ -42,23 +45,51 @@ const EPOCH_BITS: u32 = 42;
 /// Strict mode of seccomp, as in `/proc/PID/status`.
 const STRICT: u64 = 1;
 
-/// The tracer of a process, in the thread that has started it.
+/// The tracer of processes, in the thread that has started the first one.
 #[derive(Debug)]
 pub struct Tracer {
     supervisor: Supervisor,
-    process: u32,
+    /// The first process.
+    first: u32,
+    follows_forks: bool,
     shared: Arc<Shared>,
     requests: Receiver<Request>,
     streams: Sender<Arc<Stream>>,
-    stream: Arc<Stream>,
+    processes: BTreeMap<u32, Traced>,
     has_started: bool,
+    /// Nobody plans any more.
+    is_alone: bool,
     clock: ClockChoice,
     /// Behaviour of threads whose rings are full.
     mode: Mode,
     /// Time stamp at the start.
     began: u64,
-    /// End of the process, if it was seen while something else was awaited.
+    /// End of the first process.
     ending: Option<Ending>,
+}
+
+/// Traced process.
+#[derive(Debug)]
+struct Traced {
+    /// Stream of its program; before the entry point that of the program before.
+    stream: Arc<Stream>,
+    /// Memory shared with its program; `None` before the entry point, and where it has no probes.
+    image: Option<Arc<Image>>,
+    /// Threads that have rings.
+    threads: BTreeSet<u32>,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// On the way to the entry point of its program.
+    Loading,
+    /// Child in the memory of its parent, without events of its own, until it replaces its program.
+    Muted,
+    /// It runs, or is held for a change of its libraries.
+    Running,
+    /// It is held for the stop with this number.
+    Standing(u32),
 }
 
 /// Result of starting a program.
@@ -88,72 +119,76 @@ impl Tracer {
     /// # Errors
     ///
     /// Those of starting it, and the reason why it cannot be looked at then.
-    pub fn start(launch: Launch, mode: Mode) -> Result<Followed, StartError> {
+    pub fn start(launch: Launch, mode: Mode, follows_forks: bool) -> Result<Followed, StartError> {
         let (mut supervisor, process) = match Supervisor::launch(launch)? {
             Started::Held(supervisor, process) => (supervisor, process),
             Started::Ended { pid, ending } => return Ok(Followed::Ended { pid, ending }),
         };
-        match run_to_entry(&mut supervisor, process) {
-            Ok(None) => {}
-            Ok(Some(ending)) => return Ok(Followed::Ended { pid: process, ending }),
-            Err(error) => {
-                kill(&mut supervisor, process);
-                return Err(StartError::InProcess(explained(error)));
-            }
+        if let Err(error) = supervisor.stop_at_entry(process) {
+            kill(&mut supervisor, process);
+            return Err(StartError::InProcess(explained(error)));
         }
         let (in_process, shared, requests) = connect();
         let (streams, received) = crossbeam_channel::unbounded();
-        let stream = Arc::new(Stream::without_rings(process, &shared.counters)?);
-        let tracer = Box::new(Self {
+        let stream = Arc::new(Stream::without_rings(&shared)?);
+        let state = State::Loading;
+        let traced = Traced { stream, image: None, threads: BTreeSet::new(), state };
+        let mut tracer = Box::new(Self {
             supervisor,
-            process,
+            first: process,
+            follows_forks,
             shared,
             requests,
             streams,
-            stream,
+            processes: BTreeMap::from([(process, traced)]),
             has_started: false,
+            is_alone: false,
             clock: choose_clock(),
             mode,
             began: time_stamp::now(),
             ending: None,
         });
+        loop {
+            match tracer.supervisor.next_event()? {
+                Event::AtEntry { process: at } if at == process => break,
+                event => tracer.handle(event)?,
+            }
+            if let Some(ending) = tracer.ending {
+                return Ok(Followed::Ended { pid: process, ending });
+            }
+        }
         Ok(Followed::Held { tracer, in_process, streams: received })
     }
 
-    /// Returns the process.
+    /// Returns the first process.
     #[must_use]
     pub const fn pid(&self) -> u32 {
-        self.process
+        self.first
     }
 
-    /// Shares memory with the program, which stands at its entry point.
+    /// Shares memory with the first program, which stands at its entry point.
     ///
     /// # Errors
     ///
     /// The reason why the program cannot have probes.
     pub fn share(&mut self) -> Result<(), InProcessError> {
-        let process = self.process;
-        let failed = |what: &'static str| {
-            move |error: io::Error| match error.kind() {
-                io::ErrorKind::PermissionDenied => ProgramRefusal::Hidden { error }.into(),
-                _ => InProcessError::System { what, error },
-            }
-        };
+        let process = self.first;
+        self.supervisor.freeze(process).map_err(failed("cannot stop the program"))?;
+        let shared = self.share_frozen(process);
+        self.supervisor.thaw(process).map_err(failed("cannot let the program go"))?;
+        if let Some(traced) = self.processes.get_mut(&process) {
+            traced.state = State::Running;
+        }
+        shared
+    }
+
+    /// Shares memory with a program of which no thread runs.
+    fn share_frozen(&mut self, process: u32) -> Result<(), InProcessError> {
         let status = proc::Status::of_process(process)
             .map_err(failed("cannot read the program's status"))?;
         if status.seccomp() == Some(STRICT) {
             return Err(ProgramRefusal::StrictSeccomp.into());
         }
-        self.supervisor.freeze(process).map_err(failed("cannot stop the program"))?;
-        let shared = self.share_frozen();
-        self.supervisor.thaw(process).map_err(failed("cannot let the program go"))?;
-        shared
-    }
-
-    /// Shares memory with the program, of which no thread runs.
-    fn share_frozen(&mut self) -> Result<(), InProcessError> {
-        let process = self.process;
-        let failed = |what: &'static str| move |error| InProcessError::System { what, error };
         for thread in self.supervisor.threads(process) {
             let (_, gs_base) =
                 self.supervisor.bases(thread).map_err(failed("cannot read registers"))?;
@@ -166,152 +201,231 @@ impl Tracer {
         let is_as_chosen = image.clock == self.clock.clock();
         *self.shared.clock() =
             Some(if is_as_chosen { self.clock.clone() } else { ClockChoice::RefusedBarrier });
-        self.stream = Arc::new(Stream::new(&image, &self.shared.counters));
-        *self.shared.program() = Some((Arc::clone(&image), Arc::clone(&self.stream)));
+        let stream = Arc::new(Stream::new(&image, &self.shared));
+        let program = (Arc::clone(&image), Arc::clone(&stream));
+        self.shared.programs().insert(process, program);
         // Without a reader the run is over.
-        let _ = self.streams.send(Arc::clone(&self.stream));
+        let _ = self.streams.send(Arc::clone(&stream));
+        if let Some(traced) = self.processes.get_mut(&process) {
+            (traced.stream, traced.image) = (stream, Some(image));
+        }
         for thread in self.supervisor.threads(process) {
-            self.begin_thread(&image, thread);
+            self.begin_thread(process, thread);
         }
         Ok(())
     }
 
-    /// Does what is asked for until the process has ended; returns its end. `None` where it was not to start.
+    /// Does what is asked for until all processes have ended; returns the end of the first. `None` where it was not to
+    /// start. `first_has_ended` is called when others are left then.
     ///
     /// # Errors
     ///
     /// When ptrace fails.
-    pub fn run(mut self) -> io::Result<Option<Ending>> {
+    pub fn run(mut self, first_has_ended: impl FnOnce()) -> io::Result<Option<Ending>> {
         if !self.serve()? {
             return Ok(None);
         }
-        loop {
+        let mut first_has_ended = Some(first_has_ended);
+        while !self.processes.is_empty() {
             match self.supervisor.next_event()? {
-                Event::Woken => self.answer()?,
-                Event::End { process, ending } if process == self.process => {
-                    self.stream.close();
-                    return Ok(Some(ending));
+                Event::Woken => {
+                    if !self.answer()? {
+                        break;
+                    }
                 }
                 event => self.handle(event)?,
             }
-            if self.ending.is_some() {
-                return Ok(self.ending);
+            if self.ending.is_some()
+                && !self.processes.is_empty()
+                && let Some(call) = first_has_ended.take()
+            {
+                call();
             }
         }
+        self.leave()?;
+        Ok(self.ending)
     }
 
-    /// Does what is asked for while the process stands still. Returns whether it goes on.
+    /// Has the processes that are left go on without probes and tracer.
+    fn leave(&mut self) -> io::Result<()> {
+        let Self { supervisor, processes, .. } = self;
+        for &process in processes.keys() {
+            supervisor.freeze(process)?;
+        }
+        let images = || {
+            let image_of =
+                |(process, traced): (&u32, &Traced)| Some((*process, traced.image.clone()?));
+            processes.iter().filter_map(image_of)
+        };
+        let mut restored = Ok(());
+        for (process, image) in images() {
+            restored = restored.and_then(|()| leave::move_out(supervisor, process, &image));
+        }
+        for (process, image) in images() {
+            // Where a thread is left in a trampoline, all patches stay.
+            restored = restored.and_then(|()| leave::restore(process, &image));
+        }
+        for (&process, traced) in &*processes {
+            traced.stream.close();
+            supervisor.detach(process)?;
+        }
+        restored
+    }
+
+    /// Does what is asked for while the first process stands still. Returns whether it starts.
     fn serve(&mut self) -> io::Result<bool> {
         loop {
             match self.requests.recv() {
-                Ok(Request::Hold(answer)) => drop(answer.send(self.places())),
-                Ok(Request::Resume) if self.has_started => return Ok(true),
-                Ok(Request::Resume) => {}
                 Ok(Request::Start) => {
-                    self.stream.await_reader();
-                    self.supervisor.release(self.process)?;
+                    if let Some(first) = self.processes.get(&self.first) {
+                        first.stream.await_reader();
+                    }
+                    self.supervisor.release(self.first)?;
                     self.has_started = true;
                     return Ok(true);
                 }
-                // The thread that plans has given up; a program that runs goes on.
-                Err(_) => return Ok(self.has_started),
+                // The thread that plans has given up.
+                Ok(Request::Leave { .. }) | Err(_) => return Ok(false),
+                Ok(request) => {
+                    self.meet(request)?;
+                }
             }
         }
     }
 
-    /// Does what was asked for while the process runs.
-    fn answer(&mut self) -> io::Result<()> {
+    /// Does what was asked for. Returns whether processes are still to be followed.
+    fn answer(&mut self) -> io::Result<bool> {
+        let mut goes_on = true;
         while let Ok(request) = self.requests.try_recv() {
-            if let Request::Hold(answer) = request {
-                self.supervisor.freeze(self.process)?;
-                // Who has asked waits.
-                let _ = answer.send(self.places());
-                self.serve()?;
-                self.supervisor.thaw(self.process)?;
-            }
+            goes_on &= self.meet(request)?;
         }
-        Ok(())
+        Ok(goes_on)
     }
 
-    /// Returns the next instruction of each thread.
-    fn places(&self) -> Vec<u64> {
-        let threads = self.supervisor.threads(self.process).into_iter();
-        threads.filter_map(|thread| Some(self.supervisor.place(thread).ok()?.0)).collect()
+    /// Meets a request. Returns whether processes are still to be followed. Who has asked waits.
+    fn meet(&mut self, request: Request) -> io::Result<bool> {
+        match request {
+            // It has started.
+            Request::Start => {}
+            Request::Hold { process, stop, answer } => {
+                let _ = answer.send(self.hold(process, stop)?);
+            }
+            Request::Move { thread, to, answer } => {
+                let _ = answer.send(self.supervisor.relocate(thread, to)?);
+            }
+            Request::Resume { process, answer } => {
+                self.resume(process)?;
+                let _ = answer.send(());
+            }
+            Request::Leave { answer } => {
+                self.is_alone = true;
+                for process in self.processes.keys().copied().collect::<Vec<_>>() {
+                    self.resume(process)?;
+                }
+                let _ = answer.send(());
+            }
+            Request::End { answer } => {
+                let _ = answer.send(());
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Stops a process for a change of its probes, or finds it stopped, and returns its threads. `None` where it has
+    /// ended, or run another program since the stop with this number.
+    fn hold(&mut self, process: u32, stop: u32) -> io::Result<Option<Places>> {
+        match self.processes.get(&process).map(|traced| traced.state) {
+            Some(State::Running) => self.supervisor.freeze(process)?,
+            Some(State::Standing(latest)) if stop >= latest => {}
+            _ => return Ok(None),
+        }
+        let threads = self.supervisor.threads(process).into_iter();
+        Ok(Some(
+            threads
+                .filter_map(|thread| Some((thread, self.supervisor.place(thread).ok()?.0)))
+                .collect(),
+        ))
+    }
+
+    /// Lets a process go on that was held.
+    fn resume(&mut self, process: u32) -> io::Result<()> {
+        if let Some(traced) = self.processes.get_mut(&process) {
+            if let State::Standing(_) = traced.state {
+                traced.state = State::Running;
+            }
+            if traced.image.is_some() && !self.is_alone {
+                traced.stream.await_reader();
+            }
+        }
+        self.supervisor.thaw(process)
     }
 
     fn handle(&mut self, event: Event) -> io::Result<()> {
-        let image = self.shared.program().as_ref().map(|(image, _)| Arc::clone(image));
         match event {
-            Event::Thread { parent, child, .. } => {
-                // One that was killed needs nothing.
-                let Ok((thread_pointer, _)) = self.supervisor.bases(child) else { return Ok(()) };
-                let record = ForkRecord {
-                    header: self.header(Kind::Fork, parent),
-                    child,
-                    epoch: 0,
-                    pthread: thread_pointer,
-                };
-                self.stream.record(Record::Fork(record));
-                if let Some(image) = image {
-                    self.begin_thread(&image, child);
-                }
+            Event::Thread { process, parent, child } => self.new_thread(process, parent, child),
+            Event::Process { process, parent, child, shares_memory } => {
+                self.new_process((process, parent), child, shares_memory)?;
             }
-            Event::Process { parent, child, .. } => {
-                if let Some(image) = image {
-                    let muted = image.arena().address(MUTED);
-                    self.supervisor.set_gs_base(child, muted.0)?;
-                }
-                let record = ChildProcessRecord {
-                    header: self.header(Kind::ChildProcess, parent),
-                    child,
-                    epoch: 0,
-                    child_process: child,
-                    flags: 0,
-                    comm: proc::thread_name(self.process, parent),
-                };
-                self.stream.record(Record::ChildProcess(record));
-                self.supervisor.detach(child)?;
-            }
-            Event::Exit { process, thread, status, is_last } if process == self.process => {
+            Event::Exit { process, thread, status, is_last } => {
+                let Some(traced) = self.processes.get_mut(&process) else { return Ok(()) };
                 let record = ExitRecord {
-                    header: self.header(Kind::Exit, thread),
+                    header: header(Kind::Exit, process, thread),
                     is_last: is_last.into(),
                     epoch: 0,
                     status,
                     unused: 0,
-                    comm: proc::thread_name(self.process, thread),
+                    comm: proc::thread_name(process, thread),
                 };
-                self.stream.record(Record::Exit(record));
-                self.stream.notes.add(Note::Ended { tid: thread });
-            }
-            Event::Exec { process } if process == self.process => self.replaced()?,
-            Event::Fault { thread, .. } => {
-                if let Some(image) = image {
-                    self.fault(&image, thread)?;
+                traced.stream.record(Record::Exit(record));
+                if traced.threads.remove(&thread) {
+                    traced.stream.notes.add(Note::Ended { tid: thread });
                 }
             }
-            _ => {}
+            Event::End { process, ending } => {
+                if process == self.first {
+                    self.ending = Some(ending);
+                }
+                self.shared.programs().remove(&process);
+                if let Some(traced) = self.processes.remove(&process) {
+                    self.end_threads(&traced.stream, traced.threads);
+                }
+            }
+            Event::Exec { process } => self.replaced(process)?,
+            Event::AtEntry { process } => self.at_entry(process)?,
+            Event::Fault { process, thread } => {
+                let image = self.processes.get(&process).and_then(|traced| traced.image.clone());
+                if let Some(image) = image {
+                    self.fault(&image, (process, thread))?;
+                }
+            }
+            Event::Woken => {}
         }
         Ok(())
     }
 
     /// Writes the program's own code to a copy of patched code, whose jump has led a thread to a place where there is
     /// none. Returns the address of the copy.
-    fn restore_copy(&mut self, image: &Image, thread: u32, place: u64) -> io::Result<Option<u64>> {
+    fn restore_copy(
+        &mut self,
+        image: &Image,
+        (process, thread): (u32, u32),
+        place: u64,
+    ) -> io::Result<Option<u64>> {
         if self.supervisor.fault_address(thread).ok() != Some(place) {
             return Ok(None);
         }
-        let Ok(memory) = proc::writable_memory(self.process) else { return Ok(None) };
+        let Ok(memory) = proc::writable_memory(process) else { return Ok(None) };
         let Some((copy, code)) = image.copied(&memory, place) else { return Ok(None) };
         // Others may be about to execute the same copy.
-        self.supervisor.freeze(self.process)?;
+        self.supervisor.freeze(process)?;
         let written = memory.write_all_at(&code, copy);
-        self.supervisor.thaw(self.process)?;
+        self.supervisor.thaw(process)?;
         Ok(written.ok().map(|()| copy))
     }
 
     /// Lets a thread go on whose fault is a probe's and not the program's.
-    fn fault(&mut self, image: &Image, thread: u32) -> io::Result<()> {
+    fn fault(&mut self, image: &Image, (process, thread): (u32, u32)) -> io::Result<()> {
         let (place, _) = self.supervisor.place(thread)?;
         if let Some(to) = image.after_fault(place) {
             return self.supervisor.redirect(thread, to);
@@ -325,34 +439,129 @@ impl Tracer {
             }
             return self.supervisor.read_time_stamp(thread, time_stamp::now());
         }
-        match self.restore_copy(image, thread, place)? {
+        match self.restore_copy(image, (process, thread), place)? {
             Some(copy) => self.supervisor.redirect(thread, copy),
             None => Ok(()),
         }
     }
 
-    /// Has the new program of the process come to its entry point, and be planned.
-    fn replaced(&mut self) -> io::Result<()> {
-        self.shared.program().take();
-        self.stream.close();
-        self.ending = run_to_entry(&mut self.supervisor, self.process)?;
-        if self.ending.is_some() {
-            return Ok(());
+    fn new_thread(&mut self, process: u32, parent: u32, child: u32) {
+        let Some(traced) = self.processes.get(&process) else { return };
+        // One that was killed needs nothing.
+        let Ok((thread_pointer, _)) = self.supervisor.bases(child) else { return };
+        if traced.state == State::Loading {
+            // It gets its ring with the others.
+            return;
         }
-        if let Err(error) = self.share() {
-            // Attaching probes reports it.
-            *self.shared.refusal() = Some(error);
-            self.stream = Arc::new(Stream::without_rings(self.process, &self.shared.counters)?);
-            let _ = self.streams.send(Arc::clone(&self.stream));
-        }
-        let stop = self.shared.next_stop();
-        let header = self.header(Kind::Exec, self.process);
-        self.stream.record(Record::Stop(Kind::Exec, StopRecord { header, stop, epoch: 0 }));
-        self.serve().map(drop)
+        let record = ForkRecord {
+            header: header(Kind::Fork, process, parent),
+            child,
+            epoch: 0,
+            pthread: thread_pointer,
+        };
+        traced.stream.record(Record::Fork(record));
+        self.begin_thread(process, child);
     }
 
-    fn header(&self, kind: Kind, tid: u32) -> Header {
-        Header { kind: kind as u32, tid, site: SiteId::NONE, lost: 0, process: self.process }
+    /// Follows a child before its first instruction, or detaches it.
+    fn new_process(
+        &mut self,
+        (process, parent): (u32, u32),
+        child: u32,
+        shares_memory: bool,
+    ) -> io::Result<()> {
+        let traced = self.processes.get(&process);
+        let Some(traced) = traced.filter(|traced| traced.state != State::Loading) else {
+            // Of libraries that start before the program; a copy of memory has the breakpoint.
+            if !shares_memory {
+                self.supervisor.clear_entry(process, child)?;
+            }
+            return self.supervisor.detach(child);
+        };
+        let (stream, image) = (Arc::clone(&traced.stream), traced.image.clone());
+        let followed = image
+            .as_ref()
+            .filter(|_| self.follows_forks && !self.is_alone && traced.state != State::Muted);
+        let flags = match followed {
+            None => 0,
+            Some(_) if shares_memory => ChildProcessRecord::FOLLOWED,
+            Some(_) => ChildProcessRecord::FOLLOWED | ChildProcessRecord::STOPS,
+        };
+        let followed = followed.cloned();
+        if let Some(image) = &image {
+            let muted = image.arena().address(MUTED);
+            self.supervisor.set_gs_base(child, muted.0)?;
+        }
+        let record = ChildProcessRecord {
+            header: header(Kind::ChildProcess, process, parent),
+            child,
+            epoch: 0,
+            child_process: child,
+            flags,
+            comm: proc::thread_name(process, parent),
+        };
+        stream.record(Record::ChildProcess(record));
+        let Some(image) = followed else { return self.supervisor.detach(child) };
+        let stop = (!shares_memory).then(|| self.shared.next_stop());
+        let state = stop.map_or(State::Muted, State::Standing);
+        let (threads, copy) = (BTreeSet::new(), Arc::clone(&stream));
+        self.processes
+            .insert(child, Traced { stream: copy, image: Some(image.clone()), threads, state });
+        if let Some(stop) = stop {
+            self.shared.programs().insert(child, (image, Arc::clone(&stream)));
+            self.begin_thread(child, child);
+            self.supervisor.freeze(child)?;
+            let header = header(Kind::Start, child, child);
+            stream.record(Record::Stop(Kind::Start, StopRecord { header, stop, epoch: 0 }));
+        }
+        Ok(())
+    }
+
+    /// Has the new program of a process come to its entry point.
+    fn replaced(&mut self, process: u32) -> io::Result<()> {
+        let Some(traced) = self.processes.get_mut(&process) else { return Ok(()) };
+        if traced.state != State::Loading {
+            self.shared.programs().remove(&process);
+            traced.image = None;
+            traced.state = State::Loading;
+            let (stream, threads) =
+                (Arc::clone(&traced.stream), std::mem::take(&mut traced.threads));
+            threads.into_iter().for_each(|tid| stream.notes.add(Note::Ended { tid }));
+        }
+        match self.supervisor.stop_at_entry(process) {
+            // It was killed.
+            Err(error) if proc::is_gone(&error) => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Has the new program of a process, which stands at its entry point, be planned.
+    fn at_entry(&mut self, process: u32) -> io::Result<()> {
+        let Some(traced) = self.processes.get(&process) else { return Ok(()) };
+        let before = Arc::clone(&traced.stream);
+        self.supervisor.freeze(process)?;
+        if let Err(error) = self.share_frozen(process) {
+            // Attaching probes reports it.
+            self.shared.refusals().insert(process, error);
+        }
+        let stop = self.shared.next_stop();
+        if let Some(traced) = self.processes.get_mut(&process) {
+            traced.state = State::Standing(stop);
+        }
+        // In the stream of the last program: what that has recorded comes first.
+        let header = header(Kind::Exec, process, process);
+        before.record(Record::Stop(Kind::Exec, StopRecord { header, stop, epoch: 0 }));
+        self.end_threads(&before, BTreeSet::new());
+        if self.is_alone { self.resume(process) } else { Ok(()) }
+    }
+
+    /// Notes that threads of a stream have ended, and that no record will follow where no process has it.
+    fn end_threads(&self, stream: &Arc<Stream>, threads: BTreeSet<u32>) {
+        threads.into_iter().for_each(|tid| stream.notes.add(Note::Ended { tid }));
+        let is_of = |traced: &Traced| Arc::ptr_eq(&traced.stream, stream);
+        if !self.processes.values().any(is_of) {
+            stream.close();
+        }
     }
 
     /// Returns a number for the epoch of a thread that begins: no thread makes as many records in the same time.
@@ -363,19 +572,22 @@ impl Tracer {
     }
 
     /// Gives a held thread a ring, or where there is none, the block of those that record nothing.
-    fn begin_thread(&mut self, image: &Image, thread: u32) {
+    fn begin_thread(&mut self, process: u32, thread: u32) {
         let mode = self.mode;
+        let epoch = u64::from(thread) << EPOCH_BITS | self.next_epoch();
+        let Some(traced) = self.processes.get_mut(&process) else { return };
+        let Some(image) = &traced.image else { return };
         let registers = self.supervisor.place(thread).ok().zip(self.supervisor.bases(thread).ok());
         let stack = registers.and_then(|((_, sp), (pointer, _))| stack_around(thread, sp, pointer));
         let (low, high) = stack.unwrap_or_default();
         let stack = (ProcessAddress(low), ProcessAddress(high));
-        let epoch = u64::from(thread) << EPOCH_BITS | self.next_epoch();
         let start = ThreadStart { tid: thread, epoch, stack, mode };
         let mut arena = image.arena();
         let base = match arena.start(start, &image.rings) {
             Ok(segment) => {
                 let ring = Box::new(Ring::new(segment, mode, &image.rings));
-                self.stream.notes.add(Note::Started { tid: thread, ring });
+                traced.stream.notes.add(Note::Started { tid: thread, process, ring });
+                traced.threads.insert(thread);
                 arena.address(segment.block)
             }
             Err(_) => {
@@ -392,15 +604,28 @@ impl Tracer {
 impl Drop for Tracer {
     fn drop(&mut self) {
         if !self.has_started {
-            kill(&mut self.supervisor, self.process);
+            kill(&mut self.supervisor, self.first);
         }
     }
+}
+
+/// Header of a record of the tracer's.
+const fn header(kind: Kind, process: u32, tid: u32) -> Header {
+    Header { kind: kind as u32, tid, site: SiteId::NONE, lost: 0, process }
 }
 
 /// Kills a process, and waits for its end.
 fn kill(supervisor: &mut Supervisor, process: u32) {
     tracee::send_signal(process, libc::SIGKILL);
     while !supervisor.is_empty() && supervisor.next_event().is_ok() {}
+}
+
+/// Explains an error of looking at a program.
+fn failed(what: &'static str) -> impl Fn(io::Error) -> InProcessError {
+    move |error| match error.kind() {
+        io::ErrorKind::PermissionDenied => ProgramRefusal::Hidden { error }.into(),
+        _ => InProcessError::System { what, error },
+    }
 }
 
 /// Explains an error of looking at a process before its entry point, or of changing its memory there.
@@ -415,40 +640,26 @@ fn explained(error: io::Error) -> InProcessError {
     }
 }
 
-/// Lets a program run from its first instruction to its entry point, where its libraries are mapped. Returns its end if
-/// that came first.
-fn run_to_entry(supervisor: &mut Supervisor, process: u32) -> io::Result<Option<Ending>> {
-    supervisor.stop_at(process, proc::entry_point(process)?)?;
-    loop {
-        match supervisor.next_event()? {
-            Event::AtEntry { process: at } if at == process => return Ok(None),
-            Event::End { process: ended, ending } if ended == process => return Ok(Some(ending)),
-            Event::Exec { process: replaced } if replaced == process => {
-                supervisor.stop_at(process, proc::entry_point(process)?)?;
-            }
-            // Of libraries that start before the program; a copy of memory has the breakpoint.
-            Event::Process { child, shares_memory, .. } => {
-                if !shares_memory {
-                    supervisor.clear_breakpoint(child)?;
-                }
-                supervisor.detach(child)?;
-            }
-            _ => {}
-        }
-    }
-}
-
 /// Returns the lowest address of the stack that a stack pointer is in, and the address after it: the thread's own
 /// memory (`pthread_t`, thread-local variables), or the arguments of the program, are no part of the stack.
 fn stack_around(thread: u32, sp: u64, thread_pointer: u64) -> Option<(u64, u64)> {
     /// Size to which the kernel lets the first thread's stack grow by default, in bytes.
     const FIRST_STACK: u64 = 8 << 20;
-    let maps = mappings(thread).ok()?;
-    let map = maps.iter().find(|map| (map.start.0..=map.end.0).contains(&sp))?;
-    let is_first = matches!(&map.name, MapName::Special(name) if name == "[stack]");
-    let low = if is_first { map.end.0.saturating_sub(FIRST_STACK) } else { map.start.0 };
+    // The stack pointer of a thread that begins may be the address after its stack.
+    let inside = sp.checked_sub(1)?;
+    let range = mapping_around(thread, inside).unwrap_or_else(|_| range_around(thread, inside))?;
+    let AddressRange { start, end, is_first_stack } = range;
+    let low = if is_first_stack { end.saturating_sub(FIRST_STACK).min(start) } else { start };
     let first = proc::Stat::of_process(thread).ok().and_then(|stat| stat.first_stack);
-    let tops = [Some(thread_pointer), first.filter(|_| is_first)];
-    let tops = tops.into_iter().flatten().filter(|top| (sp..map.end.0).contains(top));
-    Some((low.min(map.start.0), tops.min().unwrap_or(map.end.0)))
+    let tops = [Some(thread_pointer), first.filter(|_| is_first_stack)];
+    let tops = tops.into_iter().flatten().filter(|top| (sp..end).contains(top));
+    Some((low, tops.min().unwrap_or(end)))
+}
+
+/// Finds the mapping around an address in the list of all, for older kernels.
+fn range_around(thread: u32, address: u64) -> Option<AddressRange> {
+    let maps = mappings(thread).ok()?;
+    let map = maps.iter().find(|map| (map.start.0..map.end.0).contains(&address))?;
+    let is_first_stack = matches!(&map.name, MapName::Special(name) if name == "[stack]");
+    Some(AddressRange { start: map.start.0, end: map.end.0, is_first_stack })
 }

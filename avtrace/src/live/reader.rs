@@ -31,7 +31,7 @@ pub struct Reader {
 }
 
 /// The sending end.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Outlet {
     full: Sender<Vec<Record>>,
     empty: Receiver<Vec<Record>>,

@@ -66,8 +66,7 @@ impl ChoiceError {
 type Needs = (&'static str, fn(&RunOptions) -> bool);
 
 /// Options that probes in the process cannot do.
-const NEED_KERNEL: [Needs; 5] = [
-    ("--follow-forks", |options| options.follow_forks),
+const NEED_KERNEL: [Needs; 4] = [
     ("--watch", |options| !options.watch.is_empty()),
     ("--accesses watch", |options| options.accesses.level == Level::Watch),
     ("--perf-probes", |options| options.perf_probes),

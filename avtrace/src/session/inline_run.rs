@@ -41,7 +41,7 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
         WhenFull::Wait => Mode::Lossless,
         WhenFull::Drop => Mode::Drop,
     };
-    let started = in_process::Tracer::start(launch(options, program), mode);
+    let started = in_process::Tracer::start(launch(options, program), mode, options.follow_forks);
     let started = started.map_err(|error| match error {
         StartError::Start(error) => start_error(options, program, error),
         StartError::InProcess(error) => error.into(),
@@ -59,6 +59,7 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
     let thread_error = || RunError::system("cannot start a thread");
     let sees_memory = options.accesses.level.probes_instructions();
     let (reader, batches) = in_process::read(streams, sees_memory).map_err(thread_error())?;
+    let end = in_process.end();
     let (finished, reporting) = crossbeam_channel::unbounded();
     let options = Arc::new(options.clone());
     let id = first_program(&options, pid, NsPid(pid));
@@ -73,7 +74,8 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
         .map_err(thread_error())?;
     let signals =
         signals::forward(pid).map_err(RunError::system("cannot install signal handlers"))?;
-    let ended = tracer.run().map_err(RunError::system("cannot follow the program"));
+    let ended =
+        tracer.run(|| signals.be_alone(end)).map_err(RunError::system("cannot follow the program"));
     signals.close();
     let undecodable = reader.finish();
     let tracker = joined(checking)?;

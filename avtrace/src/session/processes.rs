@@ -149,7 +149,9 @@ impl ProcessTracker {
             return continue_unknown(record);
         };
         let header = record.header();
-        if std::mem::replace(&mut self.lost, header.lost) != header.lost {
+        // No record of a process in which the probes are is lost.
+        let is_kernel = self.backend.kernel().is_some();
+        if std::mem::replace(&mut self.lost, header.lost) != header.lost && is_kernel {
             self.start_all();
             self.find_lost_exec(index, KernelPid(header.process));
             return self.dispatch(record);
@@ -268,7 +270,7 @@ impl ProcessTracker {
         };
         let seized = match stops.reaction(kind, number) {
             Reaction::Ignore => return,
-            Reaction::Seize => backend.hold((pid, parent.is_none()), thread),
+            Reaction::Seize => backend.hold((pid, parent.is_none()), thread, number),
             Reaction::MayStand => Err(SeizeError::stopped(pid)),
             Reaction::RanOn => Err(SeizeError::never_stopped()),
         };
@@ -355,7 +357,7 @@ impl ProcessTracker {
         self.finish(old, ProgramEnd::Replaced);
         let started = Instant::now();
         let seized = match reaction {
-            Reaction::Seize => self.backend.hold((pid, is_first), pid),
+            Reaction::Seize => self.backend.hold((pid, is_first), pid, number),
             // The stop of a thread that has ended with the last program may be in effect.
             Reaction::MayStand => Err(SeizeError::stopped(pid)),
             Reaction::RanOn | Reaction::Ignore => Err(SeizeError::never_stopped()),

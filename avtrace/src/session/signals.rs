@@ -4,7 +4,7 @@
 use std::{
     io,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -24,14 +24,18 @@ use crate::sys::{
 };
 
 /// Signals while the program runs.
-#[derive(Debug)]
 pub struct ForwardedSignals {
     handle: Handle,
     thread: thread::JoinHandle<()>,
     /// Set when signals are meant for this process: the program has ended, and its children are waited for.
     is_alone: Arc<AtomicBool>,
     told_to_end: Arc<AtomicBool>,
+    /// Called when a signal asks this process to end.
+    on_end: Arc<Mutex<Option<OnEnd>>>,
 }
+
+/// Reaction to a signal that asks this process to end.
+type OnEnd = Box<dyn FnOnce() + Send>;
 
 impl ForwardedSignals {
     /// Waits until all of these processes have ended, or a signal asks this one to end.
@@ -51,6 +55,12 @@ impl ForwardedSignals {
             all_gone = if alive.iter().any(runs) { Duration::ZERO } else { all_gone + POLL };
             thread::sleep(POLL);
         }
+    }
+
+    /// From now on signals are meant for this process, as the program has ended. The first one calls `on_end`.
+    pub fn be_alone(&self, on_end: impl FnOnce() + Send + 'static) {
+        *self.on_end.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(on_end));
+        self.is_alone.store(true, Ordering::Release);
     }
 
     /// Ends the forwarding.
@@ -75,16 +85,20 @@ pub fn forward(pid: u32) -> io::Result<ForwardedSignals> {
     let handle = signals.handle();
     let (is_alone, told_to_end) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
     let (alone, end) = (Arc::clone(&is_alone), Arc::clone(&told_to_end));
+    let reaction = Arc::<Mutex<Option<OnEnd>>>::default();
+    let on_end = Arc::clone(&reaction);
     let thread = thread::Builder::new().name("avtrace-signals".to_owned()).spawn(move || {
         for info in signals.forever() {
             if alone.load(Ordering::Acquire) {
                 end.store(true, Ordering::Release);
+                let react = on_end.lock().unwrap_or_else(PoisonError::into_inner).take();
+                react.into_iter().for_each(|react| react());
             } else if !has_reached(info.si_signo, info.si_code, is_in_own_group(pid)) {
                 tracee::send_signal(pid, info.si_signo);
             }
         }
     })?;
-    Ok(ForwardedSignals { handle, thread, is_alone, told_to_end })
+    Ok(ForwardedSignals { handle, thread, is_alone, told_to_end, on_end: reaction })
 }
 
 /// Returns whether a signal that this process has received was sent to the program as well.

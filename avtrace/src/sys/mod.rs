@@ -6,6 +6,7 @@ pub mod bpf;
 pub mod breakpoints;
 pub mod guardian;
 pub mod ids;
+pub mod mapping;
 pub mod membarrier;
 pub mod memory;
 pub mod output;

@@ -232,6 +232,12 @@ pub fn arguments(pid: u32) -> Vec<Vec<u8>> {
     text.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect()
 }
 
+/// Returns the process that a thread is of; `None` when it has gone.
+#[must_use]
+pub fn group_of(thread: u32) -> Option<u32> {
+    Status::of_process(thread).ok()?.group()
+}
+
 /// Checks that there is a process of this number.
 ///
 /// # Errors

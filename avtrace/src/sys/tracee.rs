@@ -288,6 +288,29 @@ impl Drop for Running {
     }
 }
 
+/// Returns whether a thread is of a process, in which it has just been created.
+#[must_use]
+pub fn is_thread_of(process: i32, thread: i32) -> bool {
+    // SAFETY: no memory is involved; signal 0 is none.
+    let sent = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, 0) };
+    sent == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+}
+
+/// Returns whether two processes or threads have the same memory.
+///
+/// # Errors
+///
+/// Those of `kcmp`, which a kernel may lack.
+pub fn share_memory(one: i32, other: i32) -> io::Result<bool> {
+    /// `KCMP_VM` of `<linux/kcmp.h>`.
+    const MEMORY: libc::c_long = 1;
+    // SAFETY: no memory is involved.
+    match unsafe { libc::syscall(libc::SYS_kcmp, one, other, MEMORY, 0, 0) } {
+        -1 => Err(io::Error::last_os_error()),
+        order => Ok(order == 0),
+    }
+}
+
 /// Sends a signal to a process; one that has ended is no error.
 pub fn send_signal(pid: u32, signal: i32) {
     if let Ok(signal) = Signal::try_from(signal) {

@@ -29,6 +29,13 @@ impl Waker {
         Self { thread: unsafe { libc::gettid() } }
     }
 
+    /// Returns whether it is that of the calling thread.
+    #[must_use]
+    pub fn is_of_this_thread(self) -> bool {
+        // SAFETY: no memory is involved.
+        self.thread == unsafe { libc::gettid() }
+    }
+
     /// Ends the wait that the thread is in; one that begins a moment later goes on.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 mod random;
 
-use abi::{ExitRecord, ForkRecord, PlanNumber, SiteId};
+use abi::{ExitRecord, ForkRecord, SiteId};
 
 use super::*;
 use crate::{
@@ -57,7 +57,7 @@ const PROCESS: u32 = 4242;
 
 fn process(threads: u32) -> Process {
     let (memory, arena) = arena(16, 8);
-    let merge = Merge::new(memory.clone(), PROCESS, Patience::default(), true);
+    let merge = Merge::new(memory.clone(), Patience::default(), true);
     let (notes, clocks, sites) = (Notes::default(), Clocks::default(), sites());
     let mut process = Process {
         memory,
@@ -77,7 +77,7 @@ impl Process {
     fn start(&mut self, tid: u32, mode: Mode) {
         let segment = self.arena.start(start(tid, mode), &self.memory).unwrap();
         let ring = Box::new(Ring::new(segment, mode, &self.memory));
-        self.notes.add(Note::Started { tid, ring });
+        self.notes.add(Note::Started { tid, process: PROCESS, ring });
         self.writers.push(Writer { memory: self.memory.clone(), segment });
     }
 
@@ -172,10 +172,10 @@ fn records_of_the_tracer_have_their_place() {
 fn epochs_begin_with_each_record_but_accesses() {
     let mut process = process(2);
     let site = |kind| RecordSite { kind, point: 0 };
-    process.sites = SiteTable::new(PlanNumber(0));
-    process.sites.add(SHORT, site(Kind::Release));
+    process.sites = SiteTable::default();
+    process.sites.add(SiteId(SHORT), site(Kind::Release));
     let epochs = |process: &mut Process, thread: usize, kind, order| {
-        process.sites.add(SHORT, site(kind));
+        process.sites.add(SiteId(SHORT), site(kind));
         process.writers[thread].record(SHORT, order, 1);
         match process.batch(order)[0] {
             Record::Call(_, record) => record.epoch,
@@ -192,9 +192,9 @@ fn epochs_begin_with_each_record_but_accesses() {
 #[test]
 fn unknown_sites_are_counted_and_leave_a_gap() {
     let mut process = process(1);
-    process.sites = SiteTable::new(PlanNumber(0));
+    process.sites = SiteTable::default();
     let short = *sites().get(SiteId(SHORT)).unwrap();
-    process.sites.add(SHORT, short);
+    process.sites.add(SiteId(SHORT), short);
     process.writers[0].record(SHORT, 1, 1);
     process.writers[0].record(LONG, 2, 2);
     process.writers[0].record(SHORT, 3, 3);
@@ -287,14 +287,14 @@ fn losses_are_counted() {
 fn many_short_threads_share_the_rings_of_a_few() {
     const AT_ONCE: u32 = 500;
     let (memory, mut arena) = arena(16, AT_ONCE.into());
-    let mut merge = Merge::new(memory.clone(), PROCESS, Patience::default(), true);
+    let mut merge = Merge::new(memory.clone(), Patience::default(), true);
     let (notes, sites, mut clocks) = (Notes::default(), sites(), Clocks::default());
     let mut records = Vec::new();
     for round in 0..200_u64 {
         for tid in 1..=AT_ONCE {
             let segment = arena.start(start(tid, Mode::Lossless), &memory).unwrap();
             let ring = Box::new(Ring::new(segment, Mode::Lossless, &memory));
-            notes.add(Note::Started { tid, ring });
+            notes.add(Note::Started { tid, process: PROCESS, ring });
             let writer = Writer { memory: memory.clone(), segment };
             assert!(writer.record(SHORT, round * 1000 + u64::from(tid), tid.into()));
             notes.add(Note::Ended { tid });

@@ -11,7 +11,7 @@ use std::{
     thread,
 };
 
-use abi::{FRAMES, Kind, PlanNumber};
+use abi::{FRAMES, Kind};
 use loom::model::Builder;
 
 use super::{
@@ -155,7 +155,7 @@ impl Scenario {
         for thread in 0..threads {
             let segment = self.start(thread, &world);
             let ring = Box::new(Ring::new(segment, mode, &reader));
-            notes.add(Note::Started { tid: thread as u32, ring });
+            notes.add(Note::Started { tid: thread as u32, process: 0, ring });
         }
         let programs: Vec<_> = (0..threads)
             .map(|thread| {
@@ -163,10 +163,10 @@ impl Scenario {
                 loom::thread::spawn(move || program.run(self.threads[thread]))
             })
             .collect();
-        let mut sites = SiteTable::new(PlanNumber(0));
-        sites.add(SITE.number(), RecordSite { kind: Kind::Init, point: 0 });
+        let mut sites = SiteTable::default();
+        sites.add(SITE, RecordSite { kind: Kind::Init, point: 0 });
         let patience = Patience { plain: Duration::ZERO, nested: Duration::MAX };
-        let mut merge = Merge::new(reader.clone(), 0, patience, false);
+        let mut merge = Merge::new(reader.clone(), patience, false);
         let mut stream = Vec::new();
         for _ in 0..self.batches {
             merge.batch(&mut reader, &sites, &notes, (&mut stream, usize::MAX));

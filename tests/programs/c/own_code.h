@@ -26,7 +26,7 @@ static inline long changed_code(void)
         int name = 0;
 
         if (sscanf(line, "%lx-%lx %7s %lx %*s %*s %n", &from, &to, mode, &offset, &name) < 4
-            || mode[2] != 'x' || !name || line[name] != '/')
+            || mode[2] != 'x' || !name || line[name] != '/' || !strncmp(line + name, "/memfd:", 7))
             continue;
         line[strcspn(line, "\n")] = 0;
 

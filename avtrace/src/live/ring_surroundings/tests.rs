@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-use abi::{CallRecord, Header, Kind, PlanNumber, Record, ReturnRecord, SiteId};
+use abi::{CallRecord, Header, Kind, Record, ReturnRecord, SiteId};
 use inline::{
     arena::{Arena, ArenaLayout, Segment, ThreadStart},
     encoding::{RecordSite, encode},
@@ -91,8 +91,8 @@ fn run(clock: Clock) -> Vec<Record> {
     let memory = Arc::new(SharedMemory::new(layout.file_size()).unwrap());
     let mut arena = Arena::new(layout, ProcessAddress(0), &memory);
     let notes = Notes::default();
-    let mut sites = SiteTable::new(PlanNumber(0));
-    SITES.into_iter().for_each(|(number, kind)| sites.add(number, site(kind)));
+    let mut sites = SiteTable::default();
+    SITES.into_iter().for_each(|(number, kind)| sites.add(SiteId(number), site(kind)));
     let (lock, ready) = (Mutex::new(0_u64), Barrier::new(THREADS as usize));
     let surroundings = || RingSurroundings::new(Arc::clone(&memory), clock);
     let mut records = Vec::new();
@@ -103,7 +103,7 @@ fn run(clock: Clock) -> Vec<Record> {
                 let start = ThreadStart { tid, epoch: 0, stack, mode: Mode::Lossless };
                 let segment = arena.start(start, &memory).unwrap();
                 let ring = Box::new(Ring::new(segment, Mode::Lossless, &memory));
-                notes.add(Note::Started { tid, ring });
+                notes.add(Note::Started { tid, process: 1, ring });
                 let writer = Writer { surroundings: surroundings(), segment };
                 let (lock, ready) = (&lock, &ready);
                 scope.spawn(move || {
@@ -119,7 +119,7 @@ fn run(clock: Clock) -> Vec<Record> {
                 })
             })
             .collect();
-        let mut merge = Merge::new(Arc::clone(&memory), 1, Patience::default(), false);
+        let mut merge = Merge::new(Arc::clone(&memory), Patience::default(), false);
         let mut around = surroundings();
         let mut batch = |records: &mut Vec<Record>| {
             merge.batch(&mut around, &sites, &notes, (records, 64));

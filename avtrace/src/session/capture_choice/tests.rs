@@ -67,8 +67,7 @@ fn with_privileges_the_preference_decides_and_the_other_may_do_instead() {
 
 #[test]
 fn options_of_one_back_end_decide() {
-    let follow =
-        |capture| RunOptions { perf_probes: true, follow_forks: false, ..options(capture) };
+    let follow = |capture| RunOptions { perf_probes: true, ..options(capture) };
     assert_eq!(choice(&follow(CaptureBackend::Auto), true), Ok((false, "option")));
     let option = "--perf-probes";
     assert_eq!(

@@ -4,6 +4,7 @@
 //!
 //! When this process dies the kernel detaches all of them, and they go on; before the first start they are killed.
 
+mod entry;
 mod freeze;
 mod remote_call;
 mod request;
@@ -13,18 +14,19 @@ mod tests;
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     io,
-    os::unix::fs::FileExt as _,
+    ops::RangeInclusive,
 };
 
 use nix::sys::ptrace::Options;
 
 pub use self::remote_call::RemoteCalls;
-use self::request::Resume;
+use self::{entry::Entry, request::Resume};
 pub use super::status::Ending;
 use super::{
-    proc, ptrace_refusal, spawn,
+    ptrace_refusal, spawn,
     spawn::Launch,
-    status::{Status, wait_for_any},
+    status::{Status, wait, wait_for_any},
+    tracee,
 };
 
 /// Processes that are traced, in the thread that has started the first one, from which all methods must be called
@@ -42,7 +44,8 @@ pub struct Supervisor {
     newborn: BTreeSet<i32>,
     /// Threads that were announced and have not stopped, with the threads that have created them.
     expected: BTreeMap<i32, Birth>,
-    breakpoint: Option<Breakpoint>,
+    /// Ways in which programs that have not started stop at their entry points, by their processes.
+    entries: BTreeMap<i32, Entry>,
     options: Options,
 }
 
@@ -69,14 +72,6 @@ struct Birth {
     parent: i32,
     process: i32,
     shares_memory: bool,
-}
-
-/// Breakpoint instruction at the entry point of a program that has not started.
-#[derive(Clone, Copy, Debug)]
-struct Breakpoint {
-    process: i32,
-    address: u64,
-    original: u8,
 }
 
 /// Event of a traced process. The threads that it names are held until the next one is asked for.
@@ -154,7 +149,8 @@ impl Supervisor {
             | Options::PTRACE_O_TRACEVFORK
             | Options::PTRACE_O_TRACEVFORKDONE
             | Options::PTRACE_O_TRACEEXEC
-            | Options::PTRACE_O_TRACEEXIT;
+            | Options::PTRACE_O_TRACEEXIT
+            | Options::PTRACE_O_TRACESYSGOOD;
         let (pid, failure, start) = spawn::spawn_waiting(launch)?;
         let mut supervisor = Self {
             threads: BTreeMap::new(),
@@ -163,7 +159,7 @@ impl Supervisor {
             frozen: BTreeSet::new(),
             newborn: BTreeSet::new(),
             expected: BTreeMap::new(),
-            breakpoint: None,
+            entries: BTreeMap::new(),
             options,
         };
         if let Err(error) = request::seize(pid, options | Options::PTRACE_O_EXITKILL) {
@@ -206,23 +202,6 @@ impl Supervisor {
         released
     }
 
-    /// Sets a breakpoint at the entry point of a program that is held before its first instruction:
-    /// [`Event::AtEntry`] follows, unless the program ends or is replaced before.
-    ///
-    /// # Errors
-    ///
-    /// When its memory cannot be written.
-    pub fn stop_at(&mut self, process: u32, address: u64) -> io::Result<()> {
-        const BREAKPOINT: u8 = 0xcc;
-        let memory = proc::writable_memory(process)?;
-        let mut original = [0];
-        memory.read_exact_at(&mut original, address)?;
-        memory.write_all_at(&[BREAKPOINT], address)?;
-        let [original] = original;
-        self.breakpoint = Some(Breakpoint { process: process as i32, address, original });
-        Ok(())
-    }
-
     /// Returns the traced threads of a process.
     #[must_use]
     pub fn threads(&self, process: u32) -> Vec<u32> {
@@ -236,7 +215,7 @@ impl Supervisor {
         self.threads.is_empty() && self.pending.is_empty()
     }
 
-    /// Detaches a process that an event has just announced: it runs on without a tracer.
+    /// Detaches a process that an event has just announced, or that is frozen: it runs on without a tracer.
     ///
     /// # Errors
     ///
@@ -244,7 +223,12 @@ impl Supervisor {
     pub fn detach(&mut self, process: u32) -> io::Result<()> {
         for thread in self.threads(process) {
             // The end of one that was killed is still to be waited for.
-            if request::detach(thread as i32)? {
+            let state = self.threads.get(&(thread as i32)).map(|thread| thread.state);
+            let signal = match state {
+                Some(State::Held(Resume::Continue(signal) | Resume::ToCall(signal))) => signal,
+                _ => 0,
+            };
+            if request::detach(thread as i32, signal)? {
                 self.threads.remove(&(thread as i32));
                 self.held.retain(|&held| held != thread as i32);
             }
@@ -273,11 +257,16 @@ impl Supervisor {
 
     /// Lets a held thread go on, unless its process is frozen.
     fn go_on(&mut self, id: i32) -> io::Result<()> {
+        let reports_calls = self.reports_calls(id);
         let Some(thread) = self.threads.get_mut(&id) else { return Ok(()) };
         if let State::Held(resume) = thread.state
             && !self.frozen.contains(&thread.process)
         {
             thread.state = State::Running;
+            let resume = match resume {
+                Resume::Continue(signal) if reports_calls => Resume::ToCall(signal),
+                resume => resume,
+            };
             request::resume(id, resume)?;
         }
         Ok(())
@@ -299,7 +288,7 @@ impl Supervisor {
     fn stopped(&mut self, id: i32, signal: i32, event: i32) -> io::Result<()> {
         let resume = match event {
             libc::PTRACE_EVENT_STOP if signal != libc::SIGTRAP => Resume::Listen,
-            0 => Resume::Continue(signal),
+            0 if signal != request::SYSTEM_CALL => Resume::Continue(signal),
             _ => Resume::Continue(0),
         };
         let Some(thread) = self.threads.get_mut(&id) else {
@@ -325,13 +314,8 @@ impl Supervisor {
                     return Ok(());
                 }
             }
-            0 if signal == libc::SIGTRAP && self.is_at_breakpoint(id)? => {
-                if let Some(thread) = self.threads.get_mut(&id) {
-                    thread.state = State::Held(Resume::Continue(0));
-                }
-                self.pending.push_back(Event::AtEntry { process: process as u32 });
-                return Ok(());
-            }
+            0 if signal == libc::SIGTRAP && self.meets_breakpoint(id)? => return Ok(()),
+            0 if signal == request::SYSTEM_CALL && self.meets_call(id)? => return Ok(()),
             0 if matches!(signal, libc::SIGSEGV | libc::SIGBUS) => {
                 let (process, thread) = (process as u32, id as u32);
                 self.pending.push_back(Event::Fault { process, thread });
@@ -347,10 +331,10 @@ impl Supervisor {
         let child = request::message(parent)? as i32;
         let process = self.threads.get(&parent).map_or(parent, |thread| thread.process);
         // A clone may be a process as well.
-        let group = proc::Status::of_process(child as u32).ok().and_then(|status| status.group());
-        let is_thread =
-            event == libc::PTRACE_EVENT_CLONE && group.is_none_or(|group| group != child as u32);
-        let shares_memory = event != libc::PTRACE_EVENT_FORK;
+        let is_thread = event == libc::PTRACE_EVENT_CLONE && tracee::is_thread_of(process, child);
+        let shares_memory = event != libc::PTRACE_EVENT_FORK
+            && !is_thread
+            && tracee::share_memory(parent, child).unwrap_or(true);
         let process = if is_thread { process } else { child };
         self.expected.insert(child, Birth { parent, process, shares_memory });
         self.born(child)
@@ -383,7 +367,7 @@ impl Supervisor {
         if let Some(thread) = self.threads.get_mut(&process) {
             (thread.has_ended, thread.is_in_vfork) = (false, false);
         }
-        self.breakpoint.take_if(|breakpoint| breakpoint.process == process);
+        self.entries.remove(&process);
         self.pending.push_back(Event::Exec { process: process as u32 });
     }
 
@@ -416,22 +400,6 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Returns whether a thread has just executed the breakpoint; then it goes back, and the breakpoint is removed.
-    fn is_at_breakpoint(&mut self, id: i32) -> io::Result<bool> {
-        let Some(breakpoint) = self.breakpoint else { return Ok(false) };
-        let mut registers = request::registers(id)?;
-        // Its one byte was executed.
-        if registers.rip != breakpoint.address + 1 {
-            return Ok(false);
-        }
-        registers.rip = breakpoint.address;
-        request::set_registers(id, registers)?;
-        let memory = proc::writable_memory(id as u32)?;
-        memory.write_all_at(&[breakpoint.original], breakpoint.address)?;
-        self.breakpoint = None;
-        Ok(true)
-    }
-
     /// Returns the thread pointer and the GS base of a held thread.
     ///
     /// # Errors
@@ -459,6 +427,46 @@ impl Supervisor {
     /// When ptrace fails.
     pub fn fault_address(&self, thread: u32) -> io::Result<u64> {
         request::fault_address(thread as i32)
+    }
+
+    /// Has a held thread execute one instruction after the other until `is_there` returns true for the address of its
+    /// next one; it receives no signals meanwhile. Returns false if that is not so soon.
+    ///
+    /// # Errors
+    ///
+    /// When ptrace fails, or those of `is_there`.
+    pub fn step_until(
+        &mut self,
+        thread: u32,
+        mut is_there: impl FnMut(&mut Self, u64) -> io::Result<bool>,
+    ) -> io::Result<bool> {
+        /// Instructions that one call in the code of a probe has at most, and a wait in it.
+        const MOST: u32 = 100_000;
+        let id = thread as i32;
+        let Ok(mut registers) = request::registers(id) else {
+            // It was killed.
+            return Ok(true);
+        };
+        if is_there(self, registers.rip)? {
+            return Ok(true);
+        }
+        let blocked = request::blocked_signals(id)?;
+        request::block_signals(id, u64::MAX)?;
+        let mut has_come = false;
+        for _ in 0..MOST {
+            request::resume(id, Resume::Step)?;
+            if let Status::Ended(ending) = wait(id)? {
+                self.ended(id, ending)?;
+                return Ok(true);
+            }
+            registers = request::registers(id)?;
+            has_come = is_there(self, registers.rip)?;
+            if has_come {
+                break;
+            }
+        }
+        request::block_signals(id, blocked)?;
+        Ok(has_come)
     }
 
     /// Has a held thread go on at another instruction, without the signal that it was about to receive.
@@ -494,15 +502,23 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Removes the breakpoint from a copy of the memory that it is in.
+    /// Has a held thread go on at another instruction of the same code, with the signal that it is about to receive.
+    /// Returns false where it stands after a system call that the kernel is about to make again, or has gone.
     ///
     /// # Errors
     ///
-    /// When the memory of the process cannot be written.
-    pub fn clear_breakpoint(&self, process: u32) -> io::Result<()> {
-        let Some(breakpoint) = self.breakpoint else { return Ok(()) };
-        let memory = proc::writable_memory(process)?;
-        memory.write_all_at(&[breakpoint.original], breakpoint.address)
+    /// When ptrace fails.
+    pub fn relocate(&mut self, thread: u32, to: u64) -> io::Result<bool> {
+        /// Results of system calls that are made again (`include/linux/errno.h`).
+        const RESTARTS: RangeInclusive<i64> = -516..=-512;
+        let id = thread as i32;
+        let Ok(registers) = request::registers(id) else { return Ok(false) };
+        let is_call = registers.orig_rax.cast_signed() >= 0;
+        if is_call && RESTARTS.contains(&registers.rax.cast_signed()) {
+            return Ok(false);
+        }
+        request::set_registers(id, libc::user_regs_struct { rip: to, ..registers })?;
+        Ok(true)
     }
 
     /// Sets the GS base of a held thread.

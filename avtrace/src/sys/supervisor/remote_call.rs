@@ -1,6 +1,9 @@
 //! System calls that a held thread makes for this process, at the entry point of its program.
+//!
+//! The thread makes them by an instruction that the process has anyway, with a stack on which all its registers are
+//! saved as for a signal: should it lose its tracer meanwhile, it returns from that signal, and goes on as before.
 
-use std::{io, os::unix::fs::FileExt as _};
+use std::{fs::File, io, os::unix::fs::FileExt as _};
 
 use super::{Supervisor, request, request::Resume};
 use crate::sys::{
@@ -15,7 +18,8 @@ impl Supervisor {
     /// Has the only thread of a process, which is held at executable memory, make system calls. Each may depend on the
     /// results of those before. Afterwards registers, signals and memory are as before.
     ///
-    /// The code there is replaced meanwhile: a process that loses its tracer within this does not survive.
+    /// Where the process has no code to return from signals, an instruction is replaced meanwhile: if it loses its
+    /// tracer within this, it does not survive.
     ///
     /// # Errors
     ///
@@ -25,35 +29,122 @@ impl Supervisor {
         process: u32,
         calls: impl FnOnce(&mut RemoteCalls) -> io::Result<T>,
     ) -> io::Result<T> {
+        /// Distance of the saved registers below the stack pointer: beyond the red zone.
+        const BELOW: u64 = 2048;
         let thread = process as i32;
         let registers = request::registers(thread)?;
-        // The breakpoint's signal would lose its disposition if it were blocked (`kernel/signal.c`,
-        // `force_sig_info_to_task`).
-        let blocked = request::block_signals(thread, !(1 << (libc::SIGTRAP - 1)))?;
         let memory = proc::writable_memory(process)?;
-        let mut original = [0; CODE.len()];
+        let gadgets = Gadgets::find(process, &memory);
+        let blocked = request::blocked_signals(thread)?;
+        let mut original = [0; CALL.len()];
         memory.read_exact_at(&mut original, registers.rip)?;
-        memory.write_all_at(&CODE, registers.rip)?;
-        let mut remote = RemoteCalls { thread, registers, has_ended: false };
+        let mut used = registers;
+        used.orig_rax = u64::MAX;
+        used.rip = if let Some(Gadgets { call, restore }) = gadgets {
+            used.rsp = (registers.rsp - BELOW) & !15;
+            memory.write_all_at(&frame(restore, &registers, blocked), used.rsp)?;
+            // Until the first call it would return at once.
+            let returning = libc::user_regs_struct { rip: restore, rsp: used.rsp + 8, ..used };
+            request::set_registers(thread, returning)?;
+            call
+        } else {
+            memory.write_all_at(&CALL, registers.rip)?;
+            registers.rip
+        };
+        request::block_signals(thread, u64::MAX)?;
+        let stack_pointer = registers.rsp;
+        let mut remote = RemoteCalls { thread, registers: used, stack_pointer, has_ended: false };
         let result = calls(&mut remote);
         if remote.has_ended {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
-        memory.write_all_at(&original, registers.rip)?;
-        request::set_registers(thread, registers)?;
+        if gadgets.is_none() {
+            memory.write_all_at(&original, registers.rip)?;
+        }
         request::block_signals(thread, blocked)?;
+        request::set_registers(thread, registers)?;
         result
     }
 }
 
-/// `syscall; int3`.
-const CODE: [u8; 3] = [0x0f, 0x05, 0xcc];
+/// `syscall`.
+const CALL: [u8; 2] = [0x0f, 0x05];
+
+/// Instructions of a process.
+#[derive(Clone, Copy, Debug)]
+struct Gadgets {
+    /// `syscall; ret`.
+    call: u64,
+    /// `mov rax, 15; syscall`, which is `rt_sigreturn`.
+    restore: u64,
+}
+
+impl Gadgets {
+    /// Finds them in the executable mappings of a process, the smallest first.
+    fn find(process: u32, memory: &File) -> Option<Self> {
+        /// Longest mapping that is looked at, in bytes.
+        const LONGEST: u64 = 8 << 20;
+        const RETURN: &[u8] = &[0x0f, 0x05, 0xc3];
+        const RESTORE: [&[u8]; 2] =
+            [&[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05], &[0xb8, 15, 0, 0, 0, 0x0f, 0x05]];
+        let mut ranges = executable(&proc::maps(process).ok()?);
+        ranges.retain(|(start, end)| end - start <= LONGEST);
+        ranges.sort_by_key(|(start, end)| end - start);
+        let (mut call, mut restore) = (None, None);
+        for (start, end) in ranges {
+            let mut code = vec![0; (end - start) as usize];
+            if memory.read_exact_at(&mut code, start).is_err() {
+                continue;
+            }
+            let at = |place: usize| start + place as u64;
+            let find = |bytes: &[u8]| memchr::memmem::find(&code, bytes).map(at);
+            call = call.or_else(|| find(RETURN));
+            restore = restore.or_else(|| RESTORE.into_iter().find_map(find));
+            if let (Some(call), Some(restore)) = (call, restore) {
+                return Some(Self { call, restore });
+            }
+        }
+        None
+    }
+}
+
+/// Returns the ranges of executable mappings.
+fn executable(maps: &[u8]) -> Vec<(u64, u64)> {
+    let maps = String::from_utf8_lossy(maps);
+    let range = |line: &str| {
+        let (range, rest) = line.split_once(' ')?;
+        let (start, end) = range.split_once('-')?;
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        rest.starts_with("r-xp").then_some((number(start)?, number(end)?))
+    };
+    maps.lines().filter_map(range).collect()
+}
+
+/// Return address, and the frame of a signal behind it from which `rt_sigreturn` restores registers and blocked signals
+/// (`arch/x86/include/uapi/asm/sigcontext.h`, `ucontext.h`).
+fn frame(restore: u64, registers: &libc::user_regs_struct, blocked: u64) -> Vec<u8> {
+    /// The stack segment is in the frame, and restored as it is (`UC_SIGCONTEXT_SS`, `UC_STRICT_RESTORE_SS`).
+    const FLAGS: u64 = 6;
+    /// No state of a stack for signals: the present one stays.
+    const KEEP_STACK: u64 = 7;
+    let r = registers;
+    let segments = r.cs & 0xffff | (r.ss & 0xffff) << 48;
+    // Flags, link; the stack for signals.
+    let mut words = vec![restore, FLAGS, 0, 0, KEEP_STACK, 0];
+    words.extend([r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14, r.r15, r.rdi, r.rsi, r.rbp]);
+    words.extend([r.rbx, r.rdx, r.rax, r.rcx, r.rsp, r.rip, r.eflags, segments]);
+    // Error, trap, old mask, address; no state of the floating-point unit; reserved.
+    words.extend([0; 4 + 1 + 8]);
+    words.push(blocked);
+    words.into_iter().flat_map(u64::to_ne_bytes).collect()
+}
 
 /// Means of making system calls in another process.
 #[derive(Debug)]
 pub struct RemoteCalls {
     thread: i32,
     registers: libc::user_regs_struct,
+    stack_pointer: u64,
     /// Set once the process has ended.
     has_ended: bool,
 }
@@ -68,8 +159,6 @@ impl RemoteCalls {
         let [first, second, third, fourth, fifth, sixth] = arguments;
         let registers = libc::user_regs_struct {
             rax: number as u64,
-            // No system call is to be restarted.
-            orig_rax: u64::MAX,
             rdi: first,
             rsi: second,
             rdx: third,
@@ -79,10 +168,12 @@ impl RemoteCalls {
             ..self.registers
         };
         request::set_registers(self.thread, registers)?;
-        loop {
-            request::resume(self.thread, Resume::Continue(0))?;
+        // Its begin and its end are reported.
+        let mut reports = 0;
+        while reports < 2 {
+            request::resume(self.thread, Resume::ToCall(0))?;
             match wait(self.thread)? {
-                Status::Stopped { signal: libc::SIGTRAP, event: 0 } => break,
+                Status::Stopped { signal: request::SYSTEM_CALL, event: 0 } => reports += 1,
                 // A stop of the process, which cannot be blocked.
                 Status::Stopped { .. } => {}
                 Status::Ended(_) => {
@@ -98,9 +189,9 @@ impl RemoteCalls {
         }
     }
 
-    /// Returns the stack pointer: the memory from 128 bytes below it on is free.
+    /// Returns the stack pointer: the 1,024 bytes from 128 bytes below it on are free.
     #[must_use]
     pub const fn stack_pointer(&self) -> u64 {
-        self.registers.rsp
+        self.stack_pointer
     }
 }

@@ -10,11 +10,18 @@ use nix::{
     unistd::Pid,
 };
 
+/// Signal of the stops at system calls (`PTRACE_O_TRACESYSGOOD`).
+pub(super) const SYSTEM_CALL: i32 = libc::SIGTRAP | 0x80;
+
 /// Continuation of a held thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Resume {
     /// It goes on, with this signal or with none (0).
     Continue(i32),
+    /// It goes on, with this signal or with none, to the begin or the end of a system call.
+    ToCall(i32),
+    /// It executes one instruction.
+    Step,
     /// It stays in the stop of its process, and reports the end of that.
     Listen,
 }
@@ -38,13 +45,15 @@ pub(super) fn interrupt(thread: i32) -> io::Result<()> {
 pub(super) fn resume(thread: i32, resume: Resume) -> io::Result<()> {
     unless_gone(match resume {
         Resume::Continue(signal) => request(libc::PTRACE_CONT, thread, signal),
+        Resume::ToCall(signal) => request(libc::PTRACE_SYSCALL, thread, signal),
+        Resume::Step => request(libc::PTRACE_SINGLESTEP, thread, 0),
         Resume::Listen => request(libc::PTRACE_LISTEN, thread, 0),
     })
 }
 
-/// Detaches a held thread, which goes on. Returns false if it was killed meanwhile.
-pub(super) fn detach(thread: i32) -> io::Result<bool> {
-    match request(libc::PTRACE_DETACH, thread, 0) {
+/// Detaches a held thread, which goes on with this signal or with none (0). Returns false if it was killed meanwhile.
+pub(super) fn detach(thread: i32, signal: i32) -> io::Result<bool> {
+    match request(libc::PTRACE_DETACH, thread, signal) {
         Err(Errno::ESRCH) => Ok(false),
         result => Ok(result.map(|()| true)?),
     }
@@ -78,16 +87,21 @@ pub(super) fn set_gs_base(thread: i32, base: u64) -> io::Result<()> {
     unless_gone(ptrace::write_user(Pid::from_raw(thread), field, base.cast_signed()))
 }
 
-/// Replaces the set of signals that a held thread blocks, a bit each from signal 1 on; returns the former one.
-pub(super) fn block_signals(thread: i32, blocked: u64) -> io::Result<u64> {
+/// Returns the set of signals that a held thread blocks, a bit each from signal 1 on.
+pub(super) fn blocked_signals(thread: i32) -> io::Result<u64> {
     let mut before = 0u64;
     // SAFETY: the request writes 8 bytes, the size of a set of signals in the kernel, to a local variable.
     let result = unsafe { libc::ptrace(libc::PTRACE_GETSIGMASK, thread, 8, &raw mut before) };
     Errno::result(result)?;
+    Ok(before)
+}
+
+/// Replaces the set of signals that a held thread blocks.
+pub(super) fn block_signals(thread: i32, blocked: u64) -> io::Result<()> {
     // SAFETY: the request reads 8 bytes from a local variable.
     let result = unsafe { libc::ptrace(libc::PTRACE_SETSIGMASK, thread, 8, &raw const blocked) };
     Errno::result(result)?;
-    Ok(before)
+    Ok(())
 }
 
 fn request(request: libc::c_uint, thread: i32, signal: i32) -> Result<(), Errno> {

@@ -3,6 +3,7 @@
 use std::{ffi::OsString, path::PathBuf};
 
 use super::*;
+use crate::sys::{proc, status};
 
 fn start(script: &str) -> (Supervisor, u32) {
     let launch = Launch {
@@ -39,7 +40,7 @@ fn follow(mut supervisor: Supervisor, process: u32, detach_children: bool) -> (V
 #[test]
 fn a_program_comes_to_its_entry_and_ends_with_its_status() {
     let (mut supervisor, process) = start("exit 7");
-    supervisor.stop_at(process, proc::entry_point(process).unwrap()).unwrap();
+    supervisor.stop_at_entry(process).unwrap();
     assert_eq!(supervisor.next_event().unwrap(), Event::AtEntry { process });
     assert_eq!(supervisor.place(process).unwrap().0, proc::entry_point(process).unwrap());
     supervisor.release(process).unwrap();
@@ -49,7 +50,7 @@ fn a_program_comes_to_its_entry_and_ends_with_its_status() {
 #[test]
 fn system_calls_are_made_for_a_program_and_nothing_is_left_of_them() {
     let (mut supervisor, process) = start("exit 3");
-    supervisor.stop_at(process, proc::entry_point(process).unwrap()).unwrap();
+    supervisor.stop_at_entry(process).unwrap();
     supervisor.next_event().unwrap();
     let before = request::registers(process as i32).unwrap();
     let own = supervisor
@@ -62,6 +63,41 @@ fn system_calls_are_made_for_a_program_and_nothing_is_left_of_them() {
     assert_eq!(own, u64::from(process));
     assert_eq!(request::registers(process as i32).unwrap(), before);
     assert_eq!(follow(supervisor, process, true).1, Ending::Exited(3));
+}
+
+#[test]
+fn a_program_that_loses_its_tracer_before_its_entry_goes_on() {
+    for steps in 0..3 {
+        let (mut supervisor, process) = start("exit 7");
+        supervisor.stop_at_entry(process).unwrap();
+        assert!(supervisor.reports_calls(process as i32), "no breakpoint");
+        for _ in 0..steps {
+            request::resume(process as i32, Resume::ToCall(0)).unwrap();
+            status::wait(process as i32).unwrap();
+        }
+        assert!(request::detach(process as i32, 0).unwrap());
+        let ended = status::wait(process as i32).unwrap();
+        assert_eq!(ended, Status::Ended(Ending::Exited(7)));
+    }
+}
+
+#[test]
+fn a_program_that_loses_its_tracer_within_a_system_call_goes_on() {
+    for calls_before in 0..3 {
+        let (mut supervisor, process) = start("kill -0 $$ && exit 3");
+        supervisor.stop_at_entry(process).unwrap();
+        assert_eq!(supervisor.next_event().unwrap(), Event::AtEntry { process });
+        let result = supervisor.with_calls(process, |calls| {
+            for _ in 0..calls_before {
+                calls.call((libc::SYS_getpid, [0; 6]))?;
+            }
+            assert!(request::detach(process as i32, 0)?);
+            calls.call((libc::SYS_getpid, [0; 6]))
+        });
+        result.unwrap_err();
+        let ended = status::wait(process as i32).unwrap();
+        assert_eq!(ended, Status::Ended(Ending::Exited(3)), "{calls_before}");
+    }
 }
 
 #[test]

@@ -84,7 +84,7 @@ impl Model {
     fn new(mode: Mode) -> Self {
         let mut process = process(0);
         let patience = Patience { plain: Duration::ZERO, nested: Duration::MAX };
-        process.merge = Merge::new(process.memory.clone(), PROCESS, patience, true);
+        process.merge = Merge::new(process.memory.clone(), patience, true);
         let mut model = Self {
             process,
             mode,

@@ -1,0 +1,39 @@
+//! End of the tracing of processes that go on: their code becomes that of their files again.
+//!
+//! The memory of trampolines and rings stays mapped, and GS bases stay: contexts that a program has saved, as at a
+//! signal or a switch of coroutines, may come back into a trampoline. There it records nothing, as after a death of
+//! avtrace.
+
+use std::io;
+
+use super::image::{Image, Standing};
+use crate::sys::{proc, supervisor::Supervisor};
+
+/// Moves the threads of a process out of trampolines. No thread of it runs.
+///
+/// # Errors
+///
+/// When a thread does not come out.
+pub(super) fn move_out(supervisor: &mut Supervisor, process: u32, image: &Image) -> io::Result<()> {
+    for thread in supervisor.threads(process) {
+        let is_out =
+            supervisor.step_until(thread, |supervisor, place| match image.standing(place) {
+                Standing::Outside => Ok(true),
+                Standing::Before(original) => supervisor.relocate(thread, original),
+                Standing::Inside => Ok(false),
+            })?;
+        if !is_out {
+            return Err(io::Error::other("a thread does not leave the code of a probe"));
+        }
+    }
+    Ok(())
+}
+
+/// Restores the code of a process of which no thread runs, nor stands in a trampoline.
+///
+/// # Errors
+///
+/// When its memory cannot be written.
+pub(super) fn restore(process: u32, image: &Image) -> io::Result<()> {
+    image.restore(&proc::writable_memory(process)?)
+}
