@@ -21,6 +21,9 @@ pub fn captures_inline() -> bool {
     std::env::var("AVTRACE_CAPTURE").is_ok_and(|capture| capture == "inline")
 }
 
+/// Options that only the kernel's back end has.
+const NEED_KERNEL: [&str; 4] = ["--watch", "--follow-forks", "--perf-probes", "--debug-bpf"];
+
 /// A run of avtrace on a program.
 #[derive(Debug)]
 pub struct Avtrace {
@@ -31,6 +34,7 @@ pub struct Avtrace {
     input: Option<Vec<u8>>,
     accesses: Option<String>,
     capture: Option<String>,
+    is_inline: bool,
     as_nobody: bool,
     limit: Duration,
 }
@@ -53,6 +57,7 @@ impl Avtrace {
             input: None,
             accesses: Some(std::env::var("AVTRACE_ACCESSES").unwrap_or_else(|_| "sync".to_owned())),
             capture: std::env::var("AVTRACE_CAPTURE").ok(),
+            is_inline: false,
             as_nobody: false,
             limit: TIME_LIMIT,
         }
@@ -63,6 +68,7 @@ impl Avtrace {
     #[must_use]
     pub fn inline(mut self) -> Self {
         self.capture = Some("inline".to_owned());
+        self.is_inline = true;
         self
     }
 
@@ -171,7 +177,13 @@ impl Avtrace {
             command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(avtrace());
         }
         command.args(&self.options);
-        if let Some(capture) = &self.capture {
+        let needs_kernel = |option: &OsString| {
+            let option = option.as_encoded_bytes();
+            NEED_KERNEL.iter().any(|name| option.starts_with(name.as_bytes()))
+        };
+        // Whatever the environment says, these runs can have one back end only.
+        let is_free = self.is_inline || !self.options.iter().any(needs_kernel);
+        if let Some(capture) = self.capture.as_ref().filter(|_| is_free) {
             command.args(["--capture", capture]);
         }
         if let Some(accesses) = &self.accesses {

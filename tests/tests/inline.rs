@@ -156,6 +156,6 @@ fn a_program_that_denies_new_code_is_refused() {
 fn what_needs_the_kernel_says_so() {
     let program = c("bank", &["-g", "-O1"]);
     let ended = Avtrace::on(&program).inline().options(["--follow-forks"]).run();
-    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     assert!(ended.stderr.contains("--capture kernel"), "{}", ended.stderr);
 }
