@@ -23,8 +23,9 @@ use crate::probes::{
 
 /// Find atomicity violations in native programs, with a witness for each.
 ///
-/// avtrace starts a program, watches its atomic regions, its locks and its threads from the kernel while it runs,
-/// and reports every region that another thread got into, with the source lines of the whole cycle.
+/// avtrace starts a program, watches its atomic regions, its locks and its threads while it runs, from the kernel or by
+/// probes in the program itself, which need no privileges, and reports every region that another thread got into, with
+/// the source lines of the whole cycle.
 #[derive(Debug, Parser)]
 #[command(
     name = "avtrace",
@@ -45,7 +46,8 @@ pub struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  sudo avtrace ./prog                     run ./prog and report what was not atomic
+  avtrace ./prog                          run ./prog and report what was not atomic, as any user
+  sudo avtrace ./prog                     the same from the kernel, which --watch and --follow-forks need
   sudo avtrace --watch account.balance ./prog
                                           also see the accesses to a variable
   sudo avtrace --format json -o report.json ./prog --its-own-option
@@ -226,7 +228,8 @@ pub struct CaptureArgs {
     #[arg(skip)]
     pub rules: Rules,
 
-    /// Size of the ring buffer between kernel and checker, in MiB: a power of two.
+    /// Size of the ring buffer between kernel and checker, in MiB: a power of two. Inline probes have buffers of their
+    /// own.
     #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = buffer_size)]
     pub buffer: u32,
 
@@ -311,7 +314,7 @@ pub enum CaptureArg {
     Kernel,
     /// Probes in the process.
     Inline,
-    /// The kernel where that is permitted, else probes in the process.
+    /// The kernel's where it is possible, else probes in the process.
     Auto,
 }
 

@@ -21,6 +21,9 @@ pub fn captures_inline() -> bool {
     std::env::var("AVTRACE_CAPTURE").is_ok_and(|capture| capture == "inline")
 }
 
+/// Options that only the kernel's back end has.
+const NEED_KERNEL: [&str; 3] = ["--watch", "--perf-probes", "--debug-bpf"];
+
 /// A run of avtrace on a program.
 #[derive(Debug)]
 pub struct Avtrace {
@@ -31,6 +34,7 @@ pub struct Avtrace {
     input: Option<Vec<u8>>,
     accesses: Option<String>,
     capture: Option<String>,
+    is_chosen: bool,
     as_nobody: bool,
     same_addresses: bool,
     limit: Duration,
@@ -54,6 +58,7 @@ impl Avtrace {
             input: None,
             accesses: Some(std::env::var("AVTRACE_ACCESSES").unwrap_or_else(|_| "sync".to_owned())),
             capture: std::env::var("AVTRACE_CAPTURE").ok(),
+            is_chosen: false,
             as_nobody: false,
             same_addresses: false,
             limit: TIME_LIMIT,
@@ -71,6 +76,7 @@ impl Avtrace {
     #[must_use]
     pub fn capturing(mut self, back_end: &str) -> Self {
         self.capture = Some(back_end.to_owned());
+        self.is_chosen = true;
         self
     }
 
@@ -193,7 +199,13 @@ impl Avtrace {
         let mut command = Command::new(wrapped[0]);
         command.args(&wrapped[1..]);
         command.args(&self.options);
-        if let Some(capture) = &self.capture {
+        let needs_kernel = |option: &OsString| {
+            let option = option.as_encoded_bytes();
+            NEED_KERNEL.iter().any(|name| option.starts_with(name.as_bytes()))
+        };
+        // Whatever the environment says, these runs can have one back end only.
+        let is_free = self.is_chosen || !self.options.iter().any(needs_kernel);
+        if let Some(capture) = self.capture.as_ref().filter(|_| is_free) {
             command.args(["--capture", capture]);
         }
         if let Some(accesses) = &self.accesses {

@@ -1,5 +1,5 @@
-//! What probes in the process cannot do: each refusal has its reason and a remedy, as root and as an ordinary user, and
-//! what the program does to itself later harms nothing.
+//! Refusals of probes in the process: each has its reason and a remedy, as root and as an ordinary user. Restrictions
+//! that a program sets for itself later harm nothing.
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
@@ -75,41 +75,39 @@ fn a_program_that_hides_its_memory_is_refused_for_users_alone() {
 #[test]
 fn without_barriers_a_common_counter_orders_events() {
     let program = early(&[]);
+    let as_nobody = users().contains(&true);
     for (how, order) in [("no-membarrier", "shared_counter"), ("nothing", "time_stamp_counter")] {
-        for &as_nobody in users() {
-            let run = inline(&program, as_nobody).environment("EARLY", how);
-            let folder = tempfile::tempdir().expect("a folder");
-            let open = fs::Permissions::from_mode(0o777);
-            fs::set_permissions(folder.path(), open).expect("permissions");
-            let file = folder.path().join("report.json");
-            let ended = run.options(["--format", "json", "-o"]).options([&file]).run();
-            assert_eq!((ended.code, &*ended.stdout), (Some(0), "done\n"), "{}", ended.stderr);
-            let report = tests::Report::parse(&fs::read_to_string(&file).expect("a report"));
-            let capture = report.capture.expect("how it was captured");
-            assert_eq!(capture["backend"], "inline");
-            // On machines of which the counters do not agree, it is the common one in any case.
-            if capture["order_reason"].is_null() || how == "no-membarrier" {
-                assert_eq!(capture["order"], order, "{capture}");
-            }
-            assert_eq!(report.counts.lost_events, 0);
+        let run = inline(&program, as_nobody).environment("EARLY", how);
+        let folder = tempfile::tempdir().expect("a folder");
+        let open = fs::Permissions::from_mode(0o777);
+        fs::set_permissions(folder.path(), open).expect("permissions");
+        let file = folder.path().join("report.json");
+        let ended = run.options(["--format", "json", "-o"]).options([&file]).run();
+        assert_eq!((ended.code, &*ended.stdout), (Some(0), "done\n"), "{}", ended.stderr);
+        let report = tests::Report::parse(&fs::read_to_string(&file).expect("a report"));
+        let capture = report.capture.expect("how it was captured");
+        assert_eq!(capture["backend"], "inline");
+        // On machines of which the counters do not agree, it is the common one in any case.
+        if capture["order_reason"].is_null() || how == "no-membarrier" {
+            assert_eq!(capture["order"], order, "{capture}");
         }
+        assert_eq!(report.counts.lost_events, 0);
     }
 }
 
 #[test]
 fn what_a_program_does_to_itself_later_harms_nothing() {
     let program = c("restricts_itself", &["-g", "-O1"]);
-    for how in ["mdwe", "strict", "no-memfd", "no-membarrier", "no-mmap", "undumpable", "no-tsc"] {
+    let as_nobody = users().contains(&true);
+    for how in ["mdwe", "strict", "no-membarrier", "no-mmap", "undumpable", "no-tsc"] {
         if native(&program.path, [how], None).code == Some(UNABLE) {
             machine::skip(&format!("this kernel has no {how}"));
             continue;
         }
-        for &as_nobody in users() {
-            let ended = inline(&program, as_nobody).arguments([how]).run();
-            let Ended { code, stdout, stderr, .. } = &ended;
-            assert_eq!((*code, stdout.as_str()), (Some(0), "done\n"), "{how}: {stderr}");
-            assert!(stderr.contains("202 events"), "{how}: {stderr}");
-        }
+        let ended = inline(&program, as_nobody).arguments([how]).run();
+        let Ended { code, stdout, stderr, .. } = &ended;
+        assert_eq!((*code, stdout.as_str()), (Some(0), "done\n"), "{how}: {stderr}");
+        assert!(stderr.contains("202 events"), "{how}: {stderr}");
     }
 }
 
@@ -176,8 +174,7 @@ fn without_privileges_probes_are_in_the_program_and_the_report_says_so() {
 fn threads_wait_or_lose_events_as_is_asked_for() {
     let program = c("lockloop", &["-g", "-O2"]);
     let run = |option: &str| {
-        let options = [option, "--accesses", "sync"];
-        Avtrace::on(&program).inline().options(options).arguments(["4", "20000"]).report()
+        Avtrace::on(&program).inline().options([option]).arguments(["4", "20000"]).report()
     };
     let (ended, report) = run("--lossless");
     assert_eq!((ended.code, report.counts.lost_events), (Some(0), 0), "{}", ended.stderr);

@@ -55,7 +55,7 @@ pub enum ProgramRefusal {
     /// The process denies memory that was writable and becomes executable.
     #[error("the program is started with `PR_SET_MDWE`, which denies new code")]
     DeniesWriteExecute,
-    /// What the process is cannot be read.
+    /// The memory of the process cannot be read.
     #[error(
         "the program hides its memory ({error}): it has set `PR_SET_DUMPABLE` to 0, or its file may not be read"
     )]

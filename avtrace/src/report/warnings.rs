@@ -3,7 +3,7 @@
 use super::escape::printable;
 use super::explain::{all_accesses_probed, checked_anything, list};
 use super::limitation::Limitation;
-use super::model::{Report, SkippedProbes, Subject, UndecodedReason, UnprobedCalls};
+use super::model::{Report, SkippedProbes, Subject, UNKNOWN_CLASS, UndecodedReason, UnprobedCalls};
 use super::quantity::{count, grouped};
 
 /// Entries of a list that a warning names before it only counts.
@@ -144,7 +144,7 @@ fn losses(report: &Report, out: &mut Vec<Warning>) {
         let classes: Vec<String> = unseen
             .lost_events
             .iter()
-            .filter(|class| class.count > 0)
+            .filter(|lost| lost.count > 0 && lost.class != UNKNOWN_CLASS)
             .map(|class| format!("{} {}", grouped(class.count), class.class))
             .collect();
         let classes = match classes.as_slice() {

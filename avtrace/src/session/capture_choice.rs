@@ -26,7 +26,7 @@ pub struct Choice {
 pub enum ChoiceError {
     /// An option that only the kernel side can do, and probes in the process are wanted.
     #[error("`{option}` is not possible with `--capture inline`: use `--capture kernel`, as root")]
-    NeedsKernel {
+    KernelOnly {
         /// The option.
         option: &'static str,
     },
@@ -35,7 +35,7 @@ pub enum ChoiceError {
         "`{option}` needs programs in the kernel: run avtrace as root (`sudo avtrace …`), or with the capabilities \
          CAP_BPF and CAP_PERFMON, or leave the option out"
     )]
-    NeedsPrivileges {
+    Unprivileged {
         /// The option.
         option: &'static str,
     },
@@ -43,10 +43,10 @@ pub enum ChoiceError {
     #[error(
         "`{option}` is not possible with {other}: use `--capture inline`, or leave one of them out"
     )]
-    NeedsInline {
+    InlineOnly {
         /// The option.
         option: &'static str,
-        /// What else is wanted, as the user writes it.
+        /// Another option, as the user writes it.
         other: String,
     },
 }
@@ -56,8 +56,8 @@ impl ChoiceError {
     #[must_use]
     pub const fn exit_status(&self) -> u8 {
         match self {
-            Self::NeedsKernel { .. } | Self::NeedsInline { .. } => 2,
-            Self::NeedsPrivileges { .. } => 1,
+            Self::KernelOnly { .. } | Self::InlineOnly { .. } => 2,
+            Self::Unprivileged { .. } => 1,
         }
     }
 }
@@ -98,22 +98,22 @@ fn choose_preferring(
     let other = |option: &str| format!("`{option}`");
     let (is_inline, reason, has_alternative) = match (options.capture, needs_kernel, needs_inline) {
         (CaptureBackend::Inline, Some(option), _) => {
-            return Err(ChoiceError::NeedsKernel { option });
+            return Err(ChoiceError::KernelOnly { option });
         }
         (CaptureBackend::Inline, ..) => (true, CaptureReason::Requested, false),
         (CaptureBackend::Kernel, _, Some(option)) => {
             let other = other("--capture kernel");
-            return Err(ChoiceError::NeedsInline { option, other });
+            return Err(ChoiceError::InlineOnly { option, other });
         }
         (CaptureBackend::Kernel, ..) => (false, CaptureReason::Requested, false),
         (CaptureBackend::Auto, Some(kernel), Some(option)) => {
-            return Err(ChoiceError::NeedsInline { option, other: other(kernel) });
+            return Err(ChoiceError::InlineOnly { option, other: other(kernel) });
         }
         (CaptureBackend::Auto, Some(option), None) if may_load => {
             (false, CaptureReason::Option { option }, false)
         }
         (CaptureBackend::Auto, Some(option), None) => {
-            return Err(ChoiceError::NeedsPrivileges { option });
+            return Err(ChoiceError::Unprivileged { option });
         }
         (CaptureBackend::Auto, None, Some(option)) => {
             (true, CaptureReason::Option { option }, false)

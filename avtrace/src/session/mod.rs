@@ -58,8 +58,9 @@ use crate::{debug_files, probes::plan::Plan, progress::Steps, sys::tracee::Start
 pub fn inspect(options: &RunOptions) -> Result<Listing, RunError> {
     let program = program::find(options.command.first().unwrap_or(&OsString::new()))?;
     environment::check()?;
-    let choice = choose(options, privileges::has_capabilities())?;
-    let options = &choice.apply(options);
+    // A listing needs no privileges, whatever the run would need.
+    let choice = choose(options, privileges::has_capabilities());
+    let options = &choice.map_or_else(|_| options.clone(), |choice| choice.apply(options));
     let start_error = |error| start_error(options, &program, error);
     match hold(options, &program).map_err(start_error)? {
         Start::Held(held) => {

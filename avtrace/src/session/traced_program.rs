@@ -443,7 +443,7 @@ impl TracedProgram {
             coverage.limit(Limitation::StillRunning);
         }
         let FinalCoverage { skipped, limitations, summary, elapsed } = coverage.finish();
-        let lost = lost.as_ref().map_or(&[][..], |lost| &lost[..]);
+        let lost = lost.map_or_else(Vec::new, |lost| captured::lost_events(backend, &lost));
         let context = report::Context {
             not_seen: NotSeen {
                 unprobed_calls: (!plan.access_groups.is_empty()).then(|| unprobed(&plan.uncovered)),

@@ -1,6 +1,7 @@
 //! Reports as people and programs get them: text snapshots, JSON against its schema, and files on disk.
 
 mod assembling;
+mod capture;
 mod defects;
 mod fixtures;
 mod json;

@@ -30,7 +30,9 @@ static int filter(int number, unsigned answer)
     return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &whole);
 }
 
+#if defined(GS) || !defined(EARLY)
 static long words[64];
+#endif
 
 static int restrict_by(const char *how)
 {

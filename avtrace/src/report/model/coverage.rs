@@ -34,10 +34,13 @@ pub struct NotSeen {
     pub limitations: Vec<Limitation>,
 }
 
+/// Class of lost events of which none is known.
+pub const UNKNOWN_CLASS: &str = "unknown";
+
 /// Events of one class that were lost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LostEvents {
-    /// The class, such as `lock`, `access`, `region`.
+    /// The class, such as `lock`, `access`, `region`; [`UNKNOWN_CLASS`] for none.
     pub class: String,
     /// Number.
     pub count: u64,

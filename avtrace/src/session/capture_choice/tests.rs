@@ -72,11 +72,11 @@ fn options_of_one_back_end_decide() {
     let option = "--perf-probes";
     assert_eq!(
         choice(&follow(CaptureBackend::Auto), false),
-        Err(ChoiceError::NeedsPrivileges { option })
+        Err(ChoiceError::Unprivileged { option })
     );
     assert_eq!(
         choice(&follow(CaptureBackend::Inline), true),
-        Err(ChoiceError::NeedsKernel { option })
+        Err(ChoiceError::KernelOnly { option })
     );
     let wait = |capture| RunOptions { when_full: Some(WhenFull::Wait), ..options(capture) };
     assert_eq!(choice(&wait(CaptureBackend::Auto), true), Ok((true, "option")));
@@ -86,7 +86,7 @@ fn options_of_one_back_end_decide() {
         (RunOptions { perf_probes: true, ..wait(CaptureBackend::Auto) }, "`--perf-probes`"),
     ] {
         let (option, other) = ("--lossless", other.to_owned());
-        assert_eq!(choice(&asked, true), Err(ChoiceError::NeedsInline { option, other }));
+        assert_eq!(choice(&asked, true), Err(ChoiceError::InlineOnly { option, other }));
     }
 }
 

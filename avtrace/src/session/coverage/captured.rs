@@ -1,10 +1,12 @@
 //! Way in which a run's events were captured, for its report.
 
+use abi::Class;
 use inline::layout::Clock;
 
 use crate::{
     backend::Backend,
-    report::{Capture, CaptureBackend, CaptureOrder, Limitation},
+    kernel::Lost,
+    report::{Capture, CaptureBackend, CaptureOrder, Limitation, LostEvents, UNKNOWN_CLASS},
     session::options::{RunOptions, WhenFull},
 };
 
@@ -31,6 +33,16 @@ pub(crate) fn capture(options: &RunOptions, backend: &Backend) -> Option<Capture
         lossless: options.when_full() == WhenFull::Wait,
         waits,
     })
+}
+
+/// Returns the lost events by class. Of inline probes' the class is not known.
+pub(crate) fn lost_events(backend: &Backend, lost: &Lost) -> Vec<LostEvents> {
+    let class_of = |class: Class| match backend {
+        Backend::Kernel(_) => class.name(),
+        Backend::InProcess(_) => UNKNOWN_CLASS,
+    };
+    let lost = lost.iter().filter(|(_, count)| *count > 0);
+    lost.map(|&(class, count)| LostEvents { class: class_of(class).to_owned(), count }).collect()
 }
 
 /// Returns the limitation for threads of which nothing was recorded.

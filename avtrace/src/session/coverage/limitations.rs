@@ -85,7 +85,7 @@ fn undecoded_reasons(counts: &BTreeMap<Undecoded, u64>) -> Vec<UndecodedReason> 
 pub(crate) fn not_seen(
     source: &Source,
     symbolizer: &Symbolizer,
-    lost: &[(abi::Class, u64)],
+    lost_events: Vec<LostEvents>,
     skipped: Vec<SkippedProbe>,
     mut limitations: Vec<Limitation>,
 ) -> NotSeen {
@@ -99,11 +99,7 @@ pub(crate) fn not_seen(
     }
     limitations.extend(uncounted(source));
     NotSeen {
-        lost_events: lost
-            .iter()
-            .filter(|(_, count)| *count > 0)
-            .map(|&(class, count)| LostEvents { class: class.name().to_owned(), count })
-            .collect(),
+        lost_events,
         skipped_probes: skipped_probes.iter().map(skipped_probes_of).collect(),
         unfollowed_processes: omissions
             .child_processes()
