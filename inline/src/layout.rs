@@ -186,9 +186,10 @@ pub const PENDING_BYTES: u64 = 2 * PENDING_TABLE_BYTES;
 /// Binary logarithm of the number of slots of the table of words.
 pub const WORD_BITS: u32 = 19;
 
-/// Factor by which words are spread over the table: the highest bits of the product are the slot's number. Words next to
-/// one another are mostly in slots next to one another, so that a cache line has the slots of several. Those that are
-/// as far apart as the table is long are not: the factor is a little above one slot, by an eighth of the golden ratio.
+/// Factor by which words are spread over the table: the highest bits of the product are the slot's number. Words next
+/// to one another are mostly in slots next to one another, so that a cache line has the slots of several. Those that
+/// are as far apart as the table is long are not: the factor is a little above one slot, by an eighth of the golden
+/// ratio.
 pub const WORD_SPREAD: u64 =
     (1 << (64 - WORD_BITS)) + (0x9e37_79b9_7f4a_7c15 >> (WORD_BITS + 3) | 1);
 

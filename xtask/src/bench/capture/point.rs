@@ -17,11 +17,11 @@ const ACCESSES: u32 = 1_000_000;
 /// Costs of an access in nanoseconds of the accessing thread's time on a processor.
 #[derive(Debug, Clone, Copy)]
 pub struct Costs {
-    /// Of a repetition that the kernel sees.
+    /// Cost of a repetition that the kernel sees.
     pub suppressed: f64,
-    /// Of a repetition, inline.
+    /// Cost of a repetition, inline.
     pub suppressed_inline: f64,
-    /// Of one that is recorded, inline.
+    /// Cost of one that is recorded, inline.
     pub recorded_inline: f64,
 }
 
