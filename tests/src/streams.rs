@@ -129,8 +129,8 @@ impl Stream {
 
     /// Returns for each object the events on it, as far as their order counts: what is in one list may have happened
     /// in any order, and everything in it before the next list. Objects are locks, variables and threads.
-    fn meetings(&self) -> BTreeMap<(char, u32), Vec<Vec<(Thread, usize)>>> {
-        let mut objects: BTreeMap<_, Vec<(bool, Vec<(Thread, usize)>)>> = BTreeMap::new();
+    fn meetings(&self) -> BTreeMap<(char, u32), Vec<Unordered>> {
+        let mut objects: BTreeMap<_, Vec<(bool, Unordered)>> = BTreeMap::new();
         for &(thread, number) in &self.order {
             let step = &self.threads[thread][number];
             let Some(object) = step.object else { continue };
@@ -149,6 +149,9 @@ impl Stream {
         all.map(|(object, lists)| (object, lists.into_iter().map(sorted).collect())).collect()
     }
 }
+
+/// Events in any order: their threads, and their numbers there.
+type Unordered = Vec<(Thread, usize)>;
 
 fn object_of(
     others: &BTreeMap<(char, u32), (char, u32)>,

@@ -165,7 +165,7 @@ fn without_privileges_probes_are_in_the_program_and_the_report_says_so() {
     let ended = auto().run();
     assert_eq!(ended.code, Some(66), "{}", ended.stderr);
     assert!(ended.stderr.contains("inline probes (order: "), "{}", ended.stderr);
-    let ended = auto().options(["--follow-forks"]).run();
+    let ended = auto().options(["--perf-probes"]).run();
     assert_eq!((ended.code, &*ended.stdout), (Some(1), ""), "{}", ended.stderr);
     assert!(ended.stderr.contains("run avtrace as root (`sudo avtrace"), "{}", ended.stderr);
 }
