@@ -12,8 +12,8 @@
 //!
 //! # What a marker costs
 //!
-//! A `nop` of one byte and one of ten on x86-64 (one instruction on AArch64) in the code, and a note in a section that is
-//! not loaded into memory. [`shared!`] takes one more instruction, for the address. Every marker is also a
+//! A `nop` of one byte and one of ten on x86-64 (one instruction on AArch64) in the code, and a note in a section that
+//! is not loaded into memory. [`shared!`] takes one more instruction, for the address. Every marker is also a
 //! compiler barrier: the compiler moves no access to memory that others can see across it, so that what is
 //! written inside a region stays inside. A place named by [`shared!`] lives in memory, not in a register.
 //!
