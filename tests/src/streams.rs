@@ -7,6 +7,10 @@ use std::path::Path;
 use checker::event::{Event, LocationId, Op, ThreadId};
 use checker::format::{Item, Names, ObservedValue, ReadOptions, TraceReader};
 
+/// Part of the name of a lock that Rust's standard library takes where threads start and end, in an order that no program
+/// can force.
+const OF_THE_RUNTIME: &str = "stack_overflow::thread_info::LOCK";
+
 /// Number of a thread, in the order in which their parents have made them.
 type Thread = usize;
 
@@ -69,6 +73,9 @@ impl Stream {
                 stream.thread(&mut threads, child);
             }
             let step = step(names, &threads, event, values.get(&number));
+            if step.what.contains(OF_THE_RUNTIME) {
+                continue;
+            }
             stream.order.push((thread, stream.threads[thread].len()));
             stream.threads[thread].push(step);
         }

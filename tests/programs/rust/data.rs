@@ -98,15 +98,17 @@ fn main() {
     let left = if kind == "cell" {
         let shared = Arc::new(Guarded { lock: Mutex::new(()), account: UnsafeCell::new(account) });
         thread::scope(|scope| {
-            scope.spawn(|| other(&|| audit_cell(&shared)));
+            let other = scope.spawn(|| other(&|| audit_cell(&shared)));
             transfer_cell(&shared, 100, &mut turns, fixed);
+            other.join().expect("no panic");
         });
         Arc::into_inner(shared).expect("the last").account.into_inner()
     } else {
         let shared = Arc::new(Mutex::new(account));
         thread::scope(|scope| {
-            scope.spawn(|| other(&|| audit(&shared)));
+            let other = scope.spawn(|| other(&|| audit(&shared)));
             transfer(&shared, 100, &mut turns, fixed);
+            other.join().expect("no panic");
         });
         Arc::into_inner(shared).expect("the last").into_inner().expect("not poisoned")
     };

@@ -176,7 +176,7 @@ fn main() {
     let teller = Turns { mine: first, theirs: theirs_second };
     let auditor = Turns { mine: second, theirs: theirs_first };
     thread::scope(|scope| {
-        scope.spawn(|| match (&**lock, is_whole) {
+        let teller = scope.spawn(|| match (&**lock, is_whole) {
             ("mutex", false) => transfer_mutex(100, &teller),
             ("mutex", true) => transfer_mutex_whole(100, &teller),
             ("rwlock", false) => transfer_rwlock(100, &teller),
@@ -189,7 +189,7 @@ fn main() {
             ("condvar", true) => take_whole(&teller),
             (other, _) => panic!("no lock is called `{other}`"),
         });
-        scope.spawn(|| {
+        let auditor = scope.spawn(|| {
             auditor.wait();
             match &**lock {
                 "mutex" => audit_mutex(),
@@ -200,6 +200,8 @@ fn main() {
             }
             auditor.give();
         });
+        teller.join().expect("no panic");
+        auditor.join().expect("no panic");
     });
     let balance = match &**lock {
         "mutex" => *MUTEX.lock().expect("no panic"),
