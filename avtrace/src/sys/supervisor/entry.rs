@@ -22,6 +22,8 @@ pub(super) enum Entry {
         /// The byte in its place.
         original: u8,
     },
+    /// It stands there once its `execve` has ended: it has no dynamic linker.
+    EndOfExec,
 }
 
 /// Instructions before an entry point.
@@ -65,9 +67,7 @@ impl Supervisor {
         let entry = proc::entry_point(process)?;
         let registers = request::registers(id)?;
         if registers.rip == entry {
-            // It has no dynamic linker. It stays there until the event is returned.
-            self.held.retain(|held| *held != id);
-            self.pending.push_back(Event::AtEntry { process });
+            self.entries.insert(id, Entry::EndOfExec);
             return Ok(());
         }
         let memory = proc::writable_memory(process)?;
@@ -104,7 +104,7 @@ impl Supervisor {
 
     /// Returns whether the system calls of a thread are reported.
     pub(super) fn reports_calls(&self, id: i32) -> bool {
-        matches!(self.entries.get(&id), Some(Entry::Detour(_)))
+        matches!(self.entries.get(&id), Some(Entry::Detour(_) | Entry::EndOfExec))
     }
 
     /// Takes the stop of a thread at a breakpoint instruction. Returns whether the process is at its entry point: then
@@ -129,7 +129,14 @@ impl Supervisor {
     /// Takes the stop of a thread at the begin or the end of a system call. Returns whether the process is at its entry
     /// point.
     pub(super) fn meets_call(&mut self, id: i32) -> io::Result<bool> {
-        let Some(Entry::Detour(detour)) = self.entries.get_mut(&id) else { return Ok(false) };
+        let detour = match self.entries.get_mut(&id) {
+            Some(Entry::Detour(detour)) => detour,
+            Some(Entry::EndOfExec) => {
+                self.arrives(id);
+                return Ok(true);
+            }
+            Some(Entry::Breakpoint { .. }) | None => return Ok(false),
+        };
         let mut registers = request::registers(id)?;
         if registers.rip != detour.address + CALL_END {
             return Ok(false);

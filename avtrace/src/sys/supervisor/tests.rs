@@ -1,17 +1,23 @@
 //! Programs of the system under the supervisor: their events, their ends, and stops of them.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{
+    ffi::OsString,
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
 
 use super::*;
 use crate::sys::{proc, status};
 
 fn start(script: &str) -> (Supervisor, u32) {
-    let launch = Launch {
-        program: PathBuf::from("/bin/sh"),
-        arg0: OsString::from("sh"),
-        arguments: vec![OsString::from("-c"), OsString::from(script)],
-        user: None,
-    };
+    start_program(PathBuf::from("/bin/sh"), &["-c", script])
+}
+
+fn start_program(program: PathBuf, arguments: &[&str]) -> (Supervisor, u32) {
+    let arg0 = program.clone().into_os_string();
+    let arguments = arguments.iter().map(OsString::from).collect();
+    let launch = Launch { program, arg0, arguments, user: None };
     match Supervisor::launch(launch).expect("it starts") {
         Started::Held(supervisor, process) => (supervisor, process),
         Started::Ended { ending, .. } => panic!("{ending:?}"),
@@ -63,6 +69,41 @@ fn system_calls_are_made_for_a_program_and_nothing_is_left_of_them() {
     assert_eq!(own, u64::from(process));
     assert_eq!(request::registers(process as i32).unwrap(), before);
     assert_eq!(follow(supervisor, process, true).1, Ending::Exited(3));
+}
+
+/// Starts a program without a dynamic linker, which exits with status 7 and has no code but that.
+fn start_static(folder: &Path) -> (Supervisor, u32) {
+    const START: u64 = 0x40_0000;
+    const HEADERS: u64 = 64 + 56;
+    // `mov edi, 7; mov eax, 60; syscall`
+    let code = [0xbf, 7, 0, 0, 0, 0xb8, 60, 0, 0, 0, 0x0f, 0x05];
+    let length = HEADERS + code.len() as u64;
+    // 64 bits, little endian, of this version; an executable for x86-64; the entry point; one program header.
+    let mut file = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x3e\0\x01\0\0\0".to_vec();
+    file.extend([START + HEADERS, 64, 0].map(u64::to_le_bytes).concat());
+    file.extend([0, 0, 64, 56, 1, 0, 0, 0].map(u16::to_le_bytes).concat());
+    // To be loaded, readable and executable.
+    file.extend([1, 5].map(u32::to_le_bytes).concat());
+    file.extend([0, START, START, length, length, 4096].map(u64::to_le_bytes).concat());
+    file.extend(code);
+    let path = folder.join("static");
+    fs::write(&path, file).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    start_program(path, &[])
+}
+
+#[test]
+fn a_program_without_a_dynamic_linker_stands_at_its_entry() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut supervisor, process) = start_static(folder.path());
+    supervisor.stop_at_entry(process).unwrap();
+    assert_eq!(supervisor.next_event().unwrap(), Event::AtEntry { process });
+    let before = request::registers(process as i32).unwrap();
+    assert_eq!(before.rip, proc::entry_point(process).unwrap());
+    let call = |calls: &mut RemoteCalls| calls.call((libc::SYS_getpid, [0; 6]));
+    assert_eq!(supervisor.with_calls(process, call).unwrap(), u64::from(process));
+    assert_eq!(request::registers(process as i32).unwrap(), before);
+    assert_eq!(follow(supervisor, process, true), (Vec::new(), Ending::Exited(7)));
 }
 
 #[test]
