@@ -103,3 +103,11 @@ fn within(place: Option<&str>) -> String {
 const fn cause(is_filtered: bool) -> &'static str {
     if is_filtered { "it has a seccomp filter" } else { "a security module may deny it" }
 }
+
+/// Explains an error of looking at a program.
+pub(super) fn failed(what: &'static str) -> impl Fn(io::Error) -> InProcessError {
+    move |error| match error.kind() {
+        io::ErrorKind::PermissionDenied => ProgramRefusal::Hidden { error }.into(),
+        _ => InProcessError::System { what, error },
+    }
+}

@@ -23,7 +23,7 @@ use inline::{
 use symbolize::{MapName, Mapping, parse_maps};
 use x86::patching::{NEAR_JUMP, Padding};
 
-use super::error::{InProcessError, ProgramRefusal};
+use super::error::{InProcessError, ProgramRefusal, failed};
 use crate::sys::{
     membarrier, memory, proc,
     shared_memory::SharedMemory,
@@ -111,7 +111,6 @@ impl Image {
         process: u32,
         clock: Clock,
     ) -> Result<Self, InProcessError> {
-        let failed = |what: &'static str| move |error| InProcessError::System { what, error };
         let maps = mappings(process).map_err(failed("cannot read the program's memory map"))?;
         let places = places(&maps);
         let is_limited = memory::address_space_limit(process).is_some();
@@ -129,9 +128,6 @@ impl Image {
             }
             Ok(Err(MapError::Denied { call, error })) => {
                 return Err(ProgramRefusal::DeniedCall { call, error, is_filtered }.into());
-            }
-            Ok(Err(MapError::Own(error))) if error.kind() == io::ErrorKind::PermissionDenied => {
-                return Err(ProgramRefusal::Hidden { error }.into());
             }
             Ok(Err(MapError::Own(error))) => {
                 return Err(failed("cannot share memory with the program")(error));

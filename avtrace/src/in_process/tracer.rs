@@ -21,7 +21,7 @@ use inline::{
 use symbolize::MapName;
 
 use super::{
-    error::{InProcessError, ProgramRefusal, StartError},
+    error::{InProcessError, ProgramRefusal, StartError, failed},
     handle::{InProcess, connect},
     image::{Image, mappings},
     leave,
@@ -148,16 +148,23 @@ impl Tracer {
             began: time_stamp::now(),
             ending: None,
         });
-        loop {
-            match tracer.supervisor.next_event()? {
-                Event::AtEntry { process: at } if at == process => break,
-                event => tracer.handle(event)?,
-            }
-            if let Some(ending) = tracer.ending {
-                return Ok(Followed::Ended { pid: process, ending });
+        let ending =
+            tracer.run_to_entry().map_err(|error| StartError::InProcess(explained(error)))?;
+        Ok(match ending {
+            Some(ending) => Followed::Ended { pid: process, ending },
+            None => Followed::Held { tracer, in_process, streams: received },
+        })
+    }
+
+    /// Lets the first program run up to its entry point. Returns its end if that came first.
+    fn run_to_entry(&mut self) -> io::Result<Option<Ending>> {
+        while self.ending.is_none() {
+            match self.supervisor.next_event()? {
+                Event::AtEntry { process } if process == self.first => break,
+                event => self.handle(event)?,
             }
         }
-        Ok(Followed::Held { tracer, in_process, streams: received })
+        Ok(self.ending)
     }
 
     /// Returns the first process.
@@ -618,14 +625,6 @@ const fn header(kind: Kind, process: u32, tid: u32) -> Header {
 fn kill(supervisor: &mut Supervisor, process: u32) {
     tracee::send_signal(process, libc::SIGKILL);
     while !supervisor.is_empty() && supervisor.next_event().is_ok() {}
-}
-
-/// Explains an error of looking at a program.
-fn failed(what: &'static str) -> impl Fn(io::Error) -> InProcessError {
-    move |error| match error.kind() {
-        io::ErrorKind::PermissionDenied => ProgramRefusal::Hidden { error }.into(),
-        _ => InProcessError::System { what, error },
-    }
 }
 
 /// Explains an error of looking at a process before its entry point, or of changing its memory there.

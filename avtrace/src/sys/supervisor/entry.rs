@@ -11,7 +11,7 @@ use super::{Event, State, Supervisor, request, request::Resume};
 use crate::sys::proc;
 
 /// Way in which a program stops at its entry point.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) enum Entry {
     /// By instructions before it.
     Detour(Detour),
@@ -27,8 +27,10 @@ pub(super) enum Entry {
 }
 
 /// Instructions before an entry point.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Detour {
+    /// Memory of the process, opened while it does not hide it (`PR_SET_DUMPABLE`).
+    memory: File,
     entry: u64,
     /// Address of the instructions.
     address: u64,
@@ -40,14 +42,14 @@ pub(super) struct Detour {
     is_in_call: bool,
 }
 
-/// `endbr64; xor edi, edi; mov eax, 12; syscall; jmp [rip]`, which the address follows: system call 12 is `brk`, which
-/// changes nothing with 0. At an entry point only `rdx` and `rsp` have a meaning (System V ABI, "Process
-/// Initialization").
-const DETOUR: [u8; 19] =
-    [0xf3, 0x0f, 0x1e, 0xfa, 0x31, 0xff, 0xb8, 12, 0, 0, 0, 0x0f, 0x05, 0xff, 0x25, 0, 0, 0, 0];
+/// `endbr64; or edi, -1; xor eax, eax; syscall; jmp [rip]`, which the address follows: a `read` from no file, which
+/// changes nothing and which even seccomp's strict mode lets through. At an entry point only `rdx` and `rsp` have a
+/// meaning (System V ABI, "Process Initialization").
+const DETOUR: [u8; 17] =
+    [0xf3, 0x0f, 0x1e, 0xfa, 0x83, 0xcf, 0xff, 0x31, 0xc0, 0x0f, 0x05, 0xff, 0x25, 0, 0, 0, 0];
 
 /// Number of bytes of [`DETOUR`] up to the end of its system call.
-const CALL_END: u64 = 13;
+const CALL_END: u64 = 11;
 
 /// Keys of the auxiliary vector (`<elf.h>`).
 const AT_PHDR: u64 = 3;
@@ -71,12 +73,12 @@ impl Supervisor {
             return Ok(());
         }
         let memory = proc::writable_memory(process)?;
-        let found = match Detour::new(process, &memory, (registers.rsp, entry)) {
-            Some(detour) => {
-                detour.write(&memory)?;
+        let found = match Detour::new(process, memory, (registers.rsp, entry)) {
+            Ok(detour) => {
+                detour.write()?;
                 Entry::Detour(detour)
             }
-            None => {
+            Err(memory) => {
                 const BREAKPOINT: u8 = 0xcc;
                 let mut original = [0];
                 memory.read_exact_at(&mut original, entry)?;
@@ -146,9 +148,8 @@ impl Supervisor {
         }
         (registers.rip, registers.orig_rax) = (detour.entry, u64::MAX);
         request::set_registers(id, registers)?;
-        let memory = proc::writable_memory(id as u32)?;
-        memory.write_all_at(&detour.entry.to_ne_bytes(), detour.on_stack)?;
-        memory.write_all_at(&detour.original, detour.address)?;
+        detour.memory.write_all_at(&detour.entry.to_ne_bytes(), detour.on_stack)?;
+        detour.memory.write_all_at(&detour.original, detour.address)?;
         self.arrives(id);
         Ok(true)
     }
@@ -165,7 +166,21 @@ impl Supervisor {
 impl Detour {
     /// Finds room for a detour to the entry point of a process that is held before its first instruction, with this
     /// stack pointer.
-    fn new(process: u32, memory: &File, (stack, entry): (u64, u64)) -> Option<Self> {
+    fn new(process: u32, memory: File, (stack, entry): (u64, u64)) -> Result<Self, File> {
+        match Self::places(process, &memory, (stack, entry)) {
+            Some((address, original, on_stack)) => {
+                Ok(Self { memory, entry, address, original, on_stack, is_in_call: false })
+            }
+            None => Err(memory),
+        }
+    }
+
+    /// Finds the address for the instructions, the bytes there, and the place of the entry point's address.
+    fn places(
+        process: u32,
+        memory: &File,
+        (stack, entry): (u64, u64),
+    ) -> Option<(u64, [u8; DETOUR.len() + 8], u64)> {
         let on_stack = entry_on_stack(memory, stack)?;
         let mut on_it = [0; 8];
         memory.read_exact_at(&mut on_it, on_stack).ok()?;
@@ -175,15 +190,15 @@ impl Detour {
         let address = room(process, memory)?;
         let mut original = [0; DETOUR.len() + 8];
         memory.read_exact_at(&mut original, address).ok()?;
-        Some(Self { entry, address, original, on_stack, is_in_call: false })
+        Some((address, original, on_stack))
     }
 
     /// Writes it; the address on the stack comes last, in one step.
-    fn write(&self, memory: &File) -> io::Result<()> {
+    fn write(&self) -> io::Result<()> {
         let mut code = DETOUR.to_vec();
         code.extend(self.entry.to_ne_bytes());
-        memory.write_all_at(&code, self.address)?;
-        memory.write_all_at(&self.address.to_ne_bytes(), self.on_stack)
+        self.memory.write_all_at(&code, self.address)?;
+        self.memory.write_all_at(&self.address.to_ne_bytes(), self.on_stack)
     }
 }
 

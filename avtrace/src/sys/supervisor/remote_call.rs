@@ -183,9 +183,42 @@ impl RemoteCalls {
             }
         }
         let result = request::registers(self.thread)?.rax;
+        if result == number as u64 && self.awaits_bad_call()? {
+            self.take_bad_call()?;
+        }
         match result.cast_signed() {
             error @ -4095..0 => Err(io::Error::from_raw_os_error(-error as i32)),
             _ => Ok(result),
+        }
+    }
+
+    /// Returns whether the thread is about to get `SIGSYS`: a filter has denied the call, and put its number back to
+    /// where its result would be (`__seccomp_filter` in `kernel/seccomp.c`).
+    fn awaits_bad_call(&self) -> io::Result<bool> {
+        let pending = proc::Status::of_process(self.thread as u32)?.pending_signals();
+        Ok(pending.is_some_and(|pending| pending >> (libc::SIGSYS - 1) & 1 != 0))
+    }
+
+    /// Has the thread get `SIGSYS`, which either ends it or is withheld from the program.
+    ///
+    /// # Errors
+    ///
+    /// In any case: that the process has ended, or that the call is not permitted.
+    fn take_bad_call(&mut self) -> io::Result<()> {
+        request::resume(self.thread, Resume::ToCall(0))?;
+        loop {
+            let error = match wait(self.thread)? {
+                Status::Stopped { signal: libc::SIGSYS, event: 0 } => libc::EPERM,
+                Status::Stopped { .. } => {
+                    request::resume(self.thread, Resume::ToCall(0))?;
+                    continue;
+                }
+                Status::Ended(_) => {
+                    self.has_ended = true;
+                    libc::ESRCH
+                }
+            };
+            return Err(io::Error::from_raw_os_error(error));
         }
     }
 
