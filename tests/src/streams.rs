@@ -7,8 +7,8 @@ use std::path::Path;
 use checker::event::{Event, LocationId, Op, ThreadId};
 use checker::format::{Item, Names, ObservedValue, ReadOptions, TraceReader};
 
-/// Part of the name of a lock that Rust's standard library takes where threads start and end, in an order that no program
-/// can force.
+/// Part of the name of a lock that Rust's standard library takes where threads start and end, in an order that no
+/// program can force.
 const OF_THE_RUNTIME: &str = "stack_overflow::thread_info::LOCK";
 
 /// Number of a thread, in the order in which their parents have made them.
