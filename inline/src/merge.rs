@@ -156,17 +156,28 @@ impl<M: SharedWords> Merge<M> {
         if self.is_idle(notes) {
             return Batch::default();
         }
-        let before_now = match self.rest.take() {
-            // What was reserved up to that time is visible since the barrier behind it, and the tracer's own records
+        if let Some(rest) = self.rest.take() {
+            // Since the barrier behind that time, all slots reserved up to it are visible, and the tracer's own records
             // were read.
-            Some(rest) => rest,
-            None => {
-                let before_now = around.now().saturating_sub(1);
-                around.barrier();
-                self.read_notes(notes);
-                before_now
+            let batch = self.batch_until(rest, around, sites, (records, most));
+            if batch.records != 0 {
+                return batch;
             }
-        };
+        }
+        let before_now = around.now().saturating_sub(1);
+        around.barrier();
+        self.read_notes(notes);
+        self.batch_until(before_now, around, sites, (records, most))
+    }
+
+    /// Appends the records up to a time, behind which all threads have passed a barrier.
+    fn batch_until(
+        &mut self,
+        before_now: u64,
+        around: &mut impl Surroundings,
+        sites: &SiteTable,
+        (records, most): (&mut Vec<Record>, usize),
+    ) -> Batch {
         let mut until = before_now;
         let full = records.len().saturating_add(most);
         let before = records.len();
