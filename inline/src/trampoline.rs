@@ -4,7 +4,7 @@
 //! An area of memory near the program's code has the [`CommonCode`] once, and any number of [`Trampoline`]s. All
 //! addresses are those of the traced process.
 //!
-//! What a probe records, and when, is what the BPF program of its name does (`ebpf`), with these differences:
+//! A probe makes the records of the BPF program of its name (`ebpf`), at the same events, with these differences:
 //!
 //! - Return probes do not exist: calls that count at their returns have probes at the `ret` instructions
 //!   ([`ProbeProgram::CallEnd`], [`ProbeProgram::AllocEnd`]).
@@ -28,7 +28,7 @@ mod words;
 use abi::{AccessDescriptor, Cookie, ProbeProgram};
 use iced_x86::{BlockEncoderOptions, Decoder, DecoderOptions, FlowControl, IcedError, Instruction};
 use x86::patching::{
-    Called, Live, NEAR_JUMP, RETURN_ADDRESS, SHORT_JUMP, SKIPPED, call_as_jump, called,
+    self, Called, Live, NEAR_JUMP, RETURN_ADDRESS, SHORT_JUMP, SKIPPED, call_as_jump, called,
 };
 
 pub use self::common::CommonCode;
@@ -56,6 +56,15 @@ pub struct Point {
     pub red_zone: bool,
     /// The probes.
     pub probes: Vec<Probe>,
+}
+
+impl Point {
+    /// Point of a patch with its probes, in a module with this load bias.
+    #[must_use]
+    pub const fn new(point: &patching::Point, bias: u64, probes: Vec<Probe>) -> Self {
+        let patching::Point { before, live, red_zone, .. } = *point;
+        Self { before: before.wrapping_add(bias), live, red_zone, probes }
+    }
 }
 
 /// Probe.

@@ -154,16 +154,8 @@ fn measure(path: &Path) -> Counts {
             counts.without_points += usize::from(patch.points.is_empty());
             let length = (patch.range.end - patch.range.start) as usize;
             let code = file.bytes_at(LinkAddr(patch.range.start), length).unwrap();
-            let points: Vec<Point> = patch
-                .points
-                .iter()
-                .map(|point| Point {
-                    before: point.before,
-                    live: point.live,
-                    red_zone: point.red_zone,
-                    probes: vec![probe()],
-                })
-                .collect();
+            let points = patch.points.iter().map(|point| Point::new(point, 0, vec![probe()]));
+            let points: Vec<Point> = points.collect();
             counts.flags_live += points.iter().filter(|point| point.live.flags()).count();
             counts.red_zones += points.iter().filter(|point| point.red_zone).count();
             let displaced = Displaced { address: patch.range.start, code, points: &points };

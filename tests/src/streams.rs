@@ -64,7 +64,7 @@ impl Stream {
         let mut stream = Self::default();
         let mut threads = BTreeMap::new();
         for (number, event) in (0..).zip(&events) {
-            // What is known of memory, and nothing that a thread does.
+            // Knowledge about memory, and no action of a thread.
             if matches!(event.op, Op::SplitVariable { .. }) {
                 continue;
             }

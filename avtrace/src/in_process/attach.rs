@@ -205,11 +205,9 @@ impl Attaching<'_> {
             found.patches.into_iter().partition(|patch| matches!(patch.jump, Jump::Short(_)));
         for patch in long.into_iter().chain(short) {
             let members = || patch.points.iter().flat_map(|point| at(point.address));
-            let points = patch.points.iter().map(|point| Point {
-                before: point.before.wrapping_add(module.load_bias()),
-                live: point.live,
-                red_zone: point.red_zone,
-                probes: at(point.address).map(|index| self.probe(index)).collect(),
+            let points = patch.points.iter().map(|point| {
+                let probes = at(point.address).map(|index| self.probe(index)).collect();
+                Point::new(point, module.load_bias(), probes)
             });
             let points: Vec<Point> = points.collect();
             if let Err(error) = self.patch(&patch, module.load_bias(), &points, (file, padding)) {

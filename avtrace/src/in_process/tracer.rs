@@ -269,7 +269,7 @@ impl Tracer {
             restored = restored.and_then(|()| leave::move_out(supervisor, process, &image));
         }
         for (process, image) in images() {
-            // Where a thread is left in a trampoline, all patches stay.
+            // All patches stay if a thread is left in a trampoline.
             restored = restored.and_then(|()| leave::restore(process, &image));
         }
         for (&process, traced) in &*processes {
@@ -629,14 +629,11 @@ fn kill(supervisor: &mut Supervisor, process: u32) {
 
 /// Explains an error of looking at a process before its entry point, or of changing its memory there.
 fn explained(error: io::Error) -> InProcessError {
-    match error.kind() {
-        io::ErrorKind::PermissionDenied => ProgramRefusal::Hidden { error }.into(),
-        // What the kernel answers where `/proc/PID/mem` may change no code.
-        _ if error.raw_os_error() == Some(libc::EIO) => {
-            ProgramRefusal::DeniesWriting { error }.into()
-        }
-        _ => InProcessError::System { what: "cannot hold the program at its entry point", error },
+    // The kernel's answer if `/proc/PID/mem` may change no code.
+    if error.raw_os_error() == Some(libc::EIO) {
+        return ProgramRefusal::DeniesWriting { error }.into();
     }
+    failed("cannot hold the program at its entry point")(error)
 }
 
 /// Returns the lowest address of the stack that a stack pointer is in, and the address after it: the thread's own

@@ -77,7 +77,7 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
         .spawn({
             let in_case = guardian.in_case_of_panic();
             move || {
-                // What was attached is detached before this is dropped.
+                // Its probes are detached before this is dropped.
                 let _in_case = in_case;
                 tracker.follow(batches)
             }

@@ -29,7 +29,7 @@ fn instruction(code: &mut CodeAssembler, (kind, a, b): Choice) -> Result<(), Ice
         3 => code.push(qword_ptr(rsp + above)),
         4 => code.push(qword_ptr(rbx + above)),
         5 => code.pop(to),
-        // What is on the stack then is not read before it is written.
+        // The function writes its stack before it reads it.
         6 => code.sub(rsp, 8).and_then(|()| code.mov(qword_ptr(rsp), i32::from(a))),
         7 => code.add(rsp, i32::from(b % 4) * 8),
         8 => {
@@ -124,21 +124,13 @@ fn check(choices: &[Choice], by_register: bool, point: usize, number: u8, seed: 
     let place = instructions[call].ip();
     let chosen = function.patches(&[address, place], &mut Padding::default());
     assert!(chosen.refused.is_empty(), "{chosen:?}");
-    // Where memory below the stack pointer may be in use, a call by a register may be too short for the machine.
+    // With a red zone in use, a call by a register may be too short for the machine.
     if chosen.patches.iter().any(|patch| matches!(patch.jump, Jump::Short(_))) {
         return;
     }
     for patch in &chosen.patches {
-        let points: Vec<Point> = patch
-            .points
-            .iter()
-            .map(|point| Point {
-                before: point.before,
-                live: point.live,
-                red_zone: point.red_zone,
-                probes: vec![probe(number)],
-            })
-            .collect();
+        let points = patch.points.iter().map(|point| Point::new(point, 0, vec![probe(number)]));
+        let points: Vec<Point> = points.collect();
         let (offset, length) = (patch.range.start - base, patch.range.end - patch.range.start);
         if patch.jump == Jump::Call {
             machine.patch_call(offset as usize, length as usize, &points);

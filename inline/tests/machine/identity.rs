@@ -244,20 +244,11 @@ fn check(case: &Case) {
     let chosen = function.patches(&addresses, &mut Padding::default());
     for patch in &chosen.patches {
         assert_eq!(patch.jump, Jump::Near);
-        let points: Vec<Point> = patch
-            .points
-            .iter()
-            .map(|point| Point {
-                before: point.before,
-                live: point.live,
-                red_zone: point.red_zone,
-                probes: places
-                    .iter()
-                    .filter(|place| place.0 == point.address)
-                    .map(|place| probe(place.1))
-                    .collect(),
-            })
-            .collect();
+        let points = patch.points.iter().map(|point| {
+            let here = places.iter().filter(|place| place.0 == point.address);
+            Point::new(point, 0, here.map(|place| probe(place.1)).collect())
+        });
+        let points: Vec<Point> = points.collect();
         let (offset, length) = (patch.range.start - base, patch.range.end - patch.range.start);
         let trampoline = machine.patch(offset as usize, length as usize, &points);
         inspect(&machine, &trampoline, patch.range.end);

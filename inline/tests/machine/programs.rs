@@ -305,7 +305,7 @@ fn a_load_that_faults_is_left_out() {
         })
         .unwrap();
     let resume = trampoline.fault(load.ip()).unwrap();
-    // Where the thread goes on, it restores its state.
+    // The thread restores its state at the address at which it goes on.
     let next = instructions.iter().find(|one| one.ip() == resume).unwrap();
     assert_eq!(next.mnemonic(), iced_x86::Mnemonic::Pop);
     assert_eq!(trampoline.fault(load.ip() + 1), None);

@@ -41,7 +41,7 @@ pub fn called(line: &[Instruction], red_zone: bool) -> Option<Vec<Called>> {
     let mut steps = Vec::with_capacity(line.len());
     let mut has_moved = false;
     for instruction in before {
-        // What changes the stack pointer here leaves the flags alone.
+        // Instructions that change the stack pointer here leave the flags alone.
         if has_moved && instruction.rflags_read() != 0 {
             return None;
         }

@@ -136,7 +136,7 @@ fn effect(info: &mut InstructionInfoFactory, instruction: &Instruction) -> Effec
             | FlowControl::IndirectBranch
             | FlowControl::Return
     ) {
-        // What is called may read any register; nothing survives in the flags.
+        // The callee may read any register; no flag keeps its value.
         return Effect { reads: 0xffff, kills: ALL_FLAGS, touches: ALL_FLAGS };
     }
     let (mut reads, mut kills, mut touches) = (0, 0, 0);

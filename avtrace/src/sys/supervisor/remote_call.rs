@@ -18,8 +18,8 @@ impl Supervisor {
     /// Has the only thread of a process, which is held at executable memory, make system calls. Each may depend on the
     /// results of those before. Afterwards registers, signals and memory are as before.
     ///
-    /// Where the process has no code to return from signals, an instruction is replaced meanwhile: if it loses its
-    /// tracer within this, it does not survive.
+    /// In a process without code to return from signals, an instruction is replaced meanwhile: if it loses its tracer
+    /// within this, it does not survive.
     ///
     /// # Errors
     ///
