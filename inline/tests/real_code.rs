@@ -198,3 +198,14 @@ fn most_memory_instructions_have_room_for_a_patch() {
         None => println!("skipped: no C library at a known place"),
     }
 }
+
+/// Of the files that `AVTRACE_REAL_CODE` names too.
+#[test]
+fn so_have_those_of_an_interpreter_and_of_other_files() {
+    let python = "/usr/lib/x86_64-linux-gnu/libpython3.11.so.1.0";
+    let others = std::env::var_os("AVTRACE_REAL_CODE").unwrap_or_default();
+    let files = std::iter::once(python.into()).chain(std::env::split_paths(&others));
+    for file in files.filter(|file| file.exists()) {
+        check(&file, 0.97);
+    }
+}

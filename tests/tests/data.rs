@@ -1,6 +1,7 @@
 //! Memory accesses that nobody has named: seen by probes beside instructions and by watchpoints that move, so that
 //! violations have the data that they are about.
 
+use tests::tracer::captures_inline;
 use tests::{Avtrace, Program, Report, c, cpp, require_bpf, runs, rust};
 
 /// Runs that each program gets, unless the environment says otherwise.
@@ -141,7 +142,10 @@ fn data_that_one_thread_had_to_itself() {
                 // Of the 1,000 transactions the regions and locks.
                 let events = case.run(fixed).counts.events;
                 let expected = 1_000 * each;
-                assert!((expected..expected + 100).contains(&events), "{kind} {level}: {events}");
+                // Inline probes record an owner's accesses as any.
+                let is_bounded = !captures_inline();
+                let is_expected = events >= expected && !(is_bounded && events >= expected + 100);
+                assert!(is_expected, "{kind} {level}: {events}");
             }
         }
     }
@@ -174,9 +178,10 @@ fn a_block_of_any_size_that_is_wiped_by_one_instruction() {
         let closing: (Marks<'_>, Marks<'_>) = (&["wipe"], &["add_write"]);
         let case = Case { program, kind, options, region: "add", order: "racy", closing };
         case.check();
-        // The regions of 2,002 transactions, and hardly anything else.
+        // The regions of 2,002 transactions, and hardly anything else but an owner's accesses with inline probes.
         let events = case.run(true).counts.events;
-        assert!((4_000..4_200).contains(&events), "{kind}: {events}");
+        let is_bounded = !captures_inline();
+        assert!(events >= 4_000 && !(is_bounded && events >= 4_200), "{kind}: {events}");
     }
 }
 
@@ -252,6 +257,10 @@ fn blocks_that_go_from_thread_to_thread_are_never_shared() {
 #[test]
 fn what_costs_too_much_is_not_seen_all_the_time_and_that_is_told() {
     require_bpf!();
+    // Inline probes have no budget, and record all that is planned.
+    if captures_inline() {
+        return;
+    }
     let program = c("hotloop", &["-g", "-O2"]);
     // Each of these accesses by a probe would take half an hour, by a watchpoint hours. Alone it takes half a second:
     // that is many ticks of what chooses where watchpoints are.

@@ -1,11 +1,17 @@
 //! Memory that is given back and given out again: what it was before is forgotten, and what it is now has a name.
 
+use tests::tracer::captures_inline;
 use tests::{Avtrace, Report, c, c_by, cpp, machine, require_bpf, runs, rust};
 
 const LEVELS: [&str; 2] = ["-O0", "-O2"];
 
-fn run(level: &str, how: &[&str]) -> (Option<i32>, String, Report) {
-    run_with(Avtrace::on(&c("memory", &["-g", level])), how)
+/// Runs a program that waits for a watchpoint on its block, or where there are none, sees its accesses by probes.
+fn run_watched(run: Avtrace, how: &str) -> (Option<i32>, String, Report) {
+    if captures_inline() {
+        run_with(run.seeing_memory(), &[how, "unwatched"])
+    } else {
+        run_with(run, &[how])
+    }
 }
 
 fn run_with(run: Avtrace, how: &[&str]) -> (Option<i32>, String, Report) {
@@ -22,7 +28,7 @@ fn memory_that_is_given_out_again_is_other_memory() {
             let program = c("memory", &["-g", level]);
             // By what is watched, and by all that the program's own code touches.
             for avtrace in [Avtrace::on(&program), Avtrace::on(&program).seeing_memory()] {
-                let (code, output, report) = run_with(avtrace, &[how]);
+                let (code, output, report) = run_watched(avtrace, how);
                 assert!(report.violations.is_empty(), "{how}: {:#?}", report.violations);
                 assert_eq!((code, &*output), (Some(0), "the same memory\n"), "{how}");
             }
@@ -35,7 +41,7 @@ fn memory_that_is_kept_is_named_by_who_allocated_it() {
     require_bpf!();
     for level in LEVELS {
         let program = c("memory", &["-g", level]);
-        let (code, output, report) = run(level, &["kept"]);
+        let (code, output, report) = run_watched(Avtrace::on(&program), "kept");
         assert_eq!((code, &*output), (Some(66), "the same memory\n"));
         let violation = report.only_violation();
         assert_eq!((violation.region.as_str(), violation.evidence.as_str()), ("fill", "data"));
@@ -50,7 +56,8 @@ fn memory_that_is_kept_is_named_by_who_allocated_it() {
 fn the_stack_of_a_thread_that_has_ended_is_other_memory_to_the_next() {
     require_bpf!();
     for level in LEVELS {
-        let (_, output, report) = run(level, &["stack"]);
+        let program = c("memory", &["-g", level]);
+        let (_, output, report) = run_watched(Avtrace::on(&program), "stack");
         assert_eq!(output, "the same memory\n");
         // What the threads' own ends and starts order is seen, too.
         let data = report.violations.iter().filter(|violation| violation.evidence == "data");
@@ -64,7 +71,7 @@ fn blocks_that_threads_pass_on_are_never_shared() {
     let program = c("memory", &["-g", "-O2"]);
     for _ in 0..runs(5) {
         for avtrace in [Avtrace::on(&program), Avtrace::on(&program).seeing_memory()] {
-            let (code, output, report) = run_with(avtrace, &["churn"]);
+            let (code, output, report) = run_watched(avtrace, "churn");
             assert_eq!((code, &*output), (Some(0), "done\n"), "{:#?}", report.violations);
             assert!(report.counts.dependencies > 20, "the blocks were watched");
         }
@@ -73,7 +80,8 @@ fn blocks_that_threads_pass_on_are_never_shared() {
 
 /// Numbers of allocations and frees.
 fn counts(how: &[&str]) -> [u64; 2] {
-    let (code, _, report) = run("-O2", how);
+    let program = c("memory", &["-g", "-O2"]);
+    let (code, _, report) = run_with(Avtrace::on(&program), how);
     assert_eq!(code, Some(0), "{how:?}");
     ["allocations", "frees"].map(|key| {
         let count = report.summary[key].as_u64();

@@ -1,5 +1,5 @@
 /*
- * memory.c HOW [COUNT] - blocks of memory that are given back and given out again, one of them watched.
+ * memory.c HOW [COUNT | unwatched] - blocks of memory that are given back and given out again, one of them watched.
  *
  *     filler: region `fill`                  other
  *
@@ -11,6 +11,7 @@
  * which is not given back meanwhile. `locks` has a lock in each block as well. `mapped` does the same as `again` with mappings, `stack` with what a thread has on
  * its stack. `churn` passes blocks on between eight threads, each of which has one at a time. Any other word is the
  * name of a function that allocates, which is called COUNT times.
+ * With `unwatched` nothing waits for a watchpoint: accesses are seen by probes.
  */
 #define _GNU_SOURCE
 #include <malloc.h>
@@ -30,6 +31,7 @@
 static turn_t ready, fillers, others;
 static volatile long *block; /* what is watched */
 static int is_kept, is_mapped, has_lock;
+static int is_unwatched; /* whether there are no watchpoints to wait for */
 static int is_other; /* whether any block was other memory than what is watched */
 
 static long nanoseconds(void)
@@ -43,6 +45,8 @@ static long nanoseconds(void)
 /* Whether 100 accesses take longer than 100 that are not watched can, also when they are interrupted: the best of 10. */
 static int is_watched(void)
 {
+    if (is_unwatched)
+        return 1;
     for (int round = 0; round < 10; round++) {
         long start = nanoseconds();
 
@@ -327,6 +331,7 @@ int main(int argc, char **argv)
     is_kept = strcmp(how, "kept") == 0;
     is_mapped = strcmp(how, "mapped") == 0;
     has_lock = strcmp(how, "locks") == 0;
+    is_unwatched = argc > 2 && strcmp(argv[2], "unwatched") == 0;
     if (is_kept || is_mapped || has_lock || strcmp(how, "again") == 0)
         return again();
     if (strcmp(how, "stack") == 0)
