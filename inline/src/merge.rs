@@ -280,14 +280,32 @@ impl<M: SharedWords> Merge<M> {
         until: &mut u64,
         around: &mut impl Surroundings,
     ) -> Option<u64> {
-        loop {
-            let mut unpublished = 0;
-            let ring = &mut self.threads[number].ring;
-            let place = ring.peek(&self.memory, &mut unpublished);
+        match self.peek(number) {
+            Some(place) => Some(place),
+            None => self.held_back(number, until, around),
+        }
+    }
+
+    /// Place of a ring's next record, if it is published.
+    #[inline]
+    fn peek(&mut self, number: usize) -> Option<u64> {
+        let mut unpublished = 0;
+        let place = self.threads[number].ring.peek(&self.memory, &mut unpublished);
+        if unpublished != 0 {
             self.lose(|losses| &mut losses.unpublished, unpublished);
-            if place.is_some() {
-                return place;
-            }
+        }
+        place
+    }
+
+    /// Variant of [`next_place`](Self::next_place) for a ring of which no record was found.
+    #[inline(never)]
+    fn held_back(
+        &mut self,
+        number: usize,
+        until: &mut u64,
+        around: &mut impl Surroundings,
+    ) -> Option<u64> {
+        loop {
             let ring = &mut self.threads[number].ring;
             let blocked = ring.blocked(&self.memory)?;
             let waited = ring.blocked_for(around.elapsed());
@@ -297,7 +315,10 @@ impl<M: SharedWords> Merge<M> {
                 Blocked::Nested { .. } if waited >= self.patience.nested => {
                     ring.abandon();
                     self.lose(|losses| &mut losses.unpublished, 1);
-                    continue;
+                    match self.peek(number) {
+                        Some(place) => return Some(place),
+                        None => continue,
+                    }
                 }
                 Blocked::Nested { order } => order,
             };
@@ -317,13 +338,15 @@ impl<M: SharedWords> Merge<M> {
         around: &mut impl Surroundings,
         records: &mut Vec<Record>,
     ) -> Option<u64> {
+        let last = bound.min(*until);
         loop {
             if !self.hand_on_one(number, sites, records) {
                 self.lose(|losses| &mut losses.unreadable, 1);
             }
-            let place = self.next_place(number, until, around)?;
-            if place > bound || place > *until || records.len() >= full {
-                return Some(place);
+            match self.peek(number) {
+                Some(place) if place <= last && records.len() < full => {}
+                Some(place) => return Some(place),
+                None => return self.held_back(number, until, around),
             }
         }
     }
@@ -331,13 +354,13 @@ impl<M: SharedWords> Merge<M> {
     /// Hands on the record that was found in a ring. Returns whether it could be decoded.
     #[inline]
     fn hand_on_one(&mut self, number: usize, sites: &SiteTable, records: &mut Vec<Record>) -> bool {
-        let thread = &mut self.threads[number];
-        let Some(taken) = thread.ring.take(&self.memory) else { return false };
+        let Self { threads, memory, gaps, counts_epochs, epochs, .. } = self;
+        let Thread { tid, process, epoch, ring } = &mut threads[number];
+        let Some(taken) = ring.take(memory) else { return false };
         let Some(site) = sites.get(taken.first.site()) else { return false };
-        self.gaps = self.gaps.wrapping_add(taken.is_gap.into());
-        let epoch =
-            if self.counts_epochs { thread.epoch.at(site.kind, &mut self.epochs) } else { 0 };
-        let (tid, lost, process) = (thread.tid, self.gaps, thread.process);
+        *gaps = gaps.wrapping_add(taken.is_gap.into());
+        let epoch = if *counts_epochs { epoch.at(site.kind, epochs) } else { 0 };
+        let (tid, lost, process) = (*tid, *gaps, *process);
         let header = Header { kind: 0, tid, site: taken.first.site(), lost, process };
         let pass = |record| records.push(record);
         decode_to(&taken.first, taken.more, site, (header, epoch), pass).is_some()
