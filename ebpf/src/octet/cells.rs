@@ -38,7 +38,7 @@ pub trait Held<T> {
 }
 
 /// Memory of a map that BPF programs share.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct MapMemory;
 
 impl Memory for MapMemory {

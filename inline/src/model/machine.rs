@@ -101,6 +101,24 @@ impl Machine {
         })
     }
 
+    /// Changes two words from the first of them on in one step that all processors see, as `lock cmpxchg16b` does:
+    /// nothing changes unless they are as expected. Returns whether they are.
+    pub fn exchange_pair(&self, cpu: Cpu, at: Offset, before: [u64; 2], after: [u64; 2]) -> bool {
+        self.step(cpu, |state| {
+            while !state.cpus[cpu].buffer.is_empty() {
+                state.flush_one(cpu);
+            }
+            let places = [at, at.plus(WORD)];
+            let is_expected = places.map(|place| state.load(cpu, place)) == before;
+            if is_expected {
+                for (place, value) in places.into_iter().zip(after) {
+                    state.store(cpu, place, value, 0);
+                }
+            }
+            is_expected
+        })
+    }
+
     /// Makes the stores of a processor visible one by one.
     pub fn flush(&self, cpu: Cpu) {
         while !self.state().cpus[cpu].buffer.is_empty() {

@@ -4,6 +4,15 @@
 mod history;
 mod machine;
 mod mistakes;
+mod ownership;
 mod program;
 mod reader;
 mod scenario;
+
+use core::any::Any;
+
+/// Message of a panic.
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|&text| text.into());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
+}

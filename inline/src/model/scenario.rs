@@ -2,7 +2,7 @@
 //!
 //! Each scenario has a bound of preemptions, which the environment variable `LOOM_MAX_PREEMPTIONS` replaces.
 
-use core::{any::Any, mem::offset_of, time::Duration};
+use core::{mem::offset_of, time::Duration};
 use std::{
     sync::{
         Arc,
@@ -17,6 +17,7 @@ use loom::model::Builder;
 use super::{
     history::History,
     machine::Machine,
+    message,
     mistakes::Mistake,
     program::{
         Op::{self, Await, Interrupted, Post},
@@ -195,11 +196,6 @@ impl Scenario {
         }
         Segment { block, capacity }
     }
-}
-
-fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|&text| text.into());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
 }
 
 #[test]
