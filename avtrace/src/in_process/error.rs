@@ -103,3 +103,23 @@ fn within(place: Option<&str>) -> String {
 const fn cause(is_filtered: bool) -> &'static str {
     if is_filtered { "it has a seccomp filter" } else { "a security module may deny it" }
 }
+
+/// Explains an error of looking at a program.
+pub(super) fn failed(what: &'static str) -> impl Fn(io::Error) -> InProcessError {
+    move |error| match error.kind() {
+        io::ErrorKind::PermissionDenied => ProgramRefusal::Hidden { error }.into(),
+        _ => InProcessError::System { what, error },
+    }
+}
+
+/// Explains an error of looking at a process before its entry point, or of changing its memory there.
+pub(super) fn explained(error: io::Error) -> InProcessError {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => ProgramRefusal::Hidden { error }.into(),
+        // What the kernel answers where `/proc/PID/mem` may change no code.
+        _ if error.raw_os_error() == Some(libc::EIO) => {
+            ProgramRefusal::DeniesWriting { error }.into()
+        }
+        _ => InProcessError::System { what: "cannot hold the program at its entry point", error },
+    }
+}
