@@ -111,3 +111,12 @@ pub(super) fn failed(what: &'static str) -> impl Fn(io::Error) -> InProcessError
         _ => InProcessError::System { what, error },
     }
 }
+
+/// Explains an error of looking at a process before its entry point, or of changing its memory there.
+pub(super) fn explained(error: io::Error) -> InProcessError {
+    // The kernel's answer if `/proc/PID/mem` may change no code.
+    if error.raw_os_error() == Some(libc::EIO) {
+        return ProgramRefusal::DeniesWriting { error }.into();
+    }
+    failed("cannot hold the program at its entry point")(error)
+}

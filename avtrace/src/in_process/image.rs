@@ -369,7 +369,9 @@ impl Area {
 
 /// Writes bytes over code that nobody executes, and verifies them.
 fn write_code(memory: &File, address: u64, bytes: &[u8]) -> io::Result<()> {
-    // Each page becomes a private copy before, so that the bytes are written in one step or not at all.
+    // Each page becomes a private copy before: bytes within one are written in one step or not at all. Of bytes in two
+    // the kernel writes the first page's alone where `SIGKILL` for this process comes just then: before each page it
+    // looks for that (`mm/gup.c`, `__get_user_pages`).
     let last = address + (bytes.len() as u64).saturating_sub(1);
     let mut byte = [0];
     memory.read_exact_at(&mut byte, last)?;

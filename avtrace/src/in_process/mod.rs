@@ -15,6 +15,7 @@ mod own_gs;
 mod records;
 mod ring_sites;
 mod shared;
+mod stacks;
 mod tracer;
 
 pub use self::{

@@ -18,20 +18,19 @@ use inline::{
     ring::Ring,
     tracer::Note,
 };
-use symbolize::MapName;
 
 use super::{
-    error::{InProcessError, ProgramRefusal, StartError, failed},
+    error::{InProcessError, ProgramRefusal, StartError, explained, failed},
     handle::{InProcess, connect},
-    image::{Image, mappings},
+    image::Image,
     leave,
     records::Stream,
     shared::{Places, Request, Shared},
+    stacks::stack_around,
 };
 use crate::{
     live::ring_surroundings::choose_clock,
     sys::{
-        mapping::{AddressRange, mapping_around},
         proc,
         supervisor::{Ending, Event, Started, Supervisor},
         time_stamp,
@@ -536,18 +535,37 @@ impl Tracer {
             threads.into_iter().for_each(|tid| stream.notes.add(Note::Ended { tid }));
         }
         match self.supervisor.stop_at_entry(process) {
+            Ok(()) => Ok(()),
             // It was killed.
             Err(error) if proc::is_gone(&error) => Ok(()),
-            result => result,
+            // It has no probes, wherever it stands.
+            Err(error) => {
+                let Some(before) = self.stream_of(process) else { return Ok(()) };
+                self.supervisor.freeze(process)?;
+                self.announce((process, before), Err(explained(error)))
+            }
         }
+    }
+
+    fn stream_of(&self, process: u32) -> Option<Arc<Stream>> {
+        self.processes.get(&process).map(|traced| Arc::clone(&traced.stream))
     }
 
     /// Has the new program of a process, which stands at its entry point, be planned.
     fn at_entry(&mut self, process: u32) -> io::Result<()> {
-        let Some(traced) = self.processes.get(&process) else { return Ok(()) };
-        let before = Arc::clone(&traced.stream);
+        let Some(before) = self.stream_of(process) else { return Ok(()) };
         self.supervisor.freeze(process)?;
-        if let Err(error) = self.share_frozen(process) {
+        let shared = self.share_frozen(process);
+        self.announce((process, before), shared)
+    }
+
+    /// Announces the new program of a process of which no thread runs, after records of the last one in this stream.
+    fn announce(
+        &mut self,
+        (process, before): (u32, Arc<Stream>),
+        shared: Result<(), InProcessError>,
+    ) -> io::Result<()> {
+        if let Err(error) = shared {
             // Attaching probes reports it.
             self.shared.refusals().insert(process, error);
         }
@@ -625,37 +643,4 @@ const fn header(kind: Kind, process: u32, tid: u32) -> Header {
 fn kill(supervisor: &mut Supervisor, process: u32) {
     tracee::send_signal(process, libc::SIGKILL);
     while !supervisor.is_empty() && supervisor.next_event().is_ok() {}
-}
-
-/// Explains an error of looking at a process before its entry point, or of changing its memory there.
-fn explained(error: io::Error) -> InProcessError {
-    // The kernel's answer if `/proc/PID/mem` may change no code.
-    if error.raw_os_error() == Some(libc::EIO) {
-        return ProgramRefusal::DeniesWriting { error }.into();
-    }
-    failed("cannot hold the program at its entry point")(error)
-}
-
-/// Returns the lowest address of the stack that a stack pointer is in, and the address after it: the thread's own
-/// memory (`pthread_t`, thread-local variables), or the arguments of the program, are no part of the stack.
-fn stack_around(thread: u32, sp: u64, thread_pointer: u64) -> Option<(u64, u64)> {
-    /// Size to which the kernel lets the first thread's stack grow by default, in bytes.
-    const FIRST_STACK: u64 = 8 << 20;
-    // The stack pointer of a thread that begins may be the address after its stack.
-    let inside = sp.checked_sub(1)?;
-    let range = mapping_around(thread, inside).unwrap_or_else(|_| range_around(thread, inside))?;
-    let AddressRange { start, end, is_first_stack } = range;
-    let low = if is_first_stack { end.saturating_sub(FIRST_STACK).min(start) } else { start };
-    let first = proc::Stat::of_process(thread).ok().and_then(|stat| stat.first_stack);
-    let tops = [Some(thread_pointer), first.filter(|_| is_first_stack)];
-    let tops = tops.into_iter().flatten().filter(|top| (sp..end).contains(top));
-    Some((low, tops.min().unwrap_or(end)))
-}
-
-/// Finds the mapping around an address in the list of all, for older kernels.
-fn range_around(thread: u32, address: u64) -> Option<AddressRange> {
-    let maps = mappings(thread).ok()?;
-    let map = maps.iter().find(|map| (map.start.0..map.end.0).contains(&address))?;
-    let is_first_stack = matches!(&map.name, MapName::Special(name) if name == "[stack]");
-    Some(AddressRange { start: map.start.0, end: map.end.0, is_first_stack })
 }

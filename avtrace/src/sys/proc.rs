@@ -195,7 +195,14 @@ pub fn threads(pid: u32) -> io::Result<Vec<u32>> {
 /// A value of a process's auxiliary vector, by its key (`<elf.h>`, `AT_…`). `None` where the process has gone, too.
 #[must_use]
 pub fn auxiliary(pid: u32, wanted: u64) -> Option<u64> {
-    let vector = fs::read(format!("/proc/{pid}/auxv")).ok()?;
+    value_of(&auxiliary_vector(pid).ok()?, wanted)
+}
+
+fn auxiliary_vector(pid: u32) -> io::Result<Vec<u8>> {
+    fs::read(format!("/proc/{pid}/auxv"))
+}
+
+fn value_of(vector: &[u8], wanted: u64) -> Option<u64> {
     let numbers: Vec<u64> =
         vector.as_chunks::<8>().0.iter().map(|bytes| u64::from_ne_bytes(*bytes)).collect();
     let entries = numbers.as_chunks::<2>().0.iter();
@@ -206,11 +213,11 @@ pub fn auxiliary(pid: u32, wanted: u64) -> Option<u64> {
 ///
 /// # Errors
 ///
-/// When the process has gone, or has no such entry.
+/// When the process has gone or may not be looked at, or has no such entry.
 pub fn entry_point(pid: u32) -> io::Result<u64> {
     const AT_ENTRY: u64 = 9;
-    exists(pid)?;
-    auxiliary(pid, AT_ENTRY).ok_or_else(|| io::Error::other("it has no entry point"))
+    let vector = auxiliary_vector(pid)?;
+    value_of(&vector, AT_ENTRY).ok_or_else(|| io::Error::other("it has no entry point"))
 }
 
 /// Returns a value that distinguishes the programs that a process runs: the address of the kernel's random bytes on
