@@ -117,6 +117,9 @@ impl AllocCookie {
     pub const INTO: u8 = 32;
     /// The result is −1 when the call fails, not 0.
     pub const MAPS: u8 = 64;
+    /// At the end of a call: the result is the first argument, of a tail call of a function that returns it. Only
+    /// probes in the process have it, which have no return probes.
+    pub const FIRST: u8 = 128;
 
     /// Adds flags, and the depth of the stack in bytes.
     #[must_use]

@@ -25,6 +25,8 @@ mod stacks;
 mod step;
 mod words;
 
+use std::collections::BTreeMap;
+
 use abi::{AccessDescriptor, Cookie, ProbeProgram};
 use iced_x86::{BlockEncoderOptions, Decoder, DecoderOptions, FlowControl, IcedError, Instruction};
 use x86::patching::{
@@ -43,6 +45,9 @@ pub struct Displaced<'a> {
     pub code: &'a [u8],
     /// Probe points, in the order of their places. Those at the same place act one after the other.
     pub points: &'a [Point],
+    /// Trampolines in place of addresses to which a displaced instruction jumps, or which are behind the last one: see
+    /// [`x86::patching::Jump::Redirected`].
+    pub redirected: &'a BTreeMap<u64, u64>,
 }
 
 /// Probe point: see [`x86::patching::Point`].
@@ -128,6 +133,21 @@ pub enum EmitError {
     Program(ProbeProgram),
 }
 
+impl Displaced<'_> {
+    /// Returns an instruction, with the trampoline in place of the address that it jumps to.
+    fn redirected(&self, instruction: &Instruction) -> Instruction {
+        let mut redirected = *instruction;
+        let is_jump = matches!(
+            instruction.flow_control(),
+            FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
+        );
+        if is_jump && let Some(&to) = self.redirected.get(&instruction.near_branch_target()) {
+            redirected.set_near_branch64(to);
+        }
+        redirected
+    }
+}
+
 impl Trampoline {
     /// Emits the trampoline of displaced code to an address, for a jump to it. The common code and the program must be
     /// within 2 GiB.
@@ -185,7 +205,7 @@ impl Trampoline {
                 (None, Some(jump)) => {
                     step::emit_pushed(&mut assembler, instruction.next_ip(), &jump)
                 }
-                (None, None) => step::emit_copy(&mut assembler, instruction),
+                (None, None) => step::emit_copy(&mut assembler, &displaced.redirected(instruction)),
             };
             emitted.map_err(failed)?;
             // A thread's stack differs in a trampoline that is called.
@@ -202,7 +222,8 @@ impl Trampoline {
             return Err(EmitError::NoInstruction(point.before));
         }
         if !ends {
-            assembler.code.jmp(end).map_err(failed)?;
+            let to = displaced.redirected.get(&end).copied().unwrap_or(end);
+            assembler.code.jmp(to).map_err(failed)?;
         }
         let options = BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
         let assembled = assembler.code.assemble_options(address, options).map_err(failed)?;

@@ -15,7 +15,7 @@ use x86::{
     functions::Functions,
     instruction::decode,
     operands,
-    patching::{Convention, Function, Jump, Padding, Refusal, Targets},
+    patching::{Convention, Function, Jump, Padding, Patch, Refusal, Targets},
     restartable::restartable_sequences,
 };
 
@@ -30,6 +30,7 @@ struct Counts {
     called: usize,
     pushed: usize,
     without_points: usize,
+    redirected: usize,
     refused: BTreeMap<String, usize>,
     patches: usize,
     bytes: usize,
@@ -144,10 +145,15 @@ fn measure(path: &Path) -> Counts {
             };
             *counts.refused.entry(name).or_default() += 1;
         }
-        let mut end = 0;
-        for patch in &chosen.patches {
-            assert!(patch.range.start >= end, "patches do not overlap");
-            end = patch.range.end;
+        let mut ends = 0;
+        let mut all: Vec<&Patch> = chosen.patches.iter().chain(&chosen.redirected).collect();
+        all.sort_by_key(|patch| patch.range.start);
+        let redirected: BTreeMap<u64, u64> =
+            chosen.redirected.iter().map(|patch| (patch.range.start, 0x4000_8000)).collect();
+        counts.redirected += redirected.len();
+        for patch in all {
+            assert!(patch.range.start >= ends, "patches do not overlap");
+            ends = patch.range.end;
             counts.patches += 1;
             counts.patched += patch.points.len();
             counts.short += usize::from(matches!(patch.jump, Jump::Short(_)));
@@ -158,7 +164,12 @@ fn measure(path: &Path) -> Counts {
             let points: Vec<Point> = points.collect();
             counts.flags_live += points.iter().filter(|point| point.live.flags()).count();
             counts.red_zones += points.iter().filter(|point| point.red_zone).count();
-            let displaced = Displaced { address: patch.range.start, code, points: &points };
+            let displaced = Displaced {
+                address: patch.range.start,
+                code,
+                points: &points,
+                redirected: &redirected,
+            };
             let at = 0x4000_4000;
             let trampoline = if patch.jump == Jump::Call {
                 counts.called += 1;

@@ -59,9 +59,7 @@ fn data_of_c() {
     let mut runs = Runs::default();
     for level in ["-O0", "-O2"] {
         let program = c("data", &["-g", level]);
-        // The others have blocks of `calloc`, which ends by a jump to another function: no inline probe is where it
-        // returns, and the blocks have no names.
-        for kind in ["global", "lost", "torn"] {
+        for kind in ["global", "heap", "lost", "check", "torn"] {
             runs.compare(&program, PROBE, &[kind]);
         }
         runs.compare(&program, PROBE, &["lost", "fixed"]);

@@ -352,6 +352,26 @@ impl Imports {
     /// The function that the linker's stub at an address jumps to.
     #[must_use]
     pub fn behind(&self, file: &ElfFile, stub: LinkAddr) -> Option<Arc<Import>> {
+        match self.slot_of(file, stub)? {
+            Slot::Import(import) => Some(Arc::clone(import)),
+            Slot::Own(_) => None,
+        }
+    }
+
+    /// Returns whether the linker's stub at an address jumps to a function with one of these names, of a library or of
+    /// the file itself.
+    #[must_use]
+    pub fn leads_to(&self, file: &ElfFile, stub: LinkAddr, names: &[&str]) -> bool {
+        match self.slot_of(file, stub) {
+            Some(Slot::Import(import)) => names.contains(&&*import.symbol),
+            Some(&Slot::Own(own)) => names
+                .iter()
+                .any(|name| file.symbols_named(name).any(|symbol| symbol.address == own)),
+            None => false,
+        }
+    }
+
+    fn slot_of(&self, file: &ElfFile, stub: LinkAddr) -> Option<&Slot> {
         let code = file.bytes_at(stub, 32)?;
         // An `endbr64` may come before the jump.
         let jump = decode(code, stub.0)
@@ -360,9 +380,6 @@ impl Imports {
         if !jump.is_ip_rel_memory_operand() {
             return None;
         }
-        match self.slots.get(&jump.ip_rel_memory_address())? {
-            Slot::Import(import) => Some(Arc::clone(import)),
-            Slot::Own(_) => None,
-        }
+        self.slots.get(&jump.ip_rel_memory_address())
     }
 }

@@ -52,6 +52,18 @@ pub struct Reached {
 pub struct Flow {
     reached: BTreeMap<u64, Reached>,
     targets: HashSet<u64>,
+    tail_calls: BTreeMap<u64, TailCall>,
+}
+
+/// Jump without a frame to a stub, which jumps to an address that the linker stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TailCall {
+    /// Offset of the jump.
+    pub jump: u64,
+    /// Offset of the stub.
+    pub stub: u64,
+    /// Offset of the stub's own jump.
+    out: u64,
 }
 
 /// The stack pointer and the frame pointer, in bytes below the stack pointer at the start, where known.
@@ -59,6 +71,16 @@ pub struct Flow {
 struct Depth {
     sp: Option<i64>,
     bp: Option<i64>,
+}
+
+/// Returns the offset of the jump of the stub at an offset, if there is one.
+fn stub_jump(bytes: &[u8], stub: u64) -> Option<u64> {
+    let first = decode_at(bytes, stub).ok()?;
+    let is_mark = first.mnemonic() == Mnemonic::Endbr64;
+    let jump = if is_mark { decode_at(bytes, first.next_ip()).ok()? } else { first };
+    let is_stub =
+        jump.flow_control() == FlowControl::IndirectBranch && jump.is_ip_rel_memory_operand();
+    is_stub.then(|| jump.ip())
 }
 
 impl Flow {
@@ -71,6 +93,18 @@ impl Flow {
     ///
     /// If control flow is unknown.
     pub fn from(code: &Code64<'_>, start: u64) -> Result<Self, ControlFlowError> {
+        let flow = Self::with_tail_calls(code, start)?;
+        let first = flow.tail_calls.values().next();
+        first.map_or(Ok(()), |call| Err(ControlFlowError::IndirectJump(call.out)))?;
+        Ok(flow)
+    }
+
+    /// Follows control flow as [`from`](Self::from), up to tail calls through the linker's stubs.
+    ///
+    /// # Errors
+    ///
+    /// If control flow is unknown.
+    pub fn with_tail_calls(code: &Code64<'_>, start: u64) -> Result<Self, ControlFlowError> {
         let mut flow = Self::default();
         let mut todo = vec![(start, Depth { sp: Some(0), bp: None })];
         while let Some((mut at, mut depth)) = todo.pop() {
@@ -82,7 +116,12 @@ impl Flow {
                 match instruction.flow_control() {
                     FlowControl::Return => break,
                     FlowControl::UnconditionalBranch => {
-                        at = instruction.near_branch_target();
+                        let stub = instruction.near_branch_target();
+                        if let Some(out) = stub_jump(code.bytes, stub).filter(|_| sp == Some(0)) {
+                            flow.tail_calls.insert(at, TailCall { jump: at, stub, out });
+                            break;
+                        }
+                        at = stub;
                         flow.targets.insert(at);
                         depth = next;
                         continue;
@@ -121,6 +160,11 @@ impl Flow {
             }
         }
         Ok(flow)
+    }
+
+    /// The tail calls through stubs, in the order of their offsets.
+    pub fn tail_calls(&self) -> impl Iterator<Item = &TailCall> {
+        self.tail_calls.values()
     }
 
     /// The instructions, in the order of their offsets.
@@ -339,6 +383,24 @@ mod tests {
         assert_eq!(returns(&[0x90]), Err(ControlFlowError::LeavesCode(1)));
         assert_eq!(returns(&[0x06]), Err(ControlFlowError::Invalid(0)));
         assert_eq!(returns(&[0xeb, 0x7f]), Err(ControlFlowError::LeavesCode(0x81)));
+    }
+
+    #[test]
+    fn a_jump_to_a_stub_is_a_tail_call() {
+        // test eax,eax; je +5; jmp stub; ret; (stub:) endbr64; jmp [rip]
+        let mut code = vec![0x85, 0xc0, 0x74, 5, 0xe9, 1, 0, 0, 0, 0xc3, 0xf3, 0xf, 0x1e, 0xfa];
+        code.extend([0xff, 0x25, 0, 0, 0, 0]);
+        assert_eq!(returns(&code), Err(ControlFlowError::IndirectJump(14)));
+        let found = |code: &[u8]| {
+            let code = Code64 { bytes: code, function_at: &|_| None };
+            let flow = Flow::with_tail_calls(&code, 0)?;
+            let calls = flow.tail_calls().map(|call| (call.jump, call.stub)).collect::<Vec<_>>();
+            Ok((flow.returns().into_iter().collect::<Vec<_>>(), calls))
+        };
+        assert_eq!(found(&code), Ok((vec![9], vec![(4, 10)])));
+        // push rbx; push rbx: the frame is still there.
+        (code[0], code[1], code[2], code[3]) = (0x53, 0x53, 0x53, 0x90);
+        assert_eq!(found(&code), Err(ControlFlowError::IndirectJump(14)));
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Attaching of a plan's probes: for each straight line of code with probes a trampoline, and a jump to it in place of
 //! some instructions. The process stands still.
 
-use std::{collections::BTreeMap, fs::File, io, os::unix::fs::FileExt as _, path::PathBuf};
+use std::{
+    collections::BTreeMap, fs::File, io, ops::Range, os::unix::fs::FileExt as _, path::PathBuf,
+};
 
 use abi::{Cookie, PlanNumber};
 use inline::{
@@ -20,6 +22,7 @@ use super::{
     error::{InProcessError, ProgramRefusal},
     handle::InProcess,
     image::Image,
+    module_patches::ModulePatches,
     own_gs, ring_sites,
 };
 use crate::{kernel::Refusal, probes::plan::PlannedProbe, sys::proc};
@@ -137,7 +140,7 @@ impl Attaching<'_> {
             }
         }
         let starts: Vec<LinkAddr> = functions.iter().map(|function| function.start).collect();
-        let mut padding = self.padding(module, file);
+        let mut patches = self.patches(module, file);
         for (start, probes) in by_function {
             let known = functions.starting_at(start).and_then(|index| functions.get(index));
             let parts = known.and_then(|function| function.parts(file));
@@ -151,16 +154,16 @@ impl Attaching<'_> {
                 let end = part.start + part.code.len() as u64;
                 let room = next.and_then(|next| next.checked_sub(end)).unwrap_or(0).min(64);
                 let room = file.bytes_at(LinkAddr(end), room as usize);
-                padding.add(end, room.unwrap_or_default());
+                patches.padding.add(end, room.unwrap_or_default());
             }
-            self.function(module, (file, &targets), (&parts, &mut padding), &probes);
+            self.function(module, (file, &targets), (&parts, &mut patches), &probes);
         }
-        self.image.padding().insert(place_of(module), padding);
+        self.image.modules().insert(place_of(module), patches);
     }
 
-    /// Returns the padding of a module, as earlier plans have left it.
-    fn padding(&self, module: &Module, file: &ElfFile) -> Padding {
-        let known = self.image.padding().remove(&place_of(module)).unwrap_or_default();
+    /// Returns the patches of a module, as earlier plans have left them.
+    fn patches(&self, module: &Module, file: &ElfFile) -> ModulePatches {
+        let known = self.image.modules().remove(&place_of(module)).unwrap_or_default();
         // The module may have been there before it was loaded again.
         let is_there = |address: u64| {
             let mut code = [0; NEAR_JUMP as usize];
@@ -168,7 +171,7 @@ impl Attaching<'_> {
             let read = self.memory.read_exact_at(&mut code, place);
             read.is_ok() && file.bytes_at(LinkAddr(address), code.len()) != Some(&code[..])
         };
-        if known.displaced().all(is_there) { known } else { Padding::default() }
+        if known.padding.displaced().all(is_there) { known } else { ModulePatches::default() }
     }
 
     /// Attaches the probes of a function, by their indices and link-time addresses.
@@ -176,7 +179,7 @@ impl Attaching<'_> {
         &mut self,
         module: &Module,
         (file, targets): (&ElfFile, &Targets),
-        (parts, padding): (&[Part<'_>], &mut Padding),
+        (parts, patches): (&[Part<'_>], &mut ModulePatches),
         probes: &[(usize, LinkAddr)],
     ) {
         let own_start = parts.first().map_or(0, |part| part.start);
@@ -193,28 +196,56 @@ impl Attaching<'_> {
         let mut points: Vec<u64> = probes.iter().map(|(_, link)| link.0).collect();
         points.sort_unstable();
         points.dedup();
-        let found = function.patches(&points, padding);
+        let found = function.patches(&points, &mut patches.padding);
         let at = |address: u64| {
             probes.iter().filter(move |(_, link)| link.0 == address).map(|&(index, _)| index)
         };
         for (address, refusal) in found.refused {
             self.refuse(at(address), refusal);
         }
-        // Short jumps lead to room that others leave.
+        // Short jumps lead to room that others leave, and all other trampolines to those of redirected code.
         let (short, long): (Vec<Patch>, Vec<Patch>) =
             found.patches.into_iter().partition(|patch| matches!(patch.jump, Jump::Short(_)));
-        for patch in long.into_iter().chain(short) {
-            let members = || patch.points.iter().flat_map(|point| at(point.address));
-            let points = patch.points.iter().map(|point| {
-                let probes = at(point.address).map(|index| self.probe(index)).collect();
-                Point::new(point, module.load_bias(), probes)
+        let new = found.redirected.iter().chain(&long).chain(&short).map(|patch| (patch, false));
+        let known = found.extended.iter().map(|patch| (patch, true));
+        let mut has_failed = false;
+        for (patch, is_known) in new.chain(known) {
+            let members: Vec<usize> =
+                patch.points.iter().flat_map(|point| at(point.address)).collect();
+            let probes = patch.points.iter().map(|point| {
+                let known = patches.probes.get(&point.address).into_iter().flatten().cloned();
+                let new = at(point.address).map(|index| self.probe(index));
+                (point.address, known.chain(new).collect())
             });
-            let points: Vec<Point> = points.collect();
-            if let Err(error) = self.patch(&patch, module.load_bias(), &points, (file, padding)) {
-                padding.remove(&patch);
-                self.refuse(members(), error);
+            let probes: BTreeMap<u64, Vec<Probe>> = probes.collect();
+            match self.patch((module, file), patch, &probes, (patches, is_known)) {
+                Ok(()) => patches.probes.extend(probes),
+                Err(error) => {
+                    if !is_known {
+                        patches.padding.remove(patch);
+                    }
+                    has_failed = true;
+                    self.refuse(members, error);
+                }
             }
         }
+        // A way to these may have no patch.
+        for patch in found.redirected.iter().filter(|_| has_failed) {
+            if self.give_back(module, patch, patches) {
+                let members = patch.points.iter().flat_map(|point| at(point.address));
+                let members: Vec<usize> = members.collect();
+                self.refuse(members, "there is no room for a jump on some way there");
+            }
+        }
+    }
+
+    /// Has the trampoline of redirected code, if there is one, lead to the code itself.
+    fn give_back(&self, module: &Module, patch: &Patch, patches: &mut ModulePatches) -> bool {
+        let code = patch.range.start.wrapping_add(module.load_bias());
+        patches.padding.remove(patch);
+        patch.points.iter().for_each(|point| drop(patches.probes.remove(&point.address)));
+        let trampoline = patches.redirected.remove(&code);
+        trampoline.is_some_and(|trampoline| self.image.end_trampoline(trampoline, code))
     }
 
     fn probe(&self, index: usize) -> Probe {
@@ -222,45 +253,49 @@ impl Attaching<'_> {
         Probe { program: point.program, cookie: self.cookies[index], access: point.access }
     }
 
-    /// Writes a trampoline and the jump to it.
+    /// Writes a trampoline and the jump to it, or has the jump that is there already lead to it.
     fn patch(
         &self,
+        (module, file): (&Module, &ElfFile),
         patch: &Patch,
-        bias: u64,
-        points: &[Point],
-        (file, padding): (&ElfFile, &Padding),
+        probes: &BTreeMap<u64, Vec<Probe>>,
+        (patches, is_known): (&mut ModulePatches, bool),
     ) -> Result<(), String> {
         let text = |error: io::Error| error.to_string();
+        let bias = module.load_bias();
         let range = patch.range.start.wrapping_add(bias)..patch.range.end.wrapping_add(bias);
-        let mut code = vec![0; (range.end - range.start) as usize];
-        self.memory.read_exact_at(&mut code, range.start).map_err(text)?;
-        if file.bytes_at(LinkAddr(patch.range.start), code.len()) != Some(&code[..]) {
-            return Err("the code in memory is not that of the file".to_owned());
-        }
+        let code = self.own_code(file, patch, bias, is_known)?;
         let no_room = || "no memory for code is within reach".to_owned();
         let common = self.image.common_near(range.start).ok_or_else(no_room)?;
         let at = self.image.next_near(range.start).ok_or_else(no_room)?;
-        let displaced = Displaced { address: range.start, code: &code, points };
+        let points = patch.points.iter().map(|point| {
+            Point::new(point, bias, probes.get(&point.address).cloned().unwrap_or_default())
+        });
+        let points: Vec<Point> = points.collect();
+        let redirected = &patches.redirected;
+        let displaced =
+            Displaced { address: range.start, code: &code, points: &points, redirected };
         let emit = match patch.jump {
             Jump::Call => Trampoline::emit_called,
-            Jump::Near | Jump::Short(_) => Trampoline::emit,
+            Jump::Near | Jump::Short(_) | Jump::Redirected => Trampoline::emit,
         };
         let trampoline = emit(&common, at, &displaced).map_err(|error| error.to_string())?;
         let written = match patch.jump {
             Jump::Near => near_jump(range.start, at).ok_or_else(no_room)?.to_vec(),
             Jump::Call => call_patch(range.start, &code, at).ok_or_else(no_room)?,
             Jump::Short(room) => {
-                if !self.is_free(room, bias, (file, padding)) {
+                if !is_known && !self.is_free(room, bias, (file, &patches.padding)) {
                     return Err("the room for a jump near it is not free".to_owned());
                 }
                 let room = room.wrapping_add(bias);
                 short_jump(range.start, room).ok_or_else(no_room)?.to_vec()
             }
+            Jump::Redirected => Vec::new(),
         };
-        let places = self.process.places.iter();
-        let inside = places.filter(|(_, place)| range.start < *place && *place < range.end);
+        let is_displaced = !is_known && patch.jump != Jump::Redirected;
+        let inside = self.standing_inside(&range).filter(|_| is_displaced);
         let moved: Vec<(u32, Option<u64>)> =
-            inside.map(|&(thread, place)| (thread, trampoline.moved(place))).collect();
+            inside.map(|(thread, place)| (thread, trampoline.moved(place))).collect();
         if !self.image.write_trampoline(trampoline) {
             return Err(no_room());
         }
@@ -270,12 +305,58 @@ impl Attaching<'_> {
                 return Err("a thread stands there".to_owned());
             }
         }
-        if let Jump::Short(room) = patch.jump {
-            let room = room.wrapping_add(bias);
-            let through = near_jump(room, at).ok_or_else(no_room)?;
-            self.image.patch_padding(&self.memory, room, &through).map_err(text)?;
+        match patch.jump {
+            Jump::Redirected => self.redirect(range.start, at, patches),
+            Jump::Short(room) => {
+                let room = room.wrapping_add(bias);
+                let through = near_jump(room, at).ok_or_else(no_room)?;
+                self.image.patch_padding(&self.memory, room, &through).map_err(text)?;
+                let start = (!is_known).then_some(range.start);
+                start
+                    .map_or(Ok(()), |start| self.image.patch(&self.memory, start, &written))
+                    .map_err(text)
+            }
+            Jump::Near | Jump::Call => {
+                self.image.patch(&self.memory, range.start, &written).map_err(text)
+            }
         }
-        self.image.patch(&self.memory, range.start, &written).map_err(text)
+    }
+
+    /// Has other trampolines lead to the one at an address in place of some code, and an earlier one of the same code.
+    fn redirect(&self, code: u64, at: u64, patches: &mut ModulePatches) -> Result<(), String> {
+        if let Some(&earlier) = patches.redirected.get(&code) {
+            if self.standing_inside(&(earlier..earlier + NEAR_JUMP)).next().is_some()
+                || !self.image.end_trampoline(earlier, at)
+            {
+                return Err("a thread stands there".to_owned());
+            }
+        }
+        patches.redirected.insert(code, at);
+        Ok(())
+    }
+
+    /// Threads that stand in a range of addresses, behind its start, and their places.
+    fn standing_inside(&self, range: &Range<u64>) -> impl Iterator<Item = (u32, u64)> {
+        let range = range.clone();
+        let places = self.process.places.iter().copied();
+        places.filter(move |(_, place)| range.start < *place && *place < range.end)
+    }
+
+    /// Returns the program's own code in the range of a patch.
+    fn own_code(
+        &self,
+        file: &ElfFile,
+        patch: &Patch,
+        bias: u64,
+        is_known: bool,
+    ) -> Result<Vec<u8>, String> {
+        let length = (patch.range.end - patch.range.start) as usize;
+        let own = file.bytes_at(LinkAddr(patch.range.start), length);
+        let mut there = vec![0; length];
+        let place = patch.range.start.wrapping_add(bias);
+        self.memory.read_exact_at(&mut there, place).map_err(|error| error.to_string())?;
+        let own = own.filter(|own| is_known || *own == there);
+        own.map(<[u8]>::to_vec).ok_or("the code in memory is not that of the file".to_owned())
     }
 
     /// Returns whether nothing executes the bytes of a jump at a link-time address: padding as it is in the file, or

@@ -18,12 +18,16 @@ use inline::{
     arena::{Arena, ArenaLayout, CONTROL},
     layout::{Clock, Mode, ThreadBlock, WORD_TABLE_BYTES},
     memory::{Offset, ProcessAddress, SharedWords as _},
-    trampoline::{CommonCode, Trampoline},
+    trampoline::{CommonCode, Trampoline, near_jump},
 };
-use symbolize::{MapName, Mapping, parse_maps};
-use x86::patching::{NEAR_JUMP, Padding};
+use symbolize::{Mapping, parse_maps};
+use x86::patching::NEAR_JUMP;
 
-use super::error::{InProcessError, ProgramRefusal, failed};
+use super::{
+    code_places::{AREA, MAX_AREAS, REACH, places},
+    error::{InProcessError, ProgramRefusal, failed},
+    module_patches::ModulePatches,
+};
 use crate::sys::{
     membarrier, memory, proc,
     shared_memory::SharedMemory,
@@ -38,15 +42,6 @@ const THREADS: u64 = 1 << 12;
 
 /// Most threads that have rings at once where the program's address space is limited, most of which is for itself.
 const THREADS_IN_LITTLE: u64 = 1 << 7;
-
-/// Size of each mapping of the file of code, in bytes.
-const AREA: u64 = 64 << 20;
-
-/// Most mappings of the file of code.
-const MAX_AREAS: u64 = 8;
-
-/// Farthest distance of a trampoline from what it patches, in bytes: less than a jump can reach.
-const REACH: u64 = (1 << 31) - (1 << 20);
 
 /// Address for the rings: far from where the kernel maps libraries, so that code has room near these.
 const RINGS: u64 = 0x2000_0000_0000;
@@ -64,8 +59,8 @@ pub struct Image {
     areas: Mutex<Vec<Area>>,
     /// Trampolines, by their addresses.
     trampolines: Mutex<BTreeMap<u64, Trampoline>>,
-    /// Padding of the modules, by their load biases and files.
-    padding: Mutex<BTreeMap<(u64, PathBuf), Padding>>,
+    /// Patches of the modules, by their load biases and files.
+    modules: Mutex<BTreeMap<(u64, PathBuf), ModulePatches>>,
     /// Bytes that were written over the program's code, by their addresses.
     patches: Mutex<BTreeMap<u64, Written>>,
 }
@@ -142,8 +137,8 @@ impl Image {
         let rings = Arc::new(rings);
         let arena = Mutex::new(Arena::new(layout, ProcessAddress(base), &rings));
         let (areas, trampolines) = (Mutex::new(areas), Mutex::default());
-        let (padding, patches) = (Mutex::default(), Mutex::default());
-        Ok(Self { clock, rings, arena, code, areas, trampolines, padding, patches })
+        let (modules, patches) = (Mutex::default(), Mutex::default());
+        Ok(Self { clock, rings, arena, code, areas, trampolines, modules, patches })
     }
 
     /// Returns the address at which the process has mapped the file of rings.
@@ -207,6 +202,17 @@ impl Image {
         true
     }
 
+    /// Has a trampoline lead to an address at once. No thread may stand behind its first byte.
+    #[must_use]
+    pub fn end_trampoline(&self, trampoline: u64, to: u64) -> bool {
+        let areas = self.areas();
+        let has = |area: &&Area| (1..area.used).contains(&trampoline.wrapping_sub(area.address));
+        let area = areas.iter().find(has);
+        let Some((area, jump)) = area.zip(near_jump(trampoline, to)) else { return false };
+        self.code.write(area.offset + (trampoline - area.address), &jump);
+        true
+    }
+
     /// Writes a trampoline to its address, as [`write`](Self::write).
     #[must_use]
     pub fn write_trampoline(&self, trampoline: Trampoline) -> bool {
@@ -240,7 +246,9 @@ impl Image {
             };
             read(other).is_some_and(|bytes| read(one) == Some(bytes))
         };
-        self.trampolines().values().find_map(|trampoline| {
+        let patches = self.patches();
+        let has_jump = |trampoline: &&Trampoline| patches.contains_key(&trampoline.patched);
+        self.trampolines().values().filter(has_jump).find_map(|trampoline| {
             // A jump is relative: it misses its target by the distance of the copy.
             let distance = address.wrapping_sub(trampoline.address);
             let copy = trampoline.patched.wrapping_add(distance);
@@ -276,9 +284,9 @@ impl Image {
         self.rings.store(mode, Mode::Drop as u64);
     }
 
-    /// Returns the padding of modules, by their load biases and files, as the patches so far have left it.
-    pub fn padding(&self) -> MutexGuard<'_, BTreeMap<(u64, PathBuf), Padding>> {
-        self.padding.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the patches of modules, by their load biases and files.
+    pub fn modules(&self) -> MutexGuard<'_, BTreeMap<(u64, PathBuf), ModulePatches>> {
+        self.modules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn trampolines(&self) -> MutexGuard<'_, BTreeMap<u64, Trampoline>> {
@@ -313,8 +321,13 @@ impl Image {
         let mut original = vec![0; bytes.len()];
         memory.read_exact_at(&mut original, address)?;
         write_code(memory, address, bytes)?;
-        let written = Written { original, now: bytes.to_vec(), is_padding };
-        self.patches().insert(address, written);
+        let mut patches = self.patches();
+        // As an earlier patch at the same place has found it.
+        let is_same = |earlier: &Written| earlier.now == original;
+        if let Some(earlier) = patches.remove(&address).filter(is_same) {
+            original = earlier.original;
+        }
+        patches.insert(address, Written { original, now: bytes.to_vec(), is_padding });
         Ok(())
     }
 
@@ -531,61 +544,4 @@ impl RemoteFile {
 /// Reads the mappings of a process.
 pub(super) fn mappings(process: u32) -> io::Result<Vec<Mapping>> {
     parse_maps(&proc::maps(process)?).map_err(io::Error::other)
-}
-
-/// Returns places for code, each near some of the executable mappings, and all of them near one.
-fn places(maps: &[Mapping]) -> Vec<u64> {
-    let is_code =
-        |map: &&Mapping| map.permissions.execute && matches!(map.name, MapName::File { .. });
-    let mut places: Vec<u64> = Vec::new();
-    for map in maps.iter().filter(is_code) {
-        let (start, end) = (map.start.0, map.end.0);
-        let is_near =
-            |place: &u64| start.abs_diff(*place) < REACH && end.abs_diff(*place + AREA) < REACH;
-        if !places.iter().any(is_near) && places.len() < MAX_AREAS as usize {
-            places.extend(gap_near(maps, &places, (start, end)));
-        }
-    }
-    places
-}
-
-/// Returns the start of a gap between the mappings, and clear of other places, near a range of addresses: below it
-/// where there is room, since heaps grow upwards.
-fn gap_near(maps: &[Mapping], taken: &[u64], (start, end): (u64, u64)) -> Option<u64> {
-    /// Lowest address that the kernel maps anything at, with room to spare.
-    const LOWEST: u64 = 1 << 20;
-    let is_free = |&place: &u64| {
-        place >= LOWEST
-            && maps.iter().all(|map| place + AREA <= map.start.0 || map.end.0 <= place)
-            && taken.iter().all(|taken| taken.abs_diff(place) >= AREA)
-    };
-    let down =
-        (1..REACH / AREA).filter_map(|steps| (start & !(AREA - 1)).checked_sub(steps * AREA));
-    // The far end first.
-    let up = (2..REACH / AREA - 1).rev().map(|steps| (end & !(AREA - 1)) + steps * AREA);
-    let reaches =
-        |place: &u64| end.abs_diff(*place) < REACH && start.abs_diff(place + AREA) < REACH;
-    down.chain(up).filter(reaches).find(is_free)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn maps(text: &str) -> Vec<Mapping> {
-        parse_maps(text.as_bytes()).expect("maps")
-    }
-
-    #[test]
-    fn places_are_near_all_code_and_clear_of_everything() {
-        let maps = maps(
-            "00400000-00500000 r-xp 00000000 08:01 1 /p\n00600000-00700000 rw-p 00000000 00:00 0 [heap]\n\
-             7f0000000000-7f0000100000 r-xp 00000000 08:01 2 /l\n7f0000200000-7f0000300000 r-xp 00000000 08:01 3 /m\n\
-             7fff00000000-7fff00100000 rw-p 00000000 00:00 0 [stack]\n",
-        );
-        let places = places(&maps);
-        assert_eq!(places.len(), 2, "{places:x?}");
-        assert!(places[0] > 0x700000 && places[0] + AREA - 0x400000 < 1 << 31, "{places:x?}");
-        assert!(places[1] + AREA <= 0x7f0000000000, "{places:x?}");
-    }
 }

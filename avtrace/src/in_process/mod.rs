@@ -6,11 +6,13 @@
 //! and takes the records in their order, also those that the tracer makes.
 
 mod attach;
+mod code_places;
 mod error;
 mod handle;
 mod image;
 mod leave;
 mod libraries;
+mod module_patches;
 mod own_gs;
 mod records;
 mod ring_sites;

@@ -56,9 +56,9 @@ pub fn enter(asm: &mut Assembler<'_>, frame: &Frame, cookie: AllocCookie) -> Emi
     asm.code.call(asm.common.entries.alloc_insert)
 }
 
-/// Records an allocation at a `ret`.
-pub fn end(asm: &mut Assembler<'_>, frame: &Frame) -> Emitted {
-    frame.load(asm, rax, RAX)?;
+/// Records an allocation at a `ret`, or at a tail call of a function that returns its first argument.
+pub fn end(asm: &mut Assembler<'_>, frame: &Frame, cookie: AllocCookie) -> Emitted {
+    frame.load(asm, rax, if cookie.has(AllocCookie::FIRST) { RDI } else { RAX })?;
     frame.load(asm, r9, RBP)?;
     asm.code.lea(rsi, frame.stack(0))?;
     asm.code.call(asm.common.entries.alloc_end)

@@ -75,7 +75,7 @@ pub fn registers(probe: &Probe) -> u16 {
         ProbeProgram::Call | ProbeProgram::CallPair | ProbeProgram::CallEnter => bits(&ARGUMENTS),
         ProbeProgram::CallEnd => bits(&ARGUMENTS) | bits(&[RAX]),
         ProbeProgram::AllocEnter | ProbeProgram::Free => bits(&ARGUMENTS),
-        ProbeProgram::AllocEnd => bits(&[RAX]),
+        ProbeProgram::AllocEnd => bits(&[RAX, RDI]),
         ProbeProgram::Jump => bits(&[RDI]),
         ProbeProgram::Shared => bits(&CHANGED),
         ProbeProgram::Inlined => {
@@ -122,7 +122,7 @@ pub fn emit(asm: &mut Assembler<'_>, frame: &Frame, probe: &Probe, skip: CodeLab
         ProbeProgram::CallEnd => call_end(asm, frame, CallCookie(probe.cookie), skip),
         ProbeProgram::Inlined => inlined(asm, frame, InlinedCookie(probe.cookie)),
         ProbeProgram::AllocEnter => alloc::enter(asm, frame, AllocCookie(probe.cookie)),
-        ProbeProgram::AllocEnd => alloc::end(asm, frame),
+        ProbeProgram::AllocEnd => alloc::end(asm, frame, AllocCookie(probe.cookie)),
         ProbeProgram::Free => alloc::free(asm, frame, AllocCookie(probe.cookie)),
         ProbeProgram::Jump => jump(asm, frame, site),
         ProbeProgram::Shared => shared::emit(asm, frame, site, skip),

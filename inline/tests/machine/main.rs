@@ -6,6 +6,7 @@ mod identity;
 mod programs;
 mod races;
 mod records;
+mod redirected;
 mod repetitions;
 mod rings;
 mod signals;

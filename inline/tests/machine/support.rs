@@ -1,6 +1,7 @@
 //! Machine that executes patched code: memory for code and rings, and a launcher that sets and reads all registers.
 
 use std::{
+    collections::BTreeMap,
     mem::size_of,
     ptr,
     sync::atomic::{AtomicU64, Ordering},
@@ -43,6 +44,8 @@ pub struct Machine {
     enter: extern "sysv64" fn(),
     exit: u64,
     pub common: CommonCode,
+    /// Trampolines in place of addresses of the program.
+    redirected: BTreeMap<u64, u64>,
     next: usize,
     slots: usize,
     read: u64,
@@ -99,6 +102,7 @@ impl Machine {
             enter: unsafe { std::mem::transmute::<*mut u8, extern "sysv64" fn()>(code) },
             exit,
             common,
+            redirected: BTreeMap::new(),
             next: TRAMPOLINES,
             slots,
             read: 0,
@@ -214,7 +218,7 @@ impl Machine {
         let code = unsafe { std::slice::from_raw_parts(self.code.add(PROGRAM + offset), length) };
         let code = code.to_vec();
         let at = self.code as u64 + self.next as u64;
-        let displaced = Displaced { address, code: &code, points };
+        let displaced = Displaced { address, code: &code, points, redirected: &self.redirected };
         let trampoline = Trampoline::emit(&self.common, at, &displaced).unwrap();
         self.add(&trampoline);
         let mut bytes = vec![0xcc; length];
@@ -230,6 +234,19 @@ impl Machine {
         trampoline
     }
 
+    /// Emits a trampoline for bytes of the program, to which those emitted from now on lead.
+    pub fn patch_redirected(&mut self, offset: usize, length: usize, points: &[Point]) {
+        let address = self.program() + offset as u64;
+        // SAFETY: inside the mapping.
+        let code = unsafe { std::slice::from_raw_parts(self.code.add(PROGRAM + offset), length) };
+        let code = code.to_vec();
+        let at = self.code as u64 + self.next as u64;
+        let displaced = Displaced { address, code: &code, points, redirected: &self.redirected };
+        let trampoline = Trampoline::emit(&self.common, at, &displaced).unwrap();
+        self.add(&trampoline);
+        self.redirected.insert(address, at);
+    }
+
     /// Emits a trampoline for bytes of the program that end in a call, and has the call lead to it.
     pub fn patch_call(&mut self, offset: usize, length: usize, points: &[Point]) -> Trampoline {
         let address = self.program() + offset as u64;
@@ -237,7 +254,7 @@ impl Machine {
         let code = unsafe { std::slice::from_raw_parts(self.code.add(PROGRAM + offset), length) };
         let code = code.to_vec();
         let at = self.code as u64 + self.next as u64;
-        let displaced = Displaced { address, code: &code, points };
+        let displaced = Displaced { address, code: &code, points, redirected: &self.redirected };
         let trampoline = Trampoline::emit_called(&self.common, at, &displaced).unwrap();
         self.add(&trampoline);
         self.write(PROGRAM + offset, &call_patch(address, &code, at).unwrap());

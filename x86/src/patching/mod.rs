@@ -11,6 +11,11 @@
 //!
 //! Where a line is too short for a jump, a short jump leads to room for the long one: to padding, or to what is left
 //! of displaced bytes behind the jump at their start. A line near it may be displaced for that alone.
+//!
+//! Where there is none either, as at a `ret` of one byte that others jump to, every instruction from which control
+//! comes there is displaced, and their trampolines lead to that of the line itself: see [`Jump::Redirected`].
+//!
+//! A point in bytes that an earlier plan has displaced is added to the patch that is there.
 
 mod called;
 mod code;
@@ -87,6 +92,9 @@ pub enum Jump {
     /// With at least [`SKIPPED`] of these, a short jump at the start leads over the others, which may be room for
     /// another jump.
     Call,
+    /// None, the bytes stay: all ways to the start are displaced by other patches, whose trampolines lead to this
+    /// one's.
+    Redirected,
 }
 
 /// Number of bytes before a call that a short jump leads over, at least: room for a jump, and that one.
@@ -121,7 +129,7 @@ pub enum Refusal {
     /// The straight line is too short for a jump, and there is no room for one near it.
     #[error("there is no room for a jump in {0} bytes of straight code")]
     NoRoom(u64),
-    /// The instruction is displaced already.
+    /// Bytes of the instruction are in use for a jump.
     #[error("another probe has displaced it")]
     Displaced,
 }
@@ -131,8 +139,38 @@ pub enum Refusal {
 pub struct Patches {
     /// The patches, by address. They do not overlap.
     pub patches: Vec<Patch>,
+    /// Patches with [`Jump::Redirected`], each behind those that its own trampoline leads to.
+    pub redirected: Vec<Patch>,
+    /// Patches of earlier plans, with their points and more.
+    pub extended: Vec<Patch>,
     /// Points without a patch.
     pub refused: Vec<(u64, Refusal)>,
+}
+
+impl Point {
+    /// Point of which nothing is known.
+    const UNKNOWN: Self = Self { address: 0, before: 0, live: Live::ALL, red_zone: true };
+}
+
+impl Patches {
+    /// Adds a point to a patch of an earlier plan.
+    fn extend(&mut self, known: &Patch, point: Point) {
+        let points = &mut self.extended(known).points;
+        if points.iter().all(|other| other.address != point.address) {
+            points.push(point);
+            points.sort_by_key(|point| (point.before, point.address));
+        }
+    }
+
+    /// Returns a patch of an earlier plan, which is among those that are extended from now on.
+    fn extended(&mut self, known: &Patch) -> &mut Patch {
+        let index = self.extended.iter().position(|patch| patch.range == known.range);
+        let index = index.unwrap_or_else(|| {
+            self.extended.push(known.clone());
+            self.extended.len() - 1
+        });
+        &mut self.extended[index]
+    }
 }
 
 impl Function<'_> {
@@ -141,13 +179,16 @@ impl Function<'_> {
     pub fn patches(&self, points: &[u64], padding: &mut Padding) -> Patches {
         let blocks = BasicBlocks::analyze(self.parts, self.word_at);
         let flow = blocks.as_ref().map(BasicBlocks::dataflow);
-        match Code::read(self, flow) {
+        let patches = match Code::read(self, flow) {
             Some(code) => {
                 let red_zone = flow.is_none_or(red_zone::is_used);
                 Planner::new(self, &code, red_zone, padding).plan(points)
             }
             None => self.single_instructions(points, padding),
-        }
+        };
+        let all = patches.patches.iter().chain(&patches.redirected).chain(&patches.extended);
+        all.for_each(|patch| padding.note(patch));
+        patches
     }
 
     /// Patches where control may come to any instruction: of one instruction each, which only has a start.
@@ -163,9 +204,17 @@ impl Function<'_> {
             let refusal = match at {
                 None => Refusal::NoInstruction,
                 Some(_) if (self.is_restartable)(address) => Refusal::Restartable,
-                Some(at) if padding.is_displaced(&(at.ip()..at.next_ip())) => Refusal::Displaced,
+                Some(at) if padding.is_displaced(&(at.ip()..at.next_ip())) => {
+                    let known = padding.patch_around(address);
+                    if let Some(known) = known.filter(|known| known.range.start == address) {
+                        let point = Point { address, before: address, ..Point::UNKNOWN };
+                        patches.extend(known, point);
+                        continue;
+                    }
+                    Refusal::Displaced
+                }
                 Some(at) if at.len() as u64 >= NEAR_JUMP && planner::is_displaceable(&at) => {
-                    let point = Point { address, before: address, live: Live::ALL, red_zone: true };
+                    let point = Point { address, before: address, ..Point::UNKNOWN };
                     let range = at.ip()..at.next_ip();
                     let is_called = called(&[at], true).is_some();
                     let jump = if is_called { Jump::Call } else { Jump::Near };

@@ -17,6 +17,8 @@ pub struct Padding {
     fillers: BTreeMap<u64, u64>,
     /// Ends of displaced bytes, by their starts.
     displaced: BTreeMap<u64, u64>,
+    /// Patches of all plans, by the starts of their ranges.
+    patches: BTreeMap<u64, Patch>,
 }
 
 /// Distance that a short jump reaches from the instruction after it, in bytes.
@@ -50,6 +52,11 @@ impl Padding {
         self.displaced.insert(range.start, range.end);
     }
 
+    /// Notes that bytes are not displaced after all.
+    pub(super) fn restore(&mut self, range: &Range<u64>) {
+        self.displaced.remove(&range.start);
+    }
+
     /// Makes displaced bytes longer.
     pub(super) fn replace(&mut self, range: &Range<u64>, by: &Range<u64>) {
         self.displaced.remove(&range.start);
@@ -69,9 +76,21 @@ impl Padding {
         overlaps(&self.displaced, range)
     }
 
+    /// Notes a patch that a plan has chosen.
+    pub(super) fn note(&mut self, patch: &Patch) {
+        self.patches.insert(patch.range.start, patch.clone());
+    }
+
+    /// Returns the patch of an earlier plan that has displaced the byte at an address.
+    pub(super) fn patch_around(&self, address: u64) -> Option<&Patch> {
+        let (_, patch) = self.patches.range(..=address).next_back()?;
+        patch.range.contains(&address).then_some(patch)
+    }
+
     /// Removes a patch that has not been written.
     pub fn remove(&mut self, patch: &Patch) {
         self.displaced.remove(&patch.range.start);
+        self.patches.remove(&patch.range.start);
         if let Jump::Short(room) = patch.jump
             && !self.is_left(room)
         {
@@ -93,9 +112,12 @@ impl Padding {
         around.is_some_and(|(_, &end)| room + NEAR_JUMP <= end)
     }
 
-    /// Returns the displaced bytes, as the addresses of the first ones.
+    /// Returns the displaced bytes that jumps are in place of, as the addresses of the first ones.
     pub fn displaced(&self) -> impl Iterator<Item = u64> {
-        self.displaced.keys().copied()
+        let stays = |start: &u64| {
+            self.patches.get(start).is_some_and(|patch| patch.jump == Jump::Redirected)
+        };
+        self.displaced.keys().copied().filter(move |start| !stays(start))
     }
 
     /// Adds the padding inside a function, behind jumps and returns.

@@ -1,5 +1,7 @@
 //! Choice of the bytes to displace in a function whose control flow is known.
 
+mod redirect;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::Range,
@@ -50,6 +52,10 @@ pub struct Planner<'a> {
     padding: &'a mut Padding,
     /// Patches so far.
     chosen: Vec<Chosen>,
+    /// Lines that all ways to are displaced, each before those that its trampoline leads to.
+    redirected: Vec<Chosen>,
+    /// Patches of earlier plans, which lead to some of these.
+    renewed: Vec<Patch>,
 }
 
 /// Straight line of instructions that can be displaced, by their numbers.
@@ -82,7 +88,8 @@ impl<'a> Planner<'a> {
         padding: &'a mut Padding,
     ) -> Self {
         let liveness = Liveness::analyze(flow, function.convention);
-        Self { function, flow, liveness, red_zone, padding, chosen: Vec::new() }
+        let (chosen, redirected, renewed) = (Vec::new(), Vec::new(), Vec::new());
+        Self { function, flow, liveness, red_zone, padding, chosen, redirected, renewed }
     }
 
     pub fn plan(mut self, points: &[u64]) -> Patches {
@@ -90,6 +97,10 @@ impl<'a> Planner<'a> {
         // Points by the line that is patched for them: its first instruction.
         let mut lines: BTreeMap<usize, (Line, Vec<Place>)> = BTreeMap::new();
         for &address in points {
+            if let Some((known, point)) = self.place_in_patch(address) {
+                patches.extend(known, point);
+                continue;
+            }
             match self.place(address) {
                 Ok((at, line)) => {
                     lines.entry(line.first).or_insert((line, Vec::new())).1.push((at, address));
@@ -112,6 +123,7 @@ impl<'a> Planner<'a> {
             self.left(chosen).into_iter().for_each(|left| self.padding.add_left(left));
         }
         let pending: BTreeSet<usize> = short.keys().copied().collect();
+        let mut without_room = Vec::new();
         for (line, places) in short.into_values() {
             let chosen = self.through(line, &places, &pending);
             match chosen.or_else(|| self.with_pushed_return(line, &places)) {
@@ -119,12 +131,20 @@ impl<'a> Planner<'a> {
                     self.padding.displace(&self.range(&chosen));
                     self.chosen.push(chosen);
                 }
-                None => {
-                    let refusal = Refusal::NoRoom(self.stop(line.end) - self.start(line.first));
-                    patches.refused.extend(places.iter().map(|&(_, address)| (address, refusal)));
-                }
+                None => without_room.push((line, places)),
             }
         }
+        for (line, places) in without_room {
+            if !self.redirect(line, &places) {
+                let refusal = Refusal::NoRoom(self.stop(line.end) - self.start(line.first));
+                patches.refused.extend(places.iter().map(|&(_, address)| (address, refusal)));
+            }
+        }
+        for known in &self.renewed {
+            patches.extended(known);
+        }
+        patches.redirected =
+            self.redirected.iter().rev().map(|chosen| self.patch(chosen)).collect();
         patches.patches = self.chosen.iter().map(|chosen| self.patch(chosen)).collect();
         patches.patches.sort_by_key(|patch| patch.range.start);
         patches
@@ -132,13 +152,9 @@ impl<'a> Planner<'a> {
 
     /// Instruction before which the probe acts, and the line to patch for it.
     fn place(&self, address: u64) -> Result<(usize, Line), Refusal> {
-        let mut at = self.flow.at(address).ok_or(Refusal::NoInstruction)?;
+        let at = self.marked(self.flow.at(address).ok_or(Refusal::NoInstruction)?);
         if (self.function.is_restartable)(address) {
             return Err(Refusal::Restartable);
-        }
-        let instructions = self.flow.instructions();
-        if instructions[at].mnemonic() == Mnemonic::Endbr64 && self.continues(at + 1) {
-            at += 1;
         }
         if self.is_displaced(at) {
             return Err(Refusal::Displaced);
@@ -151,6 +167,26 @@ impl<'a> Planner<'a> {
             before.filter(|&before| self.is_displaceable(before)).ok_or(Refusal::NoRoom(0))?
         };
         Ok((at, self.line(inside)))
+    }
+
+    /// Instruction behind the mark for indirect calls, if one is there.
+    fn marked(&self, at: usize) -> usize {
+        let is_mark = self.flow.instructions()[at].mnemonic() == Mnemonic::Endbr64;
+        at + usize::from(is_mark && self.continues(at + 1))
+    }
+
+    /// Finds the patch of an earlier plan that has displaced the instruction before which a probe acts, or the one
+    /// before that.
+    fn place_in_patch(&self, address: u64) -> Option<(&Patch, Point)> {
+        let at = self.marked(self.flow.at(address)?);
+        let ip = self.start(at);
+        let around = self.padding.patch_around(ip);
+        let known = around.or_else(|| {
+            let before = self.padding.patch_around(self.start(at.checked_sub(1)?))?;
+            let ends = before.range.end == ip && before.jump != Jump::Call;
+            (ends && self.continues(at) && !self.is_displaceable(at)).then_some(before)
+        });
+        Some((known?, self.point(at, address)))
     }
 
     fn is_displaceable(&self, at: usize) -> bool {
@@ -426,7 +462,7 @@ impl<'a> Planner<'a> {
         let range = self.range(chosen);
         let left = match chosen.jump {
             Jump::Near => range.start + NEAR_JUMP..range.end,
-            Jump::Short(_) => return None,
+            Jump::Short(_) | Jump::Redirected => return None,
             Jump::Call => {
                 let call = range.end - NEAR_JUMP;
                 let is_skipped = call - range.start >= SKIPPED;

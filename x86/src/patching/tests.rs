@@ -133,6 +133,63 @@ fn an_entry_keeps_its_mark_for_indirect_calls() {
 }
 
 #[test]
+fn all_ways_to_a_line_are_displaced_where_it_has_no_room() {
+    let redirected = |patches: &Patches| -> Vec<(u64, u64)> {
+        assert!(patches.redirected.iter().all(|patch| patch.jump == Jump::Redirected));
+        let ranges = patches.redirected.iter().map(|patch| &patch.range);
+        ranges.map(|range| (range.start - 0x1000, range.end - 0x1000)).collect()
+    };
+    // test edi,edi; je end; mov eax,5; pop rbx; (end:) ret
+    let code = [0x85, 0xff, 0x74, 6, 0xb8, 5, 0, 0, 0, 0x5b, 0xc3];
+    let found = patches(&code, &[10]);
+    assert_eq!((ranges(&found), redirected(&found)), (vec![(2, 10)], vec![(10, 11)]));
+    assert!(found.patches[0].points.is_empty());
+    assert_eq!(found.redirected[0].points[0].before, 0x100a);
+    assert_eq!(ranges(&patches(&code, &[9, 10])), [(2, 10)], "the way by `je` is too short alone");
+    let mut earlier = Padding::default();
+    let first = patches_of(&code, &[2], &|_| false, &mut earlier);
+    let later = patches_of(&code, &[10], &|_| false, &mut earlier);
+    assert_eq!((ranges(&later), redirected(&later)), (vec![], vec![(10, 11), (9, 10)]));
+    assert_eq!(later.extended, first.patches, "its trampoline leads to the new one");
+    let known = patches_of(&code, &[10], &|at| at == 0x100a, &mut Padding::default());
+    assert_eq!(known.refused, [(0x100a, Refusal::NoRoom(1))], "a target of other code");
+    assert!(known.patches.is_empty() && known.redirected.is_empty());
+    // test edi,edi; je pop; cmp esi,5; je end; mov eax,1; (pop:) pop rbx; (end:) ret
+    let mut two = vec![0x85, 0xff, 0x74, 10, 0x83, 0xfe, 5, 0x74, 6, 0xb8, 1, 0, 0, 0, 0x5b, 0xc3];
+    let found = patches(&two, &[15]);
+    assert_eq!(ranges(&found), [(2, 7), (7, 14)]);
+    assert_eq!(redirected(&found), [(15, 16), (14, 15)], "the last one's trampoline comes first");
+    let found = patches(&two, &[14, 15]);
+    assert_eq!((found.refused.len(), redirected(&found).len()), (0, 2));
+    assert!(found.redirected.iter().all(|patch| patch.points.len() == 1));
+    // test edi,edi; je end; call; (end:) ret
+    two = vec![0x85, 0xff, 0x74, 5, 0xe8, 0, 0, 0, 0, 0xc3];
+    let found = patches(&two, &[9]);
+    assert_eq!(found.refused, [(0x1009, Refusal::NoRoom(1))], "the call returns there");
+}
+
+#[test]
+fn a_later_plan_adds_points_to_a_patch() {
+    // mov eax,[rdi+16]; mov edx,eax; and edx,0x17f; ret
+    let code = [0x8b, 0x47, 0x10, 0x89, 0xc2, 0x81, 0xe2, 0x7f, 1, 0, 0, 0xc3];
+    let mut padding = Padding::default();
+    let plan =
+        |points: &[u64], padding: &mut Padding| patches_of(&code, points, &|_| false, padding);
+    assert_eq!(ranges(&plan(&[0], &mut padding)), [(0, 5)]);
+    let second = plan(&[3, 5], &mut padding);
+    assert_eq!(ranges(&second), [(5, 11)]);
+    let points = |patch: &Patch| -> Vec<u64> {
+        patch.points.iter().map(|point| point.address - 0x1000).collect()
+    };
+    let extended: Vec<(u64, Vec<u64>)> =
+        second.extended.iter().map(|patch| (patch.range.start - 0x1000, points(patch))).collect();
+    assert_eq!(extended, [(0, vec![0, 3])]);
+    let third = plan(&[0, 3], &mut padding);
+    assert_eq!(third.extended, second.extended, "no point is there twice");
+    assert!(third.patches.is_empty() && third.refused.is_empty());
+}
+
+#[test]
 fn padding_makes_room() {
     let mut padding = Padding::default();
     padding.add(0x1003, &[0x90, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xc3]);
@@ -144,7 +201,7 @@ fn padding_makes_room() {
     assert_eq!(found.patches[0].jump, Jump::Short(0x1003));
     assert_eq!(padding.take_near(0x1002), None, "four bytes are left");
     let second = patches_of(&code, &[0], &|at| at == 0x1002, &mut padding);
-    assert_eq!(second.refused, [(0x1000, Refusal::Displaced)]);
+    assert_eq!(second.extended, found.patches, "it is there already");
     // jmp +5; int3 …; ret
     let inside = [0xeb, 5, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xc3];
     let found = patches(&inside, &[0]);

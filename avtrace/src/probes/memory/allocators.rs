@@ -5,7 +5,11 @@
 
 use abi::{AllocCookie, Kind, ProbeProgram};
 use symbolize::{ElfFile, LinkAddr};
-use x86::placement::{self, Needs};
+use x86::{
+    call_graph::Imports,
+    control_flow::ControlFlowError,
+    placement::{self, Needs},
+};
 
 use crate::probes::sync::call_points::{CallPointsError, Function};
 use iced_x86::Register;
@@ -231,12 +235,23 @@ pub fn allocator_points(
             vec![point(ProbeProgram::Free, entry, place.depth)]
         }
         // A return probe would abort a program when an exception passes it.
-        role if !return_probes || role == Allocator::New => {
+        Allocator::New if return_probes => {
             let returns = function.returns_of(&function.flow()?)?;
             let returns =
                 returns.into_iter().map(|address| point(ProbeProgram::AllocEnd, address, 0));
             let entry = point(ProbeProgram::AllocEnter, entry, place.depth);
             std::iter::once(entry).chain(returns).collect()
+        }
+        _ if !return_probes => {
+            let (returns, tail_calls) = ends(&function)?;
+            let returns =
+                returns.into_iter().map(|address| point(ProbeProgram::AllocEnd, address, 0));
+            let tail_calls = tail_calls.into_iter().map(|address| AllocatorPoint {
+                flags: role.flags() | AllocCookie::FIRST,
+                ..point(ProbeProgram::AllocEnd, address, 0)
+            });
+            let entry = point(ProbeProgram::AllocEnter, entry, place.depth);
+            std::iter::once(entry).chain(returns).chain(tail_calls).collect()
         }
         _ => vec![
             point(ProbeProgram::AllocEnter, entry, place.depth),
@@ -245,9 +260,51 @@ pub fn allocator_points(
     })
 }
 
+/// Functions that return their first argument.
+const RETURN_FIRST: [&str; 5] = ["memset", "memcpy", "memmove", "__memset_chk", "__memcpy_chk"];
+
+/// Finds the ends of calls of an allocator: its returns, and its tail calls of functions that return their first
+/// argument, which is the block then. One of another allocator has that one's probes.
+fn ends(function: &Function<'_>) -> Result<(Vec<LinkAddr>, Vec<LinkAddr>), CallPointsError> {
+    let flow = function.flow_with_tail_calls()?;
+    let mut jumps = Vec::new();
+    let imports = flow.tail_calls().next().map(|_| Imports::from_file(function.file));
+    for (call, imports) in flow.tail_calls().zip(imports.iter().cycle()) {
+        let (jump, stub) = function.places_of(call);
+        let leads_to = |names: &[&str]| imports.leads_to(function.file, stub, names);
+        if leads_to(&RETURN_FIRST) {
+            jumps.push(jump);
+        } else if !ALLOCATORS.iter().any(|spec| leads_to(&[spec.name])) {
+            return Err(ControlFlowError::IndirectJump(call.jump).into());
+        }
+    }
+    let returns = function.returns_of(&flow);
+    let only_jumps = flow.tail_calls().next().is_some();
+    let returns = returns.or_else(|error| if only_jumps { Ok(Vec::new()) } else { Err(error) });
+    Ok((returns?, jumps))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn calls_of_the_c_library_end_in_tail_calls_too() {
+        let paths = ["/lib/x86_64-linux-gnu/libc.so.6", "/usr/lib64/libc.so.6"];
+        let Some(path) = paths.into_iter().find(|path| std::path::Path::new(path).exists()) else {
+            println!("skipped: no C library at a known place");
+            return;
+        };
+        let file = ElfFile::open(path.as_ref()).unwrap();
+        for name in ["malloc", "calloc", "realloc", "reallocarray", "posix_memalign"] {
+            let spec = ALLOCATORS.iter().find(|spec| spec.name == name).unwrap();
+            let start = file.symbols_named(name).next().unwrap().address;
+            let points = allocator_points(&file, spec.role, start, false);
+            let points = points.unwrap_or_else(|error| panic!("{name}: {error}"));
+            let is_end = |point: &&AllocatorPoint| point.program == ProbeProgram::AllocEnd;
+            assert!(points.iter().any(|point| is_end(&point)), "{name}");
+        }
+    }
 
     #[test]
     fn the_size_is_read_before_it_is_gone() {

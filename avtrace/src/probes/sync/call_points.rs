@@ -5,7 +5,7 @@ use abi::{CallCookie, Kind, ProbeProgram};
 use iced_x86::FlowControl;
 use symbolize::{ElfFile, LinkAddr};
 use x86::{
-    control_flow::{Code64, ControlFlowError, Flow},
+    control_flow::{Code64, ControlFlowError, Flow, TailCall},
     instruction::decode,
     placement::{self, Cost, Needs, Placement},
 };
@@ -49,7 +49,7 @@ pub enum CallPointsError {
 
 /// A function's code in its file.
 pub(in crate::probes) struct Function<'file> {
-    file: &'file ElfFile,
+    pub(in crate::probes) file: &'file ElfFile,
     start: LinkAddr,
     /// From its first instruction to its last.
     pub(in crate::probes) code: &'file [u8],
@@ -134,6 +134,23 @@ impl<'file> Function<'file> {
     }
 
     pub(in crate::probes) fn flow(&self) -> Result<Flow, ControlFlowError> {
+        self.flow_by(Flow::from)
+    }
+
+    /// Follows control flow up to tail calls of other modules.
+    pub(in crate::probes) fn flow_with_tail_calls(&self) -> Result<Flow, ControlFlowError> {
+        self.flow_by(Flow::with_tail_calls)
+    }
+
+    /// Returns a jump of a tail call, and the stub that it leads to.
+    pub(in crate::probes) fn places_of(&self, call: &TailCall) -> (LinkAddr, LinkAddr) {
+        (LinkAddr(self.low() + call.jump), LinkAddr(self.low() + call.stub))
+    }
+
+    fn flow_by(
+        &self,
+        follow: fn(&Code64<'_>, u64) -> Result<Flow, ControlFlowError>,
+    ) -> Result<Flow, ControlFlowError> {
         let low = self.low();
         let length = (self.start.0 - low + MAX_TAIL_JUMP_DISTANCE) as usize;
         let bytes = self.file.bytes_at(LinkAddr(low), length).unwrap_or_default();
@@ -141,7 +158,7 @@ impl<'file> Function<'file> {
             let extent = self.file.function_containing(LinkAddr(low + offset))?;
             Some((extent.start.0.checked_sub(low)?, extent.end.0.checked_sub(low)?))
         };
-        Flow::from(&Code64 { bytes, function_at: &function_at }, self.start.0 - low)
+        follow(&Code64 { bytes, function_at: &function_at }, self.start.0 - low)
     }
 
     fn reaches(&self, flow: &Flow, other: LinkAddr) -> bool {
