@@ -60,7 +60,7 @@ struct Full {
 
 /// Fills so many rings; threads make `burst` records at a time before another one's come.
 fn full(rings: u64, burst: u64) -> Full {
-    let layout = ArenaLayout { words: 0, slots: SLOTS, threads: rings };
+    let layout = ArenaLayout { words: 0, cells: 0, slots: SLOTS, threads: rings };
     let words = layout.file_size() / WORD;
     let memory: Arc<[AtomicU64]> = (0..words).map(|_| AtomicU64::new(0)).collect();
     let mut arena = Arena::new(layout, ProcessAddress(0), &memory);

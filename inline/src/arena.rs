@@ -6,6 +6,7 @@ use core::mem::{offset_of, size_of};
 use thiserror::Error;
 
 use crate::{
+    cell::{self, MAX_OWNERS},
     layout::{
         Control, Mode, PENDING_BYTES, PendingCall, SLOT_BYTES, STACK_PIECE_BITS,
         STACK_PIECE_COUNT_BITS, STACKS_BYTES, ThreadBlock,
@@ -33,9 +34,11 @@ const SLOTS: (u64, u64) = (16, 1 << 20);
 pub struct ArenaLayout {
     /// Size of the table of words in bytes; 0 for none.
     pub words: u64,
+    /// Size of the cells of words that threads own in bytes; 0 for none: then no access is deferred.
+    pub cells: u64,
     /// Number of slots of each ring: a power of two from 16 to 2²⁰; others are rounded up or bounded.
     pub slots: u64,
-    /// Most threads that have a ring at once.
+    /// Most threads that have a ring at once; with cells, at most [`MAX_OWNERS`].
     pub threads: u64,
 }
 
@@ -59,10 +62,16 @@ impl ArenaLayout {
         Offset(PAGE)
     }
 
+    /// Offset of the cells.
+    #[must_use]
+    pub const fn cells(&self) -> Offset {
+        Offset(PAGE + self.words.next_multiple_of(PAGE))
+    }
+
     /// Offset of what is known of stacks.
     #[must_use]
     pub const fn stacks(&self) -> Offset {
-        Offset(PAGE + self.words.next_multiple_of(PAGE))
+        self.cells().plus(self.cells.next_multiple_of(PAGE))
     }
 
     const fn first_segment(&self) -> u64 {
@@ -164,7 +173,7 @@ impl Arena {
     ) -> Result<Segment, ArenaFull> {
         let segment = match self.free.pop() {
             Some(segment) => segment,
-            None if self.used < self.layout.threads => {
+            None if self.used < self.most() => {
                 let block = Offset(self.layout.first_segment() + self.used * self.layout.segment());
                 self.used += 1;
                 Segment { block, capacity: self.layout.capacity() }
@@ -174,6 +183,16 @@ impl Arena {
         self.write_block(segment, thread, memory);
         self.note_stack(thread, memory);
         Ok(segment)
+    }
+
+    const fn most(&self) -> u64 {
+        let threads = self.layout.threads;
+        if self.layout.cells != 0 && threads > MAX_OWNERS { MAX_OWNERS } else { threads }
+    }
+
+    /// Number of a segment's block in cells.
+    const fn owner(&self, Segment { block, .. }: Segment) -> u64 {
+        1 + (block.0 - self.layout.first_segment()) / self.layout.segment()
     }
 
     /// Notes where the top of a thread's stack lies.
@@ -218,7 +237,13 @@ impl Arena {
         field(offset_of!(ThreadBlock, tid), thread.tid.into());
         field(offset_of!(ThreadBlock, stacks), self.address(self.layout.stacks()).0);
         field(offset_of!(ThreadBlock, tag), ThreadBlock::tag_of(thread.tid));
+        field(offset_of!(ThreadBlock, epoch_sp), 0);
         if capacity != 0 {
+            if self.layout.cells != 0 {
+                field(offset_of!(ThreadBlock, cells), self.address(self.layout.cells()).0);
+            }
+            field(offset_of!(ThreadBlock, owner), self.owner(segment) << cell::WORD_BITS);
+            field(offset_of!(ThreadBlock, since), thread.epoch << (u64::BITS - cell::EPOCH_BITS));
             field(offset_of!(ThreadBlock, pending), self.address(segment.pending()).0);
             for call in (0..PENDING_BYTES).step_by(size_of::<PendingCall>()) {
                 memory.store(segment.pending().plus(call), 0);

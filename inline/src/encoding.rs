@@ -12,6 +12,10 @@
 //! | blocks | address | in the caller | [block word](block_word) | return address | return addresses |
 //! | [`Kind::Jump`] | word at 0x30 of the `jmp_buf` | at the probe | word at `%fs:0x30` | – | – |
 //! | [`Kind::Shared`] | `rax` | at the probe | `rbx` | `rcx` | `rdx`, `rsi` |
+//! | [`OWNED`] | first word of the [cell](Cell) | – | second word of the cell | 16 for a read, else 0 | – |
+//! | [`VOID`] | – | – | – | – | – |
+//!
+//! The high bits of `sp` are the thread's epoch from the record on ([`sp_word`]).
 //!
 //! Words marked with – are not read, and need not be written. Bits of `extra` above those of the result, of `eax` or of
 //! `EFLAGS` are not read either. The other kinds have no slots: they are the tracer's own records.
@@ -36,10 +40,20 @@ use abi::{
     PairRecord, Record, RegionRecord, RegistersRecord, ReturnRecord, SiteId,
 };
 
-use crate::layout::{SLOT_FRAMES, SLOT_WORDS, Slot, head};
+use crate::{
+    cell::{Cell, Deferred, Kind as AccessKind},
+    layout::{SLOT_FRAMES, SLOT_WORDS, Slot, head, sp_word},
+};
 
 /// Site in the head of a continuation slot.
 pub const CONTINUATION: SiteId = SiteId(u32::MAX);
+
+/// Site in the head of a record of a deferred access: of one that another thread has made, which the acting thread has
+/// taken from a cell.
+pub const OWNED: SiteId = SiteId(u32::MAX - 1);
+
+/// Site in the head of a record of nothing.
+pub const VOID: SiteId = SiteId(u32::MAX - 2);
 
 /// Most slots that a record takes.
 pub const MAX_SLOTS: usize = 3;
@@ -102,7 +116,8 @@ impl Encoded {
 /// target of a jump is encoded as code without mangled pointers has it.
 #[must_use]
 pub fn encode(record: &Record, order: u64) -> Option<Encoded> {
-    let slot = Slot { order, ..Slot::default() };
+    let sp = sp_word(0, record.begun_epoch());
+    let slot = Slot { order, sp, ..Slot::default() };
     let mut words = Words { slot, more: [[0; 7]; 2], count: 1 };
     match record {
         Record::Region(_, r) => words.plain(0, r.sp, r.flags.into()),
@@ -146,6 +161,7 @@ struct Words {
 
 impl Words {
     fn plain(&mut self, argument: u64, sp: u64, extra: u64) {
+        let sp = self.slot.sp | sp_word(sp, 0);
         self.slot = Slot { argument, sp, extra, ..self.slot };
     }
 
@@ -202,7 +218,7 @@ pub(crate) fn decode_to<T>(
         let ([_, second, third], [a, b, c]) = (first.frames, further);
         [innermost, second, third, a, b, c]
     };
-    let (argument, sp, extra) = (first.argument, first.sp, first.extra);
+    let (argument, sp, extra) = (first.argument, sp_word(first.sp, 0), first.extra);
     let unused = 0;
     Some(match kind {
         Kind::Begin | Kind::End | Kind::EndInnermost => {
@@ -285,13 +301,21 @@ pub(crate) fn decode_to<T>(
     })
 }
 
+/// Decodes the deferred access in the slot of a record with the site [`OWNED`], and its kind.
+#[must_use]
+pub fn decode_owned(slot: &Slot) -> Option<(AccessKind, Deferred)> {
+    let kind = if slot.frames[0] == 0 { AccessKind::Write } else { AccessKind::Read };
+    let deferred = Cell { owner: slot.argument, access: slot.extra }.deferred()?;
+    Some((kind, deferred))
+}
+
 /// Registers in the order of [`abi::REGISTERS`].
 fn registers(first: &Slot, [second, third]: &[Slot; 2], rip: u64) -> [u64; 17] {
     let [rcx, rdx, rsi] = first.frames;
     let Slot { order: rdi, argument: rbp, sp: r8, extra: r9, frames: [r10, r11, r12], .. } =
         *second;
     let Slot { order: r13, argument: r14, sp: r15, .. } = *third;
-    let (rax, rbx, rsp) = (first.argument, first.extra, first.sp);
+    let (rax, rbx, rsp) = (first.argument, first.extra, sp_word(first.sp, 0));
     [rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp, r8, r9, r10, r11, r12, r13, r14, r15, rip]
 }
 

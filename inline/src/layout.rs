@@ -1,8 +1,9 @@
 //! Layout of the memory that the probes of a process share with avtrace.
 //!
 //! One file in memory is mapped by both, at addresses of their own. It holds the [`Control`] page, the table of words
-//! ([`WORD_TABLE_BYTES`]) and what is known of stacks ([`STACKS_BYTES`]), then for each thread a [`ThreadBlock`], the
-//! slots of its ring and its pending calls ([`PENDING_BYTES`]). The GS base of a thread is the address of its block, so
+//! ([`WORD_TABLE_BYTES`]), the cells of words that threads own ([`CELLS_BYTES`]) and what is known of stacks
+//! ([`STACKS_BYTES`]), then for each thread a [`ThreadBlock`], the slots of its ring and its pending calls
+//! ([`PENDING_BYTES`]). The GS base of a thread is the address of its block, so
 //! that a probe reaches its fields without a register.
 //!
 //! # Protocol of a ring
@@ -69,7 +70,8 @@ pub struct Slot {
     pub order: u64,
     /// The address or argument that the record is about.
     pub argument: u64,
-    /// Stack pointer at the probe point.
+    /// Stack pointer at the probe point (48 bits), and above it the low bits of the thread's epoch from the record on:
+    /// see [`sp_word`].
     pub sp: u64,
     /// Value, flags, size or result; the kind of the site says which.
     pub extra: u64,
@@ -83,6 +85,15 @@ impl Slot {
     pub const fn site(&self) -> SiteId {
         SiteId((self.head >> 32) as u32)
     }
+}
+
+/// Number of low bits of a slot's `sp` that are the stack pointer: no address in the program has more.
+pub const SP_BITS: u32 = 48;
+
+/// Word of a stack pointer and a thread's epoch.
+#[must_use]
+pub const fn sp_word(sp: u64, epoch: u64) -> u64 {
+    epoch << SP_BITS | sp & ((1 << SP_BITS) - 1)
 }
 
 /// Mark of the slot number `n` of a thread: never 0 within 2³² − 1 slots, and another one in each lap.
@@ -117,7 +128,8 @@ pub struct ThreadBlock {
     pub waits: u64,
     /// The [`Mode`].
     pub mode: u64,
-    /// The thread's epoch, with its id above: see `ThreadEpochs` of the BPF programs.
+    /// The thread's epoch, with its id above: see `ThreadEpochs` of the BPF programs. A record that begins one does so
+    /// behind its reservation, so that signal handlers' records have the epochs of their places.
     pub epoch: u64,
     /// The thread epoch at the thread's start.
     pub incarnation: u64,
@@ -139,8 +151,16 @@ pub struct ThreadBlock {
     /// Address of what is known of the stacks of all threads: [`STACKS_BYTES`]. 0 for none: then no access to the own
     /// stack makes a record.
     pub stacks: u64,
+    /// Address of the cells of words that threads own: [`CELLS_BYTES`]. 0 for none: then no access is deferred.
+    pub cells: u64,
+    /// The number of the block in cells: see [`cell`](crate::cell).
+    pub owner: u64,
+    /// The epoch of `incarnation` in the highest bits.
+    pub since: u64,
+    /// Stack pointer of the record that has begun the epoch.
+    pub epoch_sp: u64,
     /// 0.
-    pub unused: [u64; 6],
+    pub unused: [u64; 2],
 }
 
 impl ThreadBlock {
@@ -201,6 +221,10 @@ pub const fn word_slot(word: u64) -> u32 {
 
 /// Length in bytes of the table of words: slots of a thread epoch and its accesses, as in the BPF programs (`table`).
 pub const WORD_TABLE_BYTES: u64 = 16 << WORD_BITS;
+
+/// Length in bytes of the cells of words that threads own: two for each slot of the table of words, for writes and for
+/// reads ([`cell`](crate::cell)).
+pub const CELLS_BYTES: u64 = 2 * WORD_TABLE_BYTES;
 
 /// Binary logarithm of the size of the pieces of memory of which it is known if they have the top of a stack. One bit
 /// for each piece comes first in what is known of stacks, by the low [`STACK_PIECE_COUNT_BITS`] bits of its number.

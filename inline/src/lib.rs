@@ -3,8 +3,10 @@
 //! caller's.
 
 pub mod arena;
+pub mod cell;
 pub mod clock;
 pub mod encoding;
+mod epochs;
 pub mod gate;
 pub mod layout;
 pub mod memory;

@@ -4,12 +4,14 @@
 use core::{cmp::Reverse, mem::offset_of, time::Duration};
 use std::collections::{BinaryHeap, VecDeque, binary_heap::PeekMut};
 
-use abi::{Header, Kind, Record};
+use abi::{Header, Kind, LastAccess, OwnedRecord, Record, SiteId};
 
 use crate::{
     arena::{CONTROL, Segment},
-    encoding::decode_to,
-    layout::Control,
+    cell::Kind as AccessKind,
+    encoding::{VOID, decode_owned, decode_to},
+    epochs::{Epoch, Owners},
+    layout::{Control, Slot, ThreadBlock},
     memory::SharedWords,
     ring::{Blocked, Ring},
     sites::SiteTable,
@@ -59,6 +61,9 @@ pub struct Losses {
     pub unpublished: u64,
     /// Records that could not be decoded, or were written over.
     pub unreadable: u64,
+    /// Deferred accesses whose records came too late, or whose threads have lost so many events that their epochs are
+    /// unknown.
+    pub late: u64,
 }
 
 /// Result of a batch.
@@ -79,23 +84,6 @@ struct Thread {
     ring: Ring,
 }
 
-/// Epoch of a thread; 0 before its first access.
-#[derive(Debug, Default)]
-struct Epoch(u64);
-
-impl Epoch {
-    /// Epoch from a record of this kind on: each record but those of accesses begins one. `highest` is that of all
-    /// threads.
-    fn at(&mut self, kind: Kind, highest: &mut u64) -> u64 {
-        match (kind, self.0) {
-            (Kind::Access, 0) => self.0 = *highest + 1,
-            (Kind::Access, _) | (_, 0) => {}
-            _ => self.0 += 1,
-        }
-        *highest = self.0.max(*highest);
-        self.0
-    }
-}
 
 /// Merged stream of the records of all processes that share a file: one, and children that it has forked.
 #[derive(Debug)]
@@ -113,8 +101,10 @@ pub struct Merge<M> {
     losses: Losses,
     /// Number of times that threads which have ended had to wait.
     waits: u64,
-    /// Highest epoch of all threads.
-    epochs: u64,
+    /// Threads that may own words.
+    owners: Owners,
+    /// Place of the latest record that was handed on.
+    latest: u64,
     drained: Vec<Segment>,
     /// Time up to which the latest batch could have handed on more records.
     rest: Option<u64>,
@@ -135,7 +125,8 @@ impl<M: SharedWords> Merge<M> {
             gaps: 0,
             losses: Losses::default(),
             waits: 0,
-            epochs: 0,
+            owners: Owners::default(),
+            latest: 0,
             drained: Vec::new(),
             rest: None,
         }
@@ -257,7 +248,12 @@ impl<M: SharedWords> Merge<M> {
         for note in notes.take() {
             match note {
                 Note::Started { tid, process, ring } => {
-                    let (epoch, ring) = (Epoch::default(), *ring);
+                    let block = |field: usize| {
+                        self.memory.load(ring.segment().block.plus(field as u64))
+                    };
+                    let epoch = Epoch::new(block(offset_of!(ThreadBlock, incarnation)));
+                    self.owners.add(block(offset_of!(ThreadBlock, owner)), &epoch, tid);
+                    let ring = *ring;
                     self.threads.push(Thread { tid, process, epoch, ring });
                 }
                 Note::Ended { tid } => {
@@ -354,16 +350,60 @@ impl<M: SharedWords> Merge<M> {
     /// Hands on the record that was found in a ring. Returns whether it could be decoded.
     #[inline]
     fn hand_on_one(&mut self, number: usize, sites: &SiteTable, records: &mut Vec<Record>) -> bool {
-        let Self { threads, memory, gaps, counts_epochs, epochs, .. } = self;
+        let Self { threads, memory, gaps, counts_epochs, owners, latest, .. } = self;
         let Thread { tid, process, epoch, ring } = &mut threads[number];
+        let (place, lost) = (ring.place(), ring.lost());
         let Some(taken) = ring.take(memory) else { return false };
-        let Some(site) = sites.get(taken.first.site()) else { return false };
         *gaps = gaps.wrapping_add(taken.is_gap.into());
-        let epoch = if *counts_epochs { epoch.at(site.kind, epochs) } else { 0 };
+        if taken.is_gap && !epoch.is_known_after(lost) {
+            owners.forget(*tid);
+        }
+        epoch.advance(taken.first.sp);
         let (tid, lost, process) = (*tid, *gaps, *process);
         let header = Header { kind: 0, tid, site: taken.first.site(), lost, process };
+        let is_late = place < *latest;
+        *latest = place.max(*latest);
+        if header.site.0 >= VOID.0 {
+            let first = taken.first;
+            return header.site == VOID || self.hand_on_owned(&first, header, is_late, records);
+        }
+        let Some(site) = sites.get(taken.first.site()) else { return false };
+        let epoch = if *counts_epochs { epoch.at(site.kind) } else { 0 };
         let pass = |record| records.push(record);
         decode_to(&taken.first, taken.more, site, (header, epoch), pass).is_some()
+    }
+
+    /// Hands on a deferred access that a thread has taken from another one's cell, unless records that follow from
+    /// that were handed on. Returns whether it could be decoded.
+    #[cold]
+    fn hand_on_owned(
+        &mut self,
+        slot: &Slot,
+        header: Header,
+        is_late: bool,
+        records: &mut Vec<Record>,
+    ) -> bool {
+        let Some((kind, deferred)) = decode_owned(slot) else { return false };
+        let owner = self.owners.find(deferred.thread, deferred.epoch);
+        let Some(owner) = owner.filter(|_| !is_late) else {
+            self.lose(|losses| &mut losses.late, 1);
+            return true;
+        };
+        let access = LastAccess {
+            epoch: deferred.epoch,
+            sp: 0,
+            site: SiteId(deferred.site as u32),
+            bytes: deferred.mask as u32,
+        };
+        let none = LastAccess::default();
+        let (write, read) = match kind {
+            AccessKind::Write => (access, none),
+            AccessKind::Read => (none, access),
+        };
+        let header = Header { kind: Kind::Owned as u32, site: SiteId::NONE, ..header };
+        let address = deferred.word << 3;
+        records.push(Record::Owned(OwnedRecord { header, owner, address, write, read }));
+        true
     }
 
     /// Hands on the tracer's next record. Returns the place of the one behind it.
@@ -373,7 +413,7 @@ impl<M: SharedWords> Merge<M> {
         let thread = self.threads.iter().rposition(|thread| thread.tid == tid);
         let begun = match thread {
             Some(number) if self.counts_epochs => {
-                self.threads[number].epoch.at(record.kind(), &mut self.epochs)
+                self.threads[number].epoch.at(record.kind())
             }
             _ => 0,
         };

@@ -197,6 +197,18 @@ impl Ring {
         None
     }
 
+    /// Place of the record that [`peek`](Self::peek) has found.
+    #[must_use]
+    pub const fn place(&self) -> u64 {
+        self.place
+    }
+
+    /// Lost events at the latest look.
+    #[must_use]
+    pub const fn lost(&self) -> u64 {
+        self.lost
+    }
+
     /// Takes the record that [`peek`](Self::peek) has found; `None` if its words are of no use, or none was found.
     #[inline]
     pub fn take(&mut self, memory: &impl SharedWords) -> Option<Taken<'_>> {

@@ -1,6 +1,6 @@
 //! Threads of tests: they write to their rings as trampolines do, all steps at once or one by one.
 
-use core::mem::offset_of;
+use core::{cell::Cell, mem::offset_of};
 use std::sync::{Arc, atomic::AtomicU64};
 
 use abi::{FRAMES, Header, Kind, PairRecord, Record, SiteId};
@@ -8,7 +8,7 @@ use abi::{FRAMES, Header, Kind, PairRecord, Record, SiteId};
 use crate::{
     arena::{Arena, ArenaLayout, Segment, ThreadStart},
     encoding::{RecordSite, encode},
-    layout::{Mode, SLOT_BYTES, ThreadBlock},
+    layout::{Mode, SLOT_BYTES, Slot, ThreadBlock, head, sp_word},
     memory::{Offset, ProcessAddress, SharedWords, WORD},
     sites::SiteTable,
 };
@@ -32,7 +32,7 @@ pub fn sites() -> SiteTable {
 
 /// Empty file with rings of so many slots for so many threads, and its arena.
 pub fn arena(slots: u64, threads: u64) -> (Memory, Arena) {
-    let layout = ArenaLayout { words: 0, slots, threads };
+    let layout = ArenaLayout { words: 0, cells: 0, slots, threads };
     let memory: Memory = (0..layout.file_size() / WORD).map(|_| AtomicU64::new(0)).collect();
     let arena = Arena::new(layout, BASE, &memory);
     (memory, arena)
@@ -50,6 +50,8 @@ pub const fn start(tid: u32, mode: Mode) -> ThreadStart {
 pub struct Writer {
     pub memory: Memory,
     pub segment: Segment,
+    /// The thread's epoch.
+    pub epoch: Cell<u64>,
 }
 
 /// Slots that a thread has reserved.
@@ -101,6 +103,8 @@ impl Writer {
         let encoded = encode(&record, order).unwrap();
         let slots = self.field(size_of::<ThreadBlock>());
         for (n, slot) in encoded.numbered(reserved.first).rev() {
+            let sp = slot.sp | sp_word(0, self.epoch.get());
+            let slot = Slot { sp, ..slot };
             let at = slots.plus(n % self.segment.capacity * SLOT_BYTES);
             let words = [slot.order, slot.argument, slot.sp, slot.extra];
             for (place, word) in (1..).zip(words.into_iter().chain(slot.frames)) {
@@ -108,6 +112,22 @@ impl Writer {
             }
             self.memory.store(at, slot.head);
         }
+    }
+
+    /// Publishes the words of a slot behind the first one.
+    pub fn publish_words(&self, reserved: Reserved, words: [u64; 7]) {
+        let slots = self.field(size_of::<ThreadBlock>());
+        let at = slots.plus(reserved.first % self.segment.capacity * SLOT_BYTES);
+        for (place, word) in (1..).zip(words) {
+            self.memory.store(at.plus(place * WORD), word);
+        }
+        self.memory.store(at, head(reserved.first, SiteId(reserved.site)));
+    }
+
+    /// Makes a record from which on the thread's epoch is this one.
+    pub fn record_in(&self, epoch: u64, site: u32, order: u64, number: u64) -> bool {
+        self.epoch.set(epoch);
+        self.record(site, order, number)
     }
 
     /// Makes a record, if there is room; else its event is lost. Returns whether there was.

@@ -17,6 +17,7 @@ mod access;
 mod alloc;
 mod assembler;
 mod calls;
+mod cells;
 mod common;
 mod frame;
 mod programs;

@@ -16,7 +16,7 @@ use std::{
 
 use inline::{
     arena::{Arena, ArenaLayout, CONTROL},
-    layout::{Clock, Mode, ThreadBlock, WORD_TABLE_BYTES},
+    layout::{CELLS_BYTES, Clock, Mode, ThreadBlock, WORD_TABLE_BYTES},
     memory::{Offset, ProcessAddress, SharedWords as _},
     trampoline::{CommonCode, Trampoline, near_jump},
 };
@@ -96,7 +96,8 @@ struct Area {
 }
 
 impl Image {
-    /// Shares memory with a process that stands at the entry point of its program.
+    /// Shares memory with a process that stands at the entry point of its program, with cells of words that threads own
+    /// if accesses to these are deferred.
     ///
     /// # Errors
     ///
@@ -105,12 +106,14 @@ impl Image {
         supervisor: &mut Supervisor,
         process: u32,
         clock: Clock,
+        defers_owned: bool,
     ) -> Result<Self, InProcessError> {
         let maps = mappings(process).map_err(failed("cannot read the program's memory map"))?;
         let places = places(&maps);
         let is_limited = memory::address_space_limit(process).is_some();
         let threads = if is_limited { THREADS_IN_LITTLE } else { THREADS };
-        let layout = ArenaLayout { words: WORD_TABLE_BYTES, slots: SLOTS, threads };
+        let cells = if defers_owned { CELLS_BYTES } else { 0 };
+        let layout = ArenaLayout { words: WORD_TABLE_BYTES, cells, slots: SLOTS, threads };
         let status = proc::Status::of_process(process)
             .map_err(failed("cannot read the program's status"))?;
         let is_filtered = status.seccomp() == Some(FILTERED);

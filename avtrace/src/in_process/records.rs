@@ -192,7 +192,7 @@ fn read_stream(stream: &Stream, sees_memory: bool, outlet: &Outlet, stop: &Atomi
         let mut batch = outlet.buffer();
         let result = merge.batch(&mut here, &stream.sites(), &stream.notes, (&mut batch, BATCH));
         let losses = merge.losses();
-        let lost_before = std::mem::replace(&mut lost, losses.full + losses.unpublished);
+        let lost_before = std::mem::replace(&mut lost, losses.full + losses.unpublished + losses.late);
         stream.shared.lost.fetch_add(lost - lost_before, Ordering::Relaxed);
         if let Some(image) = &stream.image {
             let mut arena = image.arena();
@@ -234,7 +234,7 @@ fn name_plans(stream: &Stream, batch: &mut [Record]) {
     let plans = stream.plans();
     let mut latest = None;
     for record in batch.iter_mut().filter(|record| has_site(record)) {
-        let header = record.header_mut();
+        let header = record.header();
         let plan = match latest {
             Some((process, plan)) if process == header.process => plan,
             _ => {
@@ -244,6 +244,14 @@ fn name_plans(stream: &Stream, batch: &mut [Record]) {
                 plan
             }
         };
-        header.site = site_of_plan(header.site, plan);
+        // Of deferred accesses the numbers are known.
+        if let Record::Owned(owned) = record {
+            for last in [&mut owned.write, &mut owned.read] {
+                last.site = site_of_plan(last.site, plan);
+            }
+        } else {
+            let header = record.header_mut();
+            header.site = site_of_plan(header.site, plan);
+        }
     }
 }

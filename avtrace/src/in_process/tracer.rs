@@ -51,6 +51,7 @@ pub struct Tracer {
     /// The first process.
     first: u32,
     follows_forks: bool,
+    defers_owned: bool,
     shared: Arc<Shared>,
     requests: Receiver<Request>,
     streams: Sender<Arc<Stream>>,
@@ -113,12 +114,18 @@ pub enum Followed {
 }
 
 impl Tracer {
-    /// Starts a program and holds it at its entry point. `mode` says what its threads do when their rings are full.
+    /// Starts a program and holds it at its entry point. `mode` says what its threads do when their rings are full, and
+    /// `defers_owned` whether accesses to words that one thread owns are deferred.
     ///
     /// # Errors
     ///
     /// Those of starting it, and the reason why it cannot be looked at then.
-    pub fn start(launch: Launch, mode: Mode, follows_forks: bool) -> Result<Followed, StartError> {
+    pub fn start(
+        launch: Launch,
+        mode: Mode,
+        follows_forks: bool,
+        defers_owned: bool,
+    ) -> Result<Followed, StartError> {
         let (mut supervisor, process) = match Supervisor::launch(launch)? {
             Started::Held(supervisor, process) => (supervisor, process),
             Started::Ended { pid, ending } => return Ok(Followed::Ended { pid, ending }),
@@ -136,6 +143,7 @@ impl Tracer {
             supervisor,
             first: process,
             follows_forks,
+            defers_owned,
             shared,
             requests,
             streams,
@@ -202,7 +210,8 @@ impl Tracer {
                 return Err(ProgramRefusal::UsesGs { place: None }.into());
             }
         }
-        let image = Image::share(&mut self.supervisor, process, self.clock.clock())?;
+        let clock = self.clock.clock();
+        let image = Image::share(&mut self.supervisor, process, clock, self.defers_owned)?;
         let image = Arc::new(image);
         let is_as_chosen = image.clock == self.clock.clock();
         *self.shared.clock() =

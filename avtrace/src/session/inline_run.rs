@@ -41,7 +41,15 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
         WhenFull::Wait => Mode::Lossless,
         WhenFull::Drop => Mode::Drop,
     };
-    let started = in_process::Tracer::start(launch(options, program), mode, options.follow_forks);
+    // Recordings have each event at its place. A child has the addresses of its parent, and other memory. What a
+    // watchpoint hits is no access that ends ownership.
+    let defers_owned = options.accesses.level.probes_instructions()
+        && options.record.is_none()
+        && !options.follow_forks
+        && options.watch.is_empty();
+    let follows_forks = options.follow_forks;
+    let launch = launch(options, program);
+    let started = in_process::Tracer::start(launch, mode, follows_forks, defers_owned);
     let started = started.map_err(|error| match error {
         StartError::Start(error) => start_error(options, program, error),
         StartError::InProcess(error) => error.into(),

@@ -16,6 +16,7 @@ fn header(kind: Kind) -> Header {
 fn record(kind: Kind, n: &[u64; 24]) -> Option<Record> {
     let (header, epoch, unused) = (header(kind), 0, 0);
     let [argument, sp, extra, size, ..] = *n;
+    let sp = sp_word(sp, 0);
     let frames: [u64; FRAMES] = n[4..10].try_into().expect("there are six");
     let at_point = [POINT, frames[1], frames[2], frames[3], frames[4], frames[5]];
     let bytes = (kind as u32).to_ne_bytes();
@@ -59,12 +60,12 @@ fn record(kind: Kind, n: &[u64; 24]) -> Option<Record> {
             })
         }
         Record::Jump(_) => {
-            Record::Jump(JumpRecord { header, unused, epoch, target_sp: argument & !7 })
+            Record::Jump(JumpRecord { header, unused, epoch, target_sp: sp_word(argument & !7, 0) })
         }
         Record::Shared(_) => {
             let mut registers = [0; 17];
             registers[..16].copy_from_slice(&n[..16]);
-            registers[16] = POINT;
+            (registers[7], registers[16]) = (sp, POINT);
             Record::Shared(RegistersRecord { header, unused, epoch, registers })
         }
         _ => return None,

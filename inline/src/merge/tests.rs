@@ -7,8 +7,9 @@ use abi::{ExitRecord, ForkRecord, SiteId};
 use super::*;
 use crate::{
     arena::Arena,
-    encoding::RecordSite,
-    layout::{Mode, ThreadBlock},
+    cell,
+    encoding::{OWNED, RecordSite},
+    layout::Mode,
     memory::Offset,
     testing::{LONG, Memory, SHORT, Writer, arena, number_of, sites, start},
 };
@@ -78,7 +79,7 @@ impl Process {
         let segment = self.arena.start(start(tid, mode), &self.memory).unwrap();
         let ring = Box::new(Ring::new(segment, mode, &self.memory));
         self.notes.add(Note::Started { tid, process: PROCESS, ring });
-        self.writers.push(Writer { memory: self.memory.clone(), segment });
+        self.writers.push(Writer { memory: self.memory.clone(), segment, epoch: core::cell::Cell::default() });
     }
 
     /// Hands on records up to an order.
@@ -169,14 +170,14 @@ fn records_of_the_tracer_have_their_place() {
 }
 
 #[test]
-fn epochs_begin_with_each_record_but_accesses() {
-    let mut process = process(2);
+fn records_have_the_epochs_of_their_slots() {
+    let mut process = process(1);
     let site = |kind| RecordSite { kind, point: 0 };
     process.sites = SiteTable::default();
     process.sites.add(SiteId(SHORT), site(Kind::Release));
-    let epochs = |process: &mut Process, thread: usize, kind, order| {
+    let mut epochs = |kind, order, epoch| {
         process.sites.add(SiteId(SHORT), site(kind));
-        process.writers[thread].record(SHORT, order, 1);
+        process.writers[0].record_in(epoch, SHORT, order, 1);
         match process.batch(order)[0] {
             Record::Call(_, record) => record.epoch,
             Record::Access(record) => record.epoch,
@@ -184,9 +185,54 @@ fn epochs_begin_with_each_record_but_accesses() {
         }
     };
     let kinds = [Kind::Release, Kind::Access, Kind::Access, Kind::Release, Kind::Access];
-    let first = [1, 2, 3, 4, 5].map(|n| epochs(&mut process, 0, kinds[n - 1], n as u64));
-    assert_eq!(first, [0, 1, 1, 2, 2]);
-    assert_eq!(epochs(&mut process, 1, Kind::Access, 6), 3, "above all that were");
+    let found = [1, 2, 3, 4, 5].map(|n| epochs(kinds[n - 1], n as u64, 0x7fff * n as u64));
+    assert_eq!(found, [0, 0xfffe, 0x1_7ffd, 0x1_fffc, 0x2_7ffb], "0 before the first access");
+}
+
+/// Publishes the record of a deferred access of a block's thread.
+fn take(writer: &Writer, order: u64, (number, epoch, site): (u64, u64, u64)) {
+    const WORD: u64 = 0x1234;
+    let reserved = writer.reserve(OWNED.0);
+    let owner = WORD | number << cell::WORD_BITS | 0xff << (cell::WORD_BITS + cell::THREAD_BITS);
+    let access = epoch | site << cell::EPOCH_BITS;
+    let words = [order, owner, 0, access, 16, 0, 0];
+    writer.publish_words(reserved, words);
+}
+
+#[test]
+fn deferred_accesses_are_of_the_thread_that_had_the_block() {
+    let mut process = process(2);
+    take(&process.writers[1], 5, (1, 3, 9));
+    let records = process.batch(10);
+    let [Record::Owned(record)] = &records[..] else { panic!("{records:?}") };
+    let expected = LastAccess { epoch: 3, sp: 0, site: SiteId(9), bytes: 0xff };
+    assert_eq!((record.owner, record.header.tid, record.address), (1, 2, 0x1234 << 3));
+    assert_eq!((record.write, record.read), (LastAccess::default(), expected));
+    take(&process.writers[1], 11, (7, 3, 9));
+    assert_eq!(process.batch(20).len(), 0);
+    assert_eq!(process.merge.losses().late, 1, "of an unknown thread");
+}
+
+#[test]
+fn a_deferred_access_behind_what_follows_from_it_is_lost() {
+    let mut process = process(2);
+    process.writers[0].record(SHORT, 20, 1);
+    assert_eq!(process.batch(30).len(), 1);
+    take(&process.writers[1], 15, (1, 3, 9));
+    let [] = process.batch(30)[..] else { panic!("it is too late") };
+    assert_eq!(process.merge.losses().late, 1);
+    process.writers[0].record(SHORT, 40, 1);
+    assert_eq!(process.batch(50)[0].header().lost, 1, "a gap");
+}
+
+#[test]
+fn void_slots_are_no_records() {
+    let mut process = process(1);
+    let reserved = process.writers[0].reserve(VOID.0);
+    process.writers[0].publish_words(reserved, [1, 0, 0, 0, 0, 0, 0]);
+    process.writers[0].record(SHORT, 2, 1);
+    assert_eq!(process.batch(10).len(), 1);
+    assert_eq!(process.merge.losses(), Losses::default());
 }
 
 #[test]
@@ -295,7 +341,7 @@ fn many_short_threads_share_the_rings_of_a_few() {
             let segment = arena.start(start(tid, Mode::Lossless), &memory).unwrap();
             let ring = Box::new(Ring::new(segment, Mode::Lossless, &memory));
             notes.add(Note::Started { tid, process: PROCESS, ring });
-            let writer = Writer { memory: memory.clone(), segment };
+            let writer = Writer { memory: memory.clone(), segment, epoch: core::cell::Cell::default() };
             assert!(writer.record(SHORT, round * 1000 + u64::from(tid), tid.into()));
             notes.add(Note::Ended { tid });
         }

@@ -18,7 +18,7 @@ struct Pair {
 fn pair(mode: Mode) -> Pair {
     let (memory, mut arena) = arena(CAPACITY, 1);
     let segment = arena.start(start(1, mode), &memory).unwrap();
-    let writer = Writer { memory: memory.clone(), segment };
+    let writer = Writer { memory: memory.clone(), segment, epoch: core::cell::Cell::default() };
     let ring = Ring::new(segment, mode, &memory);
     Pair { memory, writer, ring, arena }
 }

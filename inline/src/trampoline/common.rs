@@ -17,11 +17,11 @@ use iced_x86::{
 use super::{
     EmitError,
     assembler::{Emitted, block, place},
-    calls, stacks, words,
+    calls, cells, stacks, words,
 };
 use crate::{
     encoding::CONTINUATION,
-    layout::{Clock, Control, Mode, PENDING_TABLE_BYTES, SLOT_BYTES, SLOT_FRAMES, Slot},
+    layout::{Clock, Control, Mode, PENDING_TABLE_BYTES, SLOT_BYTES, SLOT_FRAMES, SP_BITS, Slot},
 };
 
 /// Common code of the trampolines of an area, with the addresses of its routines.
@@ -67,7 +67,7 @@ entries! {
     record,
     /// Variant of `record` for an acquire.
     record_fenced,
-    /// Makes a record of an access, with the order in `r11`.
+    /// Makes a record of an access, with the order in `r11`, which is of the epoch in `r10`.
     access,
     /// Waits for room for the reserved slots from the number in `rdx` up to that in `r10`, or loses the event: then
     /// `r10` is 0.
@@ -93,6 +93,16 @@ entries! {
     /// Records the access to the address in `rcx` if it is no repetition. The access word is in `rax`; the rest is as
     /// for `access_one`.
     access_many,
+    /// Changes the cells at `rbx` of the word in `r11`, which has the thread's number above it, as the record of an
+    /// access does that covers the bytes `r12` of writes and `r13` of reads, as they are in cells; both are 1 for an
+    /// access to several words. `r12` and `r13` become the first words of the cells. `r8d` is reduced by the number of
+    /// failed attempts; at 0 it ends. Changes `rax`, `rdx` and `r9`.
+    cells_take,
+    /// Changes the cells of all words from `r12` up to `r13`, of an access to them; a sum of their first words becomes
+    /// `r15`. `r8d` is as for `cells_take`. Changes `rax`, `rdx`, `r9`, `r10`, `r11` and `r14`.
+    cells_take_all,
+    /// Computes that sum of the words as they are. Changes `rax`, `rdx`, `r10` and `r14`.
+    cells_add_all,
     /// Compares the access to the own stack from the address in `rcx` to that in `rax` with the marks: the zero flag
     /// is set if another thread was seen there. Changes `rax`, `rdx` and `rsi`.
     stack_is_shared,
@@ -141,6 +151,7 @@ impl CommonCode {
         calls::call_end(&mut code, &mut labels)?;
         calls::alloc_end(&mut code, &mut labels, alloc_find)?;
         let mut loads = Vec::new();
+        cells::routines(&mut code, &mut labels)?;
         words::access_one(&mut code, &mut labels, &mut loads)?;
         words::access_many(&mut code, &mut labels, &mut loads)?;
         stacks::is_shared(&mut code, &mut labels.stack_is_shared)?;
@@ -200,6 +211,7 @@ pub(super) fn slot_address(code: &mut CodeAssembler) -> Emitted {
 fn record(code: &mut CodeAssembler, clock: Clock, labels: &mut Entries<CodeLabel>) -> Emitted {
     let [mut walk, mut many] = [(); 2].map(|()| code.create_label());
     place(code, &mut labels.access)?;
+    code.push(r10)?;
     code.push(rdx)?;
     code.mov(r8d, eax)?;
     code.mov(rax, r11)?;
@@ -207,7 +219,8 @@ fn record(code: &mut CodeAssembler, clock: Clock, labels: &mut Entries<CodeLabel
     place(code, &mut labels.record_fenced)?;
     code.lfence()?;
     place(code, &mut labels.record)?;
-    code.inc(block!(epoch))?;
+    // Of no epoch: the record begins one.
+    code.push(0)?;
     code.push(rdx)?;
     code.mov(r8d, eax)?;
     order(code, clock)?;
@@ -263,9 +276,11 @@ fn push_frames(code: &mut CodeAssembler, many: CodeLabel) -> Emitted {
 }
 
 /// Reserves, writes and publishes the slots of a record with so many return addresses on the stack, above them the
-/// extra word, and the order in `rax`, the site in the upper half of `r8`; then returns.
+/// extra word and the epoch that it is of, and the order in `rax`, the site in the upper half of `r8`; then returns. If
+/// that is not the thread's epoch, as with records of signal handlers that have interrupted the code, the record begins
+/// one.
 fn publish(code: &mut CodeAssembler, labels: &Entries<CodeLabel>, pushed: usize) -> Emitted {
-    let (mut write, mut full) = (code.create_label(), code.create_label());
+    let [mut write, mut full, mut same] = [(); 3].map(|()| code.create_label());
     let slots = if pushed > NEAR { 2 } else { 1 };
     code.mov(edx, slots)?;
     code.xadd(block!(reserved), rdx)?;
@@ -294,8 +309,17 @@ fn publish(code: &mut CodeAssembler, labels: &Entries<CodeLabel>, pushed: usize)
     code.pop(slot!(extra))?;
     code.mov(slot!(order), rax)?;
     code.mov(slot!(argument), rcx)?;
-    code.mov(slot!(sp), rsi)?;
     code.mov(slot!(frames), rdi)?;
+    code.pop(r9)?;
+    code.cmp(r9, block!(epoch))?;
+    code.je(same)?;
+    code.inc(block!(epoch))?;
+    code.mov(block!(epoch_sp), rsi)?;
+    place(code, &mut same)?;
+    code.mov(r9, block!(epoch))?;
+    code.shl(r9, SP_BITS)?;
+    code.or(r9, rsi)?;
+    code.mov(slot!(sp), r9)?;
     code.inc(edx)?;
     code.or(r8, rdx)?;
     code.mov(slot!(head), r8)?;
@@ -304,7 +328,10 @@ fn publish(code: &mut CodeAssembler, labels: &Entries<CodeLabel>, pushed: usize)
     code.call(labels.wait)?;
     code.test(r10, r10)?;
     code.jne(write)?;
-    code.lea(rsp, qword_ptr(rsp + 8 * (pushed + 1)))?;
+    // No record begins the next epoch.
+    code.inc(block!(epoch))?;
+    code.mov(block!(epoch_sp), 0)?;
+    code.lea(rsp, qword_ptr(rsp + 8 * (pushed + 2)))?;
     code.ret()
 }
 

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     encoding::CONTINUATION,
-    layout::{SLOT_WORDS, head},
+    layout::{SLOT_WORDS, SP_BITS, head},
 };
 
 /// Registers in the continuation slots, by the processor's numbers.
@@ -20,7 +20,6 @@ const THIRD: [u8; 3] = [13, 14, 15];
 /// Emits the program.
 pub fn emit(asm: &mut Assembler<'_>, frame: &Frame, site: SiteId, skip: CodeLabel) -> Emitted {
     let mut write = asm.code.create_label();
-    asm.code.inc(block!(epoch))?;
     asm.code.call(asm.common.entries.order)?;
     asm.code.mov(r9, rax)?;
     asm.code.mov(edx, 3)?;
@@ -36,8 +35,15 @@ pub fn emit(asm: &mut Assembler<'_>, frame: &Frame, site: SiteId, skip: CodeLabe
     continuation(asm, frame, 1, &SECOND)?;
     slot_of(asm, 0)?;
     asm.code.mov(slot!(order), r9)?;
+    frame.load(asm, r9, RSP)?;
+    asm.code.inc(block!(epoch))?;
+    asm.code.mov(block!(epoch_sp), r9)?;
+    asm.code.mov(rax, block!(epoch))?;
+    asm.code.shl(rax, SP_BITS)?;
+    asm.code.or(r9, rax)?;
+    asm.code.mov(slot!(sp), r9)?;
     // `rax`, `rbx`, and in place of frames `rcx`, `rdx` and `rsi`.
-    for (number, word) in [(0, 2), (RSP, 3), (3, 4), (1, 5), (2, 6), (6, 7)] {
+    for (number, word) in [(0, 2), (3, 4), (1, 5), (2, 6), (6, 7)] {
         frame.load(asm, rcx, number)?;
         asm.code.mov(qword_ptr(r10 + 8 * word), rcx)?;
     }

@@ -1,11 +1,15 @@
 //! Common code of accesses: the table of words, which shows what is a repetition. The logic is that of the BPF programs
-//! (`ebpf/src/table.rs`, `ebpf/src/epoch.rs`), without deferred accesses.
+//! (`ebpf/src/table.rs`, `ebpf/src/epoch.rs`).
 //!
 //! An access that is new is added to the table before its record is made. The table has no locks here: another thread
 //! may take the slot between the two, and count its later accesses as repetitions although the record lies before them.
 //! So the slot is looked at after the record's order was read. If another thread has it, it becomes shared, and the
 //! order is read anew. The addition and that change are locked exchanges, which are visible before the look that
 //! follows.
+//!
+//! Before that, an access to a word that the thread owns is deferred; otherwise the cells of the word change before the
+//! order is read, and are looked at after it (`cells`). An access behind whose stack pointer the epoch has not begun
+//! begins one, so that no open region of the epoch's begin has ended at a deferred access.
 
 use abi::{AccessDescriptor, AccessRecord};
 use iced_x86::code_asm::{
@@ -16,6 +20,7 @@ use iced_x86::code_asm::{
 
 use super::{
     assembler::{Emitted, block, place},
+    cells,
     common::Entries,
     stacks,
 };
@@ -31,7 +36,7 @@ const EPOCH_BITS: u32 = 42;
 const SHARED: i32 = -1 << 16;
 
 /// Place in a register of a flag of an access.
-fn bit(flag: u8) -> u32 {
+pub fn bit(flag: u8) -> u32 {
     flag.trailing_zeros()
 }
 
@@ -83,8 +88,9 @@ fn compare(code: &mut CodeAssembler, uncovered: CodeLabel) -> Emitted {
 }
 
 /// Adds an access to the slot at `r10`, of which the accesses differ by `rax` from the tag `rdx`, and the thread epoch
-/// is `r9`. The bytes are in `esi`, the flags in `edi`. Changes `rax`, `r8`, `r9` and `r11`.
-fn add(code: &mut CodeAssembler) -> Emitted {
+/// is `r9`. The bytes are in `esi`, the flags in `edi`. Changes `rax`, `r8`, `r9` and `r11`. A locked instruction that
+/// makes it visible is the caller's, unless it `is_locked`.
+fn add(code: &mut CodeAssembler, is_locked: bool) -> Emitted {
     let [mut forget, mut known, mut covers_less, mut reads, mut write] =
         [(); 5].map(|()| code.create_label());
     code.cmp(rax, 0xffff)?;
@@ -121,7 +127,11 @@ fn add(code: &mut CodeAssembler) -> Emitted {
     code.or(rax, rdx)?;
     code.mov(r8, block!(epoch))?;
     code.mov(qword_ptr(r10), r8)?;
-    code.xchg(qword_ptr(r10 + 8), rax)
+    if is_locked {
+        code.xchg(qword_ptr(r10 + 8), rax)
+    } else {
+        code.mov(qword_ptr(r10 + 8), rax)
+    }
 }
 
 /// Marks the slot at `r10` as shared if another thread has it; `r9` is 1 then. Changes `rax`.
@@ -140,19 +150,26 @@ fn touch(code: &mut CodeAssembler) -> Emitted {
     place(code, &mut done)
 }
 
-/// Reads the order of the access with the word `rdi` to `r11`, until `look` finds no other thread that has taken a slot
-/// meanwhile (`r9` is 0), so many times at most. Changes `rax`, `rdx`, `r8` and what `look` changes.
+/// Reads the order of the access with the word `rdi` to `r11`, after the cells of its words were changed by `take`,
+/// until `look` finds that no other thread has taken a slot meanwhile (then `r9` has bit 0) or a cell (bit 1), so many
+/// times at most. Jumps to `lost` if there was one that took a cell each time. Changes `rax`, `rdx`, `r8` and what
+/// `take` and `look` change.
 fn settle(
     code: &mut CodeAssembler,
     labels: &Entries<CodeLabel>,
-    most: i32,
+    lost: CodeLabel,
+    take: impl FnOnce(&mut CodeAssembler) -> Emitted,
     look: impl FnOnce(&mut CodeAssembler) -> Emitted,
 ) -> Emitted {
-    let [mut again, mut unfenced, mut settled] = [(); 3].map(|()| code.create_label());
-    code.mov(r8d, most)?;
+    let [mut again, mut fenced, mut unfenced, mut settled] = [(); 4].map(|()| code.create_label());
+    code.mov(r8d, ORDERS)?;
     place(code, &mut again)?;
+    take(code)?;
+    code.cmp(block!(cells), 0)?;
+    code.jne(fenced)?;
     code.test(edi, i32::from(AccessDescriptor::ATOMIC))?;
     code.je(unfenced)?;
+    place(code, &mut fenced)?;
     code.lfence()?;
     place(code, &mut unfenced)?;
     code.call(labels.order)?;
@@ -163,11 +180,28 @@ fn settle(
     code.je(settled)?;
     code.dec(r8d)?;
     code.jne(again)?;
+    code.test(r9d, 2)?;
+    code.jne(lost)?;
     place(code, &mut settled)
 }
 
-/// Most times that the order of an access is read: to one word, and to several.
-const ORDERS: (i32, i32) = (8, 2);
+/// Most times that the order of an access is read.
+const ORDERS: i32 = 8;
+
+/// Begins an epoch with the record that is being made. The one that the access is of is on the stack, and the routine's
+/// arguments are `above` it. Changes `r8`.
+fn begin_epoch(code: &mut CodeAssembler, above: i32) -> Emitted {
+    code.inc(qword_ptr(rsp))?;
+    code.inc(block!(epoch))?;
+    code.mov(r8, qword_ptr(rsp + (above + STACK_POINTER)))?;
+    code.mov(block!(epoch_sp), r8)
+}
+
+/// Compares the stack pointer of an access with that of the record that has begun the epoch. Changes `r8`.
+fn compare_stack(code: &mut CodeAssembler, above: i32) -> Emitted {
+    code.mov(r8, qword_ptr(rsp + (above + STACK_POINTER)))?;
+    code.cmp(r8, block!(epoch_sp))
+}
 
 /// Offsets of a routine's arguments on the stack, above its return address.
 const SITE: i32 = 8;
@@ -220,11 +254,12 @@ fn value(code: &mut CodeAssembler, one_word: bool, loads: &mut Loads) -> Emitted
 }
 
 /// Makes the record of the access to the address `rcx` with the word `rdi`, the value `rdx` and the order `r11`. The
-/// arguments are `above` the stack pointer. Changes what a record changes.
+/// epoch that it is of is on the stack, and the arguments are `above` it. Changes what a record changes.
 fn record(code: &mut CodeAssembler, above: i32, labels: &Entries<CodeLabel>) -> Emitted {
     code.mov(rax, qword_ptr(rsp + (above + SITE)))?;
     code.mov(rsi, qword_ptr(rsp + (above + STACK_POINTER)))?;
     code.mov(r9, rbp)?;
+    code.mov(r10, qword_ptr(rsp))?;
     code.call(labels.access)
 }
 
@@ -234,17 +269,44 @@ pub fn access_one(
     labels: &mut Entries<CodeLabel>,
     loads: &mut Loads,
 ) -> Emitted {
-    let (mut contended, mut known) = (code.create_label(), code.create_label());
-    let saved = [rdi, r8, r9, r10, r11];
+    let [mut not_own, mut fresh, mut contended, mut known, mut lost, mut out] =
+        [(); 6].map(|()| code.create_label());
+    let saved = [rdi, r8, r9, r10, r11, rbx, r12, r13];
+    // The epoch is on the stack, too.
+    let above = 8 * (saved.len() as i32 + 1);
     place(code, &mut labels.access_one)?;
     for register in saved {
         code.push(register)?;
     }
+    code.push(block!(epoch))?;
     code.mov(r10, rdx)?;
     code.mov(rdi, rax)?;
     code.mov(rdx, rcx)?;
     code.shr(rdx, 3)?;
     tag(code, rdx)?;
+    cells::find(code)?;
+    code.je(not_own)?;
+    compare_stack(code, above)?;
+    code.ja(fresh)?;
+    cells::compare(code, not_own)?;
+    code.mov(rax, qword_ptr(r10 + 8))?;
+    code.mov(r9, qword_ptr(r10))?;
+    code.xor(rax, rdx)?;
+    code.push(r11)?;
+    add(code, false)?;
+    code.pop(r11)?;
+    code.mov(rax, qword_ptr(rsp + (above + SITE)))?;
+    code.mov(rdx, qword_ptr(rsp))?;
+    cells::defer(code)?;
+    code.je(out)?;
+    // Another thread has come.
+    code.mov(rdx, rcx)?;
+    code.shr(rdx, 3)?;
+    tag(code, rdx)?;
+    place(code, &mut fresh)?;
+    code.xor(r9d, r9d)?;
+    code.jmp(contended)?;
+    place(code, &mut not_own)?;
     code.mov(r8, qword_ptr(r10 + 8))?;
     code.mov(r9, qword_ptr(r10))?;
     code.mov(rax, r8)?;
@@ -254,17 +316,31 @@ pub fn access_one(
     compare(code, contended)?;
     code.jmp(known)?;
     place(code, &mut contended)?;
-    code.inc(block!(epoch))?;
+    begin_epoch(code, above)?;
     place(code, &mut known)?;
-    add(code)?;
-    stacks::note(code, qword_ptr(rsp + (8 * saved.len() as i32 + STACK_POINTER)))?;
-    settle(code, labels, ORDERS.0, touch)?;
+    add(code, true)?;
+    stacks::note(code, qword_ptr(rsp + (above + STACK_POINTER)))?;
+    settle(
+        code,
+        labels,
+        lost,
+        |code| cells::take_one(code, labels, lost),
+        |code| {
+            touch(code)?;
+            cells::look_one(code)
+        },
+    )?;
     value(code, true, loads)?;
-    record(code, 8 * saved.len() as i32, labels)?;
+    record(code, above, labels)?;
+    place(code, &mut out)?;
+    code.lea(rsp, qword_ptr(rsp + 8))?;
     for register in saved.into_iter().rev() {
         code.pop(register)?;
     }
-    code.ret()
+    code.ret()?;
+    place(code, &mut lost)?;
+    code.inc(block!(lost))?;
+    code.jmp(out)
 }
 
 /// The routine of an access to any number of words: see [`Entries::access_many`].
@@ -275,14 +351,16 @@ pub fn access_many(
 ) -> Emitted {
     let [mut large, mut compared, mut added, mut added_all, mut out] =
         [(); 5].map(|()| code.create_label());
-    let [mut next, mut look, mut uncovered, mut fresh] = [(); 4].map(|()| code.create_label());
-    let mut touch_all = code.create_label();
+    let [mut next, mut look, mut uncovered, mut begins, mut fresh, mut lost] =
+        [(); 6].map(|()| code.create_label());
+    let (mut no_cells, mut touch_all) = (code.create_label(), code.create_label());
     let saved = [rdi, r8, r9, r10, r11, rbx, r12, r13, r14, r15];
-    let above = 8 * saved.len() as i32;
+    let above = 8 * (saved.len() as i32 + 1);
     place(code, &mut labels.access_many)?;
     for register in saved {
         code.push(register)?;
     }
+    code.push(block!(epoch))?;
     code.mov(rdi, rax)?;
     code.mov(rbx, rcx)?;
     // The first word and the last one.
@@ -317,8 +395,13 @@ pub fn access_many(
     code.test(r15d, r15d)?;
     code.je(out)?;
     code.test(r15d, 2)?;
+    code.jne(begins)?;
+    code.cmp(block!(cells), 0)?;
     code.je(fresh)?;
-    code.inc(block!(epoch))?;
+    compare_stack(code, above)?;
+    code.jbe(fresh)?;
+    place(code, &mut begins)?;
+    begin_epoch(code, above)?;
     place(code, &mut fresh)?;
     code.mov(r14, r12)?;
     place(code, &mut added)?;
@@ -326,26 +409,49 @@ pub fn access_many(
     code.mov(rax, qword_ptr(r10 + 8))?;
     code.mov(r9, qword_ptr(r10))?;
     code.xor(rax, rdx)?;
-    add(code)?;
+    add(code, true)?;
     code.inc(r14)?;
     code.cmp(r14, r13)?;
     code.jbe(added)?;
     code.jmp(added_all)?;
     place(code, &mut large)?;
-    code.inc(block!(epoch))?;
+    begin_epoch(code, above)?;
     code.call(touch_all)?;
     place(code, &mut added_all)?;
     code.mov(rcx, rbx)?;
     stacks::note(code, qword_ptr(rsp + (above + STACK_POINTER)))?;
-    settle(code, labels, ORDERS.1, |code| code.call(touch_all))?;
+    settle(
+        code,
+        labels,
+        lost,
+        |code| {
+            code.call(labels.cells_take_all)?;
+            code.test(r8d, r8d)?;
+            code.je(lost)?;
+            code.push(r15)
+        },
+        |code| {
+            code.call(touch_all)?;
+            code.call(labels.cells_add_all)?;
+            code.pop(rax)?;
+            code.cmp(rax, r15)?;
+            code.je(no_cells)?;
+            code.or(r9d, 2)?;
+            place(code, &mut no_cells)
+        },
+    )?;
     value(code, false, loads)?;
     record(code, above, labels)?;
     code.call(touch_all)?;
     place(code, &mut out)?;
+    code.lea(rsp, qword_ptr(rsp + 8))?;
     for register in saved.into_iter().rev() {
         code.pop(register)?;
     }
     code.ret()?;
+    place(code, &mut lost)?;
+    code.inc(block!(lost))?;
+    code.jmp(out)?;
     // Looks at the slots of all words; if there are as many as slots, at all slots. Changes what `touch` does, and
     // `r10`, `r14` and `r15`.
     let [mut by_slot, mut one] = [(); 2].map(|()| code.create_label());

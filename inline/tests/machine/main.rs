@@ -3,6 +3,8 @@
 mod called;
 mod faults;
 mod identity;
+mod owners;
+mod ownership;
 mod programs;
 mod races;
 mod records;

@@ -10,8 +10,10 @@ use std::{
 use super::signals::handle_faults;
 use iced_x86::code_asm::*;
 use inline::{
+    cell::{self, Cell},
     layout::{
-        Clock, Control, PENDING_BYTES, STACKS_BYTES, Slot, ThreadBlock, WORD_TABLE_BYTES, mark,
+        CELLS_BYTES, Clock, Control, PENDING_BYTES, STACKS_BYTES, Slot, ThreadBlock,
+        WORD_TABLE_BYTES, mark,
     },
     trampoline::{CommonCode, Displaced, Point, Trampoline, call_patch, near_jump, short_jump},
 };
@@ -61,10 +63,11 @@ struct State {
     scratch: [u64; 64],
 }
 
-/// Length of the shared memory: the control page, the table of words, the block, its pending calls and the slots.
+/// Length of the shared memory: the control page, the table of words, the block, its pending calls and the slots,
+/// what is known of stacks, and the cells.
 fn shared_bytes(slots: usize) -> usize {
     2 * 4096
-        + (WORD_TABLE_BYTES + PENDING_BYTES + STACKS_BYTES) as usize
+        + (WORD_TABLE_BYTES + PENDING_BYTES + STACKS_BYTES + CELLS_BYTES) as usize
         + slots * size_of::<Slot>()
 }
 
@@ -136,6 +139,22 @@ impl Machine {
         unsafe { (*machine.control()).reader = READER };
         machine.enter_thread();
         machine
+    }
+
+    /// Has accesses of owners deferred. The thread's block gets a number, and its epochs begin where they are.
+    pub fn defer(&self, number: u64) {
+        let block = self.block();
+        block.cells = block.stacks + STACKS_BYTES;
+        block.owner = number << cell::WORD_BITS;
+        block.since = block.incarnation << (64 - cell::EPOCH_BITS);
+        block.epoch_sp = u64::MAX;
+    }
+
+    /// Cells of a slot of the table of words, by its number.
+    pub fn cells(&self, number: u64) -> [Cell; 2] {
+        let at = (self.block().cells + 32 * number) as *const [Cell; 2];
+        // SAFETY: aligned numbers inside of the cells.
+        unsafe { at.read_volatile() }
     }
 
     /// Makes the calling thread the one whose probes are executed.

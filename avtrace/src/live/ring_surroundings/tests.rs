@@ -87,7 +87,7 @@ fn site(kind: Kind) -> RecordSite {
 
 /// Has threads take a lock in turns, and returns the stream of their records.
 fn run(clock: Clock) -> Vec<Record> {
-    let layout = ArenaLayout { words: 0, slots: 256, threads: THREADS.into() };
+    let layout = ArenaLayout { words: 0, cells: 0, slots: 256, threads: THREADS.into() };
     let memory = Arc::new(SharedMemory::new(layout.file_size()).unwrap());
     let mut arena = Arena::new(layout, ProcessAddress(0), &memory);
     let notes = Notes::default();

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Mutex};
 
-use super::cell::{Deferred, Kind};
+use crate::cell::{Deferred, Kind};
 
 /// Access of a thread.
 #[derive(Clone, Copy, Debug)]
@@ -111,7 +111,7 @@ impl Log {
         for published in &self.published {
             match published.record {
                 Record::Access(number) => *records.entry(number).or_default() += 1,
-                Record::Owned(kind, Deferred { thread, epoch, mask, site }) => {
+                Record::Owned(kind, Deferred { thread, epoch, mask, site, .. }) => {
                     let access = &self.accesses[site as usize];
                     let said = (thread, epoch, mask, kind, true);
                     let happened =

@@ -4,11 +4,11 @@ use core::cell::Cell as Local;
 use std::sync::Arc;
 
 use super::{
-    cell::{Access, Cell, KINDS, Kind},
     history::{Happened, History, Published, Record},
     interleavings::Mistake,
 };
 use crate::{
+    cell::{Access, Cell, KINDS, Kind},
     memory::{Offset, WORD},
     model::machine::Machine,
 };
@@ -81,7 +81,7 @@ impl Thread {
         let (thread, epoch) = (self.id(), self.epoch.get());
         let happened = Happened { thread, mask, kind, epoch, is_deferred: false };
         let site = self.world.history.begin(happened);
-        let access = Access { thread, epoch, word: ACCESSED, mask, kind, site };
+        let access = Access { thread, epoch, word: ACCESSED, mask, kind, site, is_special: false };
         if self.defer(&access) {
             self.world.history.deferred(site);
         } else {

@@ -1,5 +1,6 @@
 //! Cell of a word: its owner and the last deferred access of a kind. 16 bytes, which one instruction changes
-//! (`lock cmpxchg16b`).
+//! (`lock cmpxchg16b`). The trampolines do with cells what is defined here, and the reader takes deferred accesses from
+//! them.
 //!
 //! The states are those of the BPF programs (`ebpf::octet`), which have a lock and one slot for both kinds:
 //!
@@ -11,6 +12,7 @@
 //! | owned by T, no handover | of U | owned by U | deferred one of T, access |
 //! | owned by T, one handover | of U | shared | deferred one of T, access |
 //! | shared | of any thread | shared | access |
+//! | owned by T | of U, to several words | shared | deferred one of T, access |
 //! | another word's | of any thread | as before | access |
 //!
 //! Shared is final: a thread that finds a cell shared knows that no access has been deferred since it became so.
@@ -18,6 +20,7 @@
 /// Kind of accesses that a cell is for. A write covers both: its bytes are known to the checker as written, so that
 /// later reads of them repeat it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
 pub enum Kind {
     Write,
     Read,
@@ -37,14 +40,17 @@ pub struct Access {
     pub word: u64,
     /// The accessed bytes, one bit each.
     pub mask: u64,
+    /// The kind.
     pub kind: Kind,
     /// Number of the site, below [`NO_SITE`].
     pub site: u64,
+    /// Neither deferred nor a claim: the access is atomic, or commutes with others.
+    pub is_special: bool,
 }
 
 impl Access {
     const fn covers(&self, kind: Kind) -> bool {
-        matches!((self.kind, kind), (Kind::Write, _) | (Kind::Read, Kind::Read))
+        !self.is_special && matches!((self.kind, kind), (Kind::Write, _) | (Kind::Read, Kind::Read))
     }
 }
 
@@ -57,12 +63,22 @@ pub const SHARED: u64 = (1 << THREAD_BITS) - 1;
 /// Number of the site in a cell without a deferred access.
 pub const NO_SITE: u64 = (1 << SITE_BITS) - 1;
 
-const WORD_BITS: u32 = 44;
-const THREAD_BITS: u32 = 12;
-const EPOCH_BITS: u32 = 42;
+/// Most threads that may own words at once.
+pub const MAX_OWNERS: u64 = SHARED - 1;
+
+/// Number of low bits of a cell's first word that are the word.
+pub const WORD_BITS: u32 = 44;
+
+/// Number of bits above these that are the owner.
+pub const THREAD_BITS: u32 = 12;
+
+/// Number of low bits of a cell's second word that are the epoch.
+pub const EPOCH_BITS: u32 = 42;
+
 const SITE_BITS: u32 = 21;
 
 /// The two words of a cell.
+#[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cell {
     /// From the low end: the word (44 bits), the owner (12), and the mask of the bytes that may be deferred (8).
@@ -73,7 +89,9 @@ pub struct Cell {
 
 /// Deferred access that a thread finds in the cell of another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "as in `Access`")]
 pub struct Deferred {
+    pub word: u64,
     pub thread: u64,
     pub epoch: u64,
     pub mask: u64,
@@ -117,16 +135,20 @@ impl Cell {
         self.thread() == access.thread && self.access & ((1 << EPOCH_BITS) - 1) >= since
     }
 
-    /// Content of a cell of the access's kind after it is deferred, if it may be.
+    /// Content of a cell of the access's kind after it is deferred, if it may be. The thread has begun at epoch `since`.
+    #[must_use]
     pub fn deferring(self, access: &Access, since: u64) -> Option<Self> {
-        let is_repeated =
-            self.is_own(access, since) && self.word() == access.word && self.mask() == access.mask;
+        let is_repeated = !access.is_special
+            && self.is_own(access, since)
+            && self.word() == access.word
+            && self.mask() == access.mask;
         let last =
             self.handover() << (EPOCH_BITS + SITE_BITS) | access.site << EPOCH_BITS | access.epoch;
         is_repeated.then_some(Self { access: last, ..self })
     }
 
     /// Content of the cell of a kind after an access that makes a record.
+    #[must_use]
     pub fn recording(self, access: &Access, kind: Kind, since: u64) -> Self {
         match self.thread() {
             NO_THREAD if access.covers(kind) => Self::claimed(access, kind, 0),
@@ -140,18 +162,38 @@ impl Cell {
                 }
             }
             _ if self.handover() == 0 => Self::claimed(access, kind, 1),
-            _ => Self::new(self.word(), SHARED, 0, 0),
+            _ => self.shared(),
         }
     }
 
-    /// The deferred access that must be recorded when the content changes to `after`.
-    pub fn flushed(self, after: Self) -> Option<Deferred> {
+    /// Content of a cell after an access to several words, of which the access to this word is a part.
+    #[must_use]
+    pub fn recording_many(self, access: &Access, since: u64) -> Self {
+        let is_owned = !matches!(self.thread(), NO_THREAD | SHARED);
+        let is_other = is_owned && self.word() == access.word && !self.is_own(access, since);
+        if is_other { self.shared() } else { self }
+    }
+
+    const fn shared(self) -> Self {
+        Self::new(self.word(), SHARED, 0, 0)
+    }
+
+    /// The deferred access in the cell.
+    #[must_use]
+    pub fn deferred(self) -> Option<Deferred> {
         let is_deferred = !matches!(self.thread(), NO_THREAD | SHARED) && self.site() != NO_SITE;
-        (is_deferred && self != after).then(|| Deferred {
+        is_deferred.then(|| Deferred {
+            word: self.word(),
             thread: self.thread(),
             epoch: self.access & ((1 << EPOCH_BITS) - 1),
             mask: self.mask(),
             site: self.site(),
         })
+    }
+
+    /// The deferred access that must be recorded when the content changes to `after`.
+    #[must_use]
+    pub fn flushed(self, after: Self) -> Option<Deferred> {
+        self.deferred().filter(|_| self != after)
     }
 }
