@@ -218,7 +218,7 @@ pub(crate) fn decode_to<T>(
         let ([_, second, third], [a, b, c]) = (first.frames, further);
         [innermost, second, third, a, b, c]
     };
-    let (argument, sp, extra) = (first.argument, sp_word(first.sp, 0), first.extra);
+    let (argument, sp, extra) = (first.argument, first.stack_pointer(), first.extra);
     let unused = 0;
     Some(match kind {
         Kind::Begin | Kind::End | Kind::EndInnermost => {
@@ -315,7 +315,7 @@ fn registers(first: &Slot, [second, third]: &[Slot; 2], rip: u64) -> [u64; 17] {
     let Slot { order: rdi, argument: rbp, sp: r8, extra: r9, frames: [r10, r11, r12], .. } =
         *second;
     let Slot { order: r13, argument: r14, sp: r15, .. } = *third;
-    let (rax, rbx, rsp) = (first.argument, first.extra, sp_word(first.sp, 0));
+    let (rax, rbx, rsp) = (first.argument, first.extra, first.stack_pointer());
     [rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp, r8, r9, r10, r11, r12, r13, r14, r15, rip]
 }
 

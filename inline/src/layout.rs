@@ -85,6 +85,12 @@ impl Slot {
     pub const fn site(&self) -> SiteId {
         SiteId((self.head >> 32) as u32)
     }
+
+    /// The stack pointer at the probe point.
+    #[must_use]
+    pub const fn stack_pointer(&self) -> u64 {
+        sp_word(self.sp, 0)
+    }
 }
 
 /// Number of low bits of a slot's `sp` that are the stack pointer: no address in the program has more.

@@ -234,7 +234,7 @@ fn execute(
             let (kind, deferred) = decode_owned(&slot).expect("a deferred access");
             return Record::Owned(kind, deferred);
         }
-        assert_eq!((slot.site(), slot.sp << 16 >> 16), (access.site, access.sp));
+        assert_eq!((slot.site(), slot.stack_pointer()), (access.site, access.sp));
         Record::Access(slot.argument)
     });
     records.collect()
@@ -334,5 +334,5 @@ fn an_access_to_all_slots_shares_words_of_other_threads() {
     let flushed = Record::Owned(CellKind::Write, deferred);
     assert_eq!(run(1, 0, 3, 8 << 20), [flushed, Record::Access(address)]);
     assert_eq!(run(0, 2, 4, 8), [Record::Access(address)]);
-    assert_eq!(run(0, 3, 5, 8), [Record::Access(address)], "the word is shared");
+    assert_eq!(run(0, 9, 5, 8), [Record::Access(address)], "the word is shared");
 }

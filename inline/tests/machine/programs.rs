@@ -64,7 +64,7 @@ fn an_allocation_has_the_size_of_its_entry_and_the_address_of_its_return() {
         slots
             .iter()
             .map(|slot| {
-                assert_eq!((slot.site(), slot.sp), (SiteId(3), stack + 8));
+                assert_eq!((slot.site(), slot.stack_pointer()), (SiteId(3), stack + 8));
                 match record(&[*slot], Kind::Alloc) {
                     Record::Block(kind, block) => (kind, block.address, block.size),
                     other => panic!("{other:?}"),

@@ -173,7 +173,7 @@ fn check(steps: &[Step]) {
         let slots = machine.take();
         assert_eq!(slots.len(), usize::from(is_new), "record of step {number}, {step:?}");
         if let [slot] = *slots {
-            assert_eq!((slot.argument, slot.sp), (address, state.general[4]));
+            assert_eq!((slot.argument, slot.stack_pointer()), (address, state.general[4]));
             assert_eq!(slot.site(), SiteId(0xf123_4567));
             let has_value = size <= 8 && (address & 4095) <= 4088 || (address & 7) + size <= 8;
             let all = u32::from(flags) | if has_value { 1 << 17 } else { 0 };

@@ -158,7 +158,7 @@ fn a_full_ring_waits_for_the_reader() {
             if count % 500 == 0 {
                 thread::sleep(Duration::from_millis(3));
             }
-            assert_eq!((slot.sp, slot.site().0), (stack, OUTER));
+            assert_eq!((slot.stack_pointer(), slot.site().0), (stack, OUTER));
             orders.push(slot.order);
         });
         orders
