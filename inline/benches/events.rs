@@ -13,7 +13,8 @@ use std::time::Instant;
 use abi::{AccessDescriptor, CallCookie, Cookie, InlinedCookie, Kind, Operand, ProbeProgram};
 use iced_x86::code_asm::*;
 use inline::{
-    layout::Clock,
+    cell::{self, Cell},
+    layout::{Clock, word_slot},
     trampoline::{Point, Probe},
 };
 use support::{Machine, registers};
@@ -46,15 +47,21 @@ fn main() {
     println!("nanoseconds a probe adds          all live   flags dead   all dead");
     for clock in [Clock::Tsc, Clock::Counter] {
         println!("{clock:?}");
-        row("  region", clock, false, &region);
-        row("  call", clock, false, &call);
-        row("  inline lock (fence)", clock, false, &lock);
+        row("  region", clock, Epochs::None, &region);
+        row("  call", clock, Epochs::None, &call);
+        row("  inline lock (fence)", clock, Epochs::None, &lock);
         for (name, size, flags) in [
             ("read of 4 bytes", 4, AccessDescriptor::READ),
             ("write of 8 bytes", 8, AccessDescriptor::WRITE),
         ] {
-            row(&format!("  {name}"), clock, true, &|| access(size, flags));
-            row(&format!("  repeated {name}"), clock, false, &|| access(size, flags));
+            for (kind, epochs) in [
+                ("", Epochs::Begun),
+                ("shared ", Epochs::Shared),
+                ("deferred ", Epochs::Deferred),
+                ("repeated ", Epochs::None),
+            ] {
+                row(&format!("  {kind}{name}"), clock, epochs, &|| access(size, flags));
+            }
         }
     }
 }
@@ -77,18 +84,30 @@ fn access(size: u16, flags: u8) -> Probe {
     probe(ProbeProgram::Access, Cookie::new(Kind::Access, 1), Some(access))
 }
 
-fn row(name: &str, clock: Clock, new_epochs: bool, make: &dyn Fn() -> Probe) {
-    let plain = fastest(clock, new_epochs, None);
+/// Epochs that rounds begin.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Epochs {
+    None,
+    /// One each, and no access is deferred.
+    Begun,
+    /// One each, and the word is one that threads share.
+    Shared,
+    /// One each, and the word is the thread's own.
+    Deferred,
+}
+
+fn row(name: &str, clock: Clock, epochs: Epochs, make: &dyn Fn() -> Probe) {
+    let plain = fastest(clock, epochs, None);
     let columns = [(ALL, true), (ALL, false), (FEW, false)].map(|(live, flags)| {
         let live = Live::ALL.with_registers(live).with_flags(flags);
-        fastest(clock, new_epochs, Some((make(), live))) - plain
+        fastest(clock, epochs, Some((make(), live))) - plain
     });
     let [all, flags_dead, dead] = columns;
     println!("{name:32} {all:9.1} {flags_dead:12.1} {dead:10.1}");
 }
 
-/// Time of a round, in nanoseconds. With `new_epochs` each begins an epoch.
-fn fastest(clock: Clock, new_epochs: bool, probe: Option<(Probe, Live)>) -> f64 {
+/// Time of a round, in nanoseconds.
+fn fastest(clock: Clock, epochs: Epochs, probe: Option<(Probe, Live)>) -> f64 {
     let mut machine = Machine::new(1 << 12, clock);
     let mut code = CodeAssembler::new(64).unwrap();
     let mut assemble = || -> Result<Vec<u8>, IcedError> {
@@ -96,7 +115,7 @@ fn fastest(clock: Clock, new_epochs: bool, probe: Option<(Probe, Live)>) -> f64 
         code.set_label(&mut again)?;
         code.mov(r8, r9)?;
         code.mov(r11, r8)?;
-        if new_epochs {
+        if epochs != Epochs::None {
             code.inc(qword_ptr(64).gs())?;
         }
         code.dec(r15)?;
@@ -112,6 +131,14 @@ fn fastest(clock: Clock, new_epochs: bool, probe: Option<(Probe, Live)>) -> f64 
         machine.patch(0, 6, &[Point { before, live, red_zone: true, probes: vec![probe] }]);
     }
     machine.block().limit = u64::MAX;
+    if matches!(epochs, Epochs::Shared | Epochs::Deferred) {
+        machine.defer(1);
+    }
+    if epochs == Epochs::Shared {
+        let word = data.as_ptr() as u64 >> 3;
+        let owner = word | cell::SHARED << cell::WORD_BITS;
+        machine.set_cells(word_slot(word).into(), [Cell { owner, access: 0 }; 2]);
+    }
     let mut start = registers(&machine, 1);
     start.general[3] = data.as_ptr() as u64;
     start.general[15] = ROUNDS;

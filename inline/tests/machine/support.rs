@@ -157,6 +157,13 @@ impl Machine {
         unsafe { at.read_volatile() }
     }
 
+    /// Changes the cells of a slot of the table of words.
+    pub fn set_cells(&self, number: u64, cells: [Cell; 2]) {
+        let at = (self.block().cells + 32 * number) as *mut [Cell; 2];
+        // SAFETY: aligned numbers inside of the cells.
+        unsafe { at.write_volatile(cells) };
+    }
+
     /// Makes the calling thread the one whose probes are executed.
     pub fn enter_thread(&self) {
         const ARCH_SET_GS: i32 = 0x1001;
