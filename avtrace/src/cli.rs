@@ -47,8 +47,8 @@ pub struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   avtrace ./prog                          run ./prog and report what was not atomic, as any user
-  sudo avtrace ./prog                     the same from the kernel, which --watch and --follow-forks need
-  sudo avtrace --watch account.balance ./prog
+  sudo avtrace ./prog                     the same from the kernel, which --accesses watch needs
+  avtrace --watch account.balance ./prog
                                           also see the accesses to a variable
   sudo avtrace --format json -o report.json ./prog --its-own-option
   sudo avtrace record -o t.avt ./prog     record now,
@@ -129,9 +129,9 @@ pub struct CaptureArgs {
     /// Way of capturing events.
     ///
     /// `kernel`: BPF programs at breakpoints; needs root or capabilities. `inline`: machine code in the program
-    /// itself, as any user who may trace the program; without --watch and --accesses watch. `auto`: the
-    /// kernel where that is permitted, else inline. Where the chosen way turns out to be impossible before the program
-    /// starts, `auto` takes the other one, and the report says why.
+    /// itself, as any user who may trace the program; without --accesses watch. `auto`: the kernel where that is
+    /// permitted, else inline. Where the chosen way turns out to be impossible before the program starts, `auto` takes
+    /// the other one, and the report says why.
     #[arg(long, value_enum, default_value_t = CaptureArg::Auto)]
     pub capture: CaptureArg,
 

@@ -22,7 +22,7 @@ pub fn captures_inline() -> bool {
 }
 
 /// Options that only the kernel's back end has.
-const NEED_KERNEL: [&str; 3] = ["--watch", "--perf-probes", "--debug-bpf"];
+const NEED_KERNEL: [&str; 2] = ["--perf-probes", "--debug-bpf"];
 
 /// A run of avtrace on a program.
 #[derive(Debug)]

@@ -23,7 +23,7 @@ use crate::{
     live::reader::Batches,
     progress::Steps,
     report::Limitation,
-    sys::{self, ids::NsPid, privileged_file},
+    sys::{self, ids::NsPid, perf, privileged_file},
 };
 
 /// Runs a program and checks it, and what it becomes.
@@ -37,6 +37,8 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
     }
     let memory_error = RunError::system("cannot set memory aside for the run");
     sys::memory::check_headroom().map_err(memory_error)?;
+    // It forks while there is one thread.
+    let _ = perf::trial();
     let mode = match options.when_full() {
         WhenFull::Wait => Mode::Lossless,
         WhenFull::Drop => Mode::Drop,

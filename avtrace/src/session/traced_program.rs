@@ -129,13 +129,14 @@ impl TracedProgram {
     /// Sets watchpoints on ranges that are named, and keeps the others for samples.
     fn watch(&mut self, backend: &mut Backend, mut watches: Watches) -> Result<(), RunError> {
         let pid = self.id.pid;
-        if backend.kernel().is_none() {
-            self.coverage.extend(watches.unwatched());
-            return Ok(());
-        }
         let is_shared =
             |site: &Site| site.kind.region().and_then(RegionSite::shared_variable).is_some();
-        let trial = perf::trial();
+        let is_inline = backend.kernel().is_none();
+        let trial = match perf::trial() {
+            // Those that ptrace sets need no permission of perf's.
+            Trial::Refused if is_inline => Trial::Works,
+            trial => trial,
+        };
         let more = self.probes.sites().iter().any(is_shared);
         let samples = self.options.accesses.level.samples();
         if let Some(problem) = trial.problem()
@@ -156,13 +157,16 @@ impl TracedProgram {
         self.coverage.set_watchpoints(watches.ranges.len() as u64);
         let threads =
             proc::threads(pid).map_err(RunError::system("cannot list the program's threads"))?;
+        for range in watches.ranges {
+            self.source.watches_mut().add(range);
+        }
+        if is_inline {
+            return Ok(());
+        }
         // Those of other processes are left as they are.
         let is_trusted = self.id.parent.is_none() && trial == Trial::Works;
         let process = (pid, is_trusted.then_some(&*threads));
         self.capture.start(&self.options.accesses, backend, process, self.id.plan);
-        for range in watches.ranges {
-            self.source.watches_mut().add(range);
-        }
         Ok(())
     }
 
@@ -315,7 +319,8 @@ impl TracedProgram {
             let site = self.probes.sites().get(site.number() as usize);
             if let Some(variable) = site.and_then(|site| site.kind.region()?.shared_variable()) {
                 let watches = self.source.watches_mut();
-                let armed = watchpoints::arm_late(watches, backend, variable, &registers);
+                let process = (&mut *backend, self.id.pid);
+                let armed = watchpoints::arm_late(watches, process, variable, &registers);
                 self.coverage.extend(armed.err());
             }
         }
@@ -372,8 +377,8 @@ impl TracedProgram {
         self.take_in_sites();
         for (address, variable) in shared {
             let range = (address, variable.size);
-            let armed =
-                watchpoints::watch_late(self.source.watches_mut(), backend, range, &variable.label);
+            let (watches, process) = (self.source.watches_mut(), (&mut *backend, pid));
+            let armed = watchpoints::watch_late(watches, process, range, &variable.label);
             self.coverage.extend(armed.err());
         }
         Ok(attached?)
@@ -399,6 +404,7 @@ impl TracedProgram {
         let lost = self.coverage.lost(backend);
         let trap = self.explain_traps(backend, end);
         self.coverage.extend(captured::threads_without_rings(backend));
+        self.coverage.extend(captured::threads_without_watchpoints(backend));
         let capture_of_run = captured::capture(&self.options, backend);
         let busiest = self.busiest_function();
         let Self { id, source, code, probes, options, checking, capture, mut coverage, .. } = self;
