@@ -13,6 +13,7 @@ use super::{
     options::{RunOptions, WhenFull},
     outcome::{Outcome, ended_early, joined},
     processes::ProcessTracker,
+    program_end::ProgramEnd,
     program_id::ProgramId,
     signals,
     traced_program::TracedProgram,
@@ -86,7 +87,7 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
     if undecodable > 0 {
         limitations.push(Limitation::UndecodableRecords { count: undecodable });
     }
-    tracker.end(ending, limitations).detach();
+    tracker.end(ProgramEnd::Ended(ending), limitations).detach();
     Ok(Outcome { ending, programs: joined(reporting) })
 }
 

@@ -289,6 +289,11 @@ impl TracedProgram {
         }
     }
 
+    /// Notes that its threads run already: they may hold locks, and be anywhere in regions.
+    pub fn begin_within(&mut self) {
+        self.checking.begin_within();
+    }
+
     /// Takes the error with which the start of the recording failed.
     pub fn recorder_error(&mut self) -> Option<RecordError> {
         self.checking.recorder_error()
@@ -401,6 +406,10 @@ impl TracedProgram {
     #[must_use]
     pub fn finish(mut self, backend: &mut Backend, end: ProgramEnd) -> FinishedProgram {
         self.flush(backend);
+        // The ids of threads are those of their own PID namespace.
+        if end == ProgramEnd::Running && self.id.ns_pid.0 == self.id.pid {
+            self.source.name_running(|thread| proc::thread_name(self.id.pid, thread));
+        }
         let lost = self.coverage.lost(backend);
         let trap = self.explain_traps(backend, end);
         self.coverage.extend(captured::threads_without_rings(backend));
