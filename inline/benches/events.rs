@@ -88,11 +88,11 @@ fn access(size: u16, flags: u8) -> Probe {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Epochs {
     None,
-    /// One each, and no access is deferred.
+    /// A new epoch for each access, none of which is deferred.
     Begun,
-    /// One each, and the word is one that threads share.
+    /// A new epoch for each access, to a word that threads share.
     Shared,
-    /// One each, and the word is the thread's own.
+    /// A new epoch for each access, to a word that the thread owns.
     Deferred,
 }
 
@@ -137,7 +137,7 @@ fn fastest(clock: Clock, epochs: Epochs, probe: Option<(Probe, Live)>) -> f64 {
     if epochs == Epochs::Shared {
         let word = data.as_ptr() as u64 >> 3;
         let owner = word | cell::SHARED << cell::WORD_BITS;
-        machine.set_cells(word_slot(word).into(), [Cell { owner, access: 0 }; 2]);
+        *machine.cells(word_slot(word).into()) = [Cell { owner, access: 0 }; 2];
     }
     let mut start = registers(&machine, 1);
     start.general[3] = data.as_ptr() as u64;

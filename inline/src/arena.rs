@@ -135,13 +135,15 @@ pub struct Arena {
     /// Number of segments that were ever used.
     used: u64,
     free: Vec<Segment>,
+    /// Threads have cells, if the file does.
+    defers: bool,
 }
 
 impl Arena {
     /// Prepares a new file, of which all words are 0 and which the traced process has mapped at `base`.
     #[must_use]
     pub fn new(layout: ArenaLayout, base: ProcessAddress, memory: &impl SharedWords) -> Self {
-        let arena = Self { layout, base, used: 0, free: Vec::new() };
+        let arena = Self { layout, base, used: 0, free: Vec::new(), defers: true };
         let (low, high) = (ProcessAddress(0), ProcessAddress(u64::MAX));
         let muted = ThreadStart { tid: 0, epoch: 0, stack: (low, high), mode: Mode::Muted };
         // It has no room, so that nothing is written even where the mode is not looked at first.
@@ -183,6 +185,15 @@ impl Arena {
         self.write_block(segment, thread, memory);
         self.note_stack(thread, memory);
         Ok(segment)
+    }
+
+    /// Has no thread defer accesses, neither those that have rings nor later ones. No probe was executed.
+    pub fn defer_nothing(&mut self, memory: &impl SharedWords) {
+        self.defers = false;
+        for number in 0..self.used {
+            let block = Offset(self.layout.first_segment() + number * self.layout.segment());
+            memory.store(block.plus(offset_of!(ThreadBlock, cells) as u64), 0);
+        }
     }
 
     const fn most(&self) -> u64 {
@@ -239,7 +250,7 @@ impl Arena {
         field(offset_of!(ThreadBlock, tag), ThreadBlock::tag_of(thread.tid));
         field(offset_of!(ThreadBlock, epoch_sp), 0);
         if capacity != 0 {
-            if self.layout.cells != 0 {
+            if self.layout.cells != 0 && self.defers {
                 field(offset_of!(ThreadBlock, cells), self.address(self.layout.cells()).0);
             }
             field(offset_of!(ThreadBlock, owner), self.owner(segment) << cell::WORD_BITS);

@@ -135,7 +135,8 @@ impl Cell {
         self.thread() == access.thread && self.access & ((1 << EPOCH_BITS) - 1) >= since
     }
 
-    /// Content of a cell of the access's kind after it is deferred, if it may be. The thread has begun at epoch `since`.
+    /// Content of a cell of the access's kind after it is deferred, if it may be. The thread has begun at epoch
+    /// `since`.
     #[must_use]
     pub fn deferring(self, access: &Access, since: u64) -> Option<Self> {
         let is_repeated = !access.is_special

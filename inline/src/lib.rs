@@ -19,3 +19,4 @@ pub mod sites;
 mod testing;
 pub mod tracer;
 pub mod trampoline;
+pub mod trap_handler;

@@ -84,7 +84,6 @@ struct Thread {
     ring: Ring,
 }
 
-
 /// Merged stream of the records of all processes that share a file: one, and children that it has forked.
 #[derive(Debug)]
 pub struct Merge<M> {
@@ -248,9 +247,8 @@ impl<M: SharedWords> Merge<M> {
         for note in notes.take() {
             match note {
                 Note::Started { tid, process, ring } => {
-                    let block = |field: usize| {
-                        self.memory.load(ring.segment().block.plus(field as u64))
-                    };
+                    let block =
+                        |field: usize| self.memory.load(ring.segment().block.plus(field as u64));
                     let epoch = Epoch::new(block(offset_of!(ThreadBlock, incarnation)));
                     self.owners.add(block(offset_of!(ThreadBlock, owner)), &epoch, tid);
                     let ring = *ring;
@@ -412,9 +410,7 @@ impl<M: SharedWords> Merge<M> {
         let tid = record.header().tid;
         let thread = self.threads.iter().rposition(|thread| thread.tid == tid);
         let begun = match thread {
-            Some(number) if self.counts_epochs => {
-                self.threads[number].epoch.at(record.kind())
-            }
+            Some(number) if self.counts_epochs => self.threads[number].epoch.at(record.kind()),
             _ => 0,
         };
         let (header, epoch) = match &mut record {

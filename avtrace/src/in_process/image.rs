@@ -280,6 +280,11 @@ impl Image {
         [byte(offset), byte(offset + 1)] == READ.map(Some)
     }
 
+    /// Has the process record each access that is no repetition. No probe was executed.
+    pub fn defer_nothing(&self) {
+        self.arena().defer_nothing(&self.rings);
+    }
+
     /// From now on the thread with this GS base loses events where it would wait.
     pub fn never_wait(&self, gs_base: u64) {
         let Some(offset) = gs_base.checked_sub(self.base().0) else { return };
@@ -332,6 +337,18 @@ impl Image {
         }
         patches.insert(address, Written { original, now: bytes.to_vec(), is_padding });
         Ok(())
+    }
+
+    /// Returns the next instruction of the program, for a thread that has executed one of it and stands at an address,
+    /// in a trampoline or elsewhere; `None` behind an instruction of a probe.
+    pub(super) fn next_of_program(&self, address: u64) -> Option<u64> {
+        let is_around = |area: &Area| address.wrapping_sub(area.address) < AREA;
+        if !self.areas().iter().any(is_around) {
+            return Some(address);
+        }
+        let trampolines = self.trampolines();
+        let (_, trampoline) = trampolines.range(..=address).next_back()?;
+        trampoline.next(address)
     }
 
     /// Returns where a thread stands whose next instruction is at an address.

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use abi::{PlanNumber, Record};
+use abi::{Header, Kind, PlanNumber, Record, SiteId};
 use crossbeam_channel::Receiver;
 use inline::{
     arena::CONTROL,
@@ -192,7 +192,8 @@ fn read_stream(stream: &Stream, sees_memory: bool, outlet: &Outlet, stop: &Atomi
         let mut batch = outlet.buffer();
         let result = merge.batch(&mut here, &stream.sites(), &stream.notes, (&mut batch, BATCH));
         let losses = merge.losses();
-        let lost_before = std::mem::replace(&mut lost, losses.full + losses.unpublished + losses.late);
+        let lost_before =
+            std::mem::replace(&mut lost, losses.full + losses.unpublished + losses.late);
         stream.shared.lost.fetch_add(lost - lost_before, Ordering::Relaxed);
         if let Some(image) = &stream.image {
             let mut arena = image.arena();
@@ -221,11 +222,20 @@ fn read_stream(stream: &Stream, sees_memory: bool, outlet: &Outlet, stop: &Atomi
     }
 }
 
+/// Header of a record of the tracer's.
+pub(super) const fn header(kind: Kind, process: u32, tid: u32) -> Header {
+    Header { kind: kind as u32, tid, site: SiteId::NONE, lost: 0, process }
+}
+
 /// Returns whether a probe has made a record.
 const fn has_site(record: &Record) -> bool {
     !matches!(
         record,
-        Record::Fork(_) | Record::Exit(_) | Record::ChildProcess(_) | Record::Stop(..)
+        Record::Fork(_)
+            | Record::Exit(_)
+            | Record::ChildProcess(_)
+            | Record::Stop(..)
+            | Record::Watchpoint(_)
     )
 }
 

@@ -42,6 +42,19 @@ fn a_muted_thread_has_no_room() {
 }
 
 #[test]
+fn threads_of_which_nothing_is_deferred_have_no_cells() {
+    let layout = ArenaLayout { words: 0, cells: 4096, slots: 16, threads: 3 };
+    let (memory, _) = arena(64, 3);
+    let mut arena = Arena::new(layout, BASE, &memory);
+    let begin = |arena: &mut Arena, tid| arena.start(start(tid, Mode::Drop), &memory).unwrap();
+    let cells = |segment| field(&memory, segment, offset_of!(ThreadBlock, cells));
+    let first = begin(&mut arena, 1);
+    assert_eq!(cells(first), arena.address(layout.cells()).0);
+    arena.defer_nothing(&memory);
+    assert_eq!([first, begin(&mut arena, 2)].map(cells), [0, 0]);
+}
+
+#[test]
 fn threads_at_once_have_rings_of_their_own() {
     let (memory, mut arena) = arena(16, 500);
     let mut segments: Vec<Segment> =

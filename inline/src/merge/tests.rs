@@ -79,7 +79,11 @@ impl Process {
         let segment = self.arena.start(start(tid, mode), &self.memory).unwrap();
         let ring = Box::new(Ring::new(segment, mode, &self.memory));
         self.notes.add(Note::Started { tid, process: PROCESS, ring });
-        self.writers.push(Writer { memory: self.memory.clone(), segment, epoch: core::cell::Cell::default() });
+        self.writers.push(Writer {
+            memory: self.memory.clone(),
+            segment,
+            epoch: core::cell::Cell::default(),
+        });
     }
 
     /// Hands on records up to an order.
@@ -341,7 +345,8 @@ fn many_short_threads_share_the_rings_of_a_few() {
             let segment = arena.start(start(tid, Mode::Lossless), &memory).unwrap();
             let ring = Box::new(Ring::new(segment, Mode::Lossless, &memory));
             notes.add(Note::Started { tid, process: PROCESS, ring });
-            let writer = Writer { memory: memory.clone(), segment, epoch: core::cell::Cell::default() };
+            let writer =
+                Writer { memory: memory.clone(), segment, epoch: core::cell::Cell::default() };
             assert!(writer.record(SHORT, round * 1000 + u64::from(tid), tid.into()));
             notes.add(Note::Ended { tid });
         }

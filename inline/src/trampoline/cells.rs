@@ -115,11 +115,7 @@ fn epoch_of(code: &mut CodeAssembler, register: AsmRegister64) -> Emitted {
 /// Changes the cells at `rbx`, unless that is 0, as the record of an access to the bytes `esi` of a word at the address
 /// `rcx`, with the flags `edi`, does. Then `r12` and `r13` are the first words of both as they are left. Jumps to
 /// `lost` after as many attempts as `r8d` says. Changes `rax`, `rdx`, `r8`, `r9` and `r11`.
-pub fn take_one(
-    code: &mut CodeAssembler,
-    labels: &Entries<CodeLabel>,
-    lost: CodeLabel,
-) -> Emitted {
+pub fn take_one(code: &mut CodeAssembler, labels: &Entries<CodeLabel>, lost: CodeLabel) -> Emitted {
     let (mut call, mut taken) = (code.create_label(), code.create_label());
     code.test(rbx, rbx)?;
     code.je(taken)?;

@@ -127,11 +127,7 @@ fn add(code: &mut CodeAssembler, is_locked: bool) -> Emitted {
     code.or(rax, rdx)?;
     code.mov(r8, block!(epoch))?;
     code.mov(qword_ptr(r10), r8)?;
-    if is_locked {
-        code.xchg(qword_ptr(r10 + 8), rax)
-    } else {
-        code.mov(qword_ptr(r10 + 8), rax)
-    }
+    if is_locked { code.xchg(qword_ptr(r10 + 8), rax) } else { code.mov(qword_ptr(r10 + 8), rax) }
 }
 
 /// Marks the slot at `r10` as shared if another thread has it; `r9` is 1 then. Changes `rax`.

@@ -149,7 +149,10 @@ fn check(choices: &[Choice], by_register: bool, point: usize, number: u8, seed: 
     if number.is_multiple_of(3) {
         assert_eq!(slots.len(), count, "{slots:?}");
         let is_first = address == instructions[first].ip();
-        assert!(!is_first || slots[0].stack_pointer() == start.general[4], "the stack pointer is the program's");
+        assert!(
+            !is_first || slots[0].stack_pointer() == start.general[4],
+            "the stack pointer is the program's"
+        );
     }
 }
 

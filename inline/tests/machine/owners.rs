@@ -101,7 +101,7 @@ fn machine(index: usize, flags: u8, first: Option<ThreadBlock>) -> Machine {
     machine
 }
 
-/// What a thread did: for each access the time before it and its epoch; the records in its ring.
+/// Accesses of a thread: for each the time before it and its epoch; and the records in its ring.
 #[derive(Debug, Default)]
 struct Done {
     times: Vec<u64>,
@@ -158,8 +158,8 @@ fn run(machine: &mut Machine, words: &[AtomicU64], progress: &AtomicU64) -> Done
 /// Numbers of deferred accesses, and of those whose record is not where it must be.
 fn misplaced(all: &[Done; 2], words: &[AtomicU64], kinds: [CellKind; 2]) -> (usize, usize) {
     let (mut deferred, mut wrong) = (0, 0);
-    for place in 0..WORDS {
-        let address = words[place].as_ptr() as u64 >> 3;
+    for (place, word) in words.iter().enumerate() {
+        let address = word.as_ptr() as u64 >> 3;
         // Each with its thread: of a deferred access the owner.
         let mut records: Vec<(u64, usize, Record)> = Vec::new();
         for (thread, done) in all.iter().enumerate() {

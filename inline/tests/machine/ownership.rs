@@ -22,15 +22,8 @@ const WRITE: u8 = AccessDescriptor::WRITE;
 const ATOMIC: u8 = AccessDescriptor::ATOMIC;
 const COMMUTES: u8 = AccessDescriptor::COMMUTES;
 
-const KINDS_OF_ACCESS: [u8; 7] = [
-    READ,
-    READ,
-    WRITE,
-    WRITE,
-    READ | WRITE,
-    READ | WRITE | ATOMIC,
-    READ | WRITE | COMMUTES,
-];
+const KINDS_OF_ACCESS: [u8; 7] =
+    [READ, READ, WRITE, WRITE, READ | WRITE, READ | WRITE | ATOMIC, READ | WRITE | COMMUTES];
 
 const TIDS: [u32; 3] = [77, 93, 4_000_000];
 
@@ -287,7 +280,7 @@ fn check(steps: &[Step]) {
             assert_eq!(found, expected, "slot after step {number}, {step:?}");
         }
         for (&slot, content) in &reference.cells {
-            assert_eq!(machine.cells(slot.into()), *content, "after step {number}, {step:?}");
+            assert_eq!(*machine.cells(slot.into()), *content, "after step {number}, {step:?}");
         }
     }
 }

@@ -88,7 +88,10 @@ fn a_region_has_the_stack_pointer_and_the_flags() {
     let slots = compare(&mut machine, &code, 6, region, &start);
     assert_eq!(slots.len(), 1);
     let (stack, flags) = (start.general[4], start.flags & FLAGS);
-    assert_eq!((slots[0].site(), slots[0].stack_pointer(), slots[0].extra & FLAGS), (SiteId(7), stack, flags));
+    assert_eq!(
+        (slots[0].site(), slots[0].stack_pointer(), slots[0].extra & FLAGS),
+        (SiteId(7), stack, flags)
+    );
     assert!(slots[0].order > 0);
     assert_eq!(machine.block().epoch & 0xffff, 1001, "a record ends the epoch");
 }
@@ -130,7 +133,10 @@ fn a_call_has_its_argument_and_its_callers() {
         assert_eq!(slots.len(), 1);
         let argument = start.general[[7, 6, 2, 1][usize::from(number) - 1]];
         assert_eq!((slots[0].site(), slots[0].argument), (SiteId(9), argument));
-        assert_eq!((slots[0].stack_pointer(), slots[0].frames), (stack + 8, [0x1111, 0x2222, 0x3333]));
+        assert_eq!(
+            (slots[0].stack_pointer(), slots[0].frames),
+            (stack + 8, [0x1111, 0x2222, 0x3333])
+        );
         assert_eq!(slots[0].order, u64::from(number) - 1, "the counter");
     }
     machine.load(&code);
@@ -182,7 +188,10 @@ fn a_return_counts_for_the_call_that_was_entered_there() {
         if counts {
             let slot = slots[0];
             assert_eq!((slot.site(), slot.argument), (SiteId(5), start.general[7]));
-            assert_eq!((slot.stack_pointer(), slot.extra as u32), (start.general[4] + 8, result as u32));
+            assert_eq!(
+                (slot.stack_pointer(), slot.extra as u32),
+                (start.general[4] + 8, result as u32)
+            );
         }
     }
 }

@@ -151,17 +151,10 @@ impl Machine {
     }
 
     /// Cells of a slot of the table of words, by its number.
-    pub fn cells(&self, number: u64) -> [Cell; 2] {
-        let at = (self.block().cells + 32 * number) as *const [Cell; 2];
-        // SAFETY: aligned numbers inside of the cells.
-        unsafe { at.read_volatile() }
-    }
-
-    /// Changes the cells of a slot of the table of words.
-    pub fn set_cells(&self, number: u64, cells: [Cell; 2]) {
-        let at = (self.block().cells + 32 * number) as *mut [Cell; 2];
-        // SAFETY: aligned numbers inside of the cells.
-        unsafe { at.write_volatile(cells) };
+    #[expect(clippy::mut_from_ref, reason = "the cells are shared memory that emitted code writes")]
+    pub fn cells(&self, number: u64) -> &mut [Cell; 2] {
+        // SAFETY: aligned memory of the mapping, used by one thread at a time.
+        unsafe { &mut *((self.block().cells + 32 * number) as *mut [Cell; 2]) }
     }
 
     /// Makes the calling thread the one whose probes are executed.

@@ -111,7 +111,15 @@ fn by_cells(steps: &[Step]) -> Vec<Record> {
     let mut records = Vec::new();
     for (number, &Step { thread, mask, kind }) in steps.iter().enumerate() {
         let (epoch, site) = (number as u64 + 1, number as u64);
-        let access = Access { thread: thread as u64, epoch, word: WORD, mask, kind, site, is_special: false };
+        let access = Access {
+            thread: thread as u64,
+            epoch,
+            word: WORD,
+            mask,
+            kind,
+            site,
+            is_special: false,
+        };
         let own = &mut cells[kind as usize];
         if let Some(after) = own.deferring(&access, 1) {
             *own = after;
