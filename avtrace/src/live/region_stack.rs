@@ -84,6 +84,12 @@ impl RegionStacks {
         self.left_markers
     }
 
+    /// Returns whether a function is open.
+    #[inline]
+    fn has_functions(&self, thread: ThreadId) -> bool {
+        self.threads.get(thread.index()).is_some_and(|stack| stack.functions > 0)
+    }
+
     fn stack(&mut self, thread: ThreadId) -> &mut Stack {
         if self.threads.len() <= thread.index() {
             self.threads.resize_with(thread.index() + 1, Stack::default);
@@ -123,16 +129,18 @@ impl RegionStacks {
     }
 
     /// Ends the functions whose frames are below the thread's stack pointer `sp`; none for 0.
+    #[inline]
     pub fn at(&mut self, thread: ThreadId, sp: u64) {
-        if self.stack(thread).functions > 0 {
+        if self.has_functions(thread) {
             self.remove_while(thread, |open, frame| open.leaving || frame.sp < sp);
         }
     }
 
     /// Handles the release of a lock, by a call with the caller's stack pointer at `sp`. To be followed by
     /// [`released`](Self::released): the call may be the last thing that a function did.
+    #[inline]
     pub fn release(&mut self, thread: ThreadId, sp: u64) {
-        if self.stack(thread).functions > 0 {
+        if self.has_functions(thread) {
             // The jump left the return address where it was, and so the caller's stack pointer is above it.
             let last = |open: &Open, frame: Frame| open.leaving && frame.sp + 8 == sp;
             self.remove_while(thread, |open, frame| {
@@ -142,8 +150,9 @@ impl RegionStacks {
     }
 
     /// Completes the release that [`release`](Self::release) announced.
+    #[inline]
     pub fn released(&mut self, thread: ThreadId) {
-        if self.stack(thread).functions > 0 {
+        if self.has_functions(thread) {
             self.remove_while(thread, |open, _| open.leaving);
         }
     }
@@ -352,6 +361,12 @@ impl RegionStacks {
         keep: impl Fn(&Open) -> bool,
     ) {
         let stack = self.stack(thread);
+        if index + 1 == stack.open.len() && !stack.open[index].followed {
+            let is_function = stack.open.pop().is_some_and(|open| open.frame.is_some());
+            stack.functions -= usize::from(is_function);
+            self.changes.push(Change::End(location));
+            return;
+        }
         let ended = match stack.open[index].followed {
             true => vec![stack.open.remove(index)],
             false => stack.open.split_off(index),
