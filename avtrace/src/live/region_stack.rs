@@ -8,6 +8,8 @@
 //! Where control leaves frames without their returns, ending a region too early is harmless, since it only hides
 //! violations. So a throw suspends all of them, and the catch begins those again whose frames are still there.
 
+use std::collections::VecDeque;
+
 use checker::event::{LocationId, RegionId, ThreadId};
 use x86::exits::Leaves;
 
@@ -73,7 +75,7 @@ struct Stack {
 #[derive(Debug, Default)]
 pub struct RegionStacks {
     threads: Vec<Stack>,
-    changes: Vec<Change>,
+    changes: VecDeque<Change>,
     left_markers: u64,
 }
 
@@ -99,13 +101,14 @@ impl RegionStacks {
 
     /// Returns whether there are changes.
     #[must_use]
-    pub const fn has_changes(&self) -> bool {
+    pub fn has_changes(&self) -> bool {
         !self.changes.is_empty()
     }
 
-    /// Takes the changes since the last call, in order.
-    pub fn take_changes(&mut self) -> impl Iterator<Item = Change> {
-        self.changes.drain(..)
+    /// Takes the first of the changes that were not taken.
+    #[inline]
+    pub fn next_change(&mut self) -> Option<Change> {
+        self.changes.pop_front()
     }
 
     /// Forgets everything, as the checker does after a gap.
@@ -337,7 +340,7 @@ impl RegionStacks {
         let stack = self.stack(thread);
         stack.functions += usize::from(open.frame.is_some());
         stack.open.push(open);
-        self.changes.push(match open.followed {
+        self.changes.push_back(match open.followed {
             true => Change::Follow(Some(open.region), open.location),
             false => Change::Begin(open.region, open.location),
         });
@@ -364,7 +367,7 @@ impl RegionStacks {
         if index + 1 == stack.open.len() && !stack.open[index].followed {
             let is_function = stack.open.pop().is_some_and(|open| open.frame.is_some());
             stack.functions -= usize::from(is_function);
-            self.changes.push(Change::End(location));
+            self.changes.push_back(Change::End(location));
             return;
         }
         let ended = match stack.open[index].followed {
@@ -377,7 +380,7 @@ impl RegionStacks {
         if ended.iter().any(|open| open.followed) {
             let open = &self.stack(thread).open;
             let followed = open.iter().rfind(|open| open.followed).map(|open| open.region);
-            self.changes.push(Change::Follow(followed, location));
+            self.changes.push_back(Change::Follow(followed, location));
         }
         for open in ended.into_iter().skip(1).filter(keep) {
             self.push(thread, open);
@@ -403,7 +406,8 @@ mod tests {
     /// Formats the changes: `+1` for the begin of region 1, `-` for an end.
     fn changes(stacks: &mut RegionStacks) -> String {
         stacks
-            .take_changes()
+            .changes
+            .drain(..)
             .map(|change| match change {
                 Change::Begin(region, _) => format!("+{}", region.0),
                 Change::End(_) => "-".to_owned(),

@@ -82,10 +82,10 @@ impl<'a> SeenCall<'a> {
 
 /// Operation on a synchronisation object, by a call or in line.
 #[derive(Clone, Copy, Debug)]
-struct Operation {
+struct Operation<'a> {
     kind: Kind,
     tid: u32,
-    spec: CallSpec,
+    spec: &'a CallSpec,
     fast: Option<FastPath>,
     /// Process address of the object.
     address: u64,
@@ -117,8 +117,7 @@ impl Calls {
             self.joins.begin(joiner, call.argument, call.sp);
             return;
         }
-        let Some(&SyncSite::Call { spec, object, .. }) =
-            cx.kind(call.site).and_then(SiteKind::sync)
+        let Some(SyncSite::Call { spec, object, .. }) = cx.kind(call.site).and_then(SiteKind::sync)
         else {
             cx.omissions.foreign_records += 1;
             return;
@@ -132,7 +131,7 @@ impl Calls {
             kind: call.kind,
             tid: call.tid,
             spec,
-            fast: in_line(spec),
+            fast: in_line(*spec),
             address,
             argument: call.argument,
             other: call.other,
@@ -154,7 +153,7 @@ impl Calls {
         cx: &mut Context<'_, C>,
     ) {
         let site = cx.kind(record.header.site).and_then(SiteKind::sync);
-        let Some(&SyncSite::Inlined(place)) = site else {
+        let Some(SyncSite::Inlined(place)) = site else {
             cx.omissions.foreign_records += 1;
             return;
         };
@@ -168,7 +167,7 @@ impl Calls {
         let operation = Operation {
             kind: place.kind,
             tid: record.header.tid,
-            spec: place.spec,
+            spec: &place.spec,
             fast: Some(place.fast),
             address: record.address.wrapping_add(place.plus),
             argument: record.address,
@@ -185,7 +184,7 @@ impl Calls {
     #[inline]
     fn synchronise<C: CodeMap>(
         &mut self,
-        done: &Operation,
+        done: &Operation<'_>,
         probed: &mut ProbedCode,
         syncs: &mut SyncObjects,
         cx: &mut Context<'_, C>,

@@ -266,7 +266,7 @@ impl Regions {
     }
 
     fn emit_all_changes(&mut self, thread: ThreadId, threads: &Threads, stream: &mut Stream) {
-        for change in self.stacks.take_changes() {
+        while let Some(change) = self.stacks.next_change() {
             if self.transactions.len() <= thread.index() {
                 self.transactions.resize_with(thread.index() + 1, Transactions::default);
             }
@@ -483,8 +483,6 @@ mod tests {
     use super::*;
     use symbolize::ProcessAddr;
 
-    use crate::live::stream::Item;
-
     const HERE: LocationId = LocationId(0);
 
     fn pass(regions: &mut Regions, kind: Kind, site: &Site, epoch: u64) -> (bool, Vec<Op>) {
@@ -494,11 +492,7 @@ mod tests {
         let passage = Passage { thread, location: HERE, site: Some(site) };
         let record = RegionRecord { sp: 0x100, ..RegionRecord::default() };
         let passed = regions.pass(kind, &record, passage, &threads, &mut stream).is_ok();
-        let op = |item: &Item| match item {
-            Item::Event(event) => event.op,
-            _ => panic!("no event"),
-        };
-        (passed, stream.items().iter().map(op).collect())
+        (passed, stream.ops().into_iter().map(|(_, op)| op).collect())
     }
 
     #[test]
