@@ -300,6 +300,7 @@ impl TracedProgram {
     }
 
     /// Takes a record of this process.
+    #[inline]
     pub fn record(&mut self, record: &Record) {
         self.capture.count(record);
         if let Record::Trap(trap) = record {
