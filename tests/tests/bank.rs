@@ -308,7 +308,7 @@ fn the_exit_status_of_findings_can_be_chosen() {
 #[test]
 fn a_report_in_a_file_leaves_standard_error_alone() {
     require_bpf!();
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tests::folder();
     let file = folder.path().join("report.txt");
     let ended = Avtrace::on(&in_c("-O2").bank).options(["-o"]).options([&file]).run();
     assert_eq!((ended.code, &*ended.stderr), (Some(66), ""));

@@ -137,7 +137,7 @@ fn what_threads_of_rust_start_with_is_told_with_and_without_debug_information() 
 #[test]
 fn a_file_says_which_functions_are_regions() {
     require_bpf!();
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tests::folder();
     let spec = folder.path().join("avtrace.toml");
     let contents = "atomic = ['transfer', 'audit']\nwatch = ['balance']\n";
     std::fs::write(&spec, contents).expect("the file");

@@ -102,7 +102,7 @@ fn a_library_that_is_loaded_later_gets_probes() {
 #[test]
 fn a_killed_avtrace_leaves_the_program_running() {
     let program = c("outlives_tracer", &["-g", "-O2"]);
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tests::folder();
     let mut completed = 0;
     for step in 0..6 {
         let [started, done] = ["started", "done"].map(|name| folder.path().join(name));

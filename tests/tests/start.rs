@@ -89,7 +89,7 @@ fn a_program_that_stops_itself_is_stopped_and_can_be_continued() {
 fn a_program_that_the_dynamic_linker_refuses() {
     require_bpf!();
     let program = early();
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tests::folder();
     let path = folder.path().join("early_main");
     let library = c("early", &["-g", "-shared", "-fPIC"]).path;
     let library = library.to_str().expect("text").as_bytes();
@@ -110,7 +110,7 @@ fn a_program_that_the_dynamic_linker_refuses() {
 fn an_end_before_the_first_instruction_is_the_programs() {
     require_bpf!();
     let program = c("identity", &[]);
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tests::folder();
     let path = folder.path().join("identity");
     let mut data = fs::read(&program.path).expect("the program");
     let number = |at: usize| u64::from_le_bytes(data[at..at + 8].try_into().expect("eight bytes"));
@@ -166,7 +166,7 @@ fn a_set_user_id_program_keeps_its_privileges() {
         machine::skip("not root, or setpriv is not installed");
         return;
     }
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tests::folder();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("its mode");
     let mut program = c("identity", &[]);
     let copy = folder.path().join("identity");
@@ -222,7 +222,7 @@ fn capabilities_are_enough() {
         machine::skip("not root, or setpriv is not installed");
         return;
     }
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tests::folder();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("its mode");
     let copy = |from: &std::path::Path, name: &str| {
         let to = folder.path().join(name);

@@ -67,7 +67,7 @@ fn what_is_lost_is_counted_and_makes_nothing_up() {
     assert_eq!((ended.code, whole.counts.lost_events), (Some(0), 0), "{}", ended.stderr);
 
     // With a small buffer, and nobody who reads it until the program has ended.
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tests::folder();
     let file = folder.path().join("report.json");
     let mut running = Avtrace::on(&program)
         .options(["--buffer", "1", "--format", "json", "-o"])
