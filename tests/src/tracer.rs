@@ -19,6 +19,9 @@ use crate::{profile_dir, root, target_dir};
 /// Options that only the kernel's back end has.
 const NEED_KERNEL: [&str; 3] = ["--watch", "--perf-probes", "--debug-bpf"];
 
+/// Runs the command that follows as a user without privileges.
+const AS_NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+
 /// A run of avtrace on a program.
 #[derive(Debug)]
 pub struct Avtrace {
@@ -193,8 +196,7 @@ impl Avtrace {
         let mut wrapped: Vec<&OsStr> = Vec::new();
         let needs_nothing = capture.is_some_and(|capture| capture == "inline");
         if self.as_nobody || needs_nothing && captures_as_nobody() {
-            let user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
-            wrapped.extend(user.map(OsStr::new));
+            wrapped.extend(AS_NOBODY.map(OsStr::new));
         }
         if self.same_addresses {
             wrapped.extend(["setarch", "-R"].map(OsStr::new));
@@ -225,14 +227,20 @@ pub fn avtrace_with<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> 
     crate::process::run(&mut command)
 }
 
-/// Runs a program without avtrace.
+/// Runs a program without avtrace, as the user as whom traced programs run.
 #[must_use]
 pub fn native<S: AsRef<OsStr>>(
     program: impl AsRef<OsStr>,
     arguments: impl IntoIterator<Item = S>,
     input: Option<Vec<u8>>,
 ) -> Ended {
-    let mut command = Command::new(program);
+    let mut command = if captures_as_nobody() {
+        let mut command = Command::new(AS_NOBODY[0]);
+        command.args(&AS_NOBODY[1..]).arg(program);
+        command
+    } else {
+        Command::new(program)
+    };
     command.args(arguments);
     without_sudo(&mut command);
     Running::start(&mut command, input, TIME_LIMIT).wait()

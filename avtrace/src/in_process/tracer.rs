@@ -27,6 +27,7 @@ use super::{
     records::Stream,
     shared::{Places, Request, Shared},
     stacks::stack_around,
+    traps,
 };
 use crate::{
     live::ring_surroundings::choose_clock,
@@ -403,6 +404,12 @@ impl Tracer {
                 let image = self.processes.get(&process).and_then(|traced| traced.image.clone());
                 if let Some(image) = image {
                     self.fault(&image, (process, thread))?;
+                }
+            }
+            Event::Trap { process, thread } => {
+                if let Some(traced) = self.processes.get(&process) {
+                    let record = traps::record(&self.supervisor, (process, thread))?;
+                    traced.stream.record(Record::Trap(record));
                 }
             }
             Event::Woken => {}

@@ -96,13 +96,13 @@ pub(in crate::probes) fn add(
     for (Choice { module, file, functions, .. }, wanted) in choices.iter().zip(wanted) {
         let roots: BTreeSet<usize> =
             roots(plan, module).into_iter().filter_map(|root| functions.containing(root)).collect();
-        let in_kernel = plan.in_kernel;
-        let deeper = if in_kernel { MAX_DEEPER_CODE } else { MAX_DEEPER_CODE * CHEAPER };
+        let more = if plan.in_kernel || has_c_library(file) { 1 } else { CHEAPER };
+        let deeper = MAX_DEEPER_CODE * more;
         let mut chosen = called(file, functions, roots.clone(), (accesses.depth, deeper));
         chosen.extend(wanted);
         // Their callees would be most of the program.
         chosen.extend(followed(plan, module).into_iter().filter_map(|at| functions.containing(at)));
-        let most = if in_kernel { MAX_SMALL_CODE } else { MAX_SMALL_CODE * CHEAPER };
+        let most = MAX_SMALL_CODE * more;
         let has_all = has_regions && own.contains(module) && code_length(functions) <= most;
         // That of regions first.
         let first = chosen.clone();
@@ -228,6 +228,12 @@ const MAX_SMALL_CODE: u64 = 1 << 18;
 /// Factor by which more code may be probed by probes in the process: what they cost is a small part of what those of
 /// the kernel do.
 const CHEAPER: u64 = 4;
+
+/// Returns whether a C library was linked into the file: most of its functions have names that do not show whose they
+/// are.
+fn has_c_library(file: &ElfFile) -> bool {
+    file.symbols_named("__libc_start_main").len() > 0
+}
 
 fn code_length(functions: &Functions) -> u64 {
     functions.iter().map(|function| function.end.0 - function.start.0).sum()

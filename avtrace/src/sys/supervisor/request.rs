@@ -81,6 +81,13 @@ pub(super) fn fault_address(thread: i32) -> io::Result<u64> {
     Ok(unsafe { info.si_addr() } as u64)
 }
 
+/// Returns the reason of the signal that a thread is held for, and what it has in place of its sender.
+pub(super) fn signal_cause(thread: i32) -> io::Result<(i32, u32)> {
+    let info = ptrace::getsiginfo(Pid::from_raw(thread))?;
+    // SAFETY: the field is a number for signals of all kinds, and the sender's for those that a process has sent.
+    Ok((info.si_code, unsafe { info.si_pid() }.cast_unsigned()))
+}
+
 /// Sets the GS base of a held thread.
 pub(super) fn set_gs_base(thread: i32, base: u64) -> io::Result<()> {
     let field = offset_of!(Registers, gs_base) as ptrace::AddressType;

@@ -32,7 +32,7 @@ pub struct Published {
     pub record: Record,
 }
 
-/// What the reader has handed on at one time: records up to an order, of each ring the reserved slots below a number.
+/// A time at which the reader has handed on: records up to an order, of each ring the reserved slots below a number.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub until: u64,
