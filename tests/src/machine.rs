@@ -53,9 +53,16 @@ fn capabilities() -> u64 {
 /// Returns whether this process runs as root, and traces as root.
 #[must_use]
 pub fn is_root() -> bool {
-    if captures_as_nobody() {
-        return false;
-    }
+    runs_as_root() && !captures_as_nobody()
+}
+
+/// Returns whether this process can run others as users without privileges.
+#[must_use]
+pub fn can_drop_privileges() -> bool {
+    runs_as_root() && have("setpriv")
+}
+
+fn runs_as_root() -> bool {
     let status = fs::read_to_string("/proc/self/status").expect("/proc/self/status");
     let ids = status.lines().find_map(|line| line.strip_prefix("Uid:")).expect("Uid");
     ids.split_whitespace().nth(1) == Some("0")

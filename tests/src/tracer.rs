@@ -247,23 +247,30 @@ pub fn avtrace_with<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> 
     crate::process::run(&mut command)
 }
 
-/// Runs a program without avtrace, as the user as whom traced programs run.
+/// Runs a program without avtrace.
 #[must_use]
 pub fn native<S: AsRef<OsStr>>(
     program: impl AsRef<OsStr>,
     arguments: impl IntoIterator<Item = S>,
     input: Option<Vec<u8>>,
 ) -> Ended {
-    let mut command = if captures_as_nobody() {
-        let mut command = Command::new(AS_NOBODY[0]);
-        command.args(&AS_NOBODY[1..]).arg(program);
-        command
-    } else {
-        Command::new(program)
-    };
+    let mut command = Command::new(program);
     command.args(arguments);
     without_sudo(&mut command);
     Running::start(&mut command, input, TIME_LIMIT).wait()
+}
+
+/// Runs a program without avtrace, as the user as whom [`Avtrace`] traces it.
+#[must_use]
+pub fn native_as_traced<S: AsRef<OsStr>>(
+    program: &str,
+    arguments: impl IntoIterator<Item = S>,
+) -> Ended {
+    let user = if captures_as_nobody() { &AS_NOBODY[..] } else { &["env"] };
+    let command: Vec<&OsStr> = user.iter().copied().chain([program]).map(OsStr::new).collect();
+    let arguments: Vec<S> = arguments.into_iter().collect();
+    let rest = command[1..].iter().copied().chain(arguments.iter().map(AsRef::as_ref));
+    native(command[0], rest, None)
 }
 
 /// Numbers of acquires and releases of the most used lock in a run, from the recorded trace: `acq 2000 rel 2000 `,

@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
 use tests::process::{TIME_LIMIT, child_of, run};
-use tests::tracer::{avtrace, avtrace_with, native};
+use tests::tracer::{avtrace, avtrace_with, native, native_as_traced};
 use tests::{Avtrace, Running, c, machine, require_bpf};
 
 #[test]
@@ -221,7 +221,7 @@ fn the_surroundings_are_the_same() {
     let script = "ls /proc/self/fd; pwd; env | cut -d= -f1 | grep -vx _ | sort; echo \"$PATH\" | cksum; \
                   grep -E '^(SigBlk|SigIgn|SigCgt|Uid|Gid|Groups|Cap|NoNewPrivs)' /proc/self/status; \
                   ulimit -a; umask";
-    let alone = native("sh", ["-c", script], None);
+    let alone = native_as_traced("sh", ["-c", script]);
     let traced = Avtrace::on_path("sh").arguments(["-c", script]).run();
     assert_eq!(traced.code, Some(0), "{}", traced.stderr);
     assert_eq!(traced.stdout, alone.stdout);
