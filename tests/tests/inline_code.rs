@@ -164,7 +164,7 @@ const STANDS: Duration = Duration::from_secs(2);
 #[test]
 fn a_reader_that_stands_still_loses_nothing_in_silence() {
     let program = c("lockloop", &["-g", "-O2"]);
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tests::folder();
     let file = folder.path().join("report.json");
     for _ in 0..runs(1) {
         let run = Avtrace::on(&program).inline().options(["--format", "json", "-o"]);
@@ -191,7 +191,7 @@ fn a_reader_that_stands_still_loses_nothing_in_silence() {
 #[test]
 fn a_reader_that_is_killed_where_it_stands_stops_nobody() {
     let program = c("outlives_tracer", &["-g", "-O2"]);
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tests::folder();
     for run in 0..runs(2) {
         let [started, done] = ["started", "done"].map(|name| folder.path().join(name));
         let files = [&started, &done];
