@@ -31,13 +31,6 @@ const ATTEMPTS: usize = 3;
 /// it may, and counts the event as lost where the holder does not run, as on a machine that is short of processors.
 const FEW: u64 = 3;
 
-/// Number of times that a run is tried which loses a few events.
-const ATTEMPTS: usize = 3;
-
-/// Most events that a run loses without being at fault: the kernel's back end waits for its own locks no longer than
-/// it may, and counts the event as lost where the holder does not run, as on a machine that is short of processors.
-const FEW: u64 = 3;
-
 /// A run of avtrace on a program.
 #[derive(Clone, Debug)]
 pub struct Avtrace {
