@@ -436,6 +436,8 @@ impl Supervisor {
     ) -> io::Result<bool> {
         /// Instructions that one call in the code of a probe has at most, and a wait in it.
         const MOST: u32 = 100_000;
+        /// The kernel takes the program's handler of a blocked `SIGTRAP` away when the processor makes one.
+        const TRAP: u64 = 1 << (libc::SIGTRAP - 1);
         let id = thread as i32;
         let Ok(mut registers) = request::registers(id) else {
             // It was killed.
@@ -445,7 +447,7 @@ impl Supervisor {
             return Ok(true);
         }
         let blocked = request::blocked_signals(id)?;
-        request::block_signals(id, u64::MAX)?;
+        request::block_signals(id, !TRAP)?;
         let mut has_come = false;
         for _ in 0..MOST {
             request::resume(id, Resume::Step)?;
