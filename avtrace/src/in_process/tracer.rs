@@ -400,8 +400,14 @@ impl Tracer {
             Event::AtEntry { process } => self.at_entry(process)?,
             Event::Fault { process, thread } => {
                 let image = self.processes.get(&process).and_then(|traced| traced.image.clone());
+                let handled = image.map_or(Ok(()), |image| self.fault(&image, (process, thread)));
+                // One that was killed meanwhile is reported next.
+                handled.or_else(|error| if proc::is_gone(&error) { Ok(()) } else { Err(error) })?;
+            }
+            Event::Signal { process, thread } => {
+                let image = self.processes.get(&process).and_then(|traced| traced.image.as_deref());
                 if let Some(image) = image {
-                    self.fault(&image, (process, thread))?;
+                    signals::give_back(&self.supervisor, image, (process, thread));
                 }
             }
             Event::Hit { process, thread } => self.hit(process, thread),

@@ -1,9 +1,26 @@
-//! Signals that threads are about to receive: faults that are a probe's and not the program's.
+//! Signals that threads are about to receive: faults that are a probe's and not the program's, and signals that come in
+//! the code of a record.
 
 use std::{io, os::unix::fs::FileExt as _};
 
 use super::{super::image::Image, STRICT, Tracer};
-use crate::sys::{proc, time_stamp};
+use crate::sys::{proc, supervisor::Supervisor, time_stamp};
+
+/// Has a thread give back the slots that it has reserved and not published, before it receives a signal: its handler
+/// may never return.
+pub(super) fn give_back(supervisor: &Supervisor, image: &Image, (process, thread): (u32, u32)) {
+    // One that was killed receives none.
+    let Ok((mut interrupted, gs_base)) = supervisor.interrupted(thread) else { return };
+    let read = |at| {
+        let mut word = [0; 8];
+        proc::memory(process).ok()?.read_exact_at(&mut word, at).ok()?;
+        Some(u64::from_le_bytes(word))
+    };
+    if image.give_back(&mut interrupted, gs_base, read) {
+        // As above.
+        let _ = supervisor.set_interrupted(thread, &interrupted);
+    }
+}
 
 impl Tracer {
     /// Writes the program's own code to a copy of patched code, whose jump has led a thread to a place where there is
@@ -43,7 +60,10 @@ impl Tracer {
         }
         match self.restore_copy(image, (process, thread), place)? {
             Some(copy) => self.supervisor.redirect(thread, copy),
-            None => Ok(()),
+            None => {
+                give_back(&self.supervisor, image, (process, thread));
+                Ok(())
+            }
         }
     }
 }

@@ -127,6 +127,13 @@ pub enum Event {
         /// The thread.
         thread: u32,
     },
+    /// A thread is about to receive another signal than those of [`Event::Fault`], and than `SIGTRAP`.
+    Signal {
+        /// The process.
+        process: u32,
+        /// The thread.
+        thread: u32,
+    },
     /// A thread ends, or has ended.
     Exit {
         /// The process.
@@ -344,6 +351,11 @@ impl Supervisor {
                 self.pending.push_back(Event::Fault { process, thread });
                 return Ok(());
             }
+            0 if !matches!(signal, libc::SIGTRAP | request::SYSTEM_CALL) => {
+                let (process, thread) = (process as u32, id as u32);
+                self.pending.push_back(Event::Signal { process, thread });
+                return Ok(());
+            }
             _ => {}
         }
         self.go_on(id)
@@ -494,7 +506,10 @@ impl Event {
                 vec![parent, child]
             }
             Self::Exec { process } | Self::AtEntry { process } => vec![process],
-            Self::Exit { thread, .. } | Self::Fault { thread, .. } | Self::Hit { thread, .. } => {
+            Self::Exit { thread, .. }
+            | Self::Fault { thread, .. }
+            | Self::Signal { thread, .. }
+            | Self::Hit { thread, .. } => {
                 vec![thread]
             }
             Self::End { .. } | Self::Woken => Vec::new(),

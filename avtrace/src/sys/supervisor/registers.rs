@@ -2,6 +2,8 @@
 
 use std::{io, ops::RangeInclusive};
 
+use inline::trampoline::Interrupted;
+
 use super::{
     State, Supervisor,
     request::{self, Resume},
@@ -96,5 +98,35 @@ impl Supervisor {
     /// When ptrace fails.
     pub fn set_gs_base(&self, thread: u32, base: u64) -> io::Result<()> {
         request::set_gs_base(thread as i32, base)
+    }
+
+    /// Returns the general registers of a held thread with its next instruction, and its GS base.
+    ///
+    /// # Errors
+    ///
+    /// When it was killed.
+    pub fn interrupted(&self, thread: u32) -> io::Result<(Interrupted, u64)> {
+        let r = request::registers(thread as i32)?;
+        let general = [
+            r.rax, r.rcx, r.rdx, r.rbx, r.rsp, r.rbp, r.rsi, r.rdi, r.r8, r.r9, r.r10, r.r11,
+            r.r12, r.r13, r.r14, r.r15,
+        ];
+        Ok((Interrupted { general, place: r.rip }, r.gs_base))
+    }
+
+    /// Sets the general registers and the next instruction of a held thread, which receives its signal there. A system
+    /// call that it has made is not made again.
+    ///
+    /// # Errors
+    ///
+    /// When ptrace fails.
+    pub fn set_interrupted(&self, thread: u32, to: &Interrupted) -> io::Result<()> {
+        let mut r = request::registers(thread as i32)?;
+        [
+            r.rax, r.rcx, r.rdx, r.rbx, r.rsp, r.rbp, r.rsi, r.rdi, r.r8, r.r9, r.r10, r.r11,
+            r.r12, r.r13, r.r14, r.r15,
+        ] = to.general;
+        (r.rip, r.orig_rax) = (to.place, u64::MAX);
+        request::set_registers(thread as i32, r)
     }
 }
