@@ -22,6 +22,7 @@ use super::{
     leave,
     records::{Stream, header},
     shared::{Places, Request, Shared},
+    traps,
     watchpoints::Watchpoints,
 };
 use crate::{
@@ -400,9 +401,7 @@ impl Tracer {
             Event::AtEntry { process } => self.at_entry(process)?,
             Event::Fault { process, thread } => {
                 let image = self.processes.get(&process).and_then(|traced| traced.image.clone());
-                let handled = image.map_or(Ok(()), |image| self.fault(&image, (process, thread)));
-                // One that was killed meanwhile is reported next.
-                handled.or_else(|error| if proc::is_gone(&error) { Ok(()) } else { Err(error) })?;
+                unless_gone(image.map_or(Ok(()), |image| self.fault(&image, (process, thread))))?;
             }
             Event::Signal { process, thread } => {
                 let image = self.processes.get(&process).and_then(|traced| traced.image.as_deref());
@@ -411,6 +410,12 @@ impl Tracer {
                 }
             }
             Event::Hit { process, thread } => self.hit(process, thread),
+            Event::Trap { process, thread } => {
+                if let Some(traced) = self.processes.get(&process) {
+                    let record = traps::record(&self.supervisor, (process, thread));
+                    unless_gone(record.map(|record| traced.stream.record(Record::Trap(record))))?;
+                }
+            }
             Event::Woken => {}
         }
         Ok(())
@@ -495,4 +500,9 @@ impl Drop for Tracer {
 fn kill(supervisor: &mut Supervisor, process: u32) {
     tracee::send_signal(process, libc::SIGKILL);
     while !supervisor.is_empty() && supervisor.next_event().is_ok() {}
+}
+
+/// Result of what was done to a held thread; one that was killed meanwhile is reported next.
+fn unless_gone(result: io::Result<()>) -> io::Result<()> {
+    result.or_else(|error| if proc::is_gone(&error) { Ok(()) } else { Err(error) })
 }

@@ -127,6 +127,13 @@ pub enum Event {
         /// The thread.
         thread: u32,
     },
+    /// A thread is about to receive a `SIGTRAP` that is no stop.
+    Trap {
+        /// The process.
+        process: u32,
+        /// The thread.
+        thread: u32,
+    },
     /// A thread is about to receive another signal than those of [`Event::Fault`], and than `SIGTRAP`.
     Signal {
         /// The process.
@@ -346,12 +353,17 @@ impl Supervisor {
             0 if signal == libc::SIGTRAP && self.meets_breakpoint(id)? => return Ok(()),
             0 if signal == libc::SIGTRAP && self.meets_watchpoint(id)? => return Ok(()),
             0 if signal == request::SYSTEM_CALL && self.meets_call(id)? => return Ok(()),
+            0 if signal == libc::SIGTRAP => {
+                let (process, thread) = (process as u32, id as u32);
+                self.pending.push_back(Event::Trap { process, thread });
+                return Ok(());
+            }
             0 if matches!(signal, libc::SIGSEGV | libc::SIGBUS) => {
                 let (process, thread) = (process as u32, id as u32);
                 self.pending.push_back(Event::Fault { process, thread });
                 return Ok(());
             }
-            0 if !matches!(signal, libc::SIGTRAP | request::SYSTEM_CALL) => {
+            0 if signal != request::SYSTEM_CALL => {
                 let (process, thread) = (process as u32, id as u32);
                 self.pending.push_back(Event::Signal { process, thread });
                 return Ok(());
@@ -508,8 +520,9 @@ impl Event {
             Self::Exec { process } | Self::AtEntry { process } => vec![process],
             Self::Exit { thread, .. }
             | Self::Fault { thread, .. }
-            | Self::Signal { thread, .. }
-            | Self::Hit { thread, .. } => {
+            | Self::Hit { thread, .. }
+            | Self::Trap { thread, .. }
+            | Self::Signal { thread, .. } => {
                 vec![thread]
             }
             Self::End { .. } | Self::Woken => Vec::new(),

@@ -39,6 +39,16 @@ impl Supervisor {
         request::fault_address(thread as i32)
     }
 
+    /// Returns the reason (`si_code`) of the signal that a held thread is about to receive, and the process that has
+    /// sent it, if one has.
+    ///
+    /// # Errors
+    ///
+    /// When ptrace fails.
+    pub fn signal_cause(&self, thread: u32) -> io::Result<(i32, u32)> {
+        request::signal_cause(thread as i32)
+    }
+
     /// Has a held thread go on at another instruction, without the signal that it was about to receive.
     ///
     /// # Errors
