@@ -121,7 +121,7 @@ fn kill(moments: u32) {
 
 #[test]
 fn the_program_goes_on_when_avtrace_is_killed() {
-    kill(4);
+    kill(3);
 }
 
 #[test]
