@@ -221,6 +221,11 @@ impl Tracer {
         Ok(())
     }
 
+    /// Kills the first program, which has not started, and waits for its end.
+    pub fn abandon(mut self) {
+        kill(&mut self.supervisor, self.first);
+    }
+
     /// Does what is asked for until all processes have ended; returns the end of the first. `None` where it was not to
     /// start. `first_has_ended` is called when others are left then.
     ///

@@ -1,12 +1,12 @@
 //! Runs of programs: how each back end's takes its course is in `kernel_run` and `inline_run`, each step in a file of
 //! its own.
 
-mod capture_choice;
+pub mod capture_choice;
 mod capture_reason;
 mod coverage;
 mod cpu_affinity;
 mod dynamic_linker;
-mod environment;
+pub mod environment;
 mod error;
 mod finished_program;
 mod inline_run;
@@ -18,7 +18,6 @@ mod main_thread_exit;
 mod memory;
 mod options;
 mod outcome;
-pub mod privileges;
 pub mod processes;
 pub mod program;
 mod program_end;
@@ -47,7 +46,9 @@ pub use self::{
     options::{CaptureBackend, RunOptions, WhenFull},
     outcome::Outcome,
 };
-use crate::{debug_files, probes::plan::Plan, progress::Steps, sys::tracee::Start};
+use crate::{
+    debug_files, kernel::privileges, probes::plan::Plan, progress::Steps, sys::tracee::Start,
+};
 
 /// Plans what would be probed in a program, and does not run it: it is started, held before its first instruction
 /// with its libraries loaded, and killed there.

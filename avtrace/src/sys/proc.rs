@@ -170,6 +170,12 @@ impl Status {
         number(self.field("Seccomp")?, 10)
     }
 
+    /// Returns whether the process gets no privileges by executing a file (`PR_SET_NO_NEW_PRIVS`).
+    #[must_use]
+    pub fn no_new_privileges(&self) -> bool {
+        self.field("NoNewPrivs") == Some(b"1")
+    }
+
     /// The most memory that the process has had, in bytes.
     #[must_use]
     pub fn peak_memory(&self) -> Option<u64> {
