@@ -10,7 +10,7 @@ pub enum KernelError {
     /// The process may not load BPF programs.
     #[error(
         "no permission to load BPF programs: run avtrace as root (`sudo avtrace …`), or give it the capabilities \
-         CAP_BPF and CAP_PERFMON (`{}`)",
+         CAP_BPF and CAP_PERFMON (`{}`); `avtrace doctor` says more",
         setcap_command()
     )]
     NotPermitted,

@@ -33,7 +33,7 @@ pub enum ChoiceError {
     /// An option that only the kernel side can do, and no permission for it.
     #[error(
         "`{option}` needs programs in the kernel: run avtrace as root (`sudo avtrace …`), or with the capabilities \
-         CAP_BPF and CAP_PERFMON, or leave the option out"
+         CAP_BPF and CAP_PERFMON, or leave the option out; `avtrace doctor` says more"
     )]
     Unprivileged {
         /// The option.
