@@ -40,6 +40,10 @@ pub const COSTS: &str = "COSTS";
 pub const SAMPLED_WORDS: &str = "SAMPLED_WORDS";
 /// Number of times that a probe may read the value of such a word from now on.
 pub const SAMPLED_READS: &str = "SAMPLED_READS";
+/// A `u32`: non-zero when nothing is recorded until [`GATE`] is open.
+pub const GATED: &str = "GATED";
+/// A `u64`: non-zero while events are recorded.
+pub const GATE: &str = "GATE";
 /// A `u32`: non-zero when memory instructions are probed.
 pub const PROBES_ACCESSES: &str = "PROBES_ACCESSES";
 /// A `u32`: non-zero when accesses of a word's owner may be deferred.

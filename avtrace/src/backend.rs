@@ -9,7 +9,7 @@ use symbolize::{ProcessAddr, Symbolizer};
 use crate::{
     in_process::{self, InProcess, InProcessError},
     kernel::{Kernel, KernelError, Lost, ProbePoint, Refusal},
-    probes::plan::PlannedProbe,
+    probes::{memory::watch_spec::MAX_WATCHPOINTS, plan::PlannedProbe},
     sys::{
         breakpoints::breakpoints,
         ids::{KernelPid, NsPid},
@@ -213,38 +213,56 @@ impl Backend {
         }
     }
 
-    /// Watches a range, as [`Kernel::watch`].
+    /// Watches a range, by its address and length, in a process that stands at its entry point with these threads, as
+    /// [`Kernel::watch`].
     ///
     /// # Errors
     ///
-    /// As there; in the process there are no watchpoints.
-    pub fn watch(&mut self, thread: u32, address: u64, length: u64) -> io::Result<()> {
-        let kernel = self.kernel_mut().ok_or_else(no_watchpoints)?;
-        kernel.watch(thread, address, length)
+    /// As there, and those of [`InProcess::watch`].
+    pub fn watch(
+        &mut self,
+        (pid, threads): (u32, &[u32]),
+        (address, length): (u64, u64),
+    ) -> io::Result<()> {
+        match self {
+            Self::Kernel(kernel) => threads
+                .iter()
+                .try_for_each(|&thread| kernel.watch(thread, address, length).or_else(end_is_fine)),
+            Self::InProcess(process) => process.watch(pid, Some((address, length)), true),
+        }
     }
 
-    /// Keeps a watchpoint, as [`Kernel::keep_watchpoint`].
+    /// Keeps a watchpoint in a process that stands at its entry point, as [`Kernel::keep_watchpoint`].
     ///
     /// # Errors
     ///
     /// As [`watch`](Self::watch).
-    pub fn keep_watchpoint(&mut self, threads: &[u32]) -> io::Result<()> {
-        self.kernel_mut().ok_or_else(no_watchpoints)?.keep_watchpoint(threads)
+    pub fn keep_watchpoint(&mut self, (pid, threads): (u32, &[u32])) -> io::Result<()> {
+        match self {
+            Self::Kernel(kernel) => kernel.keep_watchpoint(threads),
+            Self::InProcess(process) => process.watch(pid, None, true),
+        }
     }
 
-    /// Returns whether a reserved watchpoint is left.
+    /// Returns whether a watchpoint is left for a process.
     #[must_use]
-    pub fn can_watch_later(&self) -> bool {
-        self.kernel().is_some_and(Kernel::can_watch_later)
+    pub fn can_watch_later(&self, pid: u32) -> bool {
+        match self {
+            Self::Kernel(kernel) => kernel.can_watch_later(),
+            Self::InProcess(process) => process.watched(pid) < MAX_WATCHPOINTS,
+        }
     }
 
-    /// Watches a range with a reserved watchpoint, as [`Kernel::watch_later`].
+    /// Watches a range in a process that runs, as [`Kernel::watch_later`].
     ///
     /// # Errors
     ///
     /// As [`watch`](Self::watch).
-    pub fn watch_later(&mut self, address: u64, length: u64) -> io::Result<()> {
-        self.kernel_mut().ok_or_else(no_watchpoints)?.watch_later(address, length)
+    pub fn watch_later(&mut self, pid: u32, (address, length): (u64, u64)) -> io::Result<()> {
+        match self {
+            Self::Kernel(kernel) => kernel.watch_later(address, length),
+            Self::InProcess(process) => process.watch(pid, Some((address, length)), false),
+        }
     }
 
     /// Holds a process that was stopped with this number, for a change in this thread. `is_child` says that it is a
@@ -319,6 +337,7 @@ impl Backend {
     }
 }
 
-fn no_watchpoints() -> io::Error {
-    io::Error::other("`--capture inline` has no watchpoints: use `--capture kernel`, as root")
+/// Accepts the error for a thread that has ended, which it may at any time.
+fn end_is_fine(error: io::Error) -> io::Result<()> {
+    if error.raw_os_error() == Some(libc::ESRCH) { Ok(()) } else { Err(error) }
 }

@@ -1,11 +1,13 @@
 //! The command line: options and their help. Their effects are elsewhere.
 
+mod attach;
 mod doctor;
 mod offline;
 mod output;
 mod record;
 mod refine;
 
+pub use attach::AttachArgs;
 pub use doctor::DoctorArgs;
 pub use offline::{CheckArgs, ConvertArgs, RelationArg, ReportArgs, TraceFormatArg};
 pub use output::{ColorArg, FailOnArg, Format, OutputArgs, Triage};
@@ -49,10 +51,11 @@ pub struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   avtrace ./prog                          run ./prog and report what was not atomic, as any user
-  sudo avtrace ./prog                     the same from the kernel, which --watch and --follow-forks need
-  sudo avtrace --watch account.balance ./prog
+  sudo avtrace ./prog                     the same from the kernel, which --accesses watch needs
+  avtrace --watch account.balance ./prog
                                           also see the accesses to a variable
   sudo avtrace --format json -o report.json ./prog --its-own-option
+  sudo avtrace attach --pid 1234          trace a process that runs, until Ctrl-C
   sudo avtrace record -o t.avt ./prog     record now,
   avtrace check t.avt                     check later, as often as wanted
   sudo avtrace refine --runs 10 ./prog    take what runs that went well show as being by design
@@ -77,6 +80,8 @@ process group, as by `kill -- -PGID`, reaches it twice.
 pub enum Command {
     /// Run a program and check it while it runs (the default).
     Run(RunArgs),
+    /// Attach to a process that runs, and check it while it runs on.
+    Attach(AttachArgs),
     /// List the probes that a program would get, with the cost of each, and do not run it.
     Probes(RunArgs),
     /// Run a program and record its events in a file, to be checked later.
@@ -137,9 +142,9 @@ pub struct CaptureArgs {
     /// Way of capturing events.
     ///
     /// `kernel`: BPF programs at breakpoints; needs root or capabilities. `inline`: machine code in the program
-    /// itself, as any user who may trace the program; without --watch and --accesses watch. `auto`: the
-    /// kernel where that is permitted, else inline. Where the chosen way turns out to be impossible before the program
-    /// starts, `auto` takes the other one, and the report says why.
+    /// itself, as any user who may trace the program; without --accesses watch. `auto`: the kernel where that is
+    /// permitted, else inline. Where the chosen way turns out to be impossible before the program starts, `auto` takes
+    /// the other one, and the report says why.
     #[arg(long, value_enum, default_value_t = CaptureArg::Auto)]
     pub capture: CaptureArg,
 
@@ -281,6 +286,7 @@ impl Cli {
         let Some((_, matches)) = matches.subcommand() else { return Ok(cli) };
         match &mut cli.command {
             Some(Command::Run(run) | Command::Probes(run)) => run.capture.rules = rules(matches),
+            Some(Command::Attach(attach)) => attach.capture.rules = rules(matches),
             Some(Command::Record(record)) => record.capture.rules = rules(matches),
             Some(Command::Refine(refine)) => refine.capture.rules = rules(matches),
             _ => {}

@@ -64,11 +64,34 @@ pub struct Traced {
     pub tgid: u32,
 }
 
+/// Set if nothing is recorded until user space has attached everything, and has opened the gate.
+#[unsafe(no_mangle)]
+static GATED: Global<u32> = Global::new(0);
+
+/// Not 0 while events are recorded.
+#[map]
+static GATE: Array<u64> = Array::with_max_entries(1, 0);
+
+fn is_closed() -> bool {
+    // SAFETY: an aligned number that is read once.
+    GATED.load() != 0 && GATE.get_ptr(0).is_none_or(|gate| unsafe { gate.read_volatile() } == 0)
+}
+
 /// Current thread, if its process is traced.
 ///
 /// The probes are attached to one process alone where the kernel can (`uprobe_multi` from 6.10) and no others are
 /// followed; the check is for tracepoints, older kernels, and children that still share its memory.
 pub fn traced() -> Option<Traced> {
+    if is_closed() { None } else { target() }
+}
+
+/// Returns whether the current process is traced, and nothing of it is recorded now.
+pub fn awaits_gate() -> bool {
+    is_closed() && target().is_some()
+}
+
+/// Current thread, if its process is traced, whether the gate is open or not.
+fn target() -> Option<Traced> {
     let target = TARGET.load();
     if target.pidns_ino == INITIAL_PIDNS && !follows() {
         // Ids without a translation take a tenth of the time.

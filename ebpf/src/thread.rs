@@ -10,7 +10,9 @@ use aya_ebpf::{
 
 use crate::{
     copies, debug_log,
-    emit::{PROCESSES, follows, header, plan_of, process, submit, traced, traced_thread},
+    emit::{
+        PROCESSES, awaits_gate, follows, header, plan_of, process, submit, traced, traced_thread,
+    },
     epoch, stack,
     stop::stop_for,
     task::{self, Child, read},
@@ -24,7 +26,7 @@ use crate::{
 pub fn fork(ctx: RawTracePointContext) -> i32 {
     let task: *const u8 = ctx.arg(1);
     let Some(tid) = traced_thread() else {
-        if copies::is_copy() {
+        if copies::is_copy() || awaits_gate() {
             let child = Child::from_task(task);
             if child.process != process() {
                 copies::inherits(&child);

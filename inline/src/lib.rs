@@ -17,3 +17,4 @@ pub mod sites;
 mod testing;
 pub mod tracer;
 pub mod trampoline;
+pub mod trap_handler;

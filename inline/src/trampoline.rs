@@ -96,6 +96,8 @@ pub struct Trampoline {
     pub displaced: Vec<u8>,
     /// Places of the displaced instructions.
     places: Vec<Place>,
+    /// Displaced instructions, also of a trampoline that is called.
+    steps: Vec<Step>,
     /// Loads by pointers of the program, and the addresses at which the trampoline goes on without them.
     loads: Vec<(u64, u64)>,
 }
@@ -109,6 +111,15 @@ struct Place {
     probes: u64,
     /// In the trampoline: the instruction itself.
     moved: u64,
+}
+
+/// Displaced instruction with the code that executes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Step {
+    /// Address of the instruction in the program, and of the one behind it.
+    original: (u64, u64),
+    /// Address of its code in the trampoline, and of what is behind that.
+    moved: (u64, u64),
 }
 
 /// Reason why there is no trampoline.
@@ -189,6 +200,7 @@ impl Trampoline {
         let instructions = decode(displaced)?;
         let mut assembler = Assembler::new(common).map_err(failed)?;
         let mut places = Vec::new();
+        let mut steps = Vec::new();
         let mut ends = false;
         let mut points = displaced.points.iter().peekable();
         for (index, instruction) in instructions.iter().enumerate() {
@@ -212,6 +224,9 @@ impl Trampoline {
             if called.is_none() {
                 places.push((instruction.ip(), probes, moved));
             }
+            let behind = assembler.position();
+            assembler.code.zero_bytes().map_err(failed)?;
+            steps.push(((instruction.ip(), instruction.next_ip()), (moved, behind)));
             ends = leaves(instruction);
         }
         let end = displaced.address + displaced.code.len() as u64;
@@ -242,6 +257,13 @@ impl Trampoline {
                     moved: at(moved),
                 })
                 .collect(),
+            steps: steps
+                .into_iter()
+                .map(|(original, (moved, behind))| Step {
+                    original,
+                    moved: (at(moved), at(behind)),
+                })
+                .collect(),
             code: assembled.inner.code_buffer,
         })
     }
@@ -261,6 +283,19 @@ impl Trampoline {
     pub fn original(&self, moved: u64) -> Option<u64> {
         let stands = |place: &&Place| place.moved == moved || place.probes == moved;
         self.places.iter().find(stands).map(|place| place.original)
+    }
+
+    /// Returns the next instruction of the program, for a thread that has executed a displaced instruction, or a round
+    /// of a repeated one, and stands at an address in the trampoline; `None` behind code of the probes.
+    #[must_use]
+    pub fn next(&self, address: u64) -> Option<u64> {
+        self.steps.iter().find_map(|&Step { original: (this, next), moved: (start, behind) }| {
+            match address {
+                _ if address == start => Some(this),
+                _ if start < address && address <= behind => Some(next),
+                _ => None,
+            }
+        })
     }
 
     /// Returns whether an address is in the trampoline.

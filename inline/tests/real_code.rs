@@ -210,7 +210,7 @@ fn most_memory_instructions_have_room_for_a_patch() {
     }
 }
 
-/// Of the files that `AVTRACE_REAL_CODE` names too.
+/// Includes the files that `AVTRACE_REAL_CODE` names.
 #[test]
 fn so_have_those_of_an_interpreter_and_of_other_files() {
     let python = "/usr/lib/x86_64-linux-gnu/libpython3.11.so.1.0";

@@ -87,6 +87,18 @@ impl Running {
         }
     }
 
+    /// Waits until the process or a child of it has written `text` to standard error.
+    ///
+    /// # Panics
+    /// When standard error is closed before, or the time is over.
+    pub fn await_stderr(&mut self, text: &str) {
+        let is_there = |written: &[u8], _| contains(written, text.as_bytes());
+        let may_come = |written: &[u8], closed| closed || is_there(written, closed);
+        if !self.stderr.wait(self.deadline, may_come) || !is_there(&self.stderr.so_far(), true) {
+            self.give_up(&format!("did not write {text:?} to standard error"));
+        }
+    }
+
     /// Waits until nobody has standard output open any more, and returns all that was written to it. Children
     /// that outlive the process keep it open.
     ///

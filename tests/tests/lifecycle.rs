@@ -72,7 +72,7 @@ fn a_process_outlives_its_main_thread() {
     require_bpf!();
     let (ended, report) = Avtrace::on(&c("leaderless", &["-g", "-O2"]))
         .options(["--error-exitcode=70"])
-        .arguments(if captures_inline() { &[][..] } else { &["watched"] })
+        .arguments(["watched"])
         .report();
     assert_eq!(
         (ended.code, &*ended.stdout),
@@ -85,9 +85,7 @@ fn a_process_outlives_its_main_thread() {
         report.violations.iter().map(|violation| &*violation.evidence).collect();
     evidence.sort_unstable();
     evidence.dedup();
-    // Inline probes have no watchpoints.
-    let expected = if captures_inline() { &["sync"][..] } else { &["data", "sync"] };
-    assert_eq!(evidence, expected, "locks and accesses: {:#?}", report.violations);
+    assert_eq!(evidence, ["data", "sync"], "locks and accesses: {:#?}", report.violations);
     for violation in &report.violations {
         assert_eq!(violation.cycle(), ["transfer", "audit", "transfer"]);
     }

@@ -66,10 +66,6 @@ fn the_text_says_which_program_it_is_about() {
 #[test]
 fn a_variable_of_a_later_program_is_watched() {
     require_bpf!();
-    // Inline probes have no watchpoints.
-    if captures_inline() {
-        return;
-    }
     let bank = c("bank", &["-g", "-O2"]);
     let (ended, reports) = Avtrace::on_path("env")
         .options(["--follow-forks", "--watch", "account.balance"])

@@ -1,6 +1,7 @@
 //! The commands, one file each: from a command line to an exit status. Capturing, checking and writing are
 //! elsewhere.
 
+mod attach;
 mod check;
 mod convert;
 mod doctor;
@@ -53,6 +54,7 @@ pub fn run(cli: Cli) -> Result<u8, Failure> {
     match cli.command {
         None => run::run(cli.run),
         Some(Command::Run(arguments)) => run::run(arguments),
+        Some(Command::Attach(arguments)) => attach::run(&arguments),
         Some(Command::Probes(arguments)) => list::probes(&arguments),
         Some(Command::Record(arguments)) => record::run(arguments),
         Some(Command::Check(arguments)) => check::run(&arguments),

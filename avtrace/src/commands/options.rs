@@ -7,7 +7,10 @@ use super::{
     triage::{CONFIG, Suppressions, config, is_config},
 };
 use crate::{
-    cli::{AccessesArg, CaptureArg, CaptureArgs, OwnCodeArg, RegionsArg, RelationArg, RunArgs},
+    cli::{
+        AccessesArg, AttachArgs, CaptureArg, CaptureArgs, OwnCodeArg, RegionsArg, RelationArg,
+        RunArgs,
+    },
     probes::{
         memory::{
             options::{Accesses, Level},
@@ -23,6 +26,35 @@ use crate::{
 /// Returns the options of a run that is checked.
 pub(super) fn run_options(arguments: &RunArgs) -> Result<(RunOptions, Suppressions), Failure> {
     let (options, suppressions) = capture_options(&arguments.capture, &arguments.program)?;
+    let checker = checker::Options::live()
+        .regions(regions(arguments.regions))
+        .relation(relation(arguments.relation));
+    let record = arguments.record.clone();
+    Ok((RunOptions { checker: Some(checker), record, ..options }, suppressions))
+}
+
+/// Returns the options of tracing a process that runs already.
+pub(super) fn attach_options(
+    arguments: &AttachArgs,
+) -> Result<(RunOptions, Suppressions), Failure> {
+    let capture = &arguments.capture;
+    let of_start = "avtrace starts no program here";
+    let not_inline = "probes in the process are only possible from its start: use `avtrace --capture inline PROGRAM`";
+    let impossible = [
+        (capture.capture == CaptureArg::Inline, "--capture inline", not_inline),
+        (capture.lossless, "--lossless", "programs in the kernel cannot make threads wait"),
+        (capture.serialize, "--serialize", of_start),
+        (capture.as_root, "--as-root", of_start),
+        (
+            capture.follow_forks,
+            "--follow-forks",
+            "children of a process that runs already are not followed",
+        ),
+    ];
+    if let Some((_, option, reason)) = impossible.iter().find(|(is_given, ..)| *is_given) {
+        return Err(Failure::usage(format!("{option} is not possible with `attach`: {reason}")));
+    }
+    let (options, suppressions) = capture_options(capture, &[])?;
     let checker = checker::Options::live()
         .regions(regions(arguments.regions))
         .relation(relation(arguments.relation));

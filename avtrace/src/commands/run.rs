@@ -10,6 +10,7 @@ use crate::{
     cli::{Format, OutputArgs, RunArgs},
     report::{self, Report, Subject},
     session::{self, Outcome, ProgramReport},
+    suppress::Filter,
     sys::output::{Destination, write_output},
 };
 
@@ -18,42 +19,53 @@ pub(super) fn run(arguments: RunArgs) -> Result<u8, Failure> {
         return list::regions(&arguments);
     }
     let (options, suppressions) = run_options(&arguments)?;
-    let mut filter = triage::filter(&arguments.output, suppressions)?;
+    let filter = triage::filter(&arguments.output, suppressions)?;
     let destination = destination(&arguments.output, Destination::Stderr);
     check_destination(&destination)?;
     if let Some(path) = &arguments.record {
         check_file("trace", path)?;
     }
-    let Outcome { ending, mut programs } = session::run(&options)
+    let Outcome { ending, programs } = session::run(&options)
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
+    if write_reports(programs, &arguments.output, filter, &destination)? {
+        return Ok(arguments.output.error_exitcode);
+    }
+    // As shown by a shell: the low byte.
+    Ok(ending.shell_status() as u8)
+}
+
+/// Writes the reports on programs, without what the user has set aside, and entries for it. Returns whether anything
+/// was found.
+pub(super) fn write_reports(
+    mut programs: Vec<ProgramReport>,
+    arguments: &OutputArgs,
+    mut filter: Filter,
+    destination: &Destination,
+) -> Result<bool, Failure> {
     programs.iter_mut().for_each(|program| filter.apply(&mut program.report));
     if let Some(last) = programs.last_mut() {
         filter.list_unused(&mut last.report);
     }
-    let mut text = render_all(&programs, &arguments.output, &destination)?;
+    let mut text = render_all(&programs, arguments, destination)?;
     let entries: Vec<String> = (programs.iter())
-        .map(|program| triage::entries(&arguments.output, &program.report))
+        .map(|program| triage::entries(arguments, &program.report))
         .filter(|entries| !entries.is_empty())
         .collect();
-    text += &triage::write_entries(&arguments.output, entries.join("\n"))?;
-    if let Err(error) = write_output(&destination, text.as_bytes()) {
+    text += &triage::write_entries(arguments, entries.join("\n"))?;
+    if let Err(error) = write_output(destination, text.as_bytes()) {
         // Printed to standard error rather than lost.
-        if destination != Destination::Stderr {
+        if *destination != Destination::Stderr {
             let _ = write_output(&Destination::Stderr, text.as_bytes());
         }
         return Err(Failure::internal(error));
     }
-    let found = programs.iter().any(|program| triage::fails(&arguments.output, &program.report));
+    let found = programs.iter().any(|program| triage::fails(arguments, &program.report));
     if let Some(Err(error)) =
         programs.into_iter().find_map(|program| program.recorded.filter(Result::is_err))
     {
         return Err(Failure::internal(error));
     }
-    if found {
-        return Ok(arguments.output.error_exitcode);
-    }
-    // As shown by a shell: the low byte.
-    Ok(ending.shell_status() as u8)
+    Ok(found)
 }
 
 /// Formats all reports: a single one as it is; of several, JSON documents one a line, texts under the names

@@ -58,12 +58,16 @@ fn judge_paranoid(text: &str, is_privileged: bool) -> Check {
             Check::new(id, Works, format!("{level}; it does not hold for this user"))
         }
         Ok(level) if level >= NOBODY => {
-            let found = format!("{level}: users have no watchpoints, even in their own processes");
+            let found = format!(
+                "{level}: users have no watchpoints through perf, even in their own processes"
+            );
             Check::new(id, Limited, found).with_command("sudo sysctl kernel.perf_event_paranoid=2")
         }
-        Ok(level) => {
-            Check::new(id, Works, format!("{level}: watchpoints in a user's own processes"))
-        }
+        Ok(level) => Check::new(
+            id,
+            Works,
+            format!("{level}: watchpoints through perf in a user's own processes"),
+        ),
     }
 }
 

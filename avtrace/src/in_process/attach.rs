@@ -324,12 +324,11 @@ impl Attaching<'_> {
 
     /// Has other trampolines lead to the one at an address in place of some code, and an earlier one of the same code.
     fn redirect(&self, code: u64, at: u64, patches: &mut ModulePatches) -> Result<(), String> {
-        if let Some(&earlier) = patches.redirected.get(&code) {
-            if self.standing_inside(&(earlier..earlier + NEAR_JUMP)).next().is_some()
-                || !self.image.end_trampoline(earlier, at)
-            {
-                return Err("a thread stands there".to_owned());
-            }
+        if let Some(&earlier) = patches.redirected.get(&code)
+            && (self.standing_inside(&(earlier..earlier + NEAR_JUMP)).next().is_some()
+                || !self.image.end_trampoline(earlier, at))
+        {
+            return Err("a thread stands there".to_owned());
         }
         patches.redirected.insert(code, at);
         Ok(())

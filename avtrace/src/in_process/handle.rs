@@ -31,6 +31,8 @@ pub struct InProcess {
     tracer: Asking,
     /// Processes, by the numbers of their plans.
     processes: BTreeMap<PlanNumber, Planned>,
+    /// Numbers of the ranges that are watched in processes.
+    watched: BTreeMap<u32, usize>,
     /// Threads of the process that was held last.
     pub(super) places: Places,
     /// Numbers of modules in which code that sets the GS base was looked for, by the numbers of the plans.
@@ -101,6 +103,7 @@ impl InProcess {
     /// From now on a plan is that of this process.
     pub fn set_plan(&mut self, plan: PlanNumber, process: u32) {
         self.processes.retain(|_, (other, _)| *other != process);
+        self.watched.remove(&process);
         let stream = self.shared.program(process).map(|(_, stream)| stream);
         if let Some(stream) = &stream {
             stream.set_plan(process, plan);
@@ -131,6 +134,41 @@ impl InProcess {
     #[must_use]
     pub fn threads_without_rings(&self) -> u64 {
         self.shared.muted_threads.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of threads in which nothing is watched that is in others.
+    #[must_use]
+    pub fn threads_without_watchpoints(&self) -> u64 {
+        self.shared.unwatched_threads.load(Ordering::Relaxed)
+    }
+
+    /// Watches `length` bytes (1, 2, 4 or 8) at `address`, a multiple of it, in all threads of a process and all that
+    /// they will create. At the entry point of its program, with `at_entry`, the program is prepared for it first; only
+    /// then others can be watched later. Without a range that is all.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's: `ENOSPC` when four are watched already or others have taken the debug registers, `EINVAL` for a
+    /// bad address or length; and where the program cannot be prepared, or was not.
+    pub fn watch(
+        &mut self,
+        process: u32,
+        range: Option<(u64, u64)>,
+        at_entry: bool,
+    ) -> io::Result<()> {
+        // Without a tracer it has ended.
+        let asked = self.tracer.ask(|answer| Request::Watch { process, range, at_entry, answer });
+        let watched = asked.unwrap_or(Ok(()));
+        if watched.is_ok() && range.is_some() {
+            *self.watched.entry(process).or_default() += 1;
+        }
+        watched
+    }
+
+    /// Returns the number of ranges that are watched in a process.
+    #[must_use]
+    pub fn watched(&self, process: u32) -> usize {
+        self.watched.get(&process).copied().unwrap_or(0)
     }
 
     /// Returns the number of times that threads had to wait for the reader.
@@ -205,11 +243,12 @@ pub(super) fn connect() -> (InProcess, Arc<Shared>, Receiver<Request>) {
     let shared = Arc::<Shared>::default();
     let (requests, received) = crossbeam_channel::unbounded();
     let tracer = Asking { requests, waker: Waker::of_this_thread() };
-    let (processes, places) = (BTreeMap::new(), Vec::new());
+    let (processes, watched, places) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
     let in_process = InProcess {
         shared: Arc::clone(&shared),
         tracer,
         processes,
+        watched,
         places,
         modules_checked: BTreeMap::new(),
     };

@@ -331,6 +331,18 @@ impl Image {
         Ok(())
     }
 
+    /// Returns the next instruction of the program, for a thread that has executed one of it and stands at an address,
+    /// in a trampoline or elsewhere; `None` behind an instruction of a probe.
+    pub(super) fn next_of_program(&self, address: u64) -> Option<u64> {
+        let is_around = |area: &Area| address.wrapping_sub(area.address) < AREA;
+        if !self.areas().iter().any(is_around) {
+            return Some(address);
+        }
+        let trampolines = self.trampolines();
+        let (_, trampoline) = trampolines.range(..=address).next_back()?;
+        trampoline.next(address)
+    }
+
     /// Returns where a thread stands whose next instruction is at an address.
     pub(super) fn standing(&self, address: u64) -> Standing {
         let is_around = |area: &Area| address.wrapping_sub(area.address) < AREA;

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use abi::{PlanNumber, Record};
+use abi::{Header, Kind, PlanNumber, Record, SiteId};
 use crossbeam_channel::Receiver;
 use inline::{
     arena::CONTROL,
@@ -221,11 +221,20 @@ fn read_stream(stream: &Stream, sees_memory: bool, outlet: &Outlet, stop: &Atomi
     }
 }
 
+/// Header of a record of the tracer's.
+pub(super) const fn header(kind: Kind, process: u32, tid: u32) -> Header {
+    Header { kind: kind as u32, tid, site: SiteId::NONE, lost: 0, process }
+}
+
 /// Returns whether a probe has made a record.
 const fn has_site(record: &Record) -> bool {
     !matches!(
         record,
-        Record::Fork(_) | Record::Exit(_) | Record::ChildProcess(_) | Record::Stop(..)
+        Record::Fork(_)
+            | Record::Exit(_)
+            | Record::ChildProcess(_)
+            | Record::Stop(..)
+            | Record::Watchpoint(_)
     )
 }
 

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    io,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU32, AtomicU64, Ordering},
@@ -26,6 +27,8 @@ pub(super) struct Shared {
     pub(super) lost: AtomicU64,
     /// Number of threads for which no ring was left.
     pub(super) muted_threads: AtomicU64,
+    /// Number of threads in which the ranges of their process are not watched.
+    pub(super) unwatched_threads: AtomicU64,
     /// Number of times that threads waited for the reader.
     pub(super) waits: AtomicU64,
     /// Clock of the order of records.
@@ -92,6 +95,17 @@ pub(super) enum Request {
         to: u64,
         /// Receives whether that was possible.
         answer: Sender<bool>,
+    },
+    /// Watch memory in a process.
+    Watch {
+        /// The process.
+        process: u32,
+        /// Address and length; `None` prepares for later ones.
+        range: Option<(u64, u64)>,
+        /// The process stands at the entry point of its program.
+        at_entry: bool,
+        /// Receives whether that was possible.
+        answer: Sender<io::Result<()>>,
     },
     /// Let the threads of a process go on.
     Resume {

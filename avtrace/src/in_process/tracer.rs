@@ -1,6 +1,8 @@
 //! The thread that holds processes by ptrace: gives each thread a ring before its first instruction, makes the records
 //! of threads and processes, and holds processes for the thread that plans.
 
+mod watching;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
@@ -8,7 +10,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use abi::{ChildProcessRecord, ExitRecord, ForkRecord, Header, Kind, Record, SiteId, StopRecord};
+use abi::{ChildProcessRecord, ExitRecord, ForkRecord, Kind, Record, StopRecord};
 use crossbeam_channel::{Receiver, Sender};
 use inline::{
     arena::{MUTED, ThreadStart},
@@ -24,9 +26,10 @@ use super::{
     handle::{InProcess, connect},
     image::Image,
     leave,
-    records::Stream,
+    records::{Stream, header},
     shared::{Places, Request, Shared},
     stacks::stack_around,
+    watchpoints::Watchpoints,
 };
 use crate::{
     live::ring_surroundings::choose_clock,
@@ -76,6 +79,7 @@ struct Traced {
     image: Option<Arc<Image>>,
     /// Threads that have rings.
     threads: BTreeSet<u32>,
+    watchpoints: Watchpoints,
     state: State,
 }
 
@@ -131,7 +135,8 @@ impl Tracer {
         let (streams, received) = crossbeam_channel::unbounded();
         let stream = Arc::new(Stream::without_rings(&shared)?);
         let state = State::Loading;
-        let traced = Traced { stream, image: None, threads: BTreeSet::new(), state };
+        let (threads, watchpoints) = (BTreeSet::new(), Watchpoints::default());
+        let traced = Traced { stream, image: None, threads, watchpoints, state };
         let mut tracer = Box::new(Self {
             supervisor,
             first: process,
@@ -260,8 +265,9 @@ impl Tracer {
     /// Has the processes that are left go on without probes and tracer.
     fn leave(&mut self) -> io::Result<()> {
         let Self { supervisor, processes, .. } = self;
-        for &process in processes.keys() {
+        for (&process, traced) in &mut *processes {
             supervisor.freeze(process)?;
+            traced.watchpoints.clear(supervisor, process);
         }
         let images = || {
             let image_of =
@@ -323,6 +329,9 @@ impl Tracer {
             }
             Request::Move { thread, to, answer } => {
                 let _ = answer.send(self.supervisor.relocate(thread, to)?);
+            }
+            Request::Watch { process, range, at_entry, answer } => {
+                let _ = answer.send(self.watch(process, range, at_entry));
             }
             Request::Resume { process, answer } => {
                 self.resume(process)?;
@@ -410,6 +419,7 @@ impl Tracer {
                     self.fault(&image, (process, thread))?;
                 }
             }
+            Event::Hit { process, thread } => self.hit(process, thread),
             Event::Woken => {}
         }
         Ok(())
@@ -490,6 +500,7 @@ impl Tracer {
             return self.supervisor.detach(child);
         };
         let (stream, image) = (Arc::clone(&traced.stream), traced.image.clone());
+        let watchpoints = traced.watchpoints.of_child();
         let followed = image
             .as_ref()
             .filter(|_| self.follows_forks && !self.is_alone && traced.state != State::Muted);
@@ -516,8 +527,9 @@ impl Tracer {
         let stop = (!shares_memory).then(|| self.shared.next_stop());
         let state = stop.map_or(State::Muted, State::Standing);
         let (threads, copy) = (BTreeSet::new(), Arc::clone(&stream));
-        self.processes
-            .insert(child, Traced { stream: copy, image: Some(image.clone()), threads, state });
+        let traced =
+            Traced { stream: copy, image: Some(image.clone()), threads, watchpoints, state };
+        self.processes.insert(child, traced);
         if let Some(stop) = stop {
             self.shared.programs().insert(child, (image, Arc::clone(&stream)));
             self.begin_thread(child, child);
@@ -533,7 +545,7 @@ impl Tracer {
         let Some(traced) = self.processes.get_mut(&process) else { return Ok(()) };
         if traced.state != State::Loading {
             self.shared.programs().remove(&process);
-            traced.image = None;
+            (traced.image, traced.watchpoints) = (None, Watchpoints::default());
             traced.state = State::Loading;
             let (stream, threads) =
                 (Arc::clone(&traced.stream), std::mem::take(&mut traced.threads));
@@ -628,6 +640,9 @@ impl Tracer {
         drop(arena);
         // One that was killed needs none.
         let _ = self.supervisor.set_gs_base(thread, base.0);
+        if traced.watchpoints.arm(&self.supervisor, thread).is_err() {
+            self.shared.unwatched_threads.fetch_add(1, Ordering::Relaxed);
+        }
     }
 }
 
@@ -637,11 +652,6 @@ impl Drop for Tracer {
             kill(&mut self.supervisor, self.first);
         }
     }
-}
-
-/// Header of a record of the tracer's.
-const fn header(kind: Kind, process: u32, tid: u32) -> Header {
-    Header { kind: kind as u32, tid, site: SiteId::NONE, lost: 0, process }
 }
 
 /// Kills a process, and waits for its end.

@@ -53,7 +53,7 @@ impl Kernel {
         let layout = btf::kernel_layout()?;
         let (target, debug) = (bpf::Setting(options.target), u32::from(options.debug));
         let (follow, accesses) = (u32::from(options.follow), u32::from(options.accesses));
-        let defers_owned = u32::from(options.defers_owned);
+        let (gated, defers_owned) = (u32::from(options.is_gated), u32::from(options.defers_owned));
         let layout = bpf::Setting(layout);
         let mut loader = EbpfLoader::new();
         loader
@@ -61,6 +61,7 @@ impl Kernel {
             .override_global(symbols::KERNEL_LAYOUT, &layout, true)
             .override_global(symbols::DEBUG, &debug, true)
             .override_global(symbols::FOLLOW, &follow, true)
+            .override_global(symbols::GATED, &gated, true)
             .override_global(symbols::PROBES_ACCESSES, &accesses, true)
             .override_global(symbols::OWNERSHIP_ENABLED, &defers_owned, true)
             .map_max_entries(symbols::EVENTS, options.buffer_bytes);

@@ -8,6 +8,7 @@ mod copies;
 mod counters;
 mod detach;
 mod error;
+mod gate;
 mod limit;
 mod load;
 mod log;
@@ -34,7 +35,7 @@ use aya::{
 };
 
 pub use self::{
-    copies::Copies, counters::Lost, detach::PendingDetach, error::KernelError,
+    copies::Copies, counters::Lost, detach::PendingDetach, error::KernelError, gate::Gate,
     limit::LIMITED_PROBES,
 };
 use self::{copies::SharedPlaces, limit::Limit};
@@ -94,6 +95,8 @@ pub struct LoadOptions {
     pub perf_probes: bool,
     /// Traces child processes as well: probes are then not limited to one process.
     pub follow: bool,
+    /// Records nothing until the [`Gate`] is open.
+    pub is_gated: bool,
     /// Prepares for probes on instructions that access memory.
     pub accesses: bool,
     /// Defers accesses of a thread to memory that it owns: they are reported when another thread arrives, and only

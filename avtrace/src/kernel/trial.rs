@@ -71,6 +71,7 @@ fn load(buffer_bytes: u32) -> Result<Kernel, KernelError> {
         debug: false,
         perf_probes: false,
         follow: false,
+        is_gated: false,
         accesses: true,
         defers_owned: true,
     })

@@ -219,6 +219,11 @@ impl Source {
         &self.threads
     }
 
+    /// Names the threads that run on when the tracing ends; `comm` reads the name of one by its id.
+    pub fn name_running(&mut self, comm: impl Fn(u32) -> [u8; 16]) {
+        self.threads.name_running(|tid| text_of_comm(&comm(tid)));
+    }
+
     /// Returns how often a function that is a region has begun, by its number in the plan, without taking a lock before
     /// it ended.
     #[must_use]

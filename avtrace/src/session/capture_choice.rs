@@ -66,8 +66,7 @@ impl ChoiceError {
 type Needs = (&'static str, fn(&RunOptions) -> bool);
 
 /// Options that probes in the process cannot do.
-const NEED_KERNEL: [Needs; 4] = [
-    ("--watch", |options| !options.watch.is_empty()),
+const NEED_KERNEL: [Needs; 3] = [
     ("--accesses watch", |options| options.accesses.level == Level::Watch),
     ("--perf-probes", |options| options.perf_probes),
     ("--debug-bpf", |options| options.debug_bpf),

@@ -3,8 +3,9 @@
 use std::{io, path::PathBuf};
 
 use super::{
-    capture_choice::ChoiceError, environment::EnvironmentError, memory::watchpoints::WatchError,
-    program::ProgramError, record::RecordError, system_error::SystemError,
+    attach_target::AttachError, capture_choice::ChoiceError, environment::EnvironmentError,
+    memory::watchpoints::WatchError, program::ProgramError, record::RecordError,
+    system_error::SystemError,
 };
 use crate::{
     backend::BackendError, in_process::InProcessError, kernel::KernelError, probes::SelectError,
@@ -16,6 +17,9 @@ pub enum RunError {
     /// The program cannot be traced.
     #[error(transparent)]
     Program(#[from] ProgramError),
+    /// The process cannot be attached to.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
     /// The trace cannot be written.
     #[error(transparent)]
     Record(#[from] RecordError),
@@ -73,7 +77,7 @@ impl RunError {
     #[must_use]
     pub const fn exit_status(&self) -> u8 {
         match self {
-            Self::Program(_) => 3,
+            Self::Program(_) | Self::Attach(_) => 3,
             Self::Watch(error) => error.exit_status(),
             Self::Select(_) => 2,
             Self::Choice(error) => error.exit_status(),

@@ -13,6 +13,7 @@ use super::{
     options::{RunOptions, WhenFull},
     outcome::{Outcome, ended_early, joined},
     processes::ProcessTracker,
+    program_end::ProgramEnd,
     program_id::ProgramId,
     signals,
     traced_program::TracedProgram,
@@ -23,7 +24,7 @@ use crate::{
     live::reader::Batches,
     progress::Steps,
     report::Limitation,
-    sys::{self, ids::NsPid, privileged_file},
+    sys::{self, ids::NsPid, perf, privileged_file},
 };
 
 /// Runs a program and checks it, and what it becomes.
@@ -37,6 +38,8 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
     }
     let memory_error = RunError::system("cannot set memory aside for the run");
     sys::memory::check_headroom().map_err(memory_error)?;
+    // It forks while there is one thread.
+    let _ = perf::trial();
     let mode = match options.when_full() {
         WhenFull::Wait => Mode::Lossless,
         WhenFull::Drop => Mode::Drop,
@@ -84,7 +87,7 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
     if undecodable > 0 {
         limitations.push(Limitation::UndecodableRecords { count: undecodable });
     }
-    tracker.end(ending, limitations).detach();
+    tracker.end(ProgramEnd::Ended(ending), limitations).detach();
     Ok(Outcome { ending, programs: joined(reporting) })
 }
 

@@ -18,6 +18,7 @@ use super::{
     options::RunOptions,
     outcome::{Outcome, ended_early, joined},
     processes::ProcessTracker,
+    program_end::ProgramEnd,
     signals,
     traced_program::TracedProgram,
 };
@@ -104,7 +105,7 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
     }
     let unrestored = |(reason, count)| Limitation::UnrestoredChildren { count, reason };
     limitations.extend(copies.into_iter().flat_map(Copies::finish).map(unrestored));
-    let backend = joined(tracker).end(ending, limitations);
+    let backend = joined(tracker).end(ProgramEnd::Ended(ending), limitations);
     // The kernel waits for a grace period at each detach: names are looked up meanwhile.
     backend.detach();
     Ok(Outcome { ending, programs: joined(reporting) })
@@ -134,6 +135,7 @@ fn prepare(options: &Arc<RunOptions>, held: &Held) -> Result<Prepared, RunError>
         debug: options.debug_bpf,
         perf_probes: options.perf_probes,
         follow: options.follow_forks,
+        is_gated: false,
         accesses: options.accesses.level.probes_instructions(),
         // Recordings have each event at its place. A child has the addresses of its parent, and other memory.
         defers_owned: options.record.is_none() && !options.follow_forks,

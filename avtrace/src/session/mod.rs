@@ -1,6 +1,8 @@
 //! Runs of programs: how each back end's takes its course is in `kernel_run` and `inline_run`, each step in a file of
 //! its own.
 
+mod attach_run;
+mod attach_target;
 pub mod capture_choice;
 mod capture_reason;
 mod coverage;
@@ -34,17 +36,18 @@ use std::{ffi::OsString, io, path::Path};
 
 use symbolize::Symbolizer;
 
-use self::{
-    capture_choice::{Choice, choose},
-    launching::{hold, start_error},
-    listing::Listing,
-};
 pub use self::{
+    attach_target::{AttachError, AttachTarget},
     capture_reason::CaptureReason,
     error::RunError,
     finished_program::ProgramReport,
     options::{CaptureBackend, RunOptions, WhenFull},
     outcome::Outcome,
+};
+use self::{
+    capture_choice::{Choice, choose},
+    launching::{hold, start_error},
+    listing::Listing,
 };
 use crate::{
     debug_files, kernel::privileges, probes::plan::Plan, progress::Steps, sys::tracee::Start,
@@ -97,6 +100,24 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     };
     // The program has not started: it was killed where it stood.
     alternative.map_or(Err(error), |choice| run_as(options, &choice, &program))
+}
+
+/// Attaches to a process, and checks it until it ends or the tracing is to end. Returns the report on each program that
+/// it has run.
+///
+/// # Errors
+///
+/// See [`RunError`].
+pub fn attach(options: &RunOptions, target: &AttachTarget) -> Result<Vec<ProgramReport>, RunError> {
+    environment::check()?;
+    target.check()?;
+    privileges::check()?;
+    let options = RunOptions {
+        capture: CaptureBackend::Kernel,
+        capture_reason: CaptureReason::Attached,
+        ..options.clone()
+    };
+    attach_run::attach(&options, target)
 }
 
 /// Runs a program with the back end that was chosen.

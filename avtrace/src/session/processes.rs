@@ -55,6 +55,8 @@ pub struct ProcessTracker {
     foreign: u64,
     /// Number of lost events at the latest record.
     lost: u32,
+    /// End of the first process, once that was recorded.
+    first_ending: Option<Ending>,
     finished: Sender<FinishedProgram>,
 }
 
@@ -79,6 +81,7 @@ impl ProcessTracker {
             program_count: 1,
             foreign: 0,
             lost: 0,
+            first_ending: None,
             finished,
         }
     }
@@ -118,15 +121,18 @@ impl ProcessTracker {
         self
     }
 
-    /// Ends all that is left: the first process ended so, others still run. `limitations` are those of the first.
+    /// Returns the end of the first process, if that was recorded.
     #[must_use]
-    pub fn end(mut self, first: Ending, limitations: Vec<Limitation>) -> Backend {
+    pub const fn first_ending(&self) -> Option<Ending> {
+        self.first_ending
+    }
+
+    /// Ends all that is left: the first process in this way, others still run. `limitations` are those of the first.
+    #[must_use]
+    pub fn end(mut self, first: ProgramEnd, limitations: Vec<Limitation>) -> Backend {
         for mut program in std::mem::take(&mut self.programs) {
-            let end = if program.id().parent.is_none() {
-                ProgramEnd::Ended(first)
-            } else {
-                ProgramEnd::Running
-            };
+            let is_first = program.id().parent.is_none();
+            let end = if is_first { first } else { ProgramEnd::Running };
             if program.id().parent.is_none() {
                 limitations.iter().for_each(|limitation| program.limit(limitation.clone()));
                 if self.foreign > 0 {
@@ -297,7 +303,7 @@ impl ProcessTracker {
     fn exit(&mut self, index: usize, record: &ExitRecord) {
         let pid = self.programs[index].id().pid;
         self.alive.remove(pid);
-        // The end of the first process is reported by its parent, which is this process.
+        // All that was recorded of the first process is checked before its program ends.
         if self.programs[index].id().parent.is_some() {
             let program = self.programs.swap_remove(index);
             let plan = program.id().plan;
@@ -307,6 +313,8 @@ impl ProcessTracker {
                 self.backend.drop_plan(plan, true);
             }
             self.current = 0;
+        } else {
+            self.first_ending = Some(Ending::from_status(record.status));
         }
     }
 
@@ -500,6 +508,6 @@ fn ran_on(at: RanOnAt, error: &SeizeError, started: Instant) -> Limitation {
 }
 
 /// Arguments of a process, empty when it has gone.
-fn arguments(pid: u32) -> Vec<String> {
+pub(super) fn arguments(pid: u32) -> Vec<String> {
     proc::arguments(pid).iter().map(|argument| text_of_bytes(argument)).collect()
 }

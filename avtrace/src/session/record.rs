@@ -96,6 +96,11 @@ impl Recorder {
         self.attempt(|recorder| recorder.writer.process(process));
     }
 
+    /// Notes that events came before the first one, as of a process that runs already. Locks may be held then.
+    pub fn begin_within(&mut self) {
+        self.attempt(|recorder| recorder.writer.gap(Gap::default()));
+    }
+
     /// Returns the recorded events, as the counts of a run in which nothing was checked.
     #[must_use]
     pub fn counts(&self) -> finding::Counts {

@@ -129,13 +129,14 @@ impl TracedProgram {
     /// Sets watchpoints on ranges that are named, and keeps the others for samples.
     fn watch(&mut self, backend: &mut Backend, mut watches: Watches) -> Result<(), RunError> {
         let pid = self.id.pid;
-        if backend.kernel().is_none() {
-            self.coverage.extend(watches.unwatched());
-            return Ok(());
-        }
         let is_shared =
             |site: &Site| site.kind.region().and_then(RegionSite::shared_variable).is_some();
-        let trial = perf::trial();
+        let is_inline = backend.kernel().is_none();
+        let trial = match perf::trial() {
+            // Those that ptrace sets need no permission of perf's.
+            Trial::Refused if is_inline => Trial::Works,
+            trial => trial,
+        };
         let more = self.probes.sites().iter().any(is_shared);
         let samples = self.options.accesses.level.samples();
         if let Some(problem) = trial.problem()
@@ -156,13 +157,16 @@ impl TracedProgram {
         self.coverage.set_watchpoints(watches.ranges.len() as u64);
         let threads =
             proc::threads(pid).map_err(RunError::system("cannot list the program's threads"))?;
+        for range in watches.ranges {
+            self.source.watches_mut().add(range);
+        }
+        if is_inline {
+            return Ok(());
+        }
         // Those of other processes are left as they are.
         let is_trusted = self.id.parent.is_none() && trial == Trial::Works;
         let process = (pid, is_trusted.then_some(&*threads));
         self.capture.start(&self.options.accesses, backend, process, self.id.plan);
-        for range in watches.ranges {
-            self.source.watches_mut().add(range);
-        }
         Ok(())
     }
 
@@ -285,6 +289,11 @@ impl TracedProgram {
         }
     }
 
+    /// Notes that its threads run already: they may hold locks, and be anywhere in regions.
+    pub fn begin_within(&mut self) {
+        self.checking.begin_within();
+    }
+
     /// Takes the error with which the start of the recording failed.
     pub fn recorder_error(&mut self) -> Option<RecordError> {
         self.checking.recorder_error()
@@ -315,7 +324,8 @@ impl TracedProgram {
             let site = self.probes.sites().get(site.number() as usize);
             if let Some(variable) = site.and_then(|site| site.kind.region()?.shared_variable()) {
                 let watches = self.source.watches_mut();
-                let armed = watchpoints::arm_late(watches, backend, variable, &registers);
+                let process = (&mut *backend, self.id.pid);
+                let armed = watchpoints::arm_late(watches, process, variable, &registers);
                 self.coverage.extend(armed.err());
             }
         }
@@ -372,8 +382,8 @@ impl TracedProgram {
         self.take_in_sites();
         for (address, variable) in shared {
             let range = (address, variable.size);
-            let armed =
-                watchpoints::watch_late(self.source.watches_mut(), backend, range, &variable.label);
+            let (watches, process) = (self.source.watches_mut(), (&mut *backend, pid));
+            let armed = watchpoints::watch_late(watches, process, range, &variable.label);
             self.coverage.extend(armed.err());
         }
         Ok(attached?)
@@ -396,9 +406,14 @@ impl TracedProgram {
     #[must_use]
     pub fn finish(mut self, backend: &mut Backend, end: ProgramEnd) -> FinishedProgram {
         self.flush(backend);
+        // The ids of threads are those of their own PID namespace.
+        if end == ProgramEnd::Running && self.id.ns_pid.0 == self.id.pid {
+            self.source.name_running(|thread| proc::thread_name(self.id.pid, thread));
+        }
         let lost = self.coverage.lost(backend);
         let trap = self.explain_traps(backend, end);
         self.coverage.extend(captured::threads_without_rings(backend));
+        self.coverage.extend(captured::threads_without_watchpoints(backend));
         let capture_of_run = captured::capture(&self.options, backend);
         let busiest = self.busiest_function();
         let Self { id, source, code, probes, options, checking, capture, mut coverage, .. } = self;

@@ -2,7 +2,6 @@
 
 use std::{
     io,
-    mem::offset_of,
     sync::atomic::{AtomicU64, Ordering},
 };
 
@@ -17,13 +16,11 @@ use nix::{
 use super::{
     perf::Trial,
     status::{Status, wait},
+    supervisor::watchpoints::{CONTROL, STATUS, control, register},
 };
 
 /// Status with which the child ends where nobody may trace it.
 const REFUSED: i32 = 1;
-
-/// Bits of DR7: the first breakpoint, on writes, of eight bytes (Intel SDM, volume 3, "Debug Control Register (DR7)").
-const FIRST_ON_WRITES_OF_EIGHT: i64 = 1 | 1 << 16 | 2 << 18;
 
 /// Tries one, on a write of a child, which has ended afterwards. To be called while this process is single-threaded.
 #[must_use]
@@ -60,32 +57,19 @@ pub fn trial() -> Trial {
 fn observe(child: Pid, address: u64) -> io::Result<Trial> {
     let Status::Stopped { .. } = wait(child.as_raw())? else { return Ok(Trial::Refused) };
     ptrace::setoptions(child, Options::PTRACE_O_EXITKILL)?;
-    ptrace::write_user(child, debug_register(0), address.cast_signed())?;
-    ptrace::write_user(child, debug_register(7), FIRST_ON_WRITES_OF_EIGHT)?;
+    let set = |number, value: u64| {
+        let place = register(number) as AddressType;
+        ptrace::write_user(child, place, value.cast_signed())
+    };
+    set(0, address)?;
+    set(CONTROL, control(&[(address, 8)]))?;
     ptrace::cont(child, None)?;
     match wait(child.as_raw())? {
         Status::Stopped { signal: libc::SIGTRAP, .. } => {
             // Without the bit of the first one, the processor did not say which it was.
-            let is_known = ptrace::read_user(child, debug_register(6))? & 1 != 0;
+            let is_known = ptrace::read_user(child, register(STATUS) as AddressType)? & 1 != 0;
             Ok(if is_known { Trial::Works } else { Trial::Kills })
         }
         _ => Ok(Trial::Silent),
-    }
-}
-
-/// Returns the place of a debug register in the user area (`<sys/user.h>`).
-fn debug_register(number: usize) -> AddressType {
-    let offset = offset_of!(libc::user, u_debugreg) + number * size_of::<u64>();
-    std::ptr::without_provenance_mut(offset)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn debug_registers_are_in_the_user_area() {
-        // `arch/x86/include/asm/user_64.h`.
-        assert_eq!([0, 7].map(|number| debug_register(number).addr()), [848, 904]);
     }
 }

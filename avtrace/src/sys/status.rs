@@ -86,16 +86,32 @@ pub(super) fn wait(pid: i32) -> io::Result<Status> {
 ///
 /// Children that other threads of this process have started are theirs (`__WNOTHREAD`).
 pub(super) fn wait_for_any() -> io::Result<Option<(i32, Status)>> {
+    any(0)
+}
+
+/// Returns the next report of [`wait_for_any`] that is there already; `None` without one.
+pub(super) fn poll_for_any() -> io::Result<Option<(i32, Status)>> {
+    match any(libc::WNOHANG) {
+        Err(error) if error.raw_os_error() == Some(libc::ECHILD) => Ok(None),
+        result => result,
+    }
+}
+
+fn any(flags: i32) -> io::Result<Option<(i32, Status)>> {
+    let flags = flags | libc::__WALL | libc::__WNOTHREAD;
     loop {
         let mut raw = 0;
         // SAFETY: the pointer is that of a local variable.
-        let id = unsafe { libc::waitpid(-1, &raw mut raw, libc::__WALL | libc::__WNOTHREAD) };
+        let id = unsafe { libc::waitpid(-1, &raw mut raw, flags) };
         if id < 0 {
             let error = io::Error::last_os_error();
             return match error.kind() {
                 io::ErrorKind::Interrupted => Ok(None),
                 _ => Err(error),
             };
+        }
+        if id == 0 {
+            return Ok(None);
         }
         if let Some(status) = Status::of(raw) {
             return Ok(Some((id, status)));

@@ -260,13 +260,7 @@ impl Running {
     ///
     /// When it is not this process's child any more.
     pub fn await_end(&self) -> io::Result<Ending> {
-        // SAFETY: no memory is involved.
-        let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, self.pid.as_raw(), 0) };
-        if descriptor < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel returned a new descriptor that nobody else knows.
-        let descriptor = unsafe { OwnedFd::from_raw_fd(descriptor as i32) };
+        let descriptor = pidfd(self.pid())?;
         loop {
             let mut polled = [PollFd::new(descriptor.as_fd(), PollFlags::POLLIN)];
             match poll(&mut polled, PollTimeout::NONE) {
@@ -286,6 +280,23 @@ impl Drop for Running {
             reap(self.pid);
         }
     }
+}
+
+/// Returns a descriptor of a process, which is readable once that has ended.
+///
+/// Minimum kernel version: 5.3 (`pidfd_open`).
+///
+/// # Errors
+///
+/// When there is no such process.
+pub fn pidfd(pid: u32) -> io::Result<OwnedFd> {
+    // SAFETY: no memory is involved.
+    let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel returned a new descriptor that nobody else knows.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor as i32) })
 }
 
 /// Returns whether a thread is of a process, in which it has just been created.

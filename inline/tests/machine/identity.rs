@@ -257,6 +257,9 @@ fn check(case: &Case) {
             assert_eq!(moved.is_some(), patch.range.contains(&instruction.ip()));
             if let Some(moved) = moved {
                 assert_eq!(trampoline.original(moved), Some(instruction.ip()));
+                if instruction.ip() != patch.range.start {
+                    assert_eq!(trampoline.next(moved), Some(instruction.ip()));
+                }
             }
         }
     }

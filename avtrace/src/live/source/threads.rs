@@ -79,6 +79,13 @@ impl Threads {
         self.latest = None;
     }
 
+    /// Names the threads that run, by the system's ids.
+    pub fn name_running(&mut self, name: impl Fn(u32) -> String) {
+        for (&tid, thread) in &self.running {
+            self.seen[thread.index()].name = Some(name(tid)).filter(|name| !name.is_empty());
+        }
+    }
+
     /// Returns the current epoch of a thread; 0 until it has touched memory.
     #[must_use]
     pub fn epoch(&self, thread: ThreadId) -> u64 {
@@ -141,6 +148,13 @@ mod tests {
         assert_ne!(second, first);
         assert_ne!(threads.start(11), second, "the end of the second was not seen");
         assert_eq!(threads.seen()[first.index()].name.as_deref(), Some("worker"));
+        threads.name_running(|tid| if tid == 11 { "other".to_owned() } else { String::new() });
+        let names: Vec<_> = threads.seen().iter().map(|seen| seen.name.as_deref()).collect();
+        assert_eq!(
+            names,
+            [Some("worker"), None, Some("other")],
+            "those that have ended keep theirs"
+        );
     }
 
     #[test]

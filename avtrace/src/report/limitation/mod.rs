@@ -305,6 +305,12 @@ pub enum Limitation {
     /// The program ended in its dynamic linker.
     #[error("the program ended before it reached its entry point")]
     EndedBeforeEntry,
+    /// avtrace attached to a process that ran.
+    #[error(
+        "the program ran when avtrace attached to it: regions that had begun are not checked, and locks that were held \
+         are not known"
+    )]
+    Attached,
     /// The program had not ended when tracing did.
     #[error("it still ran when the tracing ended")]
     StillRunning,

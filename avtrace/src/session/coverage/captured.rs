@@ -51,3 +51,10 @@ pub(crate) fn threads_without_rings(backend: &Backend) -> Option<Limitation> {
     let count = process.threads_without_rings();
     (count > 0).then_some(Limitation::ThreadsWithoutRings { count })
 }
+
+/// Returns the limitation for threads in which nothing is watched.
+pub(crate) fn threads_without_watchpoints(backend: &Backend) -> Option<Limitation> {
+    let Backend::InProcess(process) = backend else { return None };
+    let count = process.threads_without_watchpoints();
+    (count > 0).then_some(Limitation::ThreadsWithoutWatchpoints { count })
+}

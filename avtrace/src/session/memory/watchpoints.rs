@@ -137,15 +137,6 @@ impl Watches {
         Ok(watches)
     }
 
-    /// Returns the limitations for all of them, where there are no watchpoints.
-    #[must_use]
-    pub fn unwatched(&self) -> Vec<Limitation> {
-        let mut labels: Vec<&str> = self.ranges.iter().map(|range| &*range.label).collect();
-        labels.dedup();
-        let unwatched = labels.into_iter().map(|label| unwatched(label, none_inline()));
-        self.limitations.iter().cloned().chain(unwatched).collect()
-    }
-
     fn add(&mut self, address: ProcessAddr, length: u64, label: &str) {
         for (address, length) in pieces(address, length) {
             // A hit carries the address alone: of two ranges that start together the longer one is watched.
@@ -186,19 +177,17 @@ impl Watches {
         };
         let threads = list()?;
         for range in &self.ranges {
-            for &thread in &threads {
-                let armed = backend.watch(thread, range.address.0, range.length);
-                armed.or_else(end_is_fine).map_err(|error| WatchError::Refused {
-                    address: range.address.0,
-                    length: range.length,
-                    hint: remedy(&error),
-                    error,
-                })?;
-            }
+            let armed = backend.watch((pid, &threads), (range.address.0, range.length));
+            armed.map_err(|error| WatchError::Refused {
+                address: range.address.0,
+                length: range.length,
+                hint: remedy(&error),
+                error,
+            })?;
         }
         for _ in self.ranges.len()..if more { MAX_WATCHPOINTS } else { 0 } {
             // A missing watchpoint is reported when it is needed.
-            if backend.keep_watchpoint(&threads).is_err() {
+            if backend.keep_watchpoint((pid, &threads)).is_err() {
                 break;
             }
         }
@@ -212,20 +201,8 @@ impl Watches {
     }
 }
 
-/// Accepts the error for a thread that has ended, which it may at any time.
-fn end_is_fine(error: io::Error) -> io::Result<()> {
-    if error.raw_os_error() == Some(libc::ESRCH) { Ok(()) } else { Err(error) }
-}
-
 /// All watchpoints are in use.
 const NO_ROOM: UnwatchedVariable = UnwatchedVariable::NoRoom { limit: MAX_WATCHPOINTS as u64 };
-
-/// Returns the reason of inline probes.
-fn none_inline() -> UnwatchedVariable {
-    let problem =
-        "there are no watchpoints with inline probes: use `--capture kernel`, as root".to_owned();
-    UnwatchedVariable::OutOfReach { problem }
-}
 
 /// Returns the limitation for a variable that the program names.
 fn unwatched(label: &str, reason: UnwatchedVariable) -> Limitation {
@@ -247,37 +224,34 @@ fn remedy(error: &io::Error) -> &'static str {
     }
 }
 
-/// Arms a variable whose marker was reached while the process runs.
+/// Arms a variable whose marker was reached while its process, `pid`, runs.
 ///
 /// # Errors
 ///
 /// The limitation when it cannot be watched.
 pub fn arm_late(
     watches: &mut WatchedRanges,
-    backend: &mut Backend,
+    (backend, pid): (&mut Backend, u32),
     SharedVariable { label, size, operand }: &SharedVariable,
     registers: &RegistersRecord,
 ) -> Result<(), Limitation> {
     let Some(address) = operand_address(operand, registers) else {
         return Err(unwatched(label, UnwatchedVariable::UnknownAddress));
     };
-    watch_late(watches, backend, (address, *size), label)
+    watch_late(watches, (backend, pid), (address, *size), label)
 }
 
-/// Arms a variable while the process runs, by its address and size.
+/// Arms a variable while its process, `pid`, runs, by its address and size.
 ///
 /// # Errors
 ///
 /// The limitation when it cannot be watched.
 pub fn watch_late(
     watches: &mut WatchedRanges,
-    backend: &mut Backend,
+    (backend, pid): (&mut Backend, u32),
     (address, size): (ProcessAddr, u64),
     label: &str,
 ) -> Result<(), Limitation> {
-    if backend.kernel().is_none() {
-        return Err(unwatched(label, none_inline()));
-    }
     if is_outside(address.0, size) {
         let problem = Problem::Outside.to_string();
         return Err(unwatched(label, UnwatchedVariable::OutOfReach { problem }));
@@ -287,7 +261,7 @@ pub fn watch_late(
             watches.name(watch, label);
             continue;
         }
-        if !backend.can_watch_later() {
+        if !backend.can_watch_later(pid) {
             return Err(unwatched(label, NO_ROOM));
         }
         // The records come when it is armed.
@@ -298,7 +272,7 @@ pub fn watch_late(
             is_sample: false,
             from_start: false,
         });
-        backend.watch_later(address.0, length).map_err(|error| {
+        backend.watch_later(pid, (address.0, length)).map_err(|error| {
             let hint = remedy(&error).to_owned();
             unwatched(label, UnwatchedVariable::Refused { error: error.to_string(), hint })
         })?;

@@ -59,6 +59,13 @@ impl Checking {
         }));
     }
 
+    /// Notes that events came before the first one: a recording begins with a gap.
+    pub(super) fn begin_within(&mut self) {
+        if let Some(Ok(recorder)) = &mut self.recorder {
+            recorder.begin_within();
+        }
+    }
+
     /// Takes the error with which the start of the recording failed.
     pub(super) fn recorder_error(&mut self) -> Option<RecordError> {
         self.recorder.take_if(|recorder| recorder.is_err()).and_then(Result::err)

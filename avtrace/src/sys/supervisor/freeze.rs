@@ -33,6 +33,12 @@ impl Supervisor {
         Ok(())
     }
 
+    /// Returns whether a process is frozen.
+    #[must_use]
+    pub fn is_frozen(&self, process: u32) -> bool {
+        self.frozen.contains(&(process as i32))
+    }
+
     fn runs(&self, process: i32) -> bool {
         let mut threads = self.threads.values().filter(|thread| thread.process == process);
         threads.any(|thread| {

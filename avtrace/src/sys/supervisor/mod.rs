@@ -10,6 +10,7 @@ mod remote_call;
 mod request;
 #[cfg(test)]
 mod tests;
+pub(super) mod watchpoints;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -19,13 +20,16 @@ use std::{
 
 use nix::sys::ptrace::Options;
 
-pub use self::remote_call::RemoteCalls;
 use self::{entry::Entry, request::Resume};
+pub use self::{
+    remote_call::RemoteCalls,
+    watchpoints::{Hit, WATCHPOINTS},
+};
 pub use super::status::Ending;
 use super::{
     ptrace_refusal, spawn,
     spawn::Launch,
-    status::{Status, wait, wait_for_any},
+    status::{Status, poll_for_any, wait, wait_for_any},
     tracee,
 };
 
@@ -38,6 +42,8 @@ pub struct Supervisor {
     pending: VecDeque<Event>,
     /// Threads of the latest event, which go on at the next one.
     held: Vec<i32>,
+    /// Set if the latest event was a hit of a watchpoint.
+    has_hit: bool,
     /// Processes of which no thread may run.
     frozen: BTreeSet<i32>,
     /// Threads that stand before their first instruction, and that no event has announced.
@@ -114,6 +120,13 @@ pub enum Event {
         /// The thread.
         thread: u32,
     },
+    /// A thread has accessed what it watches ([`Supervisor::watch`]).
+    Hit {
+        /// The process.
+        process: u32,
+        /// The thread.
+        thread: u32,
+    },
     /// A thread ends, or has ended.
     Exit {
         /// The process.
@@ -156,6 +169,7 @@ impl Supervisor {
             threads: BTreeMap::new(),
             pending: VecDeque::new(),
             held: Vec::new(),
+            has_hit: false,
             frozen: BTreeSet::new(),
             newborn: BTreeSet::new(),
             expected: BTreeMap::new(),
@@ -242,12 +256,20 @@ impl Supervisor {
     ///
     /// When ptrace fails, or nothing is traced any more.
     pub fn next_event(&mut self) -> io::Result<Event> {
+        if std::mem::take(&mut self.has_hit) {
+            // All that has happened meanwhile comes first: threads that hit one watchpoint after the other would keep
+            // the rest waiting.
+            while let Some((thread, status)) = poll_for_any()? {
+                self.take(thread, status)?;
+            }
+        }
         for thread in std::mem::take(&mut self.held) {
             self.go_on(thread)?;
         }
         loop {
             if let Some(event) = self.pending.pop_front() {
                 self.held = event.threads();
+                self.has_hit = matches!(event, Event::Hit { .. });
                 return Ok(event);
             }
             let Some((thread, status)) = wait_for_any()? else { return Ok(Event::Woken) };
@@ -315,6 +337,7 @@ impl Supervisor {
                 }
             }
             0 if signal == libc::SIGTRAP && self.meets_breakpoint(id)? => return Ok(()),
+            0 if signal == libc::SIGTRAP && self.meets_watchpoint(id)? => return Ok(()),
             0 if signal == request::SYSTEM_CALL && self.meets_call(id)? => return Ok(()),
             0 if matches!(signal, libc::SIGSEGV | libc::SIGBUS) => {
                 let (process, thread) = (process as u32, id as u32);
@@ -559,7 +582,9 @@ impl Event {
                 vec![parent, child]
             }
             Self::Exec { process } | Self::AtEntry { process } => vec![process],
-            Self::Exit { thread, .. } | Self::Fault { thread, .. } => vec![thread],
+            Self::Exit { thread, .. } | Self::Fault { thread, .. } | Self::Hit { thread, .. } => {
+                vec![thread]
+            }
             Self::End { .. } | Self::Woken => Vec::new(),
         };
         threads.into_iter().map(u32::cast_signed).collect()

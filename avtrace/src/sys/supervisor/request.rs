@@ -81,6 +81,24 @@ pub(super) fn fault_address(thread: i32) -> io::Result<u64> {
     Ok(unsafe { info.si_addr() } as u64)
 }
 
+/// Returns the code of the signal for which a thread is held: the reason of the kernel, or the way in which a process
+/// has sent it.
+pub(super) fn signal_code(thread: i32) -> io::Result<i32> {
+    Ok(ptrace::getsiginfo(Pid::from_raw(thread))?.si_code)
+}
+
+/// Returns the word at a place in `struct user` of a held thread.
+pub(super) fn user_word(thread: i32, place: usize) -> io::Result<u64> {
+    let word = ptrace::read_user(Pid::from_raw(thread), place as ptrace::AddressType)?;
+    Ok(word.cast_unsigned())
+}
+
+/// Sets the word at a place in `struct user` of a held thread.
+pub(super) fn set_user_word(thread: i32, place: usize, word: u64) -> io::Result<()> {
+    let place = place as ptrace::AddressType;
+    Ok(ptrace::write_user(Pid::from_raw(thread), place, word.cast_signed())?)
+}
+
 /// Sets the GS base of a held thread.
 pub(super) fn set_gs_base(thread: i32, base: u64) -> io::Result<()> {
     let field = offset_of!(Registers, gs_base) as ptrace::AddressType;

@@ -32,7 +32,8 @@ pub struct Published {
     pub record: Record,
 }
 
-/// What the reader has handed on at one time: records up to an order, of each ring the reserved slots below a number.
+/// Records that the reader has handed on at one time: up to an order, and of each ring the reserved slots below a
+/// number.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub until: u64,

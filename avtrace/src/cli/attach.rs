@@ -1,0 +1,95 @@
+//! The command line of `attach`.
+
+use std::{path::PathBuf, time::Duration};
+
+use clap::Args;
+
+use super::{CaptureArgs, OutputArgs, RegionsArg, RelationArg};
+
+const EXAMPLES: &str = "\
+Examples:
+  sudo avtrace attach --pid 1234          trace process 1234 until Ctrl-C, and report
+  sudo avtrace attach --pid $(pgrep -n memcached) --duration 60s
+  sudo avtrace attach --pid 1234 --record t.avt --duration 5m
+
+The process is not stopped, and its threads go on when avtrace ends, however it ends: probes go with it. Regions that have \
+begun when avtrace attaches are not checked, and locks that are held then are not known. It ends with the process, after \
+--duration, or when a signal (INT, TERM, HUP, QUIT) asks for it, and writes its report then.
+
+Exit status: 66 when a likely or possible defect was found (see --fail-on), else 0; 1 when avtrace failed, 2 for bad \
+usage, 3 when the process cannot be traced.";
+
+/// Options of `attach`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct AttachArgs {
+    /// Process to attach to.
+    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pub pid: u32,
+
+    /// Detach after this time: `500ms`, `60s`, `5m`, `2h`.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub duration: Option<Duration>,
+
+    /// Print nothing but the report.
+    #[arg(short, long)]
+    pub quiet: bool,
+
+    /// Levels of nested regions that are checked.
+    #[arg(long, value_enum, default_value_t = RegionsArg::Outermost)]
+    pub regions: RegionsArg,
+
+    /// Dependencies that count.
+    #[arg(long, value_enum, default_value_t = RelationArg::Full)]
+    pub relation: RelationArg,
+
+    /// Also record the events in FILE, for `avtrace check`.
+    ///
+    /// Where the process replaces its program, the next ones go to files beside it: of `t.avt`, the second to
+    /// `t.2.avt`.
+    #[arg(long, value_name = "FILE")]
+    pub record: Option<PathBuf>,
+
+    /// Options of capture.
+    #[command(flatten)]
+    pub capture: CaptureArgs,
+
+    /// Options of the report.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let end = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let milliseconds = match unit {
+        "ms" => Some(1),
+        "s" => Some(1000),
+        "m" => Some(60 * 1000),
+        "h" => Some(60 * 60 * 1000),
+        _ => None,
+    };
+    let duration = milliseconds.and_then(|unit| number.parse::<u64>().ok()?.checked_mul(unit));
+    let duration = duration.filter(|&duration| duration > 0);
+    let wrong =
+        || "a number with a unit is needed, such as `500ms`, `60s`, `5m` or `2h`".to_owned();
+    duration.map(Duration::from_millis).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_units() {
+        for (text, milliseconds) in
+            [("500ms", 500), ("60s", 60_000), ("5m", 300_000), ("2h", 7_200_000)]
+        {
+            assert_eq!(duration(text), Ok(Duration::from_millis(milliseconds)), "{text}");
+        }
+        for text in ["", "60", "s", "0s", "1.5s", "-1s", "1 s", "5min", "99999999999999999999h"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+        assert!(duration(&format!("{}h", u64::MAX)).is_err());
+    }
+}

@@ -1,0 +1,216 @@
+//! Watchpoints of a traced process: debug registers that the tracer sets in each of its threads, and the records of
+//! their hits. A thread stands still at its hit, so that the record has its place behind the access and before all that
+//! the thread does next.
+
+use std::{fs::File, io, os::unix::fs::FileExt as _};
+
+use abi::{FRAMES, Kind, Record, WatchpointRecord};
+use inline::trap_handler::TrapHandler;
+
+use super::{
+    image::Image,
+    records::{Stream, header},
+};
+use crate::sys::{
+    proc,
+    supervisor::{Hit, RemoteCalls, Supervisor, WATCHPOINTS},
+};
+
+/// Watchpoints of a process.
+#[derive(Debug, Default)]
+pub(super) struct Watchpoints {
+    /// Address and length of the watched ranges.
+    ranges: Vec<(u64, u64)>,
+    /// Memory of the process, once the program is prepared.
+    memory: Option<File>,
+    /// The program survives hits without a tracer.
+    is_prepared: bool,
+}
+
+impl Watchpoints {
+    /// Returns those of a child that was forked: it has the program's handlers of signals, and no watchpoints.
+    pub(super) const fn of_child(&self) -> Self {
+        Self { ranges: Vec::new(), memory: None, is_prepared: self.is_prepared }
+    }
+
+    /// Gives a program that stands at its entry point a handler for hits without a tracer, unless it has one.
+    ///
+    /// # Errors
+    ///
+    /// When there is no room for it, or the program may not make the system call.
+    pub(super) fn prepare(
+        &mut self,
+        supervisor: &mut Supervisor,
+        process: u32,
+        image: &Image,
+    ) -> io::Result<()> {
+        if self.is_prepared {
+            return Ok(());
+        }
+        let handler = TrapHandler::emit().map_err(io::Error::other)?;
+        let (place, _) = supervisor.place(process)?;
+        let at = image.next_near(place).filter(|&at| image.write(at, &handler.code));
+        let at = at.ok_or_else(|| io::Error::other("no memory for code is within reach"))?;
+        let memory = proc::writable_memory(process)?;
+        supervisor.with_calls(process, |calls| install(calls, &memory, &handler, at))?;
+        (self.memory, self.is_prepared) = (Some(memory), true);
+        Ok(())
+    }
+
+    /// Watches one more range in all threads of a process, of which none runs.
+    ///
+    /// # Errors
+    ///
+    /// As [`Supervisor::watch`]; `ENOSPC` when all are in use.
+    pub(super) fn add(
+        &mut self,
+        supervisor: &Supervisor,
+        process: u32,
+        range: (u64, u64),
+    ) -> io::Result<()> {
+        if !self.is_prepared {
+            let text = "the program was not prepared for watchpoints when it started";
+            return Err(io::Error::other(text));
+        }
+        if self.ranges.len() == WATCHPOINTS {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
+        if self.memory.is_none() {
+            // Of a child.
+            self.memory = Some(proc::memory(process)?);
+        }
+        self.ranges.push(range);
+        let armed = supervisor
+            .threads(process)
+            .into_iter()
+            .try_for_each(|thread| self.arm(supervisor, thread));
+        if armed.is_err() {
+            self.ranges.pop();
+        }
+        armed
+    }
+
+    /// Watches all ranges in a held thread, unless it was killed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Supervisor::watch`].
+    pub(super) fn arm(&self, supervisor: &Supervisor, thread: u32) -> io::Result<()> {
+        if self.ranges.is_empty() {
+            return Ok(());
+        }
+        match supervisor.watch(thread, &self.ranges) {
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Watches nothing any more in the threads of a process, of which none runs.
+    pub(super) fn clear(&mut self, supervisor: &Supervisor, process: u32) {
+        if !std::mem::take(&mut self.ranges).is_empty() {
+            for thread in supervisor.threads(process) {
+                // One that was killed needs nothing.
+                let _ = supervisor.watch(thread, &[]);
+            }
+        }
+    }
+
+    /// Makes the records of a thread's hit, unless a probe has made it.
+    pub(super) fn record(
+        &self,
+        hit: &Hit,
+        (process, thread): (u32, u32),
+        image: &Image,
+        stream: &Stream,
+    ) {
+        let Some(next) = image.next_of_program(hit.next) else { return };
+        let Some(memory) = &self.memory else { return };
+        let is_hit = |number: usize| hit.watchpoints >> number & 1 != 0;
+        let hit_ranges = self.ranges.iter().enumerate().filter(|(number, _)| is_hit(*number));
+        for (_, &(address, length)) in hit_ranges {
+            stream.record(Record::Watchpoint(WatchpointRecord {
+                header: header(Kind::Watchpoint, process, thread),
+                is_sample: 0,
+                epoch: 0,
+                address,
+                value: value(memory, address, length),
+                sp: hit.sp,
+                frames: frames(memory, next, hit),
+                flags: hit.flags,
+                top: word(memory, hit.sp).unwrap_or(0),
+            }));
+        }
+    }
+}
+
+/// Has a program install the handler that was written to an address.
+fn install(
+    calls: &mut RemoteCalls,
+    memory: &File,
+    handler: &TrapHandler,
+    at: u64,
+) -> io::Result<()> {
+    /// Distances below the stack pointer, in what is free for system calls.
+    const NEW: u64 = 512;
+    const OLD: u64 = 256;
+    /// Size of a set of signals in the kernel, in bytes.
+    const SIGNALS: u64 = 8;
+    /// `SA_RESTORER` of the kernel's interface.
+    const RESTORER: u64 = 0x0400_0000;
+    let (new, old) = (calls.stack_pointer() - NEW, calls.stack_pointer() - OLD);
+    let mut sigaction = |new, old| {
+        let signal = libc::SIGTRAP as u64;
+        calls.call((libc::SYS_rt_sigaction, [signal, new, old, SIGNALS, 0, 0])).map(drop)
+    };
+    sigaction(0, old)?;
+    let entry = match word(memory, old) {
+        Some(action) if action == libc::SIG_IGN as u64 => handler.ignore,
+        Some(action) if action == libc::SIG_DFL as u64 => handler.default,
+        // It has a handler of its own before its entry point.
+        _ => return Ok(()),
+    };
+    let flags = (libc::SA_SIGINFO | libc::SA_RESTART) as u64 | RESTORER;
+    let action = [at + entry, flags, at + handler.restorer, 0];
+    let bytes: Vec<u8> = action.into_iter().flat_map(u64::to_ne_bytes).collect();
+    memory.write_all_at(&bytes, new)?;
+    sigaction(new, 0)
+}
+
+/// Returns the 8 bytes at an address, or as many as are watched where no more are mapped; 0 where they cannot be read.
+fn value(memory: &File, address: u64, length: u64) -> u64 {
+    let mut bytes = [0; 8];
+    if memory.read_exact_at(&mut bytes, address).is_err() {
+        bytes = [0; 8];
+        let watched = &mut bytes[..length.min(8) as usize];
+        if memory.read_exact_at(watched, address).is_err() {
+            return 0;
+        }
+    }
+    u64::from_ne_bytes(bytes)
+}
+
+fn word(memory: &File, address: u64) -> Option<u64> {
+    let mut bytes = [0; 8];
+    memory.read_exact_at(&mut bytes, address).ok()?;
+    Some(u64::from_ne_bytes(bytes))
+}
+
+/// Returns the next instruction, and the return addresses along the chain of frame pointers.
+fn frames(memory: &File, next: u64, hit: &Hit) -> [u64; FRAMES] {
+    /// Largest frame that is followed, in bytes.
+    const LARGEST: u64 = 1 << 20;
+    let mut frames = [0; FRAMES];
+    frames[0] = next;
+    let (mut low, mut frame_pointer) = (hit.sp, hit.bp);
+    for frame in &mut frames[1..] {
+        let is_frame = (low..=low.saturating_add(LARGEST)).contains(&frame_pointer);
+        if !is_frame || frame_pointer % 8 != 0 {
+            break;
+        }
+        let Some(caller) = word(memory, frame_pointer) else { break };
+        let Some(return_address) = word(memory, frame_pointer + 8) else { break };
+        *frame = return_address;
+        (low, frame_pointer) = (frame_pointer + 16, caller);
+    }
+    frames
+}

@@ -1,0 +1,132 @@
+//! Process to attach to, and the checks before anything is attached.
+
+use std::{io, time::Duration};
+
+use super::program::{self, ProgramError};
+use crate::sys::proc::{self, Stat, State, Status};
+
+/// Process to attach to, and the end of that.
+#[derive(Clone, Copy, Debug)]
+pub struct AttachTarget {
+    /// The process.
+    pub pid: u32,
+    /// Time after which avtrace detaches; `None` to trace until the process ends, or a signal asks for the end.
+    pub duration: Option<Duration>,
+    /// Print nothing but the report.
+    pub quiet: bool,
+}
+
+/// Reason for which avtrace cannot attach to a process; each message has a remedy.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// There is none of this id.
+    #[error("there is no process {pid} (`pgrep -n NAME` finds the latest one of a name)")]
+    NoProcess {
+        /// The id.
+        pid: u32,
+    },
+    /// The id is that of another thread than the first of a process.
+    #[error("{thread} is a thread of process {pid}: use `--pid {pid}`")]
+    Thread {
+        /// The id.
+        thread: u32,
+        /// The process.
+        pid: u32,
+    },
+    /// The id is avtrace's own.
+    #[error("process {pid} is avtrace itself")]
+    Itself {
+        /// The id.
+        pid: u32,
+    },
+    /// The process has ended, and waits for its parent; or its first thread has.
+    #[error("process {pid} has ended, or its first thread has: nothing can be read of its memory")]
+    Ended {
+        /// The process.
+        pid: u32,
+    },
+    /// The process has no program.
+    #[error("process {pid} is a thread of the kernel: avtrace traces programs")]
+    KernelThread {
+        /// The process.
+        pid: u32,
+    },
+    /// The program cannot be traced.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// The process cannot be looked at.
+    #[error("cannot look at process {pid}: {error}")]
+    System {
+        /// The process.
+        pid: u32,
+        /// Reason.
+        error: io::Error,
+    },
+}
+
+impl AttachTarget {
+    /// Checks that the process can be attached to, as far as that can be said before.
+    ///
+    /// # Errors
+    ///
+    /// See [`AttachError`].
+    pub(super) fn check(&self) -> Result<(), AttachError> {
+        /// `PF_KTHREAD` of `include/linux/sched.h`.
+        const KERNEL_THREAD: u32 = 0x0020_0000;
+        let pid = self.pid;
+        if pid == std::process::id() {
+            return Err(AttachError::Itself { pid });
+        }
+        let failed = |error: io::Error| {
+            if proc::is_gone(&error) {
+                AttachError::NoProcess { pid }
+            } else {
+                AttachError::System { pid, error }
+            }
+        };
+        let status = Status::of_process(pid).map_err(failed)?;
+        if let Some(group) = status.group().filter(|&group| group != pid) {
+            return Err(AttachError::Thread { thread: pid, pid: group });
+        }
+        let stat = Stat::of_process(pid).map_err(failed)?;
+        if stat.flags & KERNEL_THREAD != 0 {
+            return Err(AttachError::KernelThread { pid });
+        }
+        if stat.state == State::Ended {
+            return Err(AttachError::Ended { pid });
+        }
+        Ok(program::check_running(pid)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(pid: u32) -> Result<(), AttachError> {
+        AttachTarget { pid, duration: None, quiet: true }.check()
+    }
+
+    #[test]
+    fn what_is_no_process_of_a_program_is_named() {
+        let own = std::process::id();
+        assert!(matches!(checked(own), Err(AttachError::Itself { .. })));
+        assert!(matches!(checked(u32::MAX >> 1), Err(AttachError::NoProcess { .. })));
+        let kernel = (2..100)
+            .find(|&pid| Stat::of_process(pid).is_ok_and(|stat| stat.flags & 0x0020_0000 != 0));
+        if let Some(pid) = kernel {
+            assert!(matches!(checked(pid), Err(AttachError::KernelThread { .. })));
+        }
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
+        let running = checked(child.id());
+        child.kill().expect("a signal");
+        while Stat::of_process(child.id()).is_ok_and(|stat| stat.state != State::Ended) {}
+        let ended = checked(child.id());
+        child.wait().expect("its end");
+        assert!(running.is_ok(), "{running:?}");
+        assert!(matches!(ended, Err(AttachError::Ended { .. })));
+        // A test runs in a thread of its own.
+        let thread = nix::unistd::gettid().as_raw() as u32;
+        assert!(matches!(checked(thread), Err(AttachError::Thread { pid, .. }) if pid == own));
+    }
+}

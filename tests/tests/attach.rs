@@ -1,0 +1,259 @@
+//! `avtrace attach`: processes that run already.
+
+use std::{
+    fs::{self, File},
+    io::{Read as _, Seek as _, SeekFrom, Write as _},
+    path::PathBuf,
+    process::Command,
+};
+
+use serde_json::{Value, json};
+use tests::{
+    Report, c,
+    process::{Ended, Running, TIME_LIMIT},
+    require_bpf,
+    tracer::{avtrace, avtrace_with},
+};
+
+/// A running `service.c`.
+struct Service {
+    running: Running,
+    commands: File,
+    program: PathBuf,
+    folder: tempfile::TempDir,
+}
+
+impl Service {
+    fn start() -> Self {
+        let program = c("service", &["-g", "-O2"]).path;
+        let folder = tempfile::tempdir().expect("a folder");
+        let fifo = folder.path().join("commands");
+        assert!(Command::new("mkfifo").arg(&fifo).status().is_ok_and(|status| status.success()));
+        let mut command = Command::new(&program);
+        let mut running = Running::start(command.arg(&fifo), None, TIME_LIMIT);
+        running.await_stdout("ready\n");
+        let commands = File::options().read(true).write(true).open(&fifo).expect("the fifo");
+        Self { running, commands, program, folder }
+    }
+
+    /// Has it carry these commands out.
+    fn does(&mut self, commands: &str) {
+        for command in commands.chars() {
+            write!(self.commands, "{command}").expect("a reader");
+            self.running.await_stdout(&format!("{command} done\n"));
+        }
+    }
+
+    /// Starts avtrace on it with these options, and a report in a file.
+    fn attach(&self, options: &[&str]) -> Running {
+        let mut command = Command::new(avtrace());
+        command.args(["attach", "--pid", &self.running.pid().to_string()]);
+        command.args(["--format", "json", "-o"]).arg(self.report_file()).args(options);
+        let mut avtrace = Running::start(&mut command, None, TIME_LIMIT);
+        if !options.contains(&"--quiet") {
+            avtrace.await_stderr("attached to process");
+        }
+        avtrace
+    }
+
+    fn report_file(&self) -> PathBuf {
+        self.folder.path().join("report.json")
+    }
+
+    fn report(&self) -> Report {
+        Report::parse(&fs::read_to_string(self.report_file()).expect("a report"))
+    }
+
+    /// Ends it; it must have been left alone.
+    fn end(mut self) {
+        write!(self.commands, "q").expect("a reader");
+        let Ended { code, signal, stderr, .. } = self.running.wait();
+        assert_eq!((code, signal, &*stderr), (Some(7), None, ""));
+    }
+
+    /// Checks that nobody traces it, that no thread of it is stopped, and that its code is that of its file.
+    #[track_caller]
+    fn is_left_alone(&self) {
+        let pid = self.running.pid();
+        for task in fs::read_dir(format!("/proc/{pid}/task")).expect("its threads") {
+            let status = task.expect("a thread").path().join("status");
+            let status = fs::read_to_string(status).expect("its status");
+            assert!(status.contains("TracerPid:\t0\n"), "{status}");
+            assert!(!status.contains("State:\tT") && !status.contains("State:\tt"), "{status}");
+        }
+        assert_eq!(changed_code(pid), None);
+    }
+}
+
+/// Returns a mapping of a process whose code is not that of its file.
+fn changed_code(pid: u32) -> Option<String> {
+    let mut memory = File::open(format!("/proc/{pid}/mem")).expect("its memory");
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("its mappings");
+    let of_code: Vec<&str> =
+        maps.lines().filter(|line| line.contains(" r-xp ") && line.contains('/')).collect();
+    assert!(of_code.len() > 1, "{maps}");
+    let changed = of_code.into_iter().find(|line| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let hex = |text: &str| u64::from_str_radix(text, 16).expect("a number");
+        let (start, end) = fields[0].split_once('-').expect("a range");
+        let mut of_file = vec![0; (hex(end) - hex(start)) as usize];
+        let mut file = File::open(fields[5]).expect("a file of code");
+        file.seek(SeekFrom::Start(hex(fields[2]))).expect("its code");
+        let length = read_fully(&mut file, &mut of_file);
+        let mut of_process = vec![0; length];
+        memory.seek(SeekFrom::Start(hex(start))).expect("an address");
+        memory.read_exact(&mut of_process).expect("its code");
+        of_process != of_file[..length]
+    });
+    changed.map(str::to_owned)
+}
+
+fn read_fully(file: &mut File, buffer: &mut [u8]) -> usize {
+    let mut length = 0;
+    while let Ok(more @ 1..) = file.read(&mut buffer[length..]) {
+        length += more;
+    }
+    length
+}
+
+fn check_transfer(report: &Report) {
+    let violation = report.only_violation();
+    assert_eq!(violation.region, "transfer");
+    assert_eq!(violation.cycle(), ["transfer", "audit", "transfer"]);
+    assert_eq!(report.counts.lost_events, 0);
+}
+
+fn has_limitation(report: &Report, kind: &str) -> bool {
+    let limitations = report.not_seen["limitations"].as_array().expect("limitations");
+    limitations.iter().any(|limitation| limitation["kind"] == kind)
+}
+
+#[test]
+fn a_split_region_of_a_running_process_is_found_and_the_process_goes_on() {
+    require_bpf!();
+    let mut service = Service::start();
+    // A region has begun, and a lock is held, when avtrace comes.
+    service.does("ht");
+    let avtrace = service.attach(&["--accesses", "probe"]);
+    service.does("rtn");
+    avtrace.signal("INT");
+    let ended = avtrace.wait();
+    assert_eq!((ended.code, &*ended.stdout), (Some(66), ""), "{}", ended.stderr);
+    let report = service.report();
+    check_transfer(&report);
+    assert_eq!(report.only_violation().occurrences, 2);
+    assert_eq!((report.subject.exit_code, report.subject.signal), (None, None));
+    assert_eq!(report.subject.pid, service.running.pid());
+    assert!(
+        report.subject.argv[0].ends_with(service.program.file_name().unwrap().to_str().unwrap())
+    );
+    assert!(has_limitation(&report, "attached") && has_limitation(&report, "still_running"));
+    service.is_left_alone();
+    // Once more, after the first has detached.
+    let avtrace = service.attach(&["--accesses", "probe"]);
+    service.does("t");
+    avtrace.signal("TERM");
+    assert_eq!(avtrace.wait().code, Some(66));
+    check_transfer(&service.report());
+    service.is_left_alone();
+    service.end();
+}
+
+#[test]
+fn the_tracing_ends_with_the_process() {
+    require_bpf!();
+    let service = Service::start();
+    let avtrace = service.attach(&[]);
+    service.end_under(avtrace);
+}
+
+impl Service {
+    /// Ends it while it is traced: nothing was found.
+    fn end_under(mut self, avtrace: Running) {
+        write!(self.commands, "q").expect("a reader");
+        let ended = avtrace.wait();
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        let report = self.report();
+        assert_eq!((report.subject.exit_code, report.subject.signal), (Some(7), None));
+        assert!(!has_limitation(&report, "still_running"));
+        assert_eq!(self.running.wait().code, Some(7));
+    }
+}
+
+#[test]
+fn the_tracing_ends_after_its_time() {
+    require_bpf!();
+    let mut service = Service::start();
+    let avtrace = service.attach(&["--duration", "300ms", "--quiet"]);
+    let ended = avtrace.wait();
+    assert_eq!((ended.code, &*ended.stdout, &*ended.stderr), (Some(0), "", ""));
+    assert_eq!(service.report().counts.violations, 0);
+    service.is_left_alone();
+    service.does("t");
+    service.end();
+}
+
+#[test]
+fn a_process_goes_on_when_avtrace_is_killed() {
+    require_bpf!();
+    let mut service = Service::start();
+    let avtrace = service.attach(&["--accesses", "probe"]);
+    service.does("t");
+    avtrace.signal("KILL");
+    assert_eq!(avtrace.wait().signal, Some(9));
+    service.does("t");
+    // The kernel takes the probes away some time after it has closed the descriptors of the dead process.
+    service.running.await_that("its code is its own", |pid| changed_code(pid).is_none());
+    service.is_left_alone();
+    service.end();
+}
+
+#[test]
+fn what_was_recorded_can_be_checked() {
+    require_bpf!();
+    let mut service = Service::start();
+    service.does("h");
+    let file = service.folder.path().join("t.avt");
+    let path = file.to_str().expect("a path");
+    let avtrace = service.attach(&["--accesses", "probe", "--record", path]);
+    service.does("rt");
+    avtrace.signal("INT");
+    assert_eq!(avtrace.wait().code, Some(66));
+    check_transfer(&service.report());
+    let checked = avtrace_with(["check", "--format", "json", path]);
+    assert_eq!(checked.code, Some(66), "{}", checked.stderr);
+    let report: Value = serde_json::from_str(&checked.stdout).expect("JSON");
+    let defects = report["defects"].as_array().expect("defects");
+    assert_eq!(defects.len(), 1, "{defects:#?}");
+    assert_eq!(
+        (&defects[0]["region"], &defects[0]["class"]),
+        (&json!("transfer"), &json!("likely"))
+    );
+    service.end();
+}
+
+#[test]
+fn what_is_no_process_of_a_program_is_refused() {
+    let says = |pid: &str, status: i32, text: &str| {
+        let ended = avtrace_with(["attach", "--pid", pid]);
+        assert_eq!((ended.code, &*ended.stdout), (Some(status), ""), "{}", ended.stderr);
+        assert!(ended.stderr.contains(text), "{}", ended.stderr);
+    };
+    says("0", 2, "0 is not in");
+    says("4000000", 3, "there is no process 4000000");
+    let service = Service::start();
+    let pid = service.running.pid();
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("its threads");
+    let names = threads.map(|thread| thread.expect("a thread").file_name());
+    let other =
+        names.filter_map(|name| name.into_string().ok()).find(|name| *name != pid.to_string());
+    says(&other.expect("another thread"), 3, &format!("use `--pid {pid}`"));
+    let pid = pid.to_string();
+    for option in ["--serialize", "--as-root", "--follow-forks", "--lossless"] {
+        let ended = avtrace_with(["attach", "--pid", &pid, option]);
+        assert_eq!(ended.code, Some(2), "{option}: {}", ended.stderr);
+        assert!(ended.stderr.contains(option), "{}", ended.stderr);
+    }
+    service.is_left_alone();
+    service.end();
+}
