@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::Value;
 use tests::{
-    Ended, machine, process, require_bpf, root,
+    Ended, machine, process, programs, require_bpf, root,
     tracer::{avtrace, avtrace_with},
 };
 
@@ -41,11 +41,15 @@ fn diagnosis(ended: &Ended) -> Value {
     document
 }
 
+/// Returns the check of this name.
+fn check<'a>(diagnosis: &'a Value, id: &str) -> &'a Value {
+    let checks = diagnosis["checks"].as_array().expect("checks");
+    checks.iter().find(|check| check["id"] == id).unwrap_or_else(|| panic!("no check `{id}`"))
+}
+
 /// Returns the status of a check.
 fn status<'a>(diagnosis: &'a Value, id: &str) -> &'a str {
-    let checks = diagnosis["checks"].as_array().expect("checks");
-    let check = checks.iter().find(|check| check["id"] == id);
-    check.and_then(|check| check["status"].as_str()).unwrap_or_else(|| panic!("no check `{id}`"))
+    check(diagnosis, id)["status"].as_str().expect("a status")
 }
 
 /// Returns whether this process is root and can become somebody else by these tools.
@@ -136,9 +140,7 @@ fn a_pid_namespace_of_its_own_changes_nothing() {
     let diagnosis = diagnosis(&ended);
     assert_eq!(diagnosis["capture"]["kernel"]["works"], true, "{diagnosis:#}");
     assert_eq!(diagnosis["capture"]["inline"]["works"], true, "{diagnosis:#}");
-    let container = diagnosis["checks"].as_array().expect("checks").iter();
-    let mut container = container.filter(|check| check["id"] == "container");
-    let found = container.next().expect("the check")["found"].as_str().expect("a text");
+    let found = check(&diagnosis, "container")["found"].as_str().expect("a text");
     assert!(found.contains("a PID namespace of its own"), "{found}");
 }
 
@@ -174,6 +176,109 @@ fn where_nothing_works_the_status_says_so() {
     }
     assert_eq!(status(&diagnosis, "ptrace"), "fails");
     assert_eq!(status(&diagnosis, "ptrace_breakpoints"), "fails");
+}
+
+/// Returns the diagnosis, with the exit status, where a system call is denied.
+fn where_denied(how: &str) -> (Option<i32>, Value) {
+    let filter = programs::c("restricts_itself", &["-g", "-O1"]);
+    let ended = within(&[filter.path.to_str().expect("text"), how], &["--format", "json"]);
+    assert_eq!(ended.stderr, "", "{how}");
+    (ended.code, diagnosis(&ended))
+}
+
+/// Returns the reason why a back end does not work.
+fn reason<'a>(diagnosis: &'a Value, back_end: &str) -> &'a str {
+    let verdict = &diagnosis["capture"][back_end];
+    assert_eq!(verdict["works"], false, "{diagnosis:#}");
+    verdict["reason"].as_str().expect("a reason")
+}
+
+#[test]
+fn a_filter_of_system_calls_is_named_as_the_cause() {
+    let (code, denied) = where_denied("no-ptrace");
+    assert_eq!(code, Some(1), "{denied:#}");
+    for back_end in ["kernel", "inline"] {
+        let reason = reason(&denied, back_end);
+        assert!(reason.contains("a seccomp filter") && reason.contains("--cap-add"), "{reason}");
+    }
+    assert_eq!(status(&denied, "container"), "limited");
+    let (code, denied) = where_denied("no-memfd");
+    let reason = reason(&denied, "inline");
+    assert!(reason.contains("memfd_create"), "{reason}");
+    assert_eq!(status(&denied, "inline_probes"), "fails");
+    let kernel_works = denied["capture"]["kernel"]["works"] == true;
+    assert_eq!(code, Some(i32::from(!kernel_works)), "{denied:#}");
+    let (_, denied) = where_denied("no-breakpoints");
+    assert_eq!(status(&denied, "perf_breakpoints"), "fails");
+    assert_eq!(status(&denied, "ptrace_breakpoints"), "works");
+}
+
+#[test]
+fn programs_that_are_denied_in_spite_of_capabilities_leave_inline_probes() {
+    require_bpf!();
+    let (code, denied) = where_denied("no-bpf");
+    assert_eq!(code, Some(0), "{denied:#}");
+    let reason = reason(&denied, "kernel");
+    assert!(reason.contains("the seccomp filter may be the cause"), "{reason}");
+    assert_eq!(status(&denied, "bpf_programs"), "fails");
+    assert_eq!(denied["capture"]["auto"]["backend"], "inline", "{denied:#}");
+}
+
+#[test]
+fn root_without_capabilities_learns_where_they_were_lost() {
+    if !can_use(&["setpriv"]) {
+        return;
+    }
+    let ended = within(&["setpriv", "--bounding-set=-all"], &["--format", "json"]);
+    assert_eq!((ended.code, &*ended.stderr), (Some(0), ""));
+    let diagnosis = diagnosis(&ended);
+    let reason = reason(&diagnosis, "kernel");
+    assert!(reason.contains("although it is root's: they were dropped"), "{reason}");
+    let commands = diagnosis["capture"]["kernel"]["commands"].to_string();
+    assert!(!commands.contains("sudo"), "root needs none: {commands}");
+    assert_eq!(diagnosis["capture"]["inline"]["works"], true, "{diagnosis:#}");
+}
+
+#[test]
+fn settings_that_deny_come_with_their_commands() {
+    if !can_use(&["setpriv", "unshare"]) {
+        return;
+    }
+    // Files in a mount namespace of its own stand for settings of the kernel, which stay as they are.
+    let script = "set -e; release=$(cat /proc/sys/kernel/osrelease)
+        mount -t tmpfs none /proc/sys/kernel; mkdir /proc/sys/kernel/yama
+        echo $release > /proc/sys/kernel/osrelease; echo 4 > /proc/sys/kernel/perf_event_paranoid
+        echo 2 > /proc/sys/kernel/yama/ptrace_scope; mount -t tmpfs none /sys/kernel/security
+        echo 'none integrity [confidentiality]' > /sys/kernel/security/lockdown
+        chmod -R a+rX /proc/sys/kernel /sys/kernel/security; exec \"$@\"";
+    let filter = programs::c("restricts_itself", &["-g", "-O1"]);
+    let apart = ["unshare", "--mount", "sh", "-c", script, "sh"];
+    let denying = [filter.path.to_str().expect("text"), "no-ptrace"];
+    let of = |wrapper: &[&str]| {
+        let ended = within(&[&apart, wrapper].concat(), &["--format", "json"]);
+        assert_eq!(ended.stderr, "", "{wrapper:?}");
+        (ended.code, diagnosis(&ended))
+    };
+    let (code, user) = of(&[&NOBODY[..], &denying].concat());
+    assert_eq!(code, Some(1), "{user:#}");
+    let allow = "sudo sysctl kernel.yama.ptrace_scope=1";
+    assert_eq!(user["capture"]["inline"]["commands"][0], allow, "{user:#}");
+    assert!(reason(&user, "inline").contains("`kernel.yama.ptrace_scope` is 2"), "{user:#}");
+    for (id, expected, command) in [
+        ("ptrace_scope", "fails", allow),
+        ("perf_event_paranoid", "limited", "sudo sysctl kernel.perf_event_paranoid=2"),
+    ] {
+        let check = check(&user, id);
+        assert_eq!((&check["status"], &check["command"]), (&expected.into(), &command.into()));
+    }
+    let lockdown = check(&user, "lockdown");
+    assert_eq!(lockdown["status"], "fails");
+    let found = lockdown["found"].as_str().expect("a text");
+    assert!(found.contains("boot without `lockdown=confidentiality`"), "{found}");
+    let (_, root) = of(&["env"]);
+    for id in ["ptrace_scope", "perf_event_paranoid"] {
+        assert_eq!(status(&root, id), "works", "they do not hold for root: {root:#}");
+    }
 }
 
 #[test]

@@ -13,7 +13,8 @@ Examples:
   avtrace doctor --format json | jq .capture
 
 All is tried and nothing is left: BPF programs are loaded and fire on avtrace itself, a child is started under ptrace and \
-killed before it runs. Lines are `ok`, `limited` (works in part), `no`, `?` (could not be tried) or `-` (not used). JSON \
+killed before it runs. Lines are `ok`, `limited` (works in part), `no`, `untried` (could not be tried) or `unused` (not \
+asked for). JSON \
 is one document, `avtrace-doctor/1`.
 
 Exit status: 0 when `--capture kernel` or `--capture inline` works, 1 when neither does or avtrace failed, 2 for bad usage.";

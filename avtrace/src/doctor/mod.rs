@@ -3,6 +3,7 @@
 
 mod config;
 mod container;
+mod debug_information;
 mod kernel_side;
 mod model;
 mod process_side;
@@ -26,7 +27,7 @@ use crate::{
         Tool,
     },
     session::environment,
-    sys::{perf, ptrace_breakpoint},
+    sys::{perf, ptrace_breakpoint, user},
 };
 
 /// Examines this machine, with a ring buffer of this size in bytes. To be called while this process is
@@ -37,6 +38,7 @@ pub fn examine(buffer_bytes: u32) -> Diagnosis {
     let container = Container::of_self();
     let environment = environment::check();
     let scope = restrictions::ptrace_scope(held);
+    let lockdown = restrictions::lockdown();
     // Processes are forked for these; the trial in the kernel starts threads.
     let breakpoints = [perf::trial(), ptrace_breakpoint::trial()];
     let children = environment.is_ok().then(|| (process_side::hold(), process_side::share()));
@@ -61,7 +63,7 @@ pub fn examine(buffer_bytes: u32) -> Diagnosis {
         restrictions::capabilities(held),
         restrictions::memlock(),
         restrictions::perf_event_paranoid(held),
-        restrictions::lockdown(),
+        lockdown.clone(),
         scope.clone(),
         proc(environment),
     ]);
@@ -74,12 +76,15 @@ pub fn examine(buffer_bytes: u32) -> Diagnosis {
             untested(CheckId::InlineProbes, "/proc is needed").used_by(&[Inline]),
         ],
     });
-    checks.extend([process_side::order(), container.check(), process_side::debuginfod()]);
+    checks.extend([process_side::order(), container.check()]);
+    checks.extend([debug_information::files(), debug_information::servers()]);
     let trials = Trials {
         environment,
         permitted: privileges::check(),
         children,
         in_kernel: in_kernel.ok(),
+        is_root: user::is_root(),
+        is_locked_down: lockdown.status == CheckStatus::Fails,
         allow_ptrace: restrictions::allow_ptrace(&scope),
     };
     Diagnosis {

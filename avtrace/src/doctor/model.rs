@@ -130,6 +130,8 @@ pub enum CheckId {
     InlineProbes,
     /// Order of the records of inline probes.
     Order,
+    /// Debug files of the system's libraries.
+    DebugFiles,
     /// Debug files from servers.
     Debuginfod,
 }
@@ -159,6 +161,7 @@ impl CheckId {
             Self::Ptrace => "ptrace",
             Self::InlineProbes => "inline probes",
             Self::Order => "order of events",
+            Self::DebugFiles => "debug files",
             Self::Debuginfod => "debuginfod",
         }
     }

@@ -7,10 +7,9 @@ use inline::{clock::ClockChoice, layout::Mode};
 
 use super::model::{
     Check, CheckId,
-    CheckStatus::{Fails, Limited, Untested, Unused, Works},
+    CheckStatus::{Fails, Limited, Untested, Works},
 };
 use crate::{
-    debug_files,
     in_process::{Followed, InProcessError, StartError, Tracer},
     live::ring_surroundings::choose_clock,
     report::CaptureBackend::{Inline, Kernel},
@@ -120,26 +119,6 @@ pub(super) fn order() -> Check {
 fn judge_order(choice: &ClockChoice) -> Check {
     let status = if choice.doubt().is_none() { Works } else { Limited };
     Check::new(CheckId::Order, status, choice.to_string())
-}
-
-/// Checks the search for debug files on servers.
-pub(super) fn debuginfod() -> Check {
-    let id = CheckId::Debuginfod;
-    match debug_files::search().servers.as_ref().map(|servers| servers.check()) {
-        None => {
-            let check = Check::new(id, Unused, "DEBUGINFOD_URLS is not set");
-            match user::sudo_user() {
-                Some(_) => check.with_command("sudo --preserve-env=DEBUGINFOD_URLS avtrace …"),
-                None => check,
-            }
-        }
-        Some(Ok(())) => {
-            let urls = std::env::var_os("DEBUGINFOD_URLS").unwrap_or_default();
-            let urls = urls.to_string_lossy();
-            Check::new(id, Works, format!("debuginfod-find asks {}", urls.trim()))
-        }
-        Some(Err(problem)) => Check::new(id, Limited, problem.to_string()),
-    }
 }
 
 #[cfg(test)]

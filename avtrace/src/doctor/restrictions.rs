@@ -81,7 +81,8 @@ fn judge_lockdown(text: Option<&str>) -> Check {
     let (status, found) = match (text, mode) {
         (None, _) => (Works, "none, or not to be seen (/sys/kernel/security)".to_owned()),
         (Some(_), Some("confidentiality")) => {
-            (Fails, "confidentiality: BPF programs may not read the kernel's memory".to_owned())
+            (Fails, "confidentiality: BPF programs may not read the kernel's memory; boot without `lockdown=confidentiality`"
+                .to_owned())
         }
         (Some(_), Some(mode @ ("none" | "integrity"))) => (Works, mode.to_owned()),
         (Some(text), _) => (Untested, format!("it has an unknown form: `{}`", text.trim())),
@@ -111,7 +112,10 @@ fn judge_scope(scope: Option<&str>, is_privileged: bool) -> Check {
         Some("1") => new(Works, "1: children may be traced"),
         Some("2") if is_privileged => new(Works, "2: this process has CAP_SYS_PTRACE"),
         Some("2") => new(Fails, "2: it takes CAP_SYS_PTRACE").with_command(ALLOW_PTRACE),
-        Some("3") => new(Fails, "3: no process may trace another one until the next boot"),
+        Some("3") => new(
+            Fails,
+            "3: no process may trace another one; set it to 1 in /etc/sysctl.d, and boot",
+        ),
         Some(other) => new(Untested, &format!("it has an unknown value: `{other}`")),
     };
     check.used_by(&[Kernel, Inline])

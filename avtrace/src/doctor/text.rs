@@ -1,5 +1,7 @@
 //! The diagnosis for people: verdicts first, then a line for each check.
 
+use anstyle::Style;
+
 use super::model::{Auto, CheckStatus, Diagnosis, Verdict};
 use crate::report::{
     CaptureBackend,
@@ -9,6 +11,13 @@ use crate::report::{
 /// Columns of the options of the verdicts.
 const OPTION: usize = 18;
 
+/// Columns of the options and of whether they work.
+const VERDICT: usize = OPTION + 7;
+
+/// Descriptions of both ways, for a reader who knows neither.
+const KERNEL: &str = "BPF probes in the kernel; `avtrace attach` needs them";
+const INLINE: &str = "probes in the program, set by ptrace, without root";
+
 /// Columns of the marks of checks.
 const MARK: usize = 7;
 
@@ -17,10 +26,12 @@ const MARK: usize = 7;
 pub fn render(diagnosis: &Diagnosis, color: bool, width: usize) -> String {
     let mut page = Page::new(color, width);
     let Diagnosis { capture, checks, .. } = diagnosis;
-    verdict(&mut page, "--capture kernel", &capture.kernel);
-    verdict(&mut page, "--capture inline", &capture.inline);
+    verdict(&mut page, "--capture kernel", KERNEL, &capture.kernel);
+    verdict(&mut page, "--capture inline", INLINE, &capture.inline);
     let auto = in_words(&capture.auto, diagnosis);
-    page.wrapped(OPTION, &auto, |page, is_first| option(page, "--capture auto", is_first));
+    page.wrapped(VERDICT, &auto, |page, is_first| {
+        option(page, if is_first { "--capture auto" } else { "" }, PLAIN, "");
+    });
     page.end();
     let names = checks.iter().map(|check| check.id.name().len()).max().unwrap_or(0) + 2;
     for check in checks {
@@ -28,8 +39,8 @@ pub fn render(diagnosis: &Diagnosis, color: bool, width: usize) -> String {
             CheckStatus::Works => (HELP, "ok"),
             CheckStatus::Limited => (WARNING, "limited"),
             CheckStatus::Fails => (ERROR, "no"),
-            CheckStatus::Untested => (FAINT, "?"),
-            CheckStatus::Unused => (FAINT, "-"),
+            CheckStatus::Untested => (FAINT, "untried"),
+            CheckStatus::Unused => (FAINT, "unused"),
         };
         page.wrapped(MARK + 2 + names, &check.found, |page, is_first| {
             let (mark, name) = if is_first { (mark, check.id.name()) } else { ("", "") };
@@ -43,27 +54,28 @@ pub fn render(diagnosis: &Diagnosis, color: bool, width: usize) -> String {
     page.finish()
 }
 
-/// Writes the line of a back end, and the commands that grant it.
-fn verdict(page: &mut Page, name: &str, Verdict { works, reason, commands }: &Verdict) {
-    if *works {
-        option(page, name, true);
-        page.put(HELP, "works").end();
-    } else {
-        let reason = reason.as_deref().unwrap_or("for an unknown reason");
-        let text = format!("does not work: {reason}");
-        page.wrapped(OPTION, &text, |page, is_first| option(page, name, is_first));
+/// Writes the lines of a back end: what it is, why it does not work, and the commands that grant it.
+fn verdict(page: &mut Page, name: &str, about: &str, verdict: &Verdict) {
+    let Verdict { works, reason, commands } = verdict;
+    let (style, mark) = if *works { (HELP, "works") } else { (ERROR, "fails") };
+    page.wrapped(VERDICT, about, |page, is_first| {
+        let (name, mark) = if is_first { (name, mark) } else { ("", "") };
+        option(page, name, style, mark);
+    });
+    if let Some(reason) = reason {
+        page.wrapped(VERDICT, reason, |page, _| option(page, "", PLAIN, ""));
     }
     for (index, command) in commands.iter().enumerate() {
         // Not broken into lines: it is to be copied.
-        option(page, "", false);
+        option(page, "", PLAIN, "");
         page.put(FAINT, if index == 0 { "do: " } else { "or: " }).put(STRONG, command).end();
     }
 }
 
-/// Writes an option, or the room that it takes.
-fn option(page: &mut Page, name: &str, is_first: bool) {
-    let name = if is_first { name } else { "" };
+/// Writes an option and whether it works, or the room that both take.
+fn option(page: &mut Page, name: &str, style: Style, mark: &str) {
     page.put(STRONG, &format!("{name:OPTION$}"));
+    page.put(style, &format!("{mark:width$}", width = VERDICT - OPTION));
 }
 
 /// Says what `auto` takes.
@@ -73,6 +85,7 @@ fn in_words(auto: &Auto, diagnosis: &Diagnosis) -> String {
         CaptureBackend::Inline => ("inline", "kernel", &diagnosis.capture.inline),
     };
     match (verdict.works, diagnosis.is_usable()) {
+        (true, _) if auto.reason_kind == "preferred" => format!("takes {name}, which it prefers"),
         (true, _) => format!("takes {name}: {}", auto.reason),
         (false, true) => format!("takes {name}, which does not work: use `--capture {other}`"),
         (false, false) => format!("takes {name}, which does not work"),
@@ -111,13 +124,19 @@ mod tests {
         };
         let check = Check::new(CheckId::PtraceScope, CheckStatus::Fails, "2: it is closed");
         let text = render(&diagnosis(kernel, check.with_command("sudo sysctl x")), false, 80);
-        assert_eq!(
-            text,
-            "--capture kernel  does not work: this process has no CAP_BPF\n                  \
-             do: sudo avtrace …\n                  or: setcap\n--capture inline  works\n--capture auto    \
-             takes inline: it is there\n\nno       yama.ptrace_scope  2: it is closed\n                            \
-             do: sudo sysctl x\n"
-        );
+        let room = " ".repeat(VERDICT);
+        let expected = [
+            "--capture kernel  fails  BPF probes in the kernel; `avtrace attach` needs them",
+            &format!("{room}this process has no CAP_BPF"),
+            &format!("{room}do: sudo avtrace …"),
+            &format!("{room}or: setcap"),
+            "--capture inline  works  probes in the program, set by ptrace, without root",
+            "--capture auto           takes inline, which it prefers",
+            "",
+            "no       yama.ptrace_scope  2: it is closed",
+            "                            do: sudo sysctl x",
+        ];
+        assert_eq!(text.lines().collect::<Vec<_>>(), expected);
     }
 
     #[test]

@@ -14,7 +14,6 @@ use crate::{
     },
     report::CaptureBackend::{Inline, Kernel},
     session::{capture_choice, environment::EnvironmentError},
-    sys::user,
 };
 
 /// Results of what was tried, in the order in which runs depend on it.
@@ -28,6 +27,10 @@ pub(super) struct Trials {
     pub(super) children: Option<(Result<(), ChildError>, Result<(), ChildError>)>,
     /// Programs in the kernel, where they are permitted.
     pub(super) in_kernel: Option<Trial>,
+    /// The user is root.
+    pub(super) is_root: bool,
+    /// The kernel keeps its memory from BPF programs.
+    pub(super) is_locked_down: bool,
     /// Command that allows ptrace.
     pub(super) allow_ptrace: Option<String>,
 }
@@ -76,8 +79,9 @@ pub(super) fn verdicts(
     held: Option<Capabilities>,
 ) -> Verdicts {
     let kernel = match (trials.kernel_error(), trials.start(false, container)) {
-        (Some(KernelError::NotPermitted), None) => not_permitted(container, held),
         (_, Some(verdict)) => verdict,
+        (Some(KernelError::NotPermitted), None) => not_permitted(trials, container, held),
+        (Some(KernelError::Refused(_)), None) if trials.is_locked_down => locked_down(),
         (Some(error), None) => fails(in_short(error), Vec::new()),
         (None, None) => works(),
     };
@@ -105,8 +109,15 @@ fn auto(trials: &Trials) -> Auto {
     Auto { backend, reason, reason_kind: choice.reason.kind().to_owned() }
 }
 
+/// Returns the verdict where the kernel's lockdown denies its programs what they read.
+fn locked_down() -> Verdict {
+    let reason = "the kernel is locked down, so that BPF programs may not read its memory: boot without \
+                  `lockdown=confidentiality`";
+    fails(reason.to_owned(), Vec::new())
+}
+
 /// Returns the verdict where programs in the kernel are not permitted.
-fn not_permitted(container: &Container, held: Option<Capabilities>) -> Verdict {
+fn not_permitted(trials: &Trials, container: &Container, held: Option<Capabilities>) -> Verdict {
     let missing = held.map(Capabilities::missing).unwrap_or_default();
     let names: Vec<&str> = missing.iter().map(|capability| capability.name()).collect();
     if container.in_user_namespace {
@@ -115,9 +126,15 @@ fn not_permitted(container: &Container, held: Option<Capabilities>) -> Verdict {
         return fails(reason.to_owned(), Vec::new());
     }
     if names.is_empty() {
-        let reason = "the kernel denies BPF programs in spite of the capabilities: a seccomp filter, lockdown or a \
-                      security module may be the cause";
-        return fails(reason.to_owned(), container.run_command().into_iter().collect());
+        if trials.is_locked_down {
+            return locked_down();
+        }
+        let cause = if container.is_filtered { "the seccomp filter" } else { "a security module" };
+        let reason = format!(
+            "the kernel denies BPF programs in spite of the capabilities: {cause} may be the cause, so that avtrace is \
+             to run outside of it"
+        );
+        return fails(reason, container.run_command().into_iter().collect());
     }
     let mut reason = format!("this process has no {}", names.join(" and no "));
     if container.has_no_new_privileges {
@@ -125,7 +142,10 @@ fn not_permitted(container: &Container, held: Option<Capabilities>) -> Verdict {
         return fails(reason, container.run_command().into_iter().collect());
     }
     let mut commands = Vec::new();
-    if !user::is_root() {
+    if trials.is_root {
+        reason += ", although it is root's: they were dropped before it was started, as `CapabilityBoundingSet` of a \
+                   service does, and containers do";
+    } else {
         commands.extend([sudo_command(), setcap_command()]);
     }
     commands.extend(container.run_command());
@@ -135,7 +155,10 @@ fn not_permitted(container: &Container, held: Option<Capabilities>) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{in_process::InProcessError, kernel::trial::Step};
+    use crate::{
+        in_process::InProcessError,
+        kernel::{privileges::Capability, trial::Step},
+    };
 
     fn trials() -> Trials {
         Trials {
@@ -143,6 +166,8 @@ mod tests {
             permitted: Ok(()),
             children: Some((Ok(()), Ok(()))),
             in_kernel: Some(Trial { has_uprobe_multi: Some(true), failure: None }),
+            is_root: false,
+            is_locked_down: false,
             allow_ptrace: None,
         }
     }
@@ -201,12 +226,40 @@ mod tests {
     }
 
     #[test]
+    fn what_the_kernel_denies_has_its_cause() {
+        let lost =
+            || Trials { permitted: Err(KernelError::NotPermitted), in_kernel: None, ..trials() };
+        let reason = |trials: &Trials, container: &Container, held| {
+            let all = verdicts(trials, container, held);
+            assert!(all.kernel.commands.is_empty(), "{all:?}");
+            all.kernel.reason.expect("a reason")
+        };
+        let (plain, none) = (Container::default(), Some(Capabilities::of(&[])));
+        let of_root = Trials { is_root: true, ..lost() };
+        assert!(
+            reason(&of_root, &plain, none)
+                .contains("no CAP_PERFMON, although it is root's: they were dropped")
+        );
+        let both = Some(Capabilities::of(&[Capability::Bpf, Capability::Perfmon]));
+        assert!(reason(&lost(), &plain, both).contains("a security module may be the cause"));
+        let filtered = Container { is_filtered: true, ..Container::default() };
+        assert!(reason(&lost(), &filtered, both).contains("the seccomp filter may be the cause"));
+        let closed = Trials { is_locked_down: true, ..lost() };
+        assert!(reason(&closed, &plain, both).contains("boot without `lockdown=confidentiality`"));
+        let failure = Some((Step::Load, KernelError::Refused("EINVAL".to_owned())));
+        let in_kernel = Some(Trial { has_uprobe_multi: None, failure });
+        let refused = Trials { in_kernel, is_locked_down: true, ..trials() };
+        assert!(reason(&refused, &plain, both).contains("the kernel is locked down"));
+    }
+
+    #[test]
     fn where_no_command_helps_none_is_named() {
         let held = Some(Capabilities::of(&[]));
         let plain = Container::default();
         let in_namespace = Container { in_user_namespace: true, ..plain.clone() };
-        assert!(not_permitted(&in_namespace, held).commands.is_empty());
+        let of = |container| not_permitted(&trials(), container, held);
+        assert!(of(&in_namespace).commands.is_empty());
         let bound = Container { has_no_new_privileges: true, ..plain };
-        assert!(not_permitted(&bound, held).reason.is_some_and(|why| why.contains("no_new_privs")));
+        assert!(of(&bound).reason.is_some_and(|why| why.contains("no_new_privs")));
     }
 }
