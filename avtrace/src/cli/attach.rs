@@ -45,7 +45,8 @@ pub struct AttachArgs {
 
     /// Also record the events in FILE, for `avtrace check`.
     ///
-    /// Where the process replaces its program, the next ones go to files beside it: of `t.avt`, the second to `t.2.avt`.
+    /// Where the process replaces its program, the next ones go to files beside it: of `t.avt`, the second to
+    /// `t.2.avt`.
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
 

@@ -4,6 +4,7 @@
 mod attach;
 mod check;
 mod convert;
+mod doctor;
 mod list;
 mod options;
 mod output;
@@ -60,6 +61,7 @@ pub fn run(cli: Cli) -> Result<u8, Failure> {
         Some(Command::Convert(arguments)) => convert::run(&arguments),
         Some(Command::Report(arguments)) => report::run(&arguments),
         Some(Command::Refine(arguments)) => refine::run(&arguments),
+        Some(Command::Doctor(arguments)) => doctor::run(&arguments),
     }
 }
 

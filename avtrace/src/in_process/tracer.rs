@@ -114,6 +114,12 @@ impl Tracer {
     ///
     /// Those of starting it, and the reason why it cannot be looked at then.
     pub fn start(launch: Launch, mode: Mode, follows_forks: bool) -> Result<Followed, StartError> {
+        let (in_process, shared, requests) = connect();
+        let stream = Stream::without_rings(&shared).map_err(|error| {
+            let what = "avtrace cannot create memory to share with a program by `memfd_create`, which a seccomp filter \
+                        may deny";
+            StartError::InProcess(InProcessError::System { what, error })
+        })?;
         let (mut supervisor, process) = match Supervisor::launch(launch)? {
             Started::Held(supervisor, process) => (supervisor, process),
             Started::Ended { pid, ending } => return Ok(Followed::Ended { pid, ending }),
@@ -122,9 +128,8 @@ impl Tracer {
             kill(&mut supervisor, process);
             return Err(StartError::InProcess(explained(error)));
         }
-        let (in_process, shared, requests) = connect();
         let (streams, received) = crossbeam_channel::unbounded();
-        let stream = Arc::new(Stream::without_rings(&shared)?);
+        let stream = Arc::new(stream);
         let state = State::Loading;
         let (threads, watchpoints) = (BTreeSet::new(), Watchpoints::default());
         let traced = Traced { stream, image: None, threads, watchpoints, state };
@@ -215,6 +220,11 @@ impl Tracer {
             self.begin_thread(process, thread);
         }
         Ok(())
+    }
+
+    /// Kills the first program, which has not started, and waits for its end.
+    pub fn abandon(mut self) {
+        kill(&mut self.supervisor, self.first);
     }
 
     /// Does what is asked for until all processes have ended; returns the end of the first. `None` where it was not to

@@ -11,7 +11,7 @@ mod remote_call;
 mod request;
 #[cfg(test)]
 mod tests;
-mod watchpoints;
+pub(super) mod watchpoints;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
