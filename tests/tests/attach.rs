@@ -7,6 +7,13 @@ use std::{
     process::Command,
 };
 
+use nix::{
+    sys::{
+        ptrace,
+        wait::{WaitPidFlag, waitpid},
+    },
+    unistd::Pid,
+};
 use serde_json::{Value, json};
 use tests::{
     Report, c,
@@ -157,6 +164,62 @@ fn a_split_region_of_a_running_process_is_found_and_the_process_goes_on() {
     check_transfer(&service.report());
     service.is_left_alone();
     service.end();
+}
+
+#[test]
+fn a_process_has_its_own_code_while_its_events_are_still_checked() {
+    require_bpf!();
+    let mut service = Service::start();
+    let avtrace = service.attach(&["--accesses", "probe"]);
+    // All that is recorded from here on is a backlog.
+    let reader = HeldThread::seize(avtrace.pid(), "avtrace-reader");
+    service.does("t");
+    assert!(changed_code(service.running.pid()).is_some());
+    avtrace.signal("INT");
+    service.running.await_that("its code is its own", |pid| changed_code(pid).is_none());
+    service.is_left_alone();
+    service.does("t");
+    assert!(reader.is_held(), "nothing was checked meanwhile");
+    drop(reader);
+    assert_eq!(avtrace.wait().code, Some(66));
+    let report = service.report();
+    check_transfer(&report);
+    assert_eq!(report.only_violation().occurrences, 1, "what came after the end does not count");
+    service.end();
+}
+
+/// A thread of another process that does not run until this is dropped.
+struct HeldThread {
+    thread: Pid,
+    status: PathBuf,
+}
+
+impl HeldThread {
+    fn seize(process: u32, name: &str) -> Self {
+        let tasks = PathBuf::from(format!("/proc/{process}/task"));
+        let is_it = |task: &PathBuf| {
+            fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim_end() == name)
+        };
+        let task = fs::read_dir(tasks).expect("its threads");
+        let task = task.map(|task| task.expect("a thread").path()).find(is_it).expect(name);
+        let number = task.file_name().and_then(|number| number.to_str()).expect("a number");
+        let thread = Pid::from_raw(number.parse().expect("a number"));
+        ptrace::seize(thread, ptrace::Options::empty()).expect("a thread");
+        ptrace::interrupt(thread).expect("its stop");
+        waitpid(thread, Some(WaitPidFlag::__WALL)).expect("its stop");
+        Self { thread, status: task.join("status") }
+    }
+
+    fn is_held(&self) -> bool {
+        fs::read_to_string(&self.status).is_ok_and(|status| status.contains("State:\tt"))
+    }
+}
+
+impl Drop for HeldThread {
+    fn drop(&mut self) {
+        // It has ended when the test fails.
+        let _ = ptrace::detach(self.thread, None);
+    }
 }
 
 #[test]

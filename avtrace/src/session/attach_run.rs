@@ -21,6 +21,7 @@ use signal_hook::{
 
 use super::{
     attach_target::AttachTarget,
+    capture_end::CaptureEnd,
     error::RunError,
     finished_program::{FinishedProgram, ProgramReport},
     options::RunOptions,
@@ -105,7 +106,8 @@ pub(super) fn attach(
     first.libraries(&mut backend, pid);
     let (reader, batches) = Reader::start(events).map_err(thread_error())?;
     let (finished, reporting) = crossbeam_channel::unbounded();
-    let tracker = ProcessTracker::new(&options, backend, first, finished);
+    let (end_request, capture_end) = CaptureEnd::new(gate);
+    let tracker = ProcessTracker::new(&options, backend, first, finished).until(capture_end);
     let tracker = thread::Builder::new()
         .name("avtrace-checker".to_owned())
         .spawn({
@@ -132,7 +134,8 @@ pub(super) fn attach(
     }
     let until = target.duration.map(|duration| Instant::now() + duration);
     let awaited = await_end([process.as_fd(), asked.as_fd()], until);
-    gate.close()?;
+    // The program has its own code and speed again before the rest is checked.
+    let closed = end_request.close();
     let undecodable = reader.finish();
     let mut limitations = vec![Limitation::Attached];
     if undecodable > 0 {
@@ -145,6 +148,7 @@ pub(super) fn attach(
     // The kernel waits for a grace period at each detach: names are looked up meanwhile.
     tracker.end(end, limitations).detach();
     awaited.map_err(RunError::system("cannot wait for the end"))?;
+    closed?;
     Ok(joined(reporting))
 }
 

@@ -4,6 +4,7 @@
 mod attach_run;
 mod attach_target;
 mod capture_choice;
+mod capture_end;
 mod capture_reason;
 mod coverage;
 mod cpu_affinity;

@@ -13,6 +13,7 @@ use signal_hook::consts::SIGCONT;
 use symbolize::{ProcessAddr, Symbolizer};
 
 use super::{
+    capture_end::CaptureEnd,
     finished_program::FinishedProgram,
     live_processes::LiveProcesses,
     memory::{budget::TracerCost, controller},
@@ -58,6 +59,10 @@ pub struct ProcessTracker {
     /// End of the first process, once that was recorded.
     first_ending: Option<Ending>,
     finished: Sender<FinishedProgram>,
+    /// End of the capture in processes that go on, if somebody may ask for it.
+    capture_end: Option<CaptureEnd>,
+    /// Set once nothing is captured any more: what is left is to be checked.
+    is_detached: bool,
 }
 
 impl ProcessTracker {
@@ -83,7 +88,15 @@ impl ProcessTracker {
             lost: 0,
             first_ending: None,
             finished,
+            capture_end: None,
+            is_detached: false,
         }
+    }
+
+    /// Ends the capture when that is asked for, while [`follow`](Self::follow) has more records to take.
+    #[must_use]
+    pub fn until(self, capture_end: CaptureEnd) -> Self {
+        Self { capture_end: Some(capture_end), ..self }
     }
 
     /// Returns the processes that have not ended.
@@ -99,6 +112,9 @@ impl ProcessTracker {
         let (mut tracer_cost, began, mut count) =
             (TracerCost::default(), controller::worked_here(), 0);
         batches.for_each(controller::TICK, |records| {
+            if let Some(end) = self.capture_end.take_if(|end| end.is_asked_for()) {
+                self.detach(end);
+            }
             count += records.len() as u64;
             for record in records {
                 self.record(record);
@@ -109,7 +125,7 @@ impl ProcessTracker {
             }
             for program in &mut self.programs {
                 program.flush(&mut self.backend);
-                if is_due {
+                if is_due && !self.is_detached {
                     program.keep_within_budget(&mut self.backend, &tracer_cost);
                 }
             }
@@ -119,6 +135,18 @@ impl ProcessTracker {
             }
         });
         self
+    }
+
+    /// Detaches all processes before what they have recorded is checked: they have their speed again meanwhile.
+    fn detach(&mut self, end: CaptureEnd) {
+        let Self { programs, backend, .. } = self;
+        // A hit without a record would look like a loss.
+        backend.stop_watchpoints();
+        end.close_gate();
+        for program in programs {
+            program.detach(backend);
+        }
+        self.is_detached = true;
     }
 
     /// Returns the end of the first process, if that was recorded.
@@ -266,7 +294,8 @@ impl ProcessTracker {
         record: &StopRecord,
         change: impl FnOnce(&mut TracedProgram, &mut Backend, u32),
     ) {
-        let Self { programs, backend, .. } = self;
+        let Self { programs, backend, is_detached, .. } = self;
+        let is_detached = *is_detached;
         let program = &mut programs[index];
         let (mut stops, number) = (program.stops(), record.stop);
         let &ProgramId { pid, ns_pid, parent, .. } = program.id();
@@ -281,9 +310,11 @@ impl ProcessTracker {
             Reaction::RanOn => Err(SeizeError::never_stopped()),
         };
         let started = Instant::now();
-        change(program, backend, thread);
-        if let Err(error) = &seized {
-            program.limit(ran_on(at, error, started));
+        if !is_detached {
+            change(program, backend, thread);
+            if let Err(error) = &seized {
+                program.limit(ran_on(at, error, started));
+            }
         }
         stops.pass(number, matches!(seized, Ok(None)));
         program.set_stops(stops);
@@ -335,6 +366,9 @@ impl ProcessTracker {
 
     /// Records were lost: perhaps that of a program's replacement, which was not stopped for then.
     fn find_lost_exec(&mut self, index: usize, process: KernelPid) {
+        if self.is_detached {
+            return;
+        }
         let program = &self.programs[index];
         let differs = |known| proc::exec_identity(program.id().pid).is_some_and(|now| now != known);
         // When it stands still, the record of that is still to come.
@@ -347,6 +381,10 @@ impl ProcessTracker {
     }
 
     fn exec(&mut self, index: usize, record: &StopRecord) {
+        if self.is_detached {
+            // It only has to go on.
+            return self.change(Kind::Exec, index, record, |_, _, _| {});
+        }
         let reaction = self.programs[index].stops().reaction(Kind::Exec, record.stop);
         if reaction != Reaction::Ignore {
             self.replace(index, KernelPid(record.header.process), reaction, record.stop);

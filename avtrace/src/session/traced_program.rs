@@ -76,6 +76,8 @@ pub struct TracedProgram {
     capture: Capture,
     coverage: Coverage,
     has_lost_leader: bool,
+    /// Set once nothing is attached any more, and records are left.
+    is_detached: bool,
 }
 
 impl std::fmt::Debug for TracedProgram {
@@ -197,6 +199,7 @@ impl TracedProgram {
             capture: Capture::default(),
             coverage: Coverage::new(backend),
             has_lost_leader: false,
+            is_detached: false,
             id,
         }
     }
@@ -312,6 +315,9 @@ impl TracedProgram {
     pub fn flush(&mut self, backend: &mut Backend) {
         let (sites, symbolizer) = (self.probes.sites(), self.code.symbolizer());
         self.checking.consume(&mut self.source, sites, symbolizer);
+        if self.is_detached {
+            return;
+        }
         if self.source.threads().has_lost_leader() && !self.has_lost_leader {
             self.has_lost_leader = true;
             // Probes in the process do not depend on a thread.
@@ -395,6 +401,12 @@ impl TracedProgram {
         for (address, bytes, writes) in std::mem::take(&mut self.probes.plan_mut().globals) {
             self.source.shared_words_mut().expected(address.0, bytes, writes);
         }
+    }
+
+    /// Detaches it while its process goes on, before all that was recorded of it is checked.
+    pub fn detach(&mut self, backend: &mut Backend) {
+        self.is_detached = true;
+        backend.detach_files(self.id.plan, |_| true);
     }
 
     /// Adds a limitation to the report.
