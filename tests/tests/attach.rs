@@ -3,8 +3,11 @@
 use std::{
     fs::{self, File},
     io::{Read as _, Seek as _, SeekFrom, Write as _},
+    iter,
     path::PathBuf,
     process::Command,
+    thread,
+    time::Duration,
 };
 
 use nix::{
@@ -25,6 +28,8 @@ use tests::{
 /// A running `service.c`.
 struct Service {
     running: Running,
+    /// All that it has printed.
+    printed: String,
     commands: File,
     program: PathBuf,
     folder: tempfile::TempDir,
@@ -40,14 +45,15 @@ impl Service {
         let mut running = Running::start(command.arg(&fifo), None, TIME_LIMIT);
         running.await_stdout("ready\n");
         let commands = File::options().read(true).write(true).open(&fifo).expect("the fifo");
-        Self { running, commands, program, folder }
+        Self { running, printed: "ready\n".to_owned(), commands, program, folder }
     }
 
     /// Has it carry these commands out.
     fn does(&mut self, commands: &str) {
         for command in commands.chars() {
             write!(self.commands, "{command}").expect("a reader");
-            self.running.await_stdout(&format!("{command} done\n"));
+            self.printed += &format!("{command} done\n");
+            self.running.await_stdout(&self.printed);
         }
     }
 
@@ -200,8 +206,17 @@ impl HeldThread {
         let is_it = |task: &PathBuf| {
             fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim_end() == name)
         };
-        let task = fs::read_dir(tasks).expect("its threads");
-        let task = task.map(|task| task.expect("a thread").path()).find(is_it).expect(name);
+        let find = || {
+            let tasks = fs::read_dir(&tasks).expect("its threads");
+            tasks.map(|task| task.expect("a thread").path()).find(is_it)
+        };
+        // A thread names itself some time after its start.
+        let found = iter::repeat_with(find).take(10_000).inspect(|found| {
+            if found.is_none() {
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let task = found.flatten().next().expect(name);
         let number = task.file_name().and_then(|number| number.to_str()).expect("a number");
         let thread = Pid::from_raw(number.parse().expect("a number"));
         ptrace::seize(thread, ptrace::Options::empty()).expect("a thread");
@@ -220,6 +235,54 @@ impl Drop for HeldThread {
         // It has ended when the test fails.
         let _ = ptrace::detach(self.thread, None);
     }
+}
+
+#[test]
+fn defects_are_named_when_they_are_found() {
+    require_bpf!();
+    let mut service = Service::start();
+    let mut avtrace = service.attach(&["--accesses", "probe"]);
+    service.does("t");
+    let found = "avtrace: found: `transfer` at service.c:";
+    avtrace.await_stderr(found);
+    service.does("t");
+    avtrace.signal("USR1");
+    avtrace.await_stderr("avtrace: so far:\nlikely d1: region `transfer` is not atomic: ");
+    avtrace.await_stderr("avtrace: 1 likely defect");
+    service.does("t");
+    avtrace.signal("INT");
+    let ended = avtrace.wait();
+    assert_eq!((ended.code, &*ended.stdout), (Some(66), ""), "{}", ended.stderr);
+    assert_eq!(ended.stderr.matches("found:").count(), 1, "{}", ended.stderr);
+    assert_eq!(ended.stderr.matches("so far:").count(), 1, "{}", ended.stderr);
+    let report = service.report();
+    check_transfer(&report);
+    assert_eq!(report.only_violation().occurrences, 3);
+    service.is_left_alone();
+    service.end();
+}
+
+#[test]
+fn the_tracing_ends_after_so_many_defects() {
+    require_bpf!();
+    let mut service = Service::start();
+    let avtrace = service.attach(&["--accesses", "probe", "--max-defects", "1"]);
+    service.does("t");
+    let ended = avtrace.wait();
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    check_transfer(&service.report());
+    service.is_left_alone();
+    service.end();
+    // One is not two.
+    let mut service = Service::start();
+    let mut avtrace = service.attach(&["--accesses", "probe", "--max-defects", "2"]);
+    service.does("t");
+    avtrace.await_stderr("avtrace: found:");
+    service.does("t");
+    avtrace.signal("INT");
+    assert_eq!(avtrace.wait().code, Some(66));
+    assert_eq!(service.report().only_violation().occurrences, 2);
+    service.end();
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod attach;
 mod check;
 mod convert;
 mod list;
+mod live;
 mod options;
 mod output;
 mod record;

@@ -4,7 +4,7 @@
 use std::{
     io::{self, Write as _},
     os::{fd::AsFd as _, unix::net::UnixStream},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
     thread,
     time::Instant,
 };
@@ -15,7 +15,8 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
 };
 use signal_hook::{
-    consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM},
+    consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1},
+    flag,
     low_level::pipe,
 };
 
@@ -24,6 +25,7 @@ use super::{
     capture_end::CaptureEnd,
     error::RunError,
     finished_program::{FinishedProgram, ProgramReport},
+    live_report::{LiveReports, Receiver},
     options::RunOptions,
     outcome::joined,
     processes::{ProcessTracker, arguments},
@@ -40,8 +42,8 @@ use crate::{
     sys::{self, ids::NsPid, perf, proc, tracee},
 };
 
-/// Attaches to a process, and checks it until it ends or the tracing is to end. Returns the report on each program that
-/// it has run.
+/// Attaches to a process, and checks it until it ends or the tracing is to end. `receiver` gets reports meanwhile.
+/// Returns the report on each program that it has run.
 ///
 /// # Errors
 ///
@@ -49,6 +51,7 @@ use crate::{
 pub(super) fn attach(
     options: &RunOptions,
     target: &AttachTarget,
+    receiver: Receiver,
 ) -> Result<Vec<ProgramReport>, RunError> {
     let memory_error = RunError::system("cannot set memory aside for the run");
     sys::memory::check_headroom().map_err(memory_error)?;
@@ -74,7 +77,11 @@ pub(super) fn attach(
     let _ = perf::trial();
     let guardian_error = RunError::system("cannot start the guardian");
     let guardian = Arc::new(kernel.start_guardian().map_err(guardian_error)?);
-    let asked = asked_to_end().map_err(RunError::system("cannot install signal handlers"))?;
+    let handler_error = || RunError::system("cannot install signal handlers");
+    let (asked, end) = asked_to_end().map_err(handler_error())?;
+    let report_asked_for = Arc::<AtomicBool>::default();
+    flag::register(SIGUSR1, Arc::clone(&report_asked_for)).map_err(handler_error())?;
+    let live_reports = LiveReports::new(receiver, report_asked_for, end);
     if options.debug_bpf {
         kernel.print_log()?;
     }
@@ -107,7 +114,9 @@ pub(super) fn attach(
     let (reader, batches) = Reader::start(events).map_err(thread_error())?;
     let (finished, reporting) = crossbeam_channel::unbounded();
     let (end_request, capture_end) = CaptureEnd::new(gate);
-    let tracker = ProcessTracker::new(&options, backend, first, finished).until(capture_end);
+    let tracker = ProcessTracker::new(&options, backend, first, finished)
+        .until(capture_end)
+        .with_reports(live_reports);
     let tracker = thread::Builder::new()
         .name("avtrace-checker".to_owned())
         .spawn({
@@ -158,13 +167,13 @@ fn described_end(target: &AttachTarget) -> String {
     format!("{}Ctrl-C detaches", duration.unwrap_or_else(|| "until it ends; ".to_owned()))
 }
 
-/// Returns what becomes readable when a signal asks this process to end.
-fn asked_to_end() -> io::Result<UnixStream> {
+/// Returns what becomes readable when a signal asks this process to end, and its other end.
+fn asked_to_end() -> io::Result<(UnixStream, UnixStream)> {
     let (asked, handlers) = UnixStream::pair()?;
     for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
         pipe::register(signal, handlers.try_clone()?)?;
     }
-    Ok(asked)
+    Ok((asked, handlers))
 }
 
 /// Waits until one of these is readable, or for this moment.

@@ -16,6 +16,7 @@ use super::{
     capture_end::CaptureEnd,
     finished_program::FinishedProgram,
     live_processes::LiveProcesses,
+    live_report::LiveReports,
     memory::{budget::TracerCost, controller},
     options::RunOptions,
     program,
@@ -61,6 +62,8 @@ pub struct ProcessTracker {
     finished: Sender<FinishedProgram>,
     /// End of the capture in processes that go on, if somebody may ask for it.
     capture_end: Option<CaptureEnd>,
+    /// Reports on what was found so far, if somebody wants them.
+    live_reports: Option<LiveReports>,
     /// Set once nothing is captured any more: what is left is to be checked.
     is_detached: bool,
 }
@@ -89,8 +92,15 @@ impl ProcessTracker {
             first_ending: None,
             finished,
             capture_end: None,
+            live_reports: None,
             is_detached: false,
         }
+    }
+
+    /// Makes reports on what was found so far.
+    #[must_use]
+    pub fn with_reports(self, live_reports: LiveReports) -> Self {
+        Self { live_reports: Some(live_reports), ..self }
     }
 
     /// Ends the capture when that is asked for, while [`follow`](Self::follow) has more records to take.
@@ -128,6 +138,9 @@ impl ProcessTracker {
                 if is_due && !self.is_detached {
                     program.keep_within_budget(&mut self.backend, &tracer_cost);
                 }
+            }
+            if let Some(live_reports) = &mut self.live_reports {
+                live_reports.tick(&mut self.programs);
             }
             seized_thread::reap_main_threads();
             if is_due {
