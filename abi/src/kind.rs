@@ -65,8 +65,9 @@ macro_rules! kinds {
             )*
         };
 
-        /// Record, decoded by its kind.
+        /// Record, decoded by its kind. With this representation the headers of all have one place.
         #[cfg(feature = "decode")]
+        #[repr(u32)]
         #[derive(Clone, Copy, Debug)]
         pub enum Record {
             $($(#[$family_doc])* $family(Kind, $family_record),)*

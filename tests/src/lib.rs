@@ -3,6 +3,7 @@
 //!
 //! Every run has a time limit. A run that passes it is killed with all of its process group, and fails.
 
+pub mod capture;
 pub mod machine;
 pub mod process;
 pub mod programs;
@@ -11,6 +12,7 @@ pub mod steps;
 pub mod streams;
 pub mod tracer;
 
+pub use capture::folder;
 pub use process::{Ended, Running};
 pub use programs::{Program, c, c_by, cpp, rust};
 pub use report::{Edge, Location, Report, Violation};

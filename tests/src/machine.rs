@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::Path;
 
+use crate::capture::captures_as_nobody;
+
 /// Leaves the test, with the reason printed, where avtrace cannot trace; fails it where `CI` is `true`.
 #[macro_export]
 macro_rules! require_bpf {
@@ -48,9 +50,19 @@ fn capabilities() -> u64 {
     u64::from_str_radix(hex.trim(), 16).expect("a hexadecimal number")
 }
 
-/// Returns whether this process runs as root.
+/// Returns whether this process runs as root, and traces as root.
 #[must_use]
 pub fn is_root() -> bool {
+    runs_as_root() && !captures_as_nobody()
+}
+
+/// Returns whether this process can run others as users without privileges.
+#[must_use]
+pub fn can_drop_privileges() -> bool {
+    runs_as_root() && have("setpriv")
+}
+
+fn runs_as_root() -> bool {
     let status = fs::read_to_string("/proc/self/status").expect("/proc/self/status");
     let ids = status.lines().find_map(|line| line.strip_prefix("Uid:")).expect("Uid");
     ids.split_whitespace().nth(1) == Some("0")

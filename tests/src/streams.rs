@@ -79,7 +79,33 @@ impl Stream {
             stream.order.push((thread, stream.threads[thread].len()));
             stream.threads[thread].push(step);
         }
+        stream.sort_reads();
         stream
+    }
+
+    /// Sorts what a thread reads at one place, with nothing else in between: a back end reports the reads of a straight
+    /// line where its probes are.
+    fn sort_reads(&mut self) {
+        let mut sorted: Vec<Vec<usize>> = Vec::new();
+        for steps in &mut self.threads {
+            let mut numbers: Vec<usize> = (0..steps.len()).collect();
+            let together = |&one: &usize, &next: &usize| {
+                let (one, next) = (&steps[one], &steps[next]);
+                [one, next].iter().all(|step| step.operation == "read") && one.place == next.place
+            };
+            for reads in numbers.chunk_by_mut(together) {
+                reads.sort_by_key(|&number| &steps[number].what);
+            }
+            *steps = numbers.iter().map(|&number| steps[number].clone()).collect();
+            let mut places = vec![0; numbers.len()];
+            for (place, number) in numbers.into_iter().enumerate() {
+                places[number] = place;
+            }
+            sorted.push(places);
+        }
+        for (thread, number) in &mut self.order {
+            *number = sorted[*thread][*number];
+        }
     }
 
     fn thread(&mut self, numbers: &mut BTreeMap<ThreadId, Thread>, id: ThreadId) -> Thread {

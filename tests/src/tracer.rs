@@ -9,17 +9,12 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+pub use crate::capture::captures_inline;
+use crate::capture::{back_end, captures_as_nobody, folder, options};
 use crate::process::{Ended, Running, TIME_LIMIT};
 use crate::programs::{Program, cargo, succeed};
 use crate::report::Report;
 use crate::{profile_dir, root, target_dir};
-
-/// Returns whether runs that do not choose a back end capture events in the process: `AVTRACE_CAPTURE` is `inline`.
-/// Some places have no room for an inline probe then.
-#[must_use]
-pub fn captures_inline() -> bool {
-    std::env::var("AVTRACE_CAPTURE").is_ok_and(|capture| capture == "inline")
-}
 
 /// Options that only the kernel's back end has.
 const NEED_KERNEL: [&str; 2] = ["--perf-probes", "--debug-bpf"];
@@ -30,6 +25,9 @@ const ATTEMPTS: usize = 3;
 /// Most events that a run loses without being at fault: the kernel's back end waits for its own locks no longer than
 /// it may, and counts the event as lost where the holder does not run, as on a machine that is short of processors.
 const FEW: u64 = 3;
+
+/// Runs the command that follows as a user without privileges.
+const AS_NOBODY: [&str; 4] = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
 
 /// A run of avtrace on a program.
 #[derive(Clone, Debug)]
@@ -64,7 +62,7 @@ impl Avtrace {
             environment: Vec::new(),
             input: None,
             accesses: Some(std::env::var("AVTRACE_ACCESSES").unwrap_or_else(|_| "sync".to_owned())),
-            capture: std::env::var("AVTRACE_CAPTURE").ok(),
+            capture: back_end(),
             is_chosen: false,
             as_nobody: false,
             same_addresses: false,
@@ -176,7 +174,7 @@ impl Avtrace {
     }
 
     fn report_once(self) -> (Ended, Report) {
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        let folder = folder();
         let file = folder.path().join("report.json");
         let ended = self.options(["--format", "json", "-o"]).options([&file]).run();
         let document = std::fs::read_to_string(&file)
@@ -190,7 +188,7 @@ impl Avtrace {
     /// When there is no report, or one does not follow the schema.
     #[must_use]
     pub fn reports(self) -> (Ended, Vec<Report>) {
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        let folder = folder();
         let file = folder.path().join("reports.json");
         let ended = self.options(["--format", "json", "-o"]).options([&file]).run();
         let documents = std::fs::read_to_string(&file)
@@ -207,10 +205,18 @@ impl Avtrace {
     /// The command, for those who run it in a way of their own.
     #[must_use]
     pub fn command(&self) -> Command {
+        let needs_kernel = |option: &OsString| {
+            let option = option.as_encoded_bytes();
+            NEED_KERNEL.iter().any(|name| option.starts_with(name.as_bytes()))
+        };
+        // Whatever the environment says, these runs can have one back end only.
+        let is_free = self.is_chosen || !self.options.iter().any(needs_kernel);
+        let capture = self.capture.as_ref().filter(|_| is_free);
+
         let mut wrapped: Vec<&OsStr> = Vec::new();
-        if self.as_nobody {
-            let user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
-            wrapped.extend(user.map(OsStr::new));
+        let needs_nothing = capture.is_some_and(|capture| capture == "inline");
+        if self.as_nobody || needs_nothing && captures_as_nobody() {
+            wrapped.extend(AS_NOBODY.map(OsStr::new));
         }
         if self.same_addresses {
             wrapped.extend(["setarch", "-R"].map(OsStr::new));
@@ -219,13 +225,7 @@ impl Avtrace {
         let mut command = Command::new(wrapped[0]);
         command.args(&wrapped[1..]);
         command.args(&self.options);
-        let needs_kernel = |option: &OsString| {
-            let option = option.as_encoded_bytes();
-            NEED_KERNEL.iter().any(|name| option.starts_with(name.as_bytes()))
-        };
-        // Whatever the environment says, these runs can have one back end only.
-        let is_free = self.is_chosen || !self.options.iter().any(needs_kernel);
-        if let Some(capture) = self.capture.as_ref().filter(|_| is_free) {
+        if let Some(capture) = capture {
             command.args(["--capture", capture]);
         }
         if let Some(accesses) = &self.accesses {
@@ -260,6 +260,19 @@ pub fn native<S: AsRef<OsStr>>(
     Running::start(&mut command, input, TIME_LIMIT).wait()
 }
 
+/// Runs a program without avtrace, as the user as whom [`Avtrace`] traces it.
+#[must_use]
+pub fn native_as_traced<S: AsRef<OsStr>>(
+    program: &str,
+    arguments: impl IntoIterator<Item = S>,
+) -> Ended {
+    let user = if captures_as_nobody() { &AS_NOBODY[..] } else { &["env"] };
+    let command: Vec<&OsStr> = user.iter().copied().chain([program]).map(OsStr::new).collect();
+    let arguments: Vec<S> = arguments.into_iter().collect();
+    let rest = command[1..].iter().copied().chain(arguments.iter().map(AsRef::as_ref));
+    native(command[0], rest, None)
+}
+
 /// Numbers of acquires and releases of the most used lock in a run, from the recorded trace: `acq 2000 rel 2000 `,
 /// or with `racq` and `rrel` where it is shared.
 ///
@@ -267,14 +280,16 @@ pub fn native<S: AsRef<OsStr>>(
 /// When the run, or the conversion of its trace, fails.
 #[must_use]
 pub fn lock_operations(program: &Program, arguments: &[&str]) -> String {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder();
     let (avt, std) = (folder.path().join("t.avt"), folder.path().join("t.std"));
     let succeeds = |arguments: &[&OsStr]| {
         let ended = avtrace_with(arguments);
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     };
-    let mut record =
-        vec!["record".as_ref(), "-o".as_ref(), avt.as_os_str(), program.path.as_os_str()];
+    let capture = options();
+    let mut record = vec!["record".as_ref(), "-o".as_ref(), avt.as_os_str()];
+    record.extend(capture.iter().map(AsRef::<OsStr>::as_ref));
+    record.push(program.path.as_os_str());
     record.extend(arguments.iter().map(AsRef::<OsStr>::as_ref));
     succeeds(&record);
     succeeds(&["convert".as_ref(), avt.as_os_str(), std.as_os_str()]);

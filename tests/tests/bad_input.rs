@@ -35,7 +35,7 @@ fn no_such_program() {
 #[test]
 fn not_an_elf_file() {
     require_bpf!();
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tests::folder();
     for (name, contents) in
         [("script", &b"#!/bin/sh\necho no\n"[..]), ("empty", b""), ("text", b"\x7fELF but no more")]
     {
@@ -48,7 +48,7 @@ fn not_an_elf_file() {
 #[test]
 fn no_permission_to_execute() {
     require_bpf!();
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tests::folder();
     let path = folder.path().join("bank");
     write(&path, &fs::read(c("bank", &["-g"]).path).expect("the program"), 0o644);
     check_one_line(&Avtrace::on_path(&path).run(), 3, &["bank", "execut", "chmod"]);
@@ -106,7 +106,7 @@ fn what_was_typed_is_not_echoed_at_any_length() {
     require_bpf!();
     let bank = c("bank", &["-g", "-O2"]);
     let long = "x".repeat(100_000);
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tests::folder();
     let spec = folder.path().join("long.toml");
     write(&spec, format!("atomic = ['{}']\n", long.repeat(2)).as_bytes(), 0o644);
     let spec = format!("--spec={}", spec.display());
@@ -201,7 +201,7 @@ fn a_report_that_cannot_be_written() {
 
 #[test]
 fn no_privileges() {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tests::folder();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("its mode");
     let copy = |from: &Path, name: &str| {
         let to = folder.path().join(name);
@@ -210,15 +210,14 @@ fn no_privileges() {
     };
     let tracer = copy(avtrace(), "avtrace");
     let bank = copy(&c("bank", &["-g", "-O2"]).path, "bank");
-    let mut command = if machine::is_root() {
-        if !machine::have("setpriv") {
-            machine::skip("setpriv is not installed");
-            return;
-        }
+    let mut command = if machine::can_drop_privileges() {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"]);
         command.arg(&tracer);
         command
+    } else if machine::is_root() {
+        machine::skip("setpriv is not installed");
+        return;
     } else {
         Command::new(&tracer)
     };

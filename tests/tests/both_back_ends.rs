@@ -6,7 +6,7 @@ use tests::{Avtrace, Program, c, cpp, require_bpf, rust};
 
 /// Recording of a run, by a back end.
 fn recorded(program: &Program, capture: &str, options: &[&str], arguments: &[&str]) -> Stream {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tests::folder();
     let file = folder.path().join("t.avt");
     let run = Avtrace::on(program)
         .seeing_memory()

@@ -68,7 +68,7 @@ fn the_body_of_a_thread_is_followed_by_default() {
         assert_eq!(ended.code, Some(66), "{}", ended.stderr);
         // It makes no transaction, and is in no violation.
         assert!(report.violations.iter().all(|one| one.region != "run_alone"));
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        let folder = tests::folder();
         let trace = folder.path().join("trace.avt");
         let record = ["record".as_ref(), "-o".as_ref(), trace.as_os_str()];
         let recorded =

@@ -100,7 +100,7 @@ fn a_spin_lock_of_rust_is_a_lock_word() {
     require_bpf!();
     let program = rust("counters", true);
     for _ in 0..runs(RUNS) {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tests::folder();
         let trace = folder.path().join("t.avt");
         let record = ["--accesses", "probe", "--record", trace.to_str().expect("UTF-8")];
         let (_, report) = run(&program, "spin", &record);

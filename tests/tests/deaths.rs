@@ -1,5 +1,7 @@
 //! Programs that die in the middle of a region that others have written into.
 
+use std::ffi::OsStr;
+
 use serde_json::Value;
 use tests::{Avtrace, c, require_bpf, tracer::avtrace_with};
 
@@ -7,7 +9,7 @@ use tests::{Avtrace, c, require_bpf, tracer::avtrace_with};
 fn run(how: &str) -> (Option<i32>, String, Value) {
     let program = c("dies", &["-g", "-O1"]);
     let text = Avtrace::on(&program).seeing_memory().arguments([how]).run();
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tests::folder();
     let file = folder.path().join("report.json");
     let options = ["--format".as_ref(), "json".as_ref(), "-o".as_ref(), file.as_os_str()];
     let _json = Avtrace::on(&program).seeing_memory().options(options).arguments([how]).run();
@@ -45,11 +47,14 @@ fn the_region_in_which_the_program_dies_is_named() {
 fn a_recording_has_the_death_of_the_program() {
     require_bpf!();
     let program = c("dies", &["-g", "-O1"]);
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tests::folder();
     let trace = folder.path().join("run.avt");
-    let options = ["record".as_ref(), "--overhead".as_ref(), "1000000".as_ref(), "-o".as_ref()];
-    let what = [trace.as_os_str(), program.path.as_os_str(), "abort".as_ref()];
-    let ended = avtrace_with(options.into_iter().chain(what));
+    let capture = tests::capture::options();
+    let mut arguments = vec!["record".as_ref(), "--overhead".as_ref(), "1000000".as_ref()];
+    arguments.extend(capture.iter().map(AsRef::<OsStr>::as_ref));
+    arguments.extend(["-o".as_ref(), trace.as_os_str()]);
+    arguments.extend([program.path.as_os_str(), "abort".as_ref()]);
+    let ended = avtrace_with(arguments);
     assert_eq!(ended.code, Some(134), "{}", ended.stderr);
     assert!(ended.stderr.contains("the program was killed by SIGABRT"), "{}", ended.stderr);
     let ended = avtrace_with(["check".as_ref(), trace.as_os_str()]);

@@ -99,7 +99,7 @@ fn split(program: &Program, folder: &Path) -> (Program, PathBuf) {
 #[test]
 fn names_and_lines_come_from_a_server() {
     require_bpf!();
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tests::folder();
     let whole = c("unmarked", &["-g", "-O2", "-Wl,--build-id"]);
     let (program, served) = split(&whole, folder.path());
     let Some(server) = Server::of(&served) else { return };
@@ -129,7 +129,7 @@ fn names_and_lines_come_from_a_server() {
 #[test]
 fn a_server_that_does_not_answer_is_said_once_and_does_not_matter() {
     require_bpf!();
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tests::folder();
     let (program, served) = split(&c("unmarked", &["-g", "-O2"]), folder.path());
     if Server::of(&served).is_none() {
         return;

@@ -30,7 +30,7 @@ struct Project {
 
 impl Project {
     fn of(program: &Program) -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
+        let folder = tests::folder();
         let source = folder.path().join(program.source.file_name().expect("a file name"));
         std::fs::copy(&program.source, &source).expect("a copy");
         Self { folder, source }

@@ -1,6 +1,6 @@
 //! Regions that are functions: by default, by pattern, and however they are left; the lists of regions and probes.
 
-use tests::tracer::avtrace_with;
+use tests::tracer::{avtrace_with, captures_inline};
 use tests::{Avtrace, Location, Program, c, cpp, require_bpf, runs, rust};
 
 /// Levels of optimisation: with and without tail calls, inlining and frame pointers.
@@ -137,16 +137,19 @@ fn what_threads_of_rust_start_with_is_told_with_and_without_debug_information() 
 #[test]
 fn a_file_says_which_functions_are_regions() {
     require_bpf!();
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tests::folder();
     let spec = folder.path().join("avtrace.toml");
-    let contents = "atomic = ['transfer', 'audit']\nwatch = ['balance']\n";
+    // Inline probes have no watchpoints.
+    let (watch, evidence) =
+        if captures_inline() { ("", "sync") } else { ("watch = ['balance']\n", "data") };
+    let contents = format!("atomic = ['transfer', 'audit']\n{watch}");
     std::fs::write(&spec, contents).expect("the file");
     let spec = spec.to_str().expect("text");
     let bank = unmarked("-O2");
     let (ended, report) = Avtrace::on(&bank).options(["--spec", spec]).report();
     assert_eq!(ended.code, Some(66), "{}", ended.stderr);
     assert_eq!(report.violations[0].cycle(), BANK);
-    assert_eq!(report.violations[0].evidence, "data", "`balance` was watched");
+    assert_eq!(report.violations[0].evidence, evidence, "`balance` was watched");
     check(&bank, &["--spec", spec, "--not-atomic", "transfer"], &[], None);
 }
 

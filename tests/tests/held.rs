@@ -42,7 +42,7 @@ fn a_thread_whose_name_is_no_text_loads_a_library() {
 #[test]
 fn a_program_whose_name_is_no_text_replaces_another() {
     require_bpf!();
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tests::folder();
     let program = c("named", &["-g", "-O2"]);
     for name in NAMES {
         let path = folder.path().join(OsStr::from_bytes(name));

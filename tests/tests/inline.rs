@@ -102,7 +102,7 @@ fn a_library_that_is_loaded_later_gets_probes() {
 #[test]
 fn a_killed_avtrace_leaves_the_program_running() {
     let program = c("outlives_tracer", &["-g", "-O2"]);
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tests::folder();
     let mut completed = 0;
     for step in 0..6 {
         let [started, done] = ["started", "done"].map(|name| folder.path().join(name));
@@ -180,7 +180,7 @@ fn a_program_that_denies_new_code_is_refused() {
     let arguments = std::iter::once(command.get_program()).chain(command.get_args());
     let script = "import ctypes, os, sys\n\
                   failed = ctypes.CDLL(None).prctl(65, 1, 0, 0, 0)\n\
-                  sys.exit(77) if failed else os.execv(sys.argv[1], sys.argv[1:])";
+                  sys.exit(77) if failed else os.execvp(sys.argv[1], sys.argv[1:])";
     let python = ["-c".as_ref(), script.as_ref()];
     let ended = native("python3", python.into_iter().chain(arguments), None);
     if ended.code == Some(77) {

@@ -76,6 +76,45 @@ fn each_marker_has_an_inline_probe() {
     }
 }
 
+/// A function is a region whatever its first instruction is. The kernel refuses a probe on some.
+#[test]
+fn a_region_may_begin_with_any_instruction() {
+    let features = std::fs::read_to_string("/proc/cpuinfo").expect("/proc/cpuinfo");
+    if !features.split_whitespace().any(|feature| feature == "avx") {
+        println!("skipped: no AVX");
+        return;
+    }
+    let program = c("first", &["-g", "-O2"]);
+    let atomic = ["--atomic", "count", "--atomic", "copy"];
+    let (ended, report) = Avtrace::on(&program).inline().options(atomic).report();
+    assert_eq!((ended.code, &*ended.stdout), (Some(0), "1004\n"), "{}", ended.stderr);
+    assert_eq!(report.counts.transactions - report.counts.unary_transactions, 2000);
+    let skipped = &report.not_seen["skipped_probes"];
+    assert!(!skipped.to_string().contains("\"region"), "{skipped}");
+    require_bpf!();
+    let (ended, report) = Avtrace::on(&program).capturing("kernel").options(atomic).report();
+    assert_eq!((ended.code, &*ended.stdout), (Some(0), "1004\n"), "{}", ended.stderr);
+    assert_eq!(report.counts.transactions - report.counts.unary_transactions, 0);
+}
+
+/// All code of a program gets probes on its accesses, and none of the C library's, though it is linked statically.
+#[test]
+fn the_c_library_in_a_program_is_none_of_its_own_code() {
+    for level in [&["-g", "-O2"][..], &["-O2"]] {
+        let build = |flags: &[&str]| c("bank", &[level, flags].concat());
+        let probes = |program: &tests::Program| {
+            let run = Avtrace::on(program).inline().seeing_memory().options(["--accesses", "auto"]);
+            let (ended, report) = run.report();
+            assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+            assert!(report.violations.iter().any(|found| found.region == "transfer"));
+            report.summary["probes_emulated"].as_u64().expect("a number")
+        };
+        let (dynamic, linked) = (probes(&build(&[])), probes(&build(&["-static"])));
+        println!("{dynamic} probes, {linked} where it is linked statically");
+        assert!(linked < 500, "{dynamic}, {linked}");
+    }
+}
+
 /// Counters of restartable sequences lose nothing, in the program and in a library that is loaded later.
 #[test]
 fn restartable_sequences_are_not_left() {
@@ -125,7 +164,7 @@ const STANDS: Duration = Duration::from_secs(2);
 #[test]
 fn a_reader_that_stands_still_loses_nothing_in_silence() {
     let program = c("lockloop", &["-g", "-O2"]);
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tests::folder();
     let file = folder.path().join("report.json");
     for _ in 0..runs(1) {
         let run = Avtrace::on(&program).inline().options(["--format", "json", "-o"]);
@@ -152,7 +191,7 @@ fn a_reader_that_stands_still_loses_nothing_in_silence() {
 #[test]
 fn a_reader_that_is_killed_where_it_stands_stops_nobody() {
     let program = c("outlives_tracer", &["-g", "-O2"]);
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tests::folder();
     for run in 0..runs(2) {
         let [started, done] = ["started", "done"].map(|name| folder.path().join(name));
         let files = [&started, &done];

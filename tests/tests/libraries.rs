@@ -25,7 +25,7 @@ impl Depot {
         let needed = library.path.to_str().expect("text");
         let linked = ["-Wl,--no-as-needed", needed, "-Wl,-rpath,$ORIGIN:$ORIGIN/../private"];
         let program = c("depot", &[flags, &linked].concat());
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tests::folder();
         let at = |path: &str| folder.path().canonicalize().expect("a folder").join(path);
         fs::create_dir_all(at("bin")).expect("a folder");
         fs::create_dir_all(at("bin").join(place)).expect("a folder");
@@ -95,7 +95,7 @@ fn a_library_that_is_left_out_is_named_with_the_option_that_takes_it_in() {
 
 /// Returns the origins of the regions with defects, by their names, in a run and in a check of its recording.
 fn origins(program: &tests::Program, argument: &str) -> [Vec<(String, String)>; 2] {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tests::folder();
     let at = |name: &str| folder.path().join(name).to_str().expect("text").to_owned();
     let (trace, online, offline) = (at("t.avt"), at("online.json"), at("offline.json"));
     let recording = ["--record", &trace, "--format", "json", "-o", &online];
@@ -160,7 +160,7 @@ fn program_with_crate(folder: &Path) -> PathBuf {
 #[test]
 fn a_crates_code_is_a_librarys_and_comes_after_the_programs_own() {
     require_bpf!();
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tests::folder();
     let path = program_with_crate(folder.path());
     let file = folder.path().join("report.json");
     let run = Avtrace::on_path(&path).seeing_memory().options(["--format", "json", "-o"]);

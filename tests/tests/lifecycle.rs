@@ -96,7 +96,7 @@ fn a_process_without_its_main_thread_keeps_its_probes_when_others_detach() {
     require_bpf!();
     // Not the same file as that of another test: its probes go when that one detaches.
     let program = c("leaderless", &["-g", "-O1"]);
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tests::folder();
     let file = folder.path().join("go-on");
     let mut running = Avtrace::on(&program).arguments([&file]).start();
     running.await_stdout("alone");

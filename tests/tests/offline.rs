@@ -17,7 +17,7 @@ fn check(trace: &Path) -> (Ended, Value) {
 /// Records and checks in one run, and checks the recording: all that is found, and all that is said to be missing,
 /// has to be the same.
 fn check_same(program: &Program, options: &[&str], code: i32) -> Value {
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tests::folder();
     let (trace, file) = (folder.path().join("t.avt"), folder.path().join("report.json"));
     let ended = Avtrace::on(program)
         .options(options)
@@ -58,7 +58,7 @@ fn the_bank_is_the_same_online_and_offline() {
 fn a_recording_is_checked_like_a_run() {
     require_bpf!();
     let bank = c("bank", &["-g", "-O2"]);
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tests::folder();
     let trace = folder.path().join("t.avt");
     // Nothing is to be left out because of what it costs for a moment on a machine that stalls: there are two runs.
     let overhead = ["--overhead", "1000000"];
@@ -92,7 +92,7 @@ fn a_recording_is_checked_like_a_run() {
 fn what_a_killed_avtrace_recorded_can_be_checked() {
     require_bpf!();
     let program = c("long_run", &["-g", "-O2"]);
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tests::folder();
     let trace = folder.path().join("t.avt");
     let options = ["record".as_ref(), "-o".as_ref(), trace.as_os_str()];
     // For so long that it still runs when avtrace is killed, also on a slow machine.

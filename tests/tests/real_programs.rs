@@ -122,7 +122,7 @@ struct Reports {
 
 impl Place {
     fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tests::folder();
         open(folder.path());
         let place = Self(folder);
         let input = place.folder("in");

@@ -96,7 +96,7 @@ fn a_recording_has_the_defects_of_the_run() {
 /// Runs a program with a relation, and checks its recording with the same one.
 fn check_recording(relation: &str) {
     let program = c("bank", &["-g", "-O1"]);
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tests::folder();
     let path = |name: &str| folder.path().join(name);
     let (trace, live) = (path("t.avt"), path("live.json"));
     let options: [&std::ffi::OsStr; 8] = [
@@ -132,10 +132,12 @@ fn check_recording(relation: &str) {
 fn refinement_does_all_runs() {
     require_bpf!();
     let program = c("same_lines", &["-g", "-O0"]);
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tests::folder();
     let refine = |name: &str, options: &[&str]| {
         let config = folder.path().join(name).with_extension("toml");
+        let capture = tests::capture::options();
         let mut arguments: Vec<&std::ffi::OsStr> = vec!["refine".as_ref()];
+        arguments.extend(capture.iter().map(|option| -> &std::ffi::OsStr { option.as_ref() }));
         arguments.extend(options.iter().map(|option| -> &std::ffi::OsStr { option.as_ref() }));
         let file = folder.path().join(name);
         arguments.extend(["-o".as_ref(), config.as_os_str()]);
@@ -160,18 +162,14 @@ fn refinement_does_all_runs() {
 fn refinement_leaves_nothing_to_find() {
     require_bpf!();
     let program = c("bank", &["-g", "-O1"]);
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tests::folder();
     let config = folder.path().join("avtrace.toml");
     std::fs::write(&config, "# Mine.\natomic = []\n").expect("a file");
     let refine = |program: &std::ffi::OsStr, arguments: &[&str]| {
-        let options: [&std::ffi::OsStr; 6] = [
-            "refine".as_ref(),
-            "--runs".as_ref(),
-            "5".as_ref(),
-            "-o".as_ref(),
-            config.as_ref(),
-            program,
-        ];
+        let capture = tests::capture::options();
+        let mut options: Vec<&std::ffi::OsStr> = vec!["refine".as_ref()];
+        options.extend(capture.iter().map(|option| -> &std::ffi::OsStr { option.as_ref() }));
+        options.extend(["--runs".as_ref(), "5".as_ref(), "-o".as_ref(), config.as_ref(), program]);
         let arguments = arguments.iter().map(|argument| argument.as_ref());
         avtrace_with(options.into_iter().chain(arguments))
     };

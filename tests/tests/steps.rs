@@ -81,7 +81,7 @@ impl<'case> Case<'case> {
     /// Accesses of the instructions in avtrace's recording, those among them that commute, without their kind, and its
     /// report.
     fn record(&self) -> (BTreeSet<Seen>, Vec<(u32, u64)>, Value) {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tests::folder();
         let file = folder.path().join("t.avt");
         let mut run = Avtrace::on(&self.program).seeing_memory().options(["--accesses", "probe"]);
         for (_, pattern) in self.regions {

@@ -38,7 +38,7 @@ fn memory_of_the_heap_is_named_by_type_and_field() {
 fn a_recorded_trace_has_the_same_names() {
     require_bpf!();
     let program = c("shared_data", &["-g", "-O2"]);
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tests::folder();
     let trace = folder.path().join("trace.avt");
     let options = ["record".as_ref(), "-o".as_ref(), trace.as_os_str()];
     let ended = Avtrace::on(&program).seeing_memory().options(options).arguments(["heap"]).run();

@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
 use tests::process::{TIME_LIMIT, child_of, run};
-use tests::tracer::{avtrace, avtrace_with, native};
+use tests::tracer::{avtrace, avtrace_with, native, native_as_traced};
 use tests::{Avtrace, Running, c, machine, require_bpf};
 
 #[test]
@@ -120,13 +120,15 @@ fn what_a_process_sends_to_avtrace_alone_is_received_once() {
 fn what_is_typed_is_received_once() {
     require_bpf!();
     let program = c("counts_interrupts", &["-g", "-O2"]);
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tests::folder();
     let typed = folder.path().join("typed");
     assert_eq!(run(Command::new("mkfifo").arg(&typed)).code, Some(0));
     // In the terminal's process group, and in one of its own.
     for how in ["with", "apart"] {
         let (tracer, program) = (avtrace(), program.path.display());
-        let command = format!("exec {} --accesses sync -- {program} {how}", tracer.display());
+        let capture = tests::capture::options().join(" ");
+        let tracer_path = tracer.display();
+        let command = format!("exec {tracer_path} {capture} --accesses sync -- {program} {how}");
         // Both ends: that it opens must not wait for who types.
         let mut script = Command::new("sh");
         script.args(["-c", "exec script -qec \"$1\" /dev/null <>\"$2\"", "sh", &command]);
@@ -219,7 +221,7 @@ fn the_surroundings_are_the_same() {
     let script = "ls /proc/self/fd; pwd; env | cut -d= -f1 | grep -vx _ | sort; echo \"$PATH\" | cksum; \
                   grep -E '^(SigBlk|SigIgn|SigCgt|Uid|Gid|Groups|Cap|NoNewPrivs)' /proc/self/status; \
                   ulimit -a; umask";
-    let alone = native("sh", ["-c", script], None);
+    let alone = native_as_traced("sh", ["-c", script]);
     let traced = Avtrace::on_path("sh").arguments(["-c", script]).run();
     assert_eq!(traced.code, Some(0), "{}", traced.stderr);
     assert_eq!(traced.stdout, alone.stdout);
@@ -228,7 +230,7 @@ fn the_surroundings_are_the_same() {
 #[test]
 fn standard_error_of_the_program_comes_through() {
     require_bpf!();
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tests::folder();
     let file = folder.path().join("report.txt");
     let ended = Avtrace::on_path("sh")
         .options(["-o"])

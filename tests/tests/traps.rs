@@ -1,6 +1,6 @@
 //! Programs that receive `SIGTRAP`: whether avtrace has caused it, and what the report says of it.
 
-use tests::tracer::native;
+use tests::tracer::{captures_inline, native};
 use tests::{Avtrace, Ended, Report, c, require_bpf};
 
 /// Runs `copies.c` with this argument. `-O2` keeps the copied function free of addresses.
@@ -20,6 +20,11 @@ fn a_copy_of_code_with_a_breakpoint_in_it_explains_a_death() {
     let program = c("copies", &["-g", "-O2"]);
     assert_eq!(native(&program.path, ["copied"], None).code, Some(0), "it does not die alone");
     let (ended, report) = copies("copied");
+    if captures_inline() {
+        // The copy of a jump is found where it leads to, and gets the program's own code.
+        assert_eq!((ended.code, report.trap), (Some(0), None), "{}", ended.stderr);
+        return;
+    }
     assert_eq!((ended.code, report.subject.signal), (Some(133), Some(5)), "{}", ended.stderr);
     assert_eq!(trap(&report, "cause"), "copied_code");
     let message = trap(&report, "message");
@@ -39,6 +44,11 @@ fn signals_that_avtrace_has_caused_and_the_program_has_handled_are_counted() {
     require_bpf!();
     // The markers are instructions of one byte: the handler returns behind them.
     let (ended, report) = copies("handled");
+    if captures_inline() {
+        // Jumps cause none.
+        assert_eq!((ended.code, &*ended.stdout), (Some(0), "0 signals\n2\n"), "{}", ended.stderr);
+        return;
+    }
     assert_eq!((ended.code, &*ended.stdout), (Some(0), "2 signals\n2\n"), "{}", ended.stderr);
     assert!(report.trap.is_none());
     let notes = report.not_seen["notes"].to_string();
@@ -53,7 +63,12 @@ fn a_programs_own_sigtrap_is_its_own() {
         ("icebp", "program", "a breakpoint instruction of its own at main+"),
         ("raised", "program", "which it has raised itself"),
         ("sent", "program", "has sent"),
-        ("generated", "breakpoint", "either the program has made it itself"),
+        if captures_inline() {
+            // No breakpoint is avtrace's.
+            ("generated", "program", "a breakpoint instruction of its own at")
+        } else {
+            ("generated", "breakpoint", "either the program has made it itself")
+        },
     ] {
         let (ended, report) = copies(what);
         assert_eq!(ended.code, Some(133), "{what}: {}", ended.stderr);
@@ -75,6 +90,11 @@ fn code_that_is_moved_is_left_alone() {
     // Who wants probes there gets them, and what comes of that is explained.
     for options in [["--own-code", "probe"], ["--atomic", "deposit"]] {
         let (ended, report) = Avtrace::on(&program).options(options).report();
+        if captures_inline() {
+            // The code is moved with the jumps, which lead to the same places.
+            assert_eq!((ended.code, &*ended.stdout), (Some(0), "2\n"), "{}", ended.stderr);
+            continue;
+        }
         assert_eq!((ended.code, &*ended.stdout), (Some(133), ""), "{}", ended.stderr);
         assert_eq!(trap(&report, "cause"), "remapped_code");
         assert!(trap(&report, "location").starts_with("deposit+"), "{:?}", report.trap);

@@ -8,7 +8,6 @@ use iced_x86::{FlowControl, Instruction};
 
 use super::indirect_jump::{Destination, Policy, destination};
 use super::instruction::{decode, decode_first, is_direct_jump, jump_condition};
-use super::placement::probe_cost;
 
 /// A stretch of a function's code.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +69,7 @@ pub enum Leaves {
     IntoRelease,
 }
 
-/// Reason why the exits of a function are unknown or cannot be probed.
+/// Reason why the exits of a function are unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExitsError {
     /// Bytes that are no instructions.
@@ -81,9 +80,6 @@ pub enum ExitsError {
         "its code cannot be distinguished from data: a jump leads into an instruction at {0:#x}"
     )]
     Overlapping(u64),
-    /// The kernel puts no probe there.
-    #[error("the kernel refuses probes on the instruction at {0:#x}, by which it can be left")]
-    Refused(u64),
 }
 
 /// Finds the exits of a function, by address, from all of its parts.
@@ -107,9 +103,6 @@ pub fn exits(parts: &[Part<'_>], entry: u64) -> Result<Vec<Exit>, ExitsError> {
             }
             starts.insert(address);
             if let Some(leaves) = leaves(&instruction, &before, parts, entry) {
-                if probe_cost(&instruction).is_none() {
-                    return Err(ExitsError::Refused(address));
-                }
                 let target = is_direct_jump(&instruction).then(|| instruction.near_branch_target());
                 exits.push(Exit { address, leaves, target });
             }

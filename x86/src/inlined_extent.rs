@@ -14,7 +14,7 @@ use abi::FlagCondition;
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::instruction::{decode, jump_condition};
-use super::{exits::Part, placement::probe_cost};
+use super::{exits::Part, placement::PlaceRules};
 
 /// Places for the probes of an inlined function.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,8 +59,9 @@ pub enum InlinedExtentError {
 
 /// Finds the begin and the ends of an inlined function.
 ///
-/// `parts` is the code of the function around it, the start first; `entry` is its own first instruction; `own`
-/// holds for its own code, and `refused` where no probe may be for other reasons than the instruction.
+/// `parts` is the code of the function around it, the start first; `entry` is its own first instruction; `own` holds
+/// for its own code. `rules` decide on which instructions a probe may be, and `refused` holds for places where none may
+/// be for other reasons.
 ///
 /// # Errors
 ///
@@ -69,9 +70,10 @@ pub fn places(
     parts: &[Part<'_>],
     entry: u64,
     own: &dyn Fn(u64) -> bool,
-    refused: &dyn Fn(u64) -> bool,
+    (rules, refused): (PlaceRules, &dyn Fn(u64) -> bool),
 ) -> Result<InlinedExtent, InlinedExtentError> {
-    let graph = Graph::build(parts, refused)?;
+    let graph =
+        Graph::build(parts, &|at: &Instruction| rules.cost(at).is_some() && !refused(at.ip()))?;
     if !graph.nodes.contains_key(&entry) {
         return Err(InlinedExtentError::Invalid(entry));
     }
@@ -154,7 +156,7 @@ struct Graph {
 impl Graph {
     fn build(
         parts: &[Part<'_>],
-        refused: &dyn Fn(u64) -> bool,
+        can_be_probed: &dyn Fn(&Instruction) -> bool,
     ) -> Result<Self, InlinedExtentError> {
         let mut nodes = BTreeMap::new();
         let inside = |at: u64| {
@@ -187,7 +189,7 @@ impl Graph {
                         calls,
                         condition: jump_condition(&instruction)
                             .map(|condition| (condition, instruction.near_branch_target())),
-                        can_be_probed: probe_cost(&instruction).is_some() && !refused(at),
+                        can_be_probed: can_be_probed(&instruction),
                     },
                 );
             }
@@ -365,7 +367,7 @@ mod tests {
     ) -> Result<(u64, Vec<u64>), InlinedExtentError> {
         let part = Part { start: START, code };
         let is_own = |at: u64| own.iter().any(|&(from, to)| (from..to).contains(&(at - START)));
-        places(&[part], START + entry, &is_own, &|_| false)
+        places(&[part], START + entry, &is_own, (PlaceRules::Kernel, &|_| false))
             .map(|InlinedExtent { begin, ends }| {
                 (begin - START, ends.into_keys().map(|at| at - START).collect())
             })
@@ -438,7 +440,12 @@ mod tests {
         const LOCKED: [u8; 3] = [0xf0, 0xff, 0x0f];
         let ends = |code: &[u8], length: u64| {
             let part = Part { start: START, code };
-            let found = places(&[part], START, &|at| at < START + length, &|_| false)?;
+            let found = places(
+                &[part],
+                START,
+                &|at| at < START + length,
+                (PlaceRules::Kernel, &|_| false),
+            )?;
             Ok(found.ends.into_iter().map(|(at, end)| (at - START, end)).collect::<Vec<_>>())
         };
         // store; je to the end; store; jmp to the end; end: lock dec [rdi]; ret
@@ -488,7 +495,12 @@ mod tests {
         let code = code(&[&[0x90], &STORE, &[0x90, 0xc3]]);
         let find = |refused: u64| {
             let part = Part { start: START, code: &code };
-            places(&[part], START, &|at| at < START + 3, &|at| at == START + refused)
+            places(
+                &[part],
+                START,
+                &|at| at < START + 3,
+                (PlaceRules::Kernel, &|at| at == START + refused),
+            )
         };
         assert_eq!(find(1).map(|places| places.ends), Ok([(START + 3, InlinedEnd::Always)].into()));
         assert_eq!(
@@ -499,7 +511,12 @@ mod tests {
         assert_eq!(find(4).map(|places| places.ends), Ok([(START + 3, InlinedEnd::Always)].into()));
         let stores = |at: u64| at < START + 1;
         let part = Part { start: START + 1, code: &code[1..] };
-        let found = places(&[part], START + 1, &|at| !stores(at), &|at| at == START + 1);
+        let found = places(
+            &[part],
+            START + 1,
+            &|at| !stores(at),
+            (PlaceRules::Kernel, &|at| at == START + 1),
+        );
         assert_eq!(found, Err(InlinedExtentError::Refused(START + 1)));
     }
 

@@ -1,5 +1,8 @@
-//! Placement of a probe at a function's entry: on a cheap instruction that the kernel emulates, if there is
-//! one. Reads bytes, knows nothing of files or processes.
+//! Rules of the two back ends for the places of probes: whether one fits, what it costs, and which place at a
+//! function's entry is best. Reads bytes, knows nothing of files or processes.
+//!
+//! A probe of the kernel costs least on an instruction that the kernel emulates. One in the process costs the same
+//! on all: it is a part of a jump's trampoline.
 //!
 //! The kernel emulates some instructions instead of single-stepping them (x86-64): `arch/x86/kernel/uprobes.c`,
 //! `branch_setup_xol_insn` and `push_setup_xol_insn`.
@@ -17,10 +20,20 @@ use super::{control_flow::writes, optimized_nops};
 /// Cost of a probe on an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cost {
+    /// A jump to a trampoline displaces the instruction: some nanoseconds.
+    Displaced,
     /// The kernel emulates the instruction: about half a microsecond.
     Emulated,
     /// The kernel executes a copy of it and traps again: nearly twenty times that.
     SingleStepped,
+}
+
+impl Cost {
+    /// Returns true if another place would not cost less by much.
+    #[must_use]
+    pub const fn is_cheap(self) -> bool {
+        matches!(self, Self::Displaced | Self::Emulated)
+    }
 }
 
 /// A place for a probe.
@@ -43,72 +56,125 @@ pub struct Needs {
     pub stack: bool,
 }
 
-/// The place for a probe at a function's entry: the first instruction that the kernel emulates, in the straight
-/// line from the start on, before which nothing changes that is needed, and which is executed once a call. Where
-/// there is none, the first instruction that can be probed at all.
-///
-/// `code` is the whole function, from its first instruction on. `None` when every place is refused by the kernel, or
-/// executed more than once: the function jumps back to its start.
-#[must_use]
-pub fn entry(code: &[u8], needs: Needs) -> Option<Placement> {
-    first_place(code, !needs.stack, |info, instruction| {
-        // The frame pointer leads to the callers.
-        !writes(info, instruction, needs.arguments) && !writes(info, instruction, &[Register::RBP])
-    })
+/// Rules of a back end for the places of its probes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PlaceRules {
+    /// Breakpoints of the kernel.
+    #[default]
+    Kernel,
+    /// Jumps in the process. Any instruction may be displaced as far as it alone decides; if there is room for a jump
+    /// follows from the code around it, and is decided for all probes of a function at once ([`super::patching`]).
+    InProcess,
 }
 
-/// The place for a probe where a function begins as a region.
-///
-/// As [`entry`], but arguments may have changed, and what lies before must touch no memory that threads share:
-/// it would be left out of the region. Where there is no such place, the first instruction that can be probed;
-/// where there is none of these either, the start.
-#[must_use]
-pub fn frame_entry(code: &[u8]) -> Placement {
-    let own = |memory: &UsedMemory| {
-        memory.access() == OpAccess::NoMemAccess
-            || memory.base() == Register::RSP
-            || memory.segment() == Register::FS
-    };
-    first_place(code, true, |info, instruction| {
-        info.info(instruction).used_memory().iter().all(own)
-    })
-    .unwrap_or(Placement { offset: 0, depth: 0, cost: Cost::SingleStepped })
-}
+impl PlaceRules {
+    /// Returns whether there are probes that act when a function returns. Without them each `ret` has a probe.
+    #[must_use]
+    pub const fn has_return_probes(self) -> bool {
+        matches!(self, Self::Kernel)
+    }
 
-/// The first instruction that the kernel emulates, or else the first that can be probed at all, in the straight line
-/// from the start of the code on; what lies before it satisfies `may_precede`, and lowers the stack pointer only if
-/// `may_reserve` and by a constant.
-fn first_place(
-    code: &[u8],
-    may_reserve: bool,
-    mut may_precede: impl FnMut(&mut InstructionInfoFactory, &Instruction) -> bool,
-) -> Option<Placement> {
-    let targets = branch_targets(code);
-    let mut info = InstructionInfoFactory::new();
-    let (mut first, mut depth) = (None, 0_u16);
-    for instruction in decode(code, 0) {
-        let offset = instruction.ip();
-        if instruction.is_invalid() || targets.contains(&offset) {
-            break;
-        }
-        if let Some(cost) = probe_cost(&instruction) {
-            let place = Placement { offset, depth, cost };
-            if cost == Cost::Emulated {
-                return Some(place);
-            }
-            first = first.or(Some(place));
-        }
-        if !may_precede(&mut info, &instruction) || instruction.flow_control() != FlowControl::Next
-        {
-            break;
-        }
-        if writes(&mut info, &instruction, &[Register::RSP]) {
-            let deeper = reserved(&instruction).filter(|_| may_reserve);
-            let Some(sum) = deeper.and_then(|more| depth.checked_add(more)) else { break };
-            depth = sum;
+    /// Returns the cost of a probe on an instruction; `None` if there can be none. The kernel refuses some, takes some
+    /// for others, and replaces some by a call ([`optimized_nops`]).
+    #[must_use]
+    pub fn cost(self, instruction: &Instruction) -> Option<Cost> {
+        match self {
+            Self::Kernel => kernel_cost(instruction),
+            Self::InProcess => (!instruction.is_invalid()).then_some(Cost::Displaced),
         }
     }
-    first
+
+    /// Cost of a probe on the first instruction of `code`.
+    ///
+    /// # Errors
+    ///
+    /// When there can be none.
+    pub fn cost_at(self, code: &[u8]) -> Result<Cost, Refusal> {
+        let instruction = decode_first(code, 0);
+        self.cost(&instruction).ok_or_else(|| match self {
+            Self::InProcess => Refusal::Undecodable,
+            Self::Kernel if optimized_nops::may_become_call(&instruction) => Refusal::BecomesCall,
+            Self::Kernel => Refusal::Kernel(instruction.mnemonic()),
+        })
+    }
+
+    /// The place for a probe at a function's entry: the first instruction with a cheap probe, in the straight line from
+    /// the start on, before which nothing changes that is needed, and which is executed once a call. Where there is
+    /// none, the first instruction that can be probed at all.
+    ///
+    /// `code` is the whole function, from its first instruction on. `None` when every place is refused, or executed
+    /// more than once: the function jumps back to its start.
+    #[must_use]
+    pub fn entry(self, code: &[u8], needs: Needs) -> Option<Placement> {
+        self.first_place(code, !needs.stack, |info, instruction| {
+            // The frame pointer leads to the callers.
+            !writes(info, instruction, needs.arguments)
+                && !writes(info, instruction, &[Register::RBP])
+        })
+    }
+
+    /// The place for a probe where a function begins as a region.
+    ///
+    /// As [`Self::entry`], but arguments may have changed, and what lies before must touch no memory that threads
+    /// share: it would be left out of the region. Where there is no such place, the first instruction that can be
+    /// probed; where there is none of these either, the start.
+    #[must_use]
+    pub fn frame_entry(self, code: &[u8]) -> Placement {
+        let own = |memory: &UsedMemory| {
+            memory.access() == OpAccess::NoMemAccess
+                || memory.base() == Register::RSP
+                || memory.segment() == Register::FS
+        };
+        let place = self.first_place(code, true, |info, instruction| {
+            info.info(instruction).used_memory().iter().all(own)
+        });
+        place.unwrap_or_else(|| self.start(code))
+    }
+
+    /// The start of a function, whether it can be probed or not.
+    #[must_use]
+    pub fn start(self, code: &[u8]) -> Placement {
+        let cost = self.cost_at(code).unwrap_or(Cost::SingleStepped);
+        Placement { offset: 0, depth: 0, cost }
+    }
+
+    /// The first instruction with a cheap probe, or else the first that can be probed at all, in the straight line from
+    /// the start of the code on; what lies before it satisfies `may_precede`, and lowers the stack pointer only if
+    /// `may_reserve` and by a constant.
+    fn first_place(
+        self,
+        code: &[u8],
+        may_reserve: bool,
+        mut may_precede: impl FnMut(&mut InstructionInfoFactory, &Instruction) -> bool,
+    ) -> Option<Placement> {
+        let targets = branch_targets(code);
+        let mut info = InstructionInfoFactory::new();
+        let (mut first, mut depth) = (None, 0_u16);
+        for instruction in decode(code, 0) {
+            let offset = instruction.ip();
+            if instruction.is_invalid() || targets.contains(&offset) {
+                break;
+            }
+            if let Some(cost) = self.cost(&instruction) {
+                let place = Placement { offset, depth, cost };
+                if cost.is_cheap() {
+                    return Some(place);
+                }
+                first = first.or(Some(place));
+            }
+            if !may_precede(&mut info, &instruction)
+                || instruction.flow_control() != FlowControl::Next
+            {
+                break;
+            }
+            if writes(&mut info, &instruction, &[Register::RSP]) {
+                let deeper = reserved(&instruction).filter(|_| may_reserve);
+                let Some(sum) = deeper.and_then(|more| depth.checked_add(more)) else { break };
+                depth = sum;
+            }
+        }
+        first
+    }
 }
 
 /// Returns the number of bytes of stack that a `sub rsp, …` reserves.
@@ -137,29 +203,18 @@ pub enum Refusal {
          executed elsewhere"
     )]
     Restartable,
+    /// The bytes are no instruction.
+    #[error("the bytes there are no instruction")]
+    Undecodable,
 }
 
-/// Cost of a probe on the first instruction of `code`.
-///
-/// # Errors
-///
-/// When there can be none.
-pub fn cost_at(code: &[u8]) -> Result<Cost, Refusal> {
-    let instruction = decode_first(code, 0);
-    probe_cost(&instruction).ok_or_else(|| match optimized_nops::may_become_call(&instruction) {
-        true => Refusal::BecomesCall,
-        false => Refusal::Kernel(instruction.mnemonic()),
-    })
-}
-
-/// Returns the cost of a probe on an instruction; `None` if the kernel refuses one, takes the instruction for
+/// Returns the cost of a probe of the kernel on an instruction; `None` if it refuses one, takes the instruction for
 /// another one, or replaces it by a call (`optimized_nops`).
 ///
 /// The kernel decides by the first byte of the opcode whether it emulates an instruction, whatever comes
 /// before: of AVX instructions `vmovdqu` to memory is a jump to it, and of exchanges `xchg r8, rax` does
 /// nothing (`arch/x86/kernel/uprobes.c`, `branch_setup_xol_insn`, `push_setup_xol_insn`).
-#[must_use]
-pub fn probe_cost(instruction: &Instruction) -> Option<Cost> {
+fn kernel_cost(instruction: &Instruction) -> Option<Cost> {
     let is_mistaken = instruction.encoding() != EncodingKind::Legacy
         || matches!(
             instruction.code(),
@@ -192,7 +247,7 @@ fn branch_targets(code: &[u8]) -> HashSet<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{PlaceRules::Kernel, *};
 
     const FIRST: Needs = Needs { arguments: &[Register::RDI], stack: true };
 
@@ -205,37 +260,40 @@ mod tests {
         // mov eax,[rdi+16]; mov edx,eax; and edx,0x17f; and eax,0x7c; jne +0x10
         let code =
             [0x8b, 0x47, 0x10, 0x89, 0xc2, 0x81, 0xe2, 0x7f, 1, 0, 0, 0x83, 0xe0, 0x7c, 0x75, 0x10];
-        assert_eq!(entry(&code, FIRST), at(14, Cost::Emulated));
+        assert_eq!(Kernel.entry(&code, FIRST), at(14, Cost::Emulated));
     }
 
     #[test]
     fn a_push_at_the_start_is_taken() {
-        assert_eq!(entry(&[0x41, 0x56, 0xc3], FIRST), at(0, Cost::Emulated));
+        assert_eq!(Kernel.entry(&[0x41, 0x56, 0xc3], FIRST), at(0, Cost::Emulated));
     }
 
     #[test]
     fn what_is_needed_ends_the_search_where_it_changes() {
         // mov rdi,rsi; jmp
         let changed = [0x48, 0x89, 0xf7, 0xeb, 0];
-        assert_eq!(entry(&changed, FIRST), at(0, Cost::SingleStepped));
+        assert_eq!(Kernel.entry(&changed, FIRST), at(0, Cost::SingleStepped));
         let second = Needs { arguments: &[Register::RSI], stack: true };
-        assert_eq!(entry(&changed, second), at(3, Cost::Emulated));
+        assert_eq!(Kernel.entry(&changed, second), at(3, Cost::Emulated));
         // mov ebp,esi; jmp
-        assert_eq!(entry(&[0x89, 0xf5, 0xeb, 0], FIRST), at(0, Cost::SingleStepped));
+        assert_eq!(Kernel.entry(&[0x89, 0xf5, 0xeb, 0], FIRST), at(0, Cost::SingleStepped));
         // ret
-        assert_eq!(entry(&[0xc3], FIRST), at(0, Cost::SingleStepped));
+        assert_eq!(Kernel.entry(&[0xc3], FIRST), at(0, Cost::SingleStepped));
     }
 
     #[test]
     fn the_stack_may_be_deeper_where_only_the_depth_counts() {
         // sub rsp,8; jmp
         let code = [0x48, 0x83, 0xec, 8, 0xeb, 0];
-        assert_eq!(entry(&code, FIRST), at(0, Cost::SingleStepped));
+        assert_eq!(Kernel.entry(&code, FIRST), at(0, Cost::SingleStepped));
         let deeper = Some(Placement { offset: 4, depth: 8, cost: Cost::Emulated });
-        assert_eq!(entry(&code, Needs { stack: false, ..FIRST }), deeper);
+        assert_eq!(Kernel.entry(&code, Needs { stack: false, ..FIRST }), deeper);
         // and rsp,-16; jmp
         let unknown = [0x48, 0x83, 0xe4, 0xf0, 0xeb, 0];
-        assert_eq!(entry(&unknown, Needs { stack: false, ..FIRST }), at(0, Cost::SingleStepped));
+        assert_eq!(
+            Kernel.entry(&unknown, Needs { stack: false, ..FIRST }),
+            at(0, Cost::SingleStepped)
+        );
     }
 
     #[test]
@@ -243,31 +301,34 @@ mod tests {
         let at = |offset, depth, cost| Placement { offset, depth, cost };
         // mov rdi,rsi; jmp
         let changed = [0x48, 0x89, 0xf7, 0xeb, 0];
-        assert_eq!(frame_entry(&changed), at(3, 0, Cost::Emulated));
+        assert_eq!(Kernel.frame_entry(&changed), at(3, 0, Cost::Emulated));
         // sub rsp,24; call
         let lowered = [0x48, 0x83, 0xec, 24, 0xe8, 0, 0, 0, 0];
-        assert_eq!(frame_entry(&lowered), at(4, 24, Cost::Emulated));
+        assert_eq!(Kernel.frame_entry(&lowered), at(4, 24, Cost::Emulated));
         // sub rsp,24; mov rax,fs:[0x28]; mov [rsp+8],rax; call
         let canary = [
             0x48, 0x83, 0xec, 24, 0x64, 0x48, 0x8b, 4, 0x25, 0x28, 0, 0, 0, 0x48, 0x89, 0x44, 0x24,
             8, 0xe8, 0, 0, 0, 0,
         ];
-        assert_eq!(frame_entry(&canary), at(18, 24, Cost::Emulated));
+        assert_eq!(Kernel.frame_entry(&canary), at(18, 24, Cost::Emulated));
         // mov eax,[rdi]; call: the read belongs to the region
         let read = [0x8b, 7, 0xe8, 0, 0, 0, 0];
-        assert_eq!(frame_entry(&read), at(0, 0, Cost::SingleStepped));
+        assert_eq!(Kernel.frame_entry(&read), at(0, 0, Cost::SingleStepped));
         // sub rsp,24; ret
-        assert_eq!(frame_entry(&[0x48, 0x83, 0xec, 24, 0xc3]), at(0, 0, Cost::SingleStepped));
+        assert_eq!(
+            Kernel.frame_entry(&[0x48, 0x83, 0xec, 24, 0xc3]),
+            at(0, 0, Cost::SingleStepped)
+        );
     }
 
     #[test]
     fn a_place_inside_a_loop_is_not_taken() {
         // mov eax,1; (loop:) push rbx; pop rbx; jmp loop
         let code = [0xb8, 1, 0, 0, 0, 0x53, 0x5b, 0xeb, 0xfc];
-        assert_eq!(entry(&code, FIRST), at(0, Cost::SingleStepped));
+        assert_eq!(Kernel.entry(&code, FIRST), at(0, Cost::SingleStepped));
         // (loop:) lock dec dword [rdi]; jne +3; xor eax,eax; ret; pause; jmp loop
         let spin = [0xf0, 0xff, 0x0f, 0x75, 3, 0x31, 0xc0, 0xc3, 0xf3, 0x90, 0xeb, 0xf4];
-        assert_eq!(entry(&spin, FIRST), None);
+        assert_eq!(Kernel.entry(&spin, FIRST), None);
     }
 
     #[test]
@@ -275,21 +336,21 @@ mod tests {
         let nop = [0x0f, 0x1f, 0x44, 0, 0];
         // nop; mov eax,[rdi]; ret
         let code = [&nop[..], &[0x8b, 7, 0xc3]].concat();
-        assert_eq!(entry(&code, FIRST), at(5, Cost::SingleStepped));
-        assert_eq!(Some(frame_entry(&code)), at(5, Cost::SingleStepped));
-        assert_eq!(cost_at(&nop), Err(Refusal::BecomesCall));
-        assert_eq!(cost_at(&[0xf0, 0xff, 0x07]), Err(Refusal::Kernel(Mnemonic::Inc)));
+        assert_eq!(Kernel.entry(&code, FIRST), at(5, Cost::SingleStepped));
+        assert_eq!(Some(Kernel.frame_entry(&code)), at(5, Cost::SingleStepped));
+        assert_eq!(Kernel.cost_at(&nop), Err(Refusal::BecomesCall));
+        assert_eq!(Kernel.cost_at(&[0xf0, 0xff, 0x07]), Err(Refusal::Kernel(Mnemonic::Inc)));
     }
 
     #[test]
     fn refused_instructions_are_passed_over() {
         // lock inc dword [rdi]; ret
-        assert_eq!(entry(&[0xf0, 0xff, 0x07, 0xc3], FIRST), at(3, Cost::SingleStepped));
+        assert_eq!(Kernel.entry(&[0xf0, 0xff, 0x07, 0xc3], FIRST), at(3, Cost::SingleStepped));
     }
 
     #[test]
     fn costs_follow_the_kernel() {
-        let cost = |code: &[u8]| probe_cost(&decode_first(code, 0));
+        let cost = |code: &[u8]| Kernel.cost(&decode_first(code, 0));
         assert_eq!(cost(&[0x90]), Some(Cost::Emulated));
         assert_eq!(cost(&[0xe8, 0, 0, 0, 0]), Some(Cost::Emulated));
         assert_eq!(cost(&[0x0f, 0x84, 0, 0, 0, 0]), Some(Cost::Emulated));
@@ -303,5 +364,28 @@ mod tests {
         assert_eq!(cost(&[0x0f, 0x1f, 0x44, 0, 0]), None, "a nop of 5 bytes becomes a call");
         assert_eq!(cost(&[0x0f, 0x1f, 0x40, 0]), Some(Cost::SingleStepped), "a nop of 4 bytes");
         assert_eq!(cost(&[0x66, 0x0f, 0x7f, 0x07]), Some(Cost::SingleStepped), "movdqa [rdi],xmm0");
+    }
+
+    #[test]
+    fn all_places_in_the_process_cost_the_same() {
+        let first = Some(Placement { offset: 0, depth: 0, cost: Cost::Displaced });
+        let nop = [0x0f, 0x1f, 0x44, 0, 0];
+        let in_process = PlaceRules::InProcess;
+        for code in [
+            &[0xf0, 0x83, 0x07, 1, 0xc3][..], // lock add dword [rdi],1; ret
+            &[0xc5, 0xfe, 0x7f, 0x37, 0xc3],  // vmovdqu [rdi],ymm6; ret
+            &[0x49, 0x90, 0xc3],              // xchg r8,rax; ret
+            &[0x62, 0xf1, 0x7c, 0x48, 0x28, 7, 0xc3], // vmovaps zmm0,[rdi]; ret
+            &[0x8b, 0x47, 16, 0x75, 16, 0xc3], // mov eax,[rdi+16]; jne; ret
+            &nop,
+        ] {
+            assert_eq!(in_process.entry(code, FIRST), first, "{code:x?}");
+            assert_eq!(Some(in_process.frame_entry(code)), first, "{code:x?}");
+            assert_eq!(in_process.cost_at(code), Ok(Cost::Displaced), "{code:x?}");
+        }
+        // push es
+        assert_eq!(in_process.cost_at(&[0x06]), Err(Refusal::Undecodable));
+        // (loop:) lock dec dword [rdi]; jne loop; ret
+        assert_eq!(in_process.entry(&[0xf0, 0xff, 0x0f, 0x75, 0xfb, 0xc3], FIRST), None);
     }
 }

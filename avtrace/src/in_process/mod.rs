@@ -19,6 +19,7 @@ mod ring_sites;
 mod shared;
 mod stacks;
 mod tracer;
+mod traps;
 mod watchpoints;
 
 pub use self::{

@@ -29,6 +29,7 @@ use super::{
     records::{Stream, header},
     shared::{Places, Request, Shared},
     stacks::stack_around,
+    traps,
     watchpoints::Watchpoints,
 };
 use crate::{
@@ -415,6 +416,12 @@ impl Tracer {
                 }
             }
             Event::Hit { process, thread } => self.hit(process, thread),
+            Event::Trap { process, thread } => {
+                if let Some(traced) = self.processes.get(&process) {
+                    let record = traps::record(&self.supervisor, (process, thread))?;
+                    traced.stream.record(Record::Trap(record));
+                }
+            }
             Event::Woken => {}
         }
         Ok(())

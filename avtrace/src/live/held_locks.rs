@@ -15,6 +15,16 @@ impl HeldLocks {
     /// Notes an operation of a thread.
     #[inline]
     pub fn note(&mut self, thread: ThreadId, op: Op) {
+        if matches!(
+            op,
+            Op::Acquire(_) | Op::AcquireShared(_) | Op::Release(_) | Op::Reset(_) | Op::Exit
+        ) {
+            self.change(thread, op);
+        }
+    }
+
+    /// Notes an operation that may change the holds of a thread, or the number of locks that it has taken.
+    fn change(&mut self, thread: ThreadId, op: Op) {
         if let Op::Acquire(_) | Op::AcquireShared(_) = op {
             if self.taken.len() <= thread.index() {
                 self.taken.resize(thread.index() + 1, 0);

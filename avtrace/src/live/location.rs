@@ -20,15 +20,21 @@ pub enum Location {
 }
 
 impl Location {
-    /// Index of [`Locations::recent`], by two addresses.
+    /// Index of [`Locations::recent`].
     #[inline]
     const fn place(self) -> usize {
-        let mixed = match self {
-            Self::Site(site) => site as u64,
-            Self::Call(frames) | Self::Access(frames) => frames[0] ^ frames[1].rotate_left(7),
-        };
-        (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize % RECENT
+        match self {
+            Self::Site(site) => place(&[site as u64, 0, 0, 0, 0, 0]),
+            Self::Call(frames) | Self::Access(frames) => place(&frames),
+        }
     }
+}
+
+/// Index of [`Locations::recent`], by two addresses.
+#[inline]
+const fn place(frames: &[u64; FRAMES]) -> usize {
+    let mixed = frames[0] ^ frames[1].rotate_left(7);
+    (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize % RECENT
 }
 
 /// Gives locations their ids.
@@ -95,13 +101,31 @@ impl Locations {
         let place = recorded.place();
         match self.recent.get(place) {
             Some(Some((same, id))) if *same == recorded => *id,
-            _ => {
-                let id = self.look_up(recorded, code);
-                self.recent.resize(RECENT, None);
-                self.recent[place] = Some((recorded, id));
-                id
-            }
+            _ => self.look_up_at(place, recorded, code),
         }
+    }
+
+    /// Returns the id of the stack of a call as it was recorded.
+    #[inline]
+    pub fn call(&mut self, frames: &[u64; FRAMES], code: &mut impl CodeMap) -> LocationId {
+        let place = place(frames);
+        match self.recent.get(place) {
+            Some(Some((Location::Call(same), id))) if same == frames => *id,
+            _ => self.look_up_at(place, Location::Call(*frames), code),
+        }
+    }
+
+    #[inline(never)]
+    fn look_up_at(
+        &mut self,
+        place: usize,
+        recorded: Location,
+        code: &mut impl CodeMap,
+    ) -> LocationId {
+        let id = self.look_up(recorded, code);
+        self.recent.resize(RECENT, None);
+        self.recent[place] = Some((recorded, id));
+        id
     }
 
     fn look_up(&mut self, recorded: Location, code: &mut impl CodeMap) -> LocationId {

@@ -8,6 +8,8 @@
 //! Where control leaves frames without their returns, ending a region too early is harmless, since it only hides
 //! violations. So a throw suspends all of them, and the catch begins those again whose frames are still there.
 
+use std::collections::VecDeque;
+
 use checker::event::{LocationId, RegionId, ThreadId};
 use x86::exits::Leaves;
 
@@ -73,7 +75,7 @@ struct Stack {
 #[derive(Debug, Default)]
 pub struct RegionStacks {
     threads: Vec<Stack>,
-    changes: Vec<Change>,
+    changes: VecDeque<Change>,
     left_markers: u64,
 }
 
@@ -82,6 +84,12 @@ impl RegionStacks {
     #[must_use]
     pub const fn left_markers(&self) -> u64 {
         self.left_markers
+    }
+
+    /// Returns whether a function is open.
+    #[inline]
+    fn has_functions(&self, thread: ThreadId) -> bool {
+        self.threads.get(thread.index()).is_some_and(|stack| stack.functions > 0)
     }
 
     fn stack(&mut self, thread: ThreadId) -> &mut Stack {
@@ -93,13 +101,14 @@ impl RegionStacks {
 
     /// Returns whether there are changes.
     #[must_use]
-    pub const fn has_changes(&self) -> bool {
+    pub fn has_changes(&self) -> bool {
         !self.changes.is_empty()
     }
 
-    /// Takes the changes since the last call, in order.
-    pub fn take_changes(&mut self) -> impl Iterator<Item = Change> {
-        self.changes.drain(..)
+    /// Takes the first of the changes that were not taken.
+    #[inline]
+    pub fn next_change(&mut self) -> Option<Change> {
+        self.changes.pop_front()
     }
 
     /// Forgets everything, as the checker does after a gap.
@@ -123,16 +132,18 @@ impl RegionStacks {
     }
 
     /// Ends the functions whose frames are below the thread's stack pointer `sp`; none for 0.
+    #[inline]
     pub fn at(&mut self, thread: ThreadId, sp: u64) {
-        if self.stack(thread).functions > 0 {
+        if self.has_functions(thread) {
             self.remove_while(thread, |open, frame| open.leaving || frame.sp < sp);
         }
     }
 
     /// Handles the release of a lock, by a call with the caller's stack pointer at `sp`. To be followed by
     /// [`released`](Self::released): the call may be the last thing that a function did.
+    #[inline]
     pub fn release(&mut self, thread: ThreadId, sp: u64) {
-        if self.stack(thread).functions > 0 {
+        if self.has_functions(thread) {
             // The jump left the return address where it was, and so the caller's stack pointer is above it.
             let last = |open: &Open, frame: Frame| open.leaving && frame.sp + 8 == sp;
             self.remove_while(thread, |open, frame| {
@@ -142,8 +153,9 @@ impl RegionStacks {
     }
 
     /// Completes the release that [`release`](Self::release) announced.
+    #[inline]
     pub fn released(&mut self, thread: ThreadId) {
-        if self.stack(thread).functions > 0 {
+        if self.has_functions(thread) {
             self.remove_while(thread, |open, _| open.leaving);
         }
     }
@@ -328,7 +340,7 @@ impl RegionStacks {
         let stack = self.stack(thread);
         stack.functions += usize::from(open.frame.is_some());
         stack.open.push(open);
-        self.changes.push(match open.followed {
+        self.changes.push_back(match open.followed {
             true => Change::Follow(Some(open.region), open.location),
             false => Change::Begin(open.region, open.location),
         });
@@ -352,6 +364,12 @@ impl RegionStacks {
         keep: impl Fn(&Open) -> bool,
     ) {
         let stack = self.stack(thread);
+        if index + 1 == stack.open.len() && !stack.open[index].followed {
+            let is_function = stack.open.pop().is_some_and(|open| open.frame.is_some());
+            stack.functions -= usize::from(is_function);
+            self.changes.push_back(Change::End(location));
+            return;
+        }
         let ended = match stack.open[index].followed {
             true => vec![stack.open.remove(index)],
             false => stack.open.split_off(index),
@@ -362,7 +380,7 @@ impl RegionStacks {
         if ended.iter().any(|open| open.followed) {
             let open = &self.stack(thread).open;
             let followed = open.iter().rfind(|open| open.followed).map(|open| open.region);
-            self.changes.push(Change::Follow(followed, location));
+            self.changes.push_back(Change::Follow(followed, location));
         }
         for open in ended.into_iter().skip(1).filter(keep) {
             self.push(thread, open);
@@ -388,7 +406,8 @@ mod tests {
     /// Formats the changes: `+1` for the begin of region 1, `-` for an end.
     fn changes(stacks: &mut RegionStacks) -> String {
         stacks
-            .take_changes()
+            .changes
+            .drain(..)
             .map(|change| match change {
                 Change::Begin(region, _) => format!("+{}", region.0),
                 Change::End(_) => "-".to_owned(),

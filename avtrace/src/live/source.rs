@@ -107,7 +107,9 @@ impl Source {
         let Self { threads, regions, calls, syncs, memory, accesses, .. } = self;
         let Self { probed, locations, omissions, stream, .. } = self;
         let cx = &mut Context { sites, code, threads, regions, locations, omissions, stream };
-        if let Some(sp) = stack_pointer(record) {
+        if memory.has_own_stacks()
+            && let Some(sp) = stack_pointer(record)
+        {
             leave_frames(record.header().tid, sp, (accesses, memory, syncs), cx);
         }
         match record {
@@ -320,16 +322,12 @@ fn stack_pointer(record: &Record) -> Option<u64> {
 }
 
 /// Ends what was in the frames that a thread has left.
-#[inline]
 fn leave_frames<C: CodeMap>(
     tid: u32,
     sp: u64,
     (accesses, memory, syncs): (&mut Accesses, &mut ProcessMemory, &mut SyncObjects),
     cx: &mut Context<'_, C>,
 ) {
-    if !memory.has_own_stacks() {
-        return;
-    }
     let thread = cx.threads.id(tid);
     if let Some(left) = memory.leave_frames(thread, sp, cx.stream) {
         forget_objects(&left, (thread, NO_LOCATION), syncs, cx.stream);

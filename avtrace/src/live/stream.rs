@@ -10,11 +10,18 @@ use super::{
     held_locks::HeldLocks,
 };
 
-/// Output of the source.
+/// Part of the output of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Item {
-    /// An event.
-    Event(Event),
+pub enum Item<'a> {
+    /// Events, at least one, with nothing between them.
+    Events(&'a [Event]),
+    /// Something that is no event.
+    Mark(&'a Mark),
+}
+
+/// Item between two events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
     /// Loss of events at this point.
     Gap,
     /// Begin of a thread's epoch: what the thread does from here on, and deferred accesses of the epoch, belong to
@@ -27,8 +34,10 @@ pub enum Item {
 /// Items that were not consumed yet, and the number of events so far.
 #[derive(Debug, Default)]
 pub struct Stream {
-    items: Vec<Item>,
-    events: EventNumber,
+    events: Vec<Event>,
+    /// Each with the number of `events` before it.
+    marks: Vec<(usize, Mark)>,
+    count: EventNumber,
     held: HeldLocks,
 }
 
@@ -36,9 +45,9 @@ impl Stream {
     /// Emits an event.
     #[inline]
     pub fn emit(&mut self, thread: ThreadId, op: Op, location: LocationId) {
-        self.events += 1;
+        self.count += 1;
         self.held.note(thread, op);
-        self.items.push(Item::Event(Event { thread, op, location }));
+        self.events.push(Event { thread, op, location });
     }
 
     /// Emits a change of variables. The split of one has no location.
@@ -50,23 +59,27 @@ impl Stream {
     /// Adds a loss of events.
     pub fn gap(&mut self) {
         self.held.gap();
-        self.items.push(Item::Gap);
+        self.mark(Mark::Gap);
     }
 
     /// Adds the begin of an epoch.
     pub fn begin_epoch(&mut self, epoch: Epoch) {
-        self.items.push(Item::Epoch(epoch));
+        self.mark(Mark::Epoch(epoch));
     }
 
     /// Adds a deferred access.
     pub fn defer(&mut self, access: DeferredAccess) {
-        self.items.push(Item::Deferred(access));
+        self.mark(Mark::Deferred(access));
+    }
+
+    fn mark(&mut self, mark: Mark) {
+        self.marks.push((self.events.len(), mark));
     }
 
     /// Returns the number of events so far, which is that of the next event.
     #[must_use]
     pub const fn events(&self) -> EventNumber {
-        self.events
+        self.count
     }
 
     /// Returns the locks that threads hold.
@@ -75,21 +88,32 @@ impl Stream {
         &self.held
     }
 
-    /// Returns the items since the last call of [`clear`](Self::clear).
-    #[must_use]
-    pub fn items(&self) -> &[Item] {
-        &self.items
+    /// Iterates over the items since the last call of [`clear`](Self::clear), in their order.
+    pub fn items(&self) -> impl Iterator<Item = Item<'_>> {
+        let mut from = 0;
+        let marks = self.marks.iter().map(|(before, mark)| (*before, Some(Item::Mark(mark))));
+        marks.chain([(self.events.len(), None)]).flat_map(move |(before, mark)| {
+            let events = &self.events[std::mem::replace(&mut from, before)..before];
+            (!events.is_empty()).then_some(Item::Events(events)).into_iter().chain(mark)
+        })
+    }
+
+    /// Returns the threads and operations of the events since the last call of [`clear`](Self::clear).
+    #[cfg(test)]
+    pub(super) fn ops(&self) -> Vec<(u32, Op)> {
+        self.events.iter().map(|event| (event.thread.0, event.op)).collect()
     }
 
     /// Drops the items, which were consumed.
     pub fn clear(&mut self) {
-        self.items.clear();
+        self.events.clear();
+        self.marks.clear();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use checker::event::VarId;
+    use checker::event::{RegionId, VarId};
 
     use super::*;
 
@@ -100,10 +124,29 @@ mod tests {
         stream.emit(thread, Op::Read(VarId(0)), location);
         stream.gap();
         stream.begin_epoch(Epoch { thread, epoch: 3, lowest: u64::MAX });
-        assert_eq!((stream.events(), stream.items().len()), (1, 3));
+        assert_eq!((stream.events(), stream.items().count()), (1, 3));
         stream.clear();
         stream.emit(thread, Op::Exit, location);
-        assert_eq!((stream.events(), stream.items().len()), (2, 1), "the numbers go on");
+        assert_eq!((stream.events(), stream.items().count()), (2, 1), "the numbers go on");
+    }
+
+    #[test]
+    fn items_are_in_their_order() {
+        let mut stream = Stream::default();
+        let event = |op| Event { thread: ThreadId(0), op, location: LocationId(7) };
+        let emit = |stream: &mut Stream, op| stream.emit(ThreadId(0), op, LocationId(7));
+        let epoch = Epoch { thread: ThreadId(0), epoch: 3, lowest: u64::MAX };
+        stream.gap();
+        emit(&mut stream, Op::Begin(RegionId(1)));
+        emit(&mut stream, Op::Read(VarId(0)));
+        stream.begin_epoch(epoch);
+        stream.gap();
+        emit(&mut stream, Op::Exit);
+        let run = [event(Op::Begin(RegionId(1))), event(Op::Read(VarId(0)))];
+        let (gap, epoch) = (Item::Mark(&Mark::Gap), Mark::Epoch(epoch));
+        let expected =
+            [gap, Item::Events(&run), Item::Mark(&epoch), gap, Item::Events(&[event(Op::Exit)])];
+        assert!(stream.items().eq(expected));
     }
 
     #[test]
@@ -112,11 +155,7 @@ mod tests {
         let split = Op::SplitVariable { from: VarId(0), to: VarId(1) };
         stream.emit_change(ThreadId(0), split, LocationId(7));
         stream.emit_change(ThreadId(0), Op::Free(VarId(1)), LocationId(7));
-        let location = |item: &Item| match item {
-            Item::Event(event) => event.location,
-            _ => panic!("no event"),
-        };
-        let locations: Vec<LocationId> = stream.items().iter().map(location).collect();
+        let locations: Vec<LocationId> = stream.events.iter().map(|event| event.location).collect();
         assert_eq!(locations, [NO_LOCATION, LocationId(7)]);
     }
 }

@@ -31,7 +31,7 @@ impl Plan {
     pub fn build(symbolizer: &Symbolizer, pid: u32, wanted: Wanted<'_>) -> Self {
         let mut plan = Self {
             sees_memory: wanted.sees_memory(),
-            in_kernel: wanted.in_kernel,
+            place_rules: wanted.place_rules,
             ..Self::default()
         };
         let is_named = own_code::names_own(wanted.rules, wanted.locks, wanted.accesses);

@@ -372,6 +372,7 @@ impl Listing {
 
 const fn cost(cost: Cost) -> &'static str {
     match cost {
+        Cost::Displaced => "displaced",
         Cost::Emulated => "emulated",
         Cost::SingleStepped => "single-stepped",
     }

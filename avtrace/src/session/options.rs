@@ -3,6 +3,7 @@
 use std::{ffi::OsString, path::PathBuf};
 
 use checker::Regions;
+use x86::placement::PlaceRules;
 
 use super::capture_reason::CaptureReason;
 use crate::probes::{
@@ -90,7 +91,10 @@ impl RunOptions {
             accesses: &self.accesses,
             watches: !self.watch.is_empty(),
             own_code: self.own_code,
-            in_kernel: self.capture != CaptureBackend::Inline,
+            place_rules: match self.capture {
+                CaptureBackend::Inline => PlaceRules::InProcess,
+                CaptureBackend::Kernel | CaptureBackend::Auto => PlaceRules::Kernel,
+            },
             low_prior: self.checker.is_some_and(|options| options.regions == Regions::All),
         }
     }

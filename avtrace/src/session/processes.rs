@@ -190,42 +190,49 @@ impl ProcessTracker {
         let _ = self.finished.send(program.finish(&mut self.backend, end));
     }
 
+    #[inline]
     fn record(&mut self, record: &Record) {
-        let Some(index) = self.program_of(KernelPid(record.header().process)) else {
+        let header = record.header();
+        let Some(index) = self.program_of(KernelPid(header.process)) else {
             self.foreign += 1;
             return continue_unknown(record);
         };
-        let header = record.header();
+        if self.lost == header.lost {
+            return self.dispatch(index, record);
+        }
+        self.lost = header.lost;
         // No record of a process in which the probes are is lost.
-        let is_kernel = self.backend.kernel().is_some();
-        if std::mem::replace(&mut self.lost, header.lost) != header.lost && is_kernel {
+        if self.backend.kernel().is_some() {
             self.start_all();
             self.find_lost_exec(index, KernelPid(header.process));
-            return self.dispatch(record);
         }
-        self.dispatch(record);
+        // The program may be another one now.
+        if let Some(index) = self.program_of(KernelPid(header.process)) {
+            self.dispatch(index, record);
+        }
     }
 
     /// Passes on a record of a process that is known.
-    fn dispatch(&mut self, record: &Record) {
+    #[inline]
+    fn dispatch(&mut self, index: usize, record: &Record) {
         let header = record.header();
-        let Some(index) = self.program_of(KernelPid(header.process)) else { return };
         self.current = index;
-        let has_site = !matches!(
-            record,
+        match record {
             Record::Fork(_)
-                | Record::Exit(_)
-                | Record::ChildProcess(_)
-                | Record::Stop(..)
-                | Record::Watchpoint(_)
-                | Record::Owned(_)
-                | Record::Trap(_)
-        );
-        if has_site && header.site.plan() != self.programs[index].id().plan {
+            | Record::Exit(_)
+            | Record::ChildProcess(_)
+            | Record::Stop(..)
+            | Record::Watchpoint(_)
+            | Record::Owned(_)
+            | Record::Trap(_) => self.dispatch_without_site(index, record),
             // Of a program that was replaced, and the record of that was lost.
-            self.foreign += 1;
-            return;
+            _ if header.site.plan() != self.programs[index].id().plan => self.foreign += 1,
+            _ => self.programs[index].record(record),
         }
+    }
+
+    /// Passes on a record that no probe has made.
+    fn dispatch_without_site(&mut self, index: usize, record: &Record) {
         if let Record::Stop(kind, stop) = record {
             return match kind {
                 Kind::Exec => self.exec(index, stop),
@@ -242,11 +249,16 @@ impl ProcessTracker {
     }
 
     /// Returns the program that a process runs.
+    #[inline]
     fn program_of(&mut self, process: KernelPid) -> Option<usize> {
-        let is = |program: &TracedProgram| program.kernel_pid() == Some(process);
-        if self.programs.get(self.current).is_some_and(is) {
-            return Some(self.current);
+        match self.programs.get(self.current) {
+            Some(program) if program.kernel_pid() == Some(process) => Some(self.current),
+            _ => self.find_program_of(process),
         }
+    }
+
+    fn find_program_of(&mut self, process: KernelPid) -> Option<usize> {
+        let is = |program: &TracedProgram| program.kernel_pid() == Some(process);
         if let Some(index) = self.programs.iter().position(is) {
             return Some(index);
         }

@@ -19,7 +19,7 @@ use crate::{
     live::{
         location::{Location, Locations},
         source::Source,
-        stream::Item,
+        stream::{Item, Mark},
         sync::Known,
     },
     names::live::{LiveNames, size_of_kind, watched_as},
@@ -162,21 +162,23 @@ impl Recorder {
         let mut values =
             source.watches().shared_values().skip_while(|value| value.event < first).peekable();
         for item in source.stream().items() {
-            let event = match item {
-                Item::Event(event) => event,
-                Item::Gap => {
+            let events = match item {
+                Item::Events(events) => events,
+                Item::Mark(Mark::Gap) => {
                     self.gaps += 1;
                     self.writer.gap(Gap::default())?;
                     continue;
                 }
                 // Nothing is left out of a recording.
-                Item::Epoch(_) | Item::Deferred(_) => continue,
+                Item::Mark(Mark::Epoch(_) | Mark::Deferred(_)) => continue,
             };
-            let number = self.writer.events_written();
-            while let Some(value) = values.next_if(|value| value.event <= number) {
-                self.writer.value(value)?;
+            for event in events {
+                let number = self.writer.events_written();
+                while let Some(value) = values.next_if(|value| value.event <= number) {
+                    self.writer.value(value)?;
+                }
+                self.writer.event(event)?;
             }
-            self.writer.event(event)?;
         }
         if self.flushed.elapsed() >= FLUSH {
             self.writer.flush()?;

@@ -303,6 +303,7 @@ impl TracedProgram {
     }
 
     /// Takes a record of this process.
+    #[inline]
     pub fn record(&mut self, record: &Record) {
         self.capture.count(record);
         if let Record::Trap(trap) = record {
@@ -524,7 +525,8 @@ impl TracedProgram {
     fn explain_traps(&mut self, backend: &Backend, end: ProgramEnd) -> Option<report::TrapDeath> {
         let code = Known {
             symbolizer: self.code.symbolizer(),
-            probes: self.probes.places(),
+            // Jumps are no breakpoints.
+            probes: backend.kernel().map_or(&[], |_| self.probes.places()),
             // Child processes inherit none.
             has_watchpoints: self.id.parent.is_none()
                 && backend.kernel().is_some_and(Kernel::has_watchpoints),

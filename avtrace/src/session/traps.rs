@@ -178,7 +178,7 @@ fn cause(record: &TrapRecord, code: &impl Code) -> TrapCause {
     match record.si_code {
         SI_KERNEL if bytes[0] == INT3 => {
             let at = trap_at(record);
-            if code.in_file(at, 1).first() == Some(&INT3) {
+            if code.probes().is_empty() || code.in_file(at, 1).first() == Some(&INT3) {
                 TrapCause::Program
             } else if code.has_probe(at) {
                 TrapCause::RemappedCode

@@ -85,6 +85,17 @@ impl Stat {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status(Vec<u8>);
 
+/// Disposition of a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disposition {
+    /// The kernel's action, which is death for most signals.
+    Default,
+    /// No action.
+    Ignored,
+    /// A handler of the program.
+    Handled,
+}
+
 impl Status {
     /// Reads the status of a process.
     ///
@@ -168,6 +179,22 @@ impl Status {
     #[must_use]
     pub fn seccomp(&self) -> Option<u64> {
         number(self.field("Seccomp")?, 10)
+    }
+
+    /// Returns what the process does at a signal.
+    #[must_use]
+    pub fn disposition(&self, signal: i32) -> Disposition {
+        let has = |set: &str| {
+            let set = self.field(set).and_then(|digits| number(digits, 16));
+            set.is_some_and(|set| set >> (signal - 1) & 1 != 0)
+        };
+        if has("SigCgt") {
+            Disposition::Handled
+        } else if has("SigIgn") {
+            Disposition::Ignored
+        } else {
+            Disposition::Default
+        }
     }
 
     /// The most memory that the process has had, in bytes.

@@ -77,7 +77,7 @@ int main(int count, char **arguments)
     if (count > 1 && restrict_by(arguments[1]))
         return 77;
     if (count > 2) {
-        execv(arguments[2], arguments + 2);
+        execvp(arguments[2], arguments + 2);
         return 1;
     }
     for (int i = 0; i < 100; i++) {

@@ -45,7 +45,7 @@ pub(super) struct Calls {
 
 /// Call that counts, from the record of its entry or its return.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SeenCall {
+pub(super) struct SeenCall<'a> {
     kind: Kind,
     tid: u32,
     site: SiteId,
@@ -57,32 +57,35 @@ pub(super) struct SeenCall {
     result: i32,
     /// The stack pointer in the caller.
     sp: u64,
-    frames: [u64; FRAMES],
+    frames: &'a [u64; FRAMES],
 }
 
-impl SeenCall {
-    pub(super) const fn entry(kind: Kind, record: &CallRecord) -> Self {
-        let CallRecord { header, argument, sp, frames, .. } = *record;
+impl<'a> SeenCall<'a> {
+    #[inline]
+    pub(super) const fn entry(kind: Kind, record: &'a CallRecord) -> Self {
+        let CallRecord { header, argument, sp, ref frames, .. } = *record;
         Self { kind, tid: header.tid, site: header.site, argument, other: 0, result: 0, sp, frames }
     }
 
-    pub(super) const fn pair(kind: Kind, record: &PairRecord) -> Self {
-        let PairRecord { header, argument, other, sp, frames, .. } = *record;
+    #[inline]
+    pub(super) const fn pair(kind: Kind, record: &'a PairRecord) -> Self {
+        let PairRecord { header, argument, other, sp, ref frames, .. } = *record;
         Self { kind, tid: header.tid, site: header.site, argument, other, result: 0, sp, frames }
     }
 
-    pub(super) const fn end(kind: Kind, record: &ReturnRecord) -> Self {
-        let ReturnRecord { header, result, argument, sp, frames, .. } = *record;
+    #[inline]
+    pub(super) const fn end(kind: Kind, record: &'a ReturnRecord) -> Self {
+        let ReturnRecord { header, result, argument, sp, ref frames, .. } = *record;
         Self { kind, tid: header.tid, site: header.site, argument, other: 0, result, sp, frames }
     }
 }
 
 /// Operation on a synchronisation object, by a call or in line.
 #[derive(Clone, Copy, Debug)]
-struct Operation {
+struct Operation<'a> {
     kind: Kind,
     tid: u32,
-    spec: CallSpec,
+    spec: &'a CallSpec,
     fast: Option<FastPath>,
     /// Process address of the object.
     address: u64,
@@ -95,14 +98,15 @@ struct Operation {
     sp: u64,
     /// Code that does it: where a call returns to, or the probe point.
     code: u64,
-    stack: Location,
+    /// Location of its stack.
+    location: LocationId,
 }
 
 impl Calls {
     /// Translates a call or its return.
     pub(super) fn call<C: CodeMap>(
         &mut self,
-        call: &SeenCall,
+        call: &SeenCall<'_>,
         probed: &mut ProbedCode,
         syncs: &mut SyncObjects,
         cx: &mut Context<'_, C>,
@@ -113,8 +117,7 @@ impl Calls {
             self.joins.begin(joiner, call.argument, call.sp);
             return;
         }
-        let Some(&SyncSite::Call { spec, object, .. }) =
-            cx.kind(call.site).and_then(SiteKind::sync)
+        let Some(SyncSite::Call { spec, object, .. }) = cx.kind(call.site).and_then(SiteKind::sync)
         else {
             cx.omissions.foreign_records += 1;
             return;
@@ -128,7 +131,7 @@ impl Calls {
             kind: call.kind,
             tid: call.tid,
             spec,
-            fast: in_line(spec),
+            fast: in_line(*spec),
             address,
             argument: call.argument,
             other: call.other,
@@ -136,7 +139,7 @@ impl Calls {
             value: None,
             sp: call.sp,
             code,
-            stack: Location::Call(call.frames),
+            location: cx.locations.call(call.frames, cx.code),
         };
         self.synchronise(&operation, probed, syncs, cx);
     }
@@ -150,7 +153,7 @@ impl Calls {
         cx: &mut Context<'_, C>,
     ) {
         let site = cx.kind(record.header.site).and_then(SiteKind::sync);
-        let Some(&SyncSite::Inlined(place)) = site else {
+        let Some(SyncSite::Inlined(place)) = site else {
             cx.omissions.foreign_records += 1;
             return;
         };
@@ -164,7 +167,7 @@ impl Calls {
         let operation = Operation {
             kind: place.kind,
             tid: record.header.tid,
-            spec: place.spec,
+            spec: &place.spec,
             fast: Some(place.fast),
             address: record.address.wrapping_add(place.plus),
             argument: record.address,
@@ -173,21 +176,21 @@ impl Calls {
             value: Some(value),
             sp: record.sp,
             code: record.frames[0],
-            stack: Location::Access(frames),
+            location: cx.stack(Location::Access(frames)),
         };
         self.synchronise(&operation, probed, syncs, cx);
     }
 
+    #[inline]
     fn synchronise<C: CodeMap>(
         &mut self,
-        done: &Operation,
+        done: &Operation<'_>,
         probed: &mut ProbedCode,
         syncs: &mut SyncObjects,
         cx: &mut Context<'_, C>,
     ) {
-        let Operation { kind, spec, address, value, sp, .. } = *done;
+        let Operation { kind, spec, address, value, sp, location, .. } = *done;
         let thread = cx.threads.id(done.tid);
-        let location = cx.stack(done.stack);
         // That a routine has run is seen in the midst of a call of a once function.
         let is_midst = (kind, spec.object) == (Kind::Signal, ObjectKind::Once);
         if !is_midst && probed.is_inside(location, done.code) {
@@ -277,6 +280,7 @@ impl Calls {
         self.runtime.unload();
     }
 
+    #[inline]
     fn of(&mut self, thread: ThreadId) -> &mut UnderWay {
         if self.under_way.len() <= thread.index() {
             self.under_way.resize(thread.index() + 1, UnderWay::default());

@@ -74,7 +74,8 @@ pub struct Regions {
     /// By id.
     known: Vec<KnownRegion>,
     ids: FxHashMap<String, RegionId>,
-    by_site: FxHashMap<u32, RegionId>,
+    /// By the number of a marker's site.
+    by_site: Vec<Option<RegionId>>,
     /// Numbers of inlined functions that have ended before an instruction, though their end comes behind it.
     ending: FxHashMap<u64, Vec<u32>>,
     /// By thread.
@@ -188,6 +189,7 @@ impl Regions {
     }
 
     /// Handles the release of a lock, before its event.
+    #[inline]
     pub(super) fn release(
         &mut self,
         thread: ThreadId,
@@ -200,6 +202,7 @@ impl Regions {
     }
 
     /// Ends regions of which the release of a lock was the last that they did.
+    #[inline]
     pub(super) fn released(&mut self, thread: ThreadId, threads: &Threads, stream: &mut Stream) {
         self.stacks.released(thread);
         self.emit_changes(thread, threads, stream);
@@ -263,7 +266,7 @@ impl Regions {
     }
 
     fn emit_all_changes(&mut self, thread: ThreadId, threads: &Threads, stream: &mut Stream) {
-        for change in self.stacks.take_changes() {
+        while let Some(change) = self.stacks.next_change() {
             if self.transactions.len() <= thread.index() {
                 self.transactions.resize_with(thread.index() + 1, Transactions::default);
             }
@@ -330,7 +333,7 @@ impl Regions {
     ) {
         match place {
             FunctionPlace::Entry { function, name, role, followed, lowered } => {
-                let region = self.named(name, location, *role);
+                let region = self.of_function(*function, name, location, *role);
                 if !self.begins(*function, region) {
                     return;
                 }
@@ -357,7 +360,7 @@ impl Regions {
             self.stacks.exit(thread, Frame { function, sp }, (leaves, record.flags), None);
         }
         for InlinedBegin { function, name, role, followed, ends_before } in &site.begins {
-            let region = self.named(name, location, *role);
+            let region = self.of_function(*function, name, location, *role);
             if !self.begins(*function, region) {
                 continue;
             }
@@ -430,7 +433,8 @@ impl Regions {
     }
 
     fn of_site(&mut self, number: u32, passage: Passage<'_>) -> Result<RegionId, Foreign> {
-        if let Some(&region) = self.by_site.get(&number) {
+        let index = number as usize;
+        if let Some(&Some(region)) = self.by_site.get(index) {
             return Ok(region);
         }
         let site = passage.site.and_then(|site| site.kind.region());
@@ -438,8 +442,29 @@ impl Regions {
             return Err(Foreign);
         };
         let region = self.named(name, passage.location, RegionRole::Named);
-        self.by_site.insert(number, region);
+        if self.by_site.len() <= index {
+            self.by_site.resize(index + 1, None);
+        }
+        self.by_site[index] = Some(region);
         Ok(region)
+    }
+
+    /// Returns the region of a function that begins: mostly that of its latest execution.
+    fn of_function(
+        &mut self,
+        function: u32,
+        name: &str,
+        location: LocationId,
+        role: RegionRole,
+    ) -> RegionId {
+        match self.executions.get(function as usize) {
+            Some(&(latest, _))
+                if self.known.get(latest.index()).is_some_and(|it| it.name == name) =>
+            {
+                latest
+            }
+            _ => self.named(name, location, role),
+        }
     }
 
     fn named(&mut self, name: &str, location: LocationId, role: RegionRole) -> RegionId {
@@ -458,8 +483,6 @@ mod tests {
     use super::*;
     use symbolize::ProcessAddr;
 
-    use crate::live::stream::Item;
-
     const HERE: LocationId = LocationId(0);
 
     fn pass(regions: &mut Regions, kind: Kind, site: &Site, epoch: u64) -> (bool, Vec<Op>) {
@@ -469,11 +492,7 @@ mod tests {
         let passage = Passage { thread, location: HERE, site: Some(site) };
         let record = RegionRecord { sp: 0x100, ..RegionRecord::default() };
         let passed = regions.pass(kind, &record, passage, &threads, &mut stream).is_ok();
-        let op = |item: &Item| match item {
-            Item::Event(event) => event.op,
-            _ => panic!("no event"),
-        };
-        (passed, stream.items().iter().map(op).collect())
+        (passed, stream.ops().into_iter().map(|(_, op)| op).collect())
     }
 
     #[test]

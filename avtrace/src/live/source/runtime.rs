@@ -22,7 +22,12 @@ pub(super) struct RuntimeCalls {
     modules: usize,
     /// By the address behind a call: whether the code there is a library's own.
     callers: FxHashMap<u64, bool>,
+    /// Entry of `callers` that was looked up last at each place: most calls are by few callers.
+    recent: [(u64, bool); RECENT],
 }
+
+/// Number of entries of [`RuntimeCalls::recent`].
+const RECENT: usize = 1 << 5;
 
 impl RuntimeCalls {
     /// Forgets callers after a library was unloaded.
@@ -55,9 +60,19 @@ impl RuntimeCalls {
         if self.modules != code.module_count() {
             self.modules = code.module_count();
             self.callers.clear();
+            self.recent = [(0, false); RECENT];
         }
-        code.is_runtime_data(ProcessAddr(address))
-            || *self.callers.entry(caller).or_insert_with(|| is_own_code(code, caller))
+        code.is_runtime_data(ProcessAddr(address)) || self.is_own_code(caller, code)
+    }
+
+    #[inline]
+    fn is_own_code(&mut self, caller: u64, code: &impl CodeMap) -> bool {
+        let recent = &mut self.recent[(caller >> 2) as usize % RECENT];
+        if recent.0 != caller || caller == 0 {
+            let is_own = *self.callers.entry(caller).or_insert_with(|| is_own_code(code, caller));
+            *recent = (caller, is_own);
+        }
+        recent.1
     }
 }
 

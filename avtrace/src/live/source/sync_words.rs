@@ -123,7 +123,7 @@ impl SyncWords {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::live::{code_map::fake::FakeCode, stream::Item};
+    use crate::live::code_map::fake::FakeCode;
 
     #[test]
     fn an_exchange_and_a_store_make_a_lock() {
@@ -141,12 +141,7 @@ mod tests {
         };
         assert!(!access(0x1002, false, 0), "its initialisation is one to data");
         assert!(access(0x1000, true, 0) && access(0x1002, false, 0) && access(0x1000, true, 1));
-        let op = |item: &Item| match item {
-            Item::Event(event) => (event.thread.0, event.op),
-            _ => panic!("no event"),
-        };
-        let ops: Vec<(u32, Op)> = stream.items().iter().map(op).collect();
         let word = SyncId(0);
-        assert_eq!(ops, [(0, Op::Wait(word)), (0, Op::Signal(word)), (1, Op::Wait(word))]);
+        assert_eq!(stream.ops(), [(0, Op::Wait(word)), (0, Op::Signal(word)), (1, Op::Wait(word))]);
     }
 }

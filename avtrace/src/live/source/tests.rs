@@ -5,7 +5,10 @@ use checker::event::{RegionId, VarId};
 
 use super::*;
 use crate::{
-    live::{code_map::fake::FakeCode, stream::Item},
+    live::{
+        code_map::fake::FakeCode,
+        stream::{Item, Mark},
+    },
     probes::{
         memory::{allocators::Allocator, site::AccessPlace},
         regions::{markers::Meaning, site::RegionSite},
@@ -59,7 +62,7 @@ fn exit(tid: u32) -> Record {
     Record::Exit(ExitRecord { header: header(tid, 0, 0), ..ExitRecord::default() })
 }
 
-fn items(records: &[Record]) -> (Source, Vec<Item>) {
+fn source(records: &[Record]) -> Source {
     // mov [rdi],rax; ret
     let code = vec![0x48, 0x89, 0x07, 0xc3];
     let mut code = FakeCode { start: 0x1000, code, is_program: true, ..FakeCode::default() };
@@ -68,21 +71,12 @@ fn items(records: &[Record]) -> (Source, Vec<Item>) {
     for record in records {
         source.record(record, &sites, &mut code);
     }
-    let items = source.stream().items().to_vec();
-    (source, items)
-}
-
-fn ops(items: &[Item]) -> Vec<(u32, Op)> {
-    let op = |item: &Item| match item {
-        Item::Event(event) => Some((event.thread.0, event.op)),
-        _ => None,
-    };
-    items.iter().filter_map(op).collect()
+    source
 }
 
 #[test]
 fn a_transaction_of_one_thread_and_the_write_of_another() {
-    let (source, items) = items(&[
+    let source = source(&[
         region(Kind::Begin, 1, BEGIN),
         fork(1, 2),
         write(1, 0x5000, 1, 0),
@@ -92,7 +86,7 @@ fn a_transaction_of_one_thread_and_the_write_of_another() {
     ]);
     let (main, other, variable) = (0, 1, VarId(0));
     assert_eq!(
-        ops(&items),
+        source.stream().ops(),
         [
             (main, Op::Begin(RegionId(0))),
             (main, Op::Fork(ThreadId(1))),
@@ -102,8 +96,8 @@ fn a_transaction_of_one_thread_and_the_write_of_another() {
             (other, Op::Exit),
         ]
     );
-    let epochs = items.iter().filter(|item| matches!(item, Item::Epoch(_))).count();
-    assert_eq!(epochs, 2, "one of each thread");
+    let is_epoch = |item: &Item<'_>| matches!(item, Item::Mark(Mark::Epoch(_)));
+    assert_eq!(source.stream().items().filter(is_epoch).count(), 2, "one of each thread");
     assert_eq!(source.regions().get(RegionId(0)).map(|known| &*known.name), Some("transfer"));
     assert!(source.threads().has_seen_exit() && !source.threads().has_lost_leader());
     assert!(source.shared_words().is_shared(0x5000));
@@ -112,22 +106,22 @@ fn a_transaction_of_one_thread_and_the_write_of_another() {
 
 #[test]
 fn a_loss_stands_before_the_record_that_shows_it() {
-    let (_, items) = items(&[write(1, 0x5000, 1, 0), write(1, 0x5000, 1, 3)]);
-    let place = items.iter().position(|item| *item == Item::Gap);
-    assert!(matches!(items[place.expect("a gap") + 1], Item::Event(_)));
+    let source = source(&[write(1, 0x5000, 1, 0), write(1, 0x5000, 1, 3)]);
+    let mut items = source.stream().items().skip_while(|item| *item != Item::Mark(&Mark::Gap));
+    assert!(items.next().is_some() && matches!(items.next(), Some(Item::Events(_))));
 }
 
 #[test]
 fn records_of_other_sites_are_counted_and_make_no_events() {
     let header = header(1, ACCESS, 0);
-    let (source, items) = items(&[
+    let source = source(&[
         Record::Call(Kind::Acquire, CallRecord { header, ..CallRecord::default() }),
         Record::Block(Kind::Alloc, BlockRecord { header, ..BlockRecord::default() }),
         Record::Region(Kind::Begin, RegionRecord { header, ..RegionRecord::default() }),
         Record::Jump(JumpRecord { header, ..JumpRecord::default() }),
         Record::Watchpoint(WatchpointRecord::default()),
     ]);
-    assert!(items.is_empty());
+    assert!(source.stream().items().next().is_none());
     assert_eq!(source.omissions().foreign_records, 5);
 }
 
@@ -136,12 +130,12 @@ fn memory_that_is_given_out_again_is_another_variable() {
     let (header, address) = (header(1, MALLOC, 0), 0x5000);
     let block = BlockRecord { header, address, size: 8, ..BlockRecord::default() };
     let given = Record::Block(Kind::Alloc, block);
-    let (source, items) =
-        items(&[write(1, 0x5000, 0, 0), write(2, 0x5000, 0, 0), given, write(1, 0x5000, 0, 0)]);
+    let source =
+        source(&[write(1, 0x5000, 0, 0), write(2, 0x5000, 0, 0), given, write(1, 0x5000, 0, 0)]);
     let (old, new) = (VarId(0), VarId(1));
     let expected =
         [(0, Op::Write(old)), (1, Op::Write(old)), (0, Op::Free(old)), (0, Op::Write(new))];
-    assert_eq!(ops(&items), expected);
+    assert_eq!(source.stream().ops(), expected);
     assert_eq!(source.memory().calls(), (1, 0));
     assert!(!source.shared_words().is_shared(0x5000));
 }

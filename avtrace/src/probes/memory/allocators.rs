@@ -8,7 +8,7 @@ use symbolize::{ElfFile, LinkAddr};
 use x86::{
     call_graph::Imports,
     control_flow::ControlFlowError,
-    placement::{self, Needs},
+    placement::{Needs, PlaceRules},
 };
 
 use crate::probes::sync::call_points::{CallPointsError, Function};
@@ -215,12 +215,12 @@ pub fn allocator_points(
     file: &ElfFile,
     role: Allocator,
     start: LinkAddr,
-    return_probes: bool,
+    rules: PlaceRules,
 ) -> Result<Vec<AllocatorPoint>, CallPointsError> {
     let function = Function::at(file, start)?;
     let gives_out = role.gives_out();
     let needs = Needs { arguments: role.arguments(), stack: gives_out };
-    let place = placement::entry(function.code, needs).ok_or(CallPointsError::NoEntry)?;
+    let place = rules.entry(function.code, needs).ok_or(CallPointsError::NoEntry)?;
     let kind = if gives_out { Kind::Alloc } else { Kind::Free };
     let point = |program, address, depth| AllocatorPoint {
         program,
@@ -235,14 +235,14 @@ pub fn allocator_points(
             vec![point(ProbeProgram::Free, entry, place.depth)]
         }
         // A return probe would abort a program when an exception passes it.
-        Allocator::New if return_probes => {
+        Allocator::New if rules.has_return_probes() => {
             let returns = function.returns_of(&function.flow()?)?;
             let returns =
                 returns.into_iter().map(|address| point(ProbeProgram::AllocEnd, address, 0));
             let entry = point(ProbeProgram::AllocEnter, entry, place.depth);
             std::iter::once(entry).chain(returns).collect()
         }
-        _ if !return_probes => {
+        _ if !rules.has_return_probes() => {
             let (returns, tail_calls) = ends(&function)?;
             let returns =
                 returns.into_iter().map(|address| point(ProbeProgram::AllocEnd, address, 0));
@@ -299,7 +299,7 @@ mod tests {
         for name in ["malloc", "calloc", "realloc", "reallocarray", "posix_memalign"] {
             let spec = ALLOCATORS.iter().find(|spec| spec.name == name).unwrap();
             let start = file.symbols_named(name).next().unwrap().address;
-            let points = allocator_points(&file, spec.role, start, false);
+            let points = allocator_points(&file, spec.role, start, PlaceRules::InProcess);
             let points = points.unwrap_or_else(|error| panic!("{name}: {error}"));
             let is_end = |point: &&AllocatorPoint| point.program == ProbeProgram::AllocEnd;
             assert!(points.iter().any(|point| is_end(&point)), "{name}");

@@ -11,7 +11,7 @@ use x86::{
     functions::{Function, Functions},
     instruction::{decode, decode_first},
     no_return::never_returns,
-    placement::Cost,
+    placement::{Cost, PlaceRules},
     restartable::restartable_sequences,
 };
 
@@ -96,21 +96,20 @@ pub(in crate::probes) fn add(
     for (Choice { module, file, functions, .. }, wanted) in choices.iter().zip(wanted) {
         let roots: BTreeSet<usize> =
             roots(plan, module).into_iter().filter_map(|root| functions.containing(root)).collect();
-        let in_kernel = plan.in_kernel;
+        let in_kernel = plan.place_rules == PlaceRules::Kernel;
         let deeper = if in_kernel { MAX_DEEPER_CODE } else { MAX_DEEPER_CODE * CHEAPER };
         let mut chosen = called(file, functions, roots.clone(), (accesses.depth, deeper));
         chosen.extend(wanted);
         // Their callees would be most of the program.
         chosen.extend(followed(plan, module).into_iter().filter_map(|at| functions.containing(at)));
-        let most = if in_kernel { MAX_SMALL_CODE } else { MAX_SMALL_CODE * CHEAPER };
-        let has_all = has_regions && own.contains(module) && code_length(functions) <= most;
+        let all = match has_regions && own.contains(module) {
+            true => own_code_of((module, file, functions), symbolizer, in_kernel),
+            false => None,
+        };
         // That of regions first.
         let first = chosen.clone();
-        if has_all {
-            let own = own_code(functions).filter(|(_, function)| !is_runtime(function));
-            chosen.extend(own.map(|(index, _)| index));
-        }
-        let depth = if has_all { Some(u32::MAX) } else { accesses.depth };
+        let depth = if all.is_some() { Some(u32::MAX) } else { accesses.depth };
+        chosen.extend(all.into_iter().flatten());
         let region_code = called(file, functions, roots, (depth, deeper));
         plan.uncovered.depth = accesses.depth.unwrap_or(DEPTH);
         let of_module = (*module, *file, functions);
@@ -162,8 +161,8 @@ fn add_containers(
         let mut calls = LibraryCalls::of(file);
         for function in &found {
             // Strings are everywhere, and are seldom shared.
-            let single_step =
-                !planner.plan.in_kernel || !runtime_libraries::is_string(&function.symbol);
+            let single_step = planner.plan.place_rules == PlaceRules::InProcess
+                || !runtime_libraries::is_string(&function.symbol);
             planner.access_probes(function, &known, &mut calls, (single_step, false));
         }
     }
@@ -218,7 +217,7 @@ const MAX_PROBES: usize = 20_000;
 /// Returns true if a program or library has so little code that all of it may be probed, not only the regions'. Probes
 /// that are too costly while it runs are detached then.
 pub(in crate::probes) fn is_small(functions: &Functions) -> bool {
-    code_length(functions) <= MAX_SMALL_CODE
+    code_length(functions.iter()) <= MAX_SMALL_CODE
 }
 
 /// Number of bytes of code that are little: they are decoded in a tenth of a second, and have some ten thousand
@@ -229,13 +228,47 @@ const MAX_SMALL_CODE: u64 = 1 << 18;
 /// the kernel do.
 const CHEAPER: u64 = 4;
 
-fn code_length(functions: &Functions) -> u64 {
-    functions.iter().map(|function| function.end.0 - function.start.0).sum()
+fn code_length<'functions>(functions: impl IntoIterator<Item = &'functions Function>) -> u64 {
+    functions.into_iter().map(|function| function.end.0 - function.start.0).sum()
 }
+
+/// Returns the functions of a module, by number, if it has so little code that all of them may be probed. Code of a
+/// runtime library that was linked in is left out. Of the C library only debug information says which that is: where
+/// there is more than the kernel's probes would be on, what has none is left out too.
+fn own_code_of(
+    (module, file, functions): (&Module, &ElfFile, &Functions),
+    symbolizer: &Symbolizer,
+    in_kernel: bool,
+) -> Option<Vec<usize>> {
+    let of_program = || own_code(functions).filter(|(_, function)| !is_runtime(function));
+    let numbers = |own: &[(usize, &Function)]| own.iter().map(|&(index, _)| index).collect();
+    if is_small(functions) {
+        return Some(numbers(&of_program().collect::<Vec<_>>()));
+    }
+    if in_kernel {
+        return None;
+    }
+    let most = MAX_SMALL_CODE * CHEAPER;
+    if file.symbols_named(START_OF_C_LIBRARY).next().is_none() {
+        let is_little = code_length(functions.iter()) <= most;
+        return is_little.then(|| numbers(&of_program().collect::<Vec<_>>()));
+    }
+    let has_source = |function: &Function| {
+        let place = module.process_address(function.start);
+        let resolution = place.and_then(|place| symbolizer.resolve(place).ok());
+        resolution.is_some_and(|found| found.frames.iter().any(|frame| frame.file.is_some()))
+    };
+    let own: Vec<_> = of_program().filter(|(_, function)| has_source(function)).collect();
+    (code_length(own.iter().map(|&(_, function)| function)) <= most).then(|| numbers(&own))
+}
+
+/// Function of the C library by which each program starts: a program that has it is linked statically.
+const START_OF_C_LIBRARY: &str = "__libc_start_main";
 
 /// Returns the cost of a hit, in units of 100 nanoseconds.
 const fn cost(cost: Cost) -> u8 {
     match cost {
+        Cost::Displaced => 1,
         Cost::Emulated => 7,
         Cost::SingleStepped => 120,
     }
@@ -397,6 +430,7 @@ impl Planner<'_, '_> {
         let is_constant = |address| file.is_constant(LinkAddr(address));
         let is_restartable = |address| restartable_sequences(file).contains(LinkAddr(address));
         let options = AccessOptions {
+            place_rules: self.plan.place_rules,
             single_step,
             word_at: &word_at,
             is_constant: &is_constant,

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use abi::{Cookie, ProbeProgram};
 use symbolize::{ElfFile, LinkAddr, Module, ProcessAddr};
 use x86::{
-    placement::{self, Cost, Refusal},
+    placement::{Cost, Refusal},
     restartable::restartable_sequences,
 };
 
@@ -72,7 +72,7 @@ impl Planner<'_, '_> {
         if restartable_sequences(self.file).contains(at) {
             return Some(Err(Refusal::Restartable));
         }
-        Some(placement::cost_at(code))
+        Some(self.plan.place_rules.cost_at(code))
     }
 
     pub(in crate::probes) fn skip(&mut self, purpose: ProbePurpose, reason: impl Into<SkipReason>) {

@@ -13,7 +13,7 @@ use std::{
 use abi::Cookie;
 use checker::defect::RegionRole;
 use symbolize::ProcessAddr;
-use x86::placement::Cost;
+use x86::placement::{Cost, PlaceRules};
 
 use self::{
     own_code::{OwnCode, RemappedCode},
@@ -165,9 +165,8 @@ pub struct Wanted<'options> {
     pub watches: bool,
     /// Decides about probes in the program's own code.
     pub own_code: OwnCode,
-    /// Set if probes are the kernel's, which has some that run when a function returns: without them each `ret` has a
-    /// probe. They cost more than those in the process.
-    pub in_kernel: bool,
+    /// Rules of the back end for the places of probes.
+    pub place_rules: PlaceRules,
     /// Set if regions by default include those that are seldom meant to be atomic: bodies of threads, and functions
     /// that wait.
     pub low_prior: bool,
@@ -221,8 +220,8 @@ pub struct Plan {
     pub(in crate::probes) by_default: bool,
     /// Set if the program's own code gets no probes.
     pub(in crate::probes) leaves_program: bool,
-    /// Set if probes are the kernel's, which has some that run when a function returns.
-    pub(in crate::probes) in_kernel: bool,
+    /// Rules of the back end for the places of probes.
+    pub(in crate::probes) place_rules: PlaceRules,
     /// Set if there are regions, so that non-local exits matter.
     pub(in crate::probes) has_regions: bool,
 }

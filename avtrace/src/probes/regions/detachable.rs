@@ -46,6 +46,7 @@ pub(in crate::probes) fn mark(plan: &mut Plan) {
             continue;
         }
         let hit = match probe.cost {
+            Cost::Displaced => 20,
             Cost::Emulated => 600,
             Cost::SingleStepped => 9500,
         };

@@ -167,7 +167,7 @@ impl Planner<'_, '_> {
         let own = |at: u64| call.ranges.iter().any(|&(start, end)| (start.0..end.0).contains(&at));
         let refused = |at: u64| restartable_sequences(self.file).contains(LinkAddr(at));
         let InlinedExtent { begin, ends } =
-            inlined_extent::places(&parts, call.entry.0, &own, &refused)?;
+            inlined_extent::places(&parts, call.entry.0, &own, (self.plan.place_rules, &refused))?;
         let number = self.plan.functions.len() as u32;
         let (into, role, followed) = (&around.name.short, chosen.role, chosen.followed);
         let why = format!("{}; inlined into `{into}`", chosen.why);

@@ -11,7 +11,7 @@ use x86::{
     call_graph::Imports,
     exits::{self, Exit, Leaves},
     functions::{Function, Functions},
-    placement::{self, Needs, Placement, Refusal},
+    placement::{Needs, Placement, Refusal},
     restartable::restartable_sequences,
 };
 
@@ -352,6 +352,12 @@ impl Planner<'_, '_> {
         // The abort handlers of restartable sequences are elsewhere, and jump back.
         let code_at = |at| self.file.bytes_at(LinkAddr(at), 15);
         exits.retain(|exit| !exit.comes_back(&parts, function.start.0, &code_at));
+        let rules = self.plan.place_rules;
+        for exit in &exits {
+            let address = exit.address;
+            let refused = rules.cost_at(code_at(address).unwrap_or_default());
+            refused.map_err(|refusal| SkipReason::RefusedExit { address, refusal })?;
+        }
         let code = parts.first().map_or(&[][..], |part| part.code);
         let is_exit =
             |offset: u64| exits.iter().any(|exit| exit.address == function.start.0 + offset);
@@ -360,10 +366,10 @@ impl Planner<'_, '_> {
             let (address, refusal) = (exit.address, Refusal::Restartable);
             return Err(SkipReason::RefusedExit { address, refusal });
         }
-        let mut placement = placement::frame_entry(code);
+        let mut placement = rules.frame_entry(code);
         // The order of two probes in one place is not defined.
         if is_exit(placement.offset) || is_restartable(function.start.0 + placement.offset) {
-            placement = Placement { offset: 0, depth: 0, cost: placement::Cost::SingleStepped };
+            placement = rules.start(code);
         }
         if is_exit(placement.offset) {
             return Err(SkipReason::LeftAtOnce);
@@ -371,12 +377,13 @@ impl Planner<'_, '_> {
         if is_restartable(function.start.0 + placement.offset) {
             return Err(Refusal::Restartable.into());
         }
-        placement::cost_at(code.get(placement.offset as usize..).unwrap_or_default())?;
+        rules.cost_at(code.get(placement.offset as usize..).unwrap_or_default())?;
         Ok((placement, exits))
     }
 
     /// Adds the probes of the functions that leave frames without their returns.
     fn non_local_exits(&mut self) {
+        let rules = self.plan.place_rules;
         for &(name, exit) in NON_LOCAL_EXITS {
             let file = self.file;
             let addresses: HashSet<LinkAddr> = file
@@ -397,10 +404,9 @@ impl Planner<'_, '_> {
                 let placement = match exit {
                     NonLocalExit::Jump => {
                         let needs = Needs { arguments: &[Register::RDI], stack: true };
-                        placement::entry(code, needs)
-                            .unwrap_or_else(|| placement::frame_entry(code))
+                        rules.entry(code, needs).unwrap_or_else(|| rules.frame_entry(code))
                     }
-                    _ => placement::frame_entry(code),
+                    _ => rules.frame_entry(code),
                 };
                 let exit = match exit {
                     NonLocalExit::Catch { .. } => {

@@ -56,7 +56,7 @@ impl Planner<'_, '_> {
         start: LinkAddr,
         others: &[LinkAddr],
     ) -> bool {
-        let points = match call_points(self.file, spec, start, (others, self.plan.in_kernel)) {
+        let points = match call_points(self.file, spec, start, (others, self.plan.place_rules)) {
             Ok(points) if points.is_empty() => return false,
             Ok(points) => points,
             Err(error) => {

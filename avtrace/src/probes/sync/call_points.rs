@@ -7,7 +7,7 @@ use symbolize::{ElfFile, LinkAddr};
 use x86::{
     control_flow::{Code64, ControlFlowError, Flow, TailCall},
     instruction::decode,
-    placement::{self, Cost, Needs, Placement},
+    placement::{Needs, PlaceRules, Placement},
 };
 
 use super::functions::{CallSpec, Ending, Role};
@@ -56,7 +56,7 @@ pub(in crate::probes) struct Function<'file> {
 }
 
 /// The places to probe for a function at `start`. None when all that it does is done by another one of `others`, the
-/// starts of functions with the same role, which it jumps to. Without `return_probes`, each `ret` has a probe.
+/// starts of functions with the same role, which it jumps to.
 ///
 /// # Errors
 ///
@@ -65,9 +65,10 @@ pub fn call_points(
     file: &ElfFile,
     spec: CallSpec,
     start: LinkAddr,
-    (others, return_probes): (&[LinkAddr], bool),
+    (others, rules): (&[LinkAddr], PlaceRules),
 ) -> Result<Vec<CallPoint>, CallPointsError> {
     let function = Function::at(file, start)?;
+    let entry = |stack| function.entry(spec, stack, rules);
     let flow = function.flow();
     let mut points = Vec::new();
     if let Some((program, kind)) = spec.role.at_entry() {
@@ -76,23 +77,23 @@ pub fn call_points(
         if flow.as_ref().is_ok_and(tail_calls) {
             return Ok(points);
         }
-        let place = function.entry(spec, false)?;
+        let place = entry(false)?;
         points.push(function.point(program, place, kind, spec.role.flags()));
     }
     match spec.role.at_return() {
         None => {}
         Some((Ending::ReturnProbe, kind)) => {
-            points.extend(function.with_return_probe(spec, kind, flow, return_probes)?);
+            points.extend(function.with_return_probe(spec, kind, flow, rules)?);
         }
         Some((Ending::EachReturn, kind)) if spec.role == Role::WAIT_ALWAYS && flow.is_err() => {
-            let place = function.entry(spec, false)?;
+            let place = entry(false)?;
             points.push(function.point(ProbeProgram::CallEnter, place, kind, spec.role.flags()));
             points.extend(function.all_returns(kind, spec.role.flags())?);
         }
         Some((Ending::EachReturn, kind)) => {
             let flow = flow?;
             let flags = spec.role.flags();
-            match function.entry(spec, false) {
+            match entry(false) {
                 // A function that begins with a loop may still know at its end what it was about.
                 Err(CallPointsError::NoEntry) if flow.keeps_argument(spec.register()) => {
                     points.extend(function.returns(&flow, kind, flags | CallCookie::LEAF)?);
@@ -166,9 +167,14 @@ impl<'file> Function<'file> {
             && other.0.checked_sub(self.low()).is_some_and(|offset| flow.reaches(offset))
     }
 
-    fn entry(&self, spec: CallSpec, stack: bool) -> Result<Placement, CallPointsError> {
+    fn entry(
+        &self,
+        spec: CallSpec,
+        stack: bool,
+        rules: PlaceRules,
+    ) -> Result<Placement, CallPointsError> {
         let arguments = spec.role.registers().unwrap_or(spec.registers());
-        placement::entry(self.code, Needs { arguments, stack }).ok_or(CallPointsError::NoEntry)
+        rules.entry(self.code, Needs { arguments, stack }).ok_or(CallPointsError::NoEntry)
     }
 
     fn point(&self, program: ProbeProgram, place: Placement, kind: Kind, flags: u8) -> CallPoint {
@@ -182,16 +188,20 @@ impl<'file> Function<'file> {
         spec: CallSpec,
         kind: Kind,
         flow: Result<Flow, ControlFlowError>,
-        return_probes: bool,
+        rules: PlaceRules,
     ) -> Result<Vec<CallPoint>, CallPointsError> {
-        let entry = self.entry(spec, true);
-        let is_cheap = entry.as_ref().is_ok_and(|place| place.cost == Cost::Emulated);
+        let entry = self.entry(spec, true, rules);
+        let is_cheap = entry.as_ref().is_ok_and(|place| place.cost.is_cheap());
         match flow {
-            // One dear probe is better than two, and than none where the entry is a loop's.
-            Ok(flow) if !is_cheap && flow.keeps_argument(spec.register()) => {
+            // One dear probe is better than two, and than none where the entry is a loop's. Without return probes each
+            // return has one in any case.
+            Ok(flow)
+                if !(is_cheap && rules.has_return_probes())
+                    && flow.keeps_argument(spec.register()) =>
+            {
                 self.returns(&flow, kind, CallCookie::LEAF)
             }
-            flow if !return_probes => {
+            flow if !rules.has_return_probes() => {
                 let ends = match flow {
                     Ok(flow) => self.returns(&flow, kind, 0)?,
                     Err(_) => self.all_returns(kind, 0)?,

@@ -18,6 +18,7 @@ pub struct Busiest {
 
 impl Busiest {
     /// Counts an event.
+    #[inline]
     pub fn count(&mut self, event: &Event) {
         self.all += 1;
         let thread = event.thread.index();

@@ -76,6 +76,7 @@ pub(crate) struct MemoryRecords {
 
 impl MemoryRecords {
     /// Counts a record, if it is one.
+    #[inline]
     pub(crate) const fn count(&mut self, record: &Record) {
         match record {
             Record::Access(_) | Record::Owned(_) | Record::Watchpoint(_) => self.accesses += 1,

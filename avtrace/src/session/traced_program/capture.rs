@@ -38,6 +38,7 @@ impl Capture {
     }
 
     /// Counts a record, if it is one of memory.
+    #[inline]
     pub(super) const fn count(&mut self, record: &Record) {
         self.records.count(record);
     }

@@ -14,7 +14,11 @@ use checker::{
 use symbolize::Symbolizer;
 
 use crate::{
-    live::{deferred::EpochTimestamps, source::Source, stream::Item},
+    live::{
+        deferred::EpochTimestamps,
+        source::Source,
+        stream::{Item, Mark},
+    },
     probes::plan::Site,
     session::{
         coverage::busiest::Busiest,
@@ -82,18 +86,20 @@ impl Checking {
         if let Some(checker) = &mut self.checker {
             for item in source.stream().items() {
                 match item {
-                    // A lenient checker counts what does not fit and goes on.
-                    Item::Event(event) => {
-                        self.busiest.count(event);
-                        let _ = checker.event(event);
+                    Item::Events(events) => {
+                        events.iter().for_each(|event| self.busiest.count(event));
+                        // A lenient checker counts what does not fit and goes on.
+                        let _ = checker.events(events);
                     }
-                    Item::Gap => {
+                    Item::Mark(Mark::Gap) => {
                         self.busiest.gap();
                         checker.gap();
                         self.epochs.clear();
                     }
-                    Item::Epoch(epoch) => self.epochs.open_epoch(&**checker, epoch),
-                    Item::Deferred(access) => self.epochs.insert(&mut **checker, access),
+                    Item::Mark(Mark::Epoch(epoch)) => self.epochs.open_epoch(&**checker, epoch),
+                    Item::Mark(Mark::Deferred(access)) => {
+                        self.epochs.insert(&mut **checker, access);
+                    }
                 }
             }
             found = checker.stored_violations();

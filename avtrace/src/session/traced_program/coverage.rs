@@ -86,7 +86,8 @@ impl Coverage {
     /// Counts attached probes by their costs.
     pub(super) fn count_probes(&mut self, costs: impl Iterator<Item = Cost> + Clone) {
         let count = |wanted| costs.clone().filter(|cost| *cost == wanted).count() as u64;
-        *self.summary.probes_emulated.get_or_insert(0) += count(Cost::Emulated);
+        *self.summary.probes_emulated.get_or_insert(0) +=
+            count(Cost::Emulated) + count(Cost::Displaced);
         *self.summary.probes_single_stepped.get_or_insert(0) += count(Cost::SingleStepped);
     }
 

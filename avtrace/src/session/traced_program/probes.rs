@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use abi::PlanNumber;
 use symbolize::{ProcessAddr, Symbolizer};
-use x86::placement::Cost;
 
 use super::coverage::Coverage;
 use crate::{
@@ -99,11 +98,7 @@ impl Probes {
         }
         let attached: Vec<(usize, &PlannedProbe)> =
             probes.iter().enumerate().filter(|(index, _)| !failed[*index]).collect();
-        let in_process = backend.kernel().is_none();
-        coverage.count_probes(attached.iter().map(|(_, probe)| {
-            // No probe in the process is stepped over.
-            if in_process { Cost::Emulated } else { probe.cost }
-        }));
+        coverage.count_probes(attached.iter().map(|(_, probe)| probe.cost));
         // Self-test of the probes: each must show in the program's memory.
         let places: Vec<ProcessAddr> = attached.iter().map(|(_, probe)| probe.address).collect();
         let are_there = backend.shows(thread, &places).unwrap_or_else(|error| {

@@ -127,6 +127,13 @@ pub enum Event {
         /// The thread.
         thread: u32,
     },
+    /// A thread is about to receive a `SIGTRAP` that is no stop.
+    Trap {
+        /// The process.
+        process: u32,
+        /// The thread.
+        thread: u32,
+    },
     /// A thread ends, or has ended.
     Exit {
         /// The process.
@@ -339,6 +346,11 @@ impl Supervisor {
             0 if signal == libc::SIGTRAP && self.meets_breakpoint(id)? => return Ok(()),
             0 if signal == libc::SIGTRAP && self.meets_watchpoint(id)? => return Ok(()),
             0 if signal == request::SYSTEM_CALL && self.meets_call(id)? => return Ok(()),
+            0 if signal == libc::SIGTRAP => {
+                let (process, thread) = (process as u32, id as u32);
+                self.pending.push_back(Event::Trap { process, thread });
+                return Ok(());
+            }
             0 if matches!(signal, libc::SIGSEGV | libc::SIGBUS) => {
                 let (process, thread) = (process as u32, id as u32);
                 self.pending.push_back(Event::Fault { process, thread });
@@ -450,6 +462,16 @@ impl Supervisor {
     /// When ptrace fails.
     pub fn fault_address(&self, thread: u32) -> io::Result<u64> {
         request::fault_address(thread as i32)
+    }
+
+    /// Returns the reason (`si_code`) of the signal that a held thread is about to receive, and the process that has
+    /// sent it, if one has.
+    ///
+    /// # Errors
+    ///
+    /// When ptrace fails.
+    pub fn signal_cause(&self, thread: u32) -> io::Result<(i32, u32)> {
+        request::signal_cause(thread as i32)
     }
 
     /// Has a held thread execute one instruction after the other until `is_there` returns true for the address of its
@@ -582,7 +604,10 @@ impl Event {
                 vec![parent, child]
             }
             Self::Exec { process } | Self::AtEntry { process } => vec![process],
-            Self::Exit { thread, .. } | Self::Fault { thread, .. } | Self::Hit { thread, .. } => {
+            Self::Exit { thread, .. }
+            | Self::Fault { thread, .. }
+            | Self::Hit { thread, .. }
+            | Self::Trap { thread, .. } => {
                 vec![thread]
             }
             Self::End { .. } | Self::Woken => Vec::new(),

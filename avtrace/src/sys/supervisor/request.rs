@@ -81,10 +81,11 @@ pub(super) fn fault_address(thread: i32) -> io::Result<u64> {
     Ok(unsafe { info.si_addr() } as u64)
 }
 
-/// Returns the code of the signal for which a thread is held: the reason of the kernel, or the way in which a process
-/// has sent it.
-pub(super) fn signal_code(thread: i32) -> io::Result<i32> {
-    Ok(ptrace::getsiginfo(Pid::from_raw(thread))?.si_code)
+/// Returns the reason of the signal that a thread is held for, and what it has in place of its sender.
+pub(super) fn signal_cause(thread: i32) -> io::Result<(i32, u32)> {
+    let info = ptrace::getsiginfo(Pid::from_raw(thread))?;
+    // SAFETY: the field is a number for signals of all kinds, and the sender's for those that a process has sent.
+    Ok((info.si_code, unsafe { info.si_pid() }.cast_unsigned()))
 }
 
 /// Returns the word at a place in `struct user` of a held thread.

@@ -57,7 +57,7 @@ impl Supervisor {
     /// Takes the stop of a thread for `SIGTRAP`. Returns whether it has hit a watchpoint: then it goes on without the
     /// signal.
     pub(super) fn meets_watchpoint(&mut self, id: i32) -> io::Result<bool> {
-        if request::signal_code(id)? != WATCHPOINT_HIT || self.hits(id)? == 0 {
+        if request::signal_cause(id)?.0 != WATCHPOINT_HIT || self.hits(id)? == 0 {
             return Ok(false);
         }
         let Some(thread) = self.threads.get_mut(&id) else { return Ok(false) };

@@ -29,7 +29,10 @@ use x86::{
     operands::{self, Access, Unsupported},
     symbolic::{Found, Located},
 };
-use x86::{exits::Part, placement::Cost};
+use x86::{
+    exits::Part,
+    placement::{Cost, PlaceRules},
+};
 
 use self::placement::Chooser;
 
@@ -116,7 +119,7 @@ impl fmt::Display for Reason {
 /// executed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage {
-    /// By probes on emulated instructions.
+    /// By probes on emulated instructions, or in the process.
     pub emulated: u64,
     /// By probes on single-stepped ones.
     pub single_stepped: u64,
@@ -162,6 +165,8 @@ impl Coverage {
 /// Options, and knowledge beyond the code.
 #[derive(Clone, Copy)]
 pub struct AccessOptions<'file> {
+    /// Rules of the back end for the places of probes.
+    pub place_rules: PlaceRules,
     /// Set if probes may go on instructions that the kernel has to single-step.
     pub single_step: bool,
     /// The four bytes of the file that are loaded to an address: jump tables are read by it.
@@ -261,14 +266,15 @@ pub fn access_probes(
         if located.is_empty() {
             continue;
         }
-        let (chosen, left) = Chooser::new(&line, &located, taken).choose(options.single_step);
+        let (chosen, left) =
+            Chooser::new(&line, &located, (options.place_rules, taken)).choose(options.single_step);
         for (_, reason) in left {
             *coverage.left_out.entry(reason).or_default() += 1;
         }
         for point in chosen {
             let count = point.accesses.len() as u64;
             match point.cost {
-                Cost::Emulated => coverage.emulated += count,
+                Cost::Displaced | Cost::Emulated => coverage.emulated += count,
                 Cost::SingleStepped => coverage.single_stepped += count,
             }
             let weakened = point.accesses.iter().filter(|(access, plan)| {

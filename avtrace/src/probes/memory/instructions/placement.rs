@@ -5,9 +5,10 @@ use std::rc::Rc;
 
 use abi::{AccessDescriptor, Operand as AbiOperand};
 use iced_x86::{EncodingKind, FlowControl, Instruction, Register, RflagsBits};
-use x86::placement::{Cost, probe_cost};
+use x86::placement::{Cost, PlaceRules};
 use x86::{
     affine::{Sum, Symbol},
+    instruction::is_direct,
     operands::{compares, is_fence, is_locked, is_repeated},
     symbolic::{Found, Line, Located, RSP, Slot},
 };
@@ -39,8 +40,8 @@ pub struct Chooser<'line> {
     located: &'line [&'line Located],
     /// Cost of a probe at each instruction, `None` where there can be none.
     costs: Vec<Option<Cost>>,
-    /// Set if the first instruction is an exchange with memory that takes a probe itself.
-    exchange_takes_probe: bool,
+    /// Cost of a probe on the first instruction, if that is an exchange with memory which takes one itself.
+    exchange: Option<Cost>,
     left: Vec<usize>,
     chosen: Vec<Chosen>,
 }
@@ -63,12 +64,14 @@ impl<'line> Chooser<'line> {
     pub fn new(
         line: &'line Line<'line>,
         located: &'line [&'line Located],
-        taken: &dyn Fn(u64) -> bool,
+        (rules, taken): (PlaceRules, &dyn Fn(u64) -> bool),
     ) -> Self {
-        let exchange_takes_probe = line
+        let cost = |instruction| cost(rules, instruction);
+        let exchange = line
             .instructions
             .first()
-            .is_some_and(|first| is_locked(first) && cost(first).is_some() && !taken(first.ip()));
+            .filter(|first| is_locked(first) && !first.has_lock_prefix() && !taken(first.ip()))
+            .and_then(cost);
         let costs = line
             .instructions
             .iter()
@@ -80,11 +83,13 @@ impl<'line> Chooser<'line> {
             })
             .collect();
         let left = (0..located.len()).collect();
-        Self { line, located, costs, exchange_takes_probe, left, chosen: Vec::new() }
+        Self { line, located, costs, exchange, left, chosen: Vec::new() }
     }
 
     /// Chooses points, the cheap ones first. Returns them with the accesses that have none.
     pub fn choose(mut self, single_step: bool) -> (Vec<Chosen>, Vec<(usize, Reason)>) {
+        self.cover(Cost::Displaced, true);
+        self.cover(Cost::Displaced, false);
         self.cover(Cost::Emulated, true);
         if single_step {
             self.cover(Cost::SingleStepped, true);
@@ -145,7 +150,7 @@ impl<'line> Chooser<'line> {
         let accessing = &self.line.instructions[here];
         let last = self.costs.len() - 1;
         let near = match cost {
-            Cost::Emulated => 0..=last,
+            Cost::Displaced | Cost::Emulated => 0..=last,
             Cost::SingleStepped => {
                 here.saturating_sub(MAX_PROBE_DISTANCE)..=last.min(here + MAX_PROBE_DISTANCE)
             }
@@ -164,14 +169,13 @@ impl<'line> Chooser<'line> {
             // The kernel refuses a `lock` prefix, not an exchange, which is atomic without one, also out of
             // line (`arch/x86/kernel/uprobes.c`, `is_prefix_bad`). Of one that nothing follows the result is
             // not looked at in its line: it is a store.
-            let is_alone = after.is_empty() && cost == Cost::SingleStepped && here == 0;
-            return if is_alone && self.exchange_takes_probe {
+            return if after.is_empty() && here == 0 && self.exchange == Some(cost) {
                 way(here).into_iter().collect()
             } else {
                 after
             };
         }
-        if cost == Cost::Emulated && !after.is_empty() {
+        if cost.is_cheap() && !after.is_empty() {
             return after;
         }
         // Of those that cost as much, the accessing one itself is as good.
@@ -349,15 +353,21 @@ fn number(register: Register) -> u8 {
 }
 
 /// Returns the cost of a probe at an instruction; `None` if there can be none.
-fn cost(instruction: &Instruction) -> Option<Cost> {
-    let cost = probe_cost(instruction)?;
+fn cost(rules: PlaceRules, instruction: &Instruction) -> Option<Cost> {
+    let cost = rules.cost(instruction)?;
     if cost == Cost::Emulated {
         return Some(cost);
     }
-    let goes_on = matches!(
-        instruction.flow_control(),
-        FlowControl::Next | FlowControl::IndirectCall | FlowControl::IndirectBranch
-    );
+    let goes_on = match instruction.flow_control() {
+        FlowControl::Next | FlowControl::IndirectCall | FlowControl::IndirectBranch => true,
+        FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::Call => {
+            cost == Cost::Displaced && is_direct(instruction)
+        }
+        _ => false,
+    };
+    if cost == Cost::Displaced {
+        return (goes_on && !is_fence(instruction)).then_some(cost);
+    }
     // The kernel knows no such prefixes and encodings (`arch/x86/kernel/uprobes.c`, `is_prefix_bad` and
     // `good_insns_64`), and what repeats itself would fire at each round.
     let is_refused = matches!(

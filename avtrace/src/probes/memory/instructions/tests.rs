@@ -15,6 +15,7 @@ const RSI: u8 = 6;
 const RDI: u8 = 7;
 
 const CHEAP: AccessOptions<'_> = AccessOptions {
+    place_rules: PlaceRules::Kernel,
     single_step: false,
     word_at: &|_| None,
     is_constant: &|_| false,
@@ -53,6 +54,28 @@ fn at(flags: u8, size: u16, base: u8, displacement: i64) -> AccessDescriptor {
 
 const R: u8 = AccessDescriptor::READ;
 const W: u8 = AccessDescriptor::WRITE;
+
+const IN_PROCESS: AccessOptions<'_> = AccessOptions { place_rules: PlaceRules::InProcess, ..ANY };
+
+#[test]
+fn in_the_process_all_instructions_are_as_good() {
+    // mov eax,[rdi]; vmovups [rsi],xmm0; mov [rdx],eax; ret
+    let code = [0x8b, 7, 0xc5, 0xf8, 0x11, 6, 0x89, 2, 0xc3];
+    let all = [(6, 0, at(R, 4, RDI, 0)), (6, 2, at(W, 16, RSI, 0)), (6, 6, at(W, 4, RDX, 0))];
+    let (points, coverage) = plan(&code, IN_PROCESS);
+    assert_eq!(short(&points), all);
+    assert_eq!((points[0].cost, coverage.single_stepped), (Cost::Displaced, 0));
+    // lock inc dword [rdi]; vmovaps xmm1,xmm0; ret: the kernel takes no probe behind it.
+    let code = [0xf0, 0xff, 7, 0xc5, 0xf8, 0x28, 0xc8, 0xc3];
+    let counted = at(R | W | AccessDescriptor::ATOMIC, 4, RDI, 0);
+    assert_eq!(left_out(&code, ANY), [(Reason::Locked, 1)]);
+    assert_eq!(planned(&code, IN_PROCESS), [(3, 0, counted)]);
+    // lock inc dword [rdi]; ret: no probe before what others see as one.
+    assert_eq!(left_out(&[0xf0, 0xff, 7, 0xc3], IN_PROCESS), [(Reason::Locked, 1)]);
+    // cmp dword [rdi],0; je +0; ret
+    let code = [0x83, 0x3f, 0, 0x74, 0, 0xc3];
+    assert_eq!(planned(&code, IN_PROCESS), [(3, 0, at(R, 4, RDI, 0))]);
+}
 
 #[test]
 fn one_jump_reports_all_that_its_registers_still_tell() {

@@ -268,11 +268,11 @@ impl Finder<'_> {
             let instruction = self.instruction(next);
             // Other ways may lead there.
             let [_] = self.values.predecessors(next)[..] else { return None };
-            if instruction.mnemonic() != Mnemonic::Nop || probe_cost(instruction).is_some() {
+            if instruction.mnemonic() != Mnemonic::Nop || self.cost(instruction).is_some() {
                 break instruction;
             }
         };
-        probe_cost(instruction)?;
+        self.cost(instruction)?;
         let lock = locate(&self.before(next)?, self.address_at(atomic)?)?;
         Some(InlinedPoint { address: instruction.ip(), lock, condition: None })
     }
@@ -289,7 +289,7 @@ impl Finder<'_> {
             let [next] = self.values.successors(index)[..] else { return None };
             index = next;
             let instruction = self.instruction(index);
-            if probe_cost(instruction).is_some()
+            if self.cost(instruction).is_some()
                 && let Some(lock) = self.before(index).and_then(|state| locate(&state, object))
             {
                 return Some(InlinedPoint { address: instruction.ip(), lock, condition: None });

@@ -27,7 +27,7 @@ use x86::{
     dataflow::{Dataflow, Origin, RESULT, State, Value, number},
     exits::Part,
     instruction::{ARGUMENTS, jump_condition},
-    placement::{Cost, probe_cost},
+    placement::Cost,
 };
 
 use self::operand::{loaded_by, locate};
@@ -405,6 +405,12 @@ impl Finder<'_> {
     /// Places before an atomic instruction, of which each time just one is passed: cheap ones if there are.
     fn points_before(&self, atomic: usize) -> Result<Vec<InlinedPoint>, UnrecognisedLock> {
         let lock = self.address_at(atomic).ok_or(UnrecognisedLock::UnknownAddress)?;
+        // A cheap probe on the instruction itself is the nearest.
+        if let Some(point) = self.near_before(atomic, lock)
+            && self.is_cheap(atomic)
+        {
+            return Ok(vec![point]);
+        }
         let mut points = Vec::new();
         let is_call = !self.is_atomic(atomic);
         if !is_call && self.cheap_before(atomic, lock, &mut points, &mut BTreeSet::new()).is_some()
@@ -420,7 +426,7 @@ impl Finder<'_> {
         let mut index = atomic;
         for _ in 0..MAX_TEST_DISTANCE {
             let instruction = self.instruction(index);
-            if probe_cost(instruction).is_some()
+            if self.cost(instruction).is_some()
                 && let Some(lock) = self
                     .before(index)
                     .and_then(|state| locate(&state, lock))
@@ -450,7 +456,7 @@ impl Finder<'_> {
         })
     }
 
-    /// Emulated instructions on all ways to an atomic instruction, near it; `None` when one way has none.
+    /// Instructions with cheap probes on all ways to an atomic instruction, near it; `None` when one way has none.
     fn cheap_before(
         &self,
         index: usize,
@@ -472,7 +478,7 @@ impl Finder<'_> {
                 if !self.is_plain(before) {
                     return None;
                 }
-                if self.is_emulated(before) {
+                if self.is_cheap(before) {
                     return self.add(before, lock, None, points);
                 }
                 here = before;
@@ -484,7 +490,7 @@ impl Finder<'_> {
             for &before in predecessors {
                 let lock = self.at_edge(before, here, lock)?;
                 let instruction = self.instruction(before);
-                if self.is_emulated(before)
+                if self.is_cheap(before)
                     && matches!(
                         instruction.flow_control(),
                         FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
@@ -498,7 +504,7 @@ impl Finder<'_> {
                     };
                     self.add(before, lock, when, points)?;
                 } else if self.is_plain(before) && before + 1 == here {
-                    if self.is_emulated(before) {
+                    if self.is_cheap(before) {
                         self.add(before, lock, None, points)?;
                     } else {
                         self.cheap_before(before, lock, points, seen)?;
@@ -512,8 +518,12 @@ impl Finder<'_> {
         None
     }
 
-    fn is_emulated(&self, index: usize) -> bool {
-        probe_cost(self.instruction(index)) == Some(Cost::Emulated)
+    fn cost(&self, instruction: &Instruction) -> Option<Cost> {
+        self.surroundings.place_rules.cost(instruction)
+    }
+
+    fn is_cheap(&self, index: usize) -> bool {
+        self.cost(self.instruction(index)).is_some_and(Cost::is_cheap)
     }
 
     /// Returns the value at the end of a path that leads to the merge.

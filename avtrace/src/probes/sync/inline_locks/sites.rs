@@ -1,6 +1,7 @@
 //! Places of inlined acquires and releases, and the questions that finding them asks of its caller.
 
 use abi::{FlagCondition, Operand};
+use x86::placement::PlaceRules;
 
 use crate::probes::sync::slow_paths::FastPath;
 
@@ -122,6 +123,8 @@ pub struct Surroundings<'code> {
     /// Returns the slow path and the kind of the release, for a lock at a constant address that is released
     /// elsewhere.
     pub static_lock: &'code dyn Fn(u64) -> Option<(usize, FastPath)>,
+    /// Rules of the back end for the places of probes.
+    pub place_rules: PlaceRules,
 }
 
 /// A function that unoptimised code calls where other code has an instruction.

@@ -2,6 +2,8 @@
 
 use abi::Operand;
 
+use x86::placement::PlaceRules;
+
 use super::*;
 
 const ACQUIRE: u64 = 0x2000;
@@ -9,6 +11,10 @@ const RELEASE: u64 = 0x3000;
 
 /// Finds fast paths in code at 0x1000, which calls the two slow paths above.
 fn found(code: &[u8]) -> Found {
+    found_by(PlaceRules::Kernel, code)
+}
+
+fn found_by(place_rules: PlaceRules, code: &[u8]) -> Found {
     let surroundings = Surroundings {
         slow_path_at: &|address| match address {
             ACQUIRE => Some((0, FastPath::Acquire)),
@@ -19,6 +25,7 @@ fn found(code: &[u8]) -> Found {
         word_at: &|_| None,
         helper_at: &|_| None,
         static_lock: &|_| None,
+        place_rules,
     };
     inlined_locks(&[Part { start: 0x1000, code }], &surroundings).unwrap()
 }
@@ -98,6 +105,9 @@ fn a_release_with_a_lock_prefix_is_seen_before_it() {
     let [site] = &sites[..] else { panic!("{sites:?}") };
     let point = InlinedPoint { address: 0x1000, lock: in_register(3, 0), condition: None };
     assert_eq!((site.at, &site.points[..]), (0x1005, &[point][..]));
+    let Found { sites, .. } = found_by(PlaceRules::InProcess, &code);
+    let point = InlinedPoint { address: 0x1005, ..point };
+    assert_eq!(sites[0].points, [point], "in the process at the instruction itself");
 }
 
 #[test]
