@@ -4,6 +4,7 @@ use std::{
     fs::{self, File},
     io::{Read as _, Seek as _, SeekFrom, Write as _},
     iter,
+    os::unix::fs::PermissionsExt as _,
     path::PathBuf,
     process::Command,
     thread,
@@ -19,8 +20,8 @@ use nix::{
 };
 use serde_json::{Value, json};
 use tests::{
-    Report, c,
-    process::{Ended, Running, TIME_LIMIT},
+    Report, c, machine,
+    process::{Ended, Running, TIME_LIMIT, run},
     require_bpf,
     tracer::{avtrace, avtrace_with},
 };
@@ -37,6 +38,8 @@ struct Service {
 
 impl Service {
     fn start() -> Self {
+        // A build would count as time of the service.
+        let _ = avtrace();
         let program = c("service", &["-g", "-O2"]).path;
         let folder = tempfile::tempdir().expect("a folder");
         let fifo = folder.path().join("commands");
@@ -359,12 +362,117 @@ fn what_was_recorded_can_be_checked() {
 }
 
 #[test]
+fn a_stopped_process_stays_stopped() {
+    require_bpf!();
+    let mut service = Service::start();
+    service.running.signal("STOP");
+    service.running.await_that("it is stopped", |pid| state(pid) == Some('T'));
+    let mut avtrace = service.attach(&["--accesses", "probe"]);
+    avtrace.await_stderr("is stopped, and records nothing before it goes on (`kill -CONT ");
+    avtrace.signal("INT");
+    assert_eq!(avtrace.wait().code, Some(0));
+    let pid = service.running.pid();
+    assert_eq!((state(pid), changed_code(pid)), (Some('T'), None));
+    service.running.signal("CONT");
+    service.does("t");
+    service.is_left_alone();
+    service.end();
+}
+
+#[test]
+fn a_process_that_another_one_traces_is_refused() {
+    let service = Service::start();
+    let pid = service.running.pid();
+    let held = HeldThread::seize(pid, "service");
+    says(&pid.to_string(), 3, &format!("is traced by process {} (`", std::process::id()));
+    drop(held);
+    service.is_left_alone();
+    service.end();
+}
+
+#[test]
+fn a_process_of_another_user_needs_privileges() {
+    if !machine::is_root() || !machine::have("setpriv") {
+        machine::skip("not root, or setpriv is not installed");
+        return;
+    }
+    let service = Service::start();
+    let pid = service.running.pid().to_string();
+    let copy = service.folder.path().join("avtrace");
+    fs::set_permissions(service.folder.path(), fs::Permissions::from_mode(0o755)).expect("a mode");
+    fs::copy(avtrace(), &copy).expect("a copy");
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"]);
+    let ended = run(command.arg(copy).args(["attach", "--pid", &pid]));
+    assert_eq!((ended.code, &*ended.stdout), (Some(3), ""), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains(&format!("`sudo avtrace attach --pid {pid}`")),
+        "{}",
+        ended.stderr
+    );
+    service.is_left_alone();
+    service.end();
+}
+
+#[test]
+fn what_has_ended_or_has_no_program_for_this_processor_is_refused() {
+    let mut child = Command::new("true").spawn().expect("a process");
+    while state(child.id()) != Some('Z') {
+        thread::sleep(Duration::from_millis(1));
+    }
+    says(&child.id().to_string(), 3, "has ended, or its first thread has");
+    child.wait().expect("its end");
+    if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
+        says("2", 3, "is a thread of the kernel");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let (source, program) = (folder.path().join("small.c"), folder.path().join("small"));
+    fs::write(&source, "void _start(void) { for (;;) __asm__(\"pause\"); }").expect("a file");
+    let mut compile = Command::new("gcc");
+    compile.args(["-m32", "-nostdlib", "-static", "-fno-pie", "-no-pie", "-o"]);
+    assert_eq!(run(compile.arg(&program).arg(&source)).code, Some(0));
+    let small = Running::start(&mut Command::new(&program), None, TIME_LIMIT);
+    says(&small.pid().to_string(), 3, "is a 32-bit program");
+    assert_eq!(state(small.pid()), Some('R'));
+}
+
+#[test]
+fn a_process_may_end_while_avtrace_attaches() {
+    require_bpf!();
+    let mut refused = 0;
+    for milliseconds in [0, 50, 100, 200, 400, 800] {
+        let service = Service::start();
+        let avtrace = service.attach(&["--quiet"]);
+        thread::sleep(Duration::from_millis(milliseconds));
+        service.running.signal("KILL");
+        let ended = avtrace.wait();
+        let has_report = service.report_file().exists();
+        if ended.code == Some(3) {
+            refused += 1;
+            let stderr = &ended.stderr;
+            assert!(stderr.contains("has ended") || stderr.contains("no process"), "{stderr}");
+        }
+        assert_eq!(has_report, ended.code == Some(0), "{}", ended.stderr);
+        assert!(has_report || ended.code == Some(3), "{:?}: {}", ended.code, ended.stderr);
+    }
+    assert!(refused > 0);
+}
+
+/// Returns the state of a process, by the letter of the kernel.
+fn state(pid: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// Runs avtrace on a process that it refuses with this status and text.
+fn says(pid: &str, status: i32, text: &str) {
+    let ended = avtrace_with(["attach", "--pid", pid]);
+    assert_eq!((ended.code, &*ended.stdout), (Some(status), ""), "{}", ended.stderr);
+    assert!(ended.stderr.contains(text), "{}", ended.stderr);
+}
+
+#[test]
 fn what_is_no_process_of_a_program_is_refused() {
-    let says = |pid: &str, status: i32, text: &str| {
-        let ended = avtrace_with(["attach", "--pid", pid]);
-        assert_eq!((ended.code, &*ended.stdout), (Some(status), ""), "{}", ended.stderr);
-        assert!(ended.stderr.contains(text), "{}", ended.stderr);
-    };
     says("0", 2, "0 is not in");
     says("4000000", 3, "there is no process 4000000");
     let service = Service::start();

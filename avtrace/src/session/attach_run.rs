@@ -21,7 +21,7 @@ use signal_hook::{
 };
 
 use super::{
-    attach_target::AttachTarget,
+    attach_target::{AttachError, AttachTarget},
     capture_end::CaptureEnd,
     error::RunError,
     finished_program::{FinishedProgram, ProgramReport},
@@ -108,6 +108,9 @@ pub(super) fn attach(
         return Err(error.into());
     }
     first.begin_within();
+    if target.has_ended() {
+        return Err(AttachError::EndedMeanwhile { pid }.into());
+    }
     gate.open()?;
     // Libraries that were loaded after the plan was made.
     first.libraries(&mut backend, pid);
@@ -140,6 +143,12 @@ pub(super) fn attach(
         let (command, until) = (report::cut_message(&command), described_end(target));
         // Nothing is left to do when standard error is closed.
         let _ = writeln!(io::stderr(), "avtrace: attached to process {pid} (`{command}`) {until}");
+        if target.is_stopped() {
+            let _ = writeln!(
+                io::stderr(),
+                "avtrace: process {pid} is stopped, and records nothing before it goes on (`kill -CONT {pid}`)"
+            );
+        }
     }
     let until = target.duration.map(|duration| Instant::now() + duration);
     let awaited = await_end([process.as_fd(), asked.as_fd()], until);

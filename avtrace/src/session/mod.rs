@@ -123,7 +123,12 @@ pub fn attach(
         capture_reason: CaptureReason::Attached,
         ..options.clone()
     };
-    attach_run::attach(&options, target, receiver)
+    attach_run::attach(&options, target, receiver).map_err(|error| match error {
+        RunError::Record(_) => error,
+        // Whatever failed, that is the reason.
+        _ if target.has_ended() => AttachError::EndedMeanwhile { pid: target.pid }.into(),
+        _ => error,
+    })
 }
 
 /// Runs a program with the back end that was chosen.
