@@ -96,7 +96,7 @@ pub enum FailOnArg {
 pub enum Format {
     /// For people.
     Text,
-    /// A document, `avtrace-report/1`.
+    /// A JSON document.
     Json,
 }
 

@@ -3,13 +3,13 @@
 
 mod attach_run;
 mod attach_target;
-mod capture_choice;
+pub mod capture_choice;
 mod capture_end;
 mod capture_reason;
 mod coverage;
 mod cpu_affinity;
 mod dynamic_linker;
-mod environment;
+pub mod environment;
 mod error;
 mod finished_program;
 mod inline_run;
@@ -22,7 +22,6 @@ mod main_thread_exit;
 mod memory;
 mod options;
 mod outcome;
-pub mod privileges;
 pub mod processes;
 pub mod program;
 mod program_end;
@@ -53,7 +52,9 @@ use self::{
     launching::{hold, start_error},
     listing::Listing,
 };
-use crate::{debug_files, probes::plan::Plan, progress::Steps, sys::tracee::Start};
+use crate::{
+    debug_files, kernel::privileges, probes::plan::Plan, progress::Steps, sys::tracee::Start,
+};
 
 /// Plans what would be probed in a program, and does not run it: it is started, held before its first instruction
 /// with its libraries loaded, and killed there.

@@ -3,6 +3,7 @@
 mod called;
 mod faults;
 mod identity;
+mod interrupted;
 mod programs;
 mod races;
 mod records;
