@@ -6,6 +6,7 @@ mod check;
 mod convert;
 mod doctor;
 mod list;
+mod live;
 mod options;
 mod output;
 mod record;
