@@ -175,6 +175,14 @@ impl Backend {
         }
     }
 
+    /// Makes watchpoints fire no more; the numbers of their hits remain.
+    pub fn stop_watchpoints(&self) {
+        // Those in the process end with it.
+        if let Some(kernel) = self.kernel() {
+            kernel.stop_watchpoints();
+        }
+    }
+
     /// Forgets what was attached in a range of addresses, where nothing is mapped any more.
     pub fn forget_places(&mut self, plan: PlanNumber, range: &Range<ProcessAddr>) {
         match self {

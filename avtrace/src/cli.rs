@@ -1,12 +1,14 @@
 //! The command line: options and their help. Their effects are elsewhere.
 
 mod attach;
+mod doctor;
 mod offline;
 mod output;
 mod record;
 mod refine;
 
 pub use attach::AttachArgs;
+pub use doctor::DoctorArgs;
 pub use offline::{CheckArgs, ConvertArgs, RelationArg, ReportArgs, TraceFormatArg};
 pub use output::{ColorArg, FailOnArg, Format, OutputArgs, Triage};
 pub use record::RecordArgs;
@@ -57,6 +59,7 @@ Examples:
   sudo avtrace record -o t.avt ./prog     record now,
   avtrace check t.avt                     check later, as often as wanted
   sudo avtrace refine --runs 10 ./prog    take what runs that went well show as being by design
+  avtrace doctor                          say what works on this machine, and what grants the rest
 
 Regions are marked in the source, at the cost of a nop:
   C, C++   #include \"avtrace.h\"           AVTRACE_REGION(\"transfer\");
@@ -91,7 +94,12 @@ pub enum Command {
     Report(ReportArgs),
     /// Run a program that is known to be good, and write what is found into `avtrace.toml` as being by design.
     Refine(RefineArgs),
+    /// Say what of avtrace works on this machine for this user, and what grants the rest.
+    Doctor(DoctorArgs),
 }
+
+/// Default size of the ring buffer, in MiB.
+pub const DEFAULT_BUFFER_MIB: u32 = 64;
 
 /// Options of `run`.
 #[derive(Args, Debug)]
@@ -235,7 +243,7 @@ pub struct CaptureArgs {
 
     /// Size of the ring buffer between kernel and checker, in MiB: a power of two. Inline probes have buffers of their
     /// own.
-    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = buffer_size)]
+    #[arg(long, value_name = "MIB", default_value_t = DEFAULT_BUFFER_MIB, value_parser = buffer_size)]
     pub buffer: u32,
 
     /// Under sudo, run the program as root and not as the user who called sudo.

@@ -5,6 +5,7 @@ pub mod backend;
 pub mod cli;
 pub mod commands;
 pub mod debug_files;
+pub mod doctor;
 pub mod in_process;
 pub mod kernel;
 pub mod live;

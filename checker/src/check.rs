@@ -57,6 +57,10 @@ pub trait DeferredChecker: Checker {
     /// violate a region.
     fn oldest_active(&self) -> EventNumber;
 
+    /// Returns the findings so far, as [`finish`](Checker::finish) would; the trace goes on. Costs a copy of all that
+    /// is stored.
+    fn findings(&self) -> Findings;
+
     /// Inserts a read or write of a variable that was deferred. A commuting update is never deferred.
     ///
     /// Preconditions:

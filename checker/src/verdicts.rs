@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 
 /// Violations found so far. Memory grows with the number of distinct ones stored, not with that of instances, unless
 /// these are to be listed.
+#[derive(Clone)]
 pub(crate) struct Verdicts {
     limit: usize,
     lists_instances: bool,

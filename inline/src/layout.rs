@@ -28,6 +28,11 @@
 //! The reader changes a waiting thread's mode to [`Mode::Drop`] while the thread's own interrupted code is what the
 //! reader waits for: the thread waits in a signal handler then, and would wait for itself.
 //!
+//! Before a thread receives a signal between steps 2 and 5, the tracer takes its reservation back and has it go on at
+//! step 2 (`trampoline::Reserved`): a handler that does not return leaves no slot behind. Signals of a program that
+//! steps through its own code (`SIGTRAP`) are the exception, as such a record would never come to its end. Without the
+//! tracer nobody reads.
+//!
 //! The reader takes slot `n` when its mark is that of `n`, and moves `limit` on. A slot that is reserved and not
 //! published shows by `reserved`. Nothing follows from its record yet, since actions come after the publication of
 //! their records; but records that a signal handler has published behind it wait for it, and so does what may follow

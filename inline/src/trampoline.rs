@@ -21,6 +21,7 @@ mod cells;
 mod common;
 mod frame;
 mod programs;
+mod reserved;
 mod shared;
 mod stacks;
 mod step;
@@ -34,8 +35,15 @@ use x86::patching::{
     self, Called, Live, NEAR_JUMP, RETURN_ADDRESS, SHORT_JUMP, SKIPPED, call_as_jump, called,
 };
 
-pub use self::common::CommonCode;
-use self::{assembler::Assembler, frame::Frame};
+use self::{
+    assembler::Assembler,
+    frame::Frame,
+    reserved::{RDX, Resume},
+};
+pub use self::{
+    common::CommonCode,
+    reserved::{Caller, Interrupted, Reserved},
+};
 
 /// Displaced code, and the probes in it.
 #[derive(Clone, Debug)]
@@ -101,6 +109,8 @@ pub struct Trampoline {
     steps: Vec<Step>,
     /// Loads by pointers of the program, and the addresses at which the trampoline goes on without them.
     loads: Vec<(u64, u64)>,
+    /// Code with reserved slots.
+    reserved: Vec<Reserved>,
 }
 
 /// Places of a displaced instruction.
@@ -250,6 +260,16 @@ impl Trampoline {
             patched: displaced.address,
             displaced: displaced.code.to_vec(),
             loads: assembler.loads.iter().map(|&(load, resume)| (at(load), at(resume))).collect(),
+            reserved: assembler
+                .reserved
+                .iter()
+                .map(|(code, slots, restart)| Reserved {
+                    code: at(code.start)..at(code.end),
+                    slots: *slots,
+                    number: RDX,
+                    resume: Resume::Restart(at(*restart)),
+                })
+                .collect(),
             places: places
                 .into_iter()
                 .map(|(original, probes, moved)| Place {
@@ -310,6 +330,12 @@ impl Trampoline {
     #[must_use]
     pub fn fault(&self, address: u64) -> Option<u64> {
         self.loads.iter().find(|&&(load, _)| load == address).map(|&(_, resume)| resume)
+    }
+
+    /// Returns the code of a record that an address is in, if slots are reserved there.
+    #[must_use]
+    pub fn reserved(&self, address: u64) -> Option<&Reserved> {
+        self.reserved.iter().find(|reserved| reserved.code.contains(&address))
     }
 }
 

@@ -77,6 +77,19 @@ impl DebugServers {
         Self(Arc::new(Servers { program: program.into(), owner, problem: Mutex::default() }))
     }
 
+    /// Checks that the program which fetches files is there, without a query.
+    ///
+    /// # Errors
+    ///
+    /// [`ServerProblem::NotInstalled`].
+    pub fn check(&self) -> Result<(), ServerProblem> {
+        let folders = std::env::var_os("PATH").unwrap_or_default();
+        // A path with a folder stays as it is.
+        let is_there = |folder: PathBuf| folder.join(&self.0.program).is_file();
+        let is_installed = std::env::split_paths(&folders).any(is_there);
+        if is_installed { Ok(()) } else { Err(ServerProblem::NotInstalled) }
+    }
+
     /// Returns the reason for which no more files are fetched, if there was a failure.
     #[must_use]
     pub fn problem(&self) -> Option<ServerProblem> {

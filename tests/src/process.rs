@@ -218,6 +218,14 @@ pub fn child_of(parent: u32, program: &Path) -> Option<u32> {
     })
 }
 
+/// The highest resident memory of a process so far, in KiB; `None` when it has ended.
+#[must_use]
+pub fn resident_kib(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().strip_suffix(" kB")?.trim().parse().ok()
+}
+
 /// The shell has `kill` built in, with process groups, where no package provides the program.
 fn kill(signal: &str, target: &str) {
     let status = Command::new("sh")

@@ -142,6 +142,13 @@ impl Avtrace {
         self
     }
 
+    /// Gives the run so much time, instead of [`TIME_LIMIT`].
+    #[must_use]
+    pub const fn limit(mut self, limit: Duration) -> Self {
+        self.limit = limit;
+        self
+    }
+
     /// Starts it: `avtrace OPTIONS -- PROGRAM ARGUMENTS`.
     #[must_use]
     pub fn start(self) -> Running {

@@ -3,14 +3,25 @@
 use std::{
     fs::{self, File},
     io::{Read as _, Seek as _, SeekFrom, Write as _},
+    iter,
+    os::unix::fs::PermissionsExt as _,
     path::PathBuf,
     process::Command,
+    thread,
+    time::Duration,
 };
 
+use nix::{
+    sys::{
+        ptrace,
+        wait::{WaitPidFlag, waitpid},
+    },
+    unistd::Pid,
+};
 use serde_json::{Value, json};
 use tests::{
-    Report, c,
-    process::{Ended, Running, TIME_LIMIT},
+    Report, c, machine,
+    process::{Ended, Running, TIME_LIMIT, run},
     require_bpf,
     tracer::{avtrace, avtrace_with},
 };
@@ -18,6 +29,8 @@ use tests::{
 /// A running `service.c`.
 struct Service {
     running: Running,
+    /// All that it has printed.
+    printed: String,
     commands: File,
     program: PathBuf,
     folder: tempfile::TempDir,
@@ -25,6 +38,8 @@ struct Service {
 
 impl Service {
     fn start() -> Self {
+        // A build would count as time of the service.
+        let _ = avtrace();
         let program = c("service", &["-g", "-O2"]).path;
         let folder = tempfile::tempdir().expect("a folder");
         let fifo = folder.path().join("commands");
@@ -33,14 +48,15 @@ impl Service {
         let mut running = Running::start(command.arg(&fifo), None, TIME_LIMIT);
         running.await_stdout("ready\n");
         let commands = File::options().read(true).write(true).open(&fifo).expect("the fifo");
-        Self { running, commands, program, folder }
+        Self { running, printed: "ready\n".to_owned(), commands, program, folder }
     }
 
     /// Has it carry these commands out.
     fn does(&mut self, commands: &str) {
         for command in commands.chars() {
             write!(self.commands, "{command}").expect("a reader");
-            self.running.await_stdout(&format!("{command} done\n"));
+            self.printed += &format!("{command} done\n");
+            self.running.await_stdout(&self.printed);
         }
     }
 
@@ -160,6 +176,119 @@ fn a_split_region_of_a_running_process_is_found_and_the_process_goes_on() {
 }
 
 #[test]
+fn a_process_has_its_own_code_while_its_events_are_still_checked() {
+    require_bpf!();
+    let mut service = Service::start();
+    let avtrace = service.attach(&["--accesses", "probe"]);
+    // All that is recorded from here on is a backlog.
+    let reader = HeldThread::seize(avtrace.pid(), "avtrace-reader");
+    service.does("t");
+    assert!(changed_code(service.running.pid()).is_some());
+    avtrace.signal("INT");
+    service.running.await_that("its code is its own", |pid| changed_code(pid).is_none());
+    service.is_left_alone();
+    service.does("t");
+    assert!(reader.is_held(), "nothing was checked meanwhile");
+    drop(reader);
+    assert_eq!(avtrace.wait().code, Some(66));
+    let report = service.report();
+    check_transfer(&report);
+    assert_eq!(report.only_violation().occurrences, 1, "what came after the end does not count");
+    service.end();
+}
+
+/// A thread of another process that does not run until this is dropped.
+struct HeldThread {
+    thread: Pid,
+    status: PathBuf,
+}
+
+impl HeldThread {
+    fn seize(process: u32, name: &str) -> Self {
+        let tasks = PathBuf::from(format!("/proc/{process}/task"));
+        let is_it = |task: &PathBuf| {
+            fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.trim_end() == name)
+        };
+        let find = || {
+            let tasks = fs::read_dir(&tasks).expect("its threads");
+            tasks.map(|task| task.expect("a thread").path()).find(is_it)
+        };
+        // A thread names itself some time after its start.
+        let found = iter::repeat_with(find).take(10_000).inspect(|found| {
+            if found.is_none() {
+                thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let task = found.flatten().next().expect(name);
+        let number = task.file_name().and_then(|number| number.to_str()).expect("a number");
+        let thread = Pid::from_raw(number.parse().expect("a number"));
+        ptrace::seize(thread, ptrace::Options::empty()).expect("a thread");
+        ptrace::interrupt(thread).expect("its stop");
+        waitpid(thread, Some(WaitPidFlag::__WALL)).expect("its stop");
+        Self { thread, status: task.join("status") }
+    }
+
+    fn is_held(&self) -> bool {
+        fs::read_to_string(&self.status).is_ok_and(|status| status.contains("State:\tt"))
+    }
+}
+
+impl Drop for HeldThread {
+    fn drop(&mut self) {
+        // It has ended when the test fails.
+        let _ = ptrace::detach(self.thread, None);
+    }
+}
+
+#[test]
+fn defects_are_named_when_they_are_found() {
+    require_bpf!();
+    let mut service = Service::start();
+    let mut avtrace = service.attach(&["--accesses", "probe"]);
+    service.does("t");
+    let found = "avtrace: found: `transfer` at service.c:";
+    avtrace.await_stderr(found);
+    service.does("t");
+    avtrace.signal("USR1");
+    avtrace.await_stderr("avtrace: so far:\nlikely d1: region `transfer` is not atomic: ");
+    avtrace.await_stderr("avtrace: 1 likely defect");
+    service.does("t");
+    avtrace.signal("INT");
+    let ended = avtrace.wait();
+    assert_eq!((ended.code, &*ended.stdout), (Some(66), ""), "{}", ended.stderr);
+    assert_eq!(ended.stderr.matches("found:").count(), 1, "{}", ended.stderr);
+    assert_eq!(ended.stderr.matches("so far:").count(), 1, "{}", ended.stderr);
+    let report = service.report();
+    check_transfer(&report);
+    assert_eq!(report.only_violation().occurrences, 3);
+    service.is_left_alone();
+    service.end();
+}
+
+#[test]
+fn the_tracing_ends_after_so_many_defects() {
+    require_bpf!();
+    let mut service = Service::start();
+    let avtrace = service.attach(&["--accesses", "probe", "--max-defects", "1"]);
+    service.does("t");
+    let ended = avtrace.wait();
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    check_transfer(&service.report());
+    service.is_left_alone();
+    service.end();
+    // One is not two.
+    let mut service = Service::start();
+    let mut avtrace = service.attach(&["--accesses", "probe", "--max-defects", "2"]);
+    service.does("t");
+    avtrace.await_stderr("avtrace: found:");
+    service.does("t");
+    avtrace.signal("INT");
+    assert_eq!(avtrace.wait().code, Some(66));
+    assert_eq!(service.report().only_violation().occurrences, 2);
+    service.end();
+}
+
+#[test]
 fn the_tracing_ends_with_the_process() {
     require_bpf!();
     let service = Service::start();
@@ -233,12 +362,117 @@ fn what_was_recorded_can_be_checked() {
 }
 
 #[test]
+fn a_stopped_process_stays_stopped() {
+    require_bpf!();
+    let mut service = Service::start();
+    service.running.signal("STOP");
+    service.running.await_that("it is stopped", |pid| state(pid) == Some('T'));
+    let mut avtrace = service.attach(&["--accesses", "probe"]);
+    avtrace.await_stderr("is stopped, and records nothing before it goes on (`kill -CONT ");
+    avtrace.signal("INT");
+    assert_eq!(avtrace.wait().code, Some(0));
+    let pid = service.running.pid();
+    assert_eq!((state(pid), changed_code(pid)), (Some('T'), None));
+    service.running.signal("CONT");
+    service.does("t");
+    service.is_left_alone();
+    service.end();
+}
+
+#[test]
+fn a_process_that_another_one_traces_is_refused() {
+    let service = Service::start();
+    let pid = service.running.pid();
+    let held = HeldThread::seize(pid, "service");
+    says(&pid.to_string(), 3, &format!("is traced by process {} (`", std::process::id()));
+    drop(held);
+    service.is_left_alone();
+    service.end();
+}
+
+#[test]
+fn a_process_of_another_user_needs_privileges() {
+    if !machine::is_root() || !machine::have("setpriv") {
+        machine::skip("not root, or setpriv is not installed");
+        return;
+    }
+    let service = Service::start();
+    let pid = service.running.pid().to_string();
+    let copy = service.folder.path().join("avtrace");
+    fs::set_permissions(service.folder.path(), fs::Permissions::from_mode(0o755)).expect("a mode");
+    fs::copy(avtrace(), &copy).expect("a copy");
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"]);
+    let ended = run(command.arg(copy).args(["attach", "--pid", &pid]));
+    assert_eq!((ended.code, &*ended.stdout), (Some(3), ""), "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains(&format!("`sudo avtrace attach --pid {pid}`")),
+        "{}",
+        ended.stderr
+    );
+    service.is_left_alone();
+    service.end();
+}
+
+#[test]
+fn what_has_ended_or_has_no_program_for_this_processor_is_refused() {
+    let mut child = Command::new("true").spawn().expect("a process");
+    while state(child.id()) != Some('Z') {
+        thread::sleep(Duration::from_millis(1));
+    }
+    says(&child.id().to_string(), 3, "has ended, or its first thread has");
+    child.wait().expect("its end");
+    if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
+        says("2", 3, "is a thread of the kernel");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let (source, program) = (folder.path().join("small.c"), folder.path().join("small"));
+    fs::write(&source, "void _start(void) { for (;;) __asm__(\"pause\"); }").expect("a file");
+    let mut compile = Command::new("gcc");
+    compile.args(["-m32", "-nostdlib", "-static", "-fno-pie", "-no-pie", "-o"]);
+    assert_eq!(run(compile.arg(&program).arg(&source)).code, Some(0));
+    let small = Running::start(&mut Command::new(&program), None, TIME_LIMIT);
+    says(&small.pid().to_string(), 3, "is a 32-bit program");
+    assert_eq!(state(small.pid()), Some('R'));
+}
+
+#[test]
+fn a_process_may_end_while_avtrace_attaches() {
+    require_bpf!();
+    let mut refused = 0;
+    for milliseconds in [0, 50, 100, 200, 400, 800] {
+        let service = Service::start();
+        let avtrace = service.attach(&["--quiet"]);
+        thread::sleep(Duration::from_millis(milliseconds));
+        service.running.signal("KILL");
+        let ended = avtrace.wait();
+        let has_report = service.report_file().exists();
+        if ended.code == Some(3) {
+            refused += 1;
+            let stderr = &ended.stderr;
+            assert!(stderr.contains("has ended") || stderr.contains("no process"), "{stderr}");
+        }
+        assert_eq!(has_report, ended.code == Some(0), "{}", ended.stderr);
+        assert!(has_report || ended.code == Some(3), "{:?}: {}", ended.code, ended.stderr);
+    }
+    assert!(refused > 0);
+}
+
+/// Returns the state of a process, by the letter of the kernel.
+fn state(pid: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// Runs avtrace on a process that it refuses with this status and text.
+fn says(pid: &str, status: i32, text: &str) {
+    let ended = avtrace_with(["attach", "--pid", pid]);
+    assert_eq!((ended.code, &*ended.stdout), (Some(status), ""), "{}", ended.stderr);
+    assert!(ended.stderr.contains(text), "{}", ended.stderr);
+}
+
+#[test]
 fn what_is_no_process_of_a_program_is_refused() {
-    let says = |pid: &str, status: i32, text: &str| {
-        let ended = avtrace_with(["attach", "--pid", pid]);
-        assert_eq!((ended.code, &*ended.stdout), (Some(status), ""), "{}", ended.stderr);
-        assert!(ended.stderr.contains(text), "{}", ended.stderr);
-    };
     says("0", 2, "0 is not in");
     says("4000000", 3, "there is no process 4000000");
     let service = Service::start();

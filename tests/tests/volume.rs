@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::Mutex;
 
-use tests::process::child_of;
+use tests::process::{child_of, resident_kib};
 use tests::tracer::captures_inline;
 use tests::{Avtrace, Report, c, require_bpf};
 
@@ -132,11 +132,4 @@ fn memory_stays_flat() {
     // Without a bound it would be hundreds here, where the checker is slower than the reader.
     let in_flight = 64 * 1024;
     assert!(many < few + few / 4 + in_flight, "{few} KiB, then {many} KiB");
-}
-
-/// The highest resident memory of a process so far, in KiB; `None` when it has ended.
-fn resident_kib(pid: u32) -> Option<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    line.trim().strip_suffix(" kB")?.trim().parse().ok()
 }

@@ -17,12 +17,14 @@ const PRIVILEGED: &str = "tests";
 ///
 /// Without packages among the arguments that is the whole workspace. When we are not root, the
 /// suite that needs it runs under sudo where sudo asks for nothing; else its tests skip themselves
-/// and say why. With `long`, the tests marked as ignored run as well, and the programs that these trace are installed.
+/// and say why. With `long`, the tests marked as ignored run as well, and the programs that these trace are installed;
+/// then the end-to-end tests run twice more, with inline probes: as root, and traced by an ordinary user.
 ///
 /// # Errors
 /// At the first stage that fails.
 pub fn run(long: bool, mut arguments: Vec<String>) -> Result<()> {
     setup::run()?;
+    let once = arguments.clone();
     if long {
         setup::traced_programs()?;
         include_ignored(&mut arguments);
@@ -31,8 +33,14 @@ pub fn run(long: bool, mut arguments: Vec<String>) -> Result<()> {
     // The end-to-end tests run the command itself, which `cargo test` alone does not build.
     process::run(workspace::cargo().args(["build", "--package", "avtrace"]))?;
     let avtrace = workspace::target_dir()?.join("debug/avtrace");
-    for mut command in commands(&arguments, Privilege::detect(), &avtrace) {
+    let privilege = Privilege::detect();
+    for mut command in commands(&arguments, privilege, &avtrace) {
         process::run(&mut command)?;
+    }
+    if long && !names_packages(&arguments) {
+        for mut command in inline_commands(&once, privilege, &avtrace) {
+            process::run(&mut command)?;
+        }
     }
     Ok(())
 }
@@ -50,13 +58,30 @@ fn commands(arguments: &[String], privilege: Privilege, avtrace: &Path) -> Vec<C
     if privilege != Privilege::Sudo {
         return vec![test(&["--workspace"])];
     }
-    let mut privileged = test(&["--package", PRIVILEGED]);
-    // sudo puts a PATH of its own in place, on which the tests would find another toolchain or none.
-    let path = env::var("PATH").unwrap_or_default();
-    privileged.env(runner_variable(), format!("sudo -n -E env PATH={path}"));
-    // Built by root, it would leave files behind that we cannot replace.
-    privileged.env("AVTRACE", avtrace);
-    vec![test(&["--workspace", "--exclude", PRIVILEGED]), privileged]
+    vec![test(&["--workspace", "--exclude", PRIVILEGED]), privileged(arguments, privilege, avtrace)]
+}
+
+/// Returns the test runs of the suites that trace programs, with inline probes: by root, and by an ordinary user.
+fn inline_commands(arguments: &[String], privilege: Privilege, avtrace: &Path) -> Vec<Command> {
+    let mut as_root = privileged(arguments, privilege, avtrace);
+    as_root.env("AVTRACE_CAPTURE", "inline");
+    let mut as_user = privileged(arguments, privilege, avtrace);
+    as_user.env("AVTRACE_CAPTURE", "inline").env("AVTRACE_AS_NOBODY", "1");
+    vec![as_root, as_user]
+}
+
+/// Returns the test run of the package that needs root.
+fn privileged(arguments: &[String], privilege: Privilege, avtrace: &Path) -> Command {
+    let mut command = workspace::cargo();
+    command.args(["test", "--package", PRIVILEGED]).args(arguments);
+    if privilege == Privilege::Sudo {
+        // sudo puts a PATH of its own in place, on which the tests would find another toolchain or none.
+        let path = env::var("PATH").unwrap_or_default();
+        command.env(runner_variable(), format!("sudo -n -E env PATH={path}"));
+        // Built by root, it would leave files behind that we cannot replace.
+        command.env("AVTRACE", avtrace);
+    }
+    command
 }
 
 /// Makes `cargo test` with these arguments run ignored tests as well.
@@ -113,6 +138,20 @@ mod tests {
         let shown = process::display(&commands[1]);
         assert!(shown.contains("AVTRACE=/avtrace"), "{shown}");
         assert!(shown.contains("RUNNER='sudo -n -E env PATH="), "{shown}");
+    }
+
+    #[test]
+    fn inline_suites_run_as_root_and_as_an_ordinary_user() {
+        let arguments = ["--release".to_owned()];
+        let commands = inline_commands(&arguments, Privilege::Root, Path::new("/avtrace"));
+        let [as_root, as_user] = &commands.iter().map(process::display).collect::<Vec<_>>()[..]
+        else {
+            panic!("two runs");
+        };
+        assert!(as_root.contains("AVTRACE_CAPTURE=inline "), "{as_root}");
+        assert!(!as_root.contains("AVTRACE_AS_NOBODY"), "{as_root}");
+        assert!(as_user.contains("AVTRACE_AS_NOBODY=1 "), "{as_user}");
+        assert!(as_user.ends_with("test --package tests --release"), "{as_user}");
     }
 
     #[test]

@@ -14,7 +14,8 @@ Examples:
 
 The process is not stopped, and its threads go on when avtrace ends, however it ends: probes go with it. Regions that have \
 begun when avtrace attaches are not checked, and locks that are held then are not known. It ends with the process, after \
---duration, or when a signal (INT, TERM, HUP, QUIT) asks for it, and writes its report then.
+--duration, after --max-defects, or when a signal (INT, TERM, HUP, QUIT) asks for it, and writes its report then. Each \
+defect is named on standard error when it is found; the signal USR1 asks for a report so far there.
 
 Exit status: 66 when a likely or possible defect was found (see --fail-on), else 0; 1 when avtrace failed, 2 for bad \
 usage, 3 when the process cannot be traced.";
@@ -31,7 +32,11 @@ pub struct AttachArgs {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub duration: Option<Duration>,
 
-    /// Print nothing but the report.
+    /// Detach when this many defects were found that count (see --fail-on).
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub max_defects: Option<u64>,
+
+    /// Print nothing but the report: not the defects as they are found.
     #[arg(short, long)]
     pub quiet: bool,
 
@@ -45,7 +50,8 @@ pub struct AttachArgs {
 
     /// Also record the events in FILE, for `avtrace check`.
     ///
-    /// Where the process replaces its program, the next ones go to files beside it: of `t.avt`, the second to `t.2.avt`.
+    /// Where the process replaces its program, the next ones go to files beside it: of `t.avt`, the second to
+    /// `t.2.avt`.
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
 

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use crate::suppress::Glob;
 
 /// Options of the report: its form, its destination, and its effect on the exit status.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct OutputArgs {
     /// The form of the report.
     #[arg(long, value_enum, default_value_t = Format::Text)]
@@ -44,7 +44,7 @@ pub struct OutputArgs {
 }
 
 /// Options that decide which findings count.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub struct Triage {
     /// Defects that count as found for the exit status.
     #[arg(long, value_enum, default_value_t = FailOnArg::Possible)]
@@ -96,7 +96,7 @@ pub enum FailOnArg {
 pub enum Format {
     /// For people.
     Text,
-    /// A document, `avtrace-report/1`.
+    /// A JSON document.
     Json,
 }
 

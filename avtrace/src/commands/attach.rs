@@ -2,6 +2,7 @@
 
 use super::{
     Failure,
+    live::LiveOutput,
     options::attach_options,
     output::{check_destination, check_file, destination},
     run::write_reports,
@@ -21,9 +22,11 @@ pub(super) fn run(arguments: &AttachArgs) -> Result<u8, Failure> {
     if let Some(path) = &arguments.record {
         check_file("trace", path)?;
     }
-    let AttachArgs { pid, duration, quiet, .. } = *arguments;
+    let AttachArgs { pid, duration, quiet, max_defects, .. } = *arguments;
     let target = AttachTarget { pid, duration, quiet };
-    let programs = session::attach(&options, &target)
+    let mut live = LiveOutput::new(arguments.output.clone(), filter.clone(), quiet, max_defects);
+    let receiver = Box::new(move |occasion, report| live.receive(occasion, report));
+    let programs = session::attach(&options, &target, receiver)
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
     let found = write_reports(programs, &arguments.output, filter, &destination)?;
     Ok(if found { arguments.output.error_exitcode } else { 0 })

@@ -4,7 +4,9 @@
 mod attach;
 mod check;
 mod convert;
+mod doctor;
 mod list;
+mod live;
 mod options;
 mod output;
 mod record;
@@ -60,6 +62,7 @@ pub fn run(cli: Cli) -> Result<u8, Failure> {
         Some(Command::Convert(arguments)) => convert::run(&arguments),
         Some(Command::Report(arguments)) => report::run(&arguments),
         Some(Command::Refine(arguments)) => refine::run(&arguments),
+        Some(Command::Doctor(arguments)) => doctor::run(&arguments),
     }
 }
 

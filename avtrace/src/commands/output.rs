@@ -73,8 +73,9 @@ fn columns(named: Option<&str>, terminal: Option<u16>) -> usize {
     })
 }
 
-pub(super) fn text_options(arguments: &OutputArgs, destination: &Destination) -> TextOptions {
-    let choice = match arguments.color {
+/// Decides on colour for text that goes there.
+pub(super) fn has_color(color: ColorArg, destination: &Destination) -> bool {
+    let choice = match color {
         ColorArg::Auto => ColorChoice::Auto,
         ColorArg::Always => ColorChoice::Always,
         ColorArg::Never => ColorChoice::Never,
@@ -84,8 +85,12 @@ pub(super) fn text_options(arguments: &OutputArgs, destination: &Destination) ->
         Destination::Stderr => stderr().is_terminal(),
         Destination::File(_) => false,
     };
+    report::resolve_color(choice, is_terminal, |name| env::var_os(name))
+}
+
+pub(super) fn text_options(arguments: &OutputArgs, destination: &Destination) -> TextOptions {
     TextOptions {
-        color: report::resolve_color(choice, is_terminal, |name| env::var_os(name)),
+        color: has_color(arguments.color, destination),
         base_dir: env::current_dir().ok().map(|path| path.to_string_lossy().into_owned()),
         width: width(destination),
         all: arguments.all,

@@ -34,8 +34,8 @@ pub(super) fn run(arguments: RunArgs) -> Result<u8, Failure> {
     Ok(ending.shell_status() as u8)
 }
 
-/// Writes the reports on programs, without what the user has set aside, and entries for it. Returns whether anything was
-/// found.
+/// Writes the reports on programs, without what the user has set aside, and entries for it. Returns whether anything
+/// was found.
 pub(super) fn write_reports(
     mut programs: Vec<ProgramReport>,
     arguments: &OutputArgs,

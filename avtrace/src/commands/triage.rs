@@ -5,7 +5,7 @@ use std::{fs, io, path::Path};
 use super::{Failure, output::check_file};
 use crate::{
     cli::{FailOnArg, Format, OutputArgs},
-    report::{self, Class, Report},
+    report::{self, Class, Defect, Report},
     session::spec::Spec,
     suppress::{self, Filter, Suppression},
     sys::output::{Destination, write_output},
@@ -77,11 +77,21 @@ pub(super) fn filter(arguments: &OutputArgs, from_specs: Suppressions) -> Result
 
 /// Returns whether a report has findings that count.
 pub(super) fn fails(arguments: &OutputArgs, report: &Report) -> bool {
-    report.fails(match arguments.triage.fail_on {
+    report.fails(least_class(arguments))
+}
+
+/// Returns whether a defect counts.
+pub(super) fn counts(arguments: &OutputArgs, defect: &Defect) -> bool {
+    defect.set_aside.is_none() && defect.class <= least_class(arguments)
+}
+
+/// Returns the least likely class that counts.
+const fn least_class(arguments: &OutputArgs) -> Class {
+    match arguments.triage.fail_on {
         FailOnArg::Likely => Class::Likely,
         FailOnArg::Possible => Class::Possible,
         FailOnArg::Any => Class::ByDesign,
-    })
+    }
 }
 
 /// Returns the entries that would suppress what counts in a report, if they are wanted.

@@ -16,9 +16,9 @@ use std::{
 
 use inline::{
     arena::{Arena, ArenaLayout, CONTROL},
-    layout::{CELLS_BYTES, Clock, Mode, ThreadBlock, WORD_TABLE_BYTES},
+    layout::{CELLS_BYTES, Clock, Control, Mode, ThreadBlock, WORD_TABLE_BYTES},
     memory::{Offset, ProcessAddress, SharedWords as _},
-    trampoline::{CommonCode, Trampoline, near_jump},
+    trampoline::{Caller, CommonCode, Interrupted, Trampoline, near_jump},
 };
 use symbolize::{Mapping, parse_maps};
 use x86::patching::NEAR_JUMP;
@@ -236,6 +236,47 @@ impl Image {
         let trampolines = self.trampolines();
         let (_, trampoline) = trampolines.range(..=address).next_back()?;
         trampoline.fault(address)
+    }
+
+    /// Has a thread with this GS base, which is about to receive a signal, give back the slots that it has reserved and
+    /// not published ([`Reserved`](inline::trampoline::Reserved)). Returns false where it has none. `read` reads a word
+    /// of its stack.
+    pub fn give_back(
+        &self,
+        thread: &mut Interrupted,
+        gs_base: u64,
+        read: impl Fn(u64) -> Option<u64>,
+    ) -> bool {
+        let Some(block) = gs_base.checked_sub(self.base().0).map(Offset) else { return false };
+        let mut left = Caller { thread: *thread, is_counted: false };
+        let reserved = {
+            let areas = self.areas();
+            let commons = || areas.iter().filter_map(|area| area.common.as_ref());
+            if let Some(caller) = commons().find_map(|common| common.leave_wait(thread, &read)) {
+                left = caller;
+            }
+            commons().find_map(|common| common.reserved(left.thread.place)).cloned()
+        };
+        let of_trampoline = || {
+            let trampolines = self.trampolines();
+            trampolines
+                .range(..=left.thread.place)
+                .next_back()?
+                .1
+                .reserved(left.thread.place)
+                .cloned()
+        };
+        let Some(reserved) = reserved.or_else(of_trampoline) else { return false };
+        if !reserved.give_back(&mut left.thread, block, &self.rings) {
+            return false;
+        }
+        if left.is_counted {
+            let waiting = CONTROL.plus(offset_of!(Control, waiting) as u64);
+            // One less: it is the low half of its word, and not 0.
+            self.rings.add(waiting, u64::MAX);
+        }
+        *thread = left.thread;
+        true
     }
 
     /// Returns the place of a copy of patched code whose jump has led a thread to an address, and the program's own

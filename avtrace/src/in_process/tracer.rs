@@ -1,25 +1,19 @@
 //! The thread that holds processes by ptrace: gives each thread a ring before its first instruction, makes the records
 //! of threads and processes, and holds processes for the thread that plans.
 
+mod births;
+mod signals;
 mod watching;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
-    os::unix::fs::FileExt as _,
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
 };
 
-use abi::{ChildProcessRecord, ExitRecord, ForkRecord, Kind, Record, StopRecord};
+use abi::{ExitRecord, Kind, Record, StopRecord};
 use crossbeam_channel::{Receiver, Sender};
-use inline::{
-    arena::{MUTED, ThreadStart},
-    clock::ClockChoice,
-    layout::Mode,
-    memory::ProcessAddress,
-    ring::Ring,
-    tracer::Note,
-};
+use inline::{clock::ClockChoice, layout::Mode, tracer::Note};
 
 use super::{
     error::{InProcessError, ProgramRefusal, StartError, explained, failed},
@@ -28,7 +22,6 @@ use super::{
     leave,
     records::{Stream, header},
     shared::{Places, Request, Shared},
-    stacks::stack_around,
     traps,
     watchpoints::Watchpoints,
 };
@@ -41,9 +34,6 @@ use crate::{
         tracee::{self, Launch},
     },
 };
-
-/// Bits of the number of a thread's epoch, below the thread's id.
-const EPOCH_BITS: u32 = 42;
 
 /// Strict mode of seccomp, as in `/proc/PID/status`.
 const STRICT: u64 = 1;
@@ -131,6 +121,12 @@ impl Tracer {
         follows_forks: bool,
         defers_owned: bool,
     ) -> Result<Followed, StartError> {
+        let (in_process, shared, requests) = connect();
+        let stream = Stream::without_rings(&shared).map_err(|error| {
+            let what = "avtrace cannot create memory to share with a program by `memfd_create`, which a seccomp filter \
+                        may deny";
+            StartError::InProcess(InProcessError::System { what, error })
+        })?;
         let (mut supervisor, process) = match Supervisor::launch(launch)? {
             Started::Held(supervisor, process) => (supervisor, process),
             Started::Ended { pid, ending } => return Ok(Followed::Ended { pid, ending }),
@@ -139,9 +135,8 @@ impl Tracer {
             kill(&mut supervisor, process);
             return Err(StartError::InProcess(explained(error)));
         }
-        let (in_process, shared, requests) = connect();
         let (streams, received) = crossbeam_channel::unbounded();
-        let stream = Arc::new(Stream::without_rings(&shared)?);
+        let stream = Arc::new(stream);
         let state = State::Loading;
         let (threads, watchpoints) = (BTreeSet::new(), Watchpoints::default());
         let traced = Traced { stream, image: None, threads, watchpoints, state };
@@ -234,6 +229,11 @@ impl Tracer {
             self.begin_thread(process, thread);
         }
         Ok(())
+    }
+
+    /// Kills the first program, which has not started, and waits for its end.
+    pub fn abandon(mut self) {
+        kill(&mut self.supervisor, self.first);
     }
 
     /// Does what is asked for until all processes have ended; returns the end of the first. `None` where it was not to
@@ -420,133 +420,22 @@ impl Tracer {
             Event::AtEntry { process } => self.at_entry(process)?,
             Event::Fault { process, thread } => {
                 let image = self.processes.get(&process).and_then(|traced| traced.image.clone());
+                unless_gone(image.map_or(Ok(()), |image| self.fault(&image, (process, thread))))?;
+            }
+            Event::Signal { process, thread } => {
+                let image = self.processes.get(&process).and_then(|traced| traced.image.as_deref());
                 if let Some(image) = image {
-                    self.fault(&image, (process, thread))?;
+                    signals::give_back(&self.supervisor, image, (process, thread));
                 }
             }
             Event::Hit { process, thread } => self.hit(process, thread),
             Event::Trap { process, thread } => {
                 if let Some(traced) = self.processes.get(&process) {
-                    let record = traps::record(&self.supervisor, (process, thread))?;
-                    traced.stream.record(Record::Trap(record));
+                    let record = traps::record(&self.supervisor, (process, thread));
+                    unless_gone(record.map(|record| traced.stream.record(Record::Trap(record))))?;
                 }
             }
             Event::Woken => {}
-        }
-        Ok(())
-    }
-
-    /// Writes the program's own code to a copy of patched code, whose jump has led a thread to a place where there is
-    /// none. Returns the address of the copy.
-    fn restore_copy(
-        &mut self,
-        image: &Image,
-        (process, thread): (u32, u32),
-        place: u64,
-    ) -> io::Result<Option<u64>> {
-        if self.supervisor.fault_address(thread).ok() != Some(place) {
-            return Ok(None);
-        }
-        let Ok(memory) = proc::writable_memory(process) else { return Ok(None) };
-        let Some((copy, code)) = image.copied(&memory, place) else { return Ok(None) };
-        // Others may be about to execute the same copy.
-        self.supervisor.freeze(process)?;
-        let written = memory.write_all_at(&code, copy);
-        self.supervisor.thaw(process)?;
-        Ok(written.ok().map(|()| copy))
-    }
-
-    /// Lets a thread go on whose fault is a probe's and not the program's.
-    fn fault(&mut self, image: &Image, (process, thread): (u32, u32)) -> io::Result<()> {
-        let (place, _) = self.supervisor.place(thread)?;
-        if let Some(to) = image.after_fault(place) {
-            return self.supervisor.redirect(thread, to);
-        }
-        if image.reads_time_stamp(place) {
-            // The program has denied itself the counter (`PR_SET_TSC`), or all system calls but a few, of which waiting
-            // for the reader is none (seccomp's strict mode).
-            let status = proc::Status::of_process(thread);
-            if status.is_ok_and(|status| status.seccomp() == Some(STRICT)) {
-                image.never_wait(self.supervisor.bases(thread)?.1);
-            }
-            return self.supervisor.read_time_stamp(thread, time_stamp::now());
-        }
-        match self.restore_copy(image, (process, thread), place)? {
-            Some(copy) => self.supervisor.redirect(thread, copy),
-            None => Ok(()),
-        }
-    }
-
-    fn new_thread(&mut self, process: u32, parent: u32, child: u32) {
-        let Some(traced) = self.processes.get(&process) else { return };
-        // One that was killed needs nothing.
-        let Ok((thread_pointer, _)) = self.supervisor.bases(child) else { return };
-        if traced.state == State::Loading {
-            // It gets its ring with the others.
-            return;
-        }
-        let record = ForkRecord {
-            header: header(Kind::Fork, process, parent),
-            child,
-            epoch: 0,
-            pthread: thread_pointer,
-        };
-        traced.stream.record(Record::Fork(record));
-        self.begin_thread(process, child);
-    }
-
-    /// Follows a child before its first instruction, or detaches it.
-    fn new_process(
-        &mut self,
-        (process, parent): (u32, u32),
-        child: u32,
-        shares_memory: bool,
-    ) -> io::Result<()> {
-        let traced = self.processes.get(&process);
-        let Some(traced) = traced.filter(|traced| traced.state != State::Loading) else {
-            // Of libraries that start before the program; a copy of memory has the breakpoint.
-            if !shares_memory {
-                self.supervisor.clear_entry(process, child)?;
-            }
-            return self.supervisor.detach(child);
-        };
-        let (stream, image) = (Arc::clone(&traced.stream), traced.image.clone());
-        let watchpoints = traced.watchpoints.of_child();
-        let followed = image
-            .as_ref()
-            .filter(|_| self.follows_forks && !self.is_alone && traced.state != State::Muted);
-        let flags = match followed {
-            None => 0,
-            Some(_) if shares_memory => ChildProcessRecord::FOLLOWED,
-            Some(_) => ChildProcessRecord::FOLLOWED | ChildProcessRecord::STOPS,
-        };
-        let followed = followed.cloned();
-        if let Some(image) = &image {
-            let muted = image.arena().address(MUTED);
-            self.supervisor.set_gs_base(child, muted.0)?;
-        }
-        let record = ChildProcessRecord {
-            header: header(Kind::ChildProcess, process, parent),
-            child,
-            epoch: 0,
-            child_process: child,
-            flags,
-            comm: proc::thread_name(process, parent),
-        };
-        stream.record(Record::ChildProcess(record));
-        let Some(image) = followed else { return self.supervisor.detach(child) };
-        let stop = (!shares_memory).then(|| self.shared.next_stop());
-        let state = stop.map_or(State::Muted, State::Standing);
-        let (threads, copy) = (BTreeSet::new(), Arc::clone(&stream));
-        let traced =
-            Traced { stream: copy, image: Some(image.clone()), threads, watchpoints, state };
-        self.processes.insert(child, traced);
-        if let Some(stop) = stop {
-            self.shared.programs().insert(child, (image, Arc::clone(&stream)));
-            self.begin_thread(child, child);
-            self.supervisor.freeze(child)?;
-            let header = header(Kind::Start, child, child);
-            stream.record(Record::Stop(Kind::Start, StopRecord { header, stop, epoch: 0 }));
         }
         Ok(())
     }
@@ -616,45 +505,6 @@ impl Tracer {
             stream.close();
         }
     }
-
-    /// Returns a number for the epoch of a thread that begins: no thread makes as many records in the same time.
-    fn next_epoch(&self) -> u64 {
-        const CYCLES_PER_RECORD: u64 = 16;
-        let passed = time_stamp::now().saturating_sub(self.began) / CYCLES_PER_RECORD;
-        (passed + 1).min((1 << EPOCH_BITS) - 1)
-    }
-
-    /// Gives a held thread a ring, or where there is none, the block of those that record nothing.
-    fn begin_thread(&mut self, process: u32, thread: u32) {
-        let mode = self.mode;
-        let epoch = u64::from(thread) << EPOCH_BITS | self.next_epoch();
-        let Some(traced) = self.processes.get_mut(&process) else { return };
-        let Some(image) = &traced.image else { return };
-        let registers = self.supervisor.place(thread).ok().zip(self.supervisor.bases(thread).ok());
-        let stack = registers.and_then(|((_, sp), (pointer, _))| stack_around(thread, sp, pointer));
-        let (low, high) = stack.unwrap_or_default();
-        let stack = (ProcessAddress(low), ProcessAddress(high));
-        let start = ThreadStart { tid: thread, epoch, stack, mode };
-        let mut arena = image.arena();
-        let base = match arena.start(start, &image.rings) {
-            Ok(segment) => {
-                let ring = Box::new(Ring::new(segment, mode, &image.rings));
-                traced.stream.notes.add(Note::Started { tid: thread, process, ring });
-                traced.threads.insert(thread);
-                arena.address(segment.block)
-            }
-            Err(_) => {
-                self.shared.muted_threads.fetch_add(1, Ordering::Relaxed);
-                arena.address(MUTED)
-            }
-        };
-        drop(arena);
-        // One that was killed needs none.
-        let _ = self.supervisor.set_gs_base(thread, base.0);
-        if traced.watchpoints.arm(&self.supervisor, thread).is_err() {
-            self.shared.unwatched_threads.fetch_add(1, Ordering::Relaxed);
-        }
-    }
 }
 
 impl Drop for Tracer {
@@ -669,4 +519,9 @@ impl Drop for Tracer {
 fn kill(supervisor: &mut Supervisor, process: u32) {
     tracee::send_signal(process, libc::SIGKILL);
     while !supervisor.is_empty() && supervisor.next_event().is_ok() {}
+}
+
+/// Result of what was done to a held thread; one that was killed meanwhile is reported next.
+fn unless_gone(result: io::Result<()>) -> io::Result<()> {
+    result.or_else(|error| if proc::is_gone(&error) { Ok(()) } else { Err(error) })
 }

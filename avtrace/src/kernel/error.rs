@@ -2,7 +2,7 @@
 
 use std::{error::Error, io};
 
-use super::btf::BtfError;
+use super::{btf::BtfError, privileges::setcap_command};
 
 /// Reason for which the kernel side does not work; each message has a remedy.
 #[derive(Debug, thiserror::Error)]
@@ -10,7 +10,8 @@ pub enum KernelError {
     /// The process may not load BPF programs.
     #[error(
         "no permission to load BPF programs: run avtrace as root (`sudo avtrace …`), or give it the capabilities \
-         CAP_BPF and CAP_PERFMON (`sudo setcap cap_bpf,cap_perfmon+ep PATH_OF_AVTRACE`)"
+         CAP_BPF and CAP_PERFMON (`{}`); `avtrace doctor` says more",
+        setcap_command()
     )]
     NotPermitted,
     /// The kernel's type information is missing.
@@ -50,6 +51,12 @@ pub enum KernelError {
         "cannot map the buffer of records ({0}): raise the limit of memory (`ulimit -v`), or choose a smaller `--buffer`"
     )]
     Buffer(String),
+    /// Nothing has come of a probe that was hit.
+    #[error("a probe in avtrace itself was hit, and its record of {missing} did not come")]
+    Silent {
+        /// Record that is missing.
+        missing: &'static str,
+    },
     /// A program cannot be attached.
     #[error("cannot attach to {what}: {error}")]
     Attach {

@@ -10,7 +10,7 @@ use aya::programs::RawTracePoint;
 use super::{Kernel, KernelError, LoadOptions, ProbePoint, ProbeProgram, kernel_release};
 
 /// Before 6.10 the limit to a process meant one thread of it, and before 6.12 it was lost with the main thread.
-const LIMITS: (u32, u32) = (6, 12);
+pub const LIMITED_PROBES: (u32, u32) = (6, 12);
 
 /// Process to which probes are limited.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl Limit {
     pub(super) fn of(options: &LoadOptions) -> Self {
         if options.follow {
             Self::Each(BTreeMap::new())
-        } else if kernel_release() >= LIMITS {
+        } else if kernel_release() >= LIMITED_PROBES {
             Self::One(options.process)
         } else {
             Self::Unlimited
@@ -58,7 +58,7 @@ impl Kernel {
     ///
     /// When the kernel cannot do that, or not limit probes to processes.
     pub fn follow_children(&mut self) -> Result<(), KernelError> {
-        if !self.has_uprobe_multi() || kernel_release() < LIMITS {
+        if !self.has_uprobe_multi() || kernel_release() < LIMITED_PROBES {
             return Err(KernelError::CannotFollow(
                 "probes would not be limited to the traced processes, and harm others that read or copy their code \
                  (that takes Linux 6.12, and no --perf-probes)"

@@ -13,7 +13,9 @@ mod limit;
 mod load;
 mod log;
 pub mod object;
+pub mod privileges;
 mod processes;
+pub mod trial;
 mod watchpoints;
 
 use std::{
@@ -34,6 +36,7 @@ use aya::{
 
 pub use self::{
     copies::Copies, counters::Lost, detach::PendingDetach, error::KernelError, gate::Gate,
+    limit::LIMITED_PROBES,
 };
 use self::{copies::SharedPlaces, limit::Limit};
 
@@ -199,10 +202,17 @@ impl Kernel {
 /// The running kernel's release: major and minor.
 #[must_use]
 pub fn kernel_release() -> (u32, u32) {
-    parse_release(&std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default())
+    parse_release(&release_name())
 }
 
-fn parse_release(release: &str) -> (u32, u32) {
+/// Name of the running kernel's release; empty without `/proc`.
+#[must_use]
+pub fn release_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    name.trim().to_owned()
+}
+
+pub(crate) fn parse_release(release: &str) -> (u32, u32) {
     let mut numbers = release.split(|character: char| !character.is_ascii_digit());
     let mut next = || numbers.next().and_then(|number| number.parse().ok()).unwrap_or(0);
     (next(), next())

@@ -72,6 +72,15 @@ impl Kernel {
         bpf::attach_perf_event(program, event.as_fd())
     }
 
+    /// Makes all watchpoints fire no more. The numbers of their hits remain.
+    pub fn stop_watchpoints(&self) {
+        let samples = self.samples.iter().flatten();
+        for event in self.watchpoints.iter().chain(samples) {
+            // The thread may have ended.
+            let _ = perf::stop_breakpoint(event.as_fd());
+        }
+    }
+
     /// Returns whether any watchpoint is set or reserved.
     #[must_use]
     pub fn has_watchpoints(&self) -> bool {

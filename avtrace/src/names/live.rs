@@ -43,11 +43,11 @@ use crate::{
 
 /// Names of a live run.
 #[derive(Debug)]
-pub struct LiveNames {
-    source: Source,
-    sites: Vec<Site>,
-    symbolizer: Symbolizer,
-    values: BTreeMap<EventNumber, ObservedValue>,
+pub struct LiveNames<'run> {
+    source: &'run Source,
+    sites: &'run [Site],
+    symbolizer: &'run Symbolizer,
+    values: &'run BTreeMap<EventNumber, ObservedValue>,
     lines: SourceCache,
     /// Frames of addresses that were looked up, with whether they are return addresses and how many modules were known
     /// then: many stacks share them.
@@ -64,14 +64,14 @@ pub struct LiveNames {
     place_classes: FxHashMap<LocationId, Option<PlaceClass>>,
 }
 
-impl LiveNames {
+impl<'run> LiveNames<'run> {
     /// Creates names for what a source has seen, with the sites of its process's plan and the values that were stored.
     #[must_use]
     pub fn new(
-        source: Source,
-        sites: Vec<Site>,
-        symbolizer: Symbolizer,
-        values: BTreeMap<EventNumber, ObservedValue>,
+        source: &'run Source,
+        sites: &'run [Site],
+        symbolizer: &'run Symbolizer,
+        values: &'run BTreeMap<EventNumber, ObservedValue>,
     ) -> Self {
         let lines = symbolizer.source_cache();
         let synchronising = sites
@@ -96,20 +96,20 @@ impl LiveNames {
 
     /// Returns the source of the ids.
     #[must_use]
-    pub fn source(&self) -> &Source {
-        &self.source
+    pub const fn source(&self) -> &'run Source {
+        self.source
     }
 
     /// Returns the sites of the process's plan, by their numbers.
     #[must_use]
-    pub fn sites(&self) -> &[Site] {
-        &self.sites
+    pub const fn sites(&self) -> &'run [Site] {
+        self.sites
     }
 
     /// Returns the symbols of the process.
     #[must_use]
-    pub const fn symbolizer(&self) -> &Symbolizer {
-        &self.symbolizer
+    pub const fn symbolizer(&self) -> &'run Symbolizer {
+        self.symbolizer
     }
 
     /// Returns the frames of the code at an address, with `known` modules known: of the instruction there, or of the
@@ -209,7 +209,7 @@ impl LiveNames {
     }
 
     fn tail_calls(&mut self, after: u64) -> Vec<u64> {
-        let symbolizer = &self.symbolizer;
+        let symbolizer = self.symbolizer;
         let found = after.checked_sub(1).and_then(|call| {
             let module = symbolizer.module_at(ProcessAddr(call))?;
             let link = module.link_address(ProcessAddr(call))?;
@@ -266,7 +266,7 @@ pub(crate) fn watched_as(watches: &Watches, cell: &Cell<'_>) -> Option<String> {
     })
 }
 
-impl LiveNames {
+impl LiveNames<'_> {
     fn observed(&self, event: EventNumber) -> Option<ObservedValue> {
         self.values.get(&event).copied().or_else(|| self.source.watches().value(event))
     }
@@ -277,7 +277,7 @@ impl LiveNames {
         };
         let modules = self.source.locations().modules_known(first_used);
         let described =
-            describe(&self.symbolizer, ProcessAddr(address), size_of_kind(object), modules);
+            describe(self.symbolizer, ProcessAddr(address), size_of_kind(object), modules);
         let name = described.map(|described| without_internals(&described));
         let name = name.or_else(|| self.typed_name(first_used, size_of_kind(object)));
         Object { kind: object, name, address: Some(address) }
@@ -312,7 +312,7 @@ pub(crate) const fn size_of_kind(kind: ObjectKind) -> u64 {
     }
 }
 
-impl Names for LiveNames {
+impl Names for LiveNames<'_> {
     fn region(&mut self, region: RegionId) -> RegionName {
         let Some(KnownRegion { name, location, role }) = self.source.regions().get(region).cloned()
         else {
@@ -336,7 +336,7 @@ impl Names for LiveNames {
 
     fn origin(&mut self, location: LocationId) -> defect::Origin {
         let frames = self.frames(location);
-        let symbolizer = &self.symbolizer;
+        let symbolizer = self.symbolizer;
         let origins = self.origins.get_or_init(|| Origins::of(symbolizer));
         origin_of(&frames, |frame| {
             let is_its =

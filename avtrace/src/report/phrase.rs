@@ -120,6 +120,12 @@ pub fn cut(defect: &Defect) -> String {
     format!("cut in {} of {}", grouped(defect.cut_runs), count(defect.runs, "run"))
 }
 
+/// A defect in a line: ``` `transfer` at bank.c:14 -> 20: lost update of `account.balance` (likely)```.
+#[must_use]
+pub fn in_a_line(defect: &Defect) -> String {
+    format!("`{}` at {}: {} ({})", defect.region, gap(defect), what(defect), class(defect.class))
+}
+
 /// A defect and the steps of its witness, a line each.
 #[must_use]
 pub fn in_short(report: &Report, defect: &Defect, max_steps: usize) -> Vec<String> {

@@ -4,7 +4,7 @@
 use std::{
     io::{self, Write as _},
     os::{fd::AsFd as _, unix::net::UnixStream},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicBool},
     thread,
     time::Instant,
 };
@@ -15,14 +15,17 @@ use nix::{
     poll::{PollFd, PollFlags, PollTimeout, poll},
 };
 use signal_hook::{
-    consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM},
+    consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1},
+    flag,
     low_level::pipe,
 };
 
 use super::{
-    attach_target::AttachTarget,
+    attach_target::{AttachError, AttachTarget},
+    capture_end::CaptureEnd,
     error::RunError,
     finished_program::{FinishedProgram, ProgramReport},
+    live_report::{LiveReports, Receiver},
     options::RunOptions,
     outcome::joined,
     processes::{ProcessTracker, arguments},
@@ -39,8 +42,8 @@ use crate::{
     sys::{self, ids::NsPid, perf, proc, tracee},
 };
 
-/// Attaches to a process, and checks it until it ends or the tracing is to end. Returns the report on each program that
-/// it has run.
+/// Attaches to a process, and checks it until it ends or the tracing is to end. `receiver` gets reports meanwhile.
+/// Returns the report on each program that it has run.
 ///
 /// # Errors
 ///
@@ -48,6 +51,7 @@ use crate::{
 pub(super) fn attach(
     options: &RunOptions,
     target: &AttachTarget,
+    receiver: Receiver,
 ) -> Result<Vec<ProgramReport>, RunError> {
     let memory_error = RunError::system("cannot set memory aside for the run");
     sys::memory::check_headroom().map_err(memory_error)?;
@@ -73,7 +77,11 @@ pub(super) fn attach(
     let _ = perf::trial();
     let guardian_error = RunError::system("cannot start the guardian");
     let guardian = Arc::new(kernel.start_guardian().map_err(guardian_error)?);
-    let asked = asked_to_end().map_err(RunError::system("cannot install signal handlers"))?;
+    let handler_error = || RunError::system("cannot install signal handlers");
+    let (asked, end) = asked_to_end().map_err(handler_error())?;
+    let report_asked_for = Arc::<AtomicBool>::default();
+    flag::register(SIGUSR1, Arc::clone(&report_asked_for)).map_err(handler_error())?;
+    let live_reports = LiveReports::new(receiver, report_asked_for, end);
     if options.debug_bpf {
         kernel.print_log()?;
     }
@@ -100,12 +108,18 @@ pub(super) fn attach(
         return Err(error.into());
     }
     first.begin_within();
+    if target.has_ended() {
+        return Err(AttachError::EndedMeanwhile { pid }.into());
+    }
     gate.open()?;
     // Libraries that were loaded after the plan was made.
     first.libraries(&mut backend, pid);
     let (reader, batches) = Reader::start(events).map_err(thread_error())?;
     let (finished, reporting) = crossbeam_channel::unbounded();
-    let tracker = ProcessTracker::new(&options, backend, first, finished);
+    let (end_request, capture_end) = CaptureEnd::new(gate);
+    let tracker = ProcessTracker::new(&options, backend, first, finished)
+        .until(capture_end)
+        .with_reports(live_reports);
     let tracker = thread::Builder::new()
         .name("avtrace-checker".to_owned())
         .spawn({
@@ -129,10 +143,17 @@ pub(super) fn attach(
         let (command, until) = (report::cut_message(&command), described_end(target));
         // Nothing is left to do when standard error is closed.
         let _ = writeln!(io::stderr(), "avtrace: attached to process {pid} (`{command}`) {until}");
+        if target.is_stopped() {
+            let _ = writeln!(
+                io::stderr(),
+                "avtrace: process {pid} is stopped, and records nothing before it goes on (`kill -CONT {pid}`)"
+            );
+        }
     }
     let until = target.duration.map(|duration| Instant::now() + duration);
     let awaited = await_end([process.as_fd(), asked.as_fd()], until);
-    gate.close()?;
+    // The program has its own code and speed again before the rest is checked.
+    let closed = end_request.close();
     let undecodable = reader.finish();
     let mut limitations = vec![Limitation::Attached];
     if undecodable > 0 {
@@ -145,6 +166,7 @@ pub(super) fn attach(
     // The kernel waits for a grace period at each detach: names are looked up meanwhile.
     tracker.end(end, limitations).detach();
     awaited.map_err(RunError::system("cannot wait for the end"))?;
+    closed?;
     Ok(joined(reporting))
 }
 
@@ -154,13 +176,13 @@ fn described_end(target: &AttachTarget) -> String {
     format!("{}Ctrl-C detaches", duration.unwrap_or_else(|| "until it ends; ".to_owned()))
 }
 
-/// Returns what becomes readable when a signal asks this process to end.
-fn asked_to_end() -> io::Result<UnixStream> {
+/// Returns what becomes readable when a signal asks this process to end, and its other end.
+fn asked_to_end() -> io::Result<(UnixStream, UnixStream)> {
     let (asked, handlers) = UnixStream::pair()?;
     for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
         pipe::register(signal, handlers.try_clone()?)?;
     }
-    Ok(asked)
+    Ok((asked, handlers))
 }
 
 /// Waits until one of these is readable, or for this moment.

@@ -3,7 +3,10 @@
 use std::{io, time::Duration};
 
 use super::program::{self, ProgramError};
-use crate::sys::proc::{self, Stat, State, Status};
+use crate::{
+    report::text_of_bytes,
+    sys::proc::{self, Stat, State, Status},
+};
 
 /// Process to attach to, and the end of that.
 #[derive(Clone, Copy, Debug)]
@@ -40,8 +43,40 @@ pub enum AttachError {
         pid: u32,
     },
     /// The process has ended, and waits for its parent; or its first thread has.
-    #[error("process {pid} has ended, or its first thread has: nothing can be read of its memory")]
+    #[error(
+        "process {pid} has ended, or its first thread has: nothing can be read of its memory (`pgrep NAME` lists the \
+         processes of a name)"
+    )]
     Ended {
+        /// The process.
+        pid: u32,
+    },
+    /// The process has ended while avtrace attached to it.
+    #[error(
+        "process {pid} has ended before avtrace was attached to it: start it anew with `avtrace PROGRAM`"
+    )]
+    EndedMeanwhile {
+        /// The process.
+        pid: u32,
+    },
+    /// The process is under ptrace.
+    #[error(
+        "process {pid} is traced by process {tracer} (`{name}`), which has its breakpoints: detach that first \
+         (`detach` in gdb)"
+    )]
+    Traced {
+        /// The process.
+        pid: u32,
+        /// The process that traces it.
+        tracer: u32,
+        /// Its name.
+        name: String,
+    },
+    /// The process may not be looked at.
+    #[error(
+        "process {pid} is of another user, and may not be looked at: run `sudo avtrace attach --pid {pid}`"
+    )]
+    NotPermitted {
         /// The process.
         pid: u32,
     },
@@ -65,6 +100,17 @@ pub enum AttachError {
 }
 
 impl AttachTarget {
+    /// Returns whether the process is stopped by a signal: it records nothing then.
+    pub(super) fn is_stopped(&self) -> bool {
+        Stat::of_process(self.pid).is_ok_and(|stat| stat.state == State::Stopped)
+    }
+
+    /// Returns whether the process has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        Stat::of_process(self.pid)
+            .map_or_else(|error| proc::is_gone(&error), |stat| stat.state == State::Ended)
+    }
+
     /// Checks that the process can be attached to, as far as that can be said before.
     ///
     /// # Errors
@@ -77,12 +123,10 @@ impl AttachTarget {
         if pid == std::process::id() {
             return Err(AttachError::Itself { pid });
         }
-        let failed = |error: io::Error| {
-            if proc::is_gone(&error) {
-                AttachError::NoProcess { pid }
-            } else {
-                AttachError::System { pid, error }
-            }
+        let failed = |error: io::Error| match error.kind() {
+            _ if proc::is_gone(&error) => AttachError::NoProcess { pid },
+            io::ErrorKind::PermissionDenied => AttachError::NotPermitted { pid },
+            _ => AttachError::System { pid, error },
         };
         let status = Status::of_process(pid).map_err(failed)?;
         if let Some(group) = status.group().filter(|&group| group != pid) {
@@ -95,7 +139,18 @@ impl AttachTarget {
         if stat.state == State::Ended {
             return Err(AttachError::Ended { pid });
         }
-        Ok(program::check_running(pid)?)
+        if let Some(tracer) = status.tracer().filter(|&tracer| tracer != 0) {
+            // The kernel names the thread.
+            let group = Status::of_process(tracer).ok().and_then(|status| status.group());
+            let tracer = group.unwrap_or(tracer);
+            let name = proc::thread_name(tracer, tracer);
+            let name = text_of_bytes(name.split(|&byte| byte == 0).next().unwrap_or_default());
+            return Err(AttachError::Traced { pid, tracer, name });
+        }
+        match program::check_running(pid) {
+            Err(ProgramError::Unreadable { error, .. }) => Err(failed(error)),
+            checked => Ok(checked?),
+        }
     }
 }
 

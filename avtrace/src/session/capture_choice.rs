@@ -33,7 +33,7 @@ pub enum ChoiceError {
     /// An option that only the kernel side can do, and no permission for it.
     #[error(
         "`{option}` needs programs in the kernel: run avtrace as root (`sudo avtrace …`), or with the capabilities \
-         CAP_BPF and CAP_PERFMON, or leave the option out"
+         CAP_BPF and CAP_PERFMON, or leave the option out; `avtrace doctor` says more"
     )]
     Unprivileged {
         /// The option.
@@ -117,12 +117,23 @@ fn choose_preferring(
         (CaptureBackend::Auto, None, Some(option)) => {
             (true, CaptureReason::Option { option }, false)
         }
-        (CaptureBackend::Auto, None, None) if !may_load => {
-            (true, CaptureReason::NoPrivileges, false)
-        }
-        (CaptureBackend::Auto, None, None) => (prefers_inline, CaptureReason::Preferred, true),
+        (CaptureBackend::Auto, None, None) => return Ok(automatic(prefers_inline, may_load)),
     };
     Ok(Choice { is_inline, reason, has_alternative })
+}
+
+/// Returns what `auto` chooses where no option needs either back end.
+#[must_use]
+pub fn without_needs(may_load: bool) -> Choice {
+    automatic(PREFERS_INLINE, may_load)
+}
+
+const fn automatic(prefers_inline: bool, may_load: bool) -> Choice {
+    if may_load {
+        let reason = CaptureReason::Preferred;
+        return Choice { is_inline: prefers_inline, reason, has_alternative: true };
+    }
+    Choice { is_inline: true, reason: CaptureReason::NoPrivileges, has_alternative: false }
 }
 
 impl Choice {

@@ -20,6 +20,17 @@ pub enum EnvironmentError {
     ChildrenElsewhere,
 }
 
+impl EnvironmentError {
+    /// Returns a command that mends it, or starts a shell where it is mended.
+    #[must_use]
+    pub const fn command(self) -> &'static str {
+        match self {
+            Self::NoProc => "sudo mount -t proc proc /proc",
+            Self::ForeignProc | Self::ChildrenElsewhere => "sudo unshare --pid --fork --mount-proc",
+        }
+    }
+}
+
 /// Checks that `/proc` is that of this PID namespace, before any program is started.
 ///
 /// # Errors

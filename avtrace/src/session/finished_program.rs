@@ -1,12 +1,15 @@
 //! Program of which nothing is traced any more: its findings and coverage, then its report.
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use checker::{event::EventNumber, finding::Findings, format};
+use symbolize::Symbolizer;
 
 use super::record::{RecordError, Recorder};
 use crate::{
+    live::source::Source,
     names::live::LiveNames,
+    probes::plan::Site,
     report::{self, Report},
 };
 
@@ -14,7 +17,10 @@ use crate::{
 #[derive(Debug)]
 pub struct FinishedProgram {
     pub(super) findings: Findings,
-    pub(super) names: LiveNames,
+    pub(super) source: Source,
+    pub(super) sites: Vec<Site>,
+    pub(super) symbolizer: Symbolizer,
+    pub(super) values: BTreeMap<EventNumber, format::ObservedValue>,
     pub(super) context: report::Context,
     pub(super) recorder: Option<Result<Recorder, RecordError>>,
     pub(super) process: format::Process,
@@ -33,7 +39,9 @@ impl FinishedProgram {
     /// Looks names up, and writes them to the recording.
     #[must_use]
     pub fn report(self) -> ProgramReport {
-        let Self { findings, mut names, mut context, recorder, process } = self;
+        let Self { findings, source, sites, symbolizer, values, mut context, recorder, process } =
+            self;
+        let mut names = LiveNames::new(&source, &sites, &symbolizer, &values);
         for share in context.memory.iter_mut().flat_map(|memory| &mut memory.watched) {
             share.name = share.address.and_then(|address| names.memory(address, share.length));
         }

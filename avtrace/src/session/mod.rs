@@ -3,12 +3,13 @@
 
 mod attach_run;
 mod attach_target;
-mod capture_choice;
+pub mod capture_choice;
+mod capture_end;
 mod capture_reason;
 mod coverage;
 mod cpu_affinity;
 mod dynamic_linker;
-mod environment;
+pub mod environment;
 mod error;
 mod finished_program;
 mod inline_run;
@@ -16,11 +17,11 @@ mod kernel_run;
 mod launching;
 pub mod listing;
 mod live_processes;
+mod live_report;
 mod main_thread_exit;
 mod memory;
 mod options;
 mod outcome;
-pub mod privileges;
 pub mod processes;
 pub mod program;
 mod program_end;
@@ -42,6 +43,7 @@ pub use self::{
     capture_reason::CaptureReason,
     error::RunError,
     finished_program::ProgramReport,
+    live_report::{Occasion, Receiver},
     options::{CaptureBackend, RunOptions, WhenFull},
     outcome::Outcome,
 };
@@ -50,7 +52,9 @@ use self::{
     launching::{hold, start_error},
     listing::Listing,
 };
-use crate::{debug_files, probes::plan::Plan, progress::Steps, sys::tracee::Start};
+use crate::{
+    debug_files, kernel::privileges, probes::plan::Plan, progress::Steps, sys::tracee::Start,
+};
 
 /// Plans what would be probed in a program, and does not run it: it is started, held before its first instruction
 /// with its libraries loaded, and killed there.
@@ -101,13 +105,17 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     alternative.map_or(Err(error), |choice| run_as(options, &choice, &program))
 }
 
-/// Attaches to a process, and checks it until it ends or the tracing is to end. Returns the report on each program that
-/// it has run.
+/// Attaches to a process, and checks it until it ends or the tracing is to end. `receiver` gets reports meanwhile.
+/// Returns the report on each program that it has run.
 ///
 /// # Errors
 ///
 /// See [`RunError`].
-pub fn attach(options: &RunOptions, target: &AttachTarget) -> Result<Vec<ProgramReport>, RunError> {
+pub fn attach(
+    options: &RunOptions,
+    target: &AttachTarget,
+    receiver: Receiver,
+) -> Result<Vec<ProgramReport>, RunError> {
     environment::check()?;
     target.check()?;
     privileges::check()?;
@@ -116,7 +124,12 @@ pub fn attach(options: &RunOptions, target: &AttachTarget) -> Result<Vec<Program
         capture_reason: CaptureReason::Attached,
         ..options.clone()
     };
-    attach_run::attach(&options, target)
+    attach_run::attach(&options, target, receiver).map_err(|error| match error {
+        RunError::Record(_) => error,
+        // Whatever failed, that is the reason.
+        _ if target.has_ended() => AttachError::EndedMeanwhile { pid: target.pid }.into(),
+        _ => error,
+    })
 }
 
 /// Runs a program with the back end that was chosen.

@@ -13,8 +13,10 @@ use signal_hook::consts::SIGCONT;
 use symbolize::{ProcessAddr, Symbolizer};
 
 use super::{
+    capture_end::CaptureEnd,
     finished_program::FinishedProgram,
     live_processes::LiveProcesses,
+    live_report::LiveReports,
     memory::{budget::TracerCost, controller},
     options::RunOptions,
     program,
@@ -58,6 +60,12 @@ pub struct ProcessTracker {
     /// End of the first process, once that was recorded.
     first_ending: Option<Ending>,
     finished: Sender<FinishedProgram>,
+    /// End of the capture in processes that go on, if somebody may ask for it.
+    capture_end: Option<CaptureEnd>,
+    /// Reports on what was found so far, if somebody wants them.
+    live_reports: Option<LiveReports>,
+    /// Set once nothing is captured any more: what is left is to be checked.
+    is_detached: bool,
 }
 
 impl ProcessTracker {
@@ -83,7 +91,22 @@ impl ProcessTracker {
             lost: 0,
             first_ending: None,
             finished,
+            capture_end: None,
+            live_reports: None,
+            is_detached: false,
         }
+    }
+
+    /// Makes reports on what was found so far.
+    #[must_use]
+    pub fn with_reports(self, live_reports: LiveReports) -> Self {
+        Self { live_reports: Some(live_reports), ..self }
+    }
+
+    /// Ends the capture when that is asked for, while [`follow`](Self::follow) has more records to take.
+    #[must_use]
+    pub fn until(self, capture_end: CaptureEnd) -> Self {
+        Self { capture_end: Some(capture_end), ..self }
     }
 
     /// Returns the processes that have not ended.
@@ -99,6 +122,9 @@ impl ProcessTracker {
         let (mut tracer_cost, began, mut count) =
             (TracerCost::default(), controller::worked_here(), 0);
         batches.for_each(controller::TICK, |records| {
+            if let Some(end) = self.capture_end.take_if(|end| end.is_asked_for()) {
+                self.detach(end);
+            }
             count += records.len() as u64;
             for record in records {
                 self.record(record);
@@ -109,9 +135,12 @@ impl ProcessTracker {
             }
             for program in &mut self.programs {
                 program.flush(&mut self.backend);
-                if is_due {
+                if is_due && !self.is_detached {
                     program.keep_within_budget(&mut self.backend, &tracer_cost);
                 }
+            }
+            if let Some(live_reports) = &mut self.live_reports {
+                live_reports.tick(&mut self.programs);
             }
             seized_thread::reap_main_threads();
             if is_due {
@@ -119,6 +148,18 @@ impl ProcessTracker {
             }
         });
         self
+    }
+
+    /// Detaches all processes before what they have recorded is checked: they have their speed again meanwhile.
+    fn detach(&mut self, end: CaptureEnd) {
+        let Self { programs, backend, .. } = self;
+        // A hit without a record would look like a loss.
+        backend.stop_watchpoints();
+        end.close_gate();
+        for program in programs {
+            program.detach(backend);
+        }
+        self.is_detached = true;
     }
 
     /// Returns the end of the first process, if that was recorded.
@@ -278,7 +319,8 @@ impl ProcessTracker {
         record: &StopRecord,
         change: impl FnOnce(&mut TracedProgram, &mut Backend, u32),
     ) {
-        let Self { programs, backend, .. } = self;
+        let Self { programs, backend, is_detached, .. } = self;
+        let is_detached = *is_detached;
         let program = &mut programs[index];
         let (mut stops, number) = (program.stops(), record.stop);
         let &ProgramId { pid, ns_pid, parent, .. } = program.id();
@@ -293,9 +335,11 @@ impl ProcessTracker {
             Reaction::RanOn => Err(SeizeError::never_stopped()),
         };
         let started = Instant::now();
-        change(program, backend, thread);
-        if let Err(error) = &seized {
-            program.limit(ran_on(at, error, started));
+        if !is_detached {
+            change(program, backend, thread);
+            if let Err(error) = &seized {
+                program.limit(ran_on(at, error, started));
+            }
         }
         stops.pass(number, matches!(seized, Ok(None)));
         program.set_stops(stops);
@@ -347,6 +391,9 @@ impl ProcessTracker {
 
     /// Records were lost: perhaps that of a program's replacement, which was not stopped for then.
     fn find_lost_exec(&mut self, index: usize, process: KernelPid) {
+        if self.is_detached {
+            return;
+        }
         let program = &self.programs[index];
         let differs = |known| proc::exec_identity(program.id().pid).is_some_and(|now| now != known);
         // When it stands still, the record of that is still to come.
@@ -359,6 +406,10 @@ impl ProcessTracker {
     }
 
     fn exec(&mut self, index: usize, record: &StopRecord) {
+        if self.is_detached {
+            // It only has to go on.
+            return self.change(Kind::Exec, index, record, |_, _, _| {});
+        }
         let reaction = self.programs[index].stops().reaction(Kind::Exec, record.stop);
         if reaction != Reaction::Ignore {
             self.replace(index, KernelPid(record.header.process), reaction, record.stop);

@@ -122,7 +122,7 @@ impl Recorder {
     /// When something could not be written, now or before.
     pub fn finish(
         mut self,
-        names: Option<&mut LiveNames>,
+        names: Option<&mut LiveNames<'_>>,
         process: &format::Process,
         not_seen: &NotSeen,
     ) -> Result<EventNumber, RecordError> {
@@ -275,7 +275,7 @@ impl Recorder {
     }
 
     /// Names what was recorded, as a report would.
-    fn name(&mut self, names: &mut LiveNames) -> Result<(), WriteError> {
+    fn name(&mut self, names: &mut LiveNames<'_>) -> Result<(), WriteError> {
         self.define(names.source(), names.sites(), names.symbolizer())?;
         let Self { writer, defined, .. } = self;
         for id in (0..defined.locations).map(LocationId) {

@@ -50,7 +50,7 @@ use crate::{
         regions::{default_plan::MAX_DEFAULT_REGIONS, site::RegionSite},
     },
     progress::Steps,
-    report::{self, Limitation, NotSeen, UntracedProcess},
+    report::{self, Limitation, NotSeen, Report, UntracedProcess},
     sys::{
         ids::KernelPid,
         perf::{self, Trial},
@@ -76,6 +76,8 @@ pub struct TracedProgram {
     capture: Capture,
     coverage: Coverage,
     has_lost_leader: bool,
+    /// Set once nothing is attached any more, and records are left.
+    is_detached: bool,
 }
 
 impl std::fmt::Debug for TracedProgram {
@@ -197,6 +199,7 @@ impl TracedProgram {
             capture: Capture::default(),
             coverage: Coverage::new(backend),
             has_lost_leader: false,
+            is_detached: false,
             id,
         }
     }
@@ -313,6 +316,9 @@ impl TracedProgram {
     pub fn flush(&mut self, backend: &mut Backend) {
         let (sites, symbolizer) = (self.probes.sites(), self.code.symbolizer());
         self.checking.consume(&mut self.source, sites, symbolizer);
+        if self.is_detached {
+            return;
+        }
         if self.source.threads().has_lost_leader() && !self.has_lost_leader {
             self.has_lost_leader = true;
             // Probes in the process do not depend on a thread.
@@ -398,6 +404,44 @@ impl TracedProgram {
         }
     }
 
+    /// Detaches it while its process goes on, before all that was recorded of it is checked.
+    pub fn detach(&mut self, backend: &mut Backend) {
+        self.is_detached = true;
+        backend.detach_files(self.id.plan, |_| true);
+    }
+
+    /// Returns whether something was found since the last call.
+    pub const fn has_news(&mut self) -> bool {
+        self.checking.has_news()
+    }
+
+    /// Returns a report on what was found so far, if anything is checked.
+    pub fn report_so_far(&mut self) -> Option<Report> {
+        self.name_running();
+        let (findings, values) = self.checking.so_far()?;
+        let sites = self.probes.sites();
+        let mut names = LiveNames::new(&self.source, sites, self.code.symbolizer(), values);
+        let context = self.context(ProgramEnd::Running);
+        Some(report::assemble(&findings, &mut names, context))
+    }
+
+    /// Names threads that run. The ids of threads are those of their own PID namespace.
+    fn name_running(&mut self) {
+        if self.id.ns_pid.0 == self.id.pid {
+            self.source.name_running(|thread| proc::thread_name(self.id.pid, thread));
+        }
+    }
+
+    /// Returns what frames the findings, without what was not seen.
+    fn context(&self, end: ProgramEnd) -> report::Context {
+        let checker = self.options.checker;
+        report::Context {
+            relation: checker.map(|options| options.relation).unwrap_or_default(),
+            nesting: checker.map(|options| options.regions).unwrap_or_default(),
+            ..report::Context::new(subject(&self.id, end))
+        }
+    }
+
     /// Adds a limitation to the report.
     pub fn limit(&mut self, limitation: Limitation) {
         self.coverage.limit(limitation);
@@ -407,17 +451,17 @@ impl TracedProgram {
     #[must_use]
     pub fn finish(mut self, backend: &mut Backend, end: ProgramEnd) -> FinishedProgram {
         self.flush(backend);
-        // The ids of threads are those of their own PID namespace.
-        if end == ProgramEnd::Running && self.id.ns_pid.0 == self.id.pid {
-            self.source.name_running(|thread| proc::thread_name(self.id.pid, thread));
+        if end == ProgramEnd::Running {
+            self.name_running();
         }
+        let context = self.context(end);
         let lost = self.coverage.lost(backend);
         let trap = self.explain_traps(backend, end);
         self.coverage.extend(captured::threads_without_rings(backend));
         self.coverage.extend(captured::threads_without_watchpoints(backend));
         let capture_of_run = captured::capture(&self.options, backend);
         let busiest = self.busiest_function();
-        let Self { id, source, code, probes, options, checking, capture, mut coverage, .. } = self;
+        let Self { id, source, code, probes, checking, capture, mut coverage, .. } = self;
         let plan = probes.plan();
         let (detached, watched) = capture.finish(backend, plan);
         coverage.extend(detached);
@@ -469,14 +513,12 @@ impl TracedProgram {
             capture: capture_of_run,
             memory,
             trap,
-            relation: options.checker.map(|options| options.relation).unwrap_or_default(),
-            nesting: options.checker.map(|options| options.regions).unwrap_or_default(),
-            ..report::Context::new(subject(&id, end))
+            ..context
         };
         let Checked { findings, recorder, values } = checking.finish();
-        let names = LiveNames::new(source, probes.into_sites(), code.into_symbolizer(), values);
+        let (sites, symbolizer) = (probes.into_sites(), code.into_symbolizer());
         let process = recorded_process(&id, end);
-        FinishedProgram { findings, names, context, recorder, process }
+        FinishedProgram { findings, source, sites, symbolizer, values, context, recorder, process }
     }
 
     /// Returns the cause of a death by `SIGTRAP`. Adds a limitation for the signals that the process handled.

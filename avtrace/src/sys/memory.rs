@@ -56,6 +56,12 @@ pub fn address_space_limit(process: u32) -> Option<u64> {
     limit(process, libc::RLIMIT_AS)
 }
 
+/// Returns the limit of the memory in bytes that this process may lock (`ulimit -l`); `None` without one.
+#[must_use]
+pub fn locked_memory_limit() -> Option<u64> {
+    limit(0, libc::RLIMIT_MEMLOCK)
+}
+
 /// Returns the limit of the size in bytes of files that this process makes (`ulimit -f`); `None` without one.
 pub(super) fn file_size_limit() -> Option<u64> {
     limit(0, libc::RLIMIT_FSIZE)

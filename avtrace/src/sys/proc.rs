@@ -181,6 +181,12 @@ impl Status {
         number(self.field("Seccomp")?, 10)
     }
 
+    /// Returns whether the process gets no privileges by executing a file (`PR_SET_NO_NEW_PRIVS`).
+    #[must_use]
+    pub fn no_new_privileges(&self) -> bool {
+        self.field("NoNewPrivs") == Some(b"1")
+    }
+
     /// Returns what the process does at a signal.
     #[must_use]
     pub fn disposition(&self, signal: i32) -> Disposition {

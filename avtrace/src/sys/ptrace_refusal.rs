@@ -7,12 +7,25 @@ use super::proc::Status;
 
 /// Makes the error for a program that the kernel does not let this process trace.
 pub(super) fn explain(error: &io::Error) -> io::Error {
-    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    let scope = yama_scope().unwrap_or_default();
     let status = Status::of_self().ok();
     let tracer = status.as_ref().and_then(Status::tracer).unwrap_or(0);
-    let is_filtered = status.as_ref().and_then(Status::seccomp) == Some(2);
-    let reason = reason(tracer, scope.trim(), is_filtered);
+    let is_filtered = status.as_ref().is_some_and(has_filter);
+    let reason = reason(tracer, &scope, is_filtered);
     io::Error::other(format!("it cannot be traced with ptrace: {error}: {reason}"))
+}
+
+/// Returns the value of `kernel.yama.ptrace_scope`; `None` where the kernel has no Yama.
+#[must_use]
+pub fn yama_scope() -> Option<String> {
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").ok()?;
+    Some(scope.trim().to_owned())
+}
+
+/// Returns whether a process has a filter of system calls.
+#[must_use]
+pub fn has_filter(status: &Status) -> bool {
+    status.seccomp() == Some(2)
 }
 
 fn reason(tracer: u32, yama_scope: &str, is_filtered: bool) -> String {

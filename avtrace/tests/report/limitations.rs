@@ -92,6 +92,7 @@ fn all() -> Vec<Limitation> {
         },
         Limitation::TooManyWatches { wanted: 9, limit: 4 },
         Limitation::UnwatchedChild,
+        Limitation::Attached,
         Limitation::UnseenStart,
         Limitation::UnanchoredProbes { error: error() },
         Limitation::RemovedProbes { error: None },

@@ -1,7 +1,8 @@
-//! The schema against the types of the report: both have the same keys and the same values of enums.
+//! The schemas against the types of reports and diagnoses: both have the same keys and the same values of enums.
 
 use std::collections::BTreeSet;
 
+use avtrace::doctor::{Auto, Check, CheckId, CheckStatus, Diagnosis, Verdict, Verdicts};
 use avtrace::report::{
     Action, Busiest, Capture, CaptureBackend, CaptureOrder, Class, Counts, DataSeen, Defect, Edge,
     Evidence, Gap, GapEnd, GapKind, Instance, LeftOut, Location, LostEvents, MemorySeen, Missing,
@@ -130,6 +131,26 @@ fn the_schema_has_the_names_of_the_types() {
         ("/$defs/violation", names::<Violation>()),
         ("/$defs/violation/properties/evidence", names::<Evidence>()),
         ("/$defs/violation/properties/data_seen/anyOf/0", names::<DataSeen>()),
+    ] {
+        assert_eq!(described(&schema, pointer), names, "at `{pointer}`");
+    }
+}
+
+#[test]
+fn the_schema_of_a_diagnosis_has_the_names_of_the_types() {
+    let schema = include_str!("../../../docs/doctor.schema.json");
+    let schema: Value = serde_json::from_str(schema).expect("the schema is JSON");
+    assert!(jsonschema::meta::is_valid(&schema), "the schema is one of its draft");
+    for (pointer, names) in [
+        ("", names::<Diagnosis>()),
+        ("/properties/tool", names::<Tool>()),
+        ("/properties/capture", names::<Verdicts>()),
+        ("/properties/capture/properties/auto", names::<Auto>()),
+        ("/$defs/backend", names::<CaptureBackend>()),
+        ("/$defs/verdict", names::<Verdict>()),
+        ("/$defs/check", names::<Check>()),
+        ("/$defs/check/properties/id", names::<CheckId>()),
+        ("/$defs/check/properties/status", names::<CheckStatus>()),
     ] {
         assert_eq!(described(&schema, pointer), names, "at `{pointer}`");
     }

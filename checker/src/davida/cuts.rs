@@ -22,6 +22,7 @@ pub(super) struct Clarity {
     pub(super) order: Order,
 }
 
+#[derive(Clone)]
 struct Entry {
     cut: Cut,
     /// Hashes of the distinct ways.
@@ -31,7 +32,7 @@ struct Entry {
 }
 
 /// Cuts found so far.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Cuts {
     limit: usize,
     by_key: FxHashMap<Key, u32>,

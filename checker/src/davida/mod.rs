@@ -48,7 +48,7 @@ use crate::error::EventError;
 use crate::event::{Event, EventNumber, LocationId, SyncId, ThreadId, VarId};
 use crate::finding::{Counts, Findings, Violation};
 use crate::hb::{Engine, Timestamp};
-use regions::ActiveRegions;
+use regions::{ActiveRegions, Found};
 
 /// Number of events whose objects are prefetched together.
 const PREFETCHED: usize = 64;
@@ -128,25 +128,7 @@ impl Checker for Davida {
     fn finish(&mut self) -> Findings {
         let counts = self.counts();
         let options = self.regions.options;
-        let mut regions = std::mem::replace(self, Self::new(options)).regions;
-        let (serializable, cycle) = regions.verdict();
-        let (cycle, cycle_edges) = cycle.unzip();
-        let cycle_edges = cycle_edges.unwrap_or_default();
-        let ActiveRegions { verdicts, cuts, executions, open_at_end, .. } = regions;
-        let (violations, positions, instances) = verdicts.into_lists();
-        let (cuts, exemplars) = cuts.into_lists(&violations, &positions);
-        Findings {
-            counts,
-            serializable,
-            cycle,
-            cycle_edges,
-            violations,
-            instances,
-            cuts,
-            exemplars,
-            executions,
-            open_at_end,
-        }
+        std::mem::replace(self, Self::new(options)).regions.into_found().into_findings(counts)
     }
 
     fn stored_violations(&self) -> u64 {
@@ -162,6 +144,18 @@ impl DeferredChecker for Davida {
     fn oldest_active(&self) -> EventNumber {
         let events = self.engine.counts.events;
         self.regions.begins().chain(self.regions.recent_begins(events)).min().unwrap_or(events)
+    }
+
+    fn findings(&self) -> Findings {
+        let ActiveRegions { verdicts, cuts, executions, open_at_end, .. } = &self.regions;
+        let found = Found {
+            verdict: self.regions.verdict(),
+            verdicts: verdicts.clone(),
+            cuts: cuts.clone(),
+            executions: executions.clone(),
+            open_at_end: open_at_end.clone(),
+        };
+        found.into_findings(self.counts())
     }
 
     fn insert_deferred_access(

@@ -10,7 +10,9 @@ use super::thread::{Facts, Level, Thread};
 use super::witness::{Violated, clarity, way};
 use crate::check::{Options, Regions, Relation};
 use crate::event::{Event, EventNumber, LockId, RegionId, ThreadId};
-use crate::finding::{Action, Edge, Evidence, Instance, Object, OpenRegion, OtherLocks, Tx};
+use crate::finding::{
+    Action, Counts, Edge, Evidence, Findings, Instance, Object, OpenRegion, OtherLocks, Tx,
+};
 use crate::hb::{Dependency, EventStamp, Visitor};
 use crate::verdicts::Verdicts;
 
@@ -43,6 +45,39 @@ pub(super) struct ActiveRegions {
     pub(super) followed: SlotSet,
     /// Set once a region was followed.
     pub(super) follows: bool,
+}
+
+/// Results, at the end of a trace or so far.
+pub(super) struct Found {
+    /// Serializability of the trace, if that was decided, and a cycle that shows that there is none.
+    pub(super) verdict: (Option<bool>, Option<Cycle>),
+    pub(super) verdicts: Verdicts,
+    pub(super) cuts: Cuts,
+    pub(super) executions: Vec<u64>,
+    pub(super) open_at_end: Vec<OpenRegion>,
+}
+
+impl Found {
+    /// Returns the findings.
+    pub(super) fn into_findings(self, counts: Counts) -> Findings {
+        let Self { verdict: (serializable, cycle), verdicts, cuts, executions, open_at_end } = self;
+        let (cycle, cycle_edges) = cycle.unzip();
+        let cycle_edges = cycle_edges.unwrap_or_default();
+        let (violations, positions, instances) = verdicts.into_lists();
+        let (cuts, exemplars) = cuts.into_lists(&violations, &positions);
+        Findings {
+            counts,
+            serializable,
+            cycle,
+            cycle_edges,
+            violations,
+            instances,
+            cuts,
+            exemplars,
+            executions,
+            open_at_end,
+        }
+    }
 }
 
 impl ActiveRegions {
@@ -80,12 +115,18 @@ impl ActiveRegions {
     }
 
     /// Returns whether the trace is serializable, and the cycle if no violation shows one.
-    pub(super) fn verdict(&mut self) -> (Option<bool>, Option<Cycle>) {
+    pub(super) fn verdict(&self) -> (Option<bool>, Option<Cycle>) {
         if !self.verdicts.is_empty() {
             return (Some(false), None);
         }
-        let cycle = self.cycle.take();
-        (self.options.serializability.then_some(cycle.is_none()), cycle)
+        (self.options.serializability.then_some(self.cycle.is_none()), self.cycle.clone())
+    }
+
+    /// Returns what was found, at the end of the trace.
+    pub(super) fn into_found(self) -> Found {
+        let verdict = self.verdict();
+        let Self { verdicts, cuts, executions, open_at_end, .. } = self;
+        Found { verdict, verdicts, cuts, executions, open_at_end }
     }
 
     pub(super) fn is_full_relation(&self) -> bool {

@@ -14,5 +14,6 @@ mod open_at_end;
 mod oracle;
 mod properties;
 mod regiontrack;
+mod so_far;
 mod text;
 mod velodrome;

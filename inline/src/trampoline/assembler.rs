@@ -1,5 +1,7 @@
 //! Assembler of a trampoline: instructions, registers by the processor's numbers, and fields of shared memory.
 
+use core::ops::Range;
+
 use abi::FlagCondition;
 use iced_x86::{
     IcedError,
@@ -22,12 +24,14 @@ pub struct Assembler<'common> {
     pub common: &'common CommonCode,
     /// Loads by pointers of the program, and where control goes on without them, as numbers of instructions.
     pub loads: Vec<(usize, usize)>,
+    /// Instructions with reserved slots, the number of slots, and the instruction from which on they are reserved.
+    pub reserved: Vec<(Range<usize>, u64, usize)>,
 }
 
 impl<'common> Assembler<'common> {
     /// Assembler without instructions.
     pub fn new(common: &'common CommonCode) -> Emitted<Self> {
-        Ok(Self { code: CodeAssembler::new(64)?, common, loads: Vec::new() })
+        Ok(Self { code: CodeAssembler::new(64)?, common, loads: Vec::new(), reserved: Vec::new() })
     }
 
     /// Notes that the next instruction loads by a pointer of the program.

@@ -5,14 +5,15 @@ use core::mem::offset_of;
 
 use abi::AccessDescriptor;
 use iced_x86::code_asm::{
-    AsmRegister64, CodeAssembler, CodeLabel, dil, eax, ecx, edi, edx, esi, qword_ptr, r8, r8d, r9,
-    r9d, r10, r11, r11d, r12, r12d, r13, r13d, r14, r15, r15d, rax, rbp, rbx, rcx, rdi, rdx, rsi,
-    rsp, xmmword_ptr,
+    AsmRegister64, CodeAssembler, CodeLabel, dil, eax, ecx, edi, esi, qword_ptr, r8, r8d, r9, r9d,
+    r10, r11, r11d, r12, r12d, r13, r13d, r14, r15, r15d, rax, rbp, rbx, rcx, rdi, rdx, rsi, rsp,
+    xmmword_ptr,
 };
 
 use super::{
     assembler::{Emitted, block, place},
-    common::{Entries, slot, slot_address},
+    common::{Entries, ReservedLabels, slot, slot_address},
+    reserved::{RSI, Resume},
     words::{bit, slot as word_slot},
 };
 use crate::{
@@ -154,10 +155,13 @@ pub fn look_one(code: &mut CodeAssembler) -> Emitted {
 }
 
 /// The routines of the cells: see [`Entries`].
-pub fn routines(code: &mut CodeAssembler, labels: &mut Entries<CodeLabel>) -> Emitted {
+pub fn routines(
+    code: &mut CodeAssembler,
+    labels: &mut Entries<CodeLabel>,
+) -> Emitted<ReservedLabels> {
     let mut foreign = code.create_label();
     take(code, labels, foreign)?;
-    take_foreign(code, labels, &mut foreign)?;
+    let reserved = take_foreign(code, labels, &mut foreign)?;
     let (mut take_word, mut add_word) = (code.create_label(), code.create_label());
     each_word(code, &mut labels.cells_take_all, take_word)?;
     place(code, &mut take_word)?;
@@ -184,7 +188,8 @@ pub fn routines(code: &mut CodeAssembler, labels: &mut Entries<CodeLabel>) -> Em
         code.rol(r15, 7)?;
         code.add(r15, qword_ptr(r10 + at))?;
     }
-    code.ret()
+    code.ret()?;
+    Ok(reserved)
 }
 
 /// The routine [`Entries::cells_take`].
@@ -269,14 +274,18 @@ fn take(
 /// is set if the cell was as it was given; `rax` is its first word then. Changes `rdx` and `r9`.
 ///
 /// The order of the record of the deferred access is read after the access was seen, and its slot reserved, before the
-/// cell changes: what follows from the change is later.
+/// cell changes: what follows from the change is later. A signal before the change has the attempt fail, so that the
+/// cell is read anew. One after it finds the slot written up to its head, and whether the change was made in `rax` and
+/// `rdx`: the slot is published before the handler begins ([`Resume`]).
 fn take_foreign(
     code: &mut CodeAssembler,
     labels: &Entries<CodeLabel>,
     start: &mut CodeLabel,
-) -> Emitted {
-    let [mut shares, mut chosen, mut plain, mut full, mut reserved, mut out] =
+) -> Emitted<ReservedLabels> {
+    let [mut shares, mut chosen, mut plain, mut full, mut write, mut out] =
         [(); 6].map(|()| code.create_label());
+    let [mut reserved, mut changed, mut published, mut failed] =
+        [(); 4].map(|()| code.create_label());
     let saved = [rbx, rcx, rsi, rdi, r8, r10, r11, r12, r13];
     place(code, start)?;
     for register in saved {
@@ -309,39 +318,49 @@ fn take_foreign(
     code.lfence()?;
     code.call(labels.order)?;
     code.mov(r8, rax)?;
-    code.mov(edx, 1)?;
-    code.xadd(block!(reserved), rdx)?;
-    code.lea(r10, qword_ptr(rdx + 1))?;
+    code.mov(esi, 1)?;
+    code.xadd(block!(reserved), rsi)?;
+    place(code, &mut reserved)?;
+    code.lea(r10, qword_ptr(rsi + 1))?;
     code.cmp(r10, block!(limit))?;
     code.ja(full)?;
-    place(code, &mut reserved)?;
-    code.mov(rsi, rdx)?;
-    exchange(code)?;
-    code.setne(dil)?;
-    code.and(edi, 1)?;
+    place(code, &mut write)?;
     code.mov(r10, rsi)?;
     slot_address(code)?;
     code.mov(slot!(order), r8)?;
     code.mov(slot!(argument), r12)?;
     code.mov(slot!(extra), r13)?;
-    code.and(r9d, READS)?;
-    code.mov(qword_ptr(r10 + offset_of!(Slot, frames)), r9)?;
-    code.mov(r9, block!(epoch))?;
-    code.shl(r9, SP_BITS)?;
-    code.mov(slot!(sp), r9)?;
-    code.mov(eax, OWNED.0)?;
-    code.sub(eax, edi)?;
-    code.shl(rax, 32)?;
-    code.inc(esi)?;
-    code.or(rax, rsi)?;
-    code.mov(slot!(head), rax)?;
-    code.test(edi, edi)?;
+    code.mov(edi, r9d)?;
+    code.and(edi, READS)?;
+    code.mov(qword_ptr(r10 + offset_of!(Slot, frames)), rdi)?;
+    code.mov(rdi, block!(epoch))?;
+    code.shl(rdi, SP_BITS)?;
+    code.mov(slot!(sp), rdi)?;
+    exchange(code)?;
+    place(code, &mut changed)?;
+    code.setne(dil)?;
+    code.and(edi, 1)?;
+    code.mov(r8d, OWNED.0)?;
+    code.sub(r8d, edi)?;
+    code.shl(r8, 32)?;
+    code.lea(edi, qword_ptr(rsi + 1))?;
+    code.or(r8, rdi)?;
+    code.mov(slot!(head), r8)?;
+    place(code, &mut published)?;
+    // An exchange that fails has changed one of them.
+    code.cmp(rax, r12)?;
+    code.jne(out)?;
+    code.cmp(rdx, r13)?;
+    code.jmp(out)?;
+    place(code, &mut failed)?;
+    code.test(rsp, rsp)?;
     code.jmp(out)?;
     // The deferred access is lost, and counted.
     place(code, &mut full)?;
+    code.mov(rdx, rsi)?;
     code.call(labels.wait)?;
     code.test(r10, r10)?;
-    code.jne(reserved)?;
+    code.jne(write)?;
     place(code, &mut plain)?;
     exchange(code)?;
     place(code, &mut out)?;
@@ -349,7 +368,14 @@ fn take_foreign(
     for register in saved.into_iter().rev() {
         code.pop(register)?;
     }
-    code.ret()
+    code.ret()?;
+    let restart = Resume::Restart(failed);
+    let parts = vec![
+        (reserved..changed, restart),
+        (changed..published, Resume::Publish(published)),
+        (full..plain, restart),
+    ];
+    Ok(ReservedLabels { parts, slots: 1, number: RSI })
 }
 
 const _: () = assert!(OWNED.0 - 1 == VOID.0);

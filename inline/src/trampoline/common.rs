@@ -3,21 +3,23 @@
 //! [`Entries`] says which registers each routine takes and changes; all change the flags. None uses the stack above
 //! its arguments.
 
-use core::mem::offset_of;
+use core::{mem::offset_of, ops::Range};
 
 use abi::FRAMES;
 use iced_x86::{
     BlockEncoderOptions, IcedError,
     code_asm::{
-        CodeAssembler, CodeLabel, dword_ptr, eax, edx, esi, ptr, qword_ptr, r8, r8d, r9, r9d, r10,
-        r10d, r11, rax, rbx, rcx, rdi, rdx, rsi, rsp,
+        AsmMemoryOperand, CodeAssembler, CodeLabel, dword_ptr, eax, edx, esi, ptr, qword_ptr, r8,
+        r8d, r9, r9d, r10, r10d, r11, rax, rbx, rcx, rdi, rdx, rsi, rsp,
     },
 };
 
 use super::{
     EmitError,
-    assembler::{Emitted, block, place},
-    calls, cells, stacks, words,
+    assembler::{Emitted, block, place, wide},
+    calls, cells,
+    reserved::{Caller, Interrupted, RDX, Reserved, Resume, WAIT_CHANGES, WAIT_PUSHES, Waits},
+    stacks, words,
 };
 use crate::{
     encoding::CONTINUATION,
@@ -34,6 +36,16 @@ pub struct CommonCode {
     pub(super) entries: Entries<u64>,
     /// Loads by pointers of the program, and the addresses at which the code goes on without them.
     loads: Vec<(u64, u64)>,
+    /// Code with reserved slots.
+    reserved: Vec<Reserved>,
+    waits: Waits,
+}
+
+/// Labels of code with reserved slots: see [`Reserved`].
+pub(super) struct ReservedLabels {
+    pub parts: Vec<(Range<CodeLabel>, Resume<CodeLabel>)>,
+    pub slots: u64,
+    pub number: usize,
 }
 
 /// Defines the routines from a list of their names.
@@ -138,7 +150,7 @@ impl CommonCode {
     fn assemble(address: u64, clock: Clock) -> Result<Self, IcedError> {
         let mut code = CodeAssembler::new(64)?;
         let mut labels = Entries::with(|| code.create_label());
-        record(&mut code, clock, &mut labels)?;
+        let records = record(&mut code, clock, &mut labels)?;
         wait(&mut code, &mut labels)?;
         place(&mut code, &mut labels.order)?;
         order(&mut code, clock)?;
@@ -151,7 +163,7 @@ impl CommonCode {
         calls::call_end(&mut code, &mut labels)?;
         calls::alloc_end(&mut code, &mut labels, alloc_find)?;
         let mut loads = Vec::new();
-        cells::routines(&mut code, &mut labels)?;
+        let owned = cells::routines(&mut code, &mut labels)?;
         words::access_one(&mut code, &mut labels, &mut loads)?;
         words::access_many(&mut code, &mut labels, &mut loads)?;
         stacks::is_shared(&mut code, &mut labels.stack_is_shared)?;
@@ -162,7 +174,35 @@ impl CommonCode {
         for (load, resume) in loads {
             both.push((assembled.label_ip(&load)?, assembled.label_ip(&resume)?));
         }
-        Ok(Self { address, code: assembled.inner.code_buffer, entries, loads: both })
+        let mut reserved = Vec::new();
+        for ReservedLabels { parts, slots, number } in records.into_iter().chain([owned]) {
+            for (part, resume) in parts {
+                let code = assembled.label_ip(&part.start)?..assembled.label_ip(&part.end)?;
+                let resume = resume.map(|label| assembled.label_ip(&label))?;
+                reserved.push(Reserved { code, slots, number, resume });
+            }
+        }
+        let code = assembled.inner.code_buffer;
+        let part = (entries.wait - address) as usize..(entries.order - address) as usize;
+        let waits = Waits::of(&code[part], entries.wait);
+        Ok(Self { address, code, entries, loads: both, reserved, waits })
+    }
+
+    /// Returns a thread as it is after it has left the wait for room that it is in, which it may call again; `None`
+    /// where it is elsewhere. `read` reads a word of its stack.
+    #[must_use]
+    pub fn leave_wait(
+        &self,
+        thread: &Interrupted,
+        read: impl Fn(u64) -> Option<u64>,
+    ) -> Option<Caller> {
+        self.waits.leave(thread, read)
+    }
+
+    /// Returns the code of a record that an address is in, if slots are reserved there.
+    #[must_use]
+    pub fn reserved(&self, address: u64) -> Option<&Reserved> {
+        self.reserved.iter().find(|reserved| reserved.code.contains(&address))
     }
 
     /// Returns where a thread goes on that gets `SIGSEGV` or `SIGBUS` in the code, as
@@ -208,7 +248,11 @@ pub(super) fn slot_address(code: &mut CodeAssembler) -> Emitted {
 }
 
 /// The routines that make records of one slot, or of two where there are more return addresses.
-fn record(code: &mut CodeAssembler, clock: Clock, labels: &mut Entries<CodeLabel>) -> Emitted {
+fn record(
+    code: &mut CodeAssembler,
+    clock: Clock,
+    labels: &mut Entries<CodeLabel>,
+) -> Emitted<[ReservedLabels; 2]> {
     let [mut walk, mut many] = [(); 2].map(|()| code.create_label());
     place(code, &mut labels.access)?;
     code.push(r10)?;
@@ -227,9 +271,9 @@ fn record(code: &mut CodeAssembler, clock: Clock, labels: &mut Entries<CodeLabel
     place(code, &mut walk)?;
     code.shl(r8, 32)?;
     push_frames(code, many)?;
-    publish(code, labels, NEAR)?;
+    let near = publish(code, labels, NEAR)?;
     place(code, &mut many)?;
-    publish(code, labels, ALL)
+    Ok([near, publish(code, labels, ALL)?])
 }
 
 /// Number of return addresses after the first in the first slot of a record.
@@ -279,22 +323,37 @@ fn push_frames(code: &mut CodeAssembler, many: CodeLabel) -> Emitted {
 /// extra word and the epoch that it is of, and the order in `rax`, the site in the upper half of `r8`; then returns. If
 /// that is not the thread's epoch, as with records of signal handlers that have interrupted the code, the record begins
 /// one.
-fn publish(code: &mut CodeAssembler, labels: &Entries<CodeLabel>, pushed: usize) -> Emitted {
-    let [mut write, mut full, mut same] = [(); 3].map(|()| code.create_label());
+///
+/// What has been pushed stays on the stack, and the registers that count stay as they are, until the record is
+/// published: it may begin anew from the reservation on ([`Reserved`]).
+fn publish(
+    code: &mut CodeAssembler,
+    labels: &Entries<CodeLabel>,
+    pushed: usize,
+) -> Emitted<ReservedLabels> {
+    let [mut write, mut full, mut restart, mut reserved, mut published, mut again] =
+        [(); 6].map(|()| code.create_label());
+    let [mut begins, mut begun, mut same] = [(); 3].map(|()| code.create_label());
     let slots = if pushed > NEAR { 2 } else { 1 };
+    place(code, &mut restart)?;
     code.mov(edx, slots)?;
     code.xadd(block!(reserved), rdx)?;
+    place(code, &mut reserved)?;
     code.lea(r10, qword_ptr(rdx + slots))?;
     code.cmp(r10, block!(limit))?;
     code.ja(full)?;
     place(code, &mut write)?;
+    let copy = |code: &mut CodeAssembler, word: usize, to: AsmMemoryOperand| -> Emitted {
+        code.mov(r9, qword_ptr(rsp + 8 * word))?;
+        code.mov(to, r9)
+    };
     if pushed > NEAR {
         // The words 1 to 3.
         code.lea(r10, qword_ptr(rdx + 1))?;
         slot_address(code)?;
-        code.pop(slot!(sp))?;
-        code.pop(slot!(argument))?;
-        code.pop(slot!(order))?;
+        copy(code, 0, slot!(sp))?;
+        copy(code, 1, slot!(argument))?;
+        copy(code, 2, slot!(order))?;
         // The mark, and all bits of the site.
         code.lea(r9d, qword_ptr(rdx + 2))?;
         code.not(r9d)?;
@@ -303,36 +362,48 @@ fn publish(code: &mut CodeAssembler, labels: &Entries<CodeLabel>, pushed: usize)
     }
     code.mov(r10, rdx)?;
     slot_address(code)?;
-    for place in (1..SLOT_FRAMES).rev() {
-        code.pop(qword_ptr(r10 + (offset_of!(Slot, frames) + 8 * place)))?;
+    for frame in 1..SLOT_FRAMES {
+        let to = qword_ptr(r10 + (offset_of!(Slot, frames) + 8 * frame));
+        copy(code, pushed - frame, to)?;
     }
-    code.pop(slot!(extra))?;
+    copy(code, pushed, slot!(extra))?;
     code.mov(slot!(order), rax)?;
     code.mov(slot!(argument), rcx)?;
     code.mov(slot!(frames), rdi)?;
-    code.pop(r9)?;
+    // `epoch_sp` is set behind the reservation: accesses are deferred in epochs that a published record has begun.
+    code.mov(r9, qword_ptr(rsp + 8 * (pushed + 1)))?;
     code.cmp(r9, block!(epoch))?;
-    code.je(same)?;
+    code.jne(begins)?;
+    code.cmp(block!(epoch_sp), 0)?;
+    code.jne(same)?;
+    code.jmp(begun)?;
+    place(code, &mut begins)?;
     code.inc(block!(epoch))?;
+    place(code, &mut begun)?;
     code.mov(block!(epoch_sp), rsi)?;
     place(code, &mut same)?;
     code.mov(r9, block!(epoch))?;
     code.shl(r9, SP_BITS)?;
     code.or(r9, rsi)?;
     code.mov(slot!(sp), r9)?;
-    code.inc(edx)?;
-    code.or(r8, rdx)?;
-    code.mov(slot!(head), r8)?;
+    code.lea(r9d, qword_ptr(rdx + 1))?;
+    code.or(r9, r8)?;
+    code.mov(slot!(head), r9)?;
+    place(code, &mut published)?;
+    code.lea(rsp, qword_ptr(rsp + 8 * (pushed + 2)))?;
     code.ret()?;
     place(code, &mut full)?;
     code.call(labels.wait)?;
     code.test(r10, r10)?;
     code.jne(write)?;
+    place(code, &mut again)?;
     // No record begins the next epoch.
     code.inc(block!(epoch))?;
     code.mov(block!(epoch_sp), 0)?;
     code.lea(rsp, qword_ptr(rsp + 8 * (pushed + 2)))?;
-    code.ret()
+    code.ret()?;
+    let parts = [reserved..published, full..again].map(|part| (part, Resume::Restart(restart)));
+    Ok(ReservedLabels { parts: parts.into(), slots: slots as u64, number: RDX })
 }
 
 const _: () = assert!(FRAMES == SLOT_FRAMES + 3 && SLOT_FRAMES == 3 && CONTINUATION.0 == u32::MAX);
@@ -344,10 +415,10 @@ fn wait(code: &mut CodeAssembler, labels: &mut Entries<CodeLabel>) -> Emitted {
     let reader = || dword_ptr(rbx + offset_of!(Control, reader));
     let waiting = || dword_ptr(rbx + offset_of!(Control, waiting));
     place(code, &mut labels.wait)?;
-    code.push(rax)?;
-    code.push(rcx)?;
-    code.push(rbx)?;
-    code.push(r11)?;
+    let (changed, others) = WAIT_PUSHES.split_at(WAIT_CHANGES);
+    for &register in changed {
+        code.push(wide(register))?;
+    }
     code.mov(rbx, block!(control))?;
     place(code, &mut again)?;
     code.cmp(r10, block!(limit))?;
@@ -365,8 +436,8 @@ fn wait(code: &mut CodeAssembler, labels: &mut Entries<CodeLabel>) -> Emitted {
     code.jbe(out)?;
     code.dec(eax)?;
     code.jne(spin)?;
-    for register in [rdx, rsi, rdi, r8, r9, r10] {
-        code.push(register)?;
+    for &register in others {
+        code.push(wide(register))?;
     }
     // A `timespec`.
     code.push(SLEEP)?;
@@ -392,8 +463,8 @@ fn wait(code: &mut CodeAssembler, labels: &mut Entries<CodeLabel>) -> Emitted {
     place(code, &mut woken)?;
     code.lock().dec(waiting())?;
     code.add(rsp, 16)?;
-    for register in [r10, r9, r8, rdi, rsi, rdx] {
-        code.pop(register)?;
+    for &register in others.iter().rev() {
+        code.pop(wide(register))?;
     }
     code.jmp(again)?;
     // Nobody reads what a muted thread has reserved.
@@ -409,9 +480,8 @@ fn wait(code: &mut CodeAssembler, labels: &mut Entries<CodeLabel>) -> Emitted {
     place(code, &mut none)?;
     code.xor(r10d, r10d)?;
     place(code, &mut out)?;
-    code.pop(r11)?;
-    code.pop(rbx)?;
-    code.pop(rcx)?;
-    code.pop(rax)?;
+    for &register in changed.iter().rev() {
+        code.pop(wide(register))?;
+    }
     code.ret()
 }

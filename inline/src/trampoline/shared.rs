@@ -17,19 +17,28 @@ use crate::{
 const SECOND: [u8; 7] = [7, 5, 8, 9, 10, 11, 12];
 const THIRD: [u8; 3] = [13, 14, 15];
 
+/// Number of slots.
+const SLOTS: i32 = 3;
+
 /// Emits the program.
 pub fn emit(asm: &mut Assembler<'_>, frame: &Frame, site: SiteId, skip: CodeLabel) -> Emitted {
     let mut write = asm.code.create_label();
     asm.code.call(asm.common.entries.order)?;
     asm.code.mov(r9, rax)?;
-    asm.code.mov(edx, 3)?;
+    let restart = asm.position();
+    asm.code.mov(edx, SLOTS)?;
     asm.code.xadd(block!(reserved), rdx)?;
-    asm.code.lea(r10, qword_ptr(rdx + 3))?;
+    let reserved = asm.position();
+    asm.code.lea(r10, qword_ptr(rdx + SLOTS))?;
     asm.code.cmp(r10, block!(limit))?;
     asm.code.jbe(write)?;
     asm.code.call(asm.common.entries.wait)?;
     asm.code.test(r10, r10)?;
-    asm.code.je(skip)?;
+    asm.code.jne(write)?;
+    // No record begins the next epoch.
+    asm.code.inc(block!(epoch))?;
+    asm.code.mov(block!(epoch_sp), 0)?;
+    asm.code.jmp(skip)?;
     place(&mut asm.code, &mut write)?;
     continuation(asm, frame, 2, &THIRD)?;
     continuation(asm, frame, 1, &SECOND)?;
@@ -47,7 +56,9 @@ pub fn emit(asm: &mut Assembler<'_>, frame: &Frame, site: SiteId, skip: CodeLabe
         frame.load(asm, rcx, number)?;
         asm.code.mov(qword_ptr(r10 + 8 * word), rcx)?;
     }
-    publish(asm, site)
+    publish(asm, site)?;
+    asm.reserved.push((reserved..asm.position(), SLOTS as u64, restart));
+    Ok(())
 }
 
 /// Publishes the continuation slot of a number, with these registers.

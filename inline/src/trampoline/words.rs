@@ -9,7 +9,9 @@
 //!
 //! Before that, an access to a word that the thread owns is deferred; otherwise the cells of the word change before the
 //! order is read, and are looked at after it (`cells`). An access behind whose stack pointer the epoch has not begun
-//! begins one, so that no open region of the epoch's begin has ended at a deferred access.
+//! begins one, so that no open region of the epoch's begin has ended at a deferred access. So does an access that finds
+//! another thread at its slot or its cells later than at its first look: what is deferred in its epoch comes after that
+//! thread's record, too.
 
 use abi::{AccessDescriptor, AccessRecord};
 use iced_x86::code_asm::{
@@ -157,7 +159,8 @@ fn settle(
     take: impl FnOnce(&mut CodeAssembler) -> Emitted,
     look: impl FnOnce(&mut CodeAssembler) -> Emitted,
 ) -> Emitted {
-    let [mut again, mut fenced, mut unfenced, mut settled] = [(); 4].map(|()| code.create_label());
+    let [mut again, mut fenced, mut unfenced, mut begun, mut settled] =
+        [(); 5].map(|()| code.create_label());
     code.mov(r8d, ORDERS)?;
     place(code, &mut again)?;
     take(code)?;
@@ -174,6 +177,10 @@ fn settle(
     look(code)?;
     code.test(r9d, r9d)?;
     code.je(settled)?;
+    code.cmp(block!(epoch_sp), 0)?;
+    code.je(begun)?;
+    begin_epoch(code)?;
+    place(code, &mut begun)?;
     code.dec(r8d)?;
     code.jne(again)?;
     code.test(r9d, 2)?;
@@ -184,13 +191,27 @@ fn settle(
 /// Most times that the order of an access is read.
 const ORDERS: i32 = 8;
 
-/// Begins an epoch with the record that is being made. The one that the access is of is on the stack, and the routine's
-/// arguments are `above` it. Changes `r8`.
-fn begin_epoch(code: &mut CodeAssembler, above: i32) -> Emitted {
+/// Begins an epoch with the record that is being made. The one that the access is of is on the stack. No access is
+/// deferred in it before the record is published: a signal handler may come, and jump out of the code.
+fn begin_epoch(code: &mut CodeAssembler) -> Emitted {
     code.inc(qword_ptr(rsp))?;
     code.inc(block!(epoch))?;
-    code.mov(r8, qword_ptr(rsp + (above + STACK_POINTER)))?;
-    code.mov(block!(epoch_sp), r8)
+    code.mov(block!(epoch_sp), 0)
+}
+
+/// Begins an epoch, unless the access has begun one, if the accesses `rax` of the slot were another thread's when the
+/// access was added to it, which has the tag `rdx`. Changes `rax`.
+fn begin_if_taken(code: &mut CodeAssembler) -> Emitted {
+    let mut done = code.create_label();
+    code.test(rax, rax)?;
+    code.je(done)?;
+    code.xor(rax, rdx)?;
+    code.cmp(rax, 0xffff)?;
+    code.jbe(done)?;
+    code.cmp(block!(epoch_sp), 0)?;
+    code.je(done)?;
+    begin_epoch(code)?;
+    place(code, &mut done)
 }
 
 /// Compares the stack pointer of an access with that of the record that has begun the epoch. Changes `r8`.
@@ -312,9 +333,10 @@ pub fn access_one(
     compare(code, contended)?;
     code.jmp(known)?;
     place(code, &mut contended)?;
-    begin_epoch(code, above)?;
+    begin_epoch(code)?;
     place(code, &mut known)?;
     add(code, true)?;
+    begin_if_taken(code)?;
     stacks::note(code, qword_ptr(rsp + (above + STACK_POINTER)))?;
     settle(
         code,
@@ -397,7 +419,7 @@ pub fn access_many(
     compare_stack(code, above)?;
     code.jbe(fresh)?;
     place(code, &mut begins)?;
-    begin_epoch(code, above)?;
+    begin_epoch(code)?;
     place(code, &mut fresh)?;
     code.mov(r14, r12)?;
     place(code, &mut added)?;
@@ -406,12 +428,13 @@ pub fn access_many(
     code.mov(r9, qword_ptr(r10))?;
     code.xor(rax, rdx)?;
     add(code, true)?;
+    begin_if_taken(code)?;
     code.inc(r14)?;
     code.cmp(r14, r13)?;
     code.jbe(added)?;
     code.jmp(added_all)?;
     place(code, &mut large)?;
-    begin_epoch(code, above)?;
+    begin_epoch(code)?;
     code.call(touch_all)?;
     place(code, &mut added_all)?;
     code.mov(rcx, rbx)?;

@@ -3,6 +3,7 @@
 mod called;
 mod faults;
 mod identity;
+mod interrupted;
 mod owners;
 mod ownership;
 mod programs;

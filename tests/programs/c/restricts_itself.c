@@ -54,6 +54,10 @@ static int restrict_by(const char *how)
         return prctl(PR_SET_TSC, PR_TSC_SIGSEGV);
     if (!strcmp(how, "no-ptrace"))
         return filter(SYS_ptrace, SECCOMP_RET_ERRNO | EPERM);
+    if (!strcmp(how, "no-bpf"))
+        return filter(SYS_bpf, SECCOMP_RET_ERRNO | EPERM);
+    if (!strcmp(how, "no-breakpoints"))
+        return filter(SYS_perf_event_open, SECCOMP_RET_ERRNO | EACCES);
 #ifdef GS
     if (!strcmp(how, "gs"))
         return syscall(SYS_arch_prctl, ARCH_SET_GS, words);

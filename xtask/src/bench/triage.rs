@@ -43,6 +43,9 @@ struct Options {
     /// This executable instead of the release build of this tree
     #[arg(long, value_name = "FILE")]
     avtrace: Option<PathBuf>,
+    /// Back end of capture
+    #[arg(long, value_parser = ["auto", "kernel", "inline"], default_value = "auto")]
+    capture: String,
     /// Directory for the last JSON report on each program (default: one below the builds)
     #[arg(long, value_name = "DIRECTORY")]
     reports: Option<PathBuf>,
@@ -84,7 +87,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let usual = if options.quick { 1 } else { 5 };
     let rounds = usize::from(options.rounds.unwrap_or(usual));
     let mut bench = Bench {
-        runner: Runner::new(privilege, avtrace, reports, options.limit)?,
+        runner: Runner::new(privilege, avtrace, reports, options.limit, options.capture)?,
         scratch: Scratch::new()?,
         dir,
         rounds,

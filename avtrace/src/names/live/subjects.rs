@@ -22,7 +22,7 @@ use crate::{
     report::{Names, ObjectKind},
 };
 
-impl LiveNames {
+impl LiveNames<'_> {
     /// Returns the class of a variable by the code that accessed it in findings.
     pub(super) fn touched(&mut self, variable: VarId) -> Option<PlaceClass> {
         let places = self.touches.places(variable);
@@ -38,7 +38,7 @@ impl LiveNames {
         }
         let known = self.source.locations().modules_known(location);
         let class = match self.source.locations().get(location) {
-            Some(Location::Access(stack)) => class_of_access(&self.symbolizer, &stack, known),
+            Some(Location::Access(stack)) => class_of_access(self.symbolizer, &stack, known),
             _ => None,
         };
         let class = class.map(|DataClass { name, rank, .. }| PlaceClass { rank: rank as u8, name });
@@ -96,7 +96,7 @@ impl LiveNames {
         };
         let modules = self.source.locations().modules_known(first_used);
         let bytes = size_of_kind(object);
-        if let Some(name) = describe(&self.symbolizer, ProcessAddr(address), bytes, modules) {
+        if let Some(name) = describe(self.symbolizer, ProcessAddr(address), bytes, modules) {
             return classes::class_of(&Storage::Named(without_internals(&name)), None);
         }
         if let Some(name) = self.typed_name(first_used, bytes) {
@@ -117,8 +117,8 @@ impl LiveNames {
     pub(super) fn typed_name(&self, first_used: LocationId, bytes: u64) -> Option<String> {
         let modules = self.source.locations().modules_known(first_used);
         let class = match self.source.locations().get(first_used)? {
-            Location::Call(stack) => class_of_argument(&self.symbolizer, &stack, bytes, modules),
-            Location::Access(stack) => class_of_access(&self.symbolizer, &stack, modules),
+            Location::Call(stack) => class_of_argument(self.symbolizer, &stack, bytes, modules),
+            Location::Access(stack) => class_of_access(self.symbolizer, &stack, modules),
             Location::Site(_) => None,
         }?;
         (class.rank <= DataRank::Library).then(|| without_internals(&class.name))

@@ -6,7 +6,7 @@ mod kinds;
 mod lanes;
 pub(crate) mod layout;
 mod open_at_end;
-mod paint;
+pub(crate) mod paint;
 mod summary;
 mod violations;
 mod witness;

@@ -51,36 +51,36 @@ const fn bold(color: AnsiColor) -> Style {
     color.on_default().bold()
 }
 
-pub(super) const ERROR: Style = bold(AnsiColor::Red);
-pub(super) const WARNING: Style = bold(AnsiColor::Yellow);
-pub(super) const HELP: Style = bold(AnsiColor::Green);
-pub(super) const FRAME: Style = bold(AnsiColor::Blue);
-pub(super) const STRONG: Style = Style::new().bold();
-pub(super) const FAINT: Style = Style::new().dimmed();
-pub(super) const PLAIN: Style = Style::new();
+pub(crate) const ERROR: Style = bold(AnsiColor::Red);
+pub(crate) const WARNING: Style = bold(AnsiColor::Yellow);
+pub(crate) const HELP: Style = bold(AnsiColor::Green);
+pub(crate) const FRAME: Style = bold(AnsiColor::Blue);
+pub(crate) const STRONG: Style = Style::new().bold();
+pub(crate) const FAINT: Style = Style::new().dimmed();
+pub(crate) const PLAIN: Style = Style::new();
 
 /// The style of a lane; the first is the violating thread's.
-pub(super) const fn lane(lane: usize) -> Style {
+pub(crate) const fn lane(lane: usize) -> Style {
     const COLORS: [AnsiColor; 5] =
         [AnsiColor::Red, AnsiColor::Cyan, AnsiColor::Yellow, AnsiColor::Magenta, AnsiColor::Green];
     bold(COLORS[lane % COLORS.len()])
 }
 
 /// Text under construction.
-pub(super) struct Page {
+pub(crate) struct Page {
     color: bool,
     /// The columns that a line may take.
-    pub(super) width: usize,
+    pub(crate) width: usize,
     out: String,
 }
 
 impl Page {
-    pub(super) const fn new(color: bool, width: usize) -> Self {
+    pub(crate) const fn new(color: bool, width: usize) -> Self {
         Self { color, width, out: String::new() }
     }
 
     /// Writes text in a style, escaped.
-    pub(super) fn put(&mut self, style: Style, text: &str) -> &mut Self {
+    pub(crate) fn put(&mut self, style: Style, text: &str) -> &mut Self {
         let text = escape::printable(text);
         let inner = text.trim();
         if self.color && style != PLAIN && !inner.is_empty() {
@@ -96,7 +96,7 @@ impl Page {
     }
 
     /// Ends the line, without blanks at its end.
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         let length = self.out.trim_end_matches(' ').len();
         self.out.truncate(length);
         self.out.push('\n');
@@ -104,7 +104,7 @@ impl Page {
 
     /// Writes text over as many lines as it needs. `lead` starts each line, with `true` for the first, and takes
     /// `indent` columns.
-    pub(super) fn wrapped(
+    pub(crate) fn wrapped(
         &mut self,
         indent: usize,
         text: &str,
@@ -118,7 +118,7 @@ impl Page {
         }
     }
 
-    pub(super) fn finish(self) -> String {
+    pub(crate) fn finish(self) -> String {
         self.out
     }
 }

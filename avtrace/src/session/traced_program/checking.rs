@@ -39,6 +39,8 @@ pub(super) struct Checking {
     busiest: Busiest,
     /// Number of violations stored so far.
     witnesses: u64,
+    /// Number of those at the last look at them.
+    reported: u64,
 }
 
 /// Results of checking and recording.
@@ -108,6 +110,18 @@ impl Checking {
             self.values.extend(recent.map(|value| (value.event, value)));
         }
         self.witnesses = found;
+    }
+
+    /// Returns whether violations were stored since the last call.
+    pub(super) const fn has_news(&mut self) -> bool {
+        std::mem::replace(&mut self.reported, self.witnesses) != self.witnesses
+    }
+
+    /// Returns what was found so far, if anything is checked, and the values of accesses that were stored.
+    pub(super) fn so_far(
+        &self,
+    ) -> Option<(Findings, &BTreeMap<EventNumber, format::ObservedValue>)> {
+        self.checker.as_ref().map(|checker| (checker.findings(), &self.values))
     }
 
     /// Returns the region with most of the events, and their number.

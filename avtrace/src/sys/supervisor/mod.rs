@@ -6,16 +6,16 @@
 
 mod entry;
 mod freeze;
+mod registers;
 mod remote_call;
 mod request;
 #[cfg(test)]
 mod tests;
-mod watchpoints;
+pub(super) mod watchpoints;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     io,
-    ops::RangeInclusive,
 };
 
 use nix::sys::ptrace::Options;
@@ -129,6 +129,13 @@ pub enum Event {
     },
     /// A thread is about to receive a `SIGTRAP` that is no stop.
     Trap {
+        /// The process.
+        process: u32,
+        /// The thread.
+        thread: u32,
+    },
+    /// A thread is about to receive another signal than those of [`Event::Fault`], and than `SIGTRAP`.
+    Signal {
         /// The process.
         process: u32,
         /// The thread.
@@ -356,6 +363,11 @@ impl Supervisor {
                 self.pending.push_back(Event::Fault { process, thread });
                 return Ok(());
             }
+            0 if signal != request::SYSTEM_CALL => {
+                let (process, thread) = (process as u32, id as u32);
+                self.pending.push_back(Event::Signal { process, thread });
+                return Ok(());
+            }
             _ => {}
         }
         self.go_on(id)
@@ -435,45 +447,6 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Returns the thread pointer and the GS base of a held thread.
-    ///
-    /// # Errors
-    ///
-    /// When it was killed.
-    pub fn bases(&self, thread: u32) -> io::Result<(u64, u64)> {
-        let registers = request::registers(thread as i32)?;
-        Ok((registers.fs_base, registers.gs_base))
-    }
-
-    /// Returns the next instruction and the stack pointer of a held thread.
-    ///
-    /// # Errors
-    ///
-    /// When it was killed.
-    pub fn place(&self, thread: u32) -> io::Result<(u64, u64)> {
-        let registers = request::registers(thread as i32)?;
-        Ok((registers.rip, registers.rsp))
-    }
-
-    /// Returns the address that the fault of a held thread is about.
-    ///
-    /// # Errors
-    ///
-    /// When ptrace fails.
-    pub fn fault_address(&self, thread: u32) -> io::Result<u64> {
-        request::fault_address(thread as i32)
-    }
-
-    /// Returns the reason (`si_code`) of the signal that a held thread is about to receive, and the process that has
-    /// sent it, if one has.
-    ///
-    /// # Errors
-    ///
-    /// When ptrace fails.
-    pub fn signal_cause(&self, thread: u32) -> io::Result<(i32, u32)> {
-        request::signal_cause(thread as i32)
-    }
-
     /// Has a held thread execute one instruction after the other until `is_there` returns true for the address of its
     /// next one; it receives no signals meanwhile. Returns false if that is not so soon.
     ///
@@ -487,6 +460,8 @@ impl Supervisor {
     ) -> io::Result<bool> {
         /// Instructions that one call in the code of a probe has at most, and a wait in it.
         const MOST: u32 = 100_000;
+        /// The kernel takes the program's handler of a blocked `SIGTRAP` away when the processor makes one.
+        const TRAP: u64 = 1 << (libc::SIGTRAP - 1);
         let id = thread as i32;
         let Ok(mut registers) = request::registers(id) else {
             // It was killed.
@@ -496,7 +471,7 @@ impl Supervisor {
             return Ok(true);
         }
         let blocked = request::blocked_signals(id)?;
-        request::block_signals(id, u64::MAX)?;
+        request::block_signals(id, !TRAP)?;
         let mut has_come = false;
         for _ in 0..MOST {
             request::resume(id, Resume::Step)?;
@@ -512,67 +487,6 @@ impl Supervisor {
         }
         request::block_signals(id, blocked)?;
         Ok(has_come)
-    }
-
-    /// Has a held thread go on at another instruction, without the signal that it was about to receive.
-    ///
-    /// # Errors
-    ///
-    /// When ptrace fails.
-    pub fn redirect(&mut self, thread: u32, to: u64) -> io::Result<()> {
-        let id = thread as i32;
-        let registers = request::registers(id)?;
-        request::set_registers(id, libc::user_regs_struct { rip: to, ..registers })?;
-        if let Some(thread) = self.threads.get_mut(&id) {
-            thread.state = State::Held(Resume::Continue(0));
-        }
-        Ok(())
-    }
-
-    /// Has a held thread go on behind an `rdtsc` that has made a fault, with this value of the counter and without the
-    /// signal that it was about to receive.
-    ///
-    /// # Errors
-    ///
-    /// When ptrace fails.
-    pub fn read_time_stamp(&mut self, thread: u32, value: u64) -> io::Result<()> {
-        const LENGTH: u64 = 2;
-        let id = thread as i32;
-        let registers = request::registers(id)?;
-        let (rax, rdx, rip) = (value & u64::from(u32::MAX), value >> 32, registers.rip + LENGTH);
-        request::set_registers(id, libc::user_regs_struct { rax, rdx, rip, ..registers })?;
-        if let Some(thread) = self.threads.get_mut(&id) {
-            thread.state = State::Held(Resume::Continue(0));
-        }
-        Ok(())
-    }
-
-    /// Has a held thread go on at another instruction of the same code, with the signal that it is about to receive.
-    /// Returns false where it stands after a system call that the kernel is about to make again, or has gone.
-    ///
-    /// # Errors
-    ///
-    /// When ptrace fails.
-    pub fn relocate(&mut self, thread: u32, to: u64) -> io::Result<bool> {
-        /// Results of system calls that are made again (`include/linux/errno.h`).
-        const RESTARTS: RangeInclusive<i64> = -516..=-512;
-        let id = thread as i32;
-        let Ok(registers) = request::registers(id) else { return Ok(false) };
-        let is_call = registers.orig_rax.cast_signed() >= 0;
-        if is_call && RESTARTS.contains(&registers.rax.cast_signed()) {
-            return Ok(false);
-        }
-        request::set_registers(id, libc::user_regs_struct { rip: to, ..registers })?;
-        Ok(true)
-    }
-
-    /// Sets the GS base of a held thread.
-    ///
-    /// # Errors
-    ///
-    /// When ptrace fails.
-    pub fn set_gs_base(&self, thread: u32, base: u64) -> io::Result<()> {
-        request::set_gs_base(thread as i32, base)
     }
 }
 
@@ -607,7 +521,8 @@ impl Event {
             Self::Exit { thread, .. }
             | Self::Fault { thread, .. }
             | Self::Hit { thread, .. }
-            | Self::Trap { thread, .. } => {
+            | Self::Trap { thread, .. }
+            | Self::Signal { thread, .. } => {
                 vec![thread]
             }
             Self::End { .. } | Self::Woken => Vec::new(),

@@ -24,13 +24,13 @@ fn start_program(program: PathBuf, arguments: &[&str]) -> (Supervisor, u32) {
     }
 }
 
-/// Runs a program to its end; returns the events, without ends of threads.
+/// Runs a program to its end; returns the events, without ends of threads and signals.
 fn follow(mut supervisor: Supervisor, process: u32, detach_children: bool) -> (Vec<Event>, Ending) {
     let mut events = Vec::new();
     loop {
         match supervisor.next_event().expect("an event") {
             Event::End { process: ended, ending } if ended == process => return (events, ending),
-            Event::End { .. } | Event::Exit { .. } => {}
+            Event::End { .. } | Event::Exit { .. } | Event::Signal { .. } => {}
             event => {
                 if let Event::Process { child, .. } = event
                     && detach_children

@@ -13,15 +13,15 @@ pub const WATCHPOINTS: usize = 4;
 const WATCHPOINT_HIT: i32 = 4;
 
 /// Place of a debug register in `struct user`.
-const fn register(number: usize) -> usize {
+pub(in crate::sys) const fn register(number: usize) -> usize {
     offset_of!(libc::user, u_debugreg) + number * size_of::<u64>()
 }
 
 /// Register that says which watchpoints were hit (Intel SDM, volume 3, chapter 18).
-const STATUS: usize = 6;
+pub(in crate::sys) const STATUS: usize = 6;
 
 /// Register that enables watchpoints.
-const CONTROL: usize = 7;
+pub(in crate::sys) const CONTROL: usize = 7;
 
 /// Hit of watchpoints by a held thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +92,7 @@ impl Supervisor {
 }
 
 /// Value of the control register for these ranges.
-fn control(ranges: &[(u64, u64)]) -> u64 {
+pub(in crate::sys) fn control(ranges: &[(u64, u64)]) -> u64 {
     const READS_AND_WRITES: u64 = 3;
     let watchpoints = ranges.iter().enumerate().take(WATCHPOINTS);
     watchpoints.fold(0, |control, (number, (_, length))| {

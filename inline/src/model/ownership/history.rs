@@ -12,6 +12,8 @@ pub struct Happened {
     pub kind: Kind,
     pub epoch: u64,
     pub is_deferred: bool,
+    /// A handler has jumped out of it.
+    pub is_abandoned: bool,
 }
 
 /// Record in a slot. Accesses are given by their numbers, which are their sites.
@@ -19,6 +21,8 @@ pub struct Happened {
 pub enum Record {
     Access(u64),
     Owned(Kind, Deferred),
+    /// Another one, which begins an epoch.
+    Other,
     /// Nothing, in a slot whose reservation was in vain.
     Void,
 }
@@ -29,6 +33,8 @@ pub struct Published {
     pub ring: usize,
     pub slot: u64,
     pub order: u64,
+    /// The thread's.
+    pub epoch: u64,
     pub record: Record,
 }
 
@@ -45,6 +51,8 @@ struct Log {
     accesses: Vec<Happened>,
     published: Vec<Published>,
     seen: Vec<Seen>,
+    /// Threads that have got signals.
+    interrupted: Vec<u64>,
     lost: usize,
 }
 
@@ -65,6 +73,16 @@ impl History {
         self.0.lock().unwrap().accesses[number as usize].is_deferred = true;
     }
 
+    /// Notes that a handler has jumped out of an access.
+    pub fn abandoned(&self, number: u64) {
+        self.0.lock().unwrap().accesses[number as usize].is_abandoned = true;
+    }
+
+    /// Notes that a thread gets a signal.
+    pub fn interrupted(&self, thread: u64) {
+        self.0.lock().unwrap().interrupted.push(thread);
+    }
+
     pub fn publish(&self, published: Published) {
         self.0.lock().unwrap().published.push(published);
     }
@@ -77,14 +95,15 @@ impl History {
         self.0.lock().unwrap().lost += 1;
     }
 
-    /// Checks all properties.
-    pub fn check(&self) {
+    /// Checks all properties. Each ring has so many `reserved` slots.
+    pub fn check(&self, reserved: &[u64]) {
         let mut log = self.0.lock().unwrap();
         log.check_each();
+        log.check_slots(reserved);
         let places = log.places();
         // A place is the highest order of its ring up to the slot.
         log.published.sort_by_key(|published| places[&(published.ring, published.slot)]);
-        if let Some(error) = log.misplaced() {
+        if let Some(error) = log.misplaced().or_else(|| log.inserted_wrongly()) {
             assert!(log.lost != 0, "{error}, and nothing counts as lost: {log:#?}");
         }
         log.check_seen(&places);
@@ -120,14 +139,49 @@ impl Log {
                     assert_eq!(said, happened, "{site}: {self:#?}");
                     *records.entry(site).or_default() += 1;
                 }
-                Record::Void => {}
+                Record::Other | Record::Void => {}
             }
         }
         for (number, access) in (0..).zip(&self.accesses) {
             let found = records.get(&number).copied().unwrap_or(0);
-            let is_right = found == 1 || found == 0 && (access.is_deferred || self.lost != 0);
+            let has_none = access.is_deferred || access.is_abandoned || self.lost != 0;
+            let is_right = found == 1 || found == 0 && has_none;
             assert!(is_right, "{found} records of {number}: {self:#?}");
         }
+    }
+
+    /// Each reserved slot is published once: the reader waits for none in vain.
+    fn check_slots(&self, reserved: &[u64]) {
+        for (ring, &reserved) in reserved.iter().enumerate() {
+            let published = self.published.iter().filter(|published| published.ring == ring);
+            let mut slots: Vec<_> = published.map(|published| published.slot).collect();
+            slots.sort_unstable();
+            assert!(slots.iter().copied().eq(0..reserved), "slots of {ring}: {slots:?}, {self:#?}");
+        }
+    }
+
+    /// Finds the record of a deferred access of which the epoch was begun by no record, or with a record of another
+    /// thread's access between the two: the deferred access is inserted where its epoch began.
+    fn inserted_wrongly(&self) -> Option<String> {
+        for (flush, published) in self.published.iter().enumerate() {
+            let Record::Owned(_, Deferred { thread, epoch, site, .. }) = published.record else {
+                continue;
+            };
+            let of = |published: &Published| published.ring as u64 + 1;
+            let Some(begin) = self.published[..flush].iter().position(|begin| {
+                let begins = matches!(begin.record, Record::Access(_) | Record::Other);
+                begins && (of(begin), begin.epoch) == (thread, epoch)
+            }) else {
+                return Some(format!("no record has begun the epoch of deferred access {site}"));
+            };
+            let is_between = |other: &&Published| {
+                matches!(other.record, Record::Access(_)) && of(other) != thread
+            };
+            if let Some(other) = self.published[begin..flush].iter().find(is_between) {
+                return Some(format!("deferred access {site} is inserted before {other:?}"));
+            }
+        }
+        None
     }
 
     /// Finds a deferred access without a record of it or of a later one like it, or whose record is not where it must
@@ -145,6 +199,10 @@ impl Log {
             let Some((_, flush)) = flush.min() else {
                 return Some(format!("no record of deferred access {number}"));
             };
+            // A claim whose record a signal interrupts comes later than its handler's accesses, or has none.
+            if self.interrupted.contains(&access.thread) {
+                continue;
+            }
             let earlier = &self.published[..flush];
             let Some(before) = earlier.iter().rposition(|published| {
                 matches!(published.record, Record::Access(earlier)

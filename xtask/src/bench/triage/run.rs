@@ -42,6 +42,8 @@ pub struct Runner {
     /// Directory of the reports, which stay there for a look at them.
     reports: PathBuf,
     limit: Duration,
+    /// Back end of capture, as `--capture` names it.
+    capture: String,
 }
 
 /// Result of a run.
@@ -59,10 +61,11 @@ impl Runner {
         avtrace: PathBuf,
         reports: PathBuf,
         limit: u64,
+        capture: String,
     ) -> Result<Self> {
         let avtrace = fs::canonicalize(&avtrace)
             .with_context(|| format!("there is no {}", avtrace.display()))?;
-        Ok(Self { privilege, avtrace, reports, limit: Duration::from_secs(limit) })
+        Ok(Self { privilege, avtrace, reports, limit: Duration::from_secs(limit), capture })
     }
 
     /// Runs a program by itself and then under avtrace.
@@ -76,7 +79,8 @@ impl Runner {
         let report = self.reports.join(&case.name).with_extension("json");
         let mut traced = self.as_root();
         // A status of 0 also when something was found, so that any other is the program's.
-        traced.args(["run", "--error-exitcode", "0", "--format", "json", "-o"]).arg(&report);
+        traced.args(["run", "--error-exitcode", "0", "--capture", &self.capture]);
+        traced.args(["--format", "json", "-o"]).arg(&report);
         traced.arg("--").args(&case.words);
         let traced = self.run(traced, case).context("under avtrace")?;
         let json = fs::read_to_string(&report)
