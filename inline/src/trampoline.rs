@@ -11,7 +11,7 @@
 //! - The value at the accessed memory is read from the pages of the access alone. So a probe makes no fault that the
 //!   program does not make, but by a pointer that its code is about to use: see [`Trampoline::fault`] and
 //!   [`CommonCode::fault`].
-//! - No access is deferred.
+//! - Accesses of owners are deferred by another protocol, without a lock ([`cell`](crate::cell)).
 
 mod access;
 mod alloc;

@@ -56,8 +56,8 @@ pub struct Reserved {
 pub(super) enum Resume<Address> {
     /// From there on it reserves slots anew: it has given its slots back.
     Restart(Address),
-    /// Its slot is published: the record of a deferred access, which is in no cell any more if `rax` and `rdx` are `r12`
-    /// and `r13`, and void otherwise.
+    /// Its slot is published: the record of a deferred access, which is in no cell any more if `rax` and `rdx` are
+    /// `r12` and `r13`, and void otherwise.
     Publish(Address),
 }
 
