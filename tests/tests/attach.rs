@@ -258,6 +258,7 @@ fn defects_are_named_when_they_are_found() {
     assert_eq!((ended.code, &*ended.stdout), (Some(66), ""), "{}", ended.stderr);
     assert_eq!(ended.stderr.matches("found:").count(), 1, "{}", ended.stderr);
     assert_eq!(ended.stderr.matches("so far:").count(), 1, "{}", ended.stderr);
+    assert!(ended.stderr.contains("; the program still runs"), "{}", ended.stderr);
     let report = service.report();
     check_transfer(&report);
     assert_eq!(report.only_violation().occurrences, 3);

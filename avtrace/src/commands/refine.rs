@@ -79,7 +79,7 @@ fn good_run(options: &RunOptions, number: u32, runs: u32) -> Result<Vec<Report>,
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
     let status = ending.shell_status();
     if status != 0 {
-        let last = programs.last().and_then(|program| report::ending(&program.report.subject));
+        let last = programs.last().and_then(|program| report::ending(&program.report));
         let ending = last.unwrap_or_else(|| format!("the program ended with status {status}"));
         return Err(Failure::internal(format!(
             "run {number} of {runs}: {ending}, so this run is not known to be good, and nothing of it was written"

@@ -88,7 +88,7 @@ fn render_all(
                 let gap = if index > 0 { "\n" } else { "" };
                 text += &format!("{gap}{}:\n", report::printable(&name(report)));
                 if says_nothing(report) {
-                    let ending = report::ending(&report.subject);
+                    let ending = report::ending(report);
                     let ending = ending.map(|ending| format!("; {ending}")).unwrap_or_default();
                     text += &format!("nothing was checked: no region ran{ending}\n");
                 } else {

@@ -6,6 +6,7 @@ use nix::sys::signal::Signal;
 use std::borrow::Cow;
 
 use super::escape::width;
+use super::limitation::Limitation;
 use super::model::{
     Action, Edge, Evidence, Location, MemorySeen, Object, ObjectKind, Order, Report, Role, Split,
     Step, Subject, Transaction, Violation,
@@ -483,9 +484,17 @@ fn data_seen(violation: &Violation, may_see_more: bool) -> String {
     format!("no access to shared data was seen in {which} by then{remedy}")
 }
 
-/// Describes the end of a program, as a sentence; `None` for a trace of one that ended well, or of none.
+/// Describes the end of a report's program, as a sentence; `None` for a trace of one that ended well, or of none.
 #[must_use]
-pub fn ending(subject: &Subject) -> Option<String> {
+pub fn ending(report: &Report) -> Option<String> {
+    let limitations = &report.not_seen.limitations;
+    if limitations.contains(&Limitation::StillRunning) {
+        return Some("the program still runs".to_owned());
+    }
+    ending_of(&report.subject)
+}
+
+fn ending_of(subject: &Subject) -> Option<String> {
     let (exit_code, signal, replaced) = match subject {
         Subject::Process { exit_code, signal, replaced, .. } => (exit_code, signal, replaced),
         Subject::Trace { exit_code, signal, .. } if subject.has_failed() => {
@@ -504,7 +513,7 @@ pub fn ending(subject: &Subject) -> Option<String> {
 /// Describes the death of a program, as a sentence; `None` for one that ended well.
 #[must_use]
 pub fn death(subject: &Subject) -> Option<String> {
-    ending(subject).filter(|_| subject.has_failed())
+    ending_of(subject).filter(|_| subject.has_failed())
 }
 
 /// Returns the usual name of a signal.

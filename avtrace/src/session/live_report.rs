@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::traced_program::TracedProgram;
-use crate::report::Report;
+use crate::{backend::Backend, report::Report};
 
 /// Time between two looks at what is new, as a multiple of the time that the last one took: no more than this share of
 /// the checker's time goes into it.
@@ -57,10 +57,10 @@ impl LiveReports {
     }
 
     /// Makes the reports that are due.
-    pub fn tick(&mut self, programs: &mut [TracedProgram]) {
+    pub fn tick(&mut self, programs: &mut [TracedProgram], backend: &Backend) {
         if self.is_asked_for.swap(false, Ordering::AcqRel) {
             for program in &mut *programs {
-                self.pass(Occasion::Asked, program);
+                self.pass(Occasion::Asked, program, backend);
             }
         }
         let started = Instant::now();
@@ -69,15 +69,15 @@ impl LiveReports {
         }
         for program in programs {
             if program.has_news() {
-                self.pass(Occasion::Found, program);
+                self.pass(Occasion::Found, program, backend);
             }
         }
         self.next_look = Instant::now() + SHORTEST_PAUSE.max(started.elapsed() * PAUSE);
     }
 
-    fn pass(&mut self, occasion: Occasion, program: &mut TracedProgram) {
+    fn pass(&mut self, occasion: Occasion, program: &mut TracedProgram, backend: &Backend) {
         let goes_on =
-            program.report_so_far().is_none_or(|report| (self.receiver)(occasion, report));
+            program.report_so_far(backend).is_none_or(|report| (self.receiver)(occasion, report));
         if !goes_on {
             // Nobody reads it when the tracing ends already.
             let _ = self.end.write_all(&[0]);

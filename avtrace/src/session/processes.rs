@@ -140,7 +140,7 @@ impl ProcessTracker {
                 }
             }
             if let Some(live_reports) = &mut self.live_reports {
-                live_reports.tick(&mut self.programs);
+                live_reports.tick(&mut self.programs, &self.backend);
             }
             seized_thread::reap_main_threads();
             if is_due {

@@ -416,12 +416,23 @@ impl TracedProgram {
     }
 
     /// Returns a report on what was found so far, if anything is checked.
-    pub fn report_so_far(&mut self) -> Option<Report> {
+    pub fn report_so_far(&mut self, backend: &Backend) -> Option<Report> {
         self.name_running();
         let (findings, values) = self.checking.so_far()?;
         let sites = self.probes.sites();
         let mut names = LiveNames::new(&self.source, sites, self.code.symbolizer(), values);
-        let context = self.context(ProgramEnd::Running);
+        let (skipped, mut limitations) = self.coverage.so_far();
+        let lost = match self.coverage.lost_so_far(backend) {
+            Ok(lost) => captured::lost_events(backend, &lost),
+            Err(unknown) => {
+                limitations.push(unknown);
+                Vec::new()
+            }
+        };
+        let context = report::Context {
+            not_seen: not_seen(&self.source, self.code.symbolizer(), lost, skipped, limitations),
+            ..self.context(ProgramEnd::Running)
+        };
         Some(report::assemble(&findings, &mut names, context))
     }
 

@@ -310,6 +310,13 @@ pub fn pid_namespace(pid: u32) -> io::Result<(u64, u64, u32)> {
     Ok((kernel_device(namespace.dev()), namespace.ino(), innermost))
 }
 
+/// Returns the number of the system call in which a thread waits; `None` for one that runs, or has ended.
+#[must_use]
+pub fn system_call(process: u32, thread: u32) -> Option<i64> {
+    let call = fs::read_to_string(format!("/proc/{process}/task/{thread}/syscall")).ok()?;
+    call.split_whitespace().next()?.parse().ok()
+}
+
 /// The name of a thread of a process, padded with zeros; empty when it has gone.
 #[must_use]
 pub fn thread_name(pid: u32, thread: u32) -> [u8; 16] {

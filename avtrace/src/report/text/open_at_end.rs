@@ -27,7 +27,7 @@ fn sentence(open: &OpenRegion, report: &Report) -> String {
     let what = object(&edge.object);
     let left = place(edge.source.as_ref(), &edge.source_label);
     let came = place(edge.sink.as_ref(), &edge.sink_label);
-    let end = ending(&report.subject).unwrap_or_else(|| "the program ended".to_owned());
+    let end = ending(report).unwrap_or_else(|| "the program ended".to_owned());
     format!(
         "region `{region}` of T{thread} was cut: T{other} {did} {what} at {came}, after {left} and before the region's \
          end; {end} with the region open"

@@ -46,7 +46,7 @@ pub(super) fn summary(report: &Report, kinds: &[Vec<&Violation>], options: &Text
     if let Some(elapsed) = run.elapsed_ns {
         text.push_str(&format!("; {}", seconds(elapsed)));
     }
-    if let Some(ending) = explain::ending(&report.subject) {
+    if let Some(ending) = explain::ending(report) {
         text.push_str(&format!("; {ending}"));
         if let Some(trap) = &report.trap {
             text.push_str(&format!(": {}", trap.cause.in_short()));

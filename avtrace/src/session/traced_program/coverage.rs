@@ -73,6 +73,13 @@ impl Coverage {
         self.limitations.retain(|other| other != limitation);
     }
 
+    /// Returns the probes that are not there and the limitations, as far as both are known while the program runs.
+    pub(super) fn so_far(&self) -> (Vec<SkippedProbe>, Vec<Limitation>) {
+        let mut limitations = self.limitations.clone();
+        limitations.push(Limitation::StillRunning);
+        (self.skipped.clone(), limitations)
+    }
+
     /// Adds a probe that is not there.
     pub(super) fn skip(&mut self, purpose: ProbePurpose, reason: SkipReason) {
         self.skipped.push(SkippedProbe { purpose, reason });
@@ -121,9 +128,14 @@ impl Coverage {
         self.traps.death(code)
     }
 
+    /// Returns the events lost since the start, or the limitation that this is not known.
+    pub(super) fn lost_so_far(&self, backend: &Backend) -> Result<Lost, Limitation> {
+        lost_since(self.lost_before, backend.lost())
+    }
+
     /// Returns the events lost since the start; a limitation is added where that is not known.
     pub(super) fn lost(&mut self, backend: &Backend) -> Option<Lost> {
-        match lost_since(self.lost_before, backend.lost()) {
+        match self.lost_so_far(backend) {
             Ok(lost) => Some(lost),
             Err(limitation) => {
                 self.limit(limitation);

@@ -1,16 +1,23 @@
 //! Stops of whole processes: no thread of a frozen one runs code of the program.
 
-use std::io;
+use std::{io, thread, time::Duration};
 
 use super::{State, Supervisor, request};
-use crate::sys::status::wait_for_any;
+use crate::sys::{
+    proc,
+    status::{poll_for_any, wait_for_any},
+};
+
+/// Time between two looks at a thread that may be about to wait for others in the kernel.
+const PAUSE: Duration = Duration::from_micros(200);
 
 impl Supervisor {
     /// Stops all threads of a process. Events that come meanwhile are returned later by
     /// [`next_event`](Self::next_event).
     ///
     /// One that waits in the kernel for a child that shares its memory does not stop, and runs no code either: it stops
-    /// on its way out.
+    /// on its way out. The same holds for one that replaces the program while others are held at their ends: it waits
+    /// for them (`de_thread` in the kernel's `fs/exec.c`).
     ///
     /// # Errors
     ///
@@ -24,13 +31,26 @@ impl Supervisor {
                 request::interrupt(id)?;
             }
         }
-        while self.runs(process) {
+        loop {
+            let running = self.running(process);
+            if running.is_empty() {
+                return Ok(());
+            }
             // A signal to this thread is noticed by whoever has sent it.
-            if let Some((id, status)) = wait_for_any()? {
+            let report = if !self.holds_an_end(process) {
+                wait_for_any()?
+            } else if running.iter().all(|&id| is_replacing(process, id)) {
+                return Ok(());
+            } else {
+                poll_for_any()?.or_else(|| {
+                    thread::sleep(PAUSE);
+                    None
+                })
+            };
+            if let Some((id, status)) = report {
                 self.take(id, status)?;
             }
         }
-        Ok(())
     }
 
     /// Returns whether a process is frozen.
@@ -39,12 +59,20 @@ impl Supervisor {
         self.frozen.contains(&(process as i32))
     }
 
-    fn runs(&self, process: i32) -> bool {
-        let mut threads = self.threads.values().filter(|thread| thread.process == process);
-        threads.any(|thread| {
-            // One that ends runs no code either; a main thread is not reported before the others have ended.
+    /// Returns the threads of a process that may run its code.
+    fn running(&self, process: i32) -> Vec<i32> {
+        let threads = self.threads.iter().filter(|(_, thread)| thread.process == process);
+        // One that ends runs no code either; a main thread is not reported before the others have ended.
+        let runs = threads.filter(|(_, thread)| {
             thread.state == State::Running && !thread.is_in_vfork && !thread.has_ended
-        })
+        });
+        runs.map(|(&id, _)| id).collect()
+    }
+
+    /// Returns whether a thread of a process is held at its end.
+    fn holds_an_end(&self, process: i32) -> bool {
+        let mut threads = self.threads.values().filter(|thread| thread.process == process);
+        threads.any(|thread| thread.has_ended && thread.state != State::Running)
     }
 
     /// Lets all threads of a frozen process go on, but those of events that have not been returned.
@@ -64,4 +92,10 @@ impl Supervisor {
         }
         Ok(())
     }
+}
+
+/// Returns whether a thread is within a system call that replaces the program.
+fn is_replacing(process: i32, thread: i32) -> bool {
+    let call = proc::system_call(process as u32, thread as u32);
+    matches!(call, Some(libc::SYS_execve | libc::SYS_execveat))
 }

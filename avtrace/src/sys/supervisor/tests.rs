@@ -71,12 +71,13 @@ fn system_calls_are_made_for_a_program_and_nothing_is_left_of_them() {
     assert_eq!(follow(supervisor, process, true).1, Ending::Exited(3));
 }
 
-/// Starts a program without a dynamic linker, which exits with status 7 and has no code but that.
-fn start_static(folder: &Path) -> (Supervisor, u32) {
+/// Exits with status 7: `mov edi, 7; mov eax, 60; syscall`.
+const EXIT: &[u8] = b"\xbf\x07\0\0\0\xb8\x3c\0\0\0\x0f\x05";
+
+/// Starts a program without a dynamic linker, which has no code but this.
+fn start_static(folder: &Path, code: &[u8]) -> (Supervisor, u32) {
     const START: u64 = 0x40_0000;
     const HEADERS: u64 = 64 + 56;
-    // `mov edi, 7; mov eax, 60; syscall`
-    let code = [0xbf, 7, 0, 0, 0, 0xb8, 60, 0, 0, 0, 0x0f, 0x05];
     let length = HEADERS + code.len() as u64;
     // 64 bits, little endian, of this version; an executable for x86-64; the entry point; one program header.
     let mut file = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x3e\0\x01\0\0\0".to_vec();
@@ -95,7 +96,7 @@ fn start_static(folder: &Path) -> (Supervisor, u32) {
 #[test]
 fn a_program_without_a_dynamic_linker_stands_at_its_entry() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut supervisor, process) = start_static(folder.path());
+    let (mut supervisor, process) = start_static(folder.path(), EXIT);
     supervisor.stop_at_entry(process).unwrap();
     assert_eq!(supervisor.next_event().unwrap(), Event::AtEntry { process });
     let before = request::registers(process as i32).unwrap();
@@ -173,6 +174,41 @@ fn signals_and_stops_have_their_effects() {
     assert_eq!(follow(supervisor, process, true).1, Ending::Killed(libc::SIGSEGV));
     let (supervisor, process) = start("(sleep 0.1; kill -CONT $$) & kill -STOP $$; exit 6");
     assert_eq!(follow(supervisor, process, true).1, Ending::Exited(6));
+}
+
+/// A thread that ends because another one replaces the program is held at its end, and the other one waits for that
+/// in the kernel: it does not stop before.
+#[test]
+fn a_process_that_replaces_its_program_while_a_thread_is_held_is_frozen() {
+    let replaces: &[&[u8]] = &[
+        // `clone` of a thread: `mov eax, 56; mov edi, 0x50f00; xor esi, esi; syscall; test eax, eax; jne +9`.
+        b"\xb8\x38\0\0\0\xbf\x00\x0f\x05\0\x31\xf6\x0f\x05\x85\xc0\x75\x09",
+        // The thread sleeps: `mov eax, 34; syscall; jmp -9`.
+        b"\xb8\x22\0\0\0\x0f\x05\xeb\xf7",
+        // `execve`: `lea rdi, [rip + 23]; xor esi, esi; xor edx, edx; mov eax, 59; syscall`.
+        b"\x48\x8d\x3d\x17\0\0\0\x31\xf6\x31\xd2\xb8\x3b\0\0\0\x0f\x05",
+        // If that fails: `mov edi, 1; mov eax, 60; syscall`.
+        b"\xbf\x01\0\0\0\xb8\x3c\0\0\0\x0f\x05",
+        b"/bin/true\0",
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let (mut supervisor, process) = start_static(folder.path(), &replaces.concat());
+    let (mut frozen, mut replaced) = (0, false);
+    loop {
+        match supervisor.next_event().unwrap() {
+            Event::Exit { thread, .. } if thread != process => {
+                supervisor.freeze(process).unwrap();
+                supervisor.thaw(process).unwrap();
+                frozen += 1;
+            }
+            Event::Exec { .. } => replaced = true,
+            Event::End { ending, .. } => {
+                assert_eq!((frozen, replaced, ending), (1, true, Ending::Exited(0)));
+                return;
+            }
+            _ => {}
+        }
+    }
 }
 
 #[test]
