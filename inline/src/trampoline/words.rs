@@ -189,7 +189,7 @@ fn settle(
 }
 
 /// Most times that the order of an access is read.
-const ORDERS: i32 = 8;
+const ORDERS: i32 = 100;
 
 /// Begins an epoch with the record that is being made. The one that the access is of is on the stack. No access is
 /// deferred in it before the record is published: a signal handler may come, and jump out of the code.
