@@ -115,6 +115,7 @@ fn accessors_of_cpp() {
     runs.are_the_same();
 }
 
+/// Without condition variables: nothing forces whether the lock around one is contended, which is at another line.
 #[test]
 fn locks_and_cells_of_rust() {
     require_bpf!();
@@ -128,10 +129,6 @@ fn locks_and_cells_of_rust() {
         runs.compare(&rust("bank", is_optimized), SYNC, &[]);
         for kind in ["mutex", "rwlock", "parking-mutex", "parking-rwlock"] {
             runs.compare(&rust("locks", is_optimized), SYNC, &[kind, "split"]);
-        }
-        // Nothing forces whether the lock around the condition is contended, and optimized code has another line then.
-        if !is_optimized {
-            runs.compare(&rust("locks", is_optimized), SYNC, &["condvar", "split"]);
         }
     }
     runs.are_the_same();

@@ -7,7 +7,7 @@ use serde_json::Value;
 use tests::{Avtrace, Location, Program, c, cpp, folder, runs, rust};
 
 /// Pairs of runs that each program gets, unless the environment says otherwise.
-const RUNS: usize = 2;
+const RUNS: usize = 1;
 
 const LEVELS: [&str; 2] = ["-O0", "-O2"];
 
