@@ -1,6 +1,6 @@
 //! Recordings as streams of events that can be compared: what each thread does, and in which order threads meet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 
@@ -35,6 +35,37 @@ impl fmt::Display for Step {
     }
 }
 
+/// Numbers of variables, another one after the memory of each was freed: ids are used again then, and have the name and
+/// size of the last variable.
+#[derive(Default)]
+struct Lives {
+    numbers: BTreeMap<u32, u32>,
+    next: u32,
+    freed: BTreeSet<u32>,
+}
+
+impl Lives {
+    fn number(&mut self, step: &mut Step) {
+        let Some(('v', id)) = step.object else { return };
+        let number = *self.numbers.entry(id).or_insert_with(|| {
+            self.next += 1;
+            self.next
+        });
+        if step.operation == "free" {
+            self.numbers.remove(&id);
+            self.freed.insert(number);
+        }
+        step.object = Some(('v', number));
+    }
+
+    /// Removes the name of a variable that was freed.
+    fn forget_name(&self, step: &mut Step) {
+        if step.object.is_some_and(|(space, number)| space == 'v' && self.freed.contains(&number)) {
+            "freed variable".clone_into(&mut step.what);
+        }
+    }
+}
+
 /// Recording of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Stream {
@@ -54,31 +85,34 @@ impl Stream {
         let trace = std::fs::read(path).expect("the recording");
         let reader = TraceReader::from_bytes(&trace, ReadOptions::new("t.avt"));
         let mut reader = reader.expect("a recording");
-        let (mut events, mut values) = (Vec::new(), BTreeMap::new());
-        while let Some(item) = reader.next_item().expect("a whole recording") {
-            let Item::Events(batch) = item else { panic!("a gap in {}", path.display()) };
-            events.extend_from_slice(batch.events);
-            values.extend(batch.values.iter().map(|&value| (value.event, value)));
-        }
-        let names = reader.names();
         let mut stream = Self::default();
         let mut threads = BTreeMap::new();
-        for (number, event) in (0..).zip(&events) {
-            // Knowledge about memory, and no action of a thread.
-            if matches!(event.op, Op::SplitVariable { .. }) {
-                continue;
+        let mut lives = Lives::default();
+        let mut before = 0_u64;
+        while let Some(item) = reader.next_item().expect("a whole recording") {
+            let Item::Events(batch) = item else { panic!("a gap in {}", path.display()) };
+            let values: BTreeMap<_, _> =
+                batch.values.iter().map(|&value| (value.event, value)).collect();
+            for (number, event) in (before..).zip(batch.events) {
+                // Knowledge about memory, and no action of a thread.
+                if matches!(event.op, Op::SplitVariable { .. }) {
+                    continue;
+                }
+                let thread = stream.thread(&mut threads, event.thread);
+                if let Op::Fork(child) = event.op {
+                    stream.thread(&mut threads, child);
+                }
+                let mut step = step(batch.names, &threads, event, values.get(&number));
+                if step.what.contains(OF_THE_RUNTIME) {
+                    continue;
+                }
+                lives.number(&mut step);
+                stream.order.push((thread, stream.threads[thread].len()));
+                stream.threads[thread].push(step);
             }
-            let thread = stream.thread(&mut threads, event.thread);
-            if let Op::Fork(child) = event.op {
-                stream.thread(&mut threads, child);
-            }
-            let step = step(names, &threads, event, values.get(&number));
-            if step.what.contains(OF_THE_RUNTIME) {
-                continue;
-            }
-            stream.order.push((thread, stream.threads[thread].len()));
-            stream.threads[thread].push(step);
+            before += batch.events.len() as u64;
         }
+        stream.threads.iter_mut().flatten().for_each(|step| lives.forget_name(step));
         stream.sort_reads();
         stream
     }
