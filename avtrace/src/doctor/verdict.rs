@@ -78,15 +78,30 @@ pub(super) fn verdicts(
     container: &Container,
     held: Option<Capabilities>,
 ) -> Verdicts {
-    let kernel = match (trials.kernel_error(), trials.start(false, container)) {
-        (_, Some(verdict)) => verdict,
-        (Some(KernelError::NotPermitted), None) => not_permitted(trials, container, held),
-        (Some(KernelError::Refused(_)), None) if trials.is_locked_down => locked_down(),
-        (Some(error), None) => fails(in_short(error), Vec::new()),
+    let in_kernel = trials.kernel_error().map(|error| match error {
+        KernelError::NotPermitted => not_permitted(trials, container, held),
+        KernelError::Refused(_) if trials.is_locked_down => locked_down(),
+        error => fails(in_short(error), Vec::new()),
+    });
+    let kernel = match (trials.start(false, container), in_kernel) {
+        (Some(start), Some(in_kernel)) if trials.environment.is_ok() => both(start, in_kernel),
+        (Some(verdict), _) | (None, Some(verdict)) => verdict,
         (None, None) => works(),
     };
     let inline = trials.start(true, container).unwrap_or_else(works);
     Verdicts { kernel, inline, auto: auto(trials) }
+}
+
+/// Returns the verdict for two reasons, each of which is enough.
+fn both(one: Verdict, other: Verdict) -> Verdict {
+    let reasons: Vec<String> = one.reason.into_iter().chain(other.reason).collect();
+    let mut commands = one.commands;
+    for command in other.commands {
+        if !commands.contains(&command) {
+            commands.push(command);
+        }
+    }
+    fails(reasons.join("; and "), commands)
 }
 
 /// Returns the choice of a run without options.
@@ -223,6 +238,18 @@ mod tests {
         let children = Some((Ok(()), Err(ChildError::Probes(InProcessError::NoMemory))));
         let all = verdicts_of(&Trials { children, ..trials() });
         assert!(all.kernel.works && !all.inline.works && all.inline.commands.is_empty());
+    }
+
+    #[test]
+    fn all_that_is_missing_is_named() {
+        let refused = || Err(ChildError::Ptrace("`kernel.yama.ptrace_scope` is 3".to_owned()));
+        let permitted = Err(KernelError::NotPermitted);
+        let children = Some((refused(), refused()));
+        let all = verdicts_of(&Trials { children, permitted, in_kernel: None, ..trials() });
+        let reason = all.kernel.reason.expect("a reason");
+        assert!(reason.contains("ptrace_scope") && reason.contains("CAP_BPF"), "{reason}");
+        assert_eq!(all.kernel.commands, [sudo_command(), setcap_command()]);
+        assert!(!all.inline.reason.expect("a reason").contains("CAP_BPF"));
     }
 
     #[test]
