@@ -2,8 +2,6 @@
 
 use std::{
     fmt,
-    io::Write as _,
-    os::unix::net::UnixStream,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -11,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::traced_program::TracedProgram;
+use super::{end_signals::EndAsker, traced_program::TracedProgram};
 use crate::{backend::Backend, report::Report};
 
 /// Time between two looks at what is new, as a multiple of the time that the last one took: no more than this share of
@@ -38,8 +36,8 @@ pub struct LiveReports {
     receiver: Receiver,
     /// Set by a signal.
     is_asked_for: Arc<AtomicBool>,
-    /// Gets a byte when the receiver has enough.
-    end: UnixStream,
+    /// Asked when the receiver has enough.
+    end: EndAsker,
     next_look: Instant,
 }
 
@@ -50,9 +48,9 @@ impl fmt::Debug for LiveReports {
 }
 
 impl LiveReports {
-    /// Creates the reports that `receiver` gets. `end` receives a byte when it has enough.
+    /// Creates the reports that `receiver` gets. `end` is asked for when it has enough.
     #[must_use]
-    pub fn new(receiver: Receiver, is_asked_for: Arc<AtomicBool>, end: UnixStream) -> Self {
+    pub fn new(receiver: Receiver, is_asked_for: Arc<AtomicBool>, end: EndAsker) -> Self {
         Self { receiver, is_asked_for, end, next_look: Instant::now() }
     }
 
@@ -79,8 +77,7 @@ impl LiveReports {
         let goes_on =
             program.report_so_far(backend).is_none_or(|report| (self.receiver)(occasion, report));
         if !goes_on {
-            // Nobody reads it when the tracing ends already.
-            let _ = self.end.write_all(&[0]);
+            self.end.ask();
         }
     }
 }
