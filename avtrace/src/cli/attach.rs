@@ -20,7 +20,8 @@ traced is named, and the others are traced.
 The process is not stopped, and its threads go on when avtrace ends, however it ends: probes go with it. Regions that have \
 begun when avtrace attaches are not checked, and locks that are held then are not known. It ends with the last process, after \
 --duration, after --max-defects, or when a signal (INT, TERM, HUP, QUIT) asks for it, and writes its report then. Each \
-defect is named on standard error when it is found; the signal USR1 asks for a report so far there.
+defect is named on standard error when it is found; the signal USR1 asks for a report so far there. On a terminal a line \
+says how it goes, once a second.
 
 Exit status: 66 when a likely or possible defect was found (see --fail-on), else 0; 1 when avtrace failed, 2 for bad \
 usage, 3 when no process can be traced.";
@@ -41,7 +42,7 @@ pub struct AttachArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_defects: Option<u64>,
 
-    /// Print nothing but the report: not the defects as they are found.
+    /// Print nothing but the report: not the defects as they are found, nor the line on a terminal.
     #[arg(short, long)]
     pub quiet: bool,
 

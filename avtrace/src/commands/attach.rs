@@ -11,6 +11,7 @@ use super::{
 use crate::{
     cli::{AttachArgs, ProcessesArgs},
     session::{self, AttachRequest, ProcessSelection},
+    status_line::StatusLine,
     sys::output::Destination,
 };
 
@@ -29,9 +30,13 @@ pub(super) fn run(arguments: &AttachArgs) -> Result<u8, Failure> {
     let has_several = pids.len() > 1;
     let request = AttachRequest { pids, duration, quiet };
     let output = arguments.output.clone();
-    let mut live = LiveOutput::new(output, filter.clone(), (quiet, max_defects), has_several);
+    let status = if quiet { StatusLine::hidden() } else { StatusLine::on_terminal() };
+    let limits = (quiet, max_defects);
+    let mut live = LiveOutput::new(output, filter.clone(), limits, has_several, status.clone());
     let receiver = Box::new(move |occasion, report| live.receive(occasion, report));
-    let programs = session::attach(&options, &request, receiver)
+    let programs = session::attach(&options, &request, receiver, &status);
+    status.end();
+    let programs = programs
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
     let found = write_reports(programs, &arguments.output, filter, &destination)?;
     Ok(if found { arguments.output.error_exitcode } else { 0 })

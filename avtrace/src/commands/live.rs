@@ -1,15 +1,13 @@
 //! Output while programs run: each defect in a line when it is found, and reports so far that a signal asks for.
 
-use std::{
-    collections::HashSet,
-    io::{self, Write as _},
-};
+use std::collections::HashSet;
 
 use super::{output::text_options, triage};
 use crate::{
     cli::OutputArgs,
     report::{self, Report, Subject, text},
     session::Occasion,
+    status_line::StatusLine,
     suppress::Filter,
     sys::output::Destination,
 };
@@ -27,6 +25,8 @@ pub(super) struct LiveOutput {
     named: HashSet<(Option<u32>, String)>,
     /// Names the process of each defect: there may be several.
     has_several: bool,
+    /// Line below what is printed.
+    status: StatusLine,
 }
 
 impl LiveOutput {
@@ -35,9 +35,10 @@ impl LiveOutput {
         filter: Filter,
         (is_quiet, max_defects): (bool, Option<u64>),
         has_several: bool,
+        status: StatusLine,
     ) -> Self {
         let (found, named) = (HashSet::new(), HashSet::new());
-        Self { arguments, filter, is_quiet, max_defects, found, named, has_several }
+        Self { arguments, filter, is_quiet, max_defects, found, named, has_several, status }
     }
 
     /// Takes a report on a program that runs. Returns whether the tracing is to go on.
@@ -54,8 +55,8 @@ impl LiveOutput {
                 format!("avtrace: so far{of}:\n{}", text::render(&report, &options))
             }
         };
-        // Nothing is left to do when standard error is closed.
-        let _ = io::stderr().write_all(text.as_bytes());
+        self.status.set_defects(self.found.len() as u64);
+        self.status.print(&text);
         self.max_defects.is_none_or(|max| (self.found.len() as u64) < max)
     }
 

@@ -2,8 +2,10 @@
 //! what befalls one leaves the others alone. They share the end, and the receiver of reports.
 
 use std::{
-    io::{self, Write as _},
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize},
+    },
     thread,
 };
 
@@ -20,7 +22,7 @@ use super::{
     process_selection::MAX_PROCESSES,
     recording_numbers::RecordingNumbers,
 };
-use crate::{report, sys};
+use crate::{report, status_line::StatusLine, sys};
 
 /// Smallest buffer of a process, in bytes, when several share what is set aside.
 const LEAST_BUFFER: u32 = 4 << 20;
@@ -36,10 +38,11 @@ pub(super) fn attach(
     options: RunOptions,
     targets: Vec<AttachTarget>,
     receiver: Receiver,
+    status: &StatusLine,
 ) -> Result<Vec<ProgramReport>, RunError> {
     let memory_error = RunError::system("cannot set memory aside for the run");
     sys::memory::check_headroom().map_err(memory_error)?;
-    let attempts = Attempts::new(targets.len());
+    let attempts = Attempts::new(targets.len(), status);
     let mut loaded = Vec::new();
     let within = targets.len().min(MAX_PROCESSES);
     let options = RunOptions { buffer_bytes: share(options.buffer_bytes, within), ..options };
@@ -61,6 +64,8 @@ pub(super) fn attach(
         end_signals,
         numbers: RecordingNumbers::default(),
         turn: Mutex::new(Turns::default()),
+        pending: AtomicUsize::new(loaded.len()),
+        status: status.clone(),
     };
     let receiver = Arc::new(Mutex::new(receiver));
     let mut traces = Vec::new();
@@ -73,7 +78,7 @@ pub(super) fn attach(
             receiver(occasion, report)
         });
         let asker = shared.end_signals.asker().map_err(handler_error())?;
-        traces.push((process, LiveReports::new(receiver, report_asked_for, asker)));
+        traces.push((process, LiveReports::new(receiver, report_asked_for, asker, status.clone())));
     }
     let mut programs = Vec::new();
     thread::scope(|scope| {
@@ -103,14 +108,15 @@ pub(super) fn attach(
 }
 
 /// Processes that were named, and those of them that could not be attached to.
-struct Attempts {
+struct Attempts<'status> {
     count: usize,
+    status: &'status StatusLine,
     failures: Mutex<Vec<RunError>>,
 }
 
-impl Attempts {
-    const fn new(count: usize) -> Self {
-        Self { count, failures: Mutex::new(Vec::new()) }
+impl<'status> Attempts<'status> {
+    const fn new(count: usize, status: &'status StatusLine) -> Self {
+        Self { count, status, failures: Mutex::new(Vec::new()) }
     }
 
     /// Notes that a process could not be attached to. With others, it is said here.
@@ -123,7 +129,7 @@ impl Attempts {
             _ => error,
         };
         if self.count > 1 {
-            warn(&format!("process {pid} is not traced: {error}"));
+            warn(self.status, &format!("process {pid} is not traced: {error}"));
         }
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(error);
     }
@@ -133,7 +139,7 @@ impl Attempts {
     /// When no process could be attached to.
     fn finish(self) -> Result<(), RunError> {
         let failures = self.failures.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let (failed, count) = (failures.len(), self.count);
+        let (failed, count, status) = (failures.len(), self.count, self.status);
         let all_refused = failures.iter().all(|error| error.exit_status() == 3);
         match failures.into_iter().next() {
             None => Ok(()),
@@ -141,19 +147,18 @@ impl Attempts {
             Some(_) if failed == count => Err(AttachError::None { count }.into()),
             Some(_) => {
                 let were = if failed == 1 { "was" } else { "were" };
-                warn(&format!("{failed} of {count} processes {were} not traced"));
+                status.end();
+                warn(status, &format!("{failed} of {count} processes {were} not traced"));
                 Ok(())
             }
         }
     }
 }
 
-/// Prints a warning, in one line and one write.
-fn warn(message: &str) {
+/// Prints a warning, in one line.
+fn warn(status: &StatusLine, message: &str) {
     let message = report::printable(message);
-    let line = format!("avtrace: warning: {}\n", report::cut_message(&message));
-    // Nothing is left to do when standard error is closed.
-    let _ = io::stderr().write_all(line.as_bytes());
+    status.print(&format!("avtrace: warning: {}\n", report::cut_message(&message)));
 }
 
 fn joined_scoped<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
@@ -180,13 +185,13 @@ mod tests {
 
     #[test]
     fn the_reason_of_a_single_process_is_the_error() {
-        let ended = AttachError::Ended { pid: 7 };
+        let (status, ended) = (StatusLine::hidden(), AttachError::Ended { pid: 7 });
         let target = |pid| AttachTarget { pid, duration: None, quiet: true };
-        let attempts = Attempts::new(1);
+        let attempts = Attempts::new(1, &status);
         attempts.fail(&target(7), ended.into());
         let error = attempts.finish().expect_err("no process");
         assert!(matches!(error, RunError::Attach(AttachError::Ended { pid: 7 })), "{error}");
-        let attempts = Attempts::new(2);
+        let attempts = Attempts::new(2, &status);
         attempts.fail(&target(7), AttachError::Ended { pid: 7 }.into());
         attempts.fail(&target(8), AttachError::Ended { pid: 8 }.into());
         let error = attempts.finish().expect_err("no process");

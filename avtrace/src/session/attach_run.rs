@@ -5,7 +5,10 @@ use std::{
     io::{self, Write as _},
     mem,
     os::fd::{AsFd as _, OwnedFd},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread,
     time::Instant,
 };
@@ -37,6 +40,7 @@ use crate::{
     live::reader::Reader,
     progress::Steps,
     report::{self, Limitation},
+    status_line::StatusLine,
     sys::{guardian::Guardian, ids::NsPid, perf, proc, tracee},
 };
 
@@ -59,6 +63,21 @@ pub(super) struct Shared {
     pub(super) numbers: RecordingNumbers,
     /// Held by the thread that reads a program's code and attaches to it: it takes much memory.
     pub(super) turn: Mutex<Turns>,
+    /// Number of processes that are not attached to yet, and may be still.
+    pub(super) pending: AtomicUsize,
+    pub(super) status: StatusLine,
+}
+
+/// A process that is not attached to yet. When the last one of these is dropped, the status line begins: nothing else
+/// is printed then, but through it.
+struct Pending<'shared>(&'shared Shared);
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        if self.0.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.status.begin();
+        }
+    }
 }
 
 /// Turns of attaching to one process after the other.
@@ -116,6 +135,7 @@ impl Loaded {
         let Self { target, ns_pid, process, mut kernel, guardian } = self;
         let (pid, options, end_signals) = (target.pid, &shared.options, &shared.end_signals);
         let thread_error = || RunError::system("cannot start a thread");
+        let pending = Pending(shared);
         let mut turn = shared.turn.lock().unwrap_or_else(PoisonError::into_inner);
         // The first one has a report in any case.
         if mem::replace(&mut turn.has_begun, true)
@@ -181,6 +201,7 @@ impl Loaded {
             })
             .map_err(thread_error())?;
         announce(&target, &argv);
+        drop(pending);
         let until = target.duration.map(|duration| Instant::now() + duration);
         let awaited = await_end([process.as_fd(), end_signals.asked()], until);
         // The program has its own code and speed again before the rest is checked.

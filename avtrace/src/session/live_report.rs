@@ -10,7 +10,7 @@ use std::{
 };
 
 use super::{end_signals::EndAsker, traced_program::TracedProgram};
-use crate::{backend::Backend, report::Report};
+use crate::{backend::Backend, report::Report, status_line::StatusLine};
 
 /// Time between two looks at what is new, as a multiple of the time that the last one took: no more than this share of
 /// the checker's time goes into it.
@@ -18,6 +18,9 @@ const PAUSE: u32 = 20;
 
 /// Shortest time between two looks at what is new.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// Interval at which the progress is noted.
+const PROGRESS: Duration = Duration::from_millis(250);
 
 /// Occasion of a report on a program that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +42,16 @@ pub struct LiveReports {
     /// Asked when the receiver has enough.
     end: EndAsker,
     next_look: Instant,
+    progress: Progress,
+}
+
+/// Progress of one session, as the status has it.
+struct Progress {
+    status: StatusLine,
+    /// Number of events and of lost ones that the status has.
+    events: u64,
+    lost: u64,
+    next: Instant,
 }
 
 impl fmt::Debug for LiveReports {
@@ -50,8 +63,15 @@ impl fmt::Debug for LiveReports {
 impl LiveReports {
     /// Creates the reports that `receiver` gets. `end` is asked for when it has enough.
     #[must_use]
-    pub fn new(receiver: Receiver, is_asked_for: Arc<AtomicBool>, end: EndAsker) -> Self {
-        Self { receiver, is_asked_for, end, next_look: Instant::now() }
+    pub fn new(
+        receiver: Receiver,
+        is_asked_for: Arc<AtomicBool>,
+        end: EndAsker,
+        status: StatusLine,
+    ) -> Self {
+        let now = Instant::now();
+        let progress = Progress { status, events: 0, lost: 0, next: now };
+        Self { receiver, is_asked_for, end, next_look: now, progress }
     }
 
     /// Makes the reports that are due.
@@ -62,6 +82,7 @@ impl LiveReports {
             }
         }
         let started = Instant::now();
+        self.progress.tick(started, programs, backend);
         if started < self.next_look {
             return;
         }
@@ -79,5 +100,21 @@ impl LiveReports {
         if !goes_on {
             self.end.ask();
         }
+    }
+}
+
+impl Progress {
+    /// Notes what has come since the last time, some times a second.
+    fn tick(&mut self, now: Instant, programs: &[TracedProgram], backend: &Backend) {
+        if now < self.next {
+            return;
+        }
+        self.next = now + PROGRESS;
+        let events: u64 = programs.iter().map(TracedProgram::events).sum();
+        let lost = backend
+            .lost()
+            .map_or(self.lost, |lost| lost.iter().map(|(_, count)| count).sum::<u64>());
+        self.status.add(events.saturating_sub(self.events), lost.saturating_sub(self.lost));
+        (self.events, self.lost) = (events, lost);
     }
 }

@@ -59,7 +59,8 @@ use self::{
     listing::Listing,
 };
 use crate::{
-    debug_files, kernel::privileges, probes::plan::Plan, progress::Steps, sys::tracee::Start,
+    debug_files, kernel::privileges, probes::plan::Plan, progress::Steps, status_line::StatusLine,
+    sys::tracee::Start,
 };
 
 /// Plans what would be probed in a program, and does not run it: it is started, held before its first instruction
@@ -111,8 +112,8 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     alternative.map_or(Err(error), |choice| run_as(options, &choice, &program))
 }
 
-/// Attaches to processes, and checks each until it ends or the tracing is to end. `receiver` gets reports meanwhile.
-/// Returns the report on each program that they have run. One of several that cannot be attached to is named on
+/// Attaches to processes, and checks each until it ends or the tracing is to end. `receiver` gets reports meanwhile, and
+/// `status` what there is of events. Returns the report on each program that they have run. One of several that cannot be attached to is named on
 /// standard error, and left out.
 ///
 /// # Errors
@@ -122,6 +123,7 @@ pub fn attach(
     options: &RunOptions,
     request: &AttachRequest,
     receiver: Receiver,
+    status: &StatusLine,
 ) -> Result<Vec<ProgramReport>, RunError> {
     environment::check()?;
     let AttachRequest { duration, quiet, .. } = *request;
@@ -136,7 +138,7 @@ pub fn attach(
         capture_reason: CaptureReason::Attached,
         ..options.clone()
     };
-    attach_many::attach(options, targets, receiver)
+    attach_many::attach(options, targets, receiver, status)
 }
 
 /// Runs a program with the back end that was chosen.
