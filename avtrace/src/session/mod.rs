@@ -112,9 +112,9 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     alternative.map_or(Err(error), |choice| run_as(options, &choice, &program))
 }
 
-/// Attaches to processes, and checks each until it ends or the tracing is to end. `receiver` gets reports meanwhile, and
-/// `status` what there is of events. Returns the report on each program that they have run. One of several that cannot be attached to is named on
-/// standard error, and left out.
+/// Attaches to processes, and checks each until it ends or the tracing is to end. Meanwhile `receiver` gets reports,
+/// and `status` the numbers of events. Returns the report on each program that they have run. One of several that cannot
+/// be attached to is named on standard error, and left out.
 ///
 /// # Errors
 ///

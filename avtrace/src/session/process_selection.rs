@@ -61,7 +61,7 @@ pub enum SelectionError {
     /// The processes cannot be listed.
     #[error("cannot list processes in `{}`: {error}", path.display())]
     System {
-        /// What cannot be read.
+        /// File or directory that cannot be read.
         path: PathBuf,
         /// Reason.
         error: io::Error,
