@@ -113,8 +113,8 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
 }
 
 /// Attaches to processes, and checks each until it ends or the tracing is to end. Meanwhile `receiver` gets reports,
-/// and `status` the numbers of events. Returns the report on each program that they have run. One of several that cannot
-/// be attached to is named on standard error, and left out.
+/// and `status` the numbers of events. Returns the report on each program that they have run. One of several that
+/// cannot be attached to is named on standard error, and left out.
 ///
 /// # Errors
 ///
