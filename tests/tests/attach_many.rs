@@ -245,6 +245,28 @@ fn one_that_cannot_be_traced_leaves_the_others() {
     services.end();
 }
 
+#[test]
+fn the_usual_limit_of_descriptors_is_no_limit_of_processes() {
+    require_bpf!();
+    let mut services = Services::start(3);
+    let (pids, report) = (services.pids(), services.report_file());
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -Sn 160; exec \"$@\"", "sh"]).arg(avtrace());
+    command.args(["attach", "--accesses", "probe", "--format", "json", "--pid", &pids, "-o"]);
+    let mut avtrace = Running::start(command.arg(report), None, TIME_LIMIT);
+    for service in &services.all {
+        avtrace.await_stderr(&format!("attached to process {} (", service.running.pid()));
+    }
+    services.all[2].does("t");
+    avtrace.signal("INT");
+    let ended = avtrace.wait();
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    let reports = services.reports();
+    assert_eq!(reports.len(), 3);
+    check_transfer(&reports[2], services.pid(2), 1);
+    services.end();
+}
+
 fn has_ended(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("its state");
     stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('Z'))

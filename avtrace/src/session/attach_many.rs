@@ -42,6 +42,10 @@ pub(super) fn attach(
 ) -> Result<Vec<ProgramReport>, RunError> {
     let memory_error = RunError::system("cannot set memory aside for the run");
     sys::memory::check_headroom().map_err(memory_error)?;
+    if targets.len() > 1 {
+        // A process for which none is left is named.
+        let _ = sys::descriptors::raise_limit();
+    }
     let attempts = Attempts::new(targets.len(), status);
     let mut loaded = Vec::new();
     let within = targets.len().min(MAX_PROCESSES);
