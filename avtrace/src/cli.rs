@@ -7,7 +7,7 @@ mod output;
 mod record;
 mod refine;
 
-pub use attach::AttachArgs;
+pub use attach::{AttachArgs, ProcessesArgs};
 pub use doctor::DoctorArgs;
 pub use offline::{CheckArgs, ConvertArgs, RelationArg, ReportArgs, TraceFormatArg};
 pub use output::{ColorArg, FailOnArg, Format, OutputArgs, Triage};

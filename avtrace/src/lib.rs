@@ -15,5 +15,6 @@ pub mod probes;
 pub mod progress;
 pub mod report;
 pub mod session;
+pub mod status_line;
 pub mod suppress;
 pub mod sys;

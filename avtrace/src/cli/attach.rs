@@ -11,22 +11,28 @@ Examples:
   sudo avtrace attach --pid 1234          trace process 1234 until Ctrl-C, and report
   sudo avtrace attach --pid $(pgrep -n memcached) --duration 60s
   sudo avtrace attach --pid 1234 --record t.avt --duration 5m
+  sudo avtrace attach --name nginx        trace all processes of this name
+  sudo avtrace attach --cgroup /sys/fs/cgroup/system.slice/postgresql.service
+
+Several processes (at most 32) are traced beside each other, and share --buffer; each has a report. One that cannot be \
+traced is named, and the others are traced.
 
 The process is not stopped, and its threads go on when avtrace ends, however it ends: probes go with it. Regions that have \
-begun when avtrace attaches are not checked, and locks that are held then are not known. It ends with the process, after \
+begun when avtrace attaches are not checked, and locks that are held then are not known. It ends with the last process, after \
 --duration, after --max-defects, or when a signal (INT, TERM, HUP, QUIT) asks for it, and writes its report then. Each \
-defect is named on standard error when it is found; the signal USR1 asks for a report so far there.
+defect is named on standard error when it is found; the signal USR1 asks for a report so far there. On a terminal a line \
+says how it goes, once a second.
 
 Exit status: 66 when a likely or possible defect was found (see --fail-on), else 0; 1 when avtrace failed, 2 for bad \
-usage, 3 when the process cannot be traced.";
+usage, 3 when no process can be traced.";
 
 /// Options of `attach`.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct AttachArgs {
-    /// Process to attach to.
-    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
-    pub pid: u32,
+    /// Processes to attach to.
+    #[command(flatten)]
+    pub processes: ProcessesArgs,
 
     /// Detach after this time: `500ms`, `60s`, `5m`, `2h`.
     #[arg(long, value_name = "TIME", value_parser = duration)]
@@ -36,7 +42,7 @@ pub struct AttachArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub max_defects: Option<u64>,
 
-    /// Print nothing but the report: not the defects as they are found.
+    /// Print nothing but the report: not the defects as they are found, nor the line on a terminal.
     #[arg(short, long)]
     pub quiet: bool,
 
@@ -50,8 +56,8 @@ pub struct AttachArgs {
 
     /// Also record the events in FILE, for `avtrace check`.
     ///
-    /// Where the process replaces its program, the next ones go to files beside it: of `t.avt`, the second to
-    /// `t.2.avt`.
+    /// Where there are several processes, or one replaces its program, the next ones go to files beside it: of `t.avt`,
+    /// the second to `t.2.avt`.
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
 
@@ -62,6 +68,30 @@ pub struct AttachArgs {
     /// Options of the report.
     #[command(flatten)]
     pub output: OutputArgs,
+}
+
+/// Processes to attach to: all that one of these selects.
+#[derive(Args, Clone, Debug)]
+#[group(required = true, multiple = true)]
+pub struct ProcessesArgs {
+    /// Process to attach to; several with commas, or by several options.
+    #[arg(
+        short,
+        long,
+        value_name = "PID",
+        value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
+    pub pid: Vec<u32>,
+
+    /// Attach to all processes of this name: that of the process (`/proc/PID/comm`), or of the file of its program.
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub name: Vec<String>,
+
+    /// Attach to all processes in this cgroup of version 2 and below, as of now: a path, or a name as in
+    /// `/proc/PID/cgroup`.
+    #[arg(long, value_name = "PATH")]
+    pub cgroup: Vec<PathBuf>,
 }
 
 fn duration(text: &str) -> Result<Duration, String> {

@@ -1,4 +1,4 @@
-//! `avtrace attach`: checks a process that runs already.
+//! `avtrace attach`: checks processes that run already.
 
 use super::{
     Failure,
@@ -9,8 +9,9 @@ use super::{
     triage,
 };
 use crate::{
-    cli::AttachArgs,
-    session::{self, AttachTarget},
+    cli::{AttachArgs, ProcessesArgs},
+    session::{self, AttachRequest, ProcessSelection},
+    status_line::StatusLine,
     sys::output::Destination,
 };
 
@@ -22,11 +23,20 @@ pub(super) fn run(arguments: &AttachArgs) -> Result<u8, Failure> {
     if let Some(path) = &arguments.record {
         check_file("trace", path)?;
     }
-    let AttachArgs { pid, duration, quiet, max_defects, .. } = *arguments;
-    let target = AttachTarget { pid, duration, quiet };
-    let mut live = LiveOutput::new(arguments.output.clone(), filter.clone(), quiet, max_defects);
+    let AttachArgs { duration, quiet, max_defects, .. } = *arguments;
+    let ProcessesArgs { pid, name, cgroup } = arguments.processes.clone();
+    let selection = ProcessSelection { pids: pid, names: name, cgroups: cgroup };
+    let pids = selection.find().map_err(Failure::input)?;
+    let has_several = pids.len() > 1;
+    let request = AttachRequest { pids, duration, quiet };
+    let output = arguments.output.clone();
+    let status = if quiet { StatusLine::hidden() } else { StatusLine::on_terminal() };
+    let limits = (quiet, max_defects);
+    let mut live = LiveOutput::new(output, filter.clone(), limits, has_several, status.clone());
     let receiver = Box::new(move |occasion, report| live.receive(occasion, report));
-    let programs = session::attach(&options, &target, receiver)
+    let programs = session::attach(&options, &request, receiver, &status);
+    status.end();
+    let programs = programs
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
     let found = write_reports(programs, &arguments.output, filter, &destination)?;
     Ok(if found { arguments.output.error_exitcode } else { 0 })

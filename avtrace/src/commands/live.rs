@@ -1,15 +1,13 @@
 //! Output while programs run: each defect in a line when it is found, and reports so far that a signal asks for.
 
-use std::{
-    collections::HashSet,
-    io::{self, Write as _},
-};
+use std::collections::HashSet;
 
 use super::{output::text_options, triage};
 use crate::{
     cli::OutputArgs,
-    report::{self, Report, text},
+    report::{self, Report, Subject, text},
     session::Occasion,
+    status_line::StatusLine,
     suppress::Filter,
     sys::output::Destination,
 };
@@ -23,16 +21,24 @@ pub(super) struct LiveOutput {
     max_defects: Option<u64>,
     /// Fingerprints of the defects that were found.
     found: HashSet<String>,
+    /// Those with the process, for each that a line was made for.
+    named: HashSet<(Option<u32>, String)>,
+    /// Names the process of each defect: there may be several.
+    has_several: bool,
+    /// Line below what is printed.
+    status: StatusLine,
 }
 
 impl LiveOutput {
     pub(super) fn new(
         arguments: OutputArgs,
         filter: Filter,
-        is_quiet: bool,
-        max_defects: Option<u64>,
+        (is_quiet, max_defects): (bool, Option<u64>),
+        has_several: bool,
+        status: StatusLine,
     ) -> Self {
-        Self { arguments, filter, is_quiet, max_defects, found: HashSet::new() }
+        let (found, named) = (HashSet::new(), HashSet::new());
+        Self { arguments, filter, is_quiet, max_defects, found, named, has_several, status }
     }
 
     /// Takes a report on a program that runs. Returns whether the tracing is to go on.
@@ -44,26 +50,39 @@ impl LiveOutput {
             Occasion::Found => lines,
             Occasion::Asked => {
                 let options = text_options(&self.arguments, &Destination::Stderr);
-                format!("avtrace: so far:\n{}", text::render(&report, &options))
+                let of = self.process(&report).map(|pid| format!(" of process {pid}"));
+                let of = of.unwrap_or_default();
+                format!("avtrace: so far{of}:\n{}", text::render(&report, &options))
             }
         };
-        // Nothing is left to do when standard error is closed.
-        let _ = io::stderr().write_all(text.as_bytes());
+        self.status.set_defects(self.found.len() as u64);
+        self.status.print(&text);
         self.max_defects.is_none_or(|max| (self.found.len() as u64) < max)
     }
 
     /// Notes the defects that were found since the last report and count; returns a line for each.
     fn new_lines(&mut self, report: &Report) -> String {
         let mut lines = String::new();
+        let process = self.process(report);
         let counting =
             report.defects.iter().filter(|defect| triage::counts(&self.arguments, defect));
         for defect in counting {
-            if self.found.insert(defect.fingerprint.clone()) {
-                let line = format!("avtrace: found: {}", report::in_a_line(defect));
+            self.found.insert(defect.fingerprint.clone());
+            if self.named.insert((process, defect.fingerprint.clone())) {
+                let by = process.map(|pid| format!("process {pid}: ")).unwrap_or_default();
+                let line = format!("avtrace: found: {by}{}", report::in_a_line(defect));
                 lines.push_str(&report::cut_message(&report::printable(&line)));
                 lines.push('\n');
             }
         }
         lines
+    }
+
+    /// Returns the process that a report is on, where there are several.
+    const fn process(&self, report: &Report) -> Option<u32> {
+        match report.subject {
+            Subject::Process { pid, .. } if self.has_several => Some(pid),
+            _ => None,
+        }
     }
 }

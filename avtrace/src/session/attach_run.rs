@@ -3,8 +3,12 @@
 
 use std::{
     io::{self, Write as _},
-    os::{fd::AsFd as _, unix::net::UnixStream},
-    sync::{Arc, atomic::AtomicBool},
+    mem,
+    os::fd::{AsFd as _, OwnedFd},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread,
     time::Instant,
 };
@@ -14,23 +18,20 @@ use nix::{
     errno::Errno,
     poll::{PollFd, PollFlags, PollTimeout, poll},
 };
-use signal_hook::{
-    consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1},
-    flag,
-    low_level::pipe,
-};
 
 use super::{
     attach_target::{AttachError, AttachTarget},
     capture_end::CaptureEnd,
+    end_signals::EndSignals,
     error::RunError,
     finished_program::{FinishedProgram, ProgramReport},
-    live_report::{LiveReports, Receiver},
+    live_report::LiveReports,
     options::RunOptions,
     outcome::joined,
     processes::{ProcessTracker, arguments},
     program_end::ProgramEnd,
     program_id::ProgramId,
+    recording_numbers::RecordingNumbers,
     traced_program::TracedProgram,
 };
 use crate::{
@@ -39,150 +40,212 @@ use crate::{
     live::reader::Reader,
     progress::Steps,
     report::{self, Limitation},
-    sys::{self, ids::NsPid, perf, proc, tracee},
+    status_line::StatusLine,
+    sys::{guardian::Guardian, ids::NsPid, perf, proc, tracee},
 };
 
-/// Attaches to a process, and checks it until it ends or the tracing is to end. `receiver` gets reports meanwhile.
-/// Returns the report on each program that it has run.
-///
-/// # Errors
-///
-/// See [`RunError`].
-pub(super) fn attach(
-    options: &RunOptions,
-    target: &AttachTarget,
-    receiver: Receiver,
-) -> Result<Vec<ProgramReport>, RunError> {
-    let memory_error = RunError::system("cannot set memory aside for the run");
-    sys::memory::check_headroom().map_err(memory_error)?;
-    let pid = target.pid;
-    let thread_error = || RunError::system("cannot start a thread");
-    let namespace_error = RunError::system("cannot read the PID namespace");
-    let (pidns_dev, pidns_ino, tgid) = proc::pid_namespace(pid).map_err(namespace_error)?;
-    // It may end at any time: from here on another one with its id is not taken for it.
-    let process = tracee::pidfd(pid).map_err(RunError::system("cannot find the process"))?;
-    let mut kernel = Kernel::load(&LoadOptions {
-        target: Target { tgid: tgid.into(), pidns_dev, pidns_ino },
-        process: pid,
-        buffer_bytes: options.buffer_bytes,
-        debug: options.debug_bpf,
-        perf_probes: options.perf_probes,
-        follow: false,
-        is_gated: true,
-        accesses: options.accesses.level.probes_instructions(),
-        // Recordings have each event at its place.
-        defers_owned: options.record.is_none(),
-    })?;
-    // Both fork while there is one thread.
-    let _ = perf::trial();
-    let guardian_error = RunError::system("cannot start the guardian");
-    let guardian = Arc::new(kernel.start_guardian().map_err(guardian_error)?);
-    let handler_error = || RunError::system("cannot install signal handlers");
-    let (asked, end) = asked_to_end().map_err(handler_error())?;
-    let report_asked_for = Arc::<AtomicBool>::default();
-    flag::register(SIGUSR1, Arc::clone(&report_asked_for)).map_err(handler_error())?;
-    let live_reports = LiveReports::new(receiver, report_asked_for, end);
-    if options.debug_bpf {
-        kernel.print_log()?;
-    }
-    kernel.attach_threads()?;
-    let mut gate = kernel.take_gate()?;
-    let events = kernel.take_events()?;
-    let copies = kernel.restore_copies()?;
-    let mut backend = Backend::Kernel(Box::new(kernel));
-    let options = Arc::new(options.clone());
-    let argv = arguments(pid);
-    let id = ProgramId {
-        pid,
-        ns_pid: NsPid(tgid),
-        parent: None,
-        exec_generation: 1,
-        argv: argv.clone(),
-        plan: PlanNumber(0),
-    };
-    let steps = Steps::on_terminal();
-    let mut first = TracedProgram::prepare(&options, &mut backend, id, true, &steps)?;
-    drop(steps);
-    first.start_recorder(0);
-    if let Some(error) = first.recorder_error() {
-        return Err(error.into());
-    }
-    first.begin_within();
-    if target.has_ended() {
-        return Err(AttachError::EndedMeanwhile { pid }.into());
-    }
-    gate.open()?;
-    // Libraries that were loaded after the plan was made.
-    first.libraries(&mut backend, pid);
-    let (reader, batches) = Reader::start(events).map_err(thread_error())?;
-    let (finished, reporting) = crossbeam_channel::unbounded();
-    let (end_request, capture_end) = CaptureEnd::new(gate);
-    let tracker = ProcessTracker::new(&options, backend, first, finished)
-        .until(capture_end)
-        .with_reports(live_reports);
-    let tracker = thread::Builder::new()
-        .name("avtrace-checker".to_owned())
-        .spawn({
-            let in_case = guardian.in_case_of_panic();
-            move || {
-                // Its probes are detached before this is dropped.
-                let _in_case = in_case;
-                tracker.follow(batches)
-            }
-        })
-        .map_err(thread_error())?;
-    let reporting = thread::Builder::new()
-        .name("avtrace-reports".to_owned())
-        .spawn(move || {
-            reporting.iter().map(FinishedProgram::report).collect::<Vec<ProgramReport>>()
-        })
-        .map_err(thread_error())?;
-    if !target.quiet {
-        let command = argv.join(" ");
-        let command = report::printable(&command);
-        let (command, until) = (report::cut_message(&command), described_end(target));
-        // Nothing is left to do when standard error is closed.
-        let _ = writeln!(io::stderr(), "avtrace: attached to process {pid} (`{command}`) {until}");
-        if target.is_stopped() {
-            let _ = writeln!(
-                io::stderr(),
-                "avtrace: process {pid} is stopped, and records nothing before it goes on (`kill -CONT {pid}`)"
-            );
+/// A process to attach to, with all that is to be made while this process has one thread.
+pub(super) struct Loaded {
+    target: AttachTarget,
+    /// The process in its own PID namespace.
+    ns_pid: NsPid,
+    /// It may end at any time: another one with its id is not taken for it.
+    process: OwnedFd,
+    kernel: Kernel,
+    guardian: Guardian,
+}
+
+/// Parts that are the same for all processes that are attached to.
+pub(super) struct Shared {
+    pub(super) options: Arc<RunOptions>,
+    pub(super) end_signals: EndSignals,
+    /// Numbers of recordings.
+    pub(super) numbers: RecordingNumbers,
+    /// Held by the thread that reads a program's code and attaches to it: it takes much memory.
+    pub(super) turn: Mutex<Turns>,
+    /// Number of processes that are not attached to yet, and may be still.
+    pub(super) pending: AtomicUsize,
+    pub(super) status: StatusLine,
+}
+
+/// A process that is not attached to yet. When the last one of these is dropped, the status line begins: nothing else
+/// is printed then, but through it.
+struct Pending<'shared>(&'shared Shared);
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        if self.0.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.status.begin();
         }
     }
-    let until = target.duration.map(|duration| Instant::now() + duration);
-    let awaited = await_end([process.as_fd(), asked.as_fd()], until);
-    // The program has its own code and speed again before the rest is checked.
-    let closed = end_request.close();
-    let undecodable = reader.finish();
-    let mut limitations = vec![Limitation::Attached];
-    if undecodable > 0 {
-        limitations.push(Limitation::UndecodableRecords { count: undecodable });
+}
+
+/// Turns of attaching to one process after the other.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    has_begun: bool,
+}
+
+impl Loaded {
+    /// Loads the programs of the kernel for a process. To be called while this process has one thread.
+    ///
+    /// # Errors
+    ///
+    /// See [`RunError`].
+    pub(super) fn load(options: &RunOptions, target: AttachTarget) -> Result<Self, RunError> {
+        let pid = target.pid;
+        let namespace_error = RunError::system("cannot read the PID namespace");
+        let (pidns_dev, pidns_ino, tgid) = proc::pid_namespace(pid).map_err(namespace_error)?;
+        let process = tracee::pidfd(pid).map_err(RunError::system("cannot find the process"))?;
+        let kernel = Kernel::load(&LoadOptions {
+            target: Target { tgid: tgid.into(), pidns_dev, pidns_ino },
+            process: pid,
+            buffer_bytes: options.buffer_bytes,
+            debug: options.debug_bpf,
+            perf_probes: options.perf_probes,
+            follow: false,
+            is_gated: true,
+            accesses: options.accesses.level.probes_instructions(),
+            // Recordings have each event at its place.
+            defers_owned: options.record.is_none(),
+        })?;
+        // Both fork while there is one thread.
+        let _ = perf::trial();
+        let guardian_error = RunError::system("cannot start the guardian");
+        let guardian = kernel.start_guardian().map_err(guardian_error)?;
+        Ok(Self { target, ns_pid: NsPid(tgid), process, kernel, guardian })
     }
-    let unrestored = |(reason, count)| Limitation::UnrestoredChildren { count, reason };
-    limitations.extend(Copies::finish(copies).into_iter().map(unrestored));
-    let tracker = joined(tracker);
-    let end = tracker.first_ending().map_or(ProgramEnd::Running, ProgramEnd::Ended);
-    // The kernel waits for a grace period at each detach: names are looked up meanwhile.
-    tracker.end(end, limitations).detach();
-    awaited.map_err(RunError::system("cannot wait for the end"))?;
-    closed?;
-    Ok(joined(reporting))
+
+    /// Returns the process.
+    pub(super) const fn target(&self) -> &AttachTarget {
+        &self.target
+    }
+
+    /// Attaches to the process, and checks it until it ends or the tracing is to end. Returns the report on each
+    /// program that it has run.
+    ///
+    /// # Errors
+    ///
+    /// See [`RunError`].
+    pub(super) fn trace(
+        self,
+        shared: &Shared,
+        live_reports: LiveReports,
+    ) -> Result<Vec<ProgramReport>, RunError> {
+        let Self { target, ns_pid, process, mut kernel, guardian } = self;
+        let (pid, options, end_signals) = (target.pid, &shared.options, &shared.end_signals);
+        let thread_error = || RunError::system("cannot start a thread");
+        let pending = Pending(shared);
+        let mut turn = shared.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        // The first one has a report in any case.
+        if mem::replace(&mut turn.has_begun, true)
+            && end_signals.is_asked().map_err(RunError::system("cannot wait for the end"))?
+        {
+            return Ok(Vec::new());
+        }
+        let guardian = Arc::new(guardian);
+        if options.debug_bpf {
+            kernel.print_log()?;
+        }
+        kernel.attach_threads()?;
+        let mut gate = kernel.take_gate()?;
+        let events = kernel.take_events()?;
+        let copies = kernel.restore_copies()?;
+        let mut backend = Backend::Kernel(Box::new(kernel));
+        let argv = arguments(pid);
+        let id = ProgramId {
+            pid,
+            ns_pid,
+            parent: None,
+            exec_generation: 1,
+            argv: argv.clone(),
+            plan: PlanNumber(0),
+        };
+        let steps = Steps::on_terminal();
+        let mut first = TracedProgram::prepare(options, &mut backend, id, true, &steps)?;
+        drop(steps);
+        first.start_recorder(shared.numbers.next());
+        if let Some(error) = first.recorder_error() {
+            return Err(error.into());
+        }
+        first.begin_within();
+        if target.has_ended() {
+            return Err(AttachError::EndedMeanwhile { pid }.into());
+        }
+        gate.open()?;
+        // Libraries that were loaded after the plan was made.
+        first.libraries(&mut backend, pid);
+        drop(turn);
+        let (reader, batches) = Reader::start(events).map_err(thread_error())?;
+        let (finished, reporting) = crossbeam_channel::unbounded();
+        let (end_request, capture_end) = CaptureEnd::new(gate);
+        let tracker = ProcessTracker::new(options, backend, first, finished)
+            .until(capture_end)
+            .with_reports(live_reports)
+            .with_numbers(shared.numbers.clone());
+        let tracker = thread::Builder::new()
+            .name("avtrace-checker".to_owned())
+            .spawn({
+                let in_case = guardian.in_case_of_panic();
+                move || {
+                    // Its probes are detached before this is dropped.
+                    let _in_case = in_case;
+                    tracker.follow(batches)
+                }
+            })
+            .map_err(thread_error())?;
+        let reporting = thread::Builder::new()
+            .name("avtrace-reports".to_owned())
+            .spawn(move || {
+                reporting.iter().map(FinishedProgram::report).collect::<Vec<ProgramReport>>()
+            })
+            .map_err(thread_error())?;
+        announce(&target, &argv);
+        drop(pending);
+        let until = target.duration.map(|duration| Instant::now() + duration);
+        let awaited = await_end([process.as_fd(), end_signals.asked()], until);
+        // The program has its own code and speed again before the rest is checked.
+        let closed = end_request.close();
+        let undecodable = reader.finish();
+        let mut limitations = vec![Limitation::Attached];
+        if undecodable > 0 {
+            limitations.push(Limitation::UndecodableRecords { count: undecodable });
+        }
+        let unrestored = |(reason, count)| Limitation::UnrestoredChildren { count, reason };
+        limitations.extend(Copies::finish(copies).into_iter().map(unrestored));
+        let tracker = joined(tracker);
+        let end = tracker.first_ending().map_or(ProgramEnd::Running, ProgramEnd::Ended);
+        // The kernel waits for a grace period at each detach: names are looked up meanwhile.
+        tracker.end(end, limitations).detach();
+        awaited.map_err(RunError::system("cannot wait for the end"))?;
+        closed?;
+        Ok(joined(reporting))
+    }
+}
+
+/// Says that avtrace is attached to a process, unless it is to be quiet.
+fn announce(target: &AttachTarget, argv: &[String]) {
+    let AttachTarget { pid, quiet, .. } = *target;
+    if quiet {
+        return;
+    }
+    let command = argv.join(" ");
+    let command = report::printable(&command);
+    let (command, until) = (report::cut_message(&command), described_end(target));
+    // Nothing is left to do when standard error is closed.
+    let _ = writeln!(io::stderr(), "avtrace: attached to process {pid} (`{command}`) {until}");
+    if target.is_stopped() {
+        let _ = writeln!(
+            io::stderr(),
+            "avtrace: process {pid} is stopped, and records nothing before it goes on (`kill -CONT {pid}`)"
+        );
+    }
 }
 
 /// Returns the end of the tracing, in words.
 fn described_end(target: &AttachTarget) -> String {
     let duration = target.duration.map(|duration| format!("for {duration:?}; "));
     format!("{}Ctrl-C detaches", duration.unwrap_or_else(|| "until it ends; ".to_owned()))
-}
-
-/// Returns what becomes readable when a signal asks this process to end, and its other end.
-fn asked_to_end() -> io::Result<(UnixStream, UnixStream)> {
-    let (asked, handlers) = UnixStream::pair()?;
-    for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
-        pipe::register(signal, handlers.try_clone()?)?;
-    }
-    Ok((asked, handlers))
 }
 
 /// Waits until one of these is readable, or for this moment.

@@ -2,11 +2,25 @@
 
 use std::{io, time::Duration};
 
-use super::program::{self, ProgramError};
+use super::{
+    process_selection::MAX_PROCESSES,
+    program::{self, ProgramError},
+};
 use crate::{
     report::text_of_bytes,
     sys::proc::{self, Stat, State, Status},
 };
+
+/// Processes to attach to, and the end of that.
+#[derive(Clone, Debug)]
+pub struct AttachRequest {
+    /// The processes, each once.
+    pub pids: Vec<u32>,
+    /// Time after which avtrace detaches; `None` to trace until they end, or a signal asks for the end.
+    pub duration: Option<Duration>,
+    /// Print nothing but the report.
+    pub quiet: bool,
+}
 
 /// Process to attach to, and the end of that.
 #[derive(Clone, Copy, Debug)]
@@ -81,10 +95,31 @@ pub enum AttachError {
         pid: u32,
     },
     /// The process has no program.
-    #[error("process {pid} is a thread of the kernel: avtrace traces programs")]
+    #[error(
+        "process {pid} is a thread of the kernel, which has no program: name a process that runs one (`ps -ef` \
+         has the names of such threads in brackets)"
+    )]
     KernelThread {
         /// The process.
         pid: u32,
+    },
+    /// There are too many others.
+    #[error(
+        "{MAX_PROCESSES} other processes are traced, and that is the limit: attach to process {pid} by another \
+         `avtrace attach --pid {pid}`"
+    )]
+    TooMany {
+        /// The process.
+        pid: u32,
+    },
+    /// None of several processes can be attached to; the reasons have been printed.
+    #[error(
+        "none of the {count} processes can be traced, for the reasons above: mend one, or name others with --pid, \
+         --name or --cgroup"
+    )]
+    None {
+        /// Number of processes.
+        count: usize,
     },
     /// The program cannot be traced.
     #[error(transparent)]

@@ -2,8 +2,6 @@
 
 use std::{
     fmt,
-    io::Write as _,
-    os::unix::net::UnixStream,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -11,8 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::traced_program::TracedProgram;
-use crate::{backend::Backend, report::Report};
+use super::{end_signals::EndAsker, traced_program::TracedProgram};
+use crate::{backend::Backend, report::Report, status_line::StatusLine};
 
 /// Time between two looks at what is new, as a multiple of the time that the last one took: no more than this share of
 /// the checker's time goes into it.
@@ -20,6 +18,9 @@ const PAUSE: u32 = 20;
 
 /// Shortest time between two looks at what is new.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// Interval at which the progress is noted.
+const PROGRESS: Duration = Duration::from_millis(250);
 
 /// Occasion of a report on a program that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,9 +39,19 @@ pub struct LiveReports {
     receiver: Receiver,
     /// Set by a signal.
     is_asked_for: Arc<AtomicBool>,
-    /// Gets a byte when the receiver has enough.
-    end: UnixStream,
+    /// Asked when the receiver has enough.
+    end: EndAsker,
     next_look: Instant,
+    progress: Progress,
+}
+
+/// Progress of one session, as the status has it.
+struct Progress {
+    status: StatusLine,
+    /// Number of events and of lost ones that the status has.
+    events: u64,
+    lost: u64,
+    next: Instant,
 }
 
 impl fmt::Debug for LiveReports {
@@ -50,10 +61,17 @@ impl fmt::Debug for LiveReports {
 }
 
 impl LiveReports {
-    /// Creates the reports that `receiver` gets. `end` receives a byte when it has enough.
+    /// Creates the reports that `receiver` gets. `end` is asked for when it has enough.
     #[must_use]
-    pub fn new(receiver: Receiver, is_asked_for: Arc<AtomicBool>, end: UnixStream) -> Self {
-        Self { receiver, is_asked_for, end, next_look: Instant::now() }
+    pub fn new(
+        receiver: Receiver,
+        is_asked_for: Arc<AtomicBool>,
+        end: EndAsker,
+        status: StatusLine,
+    ) -> Self {
+        let now = Instant::now();
+        let progress = Progress { status, events: 0, lost: 0, next: now };
+        Self { receiver, is_asked_for, end, next_look: now, progress }
     }
 
     /// Makes the reports that are due.
@@ -64,6 +82,7 @@ impl LiveReports {
             }
         }
         let started = Instant::now();
+        self.progress.tick(started, programs, backend);
         if started < self.next_look {
             return;
         }
@@ -79,8 +98,23 @@ impl LiveReports {
         let goes_on =
             program.report_so_far(backend).is_none_or(|report| (self.receiver)(occasion, report));
         if !goes_on {
-            // Nobody reads it when the tracing ends already.
-            let _ = self.end.write_all(&[0]);
+            self.end.ask();
         }
+    }
+}
+
+impl Progress {
+    /// Notes what has come since the last time, some times a second.
+    fn tick(&mut self, now: Instant, programs: &[TracedProgram], backend: &Backend) {
+        if now < self.next {
+            return;
+        }
+        self.next = now + PROGRESS;
+        let events: u64 = programs.iter().map(TracedProgram::events).sum();
+        let lost = backend
+            .lost()
+            .map_or(self.lost, |lost| lost.iter().map(|(_, count)| count).sum::<u64>());
+        self.status.add(events.saturating_sub(self.events), lost.saturating_sub(self.lost));
+        (self.events, self.lost) = (events, lost);
     }
 }

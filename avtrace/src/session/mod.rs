@@ -1,6 +1,7 @@
 //! Runs of programs: how each back end's takes its course is in `kernel_run` and `inline_run`, each step in a file of
 //! its own.
 
+mod attach_many;
 mod attach_run;
 mod attach_target;
 pub mod capture_choice;
@@ -9,6 +10,7 @@ mod capture_reason;
 mod coverage;
 mod cpu_affinity;
 mod dynamic_linker;
+mod end_signals;
 pub mod environment;
 mod error;
 mod finished_program;
@@ -22,11 +24,13 @@ mod main_thread_exit;
 mod memory;
 mod options;
 mod outcome;
+mod process_selection;
 pub mod processes;
 pub mod program;
 mod program_end;
 mod program_id;
 pub mod record;
+mod recording_numbers;
 mod signals;
 pub mod spec;
 mod stops;
@@ -39,21 +43,24 @@ use std::{ffi::OsString, io, path::Path};
 use symbolize::Symbolizer;
 
 pub use self::{
-    attach_target::{AttachError, AttachTarget},
+    attach_target::AttachRequest,
     capture_reason::CaptureReason,
     error::RunError,
     finished_program::ProgramReport,
     live_report::{Occasion, Receiver},
     options::{CaptureBackend, RunOptions, WhenFull},
     outcome::Outcome,
+    process_selection::ProcessSelection,
 };
 use self::{
+    attach_target::AttachTarget,
     capture_choice::{Choice, choose},
     launching::{hold, start_error},
     listing::Listing,
 };
 use crate::{
-    debug_files, kernel::privileges, probes::plan::Plan, progress::Steps, sys::tracee::Start,
+    debug_files, kernel::privileges, probes::plan::Plan, progress::Steps, status_line::StatusLine,
+    sys::tracee::Start,
 };
 
 /// Plans what would be probed in a program, and does not run it: it is started, held before its first instruction
@@ -105,31 +112,33 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     alternative.map_or(Err(error), |choice| run_as(options, &choice, &program))
 }
 
-/// Attaches to a process, and checks it until it ends or the tracing is to end. `receiver` gets reports meanwhile.
-/// Returns the report on each program that it has run.
+/// Attaches to processes, and checks each until it ends or the tracing is to end. Meanwhile `receiver` gets reports,
+/// and `status` the numbers of events. Returns the report on each program that they have run. One of several that
+/// cannot be attached to is named on standard error, and left out.
 ///
 /// # Errors
 ///
 /// See [`RunError`].
 pub fn attach(
     options: &RunOptions,
-    target: &AttachTarget,
+    request: &AttachRequest,
     receiver: Receiver,
+    status: &StatusLine,
 ) -> Result<Vec<ProgramReport>, RunError> {
     environment::check()?;
-    target.check()?;
+    let AttachRequest { duration, quiet, .. } = *request;
+    let target = |&pid| AttachTarget { pid, duration, quiet };
+    let targets: Vec<AttachTarget> = request.pids.iter().map(target).collect();
+    if let [target] = &*targets {
+        target.check()?;
+    }
     privileges::check()?;
     let options = RunOptions {
         capture: CaptureBackend::Kernel,
         capture_reason: CaptureReason::Attached,
         ..options.clone()
     };
-    attach_run::attach(&options, target, receiver).map_err(|error| match error {
-        RunError::Record(_) => error,
-        // Whatever failed, that is the reason.
-        _ if target.has_ended() => AttachError::EndedMeanwhile { pid: target.pid }.into(),
-        _ => error,
-    })
+    attach_many::attach(options, targets, receiver, status)
 }
 
 /// Runs a program with the back end that was chosen.

@@ -22,6 +22,7 @@ use super::{
     program,
     program_end::ProgramEnd,
     program_id::ProgramId,
+    recording_numbers::RecordingNumbers,
     stops::{Reaction, Stops},
     traced_program::TracedProgram,
 };
@@ -50,8 +51,8 @@ pub struct ProcessTracker {
     current: usize,
     /// The number of the next plan, if no process has it.
     next_plan: PlanNumber,
-    /// Number of programs so far.
-    program_count: usize,
+    /// Numbers of recordings.
+    numbers: RecordingNumbers,
     alive: LiveProcesses,
     /// Records of processes that are not known, or of programs that they do not run any more.
     foreign: u64,
@@ -86,7 +87,7 @@ impl ProcessTracker {
             programs: vec![first],
             current: 0,
             next_plan: PlanNumber(1),
-            program_count: 1,
+            numbers: RecordingNumbers::after_first(),
             foreign: 0,
             lost: 0,
             first_ending: None,
@@ -95,6 +96,12 @@ impl ProcessTracker {
             live_reports: None,
             is_detached: false,
         }
+    }
+
+    /// Takes the numbers of recordings from these.
+    #[must_use]
+    pub fn with_numbers(self, numbers: RecordingNumbers) -> Self {
+        Self { numbers, ..self }
     }
 
     /// Makes reports on what was found so far.
@@ -300,8 +307,7 @@ impl ProcessTracker {
                 child
             }
         };
-        child.start_recorder(self.program_count);
-        self.program_count += 1;
+        child.start_recorder(self.numbers.next());
         self.alive.insert(record.child);
         self.programs.push(child);
     }
@@ -452,8 +458,7 @@ impl ProcessTracker {
         }
         program.runs_in(process, proc::exec_identity(pid));
         program.set_stops(stops);
-        program.start_recorder(self.program_count);
-        self.program_count += 1;
+        program.start_recorder(self.numbers.next());
         self.programs.push(program);
         drop(seized);
         self.backend.mark_continued(id.ns_pid, stops.latest());

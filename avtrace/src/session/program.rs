@@ -65,12 +65,14 @@ pub enum ProgramError {
     #[error("`{0}` is not an ELF file: avtrace traces native Linux programs")]
     NotElf(PathBuf),
     /// The file is an ELF file of another kind.
-    #[error("`{path}` is {what}: avtrace traces x86-64 programs")]
+    #[error("`{path}` is {what}: avtrace traces x86-64 programs, so name one{remedy}")]
     WrongElf {
         /// The file.
         path: PathBuf,
         /// Kind of the file.
-        what: String,
+        what: &'static str,
+        /// Way to have it, if there is one.
+        remedy: &'static str,
     },
 }
 
@@ -168,15 +170,16 @@ fn check(path: &Path, head: &[u8]) -> Result<(), ProgramError> {
     }
     let half =
         |at: usize| head.get(at..at + 2).map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]));
-    let wrong =
-        |what: &str| Err(ProgramError::WrongElf { path: path.clone(), what: what.to_owned() });
+    let wrong = |what, remedy| Err(ProgramError::WrongElf { path: path.clone(), what, remedy });
+    let rebuilt =
+        ", or build it for x86-64 (without `-m32`; `rustc --target x86_64-unknown-linux-gnu`)";
     match (head.get(4), half(18), half(16)) {
-        (Some(1), ..) => wrong("a 32-bit program"),
+        (Some(1), ..) => wrong("a 32-bit program", rebuilt),
         (Some(2), Some(62), Some(2 | 3)) => Ok(()),
-        (Some(2), Some(62), Some(1)) => wrong("an object file"),
-        (Some(2), Some(62), Some(4)) => wrong("a core dump"),
-        (Some(2), Some(_), _) => wrong("a program for another processor"),
-        _ => wrong("a damaged ELF file"),
+        (Some(2), Some(62), Some(1)) => wrong("an object file", ", or link it"),
+        (Some(2), Some(62), Some(4)) => wrong("a core dump", " that runs"),
+        (Some(2), Some(_), _) => wrong("a program for another processor", rebuilt),
+        _ => wrong("a damaged ELF file", ", or install it anew"),
     }
 }
 

@@ -6,6 +6,7 @@ mod checking;
 mod coverage;
 mod modules;
 mod probes;
+mod progress;
 
 use std::{path::Path, sync::Arc};
 
@@ -408,11 +409,6 @@ impl TracedProgram {
     pub fn detach(&mut self, backend: &mut Backend) {
         self.is_detached = true;
         backend.detach_files(self.id.plan, |_| true);
-    }
-
-    /// Returns whether something was found since the last call.
-    pub const fn has_news(&mut self) -> bool {
-        self.checking.has_news()
     }
 
     /// Returns a report on what was found so far, if anything is checked.

@@ -4,6 +4,8 @@
 pub mod apart;
 pub mod bpf;
 pub mod breakpoints;
+pub mod cgroup;
+pub mod descriptors;
 pub mod guardian;
 pub mod ids;
 pub mod mapping;

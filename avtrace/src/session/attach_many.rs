@@ -1,0 +1,205 @@
+//! Attaching to processes that run already: each is traced by threads and programs in the kernel of its own, so that
+//! what befalls one leaves the others alone. They share the end, and the receiver of reports.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicUsize},
+    },
+    thread,
+};
+
+use signal_hook::{consts::SIGUSR1, flag};
+
+use super::{
+    attach_run::{Loaded, Shared, Turns},
+    attach_target::{AttachError, AttachTarget},
+    end_signals::EndSignals,
+    error::RunError,
+    finished_program::ProgramReport,
+    live_report::{LiveReports, Receiver},
+    options::RunOptions,
+    process_selection::MAX_PROCESSES,
+    recording_numbers::RecordingNumbers,
+};
+use crate::{report, status_line::StatusLine, sys};
+
+/// Smallest buffer of a process, in bytes, when several share what is set aside.
+const LEAST_BUFFER: u32 = 4 << 20;
+
+/// Attaches to processes, and checks each until it ends or the tracing is to end. `receiver` gets reports meanwhile.
+/// Returns the report on each program that they have run. With several, one that cannot be attached to is named on
+/// standard error, and the others are traced.
+///
+/// # Errors
+///
+/// See [`RunError`]; that of the process, if there is only one.
+pub(super) fn attach(
+    options: RunOptions,
+    targets: Vec<AttachTarget>,
+    receiver: Receiver,
+    status: &StatusLine,
+) -> Result<Vec<ProgramReport>, RunError> {
+    let memory_error = RunError::system("cannot set memory aside for the run");
+    sys::memory::check_headroom().map_err(memory_error)?;
+    if targets.len() > 1 {
+        // A process for which none is left is named.
+        let _ = sys::descriptors::raise_limit();
+    }
+    let attempts = Attempts::new(targets.len(), status);
+    let mut loaded = Vec::new();
+    let within = targets.len().min(MAX_PROCESSES);
+    let options = RunOptions { buffer_bytes: share(options.buffer_bytes, within), ..options };
+    for target in targets {
+        if loaded.len() == MAX_PROCESSES {
+            attempts.fail(&target, AttachError::TooMany { pid: target.pid }.into());
+            continue;
+        }
+        let checked = target.check().map_err(RunError::from);
+        match checked.and_then(|()| Loaded::load(&options, target)) {
+            Ok(process) => loaded.push(process),
+            Err(error) => attempts.fail(&target, error),
+        }
+    }
+    let handler_error = || RunError::system("cannot install signal handlers");
+    let end_signals = EndSignals::install().map_err(handler_error())?;
+    let shared = Shared {
+        options: Arc::new(options),
+        end_signals,
+        numbers: RecordingNumbers::default(),
+        turn: Mutex::new(Turns::default()),
+        pending: AtomicUsize::new(loaded.len()),
+        status: status.clone(),
+    };
+    let receiver = Arc::new(Mutex::new(receiver));
+    let mut traces = Vec::new();
+    for process in loaded {
+        let report_asked_for = Arc::<AtomicBool>::default();
+        flag::register(SIGUSR1, Arc::clone(&report_asked_for)).map_err(handler_error())?;
+        let receiver = Arc::clone(&receiver);
+        let receiver: Receiver = Box::new(move |occasion, report| {
+            let mut receiver = receiver.lock().unwrap_or_else(PoisonError::into_inner);
+            receiver(occasion, report)
+        });
+        let asker = shared.end_signals.asker().map_err(handler_error())?;
+        traces.push((process, LiveReports::new(receiver, report_asked_for, asker, status.clone())));
+    }
+    let mut programs = Vec::new();
+    thread::scope(|scope| {
+        let mut running = Vec::new();
+        for (process, live_reports) in traces {
+            let (target, shared, attempts) = (*process.target(), &shared, &attempts);
+            let trace = move || {
+                let traced = process.trace(shared, live_reports);
+                // Said at once, while others are traced.
+                traced.unwrap_or_else(|error| {
+                    attempts.fail(&target, error);
+                    Vec::new()
+                })
+            };
+            let thread = thread::Builder::new().name("avtrace-attach".to_owned());
+            match thread.spawn_scoped(scope, trace) {
+                Ok(thread) => running.push(thread),
+                Err(error) => {
+                    attempts.fail(&target, RunError::system("cannot start a thread")(error));
+                }
+            }
+        }
+        programs.extend(running.into_iter().flat_map(joined_scoped));
+    });
+    attempts.finish()?;
+    Ok(programs)
+}
+
+/// Processes that were named, and those of them that could not be attached to.
+struct Attempts<'status> {
+    count: usize,
+    status: &'status StatusLine,
+    failures: Mutex<Vec<RunError>>,
+}
+
+impl<'status> Attempts<'status> {
+    const fn new(count: usize, status: &'status StatusLine) -> Self {
+        Self { count, status, failures: Mutex::new(Vec::new()) }
+    }
+
+    /// Notes that a process could not be attached to. With others, it is said here.
+    fn fail(&self, target: &AttachTarget, error: RunError) {
+        let pid = target.pid;
+        let error = match error {
+            RunError::Record(_) | RunError::Attach(_) | RunError::Program(_) => error,
+            // Whatever failed, that is the reason.
+            _ if target.has_ended() => AttachError::EndedMeanwhile { pid }.into(),
+            _ => error,
+        };
+        if self.count > 1 {
+            warn(self.status, &format!("process {pid} is not traced: {error}"));
+        }
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).push(error);
+    }
+
+    /// # Errors
+    ///
+    /// When no process could be attached to.
+    fn finish(self) -> Result<(), RunError> {
+        let failures = self.failures.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let (failed, count, status) = (failures.len(), self.count, self.status);
+        let all_refused = failures.iter().all(|error| error.exit_status() == 3);
+        match failures.into_iter().next() {
+            None => Ok(()),
+            Some(error) if count == 1 || (failed == count && !all_refused) => Err(error),
+            Some(_) if failed == count => Err(AttachError::None { count }.into()),
+            Some(_) => {
+                let were = if failed == 1 { "was" } else { "were" };
+                status.end();
+                warn(status, &format!("{failed} of {count} processes {were} not traced"));
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Prints a warning, in one line.
+fn warn(status: &StatusLine, message: &str) {
+    let message = report::printable(message);
+    status.print(&format!("avtrace: warning: {}\n", report::cut_message(&message)));
+}
+
+fn joined_scoped<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Returns the part of a buffer for each of so many processes: a power of two.
+fn share(bytes: u32, processes: usize) -> u32 {
+    let parts = u32::try_from(processes.max(1).next_power_of_two()).unwrap_or(u32::MAX);
+    (bytes / parts).max(LEAST_BUFFER.min(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_share_the_buffer() {
+        assert_eq!(share(64 << 20, 1), 64 << 20);
+        assert_eq!(share(64 << 20, 3), 16 << 20);
+        assert_eq!(share(64 << 20, 32), LEAST_BUFFER);
+        assert_eq!(share(1 << 20, 4), 1 << 20);
+    }
+
+    #[test]
+    fn the_reason_of_a_single_process_is_the_error() {
+        let (status, ended) = (StatusLine::hidden(), AttachError::Ended { pid: 7 });
+        let target = |pid| AttachTarget { pid, duration: None, quiet: true };
+        let attempts = Attempts::new(1, &status);
+        attempts.fail(&target(7), ended.into());
+        let error = attempts.finish().expect_err("no process");
+        assert!(matches!(error, RunError::Attach(AttachError::Ended { pid: 7 })), "{error}");
+        let attempts = Attempts::new(2, &status);
+        attempts.fail(&target(7), AttachError::Ended { pid: 7 }.into());
+        attempts.fail(&target(8), AttachError::Ended { pid: 8 }.into());
+        let error = attempts.finish().expect_err("no process");
+        assert!(matches!(error, RunError::Attach(AttachError::None { count: 2 })), "{error}");
+        assert_eq!(error.exit_status(), 3);
+    }
+}

@@ -1,0 +1,415 @@
+//! `avtrace attach` to several processes at once: by id, by name, by control group.
+
+use std::{
+    fs::{self, File},
+    io::{Read as _, Seek as _, SeekFrom, Write as _},
+    path::{Path, PathBuf},
+    process::Command,
+    thread,
+    time::Duration,
+};
+
+use serde_json::Value;
+use tests::{
+    Report, c, machine,
+    process::{Running, TIME_LIMIT},
+    programs::install,
+    require_bpf,
+    tracer::{avtrace, avtrace_with},
+};
+
+/// Name of a program that no other process has.
+const NAME: &str = "avtrace-twin";
+
+/// A running `service.c`.
+struct Service {
+    running: Running,
+    printed: String,
+    commands: File,
+}
+
+/// Several of them.
+struct Services {
+    all: Vec<Service>,
+    folder: tempfile::TempDir,
+}
+
+impl Services {
+    fn start(count: usize) -> Self {
+        Self::named("service", count)
+    }
+
+    fn named(name: &str, count: usize) -> Self {
+        // A build would count as time of the services.
+        let _ = avtrace();
+        let folder = tempfile::tempdir().expect("a folder");
+        let program = folder.path().join(name);
+        install(&c("service", &["-g", "-O2"]).path, &program, 0o755);
+        let all = (0..count).map(|number| {
+            let fifo = folder.path().join(format!("commands{number}"));
+            assert!(Command::new("mkfifo").arg(&fifo).status().is_ok_and(|it| it.success()));
+            let mut running = Running::start(Command::new(&program).arg(&fifo), None, TIME_LIMIT);
+            running.await_stdout("ready\n");
+            let commands = File::options().read(true).write(true).open(&fifo).expect("the fifo");
+            Service { running, printed: "ready\n".to_owned(), commands }
+        });
+        Self { all: all.collect(), folder }
+    }
+
+    fn pid(&self, number: usize) -> u32 {
+        self.all[number].running.pid()
+    }
+
+    fn pids(&self) -> String {
+        let pids: Vec<String> = self.all.iter().map(|it| it.running.pid().to_string()).collect();
+        pids.join(",")
+    }
+
+    fn report_file(&self) -> PathBuf {
+        self.folder.path().join("reports.json")
+    }
+
+    /// Starts avtrace with these options, and reports in a file; it is attached to so many processes then.
+    fn attach(&self, options: &[&str]) -> Running {
+        let mut command = Command::new(avtrace());
+        command.args(["attach", "--accesses", "probe", "--format", "json", "-o"]);
+        let mut avtrace =
+            Running::start(command.arg(self.report_file()).args(options), None, TIME_LIMIT);
+        for service in &self.all {
+            avtrace.await_stderr(&format!("attached to process {} (", service.running.pid()));
+        }
+        avtrace
+    }
+
+    /// The reports, in the order of their processes.
+    fn reports(&self) -> Vec<Report> {
+        let text = fs::read_to_string(self.report_file()).expect("reports");
+        let mut reports: Vec<Report> = if text.lines().count() > 1 && text.starts_with("{\n") {
+            vec![Report::parse(&text)]
+        } else {
+            text.lines().map(Report::parse).collect()
+        };
+        reports.sort_by_key(|report| {
+            self.all.iter().position(|service| service.running.pid() == report.subject.pid)
+        });
+        reports
+    }
+
+    /// Ends all; each must have been left alone.
+    fn end(self) {
+        for service in self.all {
+            service.end();
+        }
+    }
+}
+
+impl Service {
+    /// Has it carry these commands out.
+    fn does(&mut self, commands: &str) {
+        for command in commands.chars() {
+            write!(self.commands, "{command}").expect("a reader");
+            self.printed += &format!("{command} done\n");
+            self.running.await_stdout(&self.printed);
+        }
+    }
+
+    fn end(mut self) {
+        self.running.await_that("its code is its own", |pid| !has_breakpoints(pid));
+        write!(self.commands, "q").expect("a reader");
+        let ended = self.running.wait();
+        assert_eq!((ended.code, ended.signal, &*ended.stderr), (Some(7), None, ""));
+    }
+}
+
+/// Returns whether the code of a process is not that of its program's file.
+fn has_breakpoints(pid: u32) -> bool {
+    let program = fs::read_link(format!("/proc/{pid}/exe")).expect("its program");
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("its mappings");
+    let is_code =
+        |line: &&str| line.contains(" r-xp ") && line.ends_with(program.to_str().unwrap());
+    let line = maps.lines().find(is_code).expect("its code");
+    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+    let hex = |text: &str| u64::from_str_radix(text, 16).expect("a number");
+    let (start, end) = fields[0].split_once('-').expect("a range");
+    let mut of_process = vec![0; (hex(end) - hex(start)) as usize];
+    let mut memory = File::open(format!("/proc/{pid}/mem")).expect("its memory");
+    memory.seek(SeekFrom::Start(hex(start))).expect("an address");
+    memory.read_exact(&mut of_process).expect("its code");
+    let file = fs::read(&program).expect("its file");
+    let offset = hex(fields[2]) as usize;
+    let length = of_process.len().min(file.len() - offset);
+    of_process[..length] != file[offset..offset + length]
+}
+
+fn check_transfer(report: &Report, pid: u32, occurrences: u64) {
+    assert_eq!(report.subject.pid, pid);
+    let violation = report.only_violation();
+    assert_eq!((&*violation.region, violation.occurrences), ("transfer", occurrences));
+    assert_eq!(report.counts.lost_events, 0);
+}
+
+#[test]
+fn each_of_several_processes_has_its_defects_until_the_last_has_ended() {
+    require_bpf!();
+    let mut services = Services::start(2);
+    let (one, other) = (services.pid(0), services.pid(1));
+    let mut avtrace = services.attach(&["--pid", &services.pids()]);
+    services.all[0].does("t");
+    avtrace.await_stderr(&format!("avtrace: found: process {one}: `transfer` at service.c:"));
+    services.all[1].does("t");
+    avtrace.await_stderr(&format!("avtrace: found: process {other}: `transfer` at service.c:"));
+    // The first ends, and the second is traced still.
+    write!(services.all[0].commands, "q").expect("a reader");
+    services.all[0].running.await_end(|_| {});
+    services.all[1].does("tt");
+    avtrace.signal("USR1");
+    avtrace.await_stderr(&format!("avtrace: so far of process {other}:\n"));
+    write!(services.all[1].commands, "q").expect("a reader");
+    let ended = avtrace.wait();
+    assert_eq!((ended.code, &*ended.stdout), (Some(66), ""), "{}", ended.stderr);
+    assert_eq!(ended.stderr.matches("found:").count(), 2, "{}", ended.stderr);
+    let reports = services.reports();
+    assert_eq!(reports.len(), 2);
+    check_transfer(&reports[0], one, 1);
+    check_transfer(&reports[1], other, 3);
+    assert!(reports.iter().all(|report| report.subject.exit_code == Some(7)));
+}
+
+#[test]
+fn a_signal_ends_the_tracing_of_all() {
+    require_bpf!();
+    let mut services = Services::start(2);
+    let (one, other) = (services.pid(0).to_string(), services.pid(1).to_string());
+    let avtrace = services.attach(&["--pid", &one, "--pid", &other]);
+    services.all[1].does("t");
+    avtrace.signal("TERM");
+    let ended = avtrace.wait();
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    let reports = services.reports();
+    assert_eq!((reports.len(), reports[0].counts.violations), (2, 0));
+    check_transfer(&reports[1], services.pid(1), 1);
+    // Once more by time, and by the number of defects.
+    let avtrace = services.attach(&["--pid", &services.pids(), "--duration", "200ms"]);
+    assert_eq!(avtrace.wait().code, Some(0));
+    assert_eq!(services.reports().len(), 2);
+    let avtrace = services.attach(&["--pid", &services.pids(), "--max-defects", "1"]);
+    services.all[0].does("t");
+    assert_eq!(avtrace.wait().code, Some(66));
+    services.end();
+}
+
+#[test]
+fn all_processes_go_on_when_avtrace_is_killed() {
+    require_bpf!();
+    let mut services = Services::start(2);
+    let avtrace = services.attach(&["--pid", &services.pids()]);
+    for service in &mut services.all {
+        service.does("t");
+    }
+    avtrace.signal("KILL");
+    assert_eq!(avtrace.wait().signal, Some(9));
+    for service in &mut services.all {
+        service.does("t");
+    }
+    services.end();
+}
+
+#[test]
+fn one_that_cannot_be_traced_leaves_the_others() {
+    require_bpf!();
+    let mut services = Services::start(1);
+    let mut child = Command::new("true").spawn().expect("a process");
+    while !has_ended(child.id()) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let pids = format!("{},{},4000000", child.id(), services.pids());
+    let avtrace = services.attach(&["--pid", &pids]);
+    services.all[0].does("t");
+    avtrace.signal("INT");
+    let ended = avtrace.wait();
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    let ended_one = format!("avtrace: warning: process {} is not traced: process ", child.id());
+    for said in [
+        &*ended_one,
+        "avtrace: warning: process 4000000 is not traced: there is no process 4000000 (`pgrep",
+        "avtrace: warning: 2 of 3 processes were not traced\n",
+        "avtrace: found: process ",
+    ] {
+        assert!(ended.stderr.contains(said), "{said}: {}", ended.stderr);
+    }
+    check_transfer(&services.reports()[0], services.pid(0), 1);
+    let none = avtrace_with(["attach", "--pid", &format!("{},4000000", child.id())]);
+    assert_eq!((none.code, &*none.stdout), (Some(3), ""), "{}", none.stderr);
+    assert!(none.stderr.contains("none of the 2 processes can be traced"), "{}", none.stderr);
+    child.wait().expect("its end");
+    services.end();
+}
+
+#[test]
+fn the_usual_limit_of_descriptors_is_no_limit_of_processes() {
+    require_bpf!();
+    let mut services = Services::start(3);
+    let (pids, report) = (services.pids(), services.report_file());
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -Sn 160; exec \"$@\"", "sh"]).arg(avtrace());
+    command.args(["attach", "--accesses", "probe", "--format", "json", "--pid", &pids, "-o"]);
+    let mut avtrace = Running::start(command.arg(report), None, TIME_LIMIT);
+    for service in &services.all {
+        avtrace.await_stderr(&format!("attached to process {} (", service.running.pid()));
+    }
+    services.all[2].does("t");
+    avtrace.signal("INT");
+    let ended = avtrace.wait();
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    let reports = services.reports();
+    assert_eq!(reports.len(), 3);
+    check_transfer(&reports[2], services.pid(2), 1);
+    services.end();
+}
+
+fn has_ended(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("its state");
+    stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('Z'))
+}
+
+#[test]
+fn processes_are_found_by_name() {
+    require_bpf!();
+    let mut services = Services::named(NAME, 2);
+    let avtrace = services.attach(&["--name", NAME]);
+    for service in &mut services.all {
+        service.does("t");
+    }
+    avtrace.signal("INT");
+    assert_eq!(avtrace.wait().code, Some(66));
+    let reports = services.reports();
+    assert_eq!(reports.len(), 2);
+    for (number, report) in reports.iter().enumerate() {
+        check_transfer(report, services.pid(number), 1);
+    }
+    let refused = avtrace_with(["attach", "--name", "avtrace-twim"]);
+    assert_eq!((refused.code, &*refused.stdout), (Some(3), ""), "{}", refused.stderr);
+    let near = format!("no process is named `avtrace-twim`; near are `{NAME}` (");
+    assert!(refused.stderr.contains(&near), "{}", refused.stderr);
+    services.end();
+}
+
+#[test]
+fn what_selects_no_process_is_refused() {
+    let refused = |options: &[&str], status, text: &str| {
+        let ended = avtrace_with(["attach"].iter().chain(options));
+        assert_eq!((ended.code, &*ended.stdout), (Some(status), ""), "{}", ended.stderr);
+        assert!(ended.stderr.contains(text), "{}", ended.stderr);
+    };
+    refused(&[], 2, "--pid");
+    refused(&["--name", ""], 2, "--name");
+    refused(&["--pid", "1,x"], 2, "invalid value 'x'");
+    let unknown = "%qqqqqqqqqqqqqqq%";
+    refused(&["--name", unknown], 3, "`ps -e` lists the names of processes");
+    refused(&["--cgroup", "/no/such/group"], 3, "there is no cgroup v2 `/no/such/group`");
+    refused(&["--cgroup", "/proc"], 3, "there is no cgroup v2 `/proc`");
+    if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
+        refused(&["--name", "kthreadd"], 3, "name a process that runs one (`ps -ef` has");
+    }
+}
+
+/// A control group that is removed when this is dropped.
+struct Group(PathBuf);
+
+impl Group {
+    fn make(path: PathBuf) -> Option<Self> {
+        fs::create_dir(&path).ok()?;
+        Some(Self(path))
+    }
+
+    fn takes(&self, pid: u32) {
+        fs::write(self.0.join("cgroup.procs"), pid.to_string()).expect("a group");
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        // Processes that have ended leave it a moment later.
+        for _ in 0..1000 {
+            match fs::remove_dir(&self.0) {
+                Err(_) => thread::sleep(Duration::from_millis(1)),
+                Ok(()) => return,
+            }
+        }
+    }
+}
+
+/// Returns where version 2 of control groups is mounted.
+fn mount() -> Option<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
+    let of_version_2 = |line: &str| {
+        let mut fields = line.split(' ').skip(1);
+        let mount = fields.next()?;
+        (fields.next()? == "cgroup2").then(|| PathBuf::from(mount))
+    };
+    mounts.lines().find_map(of_version_2)
+}
+
+#[test]
+fn processes_are_found_by_cgroup() {
+    require_bpf!();
+    let name = format!("avtrace-test-{}", std::process::id());
+    let Some(group) = mount().and_then(|mount| Group::make(mount.join(&name))) else {
+        machine::skip("cgroups of version 2 cannot be made here");
+        return;
+    };
+    let below = Group::make(group.0.join("below")).expect("a group below");
+    let path = group.0.to_str().expect("a path");
+    let empty = avtrace_with(["attach", "--cgroup", path]);
+    assert_eq!(empty.code, Some(3), "{}", empty.stderr);
+    assert!(empty.stderr.contains("no process is in the cgroup"), "{}", empty.stderr);
+    let mut services = Services::start(2);
+    group.takes(services.pid(0));
+    below.takes(services.pid(1));
+    for named in [path, &*format!("/{name}")] {
+        let avtrace = services.attach(&["--cgroup", named]);
+        for service in &mut services.all {
+            service.does("t");
+        }
+        avtrace.signal("INT");
+        assert_eq!(avtrace.wait().code, Some(66));
+        let reports = services.reports();
+        assert_eq!(reports.len(), 2);
+        for (number, report) in reports.iter().enumerate() {
+            check_transfer(report, services.pid(number), 1);
+        }
+    }
+    services.end();
+    let (below_path, path) = (below.0.clone(), group.0.clone());
+    drop(below);
+    drop(group);
+    assert!(!below_path.exists() && !path.exists());
+}
+
+#[test]
+fn each_process_has_a_recording() {
+    require_bpf!();
+    let mut services = Services::start(2);
+    let trace = services.folder.path().join("t.avt");
+    let path = trace.to_str().expect("a path").to_owned();
+    let avtrace = services.attach(&["--pid", &services.pids(), "--record", &path]);
+    services.all[0].does("t");
+    services.all[1].does("tt");
+    avtrace.signal("INT");
+    assert_eq!(avtrace.wait().code, Some(66));
+    let mut found = Vec::new();
+    for trace in [trace.clone(), trace.with_extension("2.avt")] {
+        found.push(runs(&trace));
+    }
+    found.sort_unstable();
+    assert_eq!(found, [1, 2]);
+    services.end();
+}
+
+/// Number of runs of the region that was cut, by a check of a trace.
+fn runs(trace: &Path) -> u64 {
+    let checked = avtrace_with(["check", "--format", "json", trace.to_str().expect("a path")]);
+    assert_eq!(checked.code, Some(66), "{}", checked.stderr);
+    let report: Value = serde_json::from_str(&checked.stdout).expect("JSON");
+    report["defects"][0]["runs"].as_u64().expect("a number")
+}
