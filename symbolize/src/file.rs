@@ -1,8 +1,10 @@
 //! An ELF file with everything that is read from it on first use: symbols, debug information, the bounds of functions.
 //! Readers of the parts work on the image alone.
 
+use std::fs::File;
 use std::ops::Deref;
-use std::path::Path;
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use crate::bytes::Bytes;
@@ -32,6 +34,7 @@ pub struct ElfFile {
     definitions: OnceLock<Definitions>,
     location_lists: OnceLock<LocationLists<Reader>>,
     restartable: OnceLock<RestartableSequences>,
+    descriptor: Option<File>,
 }
 
 impl Deref for ElfFile {
@@ -65,6 +68,22 @@ impl ElfFile {
         Ok(Self::new(ElfImage::open_at(place, path)?, search))
     }
 
+    /// Keeps the file open, which `place` leads to, as no name leads to it that others could use.
+    pub(crate) fn held(mut self, place: &Path) -> Self {
+        // Without it everything works but probes of the kernel, which says so.
+        self.descriptor = File::open(place).ok();
+        self
+    }
+
+    /// Returns the path by which this process, and the kernel on its behalf, finds the file that a process has mapped
+    /// and that no name leads to: it has been removed or replaced, or is named from another root directory. The path
+    /// is good for as long as `self` lives. `None` for files that their names lead to.
+    #[must_use]
+    pub fn descriptor_path(&self) -> Option<PathBuf> {
+        let descriptor = self.descriptor.as_ref()?;
+        Some(PathBuf::from(format!("/proc/self/fd/{}", descriptor.as_raw_fd())))
+    }
+
     /// Reads an ELF file whose contents are at hand. `path` says where it came from: it is shown to
     /// people, and debug files are looked for next to it.
     ///
@@ -85,6 +104,7 @@ impl ElfFile {
             definitions: OnceLock::new(),
             location_lists: OnceLock::new(),
             restartable: OnceLock::new(),
+            descriptor: None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! ELF files as they are loaded in one process: the open files, and the conversions between address spaces.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -227,8 +227,7 @@ impl Modules {
             let is_there = |other: &Mapping| {
                 other.permissions.execute
                     && module.mappings.iter().any(|mapping| {
-                        mapping.name == other.name
-                            && mapping.inode == other.inode
+                        is_same_file(mapping, other)
                             && mapping.start < other.end
                             && other.start < mapping.end
                     })
@@ -287,8 +286,7 @@ impl Modules {
         let key = FileKey { device: mapping.device, inode: mapping.inode, path: path.into() };
         let known = self.modules.iter().filter(|module| !module.is_gone).any(|module| {
             module.mappings.iter().any(|other| {
-                other.name == mapping.name
-                    && other.inode == mapping.inode
+                is_same_file(other, mapping)
                     && other.start <= mapping.start
                     && mapping.end <= other.end
                     && other.offset.0.wrapping_sub(other.start.0)
@@ -318,11 +316,7 @@ impl Modules {
         let load_bias = file.as_ref().ok().and_then(|file| load_bias(file, mapping)).unwrap_or(0);
         let mappings: Vec<Mapping> = maps
             .iter()
-            .filter(|other| {
-                other.inode == mapping.inode
-                    && other.device == mapping.device
-                    && other.name == mapping.name
-            })
+            .filter(|other| is_same_file(other, mapping))
             .filter(|other| match &file {
                 Ok(file) => belongs(file, other, load_bias),
                 Err(_) => true,
@@ -361,13 +355,25 @@ impl Modules {
         let by_mapping =
             format!("/proc/{}/map_files/{:x}-{:x}", process.pid, mapping.start.0, mapping.end.0);
         let by_mapping = Path::new(&by_mapping);
-        if std::fs::metadata(by_mapping).is_ok() {
-            return ElfFile::open_at(by_mapping, path, &self.search);
-        }
         let root = PathBuf::from(format!("/proc/{}/root", process.pid));
         let by_name = join_absolute(&root, path);
-        check_same(&by_name, mapping).map_err(|source| Error::io(path, source))?;
-        ElfFile::open_at(&by_name, path, &self.search)
+        if let Ok(mapped) = std::fs::metadata(by_mapping) {
+            // A root within this process's own is a part of the path already.
+            let is_named = std::fs::metadata(&by_name).is_ok_and(|named| is_same(&named, &mapped));
+            let file = ElfFile::open_at(by_mapping, path, &self.search)?;
+            return Ok(if is_named { file } else { file.held(by_mapping) });
+        }
+        let Err(error) = check_same(&by_name, mapping) else {
+            return ElfFile::open_at(&by_name, path, &self.search);
+        };
+        let executable = PathBuf::from(format!("/proc/{}/exe", process.pid));
+        let executable = self.is_executable(mapping).then_some(executable);
+        let others = executable.into_iter().chain([path.to_owned()]);
+        let Some(place) = others.into_iter().find(|place| check_same(place, mapping).is_ok())
+        else {
+            return Err(Error::io(path, error));
+        };
+        Ok(ElfFile::open_at(&place, path, &self.search)?.held(&place))
     }
 
     /// The vDSO has no file; its pages are an ELF file all the same.
@@ -411,6 +417,16 @@ fn belongs(file: &ElfFile, mapping: &Mapping, bias: u64) -> bool {
             && mapping.offset.0 < segment.offset.0.saturating_add(segment.file_size)
             && segment.offset.0 < mapping.offset.0.saturating_add(mapping.end.0 - mapping.start.0)
     })
+}
+
+/// Returns whether two mappings are of one file, by whatever name: files are renamed and removed while they are mapped.
+fn is_same_file(one: &Mapping, other: &Mapping) -> bool {
+    (one.device, one.inode) == (other.device, other.inode)
+        && (one.inode != 0 || one.name == other.name)
+}
+
+fn is_same(one: &Metadata, other: &Metadata) -> bool {
+    (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
 /// Checks that the file at `path` is still the one that was mapped.

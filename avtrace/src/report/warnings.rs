@@ -200,7 +200,11 @@ fn losses(report: &Report, out: &mut Vec<Warning>) {
                 count(processes.len() as u64, "child process"),
                 list(&processes)
             ),
-            help: Some("--follow-forks traces child processes as well".to_owned()),
+            help: Some(
+                "--follow-forks traces child processes as well; with `--capture inline` also those in a PID namespace \
+                 of their own"
+                    .to_owned(),
+            ),
         });
     }
 }

@@ -8,7 +8,7 @@ mod modules;
 mod probes;
 mod progress;
 
-use std::{path::Path, sync::Arc};
+use std::sync::Arc;
 
 use abi::{PlanNumber, Record};
 use symbolize::{Module, Symbolizer};
@@ -46,7 +46,7 @@ use crate::{
     live::{code_map::CodeMap as _, process_code::ProcessCode, source::Source},
     names::live::LiveNames,
     probes::{
-        SelectError, SelectProblem,
+        SelectError, SelectProblem, file_for_kernel,
         plan::{Plan, Site},
         regions::{default_plan::MAX_DEFAULT_REGIONS, site::RegionSite},
     },
@@ -361,13 +361,11 @@ impl TracedProgram {
         let modules: Vec<_> = self.code.symbolizer().modules().map(LoadedModule::from).collect();
         let changes = self.modules.update(&modules);
         if !changes.gone_files.is_empty() {
-            let root = format!("/proc/{pid}/root");
-            backend.detach_files(plan, |file| {
-                let of_process = |path: &Path| {
-                    Some(path.strip_prefix("/").ok()? == file.strip_prefix(&root).ok()?)
-                };
-                changes.gone_files.iter().any(|path| of_process(path) == Some(true))
-            });
+            let all = self.code.symbolizer().modules();
+            let gone =
+                all.filter(|module| changes.gone_files.iter().any(|path| path == module.path()));
+            let gone: Vec<_> = gone.map(|module| file_for_kernel(pid, module)).collect();
+            backend.detach_files(plan, |file| gone.iter().any(|gone| gone == file));
         }
         for range in &changes.gone {
             self.source.unload(range, &mut self.code);

@@ -83,6 +83,9 @@ impl Planner<'_, '_> {
 /// A path by which the kernel finds the very file that a process has mapped, whatever its mount namespace.
 #[must_use]
 pub fn file_for_kernel(pid: u32, module: &Module) -> PathBuf {
+    if let Some(path) = module.file().ok().and_then(|file| file.descriptor_path()) {
+        return path;
+    }
     let mut path = PathBuf::from(format!("/proc/{pid}/root"));
     path.extend(module.path().components().filter(|component| {
         !matches!(component, std::path::Component::RootDir | std::path::Component::Prefix(_))

@@ -1,0 +1,295 @@
+//! Processes that see other files and other process numbers than avtrace does, and files that are gone.
+
+use std::{
+    fs::{self, File},
+    io::Write as _,
+    path::Path,
+    process::Command,
+};
+
+use tests::{
+    Avtrace, Program, Report, Running, c, c_by, folder, machine,
+    process::{TIME_LIMIT, run},
+    programs::{c_file, install},
+    require_bpf,
+    tracer::{avtrace, captures_inline},
+};
+
+/// Options of `unshare` for PID and mount namespaces of its own.
+const OWN: [&str; 4] = ["--pid", "--fork", "--mount", "--mount-proc"];
+
+/// Leaves the test where it cannot make namespaces.
+macro_rules! require_namespaces {
+    () => {
+        require_bpf!();
+        if !machine::is_root() || !machine::have("unshare") {
+            machine::skip("not root, or unshare is not installed");
+            return;
+        }
+    };
+}
+
+/// A running `service.c`, which some command starts.
+struct Service {
+    running: Running,
+    commands: File,
+    /// Its process, in the numbers of the test.
+    pid: u32,
+    folder: tempfile::TempDir,
+}
+
+impl Service {
+    /// Starts the program, installed as `program` below the folder, by what `command` returns of the folder, the
+    /// program and the pipe of commands.
+    fn start(
+        program: &Program,
+        place: &str,
+        command: impl FnOnce(&Path, &Path, &Path) -> Command,
+    ) -> Self {
+        // A build would count as time of the service.
+        let _ = avtrace();
+        let folder = tempfile::tempdir().expect("a folder");
+        let fifo = folder.path().join("commands");
+        assert_eq!(run(Command::new("mkfifo").arg(&fifo)).code, Some(0));
+        let commands = File::options().read(true).write(true).open(&fifo).expect("the fifo");
+        let path = folder.path().join(place);
+        install(&program.path, &path, 0o755);
+        let inode = identity(&path).expect("the program");
+        let mut command = command(folder.path(), &path, &fifo);
+        let mut running = Running::start(&mut command, None, TIME_LIMIT);
+        running.await_stdout("ready\n");
+        let pid = process_of(inode).expect("the service");
+        Self { running, commands, pid, folder }
+    }
+
+    /// Has avtrace, which `command` starts, find the split transfer, and ends the service.
+    fn check(mut self, command: impl FnOnce(u32) -> Command) -> Report {
+        let file = self.folder.path().join("report.json");
+        let mut command = command(self.pid);
+        command.args(["--accesses", "probe", "--format", "json", "-o"]).arg(&file);
+        let mut avtrace = Running::start(&mut command, None, TIME_LIMIT);
+        avtrace.await_stderr("attached to process");
+        write!(self.commands, "t").expect("a reader");
+        self.running.await_stdout("ready\nt done\n");
+        avtrace.signal_group("INT");
+        let ended = avtrace.wait();
+        let report = Report::parse(&fs::read_to_string(&file).expect("a report"));
+        assert_eq!(ended.code, Some(66), "{}\n{report:#?}", ended.stderr);
+        check_transfer(&report);
+        write!(self.commands, "q").expect("a reader");
+        let ended = self.running.wait();
+        assert_eq!((ended.code, &*ended.stdout), (Some(7), "ready\nt done\n"), "{}", ended.stderr);
+        report
+    }
+}
+
+fn check_transfer(report: &Report) {
+    let violation = report.only_violation();
+    assert_eq!(violation.cycle(), ["transfer", "audit", "transfer"], "{violation:#?}");
+    assert_eq!(report.counts.lost_events, 0);
+    let source = violation.edges[0].source.as_ref().expect("a place");
+    assert!(source.line.is_some(), "debug information: {source:#?}");
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    use std::os::unix::fs::MetadataExt as _;
+    let metadata = fs::metadata(path).ok()?;
+    Some((metadata.dev(), metadata.ino()))
+}
+
+/// Returns the process whose program is this file.
+fn process_of(program: (u64, u64)) -> Option<u32> {
+    let processes = fs::read_dir("/proc").expect("processes").flatten();
+    let pids = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
+    pids.into_iter()
+        .find(|pid: &u32| identity(Path::new(&format!("/proc/{pid}/exe"))) == Some(program))
+}
+
+fn attach(pid: u32) -> Command {
+    let mut command = Command::new(avtrace());
+    command.args(["attach", "--pid", &pid.to_string()]);
+    command
+}
+
+fn service() -> Program {
+    c("service", &["-g", "-O2"])
+}
+
+/// A folder with a program of musl, and all that it needs.
+fn other_root(root: &Path, name: &str) {
+    let program = c_by("musl-gcc", name, &["-g", "-O2"]);
+    install(&program.path, &root.join(name), 0o755);
+    let linker = "lib/ld-musl-x86_64.so.1";
+    fs::create_dir(root.join("lib")).expect("a folder");
+    install(&Path::new("/").join(linker), &root.join(linker), 0o755);
+}
+
+fn command(program: &str, arguments: &[&str], rest: &[&Path]) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments).args(rest);
+    command
+}
+
+#[test]
+fn a_process_in_namespaces_of_its_own_is_attached_to_from_outside() {
+    require_namespaces!();
+    let service = Service::start(&service(), "service", |_, program, fifo| {
+        command("unshare", &OWN, &[program, fifo])
+    });
+    let status = fs::read_to_string(format!("/proc/{}/status", service.pid)).expect("its status");
+    let ids = status.lines().find(|line| line.starts_with("NSpid:")).expect("its numbers");
+    assert!(ids.ends_with("\t1"), "the first of its namespace: {ids}");
+    let pid = service.pid;
+    assert_eq!(service.check(attach).subject.pid, pid);
+}
+
+#[test]
+fn avtrace_attaches_in_a_namespace_of_its_own() {
+    require_namespaces!();
+    // Its process numbers are others than those of the test, and those of the service are again others.
+    for layers in [&[][..], &OWN] {
+        let (program, folder) = (service(), tempfile::tempdir().expect("a folder"));
+        let [fifo, report, out] = ["fifo", "report", "out"].map(|name| folder.path().join(name));
+        let script = "
+            mkfifo \"$FIFO\"; exec 3<>\"$FIFO\"
+            $LAYERS \"$PROGRAM\" \"$FIFO\" >\"$OUT\" 3>&- &
+            until grep -q ready \"$OUT\"; do :; done
+            for file in /proc/[0-9]*/exe; do
+                if [ \"$(readlink $file)\" = \"$PROGRAM\" ]; then pid=${file%/exe}; fi
+            done
+            \"$AVTRACE\" attach --pid ${pid#/proc/} --accesses probe --format json -o \"$REPORT\" \
+                2>\"$OUT.err\" 3>&- &
+            avtrace=$!
+            until grep -q 'attached to' \"$OUT.err\"; do kill -0 $avtrace || exit 1; done
+            printf t >&3; until grep -q 't done' \"$OUT\"; do :; done
+            kill -INT $avtrace; wait $avtrace; status=$?
+            printf q >&3; until grep -q 'q' \"$OUT\" || ! kill -0 ${pid#/proc/} 2>/dev/null; do :; done
+            exit $status";
+        let layers = [&["unshare"][..], layers].concat().join(" ");
+        let layers = if layers == "unshare" { String::new() } else { layers };
+        let mut shell = command("unshare", &OWN, &[]);
+        shell.args(["bash", "-c", script]).env("LAYERS", layers).env("AVTRACE", avtrace());
+        shell.env("PROGRAM", &program.path).env("FIFO", &fifo).env("OUT", &out);
+        let ended = run(shell.env("REPORT", &report));
+        let said = fs::read_to_string(out.with_extension("err")).unwrap_or_default();
+        assert_eq!(ended.code, Some(66), "{}{said}", ended.stderr);
+        check_transfer(&Report::parse(&fs::read_to_string(&report).expect("a report")));
+    }
+}
+
+#[test]
+fn a_process_in_another_root_is_attached_to() {
+    require_namespaces!();
+    let service_of = |wrapper: &'static [&'static str]| {
+        let musl = c_by("musl-gcc", "service", &["-g", "-O2"]);
+        Service::start(&musl, "service", |root, _, _| {
+            fs::create_dir(root.join("lib")).expect("a folder");
+            let linker = "lib/ld-musl-x86_64.so.1";
+            install(&Path::new("/").join(linker), &root.join(linker), 0o755);
+            let mut command = Command::new(wrapper[0]);
+            command.args(&wrapper[1..]).arg(root).args(["/service", "/commands"]);
+            command
+        })
+    };
+    // In the mount namespace of the test, whose names of files begin with the folder, and in one of its own.
+    for wrapper in [&["chroot"][..], &["unshare", "--mount", "chroot"]] {
+        let report = service_of(wrapper).check(attach);
+        let notes = report.not_seen["notes"].to_string();
+        assert!(!notes.contains("libraries that are loaded later"), "{notes}");
+    }
+}
+
+#[test]
+fn a_program_runs_in_another_root() {
+    require_bpf!();
+    if !machine::is_root() {
+        machine::skip("not root");
+        return;
+    }
+    let folder = folder();
+    other_root(folder.path(), "bank");
+    let (ended, reports) = Avtrace::on_path("chroot")
+        .seeing_memory()
+        .options(["--overhead", "1000000"])
+        .arguments([folder.path(), Path::new("/bank")])
+        .reports();
+    assert_eq!((ended.code, &*ended.stdout), (Some(66), "balance: 900\n"), "{}", ended.stderr);
+    let [_, bank] = &reports[..] else { panic!("two programs: {reports:#?}") };
+    check_transfer(bank);
+}
+
+#[test]
+fn a_removed_program_is_attached_to() {
+    require_namespaces!();
+    // The name may lead to another file meanwhile.
+    for with in [None, Some("/bin/true")] {
+        let service = Service::start(&service(), "service", |_, program, fifo| {
+            command("env", &[], &[program, fifo])
+        });
+        let program = service.folder.path().join("service");
+        fs::remove_file(&program).expect("it goes");
+        if let Some(other) = with {
+            install(Path::new(other), &program, 0o755);
+        }
+        service.check(attach);
+    }
+}
+
+#[test]
+fn a_library_whose_file_is_removed_keeps_its_probes() {
+    require_bpf!();
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name);
+    let library = c("plugin", &["-g", "-shared", "-fPIC", "-O2", "-DMARKED"]);
+    install(&library.path, &at("libone.so"), 0o755);
+    install(&library.path, &at("libtwo.so"), 0o755);
+    // It goes after it was loaded, and before the next one is.
+    let source = at("removes.c");
+    let code = "#include <stdlib.h>\n#include <unistd.h>\nint run(int fixed);\nint run(int fixed)\n{\n    return \
+                fixed + unlink(getenv(\"REMOVED\"));\n}\n";
+    fs::write(&source, code).expect("a file");
+    install(&c_file(&source, &["-shared", "-fPIC"]).path, &at("removes.so"), 0o755);
+    let one = format!("+{}", at("libone.so").display());
+    let [removes, two] = ["removes.so", "libtwo.so"].map(|name| at(name).display().to_string());
+    let (ended, report) = Avtrace::on(&c("host", &["-g", "-O2"]))
+        .environment("REMOVED", &one[1..])
+        .arguments([&one, &removes, &two, &one])
+        .report();
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    let balances: Vec<_> =
+        ended.stdout.lines().filter_map(|line| line.strip_prefix("balance: ")).collect();
+    assert_eq!(balances, ["10", "0", "10", "20"], "{}", ended.stderr);
+    assert!(!at("libone.so").exists());
+    let occurrences = report.violations.iter().map(|violation| violation.occurrences);
+    assert_eq!(occurrences.sum::<u64>(), 3, "{report:#?}");
+    assert_eq!(report.not_seen["notes"].to_string(), "[]");
+    let skipped = report.not_seen["skipped_probes"].to_string();
+    assert!(!skipped.contains("No such file"), "nothing is attached once more: {skipped}");
+}
+
+#[test]
+fn a_child_in_another_pid_namespace_is_followed_or_said_not_to_be() {
+    require_namespaces!();
+    let bank = c("bank", &["-g", "-O2"]);
+    let (ended, reports) = Avtrace::on_path("unshare")
+        .options(["--follow-forks"])
+        .arguments(OWN)
+        .arguments([&bank.path])
+        .reports();
+    assert_eq!(ended.stdout, "balance: 900\n", "{}", ended.stderr);
+    if captures_inline() {
+        assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+        let bank = reports.iter().find(|report| !report.violations.is_empty()).expect("the bank");
+        check_transfer(bank);
+        return;
+    }
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let [unshare] = &reports[..] else { panic!("one report: {reports:#?}") };
+    assert_eq!(unshare.not_seen["unfollowed_processes"].as_array().map(Vec::len), Some(1));
+    let ended = Avtrace::on_path("unshare")
+        .options(["--follow-forks"])
+        .arguments(OWN)
+        .arguments(["true"])
+        .run();
+    assert!(ended.stderr.contains("`--capture inline` also those in a PID"), "{}", ended.stderr);
+}
