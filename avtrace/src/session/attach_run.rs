@@ -116,7 +116,7 @@ pub(super) fn attach(
     first.libraries(&mut backend, pid);
     let (reader, batches) = Reader::start(events).map_err(thread_error())?;
     let (finished, reporting) = crossbeam_channel::unbounded();
-    let (end_request, capture_end) = CaptureEnd::new(gate);
+    let (end_request, capture_end) = CaptureEnd::new(Some(gate));
     let tracker = ProcessTracker::new(&options, backend, first, finished)
         .until(capture_end)
         .with_reports(live_reports);
@@ -137,19 +137,7 @@ pub(super) fn attach(
             reporting.iter().map(FinishedProgram::report).collect::<Vec<ProgramReport>>()
         })
         .map_err(thread_error())?;
-    if !target.quiet {
-        let command = argv.join(" ");
-        let command = report::printable(&command);
-        let (command, until) = (report::cut_message(&command), described_end(target));
-        // Nothing is left to do when standard error is closed.
-        let _ = writeln!(io::stderr(), "avtrace: attached to process {pid} (`{command}`) {until}");
-        if target.is_stopped() {
-            let _ = writeln!(
-                io::stderr(),
-                "avtrace: process {pid} is stopped, and records nothing before it goes on (`kill -CONT {pid}`)"
-            );
-        }
-    }
+    announce(target, &argv);
     let until = target.duration.map(|duration| Instant::now() + duration);
     let awaited = await_end([process.as_fd(), asked.as_fd()], until);
     // The program has its own code and speed again before the rest is checked.
@@ -170,6 +158,25 @@ pub(super) fn attach(
     Ok(joined(reporting))
 }
 
+/// Announces that the process is traced from here on.
+pub(super) fn announce(target: &AttachTarget, argv: &[String]) {
+    if target.quiet {
+        return;
+    }
+    let pid = target.pid;
+    let command = argv.join(" ");
+    let command = report::printable(&command);
+    let (command, until) = (report::cut_message(&command), described_end(target));
+    // Nothing is left to do when standard error is closed.
+    let _ = writeln!(io::stderr(), "avtrace: attached to process {pid} (`{command}`) {until}");
+    if target.is_stopped() {
+        let _ = writeln!(
+            io::stderr(),
+            "avtrace: process {pid} is stopped, and records nothing before it goes on (`kill -CONT {pid}`)"
+        );
+    }
+}
+
 /// Returns the end of the tracing, in words.
 fn described_end(target: &AttachTarget) -> String {
     let duration = target.duration.map(|duration| format!("for {duration:?}; "));
@@ -177,7 +184,7 @@ fn described_end(target: &AttachTarget) -> String {
 }
 
 /// Returns what becomes readable when a signal asks this process to end, and its other end.
-fn asked_to_end() -> io::Result<(UnixStream, UnixStream)> {
+pub(super) fn asked_to_end() -> io::Result<(UnixStream, UnixStream)> {
     let (asked, handlers) = UnixStream::pair()?;
     for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
         pipe::register(signal, handlers.try_clone()?)?;
@@ -186,7 +193,10 @@ fn asked_to_end() -> io::Result<(UnixStream, UnixStream)> {
 }
 
 /// Waits until one of these is readable, or for this moment.
-fn await_end(readable: [std::os::fd::BorrowedFd<'_>; 2], until: Option<Instant>) -> io::Result<()> {
+pub(super) fn await_end(
+    readable: [std::os::fd::BorrowedFd<'_>; 2],
+    until: Option<Instant>,
+) -> io::Result<()> {
     loop {
         let mut polled = readable.map(|descriptor| PollFd::new(descriptor, PollFlags::POLLIN));
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));

@@ -4,6 +4,7 @@ use std::{io, time::Duration};
 
 use super::program::{self, ProgramError};
 use crate::{
+    in_process::InProcessError,
     report::text_of_bytes,
     sys::proc::{self, Stat, State, Status},
 };
@@ -79,6 +80,22 @@ pub enum AttachError {
     NotPermitted {
         /// The process.
         pid: u32,
+    },
+    /// The kernel does not let this process trace it.
+    #[error("process {pid} cannot be traced with ptrace: {reason}")]
+    Untraceable {
+        /// The process.
+        pid: u32,
+        /// Reason, with a remedy.
+        reason: String,
+    },
+    /// The process cannot have probes in it.
+    #[error("process {pid}: {error}")]
+    Refused {
+        /// The process.
+        pid: u32,
+        /// Reason, with a remedy.
+        error: InProcessError,
     },
     /// The process has no program.
     #[error("process {pid} is a thread of the kernel: avtrace traces programs")]

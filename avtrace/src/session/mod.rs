@@ -1,6 +1,7 @@
 //! Runs of programs: how each back end's takes its course is in `kernel_run` and `inline_run`, each step in a file of
 //! its own.
 
+mod attach_inline;
 mod attach_run;
 mod attach_target;
 pub mod capture_choice;
@@ -34,7 +35,12 @@ mod system_error;
 mod traced_program;
 mod traps;
 
-use std::{ffi::OsString, io, path::Path};
+use std::{
+    ffi::OsString,
+    io,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use symbolize::Symbolizer;
 
@@ -118,18 +124,48 @@ pub fn attach(
 ) -> Result<Vec<ProgramReport>, RunError> {
     environment::check()?;
     target.check()?;
-    privileges::check()?;
-    let options = RunOptions {
-        capture: CaptureBackend::Kernel,
-        capture_reason: CaptureReason::Attached,
-        ..options.clone()
+    let choice = choose(options, privileges::has_capabilities())?;
+    let receiver = Arc::new(Mutex::new(receiver));
+    let attach_as = |choice: &Choice| {
+        let receiver = Arc::clone(&receiver);
+        let receive = move |occasion, report| {
+            let mut receiver = receiver.lock().unwrap_or_else(PoisonError::into_inner);
+            receiver(occasion, report)
+        };
+        attach_as(options, choice, target, Box::new(receive))
     };
-    attach_run::attach(&options, target, receiver).map_err(|error| match error {
+    let (alternative, error) = match attach_as(&choice) {
+        Err(RunError::Kernel(error)) => (choice.without_kernel(&error), RunError::from(error)),
+        Err(RunError::InProcess(error)) => (choice.without_inline(&error), error.into()),
+        Err(error) => (None, error),
+        Ok(programs) => return Ok(programs),
+    };
+    let attached = alternative.map_or(Err(error), |choice| attach_as(&choice));
+    let pid = target.pid;
+    attached.map_err(|error| match error {
         RunError::Record(_) => error,
         // Whatever failed, that is the reason.
-        _ if target.has_ended() => AttachError::EndedMeanwhile { pid: target.pid }.into(),
+        _ if target.has_ended() => AttachError::EndedMeanwhile { pid }.into(),
+        RunError::InProcess(error) if error.refusal().is_some() => {
+            AttachError::Refused { pid, error }.into()
+        }
         _ => error,
     })
+}
+
+/// Attaches to a process with the back end that was chosen.
+fn attach_as(
+    options: &RunOptions,
+    choice: &Choice,
+    target: &AttachTarget,
+    receiver: Receiver,
+) -> Result<Vec<ProgramReport>, RunError> {
+    let options = choice.apply(options);
+    if choice.is_inline {
+        return attach_inline::attach(&options, target, receiver);
+    }
+    privileges::check()?;
+    attach_run::attach(&options, target, receiver)
 }
 
 /// Runs a program with the back end that was chosen.
