@@ -121,14 +121,15 @@ fn maps(pid: u32) -> String {
     fs::read_to_string(format!("/proc/{pid}/maps")).expect("its mappings")
 }
 
-/// Returns a mapping of a process whose code is not that of its file.
+/// Returns a place in code of a process that is not as in its file: the byte of the process, that of the file, and the
+/// mapping.
 fn changed_code(pid: u32) -> Option<String> {
     let mut memory = File::open(format!("/proc/{pid}/mem")).expect("its memory");
     let maps = maps(pid);
     let is_code = |line: &&str| line.contains(" r-xp ") && line.contains('/');
     let of_code: Vec<&str> = maps.lines().filter(is_code).collect();
     assert!(of_code.len() > 1, "{maps}");
-    let changed = of_code.into_iter().find(|line| {
+    of_code.into_iter().find_map(|line| {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
         let hex = |text: &str| u64::from_str_radix(text, 16).expect("a number");
         let (start, end) = fields[0].split_once('-').expect("a range");
@@ -139,9 +140,10 @@ fn changed_code(pid: u32) -> Option<String> {
         let mut of_process = vec![0; of_file.len()];
         memory.seek(SeekFrom::Start(hex(start))).expect("an address");
         memory.read_exact(&mut of_process).expect("its code");
-        of_process != of_file
-    });
-    changed.map(str::to_owned)
+        let place = (0..of_file.len()).find(|&place| of_process[place] != of_file[place])?;
+        let (now, before) = (of_process[place], of_file[place]);
+        Some(format!("{now:#x} for {before:#x}, {place:#x} into {line}"))
+    })
 }
 
 fn check_transfer(report: &Report, occurrences: u64) {

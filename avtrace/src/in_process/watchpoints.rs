@@ -60,8 +60,8 @@ impl Watchpoints {
         Ok(())
     }
 
-    /// Gives the program the handler back that it had before, unless it has set another one since. No thread of it runs,
-    /// and nothing is watched.
+    /// Gives the program the handler back that it had before, unless it has set another one since. No thread of it
+    /// runs, and nothing is watched.
     ///
     /// # Errors
     ///

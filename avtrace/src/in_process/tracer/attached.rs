@@ -40,13 +40,13 @@ pub struct Left {
 }
 
 impl Tracer {
-    /// Seizes a process that runs, shares memory with it, and lets it go on. `mode` says what its threads do when their
+    /// Seizes a process that runs, shares memory with it, and resumes it. `mode` says what its threads do when their
     /// rings are full.
     ///
     /// # Errors
     ///
-    /// [`StartError::Start`] when the process may not be traced, or has ended; and the reason why it cannot have probes:
-    /// it goes on then as if nothing had been.
+    /// [`StartError::Start`] when the process may not be traced, or has ended; and the reason why it cannot have
+    /// probes: it goes on then as if nothing had been.
     pub fn attach(process: u32, mode: Mode) -> Result<Attached, StartError> {
         let (in_process, shared, requests) = connect();
         let stream = Stream::without_rings(&shared)
