@@ -64,8 +64,8 @@ impl Backend {
         }
     }
 
-    /// Lets a program start whose tracer waits for that.
-    pub fn start(&self) {
+    /// Lets a program start whose tracer waits for that; one that runs already has all its first probes.
+    pub fn start(&mut self) {
         if let Self::InProcess(process) = self {
             process.start();
         }

@@ -484,7 +484,7 @@ fn what_is_no_process_of_a_program_is_refused() {
         names.filter_map(|name| name.into_string().ok()).find(|name| *name != pid.to_string());
     says(&other.expect("another thread"), 3, &format!("use `--pid {pid}`"));
     let pid = pid.to_string();
-    for option in ["--serialize", "--as-root", "--follow-forks", "--lossless"] {
+    for option in ["--serialize", "--as-root", "--follow-forks"] {
         let ended = avtrace_with(["attach", "--pid", &pid, option]);
         assert_eq!(ended.code, Some(2), "{option}: {}", ended.stderr);
         assert!(ended.stderr.contains(option), "{}", ended.stderr);

@@ -13,12 +13,15 @@ Examples:
   sudo avtrace attach --pid 1234 --record t.avt --duration 5m
   sudo avtrace attach --name nginx        trace all processes of this name
   sudo avtrace attach --cgroup /sys/fs/cgroup/system.slice/postgresql.service
+  avtrace attach --pid 1234               without root: a process of yours, by probes in it (--capture inline)
 
-Several processes (at most 32) are traced beside each other, and share --buffer; each has a report. One that cannot be \
-traced is named, and the others are traced.
+Several processes (at most 32) are traced beside each other by programs in the kernel, and share --buffer; each has a \
+report. One that cannot be traced is named, and the others are traced. With --capture inline there is one process.
 
-The process is not stopped, and its threads go on when avtrace ends, however it ends: probes go with it. Regions that have \
-begun when avtrace attaches are not checked, and locks that are held then are not known. It ends with the last process, after \
+The process goes on when avtrace ends, however it ends. With --capture kernel it is never stopped. With --capture inline, \
+which an ordinary user may take for own processes, it is stopped twice, while memory is mapped and while its code is \
+patched; it has its own code and memory back afterwards, except after kill -9 of avtrace. Regions that have begun when \
+avtrace attaches are not checked, and locks that are held then are not known. It ends with the last process, after \
 --duration, after --max-defects, or when a signal (INT, TERM, HUP, QUIT) asks for it, and writes its report then. Each \
 defect is named on standard error when it is found; the signal USR1 asks for a report so far there. On a terminal a line \
 says how it goes, once a second.

@@ -39,10 +39,7 @@ pub(super) fn attach_options(
 ) -> Result<(RunOptions, Suppressions), Failure> {
     let capture = &arguments.capture;
     let of_start = "avtrace starts no program here";
-    let not_inline = "probes in the process are only possible from its start: use `avtrace --capture inline PROGRAM`";
     let impossible = [
-        (capture.capture == CaptureArg::Inline, "--capture inline", not_inline),
-        (capture.lossless, "--lossless", "programs in the kernel cannot make threads wait"),
         (capture.serialize, "--serialize", of_start),
         (capture.as_root, "--as-root", of_start),
         (

@@ -53,6 +53,9 @@ impl InProcess {
     ) -> Result<Vec<Refusal>, InProcessError> {
         let (process, (image, stream)) = self.program_of(plan)?;
         self.check_modules(plan, symbolizer)?;
+        let _hold = self.stop_for_write(process)?;
+        // It may run another one by now.
+        self.program_of(plan)?;
         let failed = |error| InProcessError::System { what: "cannot write to the program", error };
         let memory = proc::writable_memory(process).map_err(failed)?;
         let mut attaching = Attaching {
@@ -293,6 +296,9 @@ impl Attaching<'_> {
             Jump::Redirected => Vec::new(),
         };
         let is_displaced = !is_known && patch.jump != Jump::Redirected;
+        if is_displaced && self.is_saved_inside(&range) {
+            return Err("a signal handler may return there".to_owned());
+        }
         let inside = self.standing_inside(&range).filter(|_| is_displaced);
         let moved: Vec<(u32, Option<u64>)> =
             inside.map(|(thread, place)| (thread, trampoline.moved(place))).collect();
@@ -337,8 +343,16 @@ impl Attaching<'_> {
     /// Threads that stand in a range of addresses, behind its start, and their places.
     fn standing_inside(&self, range: &Range<u64>) -> impl Iterator<Item = (u32, u64)> {
         let range = range.clone();
-        let places = self.process.places.iter().copied();
+        let places = self.process.places.iter().map(|place| (place.thread, place.next));
         places.filter(move |(_, place)| range.start < *place && *place < range.end)
+    }
+
+    /// Returns whether a context that is on a stack may go on in a range of addresses, behind its start. Return
+    /// addresses never do: a call is the last displaced instruction.
+    fn is_saved_inside(&self, range: &Range<u64>) -> bool {
+        let saved = &self.process.saved;
+        let next = saved.partition_point(|word| *word <= range.start);
+        saved.get(next).is_some_and(|word| *word < range.end)
     }
 
     /// Returns the program's own code in the range of a patch.

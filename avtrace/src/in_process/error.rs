@@ -63,6 +63,17 @@ pub enum ProgramRefusal {
         /// The kernel's answer.
         error: io::Error,
     },
+    /// Another process runs in the same memory, without a place for its records.
+    #[error("process {other} runs in the same memory, and would execute inline probes as well")]
+    SharesMemory {
+        /// The other process.
+        other: u32,
+    },
+    /// The process has probes of an avtrace that was killed.
+    #[error(
+        "the process has memory of inline probes left, of an avtrace that was killed or could not take it back"
+    )]
+    HasLeftOvers,
     /// Code cannot be changed.
     #[error(
         "the kernel does not let the program's code be changed through `/proc/PID/mem` ({error}; \

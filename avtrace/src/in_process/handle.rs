@@ -12,12 +12,14 @@ use abi::{CLASSES, Class, PlanNumber};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use inline::clock::ClockChoice;
 use symbolize::ProcessAddr;
+use x86::patching::NEAR_JUMP;
 
 use super::{
     error::InProcessError,
     libraries,
     records::Stream,
     shared::{Places, Program, Request, Shared},
+    stacks::saved_words,
 };
 use crate::{
     kernel::{Lost, ProbePoint},
@@ -35,6 +37,12 @@ pub struct InProcess {
     watched: BTreeMap<u32, usize>,
     /// Threads of the process that was held last.
     pub(super) places: Places,
+    /// Words of the stacks of these threads, in order, where a signal handler may return to any instruction.
+    pub(super) saved: Vec<u64>,
+    /// The process ran already.
+    is_attached: bool,
+    /// The process runs until something is written to it.
+    stops_for_writes: bool,
     /// Numbers of modules in which code that sets the GS base was looked for, by the numbers of the plans.
     pub(super) modules_checked: BTreeMap<PlanNumber, usize>,
 }
@@ -77,8 +85,34 @@ impl Asking {
 }
 
 impl InProcess {
-    /// Lets the first program start, which was held at its entry point.
-    pub fn start(&self) {
+    /// From now on the process is one that ran already, and is stopped only while something is written to it.
+    pub(super) const fn attached(mut self) -> Self {
+        (self.is_attached, self.stops_for_writes) = (true, true);
+        self
+    }
+
+    /// Stops a process that runs while its first plan is made, until this is dropped; `None` where it stands still
+    /// already.
+    ///
+    /// # Errors
+    ///
+    /// When it has ended.
+    pub(super) fn stop_for_write(&mut self, process: u32) -> Result<Option<Hold>, InProcessError> {
+        /// Whatever it has stopped for, it may be stopped again.
+        const LATER: u32 = u32::MAX;
+        self.saved.clear();
+        if !self.stops_for_writes {
+            return Ok(None);
+        }
+        let hold = self.hold(process, LATER).ok_or(InProcessError::NoMemory)?;
+        self.saved = saved_words(process, &self.places);
+        Ok(Some(hold))
+    }
+
+    /// Lets the first program start, which was held at its entry point; one that runs already stops for records from
+    /// here on.
+    pub fn start(&mut self) {
+        self.stops_for_writes = false;
         // Without a tracer it has ended.
         let _ = self.tracer.requests.send(Request::Start);
     }
@@ -208,12 +242,23 @@ impl InProcess {
     ///
     /// When the linker's function cannot be replaced.
     pub fn attach_linker(
-        &self,
+        &mut self,
         process: u32,
         point: &ProbePoint,
         address: ProcessAddr,
     ) -> io::Result<()> {
+        let _hold = self.stop_for_write(process).map_err(io::Error::other)?;
         let (image, stream) = self.program(process).map_err(io::Error::other)?;
+        let inside = address.0 + 1..address.0 + NEAR_JUMP;
+        if self.saved.iter().any(|word| inside.contains(word)) {
+            return Err(io::Error::other("a signal handler may return into it"));
+        }
+        for place in self.places.iter().filter(|place| inside.contains(&place.next)) {
+            // The function does nothing: it may begin again.
+            if self.stops_for_writes && !self.move_thread(place.thread, address.0) {
+                return Err(io::Error::other("a thread stands there"));
+            }
+        }
         libraries::attach(process, (&image, &stream), &self.shared, (point, address))
     }
 }
@@ -222,7 +267,10 @@ impl Drop for InProcess {
     fn drop(&mut self) {
         // Else it has not started, or has ended.
         if !self.tracer.waker.is_of_this_thread() {
-            let _ = self.tracer.ask(|answer| Request::Leave { answer });
+            let _ = self.tracer.ask(|answer| {
+                // One that ran already is left alone when nobody checks it.
+                if self.is_attached { Request::End { answer } } else { Request::Leave { answer } }
+            });
         }
     }
 }
@@ -250,6 +298,9 @@ pub(super) fn connect() -> (InProcess, Arc<Shared>, Receiver<Request>) {
         processes,
         watched,
         places,
+        saved: Vec::new(),
+        is_attached: false,
+        stops_for_writes: false,
         modules_checked: BTreeMap::new(),
     };
     (in_process, shared, received)

@@ -2,7 +2,7 @@
 //!
 //! The memory of trampolines and rings stays mapped, and GS bases stay: contexts that a program has saved, as at a
 //! signal or a switch of coroutines, may come back into a trampoline. There it records nothing, as after a death of
-//! avtrace.
+//! avtrace. Of a process that ran already it is known whether there are any, and the memory goes where there are none.
 
 use std::io;
 

@@ -11,6 +11,7 @@ mod error;
 mod handle;
 mod image;
 mod leave;
+mod left_over;
 mod libraries;
 mod module_patches;
 mod own_gs;
@@ -26,5 +27,5 @@ pub use self::{
     error::{InProcessError, ProgramRefusal, StartError},
     handle::{Hold, InProcess},
     records::read,
-    tracer::{Followed, Tracer},
+    tracer::{Attached, Followed, Left, Tracer},
 };

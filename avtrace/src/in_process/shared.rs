@@ -70,8 +70,19 @@ impl Shared {
     }
 }
 
-/// Threads of a process with their next instructions.
-pub(super) type Places = Vec<(u32, u64)>;
+/// Threads of a process.
+pub(super) type Places = Vec<Place>;
+
+/// Place of a thread that stands still.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    /// The thread.
+    pub thread: u32,
+    /// Its next instruction.
+    pub next: u64,
+    /// Its stack pointer.
+    pub stack: u64,
+}
 
 /// Request of the checker's thread to the tracer's.
 #[derive(Debug)]

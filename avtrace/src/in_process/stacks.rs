@@ -1,8 +1,10 @@
-//! Stacks of threads that begin.
+//! Stacks of threads that get rings.
+
+use std::os::unix::fs::FileExt as _;
 
 use symbolize::MapName;
 
-use super::image::mappings;
+use super::{image::mappings, shared::Place};
 use crate::sys::{
     mapping::{AddressRange, mapping_around},
     proc,
@@ -30,4 +32,28 @@ fn range_around(thread: u32, address: u64) -> Option<AddressRange> {
     let map = maps.iter().find(|map| (map.start.0..map.end.0).contains(&address))?;
     let is_first_stack = matches!(&map.name, MapName::Special(name) if name == "[stack]");
     Some(AddressRange { start: map.start.0, end: map.end.0, is_first_stack })
+}
+
+/// Returns the words on the stacks of these threads, which stand still, in order. The frames of signal handlers that
+/// have not returned are among them, and so the instructions that they return to.
+pub(super) fn saved_words(process: u32, places: &[Place]) -> Vec<u64> {
+    /// Most bytes of a stack that are looked at.
+    const MOST: u64 = 8 << 20;
+    const WORD: usize = size_of::<u64>();
+    let Ok(memory) = proc::memory(process) else { return Vec::new() };
+    let mut words = Vec::new();
+    for place in places {
+        let low = place.stack & !(WORD as u64 - 1);
+        let range = mapping_around(place.thread, place.stack);
+        let range = range.unwrap_or_else(|_| range_around(place.thread, place.stack));
+        let length = range.map_or(0, |range| (range.end - low).min(MOST));
+        let mut bytes = vec![0; length as usize];
+        // As much as can be read.
+        let read = memory.read_at(&mut bytes, low).unwrap_or(0);
+        let all = bytes[..read].as_chunks::<WORD>().0;
+        words.extend(all.iter().map(|word| u64::from_ne_bytes(*word)));
+    }
+    words.sort_unstable();
+    words.dedup();
+    words
 }

@@ -1,6 +1,7 @@
 //! The thread that holds processes by ptrace: gives each thread a ring before its first instruction, makes the records
 //! of threads and processes, and holds processes for the thread that plans.
 
+mod attached;
 mod births;
 mod signals;
 mod watching;
@@ -15,13 +16,14 @@ use abi::{ExitRecord, Kind, Record, StopRecord};
 use crossbeam_channel::{Receiver, Sender};
 use inline::{clock::ClockChoice, layout::Mode, tracer::Note};
 
+pub use self::attached::{Attached, Left};
 use super::{
     error::{InProcessError, ProgramRefusal, StartError, explained, failed},
     handle::{InProcess, connect},
     image::Image,
-    leave,
+    leave, libraries,
     records::{Stream, header},
-    shared::{Places, Request, Shared},
+    shared::{Place, Places, Request, Shared},
     traps,
     watchpoints::Watchpoints,
 };
@@ -53,6 +55,12 @@ pub struct Tracer {
     has_started: bool,
     /// Nobody plans any more.
     is_alone: bool,
+    /// The first process ran already, and is left without a trace.
+    is_attached: bool,
+    /// Processes that the thread that plans holds.
+    holds: BTreeSet<u32>,
+    /// The processes are to be left once none is held.
+    is_ending: bool,
     clock: ClockChoice,
     /// Behaviour of threads whose rings are full.
     mode: Mode,
@@ -72,6 +80,8 @@ struct Traced {
     /// Threads that have rings.
     threads: BTreeSet<u32>,
     watchpoints: Watchpoints,
+    /// The program may have saved contexts that go on in code of probes.
+    has_contexts: bool,
     state: State,
 }
 
@@ -139,7 +149,8 @@ impl Tracer {
         let stream = Arc::new(stream);
         let state = State::Loading;
         let (threads, watchpoints) = (BTreeSet::new(), Watchpoints::default());
-        let traced = Traced { stream, image: None, threads, watchpoints, state };
+        let has_contexts = false;
+        let traced = Traced { stream, image: None, threads, watchpoints, has_contexts, state };
         let mut tracer = Box::new(Self {
             supervisor,
             first: process,
@@ -151,6 +162,9 @@ impl Tracer {
             processes: BTreeMap::from([(process, traced)]),
             has_started: false,
             is_alone: false,
+            is_attached: false,
+            holds: BTreeSet::new(),
+            is_ending: false,
             clock: choose_clock(),
             mode,
             began: time_stamp::now(),
@@ -246,6 +260,13 @@ impl Tracer {
         if !self.serve()? {
             return Ok(None);
         }
+        self.follow(first_has_ended)?;
+        self.leave()?;
+        Ok(self.ending)
+    }
+
+    /// Does what is asked for until all processes have ended or are to be left.
+    fn follow(&mut self, first_has_ended: impl FnOnce()) -> io::Result<()> {
         let mut first_has_ended = Some(first_has_ended);
         while !self.processes.is_empty() {
             match self.supervisor.next_event()? {
@@ -263,14 +284,18 @@ impl Tracer {
                 call();
             }
         }
-        self.leave()?;
-        Ok(self.ending)
+        Ok(())
     }
 
     /// Has the processes that are left go on without probes and tracer.
     fn leave(&mut self) -> io::Result<()> {
-        let Self { supervisor, processes, .. } = self;
+        let Self { supervisor, processes, shared, .. } = self;
         for (&process, traced) in &mut *processes {
+            // From here on nothing is written to it.
+            shared.programs().remove(&process);
+            if let Some(image) = &traced.image {
+                libraries::open_gate(image, process);
+            }
             supervisor.freeze(process)?;
             traced.watchpoints.clear(supervisor, process);
         }
@@ -287,6 +312,10 @@ impl Tracer {
             // All patches stay if a thread is left in a trampoline.
             restored = restored.and_then(|()| leave::restore(process, &image));
         }
+        if restored.is_ok() && self.is_attached {
+            self.leave_nothing();
+        }
+        let Self { supervisor, processes, .. } = self;
         for (&process, traced) in &*processes {
             traced.stream.close();
             supervisor.detach(process)?;
@@ -330,7 +359,11 @@ impl Tracer {
             // It has started.
             Request::Start => {}
             Request::Hold { process, stop, answer } => {
-                let _ = answer.send(self.hold(process, stop)?);
+                let places = self.hold(process, stop)?;
+                if places.is_some() {
+                    self.holds.insert(process);
+                }
+                let _ = answer.send(places);
             }
             Request::Move { thread, to, answer } => {
                 let _ = answer.send(self.supervisor.relocate(thread, to)?);
@@ -339,11 +372,13 @@ impl Tracer {
                 let _ = answer.send(self.watch(process, range, at_entry));
             }
             Request::Resume { process, answer } => {
+                self.holds.remove(&process);
                 self.resume(process)?;
                 let _ = answer.send(());
             }
             Request::Leave { answer } => {
                 self.is_alone = true;
+                self.holds.clear();
                 for process in self.processes.keys().copied().collect::<Vec<_>>() {
                     self.resume(process)?;
                 }
@@ -351,10 +386,11 @@ impl Tracer {
             }
             Request::End { answer } => {
                 let _ = answer.send(());
-                return Ok(false);
+                self.is_ending = true;
             }
         }
-        Ok(true)
+        // What is being written to a process is written to its end.
+        Ok(!self.is_ending || !self.holds.is_empty())
     }
 
     /// Stops a process for a change of its probes, or finds it stopped, and returns its threads. `None` where it has
@@ -368,7 +404,10 @@ impl Tracer {
         let threads = self.supervisor.threads(process).into_iter();
         Ok(Some(
             threads
-                .filter_map(|thread| Some((thread, self.supervisor.place(thread).ok()?.0)))
+                .filter_map(|thread| {
+                    let (next, stack) = self.supervisor.place(thread).ok()?;
+                    Some(Place { thread, next, stack })
+                })
                 .collect(),
         ))
     }
@@ -421,12 +460,14 @@ impl Tracer {
             Event::Fault { process, thread } => {
                 let image = self.processes.get(&process).and_then(|traced| traced.image.clone());
                 unless_gone(image.map_or(Ok(()), |image| self.fault(&image, (process, thread))))?;
+                self.note_context(process, thread);
             }
             Event::Signal { process, thread } => {
                 let image = self.processes.get(&process).and_then(|traced| traced.image.as_deref());
                 if let Some(image) = image {
                     signals::give_back(&self.supervisor, image, (process, thread));
                 }
+                self.note_context(process, thread);
             }
             Event::Hit { process, thread } => self.hit(process, thread),
             Event::Trap { process, thread } => {
@@ -434,6 +475,7 @@ impl Tracer {
                     let record = traps::record(&self.supervisor, (process, thread));
                     unless_gone(record.map(|record| traced.stream.record(Record::Trap(record))))?;
                 }
+                self.note_context(process, thread);
             }
             Event::Woken => {}
         }
@@ -446,6 +488,7 @@ impl Tracer {
         if traced.state != State::Loading {
             self.shared.programs().remove(&process);
             (traced.image, traced.watchpoints) = (None, Watchpoints::default());
+            traced.has_contexts = false;
             traced.state = State::Loading;
             let (stream, threads) =
                 (Arc::clone(&traced.stream), std::mem::take(&mut traced.threads));

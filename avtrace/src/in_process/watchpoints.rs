@@ -25,12 +25,14 @@ pub(super) struct Watchpoints {
     memory: Option<File>,
     /// The program survives hits without a tracer.
     is_prepared: bool,
+    /// Address of the handler that it has for that, and what it had before.
+    handler: Option<(u64, u64)>,
 }
 
 impl Watchpoints {
     /// Returns those of a child that was forked: it has the program's handlers of signals, and no watchpoints.
     pub(super) const fn of_child(&self) -> Self {
-        Self { ranges: Vec::new(), memory: None, is_prepared: self.is_prepared }
+        Self { ranges: Vec::new(), memory: None, is_prepared: self.is_prepared, handler: None }
     }
 
     /// Gives a program that stands at its entry point a handler for hits without a tracer, unless it has one.
@@ -52,9 +54,31 @@ impl Watchpoints {
         let at = image.next_near(place).filter(|&at| image.write(at, &handler.code));
         let at = at.ok_or_else(|| io::Error::other("no memory for code is within reach"))?;
         let memory = proc::writable_memory(process)?;
-        supervisor.with_calls(process, |calls| install(calls, &memory, &handler, at))?;
+        self.handler =
+            supervisor.with_calls(process, |calls| install(calls, &memory, &handler, at))?;
         (self.memory, self.is_prepared) = (Some(memory), true);
         Ok(())
+    }
+
+    /// Gives the program the handler back that it had before, unless it has set another one since. No thread of it
+    /// runs, and nothing is watched.
+    ///
+    /// # Errors
+    ///
+    /// When ptrace fails, or the program may not make the system call.
+    pub(super) fn withdraw(&mut self, supervisor: &mut Supervisor, process: u32) -> io::Result<()> {
+        let (Some((entry, before)), Some(memory)) = (self.handler.take(), &self.memory) else {
+            return Ok(());
+        };
+        supervisor.with_calls(process, |calls| {
+            let (_, old) = places_of_actions(calls);
+            exchange_action(calls, 0, old)?;
+            if word(memory, old) == Some(entry) {
+                set_action(calls, memory, [before, 0, 0, 0])
+            } else {
+                Ok(())
+            }
+        })
     }
 
     /// Watches one more range in all threads of a process, of which none runs.
@@ -143,37 +167,46 @@ impl Watchpoints {
     }
 }
 
-/// Has a program install the handler that was written to an address.
+/// Has a program install the handler that was written to an address. Returns the address of its entry, and what the
+/// program had before; `None` where it has a handler of its own.
 fn install(
     calls: &mut RemoteCalls,
     memory: &File,
     handler: &TrapHandler,
     at: u64,
-) -> io::Result<()> {
-    /// Distances below the stack pointer, in what is free for system calls.
-    const NEW: u64 = 512;
-    const OLD: u64 = 256;
-    /// Size of a set of signals in the kernel, in bytes.
-    const SIGNALS: u64 = 8;
+) -> io::Result<Option<(u64, u64)>> {
     /// `SA_RESTORER` of the kernel's interface.
     const RESTORER: u64 = 0x0400_0000;
-    let (new, old) = (calls.stack_pointer() - NEW, calls.stack_pointer() - OLD);
-    let mut sigaction = |new, old| {
-        let signal = libc::SIGTRAP as u64;
-        calls.call((libc::SYS_rt_sigaction, [signal, new, old, SIGNALS, 0, 0])).map(drop)
-    };
-    sigaction(0, old)?;
-    let entry = match word(memory, old) {
-        Some(action) if action == libc::SIG_IGN as u64 => handler.ignore,
-        Some(action) if action == libc::SIG_DFL as u64 => handler.default,
-        // It has a handler of its own before its entry point.
-        _ => return Ok(()),
+    let (_, old) = places_of_actions(calls);
+    exchange_action(calls, 0, old)?;
+    let (entry, before) = match word(memory, old) {
+        Some(action) if action == libc::SIG_IGN as u64 => (at + handler.ignore, action),
+        Some(action) if action == libc::SIG_DFL as u64 => (at + handler.default, action),
+        _ => return Ok(None),
     };
     let flags = (libc::SA_SIGINFO | libc::SA_RESTART) as u64 | RESTORER;
-    let action = [at + entry, flags, at + handler.restorer, 0];
+    set_action(calls, memory, [entry, flags, at + handler.restorer, 0])?;
+    Ok(Some((entry, before)))
+}
+
+/// Returns places for a new and an old action, in what is free for system calls.
+const fn places_of_actions(calls: &RemoteCalls) -> (u64, u64) {
+    (calls.stack_pointer() - 512, calls.stack_pointer() - 256)
+}
+
+/// Has a program set its action for `SIGTRAP`: the handler, flags, restorer, and blocked signals.
+fn set_action(calls: &mut RemoteCalls, memory: &File, action: [u64; 4]) -> io::Result<()> {
+    let (new, _) = places_of_actions(calls);
     let bytes: Vec<u8> = action.into_iter().flat_map(u64::to_ne_bytes).collect();
     memory.write_all_at(&bytes, new)?;
-    sigaction(new, 0)
+    exchange_action(calls, new, 0)
+}
+
+fn exchange_action(calls: &mut RemoteCalls, new: u64, old: u64) -> io::Result<()> {
+    /// Size of a set of signals in the kernel, in bytes.
+    const SIGNALS: u64 = 8;
+    let signal = libc::SIGTRAP as u64;
+    calls.call((libc::SYS_rt_sigaction, [signal, new, old, SIGNALS, 0, 0])).map(drop)
 }
 
 /// Returns the 8 bytes at an address, or as many as are watched where no more are mapped; 0 where they cannot be read.

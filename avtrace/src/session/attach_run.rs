@@ -178,7 +178,7 @@ impl Loaded {
         drop(turn);
         let (reader, batches) = Reader::start(events).map_err(thread_error())?;
         let (finished, reporting) = crossbeam_channel::unbounded();
-        let (end_request, capture_end) = CaptureEnd::new(gate);
+        let (end_request, capture_end) = CaptureEnd::new(Some(gate));
         let tracker = ProcessTracker::new(options, backend, first, finished)
             .until(capture_end)
             .with_reports(live_reports)
@@ -223,12 +223,12 @@ impl Loaded {
     }
 }
 
-/// Says that avtrace is attached to a process, unless it is to be quiet.
-fn announce(target: &AttachTarget, argv: &[String]) {
-    let AttachTarget { pid, quiet, .. } = *target;
-    if quiet {
+/// Announces that the process is traced from here on.
+pub(super) fn announce(target: &AttachTarget, argv: &[String]) {
+    if target.quiet {
         return;
     }
+    let pid = target.pid;
     let command = argv.join(" ");
     let command = report::printable(&command);
     let (command, until) = (report::cut_message(&command), described_end(target));
@@ -249,7 +249,10 @@ fn described_end(target: &AttachTarget) -> String {
 }
 
 /// Waits until one of these is readable, or for this moment.
-fn await_end(readable: [std::os::fd::BorrowedFd<'_>; 2], until: Option<Instant>) -> io::Result<()> {
+pub(super) fn await_end(
+    readable: [std::os::fd::BorrowedFd<'_>; 2],
+    until: Option<Instant>,
+) -> io::Result<()> {
     loop {
         let mut polled = readable.map(|descriptor| PollFd::new(descriptor, PollFlags::POLLIN));
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));

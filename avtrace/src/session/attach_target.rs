@@ -7,6 +7,7 @@ use super::{
     program::{self, ProgramError},
 };
 use crate::{
+    in_process::InProcessError,
     report::text_of_bytes,
     sys::proc::{self, Stat, State, Status},
 };
@@ -94,6 +95,22 @@ pub enum AttachError {
         /// The process.
         pid: u32,
     },
+    /// The kernel does not let this process trace it.
+    #[error("process {pid} cannot be traced with ptrace: {reason}")]
+    Untraceable {
+        /// The process.
+        pid: u32,
+        /// Reason, with a remedy.
+        reason: String,
+    },
+    /// The process cannot have probes in it.
+    #[error("process {pid}: {error}")]
+    Refused {
+        /// The process.
+        pid: u32,
+        /// Reason, with a remedy.
+        error: InProcessError,
+    },
     /// The process has no program.
     #[error(
         "process {pid} is a thread of the kernel, which has no program: name a process that runs one (`ps -ef` \
@@ -112,6 +129,12 @@ pub enum AttachError {
         /// The process.
         pid: u32,
     },
+    /// Several processes, and probes in the process.
+    #[error(
+        "several processes at once are traced by programs in the kernel only: attach as root with `sudo avtrace \
+         attach`, or to each by an avtrace of its own with `--pid`"
+    )]
+    SeveralInline,
     /// None of several processes can be attached to; the reasons have been printed.
     #[error(
         "none of the {count} processes can be traced, for the reasons above: mend one, or name others with --pid, \

@@ -20,7 +20,8 @@ pub struct EndRequest {
 #[derive(Debug)]
 pub struct CaptureEnd {
     is_asked_for: Arc<AtomicBool>,
-    gate: Gate,
+    /// Gate of programs in the kernel, if these capture.
+    gate: Option<Gate>,
     closed: Sender<Result<(), KernelError>>,
 }
 
@@ -40,7 +41,7 @@ impl EndRequest {
 impl CaptureEnd {
     /// Creates the end of a capture, and what asks for it.
     #[must_use]
-    pub fn new(gate: Gate) -> (EndRequest, Self) {
+    pub fn new(gate: Option<Gate>) -> (EndRequest, Self) {
         let is_asked_for = Arc::<AtomicBool>::default();
         let (sender, closed) = bounded(1);
         let request = EndRequest { is_asked_for: Arc::clone(&is_asked_for), closed };
@@ -56,6 +57,7 @@ impl CaptureEnd {
     /// Closes the gate: probes that are attached still record nothing.
     pub fn close_gate(mut self) {
         // Nobody waits for it when that thread has ended.
-        let _ = self.closed.send(self.gate.close());
+        let closed = self.gate.as_mut().map_or(Ok(()), Gate::close);
+        let _ = self.closed.send(closed);
     }
 }

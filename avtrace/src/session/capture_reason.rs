@@ -7,9 +7,6 @@ pub enum CaptureReason {
     /// `--capture` names it.
     #[error("`--capture` asks for it")]
     Requested,
-    /// The process runs already.
-    #[error("`avtrace attach` has no other")]
-    Attached,
     /// Both are possible.
     #[error("`--capture auto` prefers it")]
     Preferred,

@@ -1,6 +1,7 @@
 //! Runs of programs: how each back end's takes its course is in `kernel_run` and `inline_run`, each step in a file of
 //! its own.
 
+mod attach_inline;
 mod attach_many;
 mod attach_run;
 mod attach_target;
@@ -38,12 +39,23 @@ mod system_error;
 mod traced_program;
 mod traps;
 
-use std::{ffi::OsString, io, path::Path};
+use std::{
+    ffi::OsString,
+    io,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use symbolize::Symbolizer;
 
+use self::{
+    attach_target::AttachTarget,
+    capture_choice::{Choice, choose},
+    launching::{hold, start_error},
+    listing::Listing,
+};
 pub use self::{
-    attach_target::AttachRequest,
+    attach_target::{AttachError, AttachRequest},
     capture_reason::CaptureReason,
     error::RunError,
     finished_program::ProgramReport,
@@ -51,12 +63,6 @@ pub use self::{
     options::{CaptureBackend, RunOptions, WhenFull},
     outcome::Outcome,
     process_selection::ProcessSelection,
-};
-use self::{
-    attach_target::AttachTarget,
-    capture_choice::{Choice, choose},
-    launching::{hold, start_error},
-    listing::Listing,
 };
 use crate::{
     debug_files, kernel::privileges, probes::plan::Plan, progress::Steps, status_line::StatusLine,
@@ -129,16 +135,46 @@ pub fn attach(
     let AttachRequest { duration, quiet, .. } = *request;
     let target = |&pid| AttachTarget { pid, duration, quiet };
     let targets: Vec<AttachTarget> = request.pids.iter().map(target).collect();
-    if let [target] = &*targets {
+    let single = if let [target] = &*targets { Some(*target) } else { None };
+    if let Some(target) = single {
         target.check()?;
     }
-    privileges::check()?;
-    let options = RunOptions {
-        capture: CaptureBackend::Kernel,
-        capture_reason: CaptureReason::Attached,
-        ..options.clone()
+    let choice = choose(options, privileges::has_capabilities())?;
+    let receiver = Arc::new(Mutex::new(receiver));
+    let attach_as = |choice: &Choice| {
+        let receiver = Arc::clone(&receiver);
+        let receive = move |occasion, report| {
+            let mut receiver = receiver.lock().unwrap_or_else(PoisonError::into_inner);
+            receiver(occasion, report)
+        };
+        let options = choice.apply(options);
+        if choice.is_inline {
+            let target = single.ok_or(AttachError::SeveralInline)?;
+            return attach_inline::attach(&options, &target, Box::new(receive), status);
+        }
+        privileges::check()?;
+        attach_many::attach(options, targets.clone(), Box::new(receive), status)
     };
-    attach_many::attach(options, targets, receiver, status)
+    let (alternative, error) = match attach_as(&choice) {
+        Err(RunError::Kernel(error)) => (choice.without_kernel(&error), RunError::from(error)),
+        Err(RunError::InProcess(error)) => (choice.without_inline(&error), error.into()),
+        Err(error) => (None, error),
+        Ok(programs) => return Ok(programs),
+    };
+    // Of several, each failure is said by its own process.
+    let alternative = alternative.filter(|_| single.is_some());
+    let attached = alternative.map_or(Err(error), |choice| attach_as(&choice));
+    attached.map_err(|error| match (error, single) {
+        (error @ RunError::Record(_), _) => error,
+        // Whatever failed, that is the reason.
+        (_, Some(target)) if target.has_ended() => {
+            AttachError::EndedMeanwhile { pid: target.pid }.into()
+        }
+        (RunError::InProcess(error), Some(target)) if error.refusal().is_some() => {
+            AttachError::Refused { pid: target.pid, error }.into()
+        }
+        (error, _) => error,
+    })
 }
 
 /// Runs a program with the back end that was chosen.

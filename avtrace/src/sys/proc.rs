@@ -175,6 +175,13 @@ impl Status {
         u32::try_from(number(self.field("TracerPid")?, 10)?).ok()
     }
 
+    /// Returns the parent of the process; `None` where it is outside of this PID namespace.
+    #[must_use]
+    pub fn parent(&self) -> Option<u32> {
+        let parent = u32::try_from(number(self.field("PPid")?, 10)?).ok()?;
+        (parent != 0).then_some(parent)
+    }
+
     /// Returns the kind of filter for system calls: 0 for none, 1 for the strict mode, 2 for a program.
     #[must_use]
     pub fn seccomp(&self) -> Option<u64> {
@@ -270,6 +277,17 @@ pub fn arguments(pid: u32) -> Vec<Vec<u8>> {
         return Vec::new();
     }
     text.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect()
+}
+
+/// Returns the children of a process, as far as the kernel lists them.
+#[must_use]
+pub fn children(pid: u32) -> Vec<u32> {
+    let of_thread = |thread: u32| {
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{thread}/children"));
+        let children = children.unwrap_or_default();
+        children.split_ascii_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<u32>>()
+    };
+    threads(pid).unwrap_or_default().into_iter().flat_map(of_thread).collect()
 }
 
 /// Returns the process that a thread is of; `None` when it has gone.

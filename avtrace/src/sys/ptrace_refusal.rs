@@ -15,6 +15,31 @@ pub(super) fn explain(error: &io::Error) -> io::Error {
     io::Error::other(format!("it cannot be traced with ptrace: {error}: {reason}"))
 }
 
+/// Returns the reason why the kernel does not let this process trace one that runs already, with the remedy.
+#[must_use]
+pub fn explain_attach(error: &io::Error, pid: u32) -> String {
+    let scope = yama_scope().unwrap_or_default();
+    let is_filtered = Status::of_self().is_ok_and(|status| has_filter(&status));
+    reason_of_attach(error, pid, (&scope, is_filtered))
+}
+
+fn reason_of_attach(error: &io::Error, pid: u32, (scope, is_filtered): (&str, bool)) -> String {
+    let remedy = match (error.raw_os_error(), scope) {
+        (Some(libc::EPERM), "1") => format!(
+            "`kernel.yama.ptrace_scope` is 1, so that users may trace children of their own only: run `sudo avtrace \
+             attach --pid {pid}`, or allow it until the next boot (`sudo sysctl kernel.yama.ptrace_scope=0`)"
+        ),
+        (Some(libc::EPERM), "2" | "3") => reason(0, scope, is_filtered),
+        (Some(libc::EPERM), _) if is_filtered => reason(0, scope, is_filtered),
+        (Some(libc::EPERM), _) => format!(
+            "another tracer has come first, it is of another user, or a security module forbids it: run `sudo avtrace \
+             attach --pid {pid}`"
+        ),
+        _ => "`pgrep NAME` lists the processes of a name".to_owned(),
+    };
+    format!("{error}: {remedy}")
+}
+
 /// Returns the value of `kernel.yama.ptrace_scope`; `None` where the kernel has no Yama.
 #[must_use]
 pub fn yama_scope() -> Option<String> {
@@ -57,5 +82,16 @@ mod tests {
         assert!(reason(0, "2", false).contains("as root"));
         assert!(reason(0, "1", true).contains("seccomp"));
         assert!(reason(0, "", false).contains("security module"));
+    }
+
+    #[test]
+    fn a_process_that_runs_has_a_remedy_of_its_own() {
+        let denied = io::Error::from_raw_os_error(libc::EPERM);
+        let at = |scope| reason_of_attach(&denied, 7, (scope, false));
+        let yama = at("1");
+        assert!(yama.contains("`sudo avtrace attach --pid 7`"), "{yama}");
+        assert!(yama.contains("`sudo sysctl kernel.yama.ptrace_scope=0`"), "{yama}");
+        assert!(at("3").contains("next boot"));
+        assert!(at("0").contains("another tracer"));
     }
 }

@@ -93,6 +93,7 @@ fn all() -> Vec<Limitation> {
         Limitation::TooManyWatches { wanted: 9, limit: 4 },
         Limitation::UnwatchedChild,
         Limitation::Attached,
+        Limitation::KeptMemory,
         Limitation::UnseenStart,
         Limitation::UnanchoredProbes { error: error() },
         Limitation::RemovedProbes { error: None },

@@ -81,12 +81,21 @@ impl Tracer {
             comm: proc::thread_name(process, parent),
         };
         stream.record(Record::ChildProcess(record));
+        if shares_memory
+            && !self.supervisor.is_in_vfork(process)
+            && let Some(traced) = self.processes.get_mut(&process)
+        {
+            // It may be anywhere when the process is left.
+            traced.has_contexts = true;
+        }
         let Some(image) = followed else { return self.supervisor.detach(child) };
         let stop = (!shares_memory).then(|| self.shared.next_stop());
         let state = stop.map_or(State::Muted, State::Standing);
         let (threads, copy) = (BTreeSet::new(), Arc::clone(&stream));
+        let image_of = Some(image.clone());
+        let has_contexts = true;
         let traced =
-            Traced { stream: copy, image: Some(image.clone()), threads, watchpoints, state };
+            Traced { stream: copy, image: image_of, threads, watchpoints, has_contexts, state };
         self.processes.insert(child, traced);
         if let Some(stop) = stop {
             self.shared.programs().insert(child, (image, Arc::clone(&stream)));

@@ -311,6 +311,12 @@ pub enum Limitation {
          are not known"
     )]
     Attached,
+    /// Memory of probes is left in a process that goes on.
+    #[error(
+        "the memory of inline probes stays mapped in the process: a signal handler that has not returned may come back \
+         to it, or the process may not unmap it; nothing leads there"
+    )]
+    KeptMemory,
     /// The program had not ended when tracing did.
     #[error("it still ran when the tracing ended")]
     StillRunning,

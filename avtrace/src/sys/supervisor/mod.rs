@@ -9,6 +9,7 @@ mod freeze;
 mod registers;
 mod remote_call;
 mod request;
+mod seize;
 #[cfg(test)]
 mod tests;
 pub(super) mod watchpoints;
@@ -164,13 +165,8 @@ pub enum Event {
 }
 
 impl Supervisor {
-    /// Starts a program and holds it at its first instruction, which is the dynamic linker's if it has one. Until
-    /// [`release`](Self::release) it dies with this process.
-    ///
-    /// # Errors
-    ///
-    /// Those of `execve`, `fork`, of becoming the user, and of ptrace; [`Started::Ended`] where it was killed.
-    pub fn launch(launch: Launch) -> io::Result<Started> {
+    /// Creates one that traces nothing.
+    fn empty() -> Self {
         let options = Options::PTRACE_O_TRACECLONE
             | Options::PTRACE_O_TRACEFORK
             | Options::PTRACE_O_TRACEVFORK
@@ -178,8 +174,7 @@ impl Supervisor {
             | Options::PTRACE_O_TRACEEXEC
             | Options::PTRACE_O_TRACEEXIT
             | Options::PTRACE_O_TRACESYSGOOD;
-        let (pid, failure, start) = spawn::spawn_waiting(launch)?;
-        let mut supervisor = Self {
+        Self {
             threads: BTreeMap::new(),
             pending: VecDeque::new(),
             held: Vec::new(),
@@ -189,7 +184,19 @@ impl Supervisor {
             expected: BTreeMap::new(),
             entries: BTreeMap::new(),
             options,
-        };
+        }
+    }
+
+    /// Starts a program and holds it at its first instruction, which is the dynamic linker's if it has one. Until
+    /// [`release`](Self::release) it dies with this process.
+    ///
+    /// # Errors
+    ///
+    /// Those of `execve`, `fork`, of becoming the user, and of ptrace; [`Started::Ended`] where it was killed.
+    pub fn launch(launch: Launch) -> io::Result<Started> {
+        let (pid, failure, start) = spawn::spawn_waiting(launch)?;
+        let mut supervisor = Self::empty();
+        let options = supervisor.options;
         if let Err(error) = request::seize(pid, options | Options::PTRACE_O_EXITKILL) {
             // It ends: nobody lets it start.
             drop(start);

@@ -49,6 +49,15 @@ impl Supervisor {
         request::signal_cause(thread as i32)
     }
 
+    /// Returns the signal that a held thread is about to receive; 0 for none.
+    #[must_use]
+    pub fn signal_of(&self, thread: u32) -> i32 {
+        match self.threads.get(&(thread as i32)).map(|thread| thread.state) {
+            Some(State::Held(Resume::Continue(signal) | Resume::ToCall(signal))) => signal,
+            _ => 0,
+        }
+    }
+
     /// Has a held thread go on at another instruction, without the signal that it was about to receive.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! System calls that a held thread makes for this process, at the entry point of its program.
+//! System calls that a held thread makes for this process.
 //!
 //! The thread makes them by an instruction that the process has anyway, with a stack on which all its registers are
 //! saved as for a signal: should it lose its tracer meanwhile, it returns from that signal, and goes on as before.
@@ -15,8 +15,9 @@ use crate::sys::{
 pub type Call = (libc::c_long, [u64; 6]);
 
 impl Supervisor {
-    /// Has the only thread of a process, which is held at executable memory, make system calls. Each may depend on the
-    /// results of those before. Afterwards registers, signals and memory are as before.
+    /// Has a thread of a process of which none runs make system calls. Each may depend on the results of those before.
+    /// Afterwards registers, signals and memory are as before, and a system call that was interrupted for the stop is
+    /// made again.
     ///
     /// In a process without code to return from signals, an instruction is replaced meanwhile: if it loses its tracer
     /// within this, it does not survive.
@@ -29,20 +30,27 @@ impl Supervisor {
         process: u32,
         calls: impl FnOnce(&mut RemoteCalls) -> io::Result<T>,
     ) -> io::Result<T> {
-        /// Distance of the saved registers below the stack pointer: beyond the red zone.
+        /// Distances of the saved registers below the stack pointer, and of what is left alone: beyond the red zone.
         const BELOW: u64 = 2048;
-        let thread = process as i32;
+        const RED_ZONE: u64 = 128;
+        let thread = self.caller(process);
+        self.settle(thread)?;
+        let is_in_stop = request::is_in_stop(thread)?;
         let registers = request::registers(thread)?;
-        let memory = proc::writable_memory(process)?;
-        let gadgets = Gadgets::find(process, &memory);
+        let memory = proc::writable_memory(thread.cast_unsigned())?;
+        let gadgets = Gadgets::find(thread.cast_unsigned(), &memory);
         let blocked = request::blocked_signals(thread)?;
         let mut original = [0; CALL.len()];
         memory.read_exact_at(&mut original, registers.rip)?;
+        let lowest = registers.rsp.saturating_sub(BELOW) & !15;
+        let mut stack = vec![0; registers.rsp.saturating_sub(RED_ZONE + lowest) as usize];
+        // What is below a small stack may be in use.
+        memory.read_exact_at(&mut stack, lowest)?;
         let mut used = registers;
         used.orig_rax = u64::MAX;
         used.rip = if let Some(Gadgets { call, restore }) = gadgets {
-            used.rsp = (registers.rsp - BELOW) & !15;
-            memory.write_all_at(&frame(restore, &registers, blocked), used.rsp)?;
+            used.rsp = lowest;
+            memory.write_all_at(&frame(restore, &restarted(registers), blocked), used.rsp)?;
             // Until the first call it would return at once.
             let returning = libc::user_regs_struct { rip: restore, rsp: used.rsp + 8, ..used };
             request::set_registers(thread, returning)?;
@@ -61,9 +69,32 @@ impl Supervisor {
         if gadgets.is_none() {
             memory.write_all_at(&original, registers.rip)?;
         }
-        request::block_signals(thread, blocked)?;
         request::set_registers(thread, registers)?;
+        if is_in_stop {
+            // From there the kernel makes an interrupted system call again, and it stays in a stop of its process.
+            self.stop_again(thread, 0)?;
+        }
+        // With its registers restored the frame means nothing any more.
+        memory.write_all_at(&stack, lowest)?;
+        request::block_signals(thread, blocked)?;
         result
+    }
+}
+
+/// Returns registers from which a thread that was interrupted within a system call makes it again, with what is left of
+/// its arguments: a time limit begins anew.
+const fn restarted(registers: libc::user_regs_struct) -> libc::user_regs_struct {
+    /// Results of system calls that are made again (`include/linux/errno.h`).
+    const RESTARTS: (i64, i64) = (-516, -512);
+    let (call, result) = (registers.orig_rax, registers.rax.cast_signed());
+    if call.cast_signed() < 0 || result < RESTARTS.0 || RESTARTS.1 < result {
+        return registers;
+    }
+    libc::user_regs_struct {
+        rax: call,
+        rip: registers.rip - CALL.len() as u64,
+        orig_rax: u64::MAX,
+        ..registers
     }
 }
 

@@ -88,6 +88,27 @@ pub(super) fn signal_cause(thread: i32) -> io::Result<(i32, u32)> {
     Ok((info.si_code, unsafe { info.si_pid() }.cast_unsigned()))
 }
 
+/// Returns whether a thread is held at a stop that it was asked for, or at that of its process.
+pub(super) fn is_in_stop(thread: i32) -> io::Result<bool> {
+    Ok(event(thread)? == libc::PTRACE_EVENT_STOP)
+}
+
+/// Returns whether a thread is held within a system call, for an event of its own.
+pub(super) fn is_in_event(thread: i32) -> io::Result<bool> {
+    Ok((libc::PTRACE_EVENT_FORK..=libc::PTRACE_EVENT_EXIT).contains(&event(thread)?))
+}
+
+/// Returns the event that a thread is held for; 0 where it is held for a signal or a system call.
+fn event(thread: i32) -> io::Result<i32> {
+    match ptrace::getsiginfo(Pid::from_raw(thread)) {
+        // Of a signal that a process has sent it is 0 or negative.
+        Ok(info) => Ok((info.si_code >> 8).max(0)),
+        // A stop of the process has no more to it.
+        Err(Errno::EINVAL) => Ok(libc::PTRACE_EVENT_STOP),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Returns the word at a place in `struct user` of a held thread.
 pub(super) fn user_word(thread: i32, place: usize) -> io::Result<u64> {
     let word = ptrace::read_user(Pid::from_raw(thread), place as ptrace::AddressType)?;
