@@ -1,7 +1,7 @@
 //! Probes beside memory instructions. A descriptor for each says how to compute the accessed address from the
 //! registers.
 
-use abi::{ACCESS_GROUPS, AccessDescriptor, AccessRecord, Class, Kind, Operand, SAMPLES};
+use abi::{ACCESS_GROUPS, AccessDescriptor, AccessRecord, Class, FRAMES, Kind, Operand, SAMPLES};
 use aya_ebpf::{
     helpers::bpf_probe_read_user,
     macros::{map, uprobe},
@@ -15,7 +15,7 @@ use ebpf::{
 
 use crate::{
     debug_log,
-    emit::{count_lost, fill, frames, header},
+    emit::{count_lost, fill_in_place, header, walk},
     epoch::{self, PROBES_ACCESSES},
     ownership,
     probe::{Hit, hit},
@@ -156,9 +156,11 @@ fn record<const LARGE: bool, const LOOPS: bool>(ctx: &ProbeContext) -> u32 {
             size: bytes,
             sp: regs.rsp,
             value,
-            frames: frames(regs.rip, regs.rsp, regs.rbp),
+            frames: [0; FRAMES],
         };
-        fill(entry, record);
+        fill_in_place(entry, record, |record| {
+            walk(&mut record.frames, regs.rip, regs.rsp, regs.rbp);
+        });
         debug_log!(ctx, "access: site {} address {:x} tid {}", site.0, address, tid);
     }
     ownership::after_reservation::<LARGE, LOOPS>(thread, &access);

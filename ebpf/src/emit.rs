@@ -1,6 +1,8 @@
 //! Parts that all programs share: settings, the test for traced threads, the ring buffer, the counters of lost
 //! events, and the walk up the stack.
 
+use core::mem::MaybeUninit;
+
 use abi::{ABI_VERSION, CLASSES, Class, FRAMES, Header, Kind, PlanNumber, SiteId, Target};
 use aya_ebpf::{
     Global,
@@ -9,7 +11,7 @@ use aya_ebpf::{
     macros::map,
     maps::{Array, HashMap, PerCpuArray, RingBuf, ring_buf::RingBufEntry},
 };
-use ebpf::verifier::atomic_add;
+use ebpf::verifier::{atomic_add, unknown_one, unknown_zero};
 
 /// The process to trace. The settings are constants for the verifier.
 #[unsafe(no_mangle)]
@@ -169,21 +171,41 @@ pub fn submit<T: Copy + 'static>(class: Class, record: T) {
     }
 }
 
+/// Room that is reserved for a record, and that [`fill`] must get.
+///
+/// The pointer in it is compared with null once, in [`reserve`]. Older verifiers (6.1 is one) take a second comparison
+/// to be able to fail, and find a room there that is not filled (`reg_type_not_null` in `kernel/bpf/verifier.c`).
+pub struct Room<T: 'static>(MaybeUninit<RingBufEntry<T>>);
+
 /// Emits a record in its reserved room.
 #[inline(always)]
-pub fn fill<T: Copy + 'static>(mut entry: RingBufEntry<T>, record: T) {
-    entry.write(record);
+pub fn fill<T: Copy + 'static>(room: Room<T>, record: T) {
+    fill_in_place(room, record, |_| ());
+}
+
+/// Emits a record in its reserved room, where `finish` changes it: what it adds takes no room on the program's stack.
+#[inline(always)]
+pub fn fill_in_place<T: Copy + 'static>(
+    Room(entry): Room<T>,
+    record: T,
+    finish: impl FnOnce(&mut T),
+) {
+    // SAFETY: a room is made of an entry.
+    let mut entry = unsafe { entry.assume_init() };
+    finish(entry.write(record));
     entry.submit(BPF_RB_NO_WAKEUP.into());
 }
 
 /// Reserves room for a record, or counts it as lost. The order of reservations is the order of the records.
 #[inline(always)]
-pub fn reserve<T: 'static>(class: Class) -> Option<RingBufEntry<T>> {
-    let entry = EVENTS.reserve::<T>(0);
-    if entry.is_none() {
+pub fn reserve<T: 'static>(class: Class) -> Option<Room<T>> {
+    let (room, is_there) = if let Some(entry) = EVENTS.reserve::<T>(0) {
+        (Room(MaybeUninit::new(entry)), unknown_one())
+    } else {
         count_lost(class);
-    }
-    entry
+        (Room(MaybeUninit::uninit()), unknown_zero())
+    };
+    (is_there != 0).then_some(room)
 }
 
 /// Emits a record that a process waits for, and wakes the reader. `make` is called only if there is room for the
@@ -220,6 +242,13 @@ const MAX_FRAME: u64 = 1 << 20;
 /// the walk before memory is read. User space checks the other addresses against the unwind tables.
 pub fn frames(innermost: u64, sp: u64, bp: u64) -> [u64; FRAMES] {
     let mut frames = [0; FRAMES];
+    walk(&mut frames, innermost, sp, bp);
+    frames
+}
+
+/// Writes the addresses that [`frames`] returns over zeros.
+#[inline(never)]
+pub fn walk(frames: &mut [u64; FRAMES], innermost: u64, sp: u64, bp: u64) {
     frames[0] = innermost;
     let (mut low, mut fp) = (sp, bp);
     for frame in &mut frames[1..] {
@@ -235,7 +264,6 @@ pub fn frames(innermost: u64, sp: u64, bp: u64) -> [u64; FRAMES] {
         low = fp + 16;
         fp = next;
     }
-    frames
 }
 
 /// Return address at the top of the stack, at a function's entry or at its `ret`.

@@ -5,11 +5,7 @@
 //! have claimed one in between.
 
 use abi::{AccessRecord, Class, Kind, OwnedRecord, SiteId};
-use aya_ebpf::{
-    Global,
-    macros::map,
-    maps::{Array, ring_buf::RingBufEntry},
-};
+use aya_ebpf::{Global, macros::map, maps::Array};
 use ebpf::{
     octet::{self, Deferred, Environment, MapMemory, Reservation},
     table::{Access, MAX_BYTES, MAX_WORDS, ThreadState, slot},
@@ -17,7 +13,7 @@ use ebpf::{
 };
 
 use crate::{
-    emit::{count_lost, fill, header, reserve},
+    emit::{Room, count_lost, fill, header, reserve},
     epoch,
 };
 
@@ -61,7 +57,7 @@ pub fn defer_or_reserve<const LARGE: bool, const LOOPS: bool>(
     thread: &mut ThreadState,
     access: &Access,
     is_contended: bool,
-) -> Option<RingBufEntry<AccessRecord>> {
+) -> Option<Room<AccessRecord>> {
     let (first, last) = access.words();
     if first == last {
         let slot = slot_of(first)?;
@@ -108,7 +104,7 @@ struct Kernel;
 
 impl Environment for Kernel {
     type Memory = MapMemory;
-    type Entry = RingBufEntry<AccessRecord>;
+    type Entry = Room<AccessRecord>;
 
     #[inline(always)]
     fn is_enabled(self) -> bool {
@@ -121,9 +117,10 @@ impl Environment for Kernel {
     }
 
     #[inline(always)]
-    fn emit(self, tid: u32, Deferred { owner, address, write, read }: Deferred) {
+    fn emit(self, tid: u32, deferred: impl FnOnce() -> Deferred) {
         let Some(entry) = reserve::<OwnedRecord>(Class::Access) else { return };
         let header = header(Kind::Owned, tid, SiteId::NONE);
+        let Deferred { owner, address, write, read } = deferred();
         fill(entry, OwnedRecord { header, owner: owner as u32, address, write, read });
     }
 

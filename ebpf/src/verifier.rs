@@ -24,6 +24,38 @@ pub fn unchecked(number: u64) -> u64 {
     number
 }
 
+/// Returns 1, of which the compiler knows nothing, and the verifier does.
+#[cfg(target_arch = "bpf")]
+#[inline(always)]
+pub fn unknown_one() -> u64 {
+    let one: u64;
+    // SAFETY: nothing else is changed.
+    unsafe { core::arch::asm!("{0} = 1", out(reg) one, options(nomem, nostack)) };
+    one
+}
+
+/// Host equivalent.
+#[cfg(not(target_arch = "bpf"))]
+pub fn unknown_one() -> u64 {
+    1
+}
+
+/// Returns 0, of which the compiler knows nothing, and the verifier does.
+#[cfg(target_arch = "bpf")]
+#[inline(always)]
+pub fn unknown_zero() -> u64 {
+    let zero: u64;
+    // SAFETY: nothing else is changed.
+    unsafe { core::arch::asm!("{0} = 0", out(reg) zero, options(nomem, nostack)) };
+    zero
+}
+
+/// Host equivalent.
+#[cfg(not(target_arch = "bpf"))]
+pub fn unknown_zero() -> u64 {
+    0
+}
+
 /// Returns 0 for 0 and 1 for any other number, without the jump that the compiler would make of a comparison.
 #[inline(always)]
 pub fn is_not_zero(number: u64) -> u64 {

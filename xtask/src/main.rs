@@ -3,12 +3,14 @@
 
 mod bench;
 mod demo;
+mod kernels;
 mod process;
 mod setup;
 mod test;
 mod tidy;
 mod workspace;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -44,6 +46,18 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
         arguments: Vec<String>,
     },
+    /// Boot Debian's kernels in QEMU, try avtrace in each, and print a table
+    Kernels {
+        /// Kernel to try instead: a package (`.deb`) or an image; repeatable
+        #[arg(long, value_name = "FILE")]
+        kernel: Vec<PathBuf>,
+        /// Emulate the processor, also where KVM works
+        #[arg(long)]
+        emulate: bool,
+    },
+    /// Run the suite of `kernels`, as the first process of a machine
+    #[command(name = kernels::machine::GUEST_TASK, hide = true)]
+    KernelsGuest,
     /// Check the conventions that no compiler checks
     Tidy {
         /// Lower the entries of `xtask/src/tidy/language.txt` to what is there; refuses to raise any
@@ -61,6 +75,8 @@ fn main() -> ExitCode {
         Task::Demo => demo::run(),
         Task::Test { long, arguments } => test::run(long, arguments),
         Task::Bench { name, arguments } => bench::run(name.as_deref(), &arguments),
+        Task::Kernels { kernel, emulate } => kernels::run(&kernel, emulate),
+        Task::KernelsGuest => kernels::guest::run(),
         Task::Tidy { update_language, force } => tidy::run(match (update_language, force) {
             (false, _) => tidy::Language::Check,
             (true, false) => tidy::Language::Update,

@@ -12,17 +12,15 @@ use std::{
 };
 
 use abi::{Cookie, PlanNumber, ProbeProgram};
-use aya::programs::{
-    RawTracePoint, UProbe,
-    uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLinkId, UProbeScope},
-};
+use aya::programs::{RawTracePoint, UProbe};
 
 use super::{
-    Attached, Hold, Kernel, ProbeGroup, ProbePoint, Refusal,
+    Attached, Kernel, ProbeGroup, ProbePoint, Refusal,
     detach::PendingDetach,
     error::{KernelError, refused},
+    release,
 };
-use crate::sys::bpf;
+use crate::sys::{bpf, perf};
 
 impl Kernel {
     /// Starts to record threads and processes.
@@ -96,10 +94,10 @@ impl Kernel {
             }
             if self.multi.is_none() {
                 for index in indices {
-                    match self.attach_single(&points[index]) {
+                    match self.attach_single(plan, &points[index]) {
                         Ok(link) => {
-                            let (file, hold) = (file.to_owned(), Hold::Single(program, link));
-                            self.probes.push(Attached { plan, file, group, hold });
+                            let file = file.to_owned();
+                            self.probes.push(Attached { plan, file, group, link });
                         }
                         Err(error) => refusals.push(Refusal { index, error }),
                     }
@@ -135,31 +133,33 @@ impl Kernel {
         offsets: &[u64],
         cookies: &[u64],
     ) -> io::Result<()> {
-        // The very file, also when its name means another one later, or when the process that it was named by has
-        // no root directory any more.
+        let path = self.opened(plan, file)?;
+        let loaded = self.multi.as_ref().and_then(|programs| programs.get(&program));
+        let loaded = loaded.ok_or_else(|| io::Error::other("the program is not loaded"))?.as_fd();
+        let limit = self.limit.of_plan(plan)?.filter(|_| !self.anchored.contains(&plan));
+        let flags = if program.is_at_return() { bpf::UPROBE_MULTI_RETURN } else { 0 };
+        let link = bpf::attach_uprobe_multi(loaded, &path, offsets, cookies, flags, limit)?;
+        self.probes.push(Attached { plan, file: file.to_owned(), group, link });
+        Ok(())
+    }
+
+    /// Path of the very file, also when its name means another one later, or when the process that it was named by has
+    /// no root directory any more.
+    fn opened(&mut self, plan: PlanNumber, file: &Path) -> io::Result<PathBuf> {
         let key = (plan, file.to_owned());
         if !self.files.contains_key(&key) {
             let opened = File::options().read(true).custom_flags(libc::O_PATH).open(file)?;
             self.files.insert(key.clone(), opened);
         }
-        let path = format!("/proc/self/fd/{}", self.files[&key].as_raw_fd());
-        let loaded = self.multi.as_ref().and_then(|programs| programs.get(&program));
-        let loaded = loaded.ok_or_else(|| io::Error::other("the program is not loaded"))?.as_fd();
-        let limit = self.limit.of_plan(plan)?.filter(|_| !self.anchored.contains(&plan));
-        let (path, flags) =
-            (Path::new(&path), if program.is_at_return() { bpf::UPROBE_MULTI_RETURN } else { 0 });
-        let link = bpf::attach_uprobe_multi(loaded, path, offsets, cookies, flags, limit)?;
-        self.probes.push(Attached { plan, file: file.to_owned(), group, hold: Hold::Link(link) });
-        Ok(())
+        Ok(PathBuf::from(format!("/proc/self/fd/{}", self.files[&key].as_raw_fd())))
     }
 
-    fn attach_single(&mut self, point: &ProbePoint) -> io::Result<UProbeLinkId> {
+    fn attach_single(&mut self, plan: PlanNumber, point: &ProbePoint) -> io::Result<OwnedFd> {
+        let path = self.opened(plan, &point.file)?;
+        let event = perf::open_probe(&path, point.offset, point.program.is_at_return())?;
         let program: &mut UProbe = self.program(point.program.name()).map_err(io::Error::other)?;
-        let at = UProbeAttachPoint {
-            location: UProbeAttachLocation::AbsoluteOffset(point.offset),
-            cookie: Some(point.cookie),
-        };
-        program.attach(at, &point.file, UProbeScope::AllProcesses).map_err(io::Error::other)
+        let program = program.fd().map_err(io::Error::other)?.as_fd();
+        bpf::attach_perf_event(program, event.as_fd(), point.cookie)
     }
 
     /// Anchors the probes of a process whose main thread has ended, by a program that does nothing, at the same
@@ -219,56 +219,31 @@ impl Kernel {
     ) -> (Vec<ProbePoint>, PendingDetach) {
         let is_one = |group: Option<ProbeGroup>| group.is_some_and(&is_wanted);
         let goes = |probe: &mut Attached| probe.plan == plan && is_one(probe.group);
-        let holds: Vec<Hold> = self.probes.extract_if(.., goes).map(|probe| probe.hold).collect();
+        let links = self.probes.extract_if(.., goes).map(|probe| probe.link).collect();
         let goes =
             |(other, point): &mut (PlanNumber, ProbePoint)| *other == plan && is_one(point.group());
         let points = self.points.extract_if(.., goes).map(|(_, point)| point).collect();
-        let links = self.release_single(holds);
         (points, PendingDetach::start(links))
     }
 
     /// Detaches a plan's probes in files for which `gone` holds.
     pub fn detach_probes(&mut self, plan: PlanNumber, gone: impl Fn(&Path) -> bool) {
         let goes = |probe: &mut Attached| probe.plan == plan && gone(&probe.file);
-        let holds: Vec<Hold> = self.probes.extract_if(.., goes).map(|probe| probe.hold).collect();
+        let links = self.probes.extract_if(.., goes).map(|probe| probe.link).collect();
         let goes =
             |(other, point): &mut (PlanNumber, ProbePoint)| *other == plan && gone(&point.file);
         let points: Vec<_> = self.points.extract_if(.., goes).collect();
         self.forget_accesses(&points);
-        self.release(holds);
+        release(links, self.multi.is_none());
         self.files.retain(|(other, file), _| *other != plan || !gone(file));
     }
 
     /// Begins to detach all probes of a plan whose process has ended: nothing waits for it.
     pub fn detach_ended(&mut self, plan: PlanNumber) {
-        let holds: Vec<Hold> = self
-            .probes
-            .extract_if(.., |probe| probe.plan == plan)
-            .map(|probe| probe.hold)
-            .collect();
-        let links = self.release_single(holds);
+        let of_plan = |probe: &mut Attached| probe.plan == plan;
+        let links = self.probes.extract_if(.., of_plan).map(|probe| probe.link).collect();
         self.pending_detaches.retain(|pending_detaches| !pending_detaches.is_done());
         self.pending_detaches.push(PendingDetach::start(links));
         self.detach_probes(plan, |_| true);
-    }
-
-    fn release(&mut self, holds: Vec<Hold>) {
-        drop(PendingDetach::start(self.release_single(holds)));
-    }
-
-    /// Detaches what aya keeps; returns the others.
-    fn release_single(&mut self, holds: Vec<Hold>) -> Vec<OwnedFd> {
-        let mut links = Vec::new();
-        for hold in holds {
-            match hold {
-                Hold::Link(link) => links.push(link),
-                Hold::Single(program, link) => {
-                    let program: Result<&mut UProbe, _> = self.program(program.name());
-                    // One that is not there needs no detaching.
-                    let _ = program.map(|program| program.detach(link));
-                }
-            }
-        }
-        links
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    os::fd::OwnedFd,
+    os::fd::{AsFd as _, OwnedFd},
 };
 
 use abi::{ProbeProgram, symbols};
@@ -26,7 +26,8 @@ fn load_multi(
     object::Relocated { instructions, license }: &object::Relocated,
 ) -> Result<Option<OwnedFd>, KernelError> {
     match bpf::load_uprobe_multi(program.name(), instructions, license) {
-        Ok(fd) => Ok(Some(fd)),
+        // Kernels before 6.6 may ignore the type of attachment here, and refuse the link.
+        Ok(fd) => Ok(bpf::has_uprobe_multi(fd.as_fd()).then_some(fd)),
         // An unknown attach type: a kernel before 6.6.
         Err((error, log)) if log.is_empty() && error.raw_os_error() == Some(libc::EINVAL) => {
             Ok(None)

@@ -29,16 +29,14 @@ use std::{
 
 pub use abi::ProbeProgram;
 use abi::{AccessDescriptor, PlanNumber, Target};
-use aya::{
-    Ebpf,
-    programs::{Program, uprobe::UProbeLinkId},
-};
+use aya::{Ebpf, programs::Program};
 
 pub use self::{
     copies::Copies, counters::Lost, detach::PendingDetach, error::KernelError, gate::Gate,
     limit::LIMITED_PROBES,
 };
 use self::{copies::SharedPlaces, limit::Limit};
+use crate::sys::apart;
 
 /// A probe to attach.
 #[derive(Clone, Debug)]
@@ -104,21 +102,14 @@ pub struct LoadOptions {
     pub defers_owned: bool,
 }
 
-/// Handle that keeps a probe attached.
-#[derive(Debug)]
-enum Hold {
-    Link(OwnedFd),
-    /// An attachment of this program, which aya keeps.
-    Single(ProbeProgram, UProbeLinkId),
-}
-
 /// Probes that are attached together.
 #[derive(Debug)]
 struct Attached {
     plan: PlanNumber,
     file: PathBuf,
     group: Option<ProbeGroup>,
-    hold: Hold,
+    /// It keeps them attached.
+    link: OwnedFd,
 }
 
 /// The loaded programs and all that is attached. Dropping it detaches everything; so does the kernel when this
@@ -157,7 +148,8 @@ pub struct Kernel {
 
 impl Kernel {
     /// Returns whether probes are attached through `uprobe_multi` links. Without (kernels before 6.6), each probe is
-    /// a perf event that fires in every process that maps the file, and takes a tenth of a second to detach.
+    /// a perf event that fires in every process that maps the file, and takes a tenth of a second to detach: that is
+    /// left to a process of its own.
     #[must_use]
     pub const fn has_uprobe_multi(&self) -> bool {
         self.multi.is_some()
@@ -184,18 +176,25 @@ impl Kernel {
     /// Detaches everything.
     pub fn detach(self) {
         let Self { ebpf, multi, links, probes, watchpoints, spare, samples, .. } = self;
-        let probes = probes.into_iter().filter_map(|probe| match probe.hold {
-            Hold::Link(link) => Some(link),
-            // They go with the program.
-            Hold::Single(..) => None,
-        });
+        drop((watchpoints, spare, samples));
+        let is_slow = multi.is_none();
+        let probes = probes.into_iter().map(|probe| probe.link).collect();
         thread::scope(|scope| {
             // Without another thread it is done here, when the closure is dropped.
             let close = move || drop((ebpf, multi));
             let _ = thread::Builder::new().spawn_scoped(scope, close);
-            drop(PendingDetach::start(links.into_iter().chain(probes).collect()));
+            release(probes, is_slow);
+            drop(PendingDetach::start(links));
         });
-        drop((watchpoints, spare, samples));
+    }
+}
+
+/// Detaches probes, at once or, where each is slow to detach, after this has returned, also when this process ends.
+fn release(links: Vec<OwnedFd>, is_slow: bool) {
+    if is_slow {
+        apart::leave(links);
+    } else {
+        drop(PendingDetach::start(links));
     }
 }
 

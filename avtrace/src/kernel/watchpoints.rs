@@ -69,7 +69,7 @@ impl Kernel {
     fn link_access(&mut self, event: &OwnedFd, program: &str) -> io::Result<OwnedFd> {
         let program: &mut PerfEvent = self.program(program).map_err(io::Error::other)?;
         let program = program.fd().map_err(io::Error::other)?.as_fd();
-        bpf::attach_perf_event(program, event.as_fd())
+        bpf::attach_perf_event(program, event.as_fd(), 0)
     }
 
     /// Makes all watchpoints fire no more. The numbers of their hits remain.

@@ -148,8 +148,9 @@ fn prepare(options: &Arc<RunOptions>, held: &Held) -> Result<Prepared, RunError>
         // Nothing is left to do when standard error is closed.
         let _ = writeln!(
             io::stderr(),
-            "avtrace: warning: probes are attached one by one, without uprobe_multi links (Linux 6.6): each of them \
-             takes a tenth of a second to detach, and they slow other programs down meanwhile"
+            "avtrace: warning: probes are attached one by one, without uprobe_multi links (Linux 6.6): after the end \
+             a process in the background detaches them, each in up to a tenth of a second, and they slow down other \
+             programs that use the same files meanwhile"
         );
     }
     if options.debug_bpf {

@@ -1,5 +1,5 @@
-//! System calls that a `kill -9` of this process does not cut short: they are made by a process of their own that
-//! shares this one's memory and descriptors.
+//! System calls that a `kill -9` of this process does not cut short, and closing that its end does not wait for: they
+//! are left to a process of their own.
 //!
 //! To set or remove a breakpoint, the kernel looks up the page in the traced process, and gives up when the *current*
 //! thread has been killed (`mm/gup.c`, `__get_user_pages`; `kernel/events/uprobes.c`, `uprobe_write`). Killed while
@@ -9,7 +9,7 @@
 
 use std::{
     io,
-    os::fd::{IntoRawFd as _, OwnedFd},
+    os::fd::{AsRawFd, IntoRawFd as _, OwnedFd},
 };
 
 use libc::{c_int, c_void};
@@ -26,6 +26,65 @@ pub fn close(links: Vec<OwnedFd>) {
             unsafe { libc::close(link) };
         }
     });
+}
+
+/// Leaves descriptors of links to a process of its own that closes them, however long that takes, and outlives this
+/// one. Where there can be none, they are closed here.
+pub fn leave(links: Vec<OwnedFd>) {
+    if links.is_empty() {
+        return;
+    }
+    // It closes them once nobody else has them: not before this process has.
+    let pipe = io::pipe();
+    let mut kept: Vec<c_int> = links.iter().map(AsRawFd::as_raw_fd).collect();
+    if let Ok((reader, _)) = &pipe {
+        kept.push(reader.as_raw_fd());
+        kept.sort_unstable();
+        // SAFETY: the child makes system calls alone, on memory that was filled before.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            become_heir(&kept, reader.as_raw_fd());
+        }
+        if child > 0 {
+            reap(child);
+        }
+    }
+    drop(links);
+    drop(pipe);
+}
+
+/// Turns a forked process into one that is nobody's child, holds these descriptors (in ascending order) and nothing
+/// else, and ends when the pipe does: the kernel frees its memory first, and then closes them.
+fn become_heir(kept: &[c_int], pipe: c_int) -> ! {
+    // SAFETY: system calls on descriptors and a byte of this process's own; signals to the group of the parent, and
+    // those of a terminal, do not mean it.
+    unsafe {
+        if libc::fork() != 0 {
+            libc::_exit(0);
+        }
+        libc::setsid();
+        let mut first = 0;
+        for &descriptor in kept {
+            close_range(first, descriptor - 1);
+            first = descriptor + 1;
+        }
+        close_range(first, c_int::MAX);
+        let mut byte = 0u8;
+        while libc::read(pipe, (&raw mut byte).cast(), 1) < 0
+            && *libc::__errno_location() == libc::EINTR
+        {}
+        libc::_exit(0)
+    }
+}
+
+/// Closes a range of descriptors, which may be empty.
+///
+/// Minimum kernel version: 5.9.
+unsafe fn close_range(first: c_int, last: c_int) {
+    if first <= last {
+        // SAFETY: by the caller's promise nobody uses them any more.
+        unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+    }
 }
 
 /// Has `work` done by a process of its own, and waits for it; where there can be none, does it here.
@@ -88,7 +147,6 @@ mod tests {
     use std::{
         fs::File,
         io::{ErrorKind, Read as _, Write as _},
-        os::fd::AsRawFd as _,
     };
 
     use super::*;
@@ -132,6 +190,17 @@ mod tests {
         let mut byte = [0];
         done.read_exact(&mut byte).unwrap();
         assert_eq!(byte, [7]);
+    }
+
+    #[test]
+    fn what_is_left_is_closed_in_the_end_and_nothing_else_is_held() {
+        let (mut left, writer) = std::io::pipe().unwrap();
+        let (mut other, held) = std::io::pipe().unwrap();
+        leave(vec![OwnedFd::from(writer)]);
+        assert_eq!(left.read(&mut [0]).unwrap(), 0, "its end");
+        drop(held);
+        assert_eq!(other.read(&mut [0]).unwrap(), 0, "nobody else has it");
+        leave(Vec::new());
     }
 
     #[test]

@@ -152,6 +152,14 @@ pub fn load_uprobe_multi(
     }
 }
 
+/// Returns whether the kernel makes `uprobe_multi` links, for a program that was loaded for them: one that has them
+/// refuses a folder as such (`kernel/trace/bpf_trace.c`, `bpf_uprobe_multi_link_attach`).
+#[must_use]
+pub fn has_uprobe_multi(program: BorrowedFd<'_>) -> bool {
+    let made = attach_uprobe_multi(program, std::path::Path::new("/"), &[0], &[0], 0, None);
+    made.is_err_and(|error| error.raw_os_error() == Some(libc::EBADF))
+}
+
 /// Attaches a program to many places of one file, through one link; dropping the descriptor detaches them all.
 ///
 /// `offsets` are offsets into the file, `cookies` as many. `process` limits the probes to one process, when the
@@ -192,19 +200,25 @@ pub fn attach_uprobe_multi(
     made.map(owned)
 }
 
-/// Attaches a program to a perf event; dropping the descriptor detaches it.
+/// Attaches a program to a perf event, with a cookie that it can ask for, 0 for none. Dropping the descriptor detaches
+/// it, and closes the event.
 ///
 /// Minimum kernel version: 5.15 (links of perf events).
 ///
 /// # Errors
 ///
 /// The kernel's.
-pub fn attach_perf_event(program: BorrowedFd<'_>, event: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+pub fn attach_perf_event(
+    program: BorrowedFd<'_>,
+    event: BorrowedFd<'_>,
+    cookie: u64,
+) -> io::Result<OwnedFd> {
     let mut attributes = zeroed();
     // SAFETY: the structure for `BPF_LINK_CREATE`, all integers.
     let link = unsafe { &mut attributes.link_create };
     link.__bindgen_anon_1.prog_fd = program.as_raw_fd() as u32;
     link.__bindgen_anon_2.target_fd = event.as_raw_fd() as u32;
     link.attach_type = aya_obj::generated::bpf_attach_type::BPF_PERF_EVENT as u32;
+    link.__bindgen_anon_3.perf_event.bpf_cookie = cookie;
     bpf(bpf_cmd::BPF_LINK_CREATE, &mut attributes).map(owned)
 }

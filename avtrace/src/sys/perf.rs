@@ -1,10 +1,13 @@
-//! Opening hardware breakpoints as perf events.
+//! Opening hardware breakpoints, and probes on kernels without `uprobe_multi`, as perf events.
 
 use std::{
-    fs::File,
+    ffi::CString,
+    fs::{self, File},
     io::{self, Read as _},
     os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
+    os::unix::ffi::OsStrExt as _,
     panic,
+    path::Path,
     sync::{
         OnceLock,
         atomic::{AtomicU64, Ordering},
@@ -109,14 +112,50 @@ fn attributes(address: u64, length: u64) -> perf_event_attr {
     attributes
 }
 
+/// Opens a probe at an offset of a file, at the instruction there or `at_return` of the function that begins there. It
+/// fires in all processes that map the file, once a BPF program is attached, and on all processors.
+///
+/// # Errors
+///
+/// The kernel's: `EINVAL` or `ENOTSUP` for an instruction that cannot be probed, `EACCES` without privilege, `ENOENT`
+/// without such probes.
+pub fn open_probe(file: &Path, offset: u64, at_return: bool) -> io::Result<OwnedFd> {
+    /// Files that describe the probes (`Documentation/ABI/testing/sysfs-bus-event_source-devices-format`).
+    const TYPE: &str = "/sys/bus/event_source/devices/uprobe/type";
+    const AT_RETURN: &str = "/sys/bus/event_source/devices/uprobe/format/retprobe";
+    let unknown = || io::Error::other("/sys does not describe probes as this build expects it");
+    let number = |text: &str| text.trim().parse::<u32>().map_err(|_| unknown());
+    let path = CString::new(file.as_os_str().as_bytes())?;
+    // SAFETY: a structure of integers: zeros are valid.
+    let mut attributes: perf_event_attr = unsafe { std::mem::zeroed() };
+    attributes.type_ = number(&fs::read_to_string(TYPE)?)?;
+    attributes.size = size_of::<perf_event_attr>() as u32;
+    if at_return {
+        let bit = fs::read_to_string(AT_RETURN)?;
+        let bit = number(bit.strip_prefix("config:").ok_or_else(unknown)?)?;
+        attributes.config = 1u64.checked_shl(bit).ok_or_else(unknown)?;
+    }
+    attributes.__bindgen_anon_3.uprobe_path = path.as_ptr() as u64;
+    attributes.__bindgen_anon_4.probe_offset = offset;
+    open_at(-1, 0, &attributes)
+}
+
 fn open(thread: u32, attributes: &perf_event_attr) -> io::Result<OwnedFd> {
+    open_at(thread as libc::pid_t, -1, attributes)
+}
+
+fn open_at(
+    thread: libc::pid_t,
+    processor: libc::c_int,
+    attributes: &perf_event_attr,
+) -> io::Result<OwnedFd> {
     // SAFETY: the attributes are initialised and outlive the call.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
             std::ptr::from_ref(attributes),
-            thread as libc::pid_t,
-            -1 as libc::c_int,
+            thread,
+            processor,
             -1 as libc::c_int,
             PERF_FLAG_FD_CLOEXEC as libc::c_ulong,
         )

@@ -66,8 +66,9 @@ impl Shared for MapNumber {
 
     #[inline(always)]
     fn set(&self, number: u64) {
+        // Two of these in a row would become a call of `memset`, whose frame is one too many for the program's stack.
         // SAFETY: as above, of writing.
-        unsafe { *self.0.get() = number }
+        unsafe { self.0.get().write_volatile(number) }
     }
 
     #[inline(always)]

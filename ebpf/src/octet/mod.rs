@@ -82,8 +82,9 @@ pub trait Environment: Copy {
     /// records.
     fn reserve(self) -> Option<Self::Entry>;
 
-    /// Emits deferred accesses in a record of the acting thread `tid`, or counts them as lost.
-    fn emit(self, tid: u32, deferred: Deferred);
+    /// Emits deferred accesses in a record of the acting thread `tid`, or counts them as lost. They are read when there
+    /// is room for the record: before, they would take room on the program's stack, of which there is little.
+    fn emit(self, tid: u32, deferred: impl FnOnce() -> Deferred);
 
     /// Counts an access that could not be recorded in time.
     fn count_lost(self);

@@ -174,15 +174,17 @@ fn flush<E: Environment>(environment: E, slot: &Ownership<E::Memory>, tid: u32) 
     }
     slot.written.set(0);
     slot.read.set(0);
-    let (owner, _) = thread_and_epoch(slot.owner.get());
-    let last_access = |thread_epoch, sp, site, bits| LastAccess {
-        epoch: thread_and_epoch(thread_epoch).1,
-        sp,
-        site,
-        bytes: bits & 0xff,
-    };
-    let bits = slot.bits.get();
-    let write = last_access(written, slot.write_sp.get(), slot.write_site.get(), bits);
-    let read = last_access(read, slot.read_sp.get(), slot.read_site.get(), bits >> READ_MASK);
-    environment.emit(tid, Deferred { owner, address: (slot.word.get() - 1) << 3, write, read });
+    environment.emit(tid, || {
+        let (owner, _) = thread_and_epoch(slot.owner.get());
+        let last_access = |thread_epoch, sp, site, bits| LastAccess {
+            epoch: thread_and_epoch(thread_epoch).1,
+            sp,
+            site,
+            bytes: bits & 0xff,
+        };
+        let bits = slot.bits.get();
+        let write = last_access(written, slot.write_sp.get(), slot.write_site.get(), bits);
+        let read = last_access(read, slot.read_sp.get(), slot.read_site.get(), bits >> READ_MASK);
+        Deferred { owner, address: (slot.word.get() - 1) << 3, write, read }
+    });
 }

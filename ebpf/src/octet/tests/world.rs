@@ -361,7 +361,8 @@ impl<M: TestMemory> Environment for InTest<'_, M> {
         Some(Entry::At(place))
     }
 
-    fn emit(self, _: u32, deferred: Deferred) {
+    fn emit(self, _: u32, deferred: impl FnOnce() -> Deferred) {
+        let deferred = deferred();
         let Deferred { owner, address, write, read } = deferred;
         let last = |LastAccess { epoch, sp, site, bytes }: LastAccess| {
             assert!(epoch == 0 || sp == u64::from(site.0), "{deferred:?}");

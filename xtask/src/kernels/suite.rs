@@ -1,0 +1,187 @@
+//! Checks that run in a booted kernel.
+
+use std::{
+    fs,
+    io::Write as _,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use nix::{sys::stat::Mode, unistd::mkfifo};
+use serde_json::Value;
+
+use super::{
+    left_behind,
+    results::{Found, Outcome},
+    running::{Ended, Running, User, program},
+};
+
+/// Exit status of avtrace when it has found a violation.
+const FINDINGS: i32 = 66;
+/// Name of the check that the kernel is what it should be.
+pub const RELEASE: &str = "release";
+
+/// A check.
+pub struct Check {
+    /// Its name, the same in the table.
+    pub name: &'static str,
+    /// Its work.
+    pub run: fn() -> Result<Found>,
+}
+
+/// All checks, in the order in which they run. The last one looks at what those before it have left.
+pub const CHECKS: &[Check] = &[
+    Check { name: RELEASE, run: release },
+    Check { name: "`avtrace doctor`", run: doctor },
+    Check { name: "uprobe_multi", run: uprobe_multi },
+    Check { name: "`--capture kernel`", run: || bank("kernel", User::Root) },
+    Check { name: "`--capture inline`, root", run: || bank("inline", User::Root) },
+    Check { name: "`--capture inline`, any user", run: || bank("inline", User::Ordinary) },
+    Check { name: "`--watch`, kernel", run: || watch("kernel") },
+    Check { name: "`--watch`, inline", run: || watch("inline") },
+    Check { name: "`record` and `check`", run: record },
+    Check { name: "`attach` and detach", run: attach },
+    Check { name: "thousands of probes", run: many_probes },
+    Check { name: "nothing left behind", run: left_behind::check },
+];
+
+fn release() -> Result<Found> {
+    Found::works(fs::read_to_string("/proc/sys/kernel/osrelease")?.trim())
+}
+
+fn avtrace(arguments: &[&str], user: User) -> Result<Ended> {
+    Running::start(&program("avtrace"), arguments, user)?.wait()
+}
+
+/// The document of `avtrace doctor`.
+fn doctor_document() -> Result<Value> {
+    let ended = avtrace(&["doctor", "--format", "json"], User::Root)?;
+    serde_json::from_str(&ended.stdout).with_context(|| format!("no document: {ended}"))
+}
+
+fn doctor() -> Result<Found> {
+    let document = doctor_document()?;
+    let works = |backend: &str| document["capture"][backend]["works"] == true;
+    let checks = document["checks"].as_array().context("no checks")?;
+    let named = |status: &str| {
+        let of_status = checks.iter().filter(|check| check["status"] == status);
+        let described = of_status.map(|check| {
+            format!(
+                "{} ({})",
+                check["id"].as_str().unwrap_or_default(),
+                check["found"].as_str().unwrap_or_default()
+            )
+        });
+        described.collect::<Vec<_>>().join(", ")
+    };
+    ensure!(
+        works("kernel") && works("inline"),
+        "{}; fails: {}",
+        document["capture"],
+        named("fails")
+    );
+    let ids = checks.iter().filter(|check| check["status"] == "limited");
+    let ids: Vec<_> = ids.filter_map(|check| check["id"].as_str()).collect();
+    Found::works(if ids.is_empty() {
+        String::new()
+    } else {
+        format!("limited: {}", ids.join(", "))
+    })
+}
+
+fn uprobe_multi() -> Result<Found> {
+    let document = doctor_document()?;
+    let checks = document["checks"].as_array().context("no checks")?;
+    let check =
+        checks.iter().find(|check| check["id"] == "uprobe_multi").context("no such check")?;
+    match check["status"].as_str() {
+        Some("works") => Found::works(""),
+        Some("limited") => Ok(Found { outcome: Outcome::Absent, detail: String::new() }),
+        _ => bail!("{check}"),
+    }
+}
+
+/// Traces the program that has a defect, and the one without.
+fn bank(capture: &str, user: User) -> Result<Found> {
+    let start = Instant::now();
+    let report = format!("/tmp/bank-{capture}-{user:?}.json");
+    let options = ["--capture", capture, "--format", "json", "-o", &report];
+    for (name, expected) in [("bank", FINDINGS), ("bank_fixed", 0)] {
+        let program = program(name);
+        let ended = avtrace(&[&options[..], &[&*program]].concat(), user)?;
+        ensure!(ended.code == Some(expected), "{name}: {ended}");
+        let document: Value = serde_json::from_str(&fs::read_to_string(&report)?)?;
+        let found = document["capture"]["backend"].as_str();
+        ensure!(found == Some(capture), "{name} was traced by {found:?}");
+    }
+    Found::works(seconds(start.elapsed()))
+}
+
+/// Watches the program's variable, whose value at each access the report then has.
+fn watch(capture: &str) -> Result<Found> {
+    let report = format!("/tmp/watch-{capture}.json");
+    let options =
+        ["--capture", capture, "--watch", "account.balance", "--format", "json", "-o", &report];
+    let program = program("bank");
+    let ended = avtrace(&[&options[..], &[&*program]].concat(), User::Root)?;
+    ensure!(ended.code == Some(FINDINGS), "{ended}");
+    let report = fs::read_to_string(&report)?;
+    ensure!(report.contains("\"value\"") && report.contains("account.balance"), "no hit: {report}");
+    Found::works("")
+}
+
+fn record() -> Result<Found> {
+    let (bank, trace) = (program("bank"), "/tmp/bank.avt");
+    let ended = avtrace(&["record", "-o", trace, &bank], User::Root)?;
+    ensure!(ended.code == Some(0), "record: {ended}");
+    let ended = avtrace(&["check", trace], User::Root)?;
+    ensure!(ended.code == Some(FINDINGS), "check: {ended}");
+    Found::works("")
+}
+
+/// Attaches to a running program until a defect is found, detaches, and looks at the program.
+fn attach() -> Result<Found> {
+    let fifo = "/tmp/commands";
+    mkfifo(fifo, Mode::S_IRUSR | Mode::S_IWUSR)?;
+    let mut service = Running::start(&program("service"), &[fifo], User::Root)?;
+    service.await_stdout("ready")?;
+    let mut commands = fs::File::options().read(true).write(true).open(fifo)?;
+    let pid = service.pid().to_string();
+    let mut avtrace = Running::start(
+        &program("avtrace"),
+        &["attach", "--capture", "kernel", "--pid", &pid],
+        User::Root,
+    )?;
+    avtrace.await_stderr("attached to process")?;
+    commands.write_all(b"t")?;
+    service.await_stdout("t done")?;
+    let start = Instant::now();
+    avtrace.interrupt()?;
+    let ended = avtrace.wait()?;
+    let detached = start.elapsed();
+    ensure!(ended.code == Some(FINDINGS), "{ended}");
+    left_behind::await_own_code(service.pid())?;
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    ensure!(status.contains("TracerPid:\t0\n"), "still traced: {status}");
+    commands.write_all(b"q")?;
+    let ended = service.wait()?;
+    ensure!(ended.code == Some(7), "the program: {ended}");
+    Found::works(format!("detached in {}", seconds(detached)))
+}
+
+/// Traces a program of many functions that are all probed.
+fn many_probes() -> Result<Found> {
+    let start = Instant::now();
+    let (many, ended_at) = (program("many"), "/tmp/many.ended");
+    let options = ["--capture", "kernel", "--atomic", "step_*", "--", &*many, ended_at];
+    let ended = avtrace(&options, User::Root)?;
+    let whole = start.elapsed();
+    ensure!(ended.code == Some(0), "{ended}");
+    let since = fs::metadata(Path::new(ended_at))?.modified()?.elapsed()?;
+    Found::works(format!("{}, of them {} after the program's end", seconds(whole), seconds(since)))
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}
