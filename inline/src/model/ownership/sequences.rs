@@ -59,7 +59,8 @@ impl Environment for Log<'_> {
         Some(())
     }
 
-    fn emit(self, _tid: u32, Deferred { write, read, .. }: Deferred) {
+    fn emit(self, _tid: u32, deferred: impl FnOnce() -> Deferred) {
+        let Deferred { write, read, .. } = deferred();
         let mut records = self.0.borrow_mut();
         for last in [write, read].into_iter().filter(|last| last.epoch != 0) {
             records.push(Record::Deferred(last.site.0 as usize));
