@@ -27,6 +27,8 @@ use super::{
     code_places::{AREA, MAX_AREAS, REACH, places},
     error::{InProcessError, ProgramRefusal, failed},
     module_patches::ModulePatches,
+    remote_file::{MapError, create, denied, leave_out_of_dumps},
+    written::{Found, Written, write_code},
 };
 use crate::sys::{
     membarrier, memory, proc,
@@ -63,15 +65,6 @@ pub struct Image {
     modules: Mutex<BTreeMap<(u64, PathBuf), ModulePatches>>,
     /// Bytes that were written over the program's code, by their addresses.
     patches: Mutex<BTreeMap<u64, Written>>,
-}
-
-/// Bytes of the program's code that were replaced.
-#[derive(Debug)]
-struct Written {
-    original: Vec<u8>,
-    now: Vec<u8>,
-    /// They are between functions: only the jump of another patch leads there.
-    is_padding: bool,
 }
 
 /// Place of a thread.
@@ -367,17 +360,23 @@ impl Image {
         bytes: &[u8],
         is_padding: bool,
     ) -> io::Result<()> {
-        let mut original = vec![0; bytes.len()];
-        memory.read_exact_at(&mut original, address)?;
-        write_code(memory, address, bytes)?;
+        let mut there = vec![0; bytes.len()];
+        memory.read_exact_at(&mut there, address)?;
         let mut patches = self.patches();
-        // As an earlier patch at the same place has found it.
-        let is_same = |earlier: &Written| earlier.now == original;
-        if let Some(earlier) = patches.remove(&address).filter(is_same) {
-            original = earlier.original;
-        }
-        patches.insert(address, Written { original, now: bytes.to_vec(), is_padding });
-        Ok(())
+        // An earlier patch at the same place.
+        let earlier = patches.remove(&address).filter(|earlier| {
+            earlier.now.len() == bytes.len() && earlier.state(&there) == Found::Patched
+        });
+        let (original, now) = match earlier {
+            Some(earlier) => {
+                let now = earlier.followed_by(bytes, &there);
+                (earlier.original, now)
+            }
+            None => (there, bytes.to_vec()),
+        };
+        let written = write_code(memory, address, &now);
+        patches.insert(address, Written { original, now, is_padding });
+        written
     }
 
     /// Returns the next instruction of the program, for a thread that has executed one of it and stands at an address,
@@ -401,29 +400,59 @@ impl Image {
             let original = below.and_then(|(_, trampoline)| trampoline.original(address));
             return original.map_or(Standing::Inside, Standing::Before);
         }
-        if self.patches().get(&address).is_some_and(|written| written.is_padding) {
+        let patches = self.patches();
+        if patches.get(&address).is_some_and(|written| written.is_padding) {
             return Standing::Inside;
         }
-        Standing::Outside
+        // Behind the jump within a patch that calls the trampoline: none of what it displaces was executed.
+        let within = patches.range(..address).rev().find(|(_, written)| !written.is_padding);
+        match within {
+            Some((&start, written)) if address - start < written.now.len() as u64 => {
+                Standing::Before(start)
+            }
+            _ => Standing::Outside,
+        }
     }
 
-    /// Writes the program's own code to all places that were patched, as far as the patches are there: a library may
-    /// have gone.
+    /// Returns where a thread goes on whose next instruction is a patch's, and which has executed nothing of it that
+    /// matters: at the patch's start, or where its jump leads. `None` elsewhere.
+    pub(super) fn leaving_patch(&self, address: u64) -> Option<u64> {
+        if let Some(padding) = self.patches().get(&address).filter(|written| written.is_padding) {
+            let distance: [u8; 4] = padding.now.get(1..5)?.try_into().ok()?;
+            let end = address.wrapping_add(padding.now.len() as u64);
+            return Some(end.wrapping_add_signed(i32::from_le_bytes(distance).into()));
+        }
+        let is_around = |area: &Area| address.wrapping_sub(area.address) < AREA;
+        match self.standing(address) {
+            Standing::Before(start) if !self.areas().iter().any(is_around) => Some(start),
+            _ => None,
+        }
+    }
+
+    /// Writes the program's own code to all places that were patched. Returns whether no place is left that has neither
+    /// the patch nor the code of its file: another tracer's breakpoint, or a library that is there in place of another.
     ///
     /// # Errors
     ///
     /// When the code cannot be written.
-    pub(super) fn restore(&self, memory: &File) -> io::Result<()> {
+    pub(super) fn restore(&self, memory: &File) -> io::Result<bool> {
         let patches = self.patches();
         let of_kind = |wanted| patches.iter().filter(move |(_, w)| w.is_padding == wanted);
+        let mut is_complete = true;
         // Padding comes last: jumps to it are elsewhere.
-        for (&address, Written { original, now, .. }) in of_kind(false).chain(of_kind(true)) {
-            let mut there = vec![0; now.len()];
-            if memory.read_exact_at(&mut there, address).is_ok() && there == *now {
-                write_code(memory, address, original)?;
+        for (&address, written) in of_kind(false).chain(of_kind(true)) {
+            let mut there = vec![0; written.now.len()];
+            if memory.read_exact_at(&mut there, address).is_err() {
+                // Its library has gone.
+                continue;
+            }
+            match written.state(&there) {
+                Found::Patched => write_code(memory, address, &written.restored(&there))?,
+                Found::Original => {}
+                Found::Other => is_complete = false,
             }
         }
-        Ok(())
+        Ok(is_complete)
     }
 
     fn patches(&self) -> MutexGuard<'_, BTreeMap<u64, Written>> {
@@ -441,21 +470,6 @@ impl Area {
     }
 }
 
-/// Writes bytes over code that nobody executes, and verifies them.
-fn write_code(memory: &File, address: u64, bytes: &[u8]) -> io::Result<()> {
-    // Each page becomes a private copy before: bytes within one are written in one step or not at all. Of bytes in two
-    // the kernel writes the first page's alone where `SIGKILL` for this process comes just then: before each page it
-    // looks for that (`mm/gup.c`, `__get_user_pages`).
-    let last = address + (bytes.len() as u64).saturating_sub(1);
-    let mut byte = [0];
-    memory.read_exact_at(&mut byte, last)?;
-    memory.write_all_at(&byte, last)?;
-    memory.write_all_at(bytes, address)?;
-    let mut written = vec![0; bytes.len()];
-    memory.read_exact_at(&mut written, address)?;
-    if written == bytes { Ok(()) } else { Err(io::Error::other("the code did not change")) }
-}
-
 /// `PR_GET_MDWE`.
 const GET_MDWE: u64 = 66;
 
@@ -470,36 +484,6 @@ struct Mapped {
     areas: Vec<Area>,
     /// The process is among those that pass barriers of this one.
     has_barrier: bool,
-}
-
-/// Reason why a process has no memory for probes.
-enum MapError {
-    DeniesWriteExecute,
-    /// The process may not make a system call.
-    Denied {
-        call: &'static str,
-        error: io::Error,
-    },
-    /// This process may not.
-    Own(io::Error),
-}
-
-impl From<io::Error> for MapError {
-    fn from(error: io::Error) -> Self {
-        Self::Own(error)
-    }
-}
-
-/// Makes the error of a system call of the traced process, unless the process has ended.
-fn denied(call: &'static str) -> impl FnOnce(io::Error) -> MapError {
-    move |error| match error.raw_os_error() {
-        Some(libc::ESRCH) => MapError::Own(error),
-        Some(libc::ENOMEM) => {
-            let text = "its limit of address space (`ulimit -v`) leaves no room";
-            MapError::Own(io::Error::other(text))
-        }
-        _ => MapError::Denied { call, error },
-    }
 }
 
 /// Has a process map the file of rings, and that of code at these places.
@@ -539,67 +523,6 @@ fn map(
     }
     code.close(calls).map_err(denied("close"))?;
     Ok(Mapped { rings: memory, base, code: code_memory, areas, has_barrier })
-}
-
-/// Leaves a mapping out of core dumps, for which the kernel would fill in all of it.
-fn leave_out_of_dumps(calls: &mut RemoteCalls, address: u64, length: u64) {
-    let advice = libc::MADV_DONTDUMP as u64;
-    // Without it a dump is larger.
-    let _ = calls.call((libc::SYS_madvise, [address, length, advice, 0, 0, 0]));
-}
-
-/// File in memory that another process has open.
-struct RemoteFile {
-    /// The file, as this process has it.
-    file: File,
-    descriptor: u64,
-}
-
-/// Has a process create a file in memory.
-fn create(calls: &mut RemoteCalls, process: u32) -> Result<RemoteFile, MapError> {
-    const NAME: &[u8] = b"avtrace\0";
-    /// Distance below the stack pointer: beyond the red zone.
-    const BELOW: u64 = 512;
-    let name = calls.stack_pointer() - BELOW;
-    proc::writable_memory(process)?.write_all_at(NAME, name)?;
-    let flags = u64::from(libc::MFD_CLOEXEC);
-    // Kernels before 6.3 do not know that a file may be executable, and take each for that.
-    let wanted = flags | u64::from(libc::MFD_EXEC);
-    let descriptor = calls
-        .call((libc::SYS_memfd_create, [name, wanted, 0, 0, 0, 0]))
-        .or_else(|_| calls.call((libc::SYS_memfd_create, [name, flags, 0, 0, 0, 0])))
-        .map_err(denied("memfd_create"))?;
-    let path = format!("/proc/{process}/fd/{descriptor}");
-    let file = File::options().read(true).write(true).open(path)?;
-    Ok(RemoteFile { file, descriptor })
-}
-
-impl RemoteFile {
-    /// Maps a part of the file at an address, or elsewhere if something is there, and returns its address.
-    fn map(
-        &self,
-        calls: &mut RemoteCalls,
-        part: (u64, u64),
-        protection: u64,
-        address: u64,
-    ) -> io::Result<u64> {
-        self.map_at(calls, part, protection, (address, 0))
-    }
-
-    fn map_at(
-        &self,
-        calls: &mut RemoteCalls,
-        (offset, length): (u64, u64),
-        protection: u64,
-        (address, flags): (u64, u64),
-    ) -> io::Result<u64> {
-        let flags = flags | (libc::MAP_SHARED | libc::MAP_NORESERVE) as u64;
-        calls.call((libc::SYS_mmap, [address, length, protection, flags, self.descriptor, offset]))
-    }
-
-    fn close(self, calls: &mut RemoteCalls) -> io::Result<()> {
-        calls.call((libc::SYS_close, [self.descriptor, 0, 0, 0, 0, 0])).map(drop)
-    }
 }
 
 /// Reads the mappings of a process.

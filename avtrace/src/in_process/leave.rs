@@ -29,11 +29,13 @@ pub(super) fn move_out(supervisor: &mut Supervisor, process: u32, image: &Image)
     Ok(())
 }
 
-/// Restores the code of a process of which no thread runs, nor stands in a trampoline.
+/// Restores the code of a process of which no thread runs, nor stands in a trampoline. Returns whether no place is left
+/// that has neither a patch nor its own code.
 ///
 /// # Errors
 ///
 /// When its memory cannot be written.
-pub(super) fn restore(process: u32, image: &Image) -> io::Result<()> {
-    image.restore(&proc::writable_memory(process)?)
+pub(super) fn restore(supervisor: &Supervisor, process: u32, image: &Image) -> io::Result<bool> {
+    // A main thread that has ended has no memory any more.
+    image.restore(&proc::writable_memory(supervisor.living_thread(process))?)
 }

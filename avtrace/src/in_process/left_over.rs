@@ -25,8 +25,7 @@ pub(super) fn is_there(process: u32) -> io::Result<bool> {
 ///
 /// When ptrace fails, or the process may not make the system call.
 pub(super) fn unmap(supervisor: &mut Supervisor, process: u32) -> io::Result<()> {
-    let Some(&alive) = supervisor.threads(process).first() else { return Ok(()) };
-    let ranges = ranges(alive)?;
+    let ranges = ranges(supervisor.living_thread(process))?;
     if ranges.is_empty() {
         return Ok(());
     }

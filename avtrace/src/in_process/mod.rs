@@ -16,12 +16,14 @@ mod libraries;
 mod module_patches;
 mod own_gs;
 mod records;
+mod remote_file;
 mod ring_sites;
 mod shared;
 mod stacks;
 mod tracer;
 mod traps;
 mod watchpoints;
+mod written;
 
 pub use self::{
     error::{InProcessError, ProgramRefusal, StartError},

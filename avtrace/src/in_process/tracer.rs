@@ -305,12 +305,23 @@ impl Tracer {
             processes.iter().filter_map(image_of)
         };
         let mut restored = Ok(());
+        let mut left_patched = Vec::new();
         for (process, image) in images() {
             restored = restored.and_then(|()| leave::move_out(supervisor, process, &image));
         }
         for (process, image) in images() {
             // All patches stay if a thread is left in a trampoline.
-            restored = restored.and_then(|()| leave::restore(process, &image));
+            restored = restored.and_then(|()| {
+                let is_complete = leave::restore(supervisor, process, &image)?;
+                left_patched.extend((!is_complete).then_some(process));
+                Ok(())
+            });
+        }
+        for process in left_patched {
+            // A jump to it may be among these.
+            if let Some(traced) = self.processes.get_mut(&process) {
+                traced.has_contexts = true;
+            }
         }
         if restored.is_ok() && self.is_attached {
             self.leave_nothing();
@@ -366,7 +377,12 @@ impl Tracer {
                 let _ = answer.send(places);
             }
             Request::Move { thread, to, answer } => {
-                let _ = answer.send(self.supervisor.relocate(thread, to)?);
+                let is_moved = self.supervisor.relocate(thread, to)?;
+                // It may be about to receive a signal, whose handler returns there.
+                if is_moved && let Some(process) = self.supervisor.process_of(thread) {
+                    self.note_context(process, thread);
+                }
+                let _ = answer.send(is_moved);
             }
             Request::Watch { process, range, at_entry, answer } => {
                 let _ = answer.send(self.watch(process, range, at_entry));

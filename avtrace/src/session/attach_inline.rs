@@ -3,6 +3,7 @@
 //! while its code is patched.
 
 use std::{
+    io::{self, Write as _},
     os::{fd::AsFd as _, unix::net::UnixStream},
     sync::{Arc, atomic::AtomicBool},
     thread,
@@ -31,7 +32,7 @@ use super::{
 };
 use crate::{
     backend::Backend,
-    in_process::{self, InProcess, InProcessError, StartError},
+    in_process::{self, InProcess, InProcessError, Left, StartError},
     progress::Steps,
     report::Limitation,
     status_line::StatusLine,
@@ -129,7 +130,12 @@ pub(super) fn attach(
     let awaited = joined(ending);
     let undecodable = reader.finish();
     let tracker = joined(checking)?;
-    let left = left?;
+    // What was found is reported in any case.
+    let left = left.unwrap_or_else(|error| {
+        let _ =
+            writeln!(io::stderr(), "avtrace: warning: probes are left in process {pid}: {error}");
+        Left { ending: None, keeps_memory: true }
+    });
     awaited.map_err(RunError::system("cannot wait for the end"))?;
     let mut limitations = vec![Limitation::Attached];
     if undecodable > 0 {

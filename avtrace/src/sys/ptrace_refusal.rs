@@ -18,6 +18,10 @@ pub(super) fn explain(error: &io::Error) -> io::Error {
 /// Returns the reason why the kernel does not let this process trace one that runs already, with the remedy.
 #[must_use]
 pub fn explain_attach(error: &io::Error, pid: u32) -> String {
+    if error.kind() == io::ErrorKind::TimedOut {
+        // Its text has the remedy.
+        return error.to_string();
+    }
     let scope = yama_scope().unwrap_or_default();
     let is_filtered = Status::of_self().is_ok_and(|status| has_filter(&status));
     reason_of_attach(error, pid, (&scope, is_filtered))

@@ -23,27 +23,27 @@ pub struct Archive {
 impl Archive {
     /// Adds a folder, and those that it is in, unless they are there.
     pub fn folder(&mut self, path: &Path, permissions: u32) {
-        if let Some(parent) = path.parent() {
-            self.folder_if_missing(parent);
-        }
         let name = name(path);
+        self.parents(&name);
         if !name.is_empty() && self.folders.insert(name.clone()) {
             self.entry(&name, FOLDER | permissions, &[]);
         }
     }
 
-    fn folder_if_missing(&mut self, path: &Path) {
-        if !self.folders.contains(&name(path)) {
-            self.folder(path, 0o755);
+    /// Adds the folders that an entry is in.
+    fn parents(&mut self, name: &str) {
+        if let Some(parent) = Path::new(name).parent()
+            && !self.folders.contains(parent.to_string_lossy().as_ref())
+        {
+            self.folder(parent, 0o755);
         }
     }
 
     /// Adds a file that all may read and execute, and the folders that it is in.
     pub fn file(&mut self, path: &Path, content: &[u8]) {
-        if let Some(parent) = path.parent() {
-            self.folder_if_missing(parent);
-        }
-        self.entry(&name(path), FILE | 0o755, content);
+        let name = name(path);
+        self.parents(&name);
+        self.entry(&name, FILE | 0o755, content);
     }
 
     /// The archive's bytes.

@@ -52,6 +52,10 @@ impl Tracer {
         let stream = Stream::without_rings(&shared)
             .map_err(failed("avtrace cannot create memory to share with a process"))
             .map_err(StartError::InProcess)?;
+        // One that waits for a child in its memory does not stop.
+        if let Some(other) = sharer_of_memory(process) {
+            return Err(StartError::InProcess(ProgramRefusal::SharesMemory { other }.into()));
+        }
         let supervisor = Supervisor::attach(process)?;
         let (streams, received) = crossbeam_channel::unbounded();
         let traced = Traced {
@@ -131,20 +135,30 @@ impl Tracer {
     /// When ptrace fails.
     pub fn run_attached(mut self) -> io::Result<Left> {
         self.follow(|| ())?;
-        while self.processes.keys().any(|&process| self.supervisor.is_in_vfork(process)) {
-            // The child runs code of probes until it has replaced its program.
-            let event = self.supervisor.next_event()?;
-            self.handle(event)?;
-        }
-        for process in self.processes.keys().copied().collect::<Vec<_>>() {
-            self.supervisor.freeze(process)?;
-        }
-        while self.supervisor.expects_birth() {
-            let event = self.supervisor.next_event()?;
-            self.handle(event)?;
-        }
-        while let Some(event) = self.supervisor.pending_event()? {
-            self.handle(event)?;
+        loop {
+            while self.processes.keys().any(|&process| self.supervisor.is_in_vfork(process)) {
+                // The child runs code of probes until it has replaced its program.
+                let event = self.supervisor.next_event()?;
+                self.handle(event)?;
+            }
+            for process in self.processes.keys().copied().collect::<Vec<_>>() {
+                self.supervisor.freeze(process)?;
+            }
+            while self.supervisor.expects_birth() {
+                let event = self.supervisor.next_event()?;
+                self.handle(event)?;
+            }
+            while let Some(event) = self.supervisor.pending_event()? {
+                self.handle(event)?;
+            }
+            let processes: Vec<u32> = self.processes.keys().copied().collect();
+            if !processes.iter().any(|&process| self.supervisor.is_in_vfork(process)) {
+                break;
+            }
+            // A child in the memory of its parent has been created on the way to the stop.
+            for process in processes {
+                self.supervisor.thaw(process)?;
+            }
         }
         self.leave()?;
         let keeps_memory = self.processes.values().any(|traced| traced.has_contexts);
@@ -175,7 +189,13 @@ impl Tracer {
     pub(super) fn note_context(&mut self, process: u32, thread: u32) {
         let Some(traced) = self.processes.get_mut(&process) else { return };
         let Some(image) = traced.image.as_ref().filter(|_| self.is_attached) else { return };
-        let Ok((place, _)) = self.supervisor.place(thread) else { return };
+        let Ok((mut place, _)) = self.supervisor.place(thread) else { return };
+        // What comes back there finds the program's own code.
+        if let Some(to) = image.leaving_patch(place)
+            && self.supervisor.relocate(thread, to).unwrap_or(false)
+        {
+            place = to;
+        }
         if image.standing(place) == Standing::Outside {
             return;
         }

@@ -313,8 +313,8 @@ pub enum Limitation {
     Attached,
     /// Memory of probes is left in a process that goes on.
     #[error(
-        "the memory of inline probes stays mapped in the process: a signal handler that has not returned may come back \
-         to it, or the process may not unmap it; nothing leads there"
+        "the memory of inline probes stays mapped in the process, and records nothing: a signal handler that has not \
+         returned may come back to it, another tracer's breakpoint is where a probe was, or the process may not unmap it"
     )]
     KeptMemory,
     /// The program had not ended when tracing did.

@@ -1,6 +1,9 @@
 //! Stops of whole processes: no thread of a frozen one runs code of the program.
 
-use std::{io, thread, time::Duration};
+use std::{
+    io, thread,
+    time::{Duration, Instant},
+};
 
 use super::{State, Supervisor, request};
 use crate::sys::{
@@ -23,6 +26,16 @@ impl Supervisor {
     ///
     /// When ptrace fails.
     pub fn freeze(&mut self, process: u32) -> io::Result<()> {
+        self.freeze_by(process, None)
+    }
+
+    /// Stops all threads of a process until a moment, as [`freeze`](Self::freeze) does.
+    ///
+    /// # Errors
+    ///
+    /// When ptrace fails, and `TimedOut` when a thread still runs then: it waits in the kernel for what cannot be
+    /// interrupted.
+    pub(super) fn freeze_by(&mut self, process: u32, until: Option<Instant>) -> io::Result<()> {
         let process = process as i32;
         self.frozen.insert(process);
         // Those that a thread creates on its way to the stop are held anyway.
@@ -37,10 +50,18 @@ impl Supervisor {
                 return Ok(());
             }
             // A signal to this thread is noticed by whoever has sent it.
-            let report = if !self.holds_an_end(process) {
+            let holds_an_end = self.holds_an_end(process);
+            let report = if !holds_an_end && until.is_none() {
                 wait_for_any()?
-            } else if running.iter().all(|&id| is_replacing(process, id)) {
+            } else if holds_an_end && running.iter().all(|&id| is_replacing(process, id)) {
                 return Ok(());
+            } else if until.is_some_and(|until| Instant::now() >= until) {
+                let thread = running.first().copied().unwrap_or(process);
+                let text = format!(
+                    "its thread {thread} does not stop, as one that waits in the kernel for a device or a child (`cat \
+                     /proc/{thread}/wchan`): try again when it goes on"
+                );
+                return Err(io::Error::new(io::ErrorKind::TimedOut, text));
             } else {
                 poll_for_any()?.or_else(|| {
                     thread::sleep(PAUSE);

@@ -244,6 +244,21 @@ impl Supervisor {
         threads.map(|(&thread, _)| thread as u32).collect()
     }
 
+    /// Returns the process of a thread.
+    #[must_use]
+    pub fn process_of(&self, thread: u32) -> Option<u32> {
+        self.threads.get(&(thread as i32)).map(|thread| thread.process as u32)
+    }
+
+    /// Returns a thread of a process that has not ended, if there is one: it has the memory of the process.
+    #[must_use]
+    pub fn living_thread(&self, process: u32) -> u32 {
+        let mut threads = self.threads.iter();
+        let is_alive = |thread: &Thread| thread.process == process as i32 && !thread.has_ended;
+        let alive = threads.find(|(_, thread)| is_alive(thread));
+        alive.map_or(process, |(&thread, _)| thread as u32)
+    }
+
     /// Returns whether nothing is traced any more.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -69,6 +69,8 @@ impl Supervisor {
         if gadgets.is_none() {
             memory.write_all_at(&original, registers.rip)?;
         }
+        // Before the registers: until these are set the frame restores both.
+        request::block_signals(thread, blocked)?;
         request::set_registers(thread, registers)?;
         if is_in_stop {
             // From there the kernel makes an interrupted system call again, and it stays in a stop of its process.
@@ -76,7 +78,6 @@ impl Supervisor {
         }
         // With its registers restored the frame means nothing any more.
         memory.write_all_at(&stack, lowest)?;
-        request::block_signals(thread, blocked)?;
         result
     }
 }

@@ -1,6 +1,9 @@
 //! Processes that run already: all their threads are seized, and what is under way in them is known afterwards.
 
-use std::io;
+use std::{
+    io,
+    time::{Duration, Instant},
+};
 
 use super::{Event, Resume, State, Supervisor, Thread, request};
 use crate::sys::{
@@ -8,18 +11,22 @@ use crate::sys::{
     status::{Status, wait},
 };
 
+/// Longest time in which all threads of a process stop.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 impl Supervisor {
     /// Traces a process that runs, and stops it. It goes on when this process dies.
     ///
     /// # Errors
     ///
-    /// `EPERM` when it may not be traced, `ESRCH` when it has ended.
+    /// `EPERM` when it may not be traced, `ESRCH` when it has ended, `TimedOut` when a thread does not stop. Then this
+    /// process has to end, which has those that did stop go on.
     pub fn attach(process: u32) -> io::Result<Self> {
         let mut supervisor = Self::empty();
         // The kernel cuts a list of threads short where one ends meanwhile: with all stopped that is known to be whole.
         while supervisor.seize_new(process)? {
             while supervisor.seize_new(process)? {}
-            supervisor.freeze(process)?;
+            supervisor.freeze_by(process, Some(Instant::now() + PATIENCE))?;
         }
         if supervisor.threads.is_empty() {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
@@ -133,8 +140,17 @@ impl Supervisor {
         };
         let stands = |id: &i32| is_able(id) && request::is_in_stop(*id).unwrap_or(false);
         let all = || std::iter::once(first).chain(self.threads.keys().copied());
+        // Within a system call there is least to lose, should it lose its tracer meanwhile: the frame of `with_calls` has
+        // no vector registers.
+        let is_in_call = |id: &i32| {
+            stands(id) && request::registers(*id).is_ok_and(|r| r.orig_rax.cast_signed() >= 0)
+        };
         // At the entry point of its program there is one thread.
-        all().find(stands).or_else(|| all().find(is_able)).unwrap_or(first)
+        all()
+            .find(is_in_call)
+            .or_else(|| all().find(stands))
+            .or_else(|| all().find(is_able))
+            .unwrap_or(first)
     }
 }
 
