@@ -6,7 +6,10 @@
 
 use std::io;
 
-use super::image::{Image, Standing};
+use super::{
+    image::{Image, Standing},
+    libraries,
+};
 use crate::sys::{proc, supervisor::Supervisor};
 
 /// Moves the threads of a process out of trampolines. No thread of it runs.
@@ -20,7 +23,11 @@ pub(super) fn move_out(supervisor: &mut Supervisor, process: u32, image: &Image)
             supervisor.step_until(thread, |supervisor, place| match image.standing(place) {
                 Standing::Outside => Ok(true),
                 Standing::Before(original) => supervisor.relocate(thread, original),
-                Standing::Inside => Ok(false),
+                Standing::Inside => {
+                    // It may come to wait for a tracer that is busy with it.
+                    libraries::open_gate(image, process);
+                    Ok(false)
+                }
             })?;
         if !is_out {
             return Err(io::Error::other("a thread does not leave the code of a probe"));

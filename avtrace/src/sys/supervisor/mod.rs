@@ -492,6 +492,9 @@ impl Supervisor {
         if is_there(self, registers.rip)? {
             return Ok(true);
         }
+        // The kernel has that of the last stop only: the sender, and the value, of a signal that is yet to come.
+        let signal = self.signal_of(thread);
+        let info = if signal == 0 { None } else { Some(request::signal_info(id)?) };
         let blocked = request::blocked_signals(id)?;
         request::block_signals(id, !TRAP)?;
         let mut has_come = false;
@@ -508,6 +511,9 @@ impl Supervisor {
             }
         }
         request::block_signals(id, blocked)?;
+        if let Some(info) = info {
+            request::set_signal_info(id, &info)?;
+        }
         Ok(has_come)
     }
 }

@@ -81,6 +81,16 @@ pub(super) fn fault_address(thread: i32) -> io::Result<u64> {
     Ok(unsafe { info.si_addr() } as u64)
 }
 
+/// Returns what a thread learns of the signal that it has stopped for.
+pub(super) fn signal_info(thread: i32) -> io::Result<libc::siginfo_t> {
+    Ok(ptrace::getsiginfo(Pid::from_raw(thread))?)
+}
+
+/// Sets what a thread learns of the signal that it receives next.
+pub(super) fn set_signal_info(thread: i32, info: &libc::siginfo_t) -> io::Result<()> {
+    Ok(ptrace::setsiginfo(Pid::from_raw(thread), info)?)
+}
+
 /// Returns the reason of the signal that a thread is held for, and what it has in place of its sender.
 pub(super) fn signal_cause(thread: i32) -> io::Result<(i32, u32)> {
     let info = ptrace::getsiginfo(Pid::from_raw(thread))?;

@@ -234,3 +234,38 @@ fn a_frozen_process_does_nothing() {
         .unwrap();
     assert_eq!(follow(supervisor, process, true).1, Ending::Killed(libc::SIGKILL));
 }
+
+/// A thread that is moved on before it receives a signal learns of it what its sender has said.
+#[test]
+fn a_signal_of_a_stepped_thread_keeps_its_sender() {
+    /// `SI_TKILL`, as an exit status.
+    const SENT_TO_A_THREAD: i32 = -6 & 0xff;
+    let signals_itself: &[&[u8]] = &[
+        // A handler that learns of the signal: `push 0; push 0; push 0x4000004; lea rax, [rip + 55]; push rax`.
+        b"\x6a\0\x6a\0\x68\x04\0\0\x04\x48\x8d\x05\x37\0\0\0\x50",
+        // `rt_sigaction` for SIGUSR1: `mov edi, 10; mov rsi, rsp; xor edx, edx; mov r10d, 8; mov eax, 13; syscall`.
+        b"\xbf\x0a\0\0\0\x48\x89\xe6\x31\xd2\x41\xba\x08\0\0\0\xb8\x0d\0\0\0\x0f\x05",
+        // `tgkill` of itself: `mov eax, 39; syscall; mov edi, eax; mov esi, eax; mov edx, 10; mov eax, 234; syscall`.
+        b"\xb8\x27\0\0\0\x0f\x05\x89\xc7\x89\xc6\xba\x0a\0\0\0\xb8\xea\0\0\0\x0f\x05",
+        // Six times `nop`, and `jmp -2`.
+        b"\x90\x90\x90\x90\x90\x90\xeb\xfe",
+        // The handler exits with the cause: `mov edi, [rsi + 8]; mov eax, 60; syscall`.
+        b"\x8b\x7e\x08\xb8\x3c\0\0\0\x0f\x05",
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let (mut supervisor, _) = start_static(folder.path(), &signals_itself.concat());
+    let mut stepped = false;
+    loop {
+        match supervisor.next_event().unwrap() {
+            Event::Signal { thread, .. } => {
+                let (place, _) = supervisor.place(thread).unwrap();
+                stepped = supervisor.step_until(thread, |_, at| Ok(at == place + 3)).unwrap();
+            }
+            Event::End { ending, .. } => {
+                assert_eq!((stepped, ending), (true, Ending::Exited(SENT_TO_A_THREAD)));
+                return;
+            }
+            _ => {}
+        }
+    }
+}
