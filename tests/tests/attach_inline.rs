@@ -117,14 +117,23 @@ fn is_left_alone(pid: u32) {
     assert!(!maps(pid).contains("memfd:avtrace"), "{}", maps(pid));
 }
 
+/// Returns the folder of a thread of a process that has not ended.
+fn of_thread(pid: u32) -> PathBuf {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("its threads");
+    let has_memory =
+        |path: &PathBuf| fs::read(path.join("maps")).is_ok_and(|maps| !maps.is_empty());
+    let mut threads = tasks.map(|task| task.expect("a thread").path());
+    threads.find(has_memory).expect("a thread that has not ended")
+}
+
 fn maps(pid: u32) -> String {
-    fs::read_to_string(format!("/proc/{pid}/maps")).expect("its mappings")
+    fs::read_to_string(of_thread(pid).join("maps")).expect("its mappings")
 }
 
 /// Returns a place in code of a process that is not as in its file: the byte of the process, that of the file, and the
 /// mapping.
 fn changed_code(pid: u32) -> Option<String> {
-    let mut memory = File::open(format!("/proc/{pid}/mem")).expect("its memory");
+    let mut memory = File::open(of_thread(pid).join("mem")).expect("its memory");
     let maps = maps(pid);
     let is_code = |line: &&str| line.contains(" r-xp ") && line.contains('/');
     let of_code: Vec<&str> = maps.lines().filter(is_code).collect();
@@ -188,6 +197,20 @@ fn the_tracing_ends_after_its_time_and_after_so_many_defects() {
     assert_eq!(ended.code, Some(66), "{}", ended.stderr);
     check_transfer(&service.report(), 1);
     is_left_alone(service.running.pid());
+    service.end();
+}
+
+#[test]
+fn nothing_is_left_in_a_process_whose_main_thread_has_ended() {
+    let mut service = Service::start();
+    let avtrace = service.attach(&[]);
+    service.does("tmt");
+    avtrace.signal("INT");
+    let ended = avtrace.wait();
+    assert_eq!((ended.code, &*ended.stdout), (Some(66), ""), "{}", ended.stderr);
+    check_transfer(&service.report(), 2);
+    is_left_alone(service.running.pid());
+    service.does("t");
     service.end();
 }
 

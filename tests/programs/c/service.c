@@ -6,11 +6,13 @@
  * r: it releases the lock, and leaves the region.
  * t: `transfer` reads the balance and writes it in two sections, and `audit` of another thread comes in between.
  * n: `transfer` in a thread that begins now.
+ * m: the main thread ends, and another one reads commands from then on.
  * q: end with status 7.
  */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include "avtrace.h"
@@ -100,6 +102,43 @@ static void *run_transfer(void *unused)
     return unused;
 }
 
+static int commands;
+static pthread_t main_thread;
+
+static void *run_commands(void *unused);
+
+static void *run_other_commands(void *unused)
+{
+    pthread_join(main_thread, NULL);
+    puts("m done");
+    fflush(stdout);
+    return run_commands(unused);
+}
+
+static void *run_commands(void *unused)
+{
+    char command;
+    while (read(commands, &command, 1) == 1 && command != 'q') {
+        if (command == 'h' || command == 'r') {
+            give_turn(go_hold);
+            await_turn(done);
+        } else if (command == 't') {
+            give_turn(go_transfer);
+            await_turn(done);
+        } else if (command == 'n') {
+            join(start(run_transfer, NULL));
+        } else if (command == 'm') {
+            main_thread = pthread_self();
+            start(run_other_commands, NULL);
+            pthread_exit(NULL);
+        }
+        printf("%c done\n", command);
+        fflush(stdout);
+    }
+    exit(7);
+    return unused;
+}
+
 int main(int argc, char **argv)
 {
     make_turn(go_transfer);
@@ -112,20 +151,6 @@ int main(int argc, char **argv)
     start(run_hold, NULL);
     puts("ready");
     fflush(stdout);
-    int commands = open(argv[argc - 1], O_RDWR);
-    char command;
-    while (read(commands, &command, 1) == 1 && command != 'q') {
-        if (command == 'h' || command == 'r') {
-            give_turn(go_hold);
-            await_turn(done);
-        } else if (command == 't') {
-            give_turn(go_transfer);
-            await_turn(done);
-        } else if (command == 'n') {
-            join(start(run_transfer, NULL));
-        }
-        printf("%c done\n", command);
-        fflush(stdout);
-    }
-    return 7;
+    commands = open(argv[argc - 1], O_RDWR);
+    run_commands(NULL);
 }
