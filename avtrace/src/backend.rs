@@ -175,6 +175,14 @@ impl Backend {
         }
     }
 
+    /// Detaches all probes of a plan whose process goes on when the tracing ends.
+    pub fn leave_probes(&mut self, plan: PlanNumber) {
+        // Those in the process are taken back by its tracer.
+        if let Some(kernel) = self.kernel_mut() {
+            kernel.leave_probes(plan);
+        }
+    }
+
     /// Makes watchpoints fire no more; the numbers of their hits remain.
     pub fn stop_watchpoints(&self) {
         // Those in the process end with it.

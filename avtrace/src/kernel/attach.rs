@@ -226,16 +226,27 @@ impl Kernel {
         (points, PendingDetach::start(links))
     }
 
-    /// Detaches a plan's probes in files for which `gone` holds.
+    /// Detaches a plan's probes in files for which `gone` holds: none of them is hit any more afterwards.
     pub fn detach_probes(&mut self, plan: PlanNumber, gone: impl Fn(&Path) -> bool) {
+        drop(PendingDetach::start(self.take_probes(plan, gone)));
+    }
+
+    /// Detaches all probes of a plan whose process goes on without avtrace; those that are slow to detach, later.
+    pub fn leave_probes(&mut self, plan: PlanNumber) {
+        let links = self.take_probes(plan, |_| true);
+        release(links, self.multi.is_none());
+    }
+
+    /// Forgets a plan's probes in files for which `gone` holds, and returns what detaches them when it is closed.
+    fn take_probes(&mut self, plan: PlanNumber, gone: impl Fn(&Path) -> bool) -> Vec<OwnedFd> {
         let goes = |probe: &mut Attached| probe.plan == plan && gone(&probe.file);
         let links = self.probes.extract_if(.., goes).map(|probe| probe.link).collect();
         let goes =
             |(other, point): &mut (PlanNumber, ProbePoint)| *other == plan && gone(&point.file);
         let points: Vec<_> = self.points.extract_if(.., goes).collect();
         self.forget_accesses(&points);
-        release(links, self.multi.is_none());
         self.files.retain(|(other, file), _| *other != plan || !gone(file));
+        links
     }
 
     /// Begins to detach all probes of a plan whose process has ended: nothing waits for it.

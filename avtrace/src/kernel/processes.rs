@@ -23,12 +23,12 @@ impl Kernel {
     /// # Errors
     ///
     /// When it cannot be started.
-    pub fn start_guardian(&self) -> io::Result<Guardian> {
+    pub fn start_guardian(&self, known: Option<(NsPid, u32)>) -> io::Result<Guardian> {
         let data = |name: &str| match self.ebpf.map(name) {
             Some(Map::HashMap(data)) => Ok(data.fd().as_fd()),
             _ => Err(io::Error::other(format!("no map `{name}`"))),
         };
-        Guardian::start(data(symbols::STOPPED)?, data(symbols::CONTINUED)?)
+        Guardian::start(data(symbols::STOPPED)?, data(symbols::CONTINUED)?, known)
     }
 
     fn numbers(&mut self, name: &str) -> Result<HashMap<&mut MapData, u32, u32>, KernelError> {

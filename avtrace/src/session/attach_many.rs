@@ -42,10 +42,8 @@ pub(super) fn attach(
 ) -> Result<Vec<ProgramReport>, RunError> {
     let memory_error = RunError::system("cannot set memory aside for the run");
     sys::memory::check_headroom().map_err(memory_error)?;
-    if targets.len() > 1 {
-        // A process for which none is left is named.
-        let _ = sys::descriptors::raise_limit();
-    }
+    // A process for which none is left is named.
+    let _ = sys::descriptors::raise_limit();
     let attempts = Attempts::new(targets.len(), status);
     let mut loaded = Vec::new();
     let within = targets.len().min(MAX_PROCESSES);
@@ -99,13 +97,19 @@ pub(super) fn attach(
             };
             let thread = thread::Builder::new().name("avtrace-attach".to_owned());
             match thread.spawn_scoped(scope, trace) {
-                Ok(thread) => running.push(thread),
+                Ok(thread) => running.push((target, thread)),
                 Err(error) => {
                     attempts.fail(&target, RunError::system("cannot start a thread")(error));
                 }
             }
         }
-        programs.extend(running.into_iter().flat_map(joined_scoped));
+        for (target, thread) in running {
+            // What was found in the others is reported in any case.
+            match thread.join() {
+                Ok(found) => programs.extend(found),
+                Err(_) => attempts.fail(&target, AttachError::Panicked { pid: target.pid }.into()),
+            }
+        }
     });
     attempts.finish()?;
     Ok(programs)
@@ -163,10 +167,6 @@ impl<'status> Attempts<'status> {
 fn warn(status: &StatusLine, message: &str) {
     let message = report::printable(message);
     status.print(&format!("avtrace: warning: {}\n", report::cut_message(&message)));
-}
-
-fn joined_scoped<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Returns the part of a buffer for each of so many processes: a power of two.

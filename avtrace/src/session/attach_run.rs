@@ -3,7 +3,6 @@
 
 use std::{
     io::{self, Write as _},
-    mem,
     os::fd::{AsFd as _, OwnedFd},
     sync::{
         Arc, Mutex, PoisonError,
@@ -112,7 +111,7 @@ impl Loaded {
         // Both fork while there is one thread.
         let _ = perf::trial();
         let guardian_error = RunError::system("cannot start the guardian");
-        let guardian = kernel.start_guardian().map_err(guardian_error)?;
+        let guardian = kernel.start_guardian(Some((NsPid(tgid), pid))).map_err(guardian_error)?;
         Ok(Self { target, ns_pid: NsPid(tgid), process, kernel, guardian })
     }
 
@@ -138,10 +137,10 @@ impl Loaded {
         let pending = Pending(shared);
         let mut turn = shared.turn.lock().unwrap_or_else(PoisonError::into_inner);
         // The first one has a report in any case.
-        if mem::replace(&mut turn.has_begun, true)
+        if turn.has_begun
             && end_signals.is_asked().map_err(RunError::system("cannot wait for the end"))?
         {
-            return Ok(Vec::new());
+            return Err(AttachError::EndedBefore { pid }.into());
         }
         let guardian = Arc::new(guardian);
         if options.debug_bpf {
@@ -173,6 +172,7 @@ impl Loaded {
             return Err(AttachError::EndedMeanwhile { pid }.into());
         }
         gate.open()?;
+        turn.has_begun = true;
         // Libraries that were loaded after the plan was made.
         first.libraries(&mut backend, pid);
         drop(turn);

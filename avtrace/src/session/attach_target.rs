@@ -74,6 +74,18 @@ pub enum AttachError {
         /// The process.
         pid: u32,
     },
+    /// The end was asked for before the process was attached to.
+    #[error("the end was asked for before avtrace was attached to process {pid}")]
+    EndedBefore {
+        /// The process.
+        pid: u32,
+    },
+    /// avtrace has a defect, of which it has said more.
+    #[error("process {pid}: avtrace has panicked, as said above; please report that")]
+    Panicked {
+        /// The process.
+        pid: u32,
+    },
     /// The process is under ptrace.
     #[error(
         "process {pid} is traced by process {tracer} (`{name}`), which has its breakpoints: detach that first \

@@ -143,7 +143,7 @@ fn prepare(options: &Arc<RunOptions>, held: &Held) -> Result<Prepared, RunError>
     // Both fork while there is one thread.
     let _ = perf::trial();
     let guardian =
-        kernel.start_guardian().map_err(RunError::system("cannot start the guardian"))?;
+        kernel.start_guardian(None).map_err(RunError::system("cannot start the guardian"))?;
     if !kernel.has_uprobe_multi() {
         // Nothing is left to do when standard error is closed.
         let _ = writeln!(

@@ -34,7 +34,7 @@ use crate::{
     progress::Steps,
     report::{Limitation, RanOnAt, UntracedProcess, UntracedProgram as Untraced, text_of_bytes},
     sys::{
-        ids::KernelPid,
+        ids::{KernelPid, NsPid},
         proc,
         seized_thread::{self, SeizeError, SeizedThread, StopOutcome},
         tracee::{self, Ending},
@@ -202,7 +202,7 @@ impl ProcessTracker {
         let header = record.header();
         let Some(index) = self.program_of(KernelPid(header.process)) else {
             self.foreign += 1;
-            return continue_unknown(record);
+            return self.continue_unknown(record);
         };
         if self.lost == header.lost {
             return self.dispatch(index, record);
@@ -332,7 +332,7 @@ impl ProcessTracker {
         let &ProgramId { pid, ns_pid, parent, .. } = program.id();
         let (thread, at) = match kind {
             Kind::Start => (pid, RanOnAt::Fork),
-            _ => (record.header.tid, RanOnAt::Library),
+            _ => (thread_of((pid, ns_pid), record.header.tid), RanOnAt::Library),
         };
         let seized = match stops.reaction(kind, number) {
             Reaction::Ignore => return,
@@ -351,6 +351,17 @@ impl ProcessTracker {
         program.set_stops(stops);
         drop(seized);
         backend.mark_continued(ns_pid, stops.latest());
+    }
+
+    /// Continues a process that was stopped, and is none of those that are followed: the record of its fork was lost.
+    fn continue_unknown(&self, record: &Record) {
+        let Record::Stop(_, record) = record else { return };
+        // Numbers of another PID namespace are those of other processes here.
+        let is_here = self.programs.iter().all(|program| program.id().pid == program.id().ns_pid.0);
+        if record.stop != 0 && is_here {
+            // To any of its threads is to the process.
+            tracee::send_signal(record.header.tid, SIGCONT);
+        }
     }
 
     /// Records were lost: perhaps that of a child's start, which has not stopped then.
@@ -559,14 +570,18 @@ impl ProcessTracker {
     }
 }
 
-/// Continues a process that was stopped, and is none of those that are followed: the record of its fork was lost.
-fn continue_unknown(record: &Record) {
-    if let Record::Stop(_, record) = record
-        && record.stop != 0
-    {
-        // To any of its threads is to the process.
-        tracee::send_signal(record.header.tid, SIGCONT);
+/// Returns this process's id of a thread of a process, whose id in the process's own PID namespace is `tid`.
+fn thread_of((pid, ns_pid): (u32, NsPid), tid: u32) -> u32 {
+    if pid == ns_pid.0 {
+        return tid;
     }
+    let is_it = |thread: &u32| {
+        let status = proc::Status::of_thread(pid, *thread);
+        status.is_ok_and(|status| status.innermost_pid() == Some(tid))
+    };
+    let threads = proc::threads(pid).unwrap_or_default();
+    // If it has ended another one can be held in its place: any stops with the process.
+    threads.into_iter().find(is_it).unwrap_or(pid)
 }
 
 /// Returns the limitation of a process that ran while something was attached to it.

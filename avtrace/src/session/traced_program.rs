@@ -406,7 +406,7 @@ impl TracedProgram {
     /// Detaches it while its process goes on, before all that was recorded of it is checked.
     pub fn detach(&mut self, backend: &mut Backend) {
         self.is_detached = true;
-        backend.detach_files(self.id.plan, |_| true);
+        backend.leave_probes(self.id.plan);
     }
 
     /// Returns a report on what was found so far, if anything is checked.

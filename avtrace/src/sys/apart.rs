@@ -37,13 +37,13 @@ pub fn leave(links: Vec<OwnedFd>) {
     // It closes them once nobody else has them: not before this process has.
     let pipe = io::pipe();
     let mut kept: Vec<c_int> = links.iter().map(AsRawFd::as_raw_fd).collect();
-    if let Ok((reader, _)) = &pipe {
+    if let Ok((reader, writer)) = &pipe {
         kept.push(reader.as_raw_fd());
         kept.sort_unstable();
         // SAFETY: the child makes system calls alone, on memory that was filled before.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            become_heir(&kept, reader.as_raw_fd());
+            become_heir(&kept, (reader.as_raw_fd(), writer.as_raw_fd()));
         }
         if child > 0 {
             reap(child);
@@ -55,7 +55,7 @@ pub fn leave(links: Vec<OwnedFd>) {
 
 /// Turns a forked process into one that is nobody's child, holds these descriptors (in ascending order) and nothing
 /// else, and ends when the pipe does: the kernel frees its memory first, and then closes them.
-fn become_heir(kept: &[c_int], pipe: c_int) -> ! {
+fn become_heir(kept: &[c_int], (pipe, writer): (c_int, c_int)) -> ! {
     // SAFETY: system calls on descriptors and a byte of this process's own; signals to the group of the parent, and
     // those of a terminal, do not mean it.
     unsafe {
@@ -63,12 +63,17 @@ fn become_heir(kept: &[c_int], pipe: c_int) -> ! {
             libc::_exit(0);
         }
         libc::setsid();
+        // Its own end would never come, and whoever reads its standard output would wait for it.
+        libc::close(writer);
         let mut first = 0;
+        let mut are_closed = true;
         for &descriptor in kept {
-            close_range(first, descriptor - 1);
+            are_closed &= close_range(first, descriptor - 1);
             first = descriptor + 1;
         }
-        close_range(first, c_int::MAX);
+        if !(are_closed && close_range(first, c_int::MAX)) {
+            close_others(kept);
+        }
         let mut byte = 0u8;
         while libc::read(pipe, (&raw mut byte).cast(), 1) < 0
             && *libc::__errno_location() == libc::EINTR
@@ -77,13 +82,26 @@ fn become_heir(kept: &[c_int], pipe: c_int) -> ! {
     }
 }
 
-/// Closes a range of descriptors, which may be empty.
+/// Closes a range of descriptors, which may be empty. Returns whether that was possible: a filter of system calls may
+/// deny it.
 ///
 /// Minimum kernel version: 5.9.
-unsafe fn close_range(first: c_int, last: c_int) {
-    if first <= last {
-        // SAFETY: by the caller's promise nobody uses them any more.
-        unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
+unsafe fn close_range(first: c_int, last: c_int) -> bool {
+    // SAFETY: by the caller's promise nobody uses them any more.
+    first > last || unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) == 0 }
+}
+
+/// Closes all descriptors but these (in ascending order), one by one.
+unsafe fn close_others(kept: &[c_int]) {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the structure is local; by the caller's promise nobody uses the descriptors any more.
+    unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
+        for descriptor in 0..c_int::try_from(limit.rlim_cur).unwrap_or(c_int::MAX) {
+            if kept.binary_search(&descriptor).is_err() {
+                libc::close(descriptor);
+            }
+        }
     }
 }
 

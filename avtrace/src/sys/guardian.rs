@@ -14,6 +14,7 @@ use std::{
 
 use super::{
     bpf,
+    ids::NsPid,
     proc::{self, Stat, State},
     status,
 };
@@ -35,13 +36,19 @@ impl Guardian {
     /// Starts it. `stopped` and `continued` are maps from process ids to the number of the latest stop, and of the
     /// latest one that is over.
     ///
+    /// `known` is a process, by its id in its own PID namespace and by that in this one.
+    ///
     /// The guardian ignores signals of the terminal, and has no descriptors but the pipe and the maps. To be called
     /// while this process is single-threaded.
     ///
     /// # Errors
     ///
     /// Those of `pipe` and `fork`.
-    pub fn start(stopped: BorrowedFd<'_>, continued: BorrowedFd<'_>) -> io::Result<Self> {
+    pub fn start(
+        stopped: BorrowedFd<'_>,
+        continued: BorrowedFd<'_>,
+        known: Option<(NsPid, u32)>,
+    ) -> io::Result<Self> {
         let (mut reader, pipe) = io::pipe()?;
         // SAFETY: this process is single-threaded, so that the child may do what it likes.
         match unsafe { libc::fork() } {
@@ -53,7 +60,7 @@ impl Guardian {
                 let member = leave_member();
                 // An end without a byte.
                 if reader.read_exact(&mut [0]).is_err() {
-                    rescue(stopped, continued);
+                    rescue(stopped, continued, known);
                 }
                 // SAFETY: system calls without memory; the last ends the child without running what the parent has
                 // registered for its exit.
@@ -148,10 +155,11 @@ fn leave_member() -> i32 {
     }
 }
 
-fn rescue(stopped: BorrowedFd<'_>, continued: BorrowedFd<'_>) {
+fn rescue(stopped: BorrowedFd<'_>, continued: BorrowedFd<'_>, known: Option<(NsPid, u32)>) {
     for _ in 0..ROUNDS {
-        for (pid, number) in bpf::entries(stopped) {
-            if bpf::lookup(continued, pid) != Some(number) && is_stopped(pid) {
+        for (id, number) in bpf::entries(stopped) {
+            let pid = known.filter(|(own, _)| own.0 == id).map_or(id, |(_, pid)| pid);
+            if bpf::lookup(continued, id) != Some(number) && is_stopped(pid) {
                 // SAFETY: no memory is involved.
                 unsafe { libc::kill(pid as i32, libc::SIGCONT) };
             }
