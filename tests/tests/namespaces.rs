@@ -69,8 +69,9 @@ impl Service {
         command.args(["--accesses", "probe", "--format", "json", "-o"]).arg(&file);
         let mut avtrace = Running::start(&mut command, None, TIME_LIMIT);
         avtrace.await_stderr("attached to process");
-        write!(self.commands, "t").expect("a reader");
-        self.running.await_stdout("ready\nt done\n");
+        // Threads are held where they load libraries.
+        write!(self.commands, "lt").expect("a reader");
+        self.running.await_stdout("ready\nl done\nt done\n");
         avtrace.signal_group("INT");
         let ended = avtrace.wait();
         let report = Report::parse(&fs::read_to_string(&file).expect("a report"));
@@ -78,7 +79,12 @@ impl Service {
         check_transfer(&report);
         write!(self.commands, "q").expect("a reader");
         let ended = self.running.wait();
-        assert_eq!((ended.code, &*ended.stdout), (Some(7), "ready\nt done\n"), "{}", ended.stderr);
+        assert_eq!(
+            (ended.code, &*ended.stdout),
+            (Some(7), "ready\nl done\nt done\n"),
+            "{}",
+            ended.stderr
+        );
         report
     }
 }

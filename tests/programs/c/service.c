@@ -6,9 +6,11 @@
  * r: it releases the lock, and leaves the region.
  * t: `transfer` reads the balance and writes it in two sections, and `audit` of another thread comes in between.
  * n: `transfer` in a thread that begins now.
+ * l: it loads a library.
  * m: the main thread ends, and another one reads commands from then on.
  * q: end with status 7.
  */
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -127,6 +129,8 @@ static void *run_commands(void *unused)
             await_turn(done);
         } else if (command == 'n') {
             join(start(run_transfer, NULL));
+        } else if (command == 'l') {
+            dlopen("libresolv.so.2", RTLD_NOW);
         } else if (command == 'm') {
             main_thread = pthread_self();
             start(run_other_commands, NULL);
