@@ -223,8 +223,9 @@ fn one_that_cannot_be_traced_leaves_the_others() {
         thread::sleep(Duration::from_millis(1));
     }
     let pids = format!("{},{},4000000", child.id(), services.pids());
-    let avtrace = services.attach(&["--pid", &pids]);
+    let mut avtrace = services.attach(&["--pid", &pids]);
     services.all[0].does("t");
+    avtrace.await_stderr("avtrace: found: process ");
     avtrace.signal("INT");
     let ended = avtrace.wait();
     assert_eq!(ended.code, Some(66), "{}", ended.stderr);
@@ -233,7 +234,6 @@ fn one_that_cannot_be_traced_leaves_the_others() {
         &*ended_one,
         "avtrace: warning: process 4000000 is not traced: there is no process 4000000 (`pgrep",
         "avtrace: warning: 2 of 3 processes were not traced\n",
-        "avtrace: found: process ",
     ] {
         assert!(ended.stderr.contains(said), "{said}: {}", ended.stderr);
     }
