@@ -3,6 +3,7 @@
 
 mod attached;
 mod births;
+mod killed;
 mod signals;
 mod watching;
 
@@ -17,6 +18,7 @@ use crossbeam_channel::{Receiver, Sender};
 use inline::{clock::ClockChoice, layout::Mode, tracer::Note};
 
 pub use self::attached::{Attached, Left};
+use self::killed::kill;
 use super::{
     error::{InProcessError, ProgramRefusal, StartError, explained, failed},
     handle::{InProcess, connect},
@@ -33,7 +35,7 @@ use crate::{
         proc,
         supervisor::{Ending, Event, Started, Supervisor},
         time_stamp,
-        tracee::{self, Launch},
+        tracee::Launch,
     },
 };
 
@@ -142,7 +144,11 @@ impl Tracer {
             Started::Ended { pid, ending } => return Ok(Followed::Ended { pid, ending }),
         };
         if let Err(error) = supervisor.stop_at_entry(process) {
-            kill(&mut supervisor, process);
+            let ending = kill(&mut supervisor, process).filter(|_| proc::is_gone(&error));
+            if let Some(ending) = ending {
+                // It was killed before.
+                return Ok(Followed::Ended { pid: process, ending });
+            }
             return Err(StartError::InProcess(explained(error)));
         }
         let (streams, received) = crossbeam_channel::unbounded();
@@ -170,8 +176,13 @@ impl Tracer {
             began: time_stamp::now(),
             ending: None,
         });
-        let ending =
-            tracer.run_to_entry().map_err(|error| StartError::InProcess(explained(error)))?;
+        let ending = match tracer.run_to_entry() {
+            Ok(ending) => ending,
+            Err(error) => {
+                let ending = tracer.end_if_gone(&error);
+                Some(ending.ok_or_else(|| StartError::InProcess(explained(error)))?)
+            }
+        };
         Ok(match ending {
             Some(ending) => Followed::Ended { pid: process, ending },
             None => Followed::Held { tracer, in_process, streams: received },
@@ -572,12 +583,6 @@ impl Drop for Tracer {
             kill(&mut self.supervisor, self.first);
         }
     }
-}
-
-/// Kills a process, and waits for its end.
-fn kill(supervisor: &mut Supervisor, process: u32) {
-    tracee::send_signal(process, libc::SIGKILL);
-    while !supervisor.is_empty() && supervisor.next_event().is_ok() {}
 }
 
 /// Result of what was done to a held thread; one that was killed meanwhile is reported next.

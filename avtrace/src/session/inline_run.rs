@@ -64,7 +64,11 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
         cpu_affinity::on_one_processor(pid)
             .map_err(RunError::system("cannot bind the program to one processor"))?;
     }
-    tracer.share()?;
+    if let Err(error) = tracer.share() {
+        // Somebody has killed it: that is its end, and no failure.
+        let ending = tracer.end_if_killed(&error).ok_or(error)?;
+        return ended_early(options, pid, ending);
+    }
     let thread_error = || RunError::system("cannot start a thread");
     let sees_memory = options.accesses.level.probes_instructions();
     let (reader, batches) = in_process::read(streams, sees_memory).map_err(thread_error())?;

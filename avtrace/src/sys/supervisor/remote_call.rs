@@ -8,7 +8,7 @@ use std::{fs::File, io, os::unix::fs::FileExt as _};
 use super::{Supervisor, request, request::Resume};
 use crate::sys::{
     proc,
-    status::{Status, wait},
+    status::{Ending, Status, wait},
 };
 
 /// System call: its number, and its arguments.
@@ -61,9 +61,10 @@ impl Supervisor {
         };
         request::block_signals(thread, u64::MAX)?;
         let stack_pointer = registers.rsp;
-        let mut remote = RemoteCalls { thread, registers: used, stack_pointer, has_ended: false };
+        let mut remote = RemoteCalls { thread, registers: used, stack_pointer, ending: None };
         let result = calls(&mut remote);
-        if remote.has_ended {
+        if let Some(ending) = remote.ending {
+            self.ended(thread, ending)?;
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
         if gadgets.is_none() {
@@ -177,8 +178,8 @@ pub struct RemoteCalls {
     thread: i32,
     registers: libc::user_regs_struct,
     stack_pointer: u64,
-    /// Set once the process has ended.
-    has_ended: bool,
+    /// End of the process, if that came first.
+    ending: Option<Ending>,
 }
 
 impl RemoteCalls {
@@ -208,8 +209,8 @@ impl RemoteCalls {
                 Status::Stopped { signal: request::SYSTEM_CALL, event: 0 } => reports += 1,
                 // A stop of the process, which cannot be blocked.
                 Status::Stopped { .. } => {}
-                Status::Ended(_) => {
-                    self.has_ended = true;
+                Status::Ended(ending) => {
+                    self.ending = Some(ending);
                     return Err(io::Error::from_raw_os_error(libc::ESRCH));
                 }
             }
@@ -245,8 +246,8 @@ impl RemoteCalls {
                     request::resume(self.thread, Resume::ToCall(0))?;
                     continue;
                 }
-                Status::Ended(_) => {
-                    self.has_ended = true;
+                Status::Ended(ending) => {
+                    self.ending = Some(ending);
                     libc::ESRCH
                 }
             };
