@@ -42,6 +42,9 @@ use crate::{
 /// Strict mode of seccomp, as in `/proc/PID/status`.
 const STRICT: u64 = 1;
 
+/// Ends of what a tracer shares with other threads: the state, requests to it, and streams of records from it.
+type Channels = (Arc<Shared>, Receiver<Request>, Sender<Arc<Stream>>);
+
 /// The tracer of processes, in the thread that has started the first one.
 #[derive(Debug)]
 pub struct Tracer {
@@ -152,16 +155,43 @@ impl Tracer {
             return Err(StartError::InProcess(explained(error)));
         }
         let (streams, received) = crossbeam_channel::unbounded();
-        let stream = Arc::new(stream);
-        let state = State::Loading;
-        let (threads, watchpoints) = (BTreeSet::new(), Watchpoints::default());
-        let has_contexts = false;
-        let traced = Traced { stream, image: None, threads, watchpoints, has_contexts, state };
-        let mut tracer = Box::new(Self {
+        let channels = (shared, requests, streams);
+        let mut tracer = Box::new(Self::new(supervisor, process, stream, channels, mode));
+        (tracer.follows_forks, tracer.defers_owned) = (follows_forks, defers_owned);
+        let ending = match tracer.run_to_entry() {
+            Ok(ending) => ending,
+            Err(error) => {
+                let ending = tracer.end_if_gone(&error);
+                Some(ending.ok_or_else(|| StartError::InProcess(explained(error)))?)
+            }
+        };
+        Ok(match ending {
+            Some(ending) => Followed::Ended { pid: process, ending },
+            None => Followed::Held { tracer, in_process, streams: received },
+        })
+    }
+
+    /// Creates the tracer of a process that has no memory of probes yet.
+    fn new(
+        supervisor: Supervisor,
+        process: u32,
+        stream: Stream,
+        (shared, requests, streams): Channels,
+        mode: Mode,
+    ) -> Self {
+        let traced = Traced {
+            stream: Arc::new(stream),
+            image: None,
+            threads: BTreeSet::new(),
+            watchpoints: Watchpoints::default(),
+            has_contexts: false,
+            state: State::Loading,
+        };
+        Self {
             supervisor,
             first: process,
-            follows_forks,
-            defers_owned,
+            follows_forks: false,
+            defers_owned: false,
             shared,
             requests,
             streams,
@@ -175,18 +205,7 @@ impl Tracer {
             mode,
             began: time_stamp::now(),
             ending: None,
-        });
-        let ending = match tracer.run_to_entry() {
-            Ok(ending) => ending,
-            Err(error) => {
-                let ending = tracer.end_if_gone(&error);
-                Some(ending.ok_or_else(|| StartError::InProcess(explained(error)))?)
-            }
-        };
-        Ok(match ending {
-            Some(ending) => Followed::Ended { pid: process, ending },
-            None => Followed::Held { tracer, in_process, streams: received },
-        })
+        }
     }
 
     /// Lets the first program run up to its entry point. Returns its end if that came first.
@@ -416,7 +435,7 @@ impl Tracer {
                 self.is_ending = true;
             }
         }
-        // What is being written to a process is written to its end.
+        // A hold is answered, and its writes completed, before the tracing ends.
         Ok(!self.is_ending || !self.holds.is_empty())
     }
 

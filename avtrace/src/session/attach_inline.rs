@@ -117,7 +117,7 @@ pub(super) fn attach(
             status.begin();
             let until = target.duration.map(|duration| Instant::now() + duration);
             let awaited = await_end([is_over.as_fd(), end_signals.asked()], until);
-            // What is still announced of libraries gets no probes any more.
+            // Libraries that are loaded from here on get no probes.
             let _ = end_request.close();
             leave();
             awaited
@@ -130,7 +130,7 @@ pub(super) fn attach(
     let awaited = joined(ending);
     let undecodable = reader.finish();
     let tracker = joined(checking)?;
-    // What was found is reported in any case.
+    // The report is written in any case.
     let left = left.unwrap_or_else(|error| {
         let _ =
             writeln!(io::stderr(), "avtrace: warning: probes are left in process {pid}: {error}");

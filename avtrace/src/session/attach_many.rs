@@ -104,7 +104,7 @@ pub(super) fn attach(
             }
         }
         for (target, thread) in running {
-            // What was found in the others is reported in any case.
+            // Reports on the other processes are kept in any case.
             match thread.join() {
                 Ok(found) => programs.extend(found),
                 Err(_) => attempts.fail(&target, AttachError::Panicked { pid: target.pid }.into()),

@@ -53,7 +53,7 @@ pub fn run() -> Result<()> {
                     (Outcome::Fails, format!("{error:#} (after {:.1?})", start.elapsed()))
                 }
             };
-            // What the kernel has printed may stand on the same line.
+            // The kernel may have printed to the same line.
             println!("\n{}", Line::Result { check: check.name.to_owned(), outcome, detail });
         }
     }

@@ -68,7 +68,7 @@ fn downloaded(package: &str, folder: &Path) -> Result<Kernel> {
         return Ok(Kernel { name: package.to_owned(), image });
     }
     let downloads = folder.join("download");
-    // What a run before this one left half-way.
+    // An earlier run may have been interrupted here.
     let _ = fs::remove_dir_all(&downloads);
     fs::create_dir_all(&downloads)?;
     let mut download = Command::new("apt-get");

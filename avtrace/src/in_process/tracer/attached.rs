@@ -1,15 +1,11 @@
 //! A process that ran already: it is seized, shares memory, and is left without a trace.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    io,
-    sync::Arc,
-};
+use std::{io, sync::Arc};
 
 use crossbeam_channel::Receiver;
 use inline::layout::Mode;
 
-use super::{Ending, Event, State, Traced, Tracer};
+use super::{Ending, Event, State, Tracer};
 use crate::{
     in_process::{
         error::{InProcessError, ProgramRefusal, StartError, failed},
@@ -17,13 +13,11 @@ use crate::{
         image::Standing,
         left_over,
         records::Stream,
-        watchpoints::Watchpoints,
     },
-    live::ring_surroundings::choose_clock,
     sys::{
         proc::{self, Disposition},
         supervisor::Supervisor,
-        time_stamp, tracee,
+        tracee,
     },
 };
 
@@ -58,39 +52,15 @@ impl Tracer {
         }
         let supervisor = Supervisor::attach(process)?;
         let (streams, received) = crossbeam_channel::unbounded();
-        let traced = Traced {
-            stream: Arc::new(stream),
-            image: None,
-            threads: BTreeSet::new(),
-            watchpoints: Watchpoints::default(),
-            has_contexts: false,
-            state: State::Loading,
-        };
-        let mut tracer = Box::new(Self {
-            supervisor,
-            first: process,
-            follows_forks: false,
-            // Threads are in the middle of epochs of which nothing is known.
-            defers_owned: false,
-            shared,
-            requests,
-            streams,
-            processes: BTreeMap::from([(process, traced)]),
-            // It is not this process that has started it, and so not the one to end it.
-            has_started: true,
-            is_alone: false,
-            is_attached: true,
-            holds: BTreeSet::new(),
-            is_ending: false,
-            clock: choose_clock(),
-            mode,
-            began: time_stamp::now(),
-            ending: None,
-        });
+        let channels = (shared, requests, streams);
+        // No access is deferred: threads are in the middle of epochs of which nothing is known.
+        let mut tracer = Box::new(Self::new(supervisor, process, stream, channels, mode));
+        // It is not this process that has started it, and so not the one to end it.
+        (tracer.has_started, tracer.is_attached) = (true, true);
         match tracer.share_running(process) {
             Ok(()) => Ok((tracer, in_process.attached(), received)),
             Err(error) => {
-                // What has failed before counts.
+                // The first error is the one to report.
                 let _ = tracer.supervisor.detach(process);
                 Err(StartError::InProcess(error))
             }
@@ -100,7 +70,7 @@ impl Tracer {
     /// Shares memory with the process, all threads of which were stopped somewhere.
     fn share_running(&mut self, process: u32) -> Result<(), InProcessError> {
         let stop_error = || failed("cannot stop the process");
-        // What has happened until then: of threads that have begun it is all there is to do.
+        // Events before the stop: threads that were created get their state here.
         while let Some(event) = self.supervisor.pending_event().map_err(stop_error())? {
             if matches!(event, Event::Exec { .. }) {
                 let error = io::Error::other("it replaces its program just now: try again");
@@ -118,7 +88,7 @@ impl Tracer {
             return Err(ProgramRefusal::SharesMemory { other }.into());
         }
         if let Err(error) = self.share_frozen(process) {
-            // What has failed before counts.
+            // The first error is the one to report.
             let _ = left_over::unmap(&mut self.supervisor, process);
             return Err(error);
         }
@@ -190,7 +160,7 @@ impl Tracer {
         let Some(traced) = self.processes.get_mut(&process) else { return };
         let Some(image) = traced.image.as_ref().filter(|_| self.is_attached) else { return };
         let Ok((mut place, _)) = self.supervisor.place(thread) else { return };
-        // What comes back there finds the program's own code.
+        // A handler that returns there finds the program's own code.
         if let Some(to) = image.leaving_patch(place)
             && self.supervisor.relocate(thread, to).unwrap_or(false)
         {

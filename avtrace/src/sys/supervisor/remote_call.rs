@@ -44,7 +44,7 @@ impl Supervisor {
         memory.read_exact_at(&mut original, registers.rip)?;
         let lowest = registers.rsp.saturating_sub(BELOW) & !15;
         let mut stack = vec![0; registers.rsp.saturating_sub(RED_ZONE + lowest) as usize];
-        // What is below a small stack may be in use.
+        // Memory below a small stack may be in use.
         memory.read_exact_at(&mut stack, lowest)?;
         let mut used = registers;
         used.orig_rax = u64::MAX;
