@@ -59,6 +59,9 @@ pub struct Losses {
     pub full: u64,
     /// Events whose slots were never published, as a thread was killed or a signal handler did not return.
     pub unpublished: u64,
+    /// Slots of records that threads had begun last when they were killed. Nobody misses these: what they are of had not
+    /// been done yet, or was followed by nothing.
+    pub begun: u64,
     /// Records that could not be decoded, or were written over.
     pub unreadable: u64,
     /// Deferred accesses whose records came too late, or whose threads have lost so many events that their epochs are
@@ -287,6 +290,9 @@ impl<M: SharedWords> Merge<M> {
         let place = self.threads[number].ring.peek(&self.memory, &mut unpublished);
         if unpublished != 0 {
             self.lose(|losses| &mut losses.unpublished, unpublished);
+        }
+        if place.is_none() {
+            self.losses.begun += self.threads[number].ring.take_begun();
         }
         place
     }

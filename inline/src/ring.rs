@@ -47,6 +47,8 @@ pub struct Ring {
     place: u64,
     /// Lost events at the latest look.
     lost: u64,
+    /// Slots that the thread had reserved for its last record when it died.
+    begun: u64,
     /// Limits beside which events were lost, and beside which further records may be to come.
     gaps: VecDeque<u64>,
     /// Slots that were given up before they were published.
@@ -104,6 +106,7 @@ impl Ring {
             has_ended: false,
             place: 0,
             lost: 0,
+            begun: 0,
             gaps: VecDeque::new(),
             abandoned: Vec::new(),
             ready: None,
@@ -177,6 +180,13 @@ impl Ring {
                 if !self.has_ended {
                     return None;
                 }
+                if !self.has_published(memory) {
+                    // The thread died before it did what these slots were for, or right after it got a lock that it has
+                    // done nothing with: nobody misses these events.
+                    self.begun += self.reserved - self.next;
+                    self.next = self.reserved;
+                    return None;
+                }
                 *lost += 1;
                 self.next += 1;
                 continue;
@@ -195,6 +205,20 @@ impl Ring {
             return Some(self.place);
         }
         None
+    }
+
+    /// Takes the number of slots that the thread had reserved for its last record when it died.
+    pub const fn take_begun(&mut self) -> u64 {
+        core::mem::replace(&mut self.begun, 0)
+    }
+
+    /// Returns whether a record behind the next slot is published.
+    #[cold]
+    fn has_published(&self, memory: &impl SharedWords) -> bool {
+        (self.next + 1..self.reserved).any(|number| {
+            let head = memory.load(self.slot(number));
+            head as u32 == mark(number) && SiteId((head >> 32) as u32) != CONTINUATION
+        })
     }
 
     /// Place of the record that [`peek`](Self::peek) has found.

@@ -84,12 +84,12 @@ fn kill(moments: u32) {
         return machine::skip("no sh");
     }
     let program = c("outlives_tracer", &["-g", "-O2"]);
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tests::capture::folder();
     let [started, done] = ["started", "done"].map(|name| folder.path().join(name));
     let script = format!(
-        "echo started; rm -f {done}; {} {} {done}; echo $?; cat {done}",
+        "echo started; rm -f {started} {done}; {} {started} {done}; echo $?; cat {done}",
         program.path.display(),
-        started.display(),
+        started = started.display(),
         done = done.display(),
     );
     let arguments = ["-c", &script];

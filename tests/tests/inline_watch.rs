@@ -70,7 +70,7 @@ fn other_traps_are_the_programs_own() {
 #[test]
 fn a_killed_avtrace_leaves_a_watched_program_running() {
     let program = c("outlives_tracer", &["-g", "-O2"]);
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tests::capture::folder();
     for step in 0..runs(4) as u64 {
         let [started, done] = ["started", "done"].map(|name| folder.path().join(name));
         let files = [&started, &done];

@@ -373,5 +373,5 @@ fn where_nothing_happens_no_thread_is_interrupted() {
     process.notes.add(Note::Ended { tid: 2 });
     assert_eq!((process.numbers(9), process.clocks.barriers), (vec![], 5));
     assert_eq!((process.numbers(9), process.clocks.barriers), (vec![], 5));
-    assert_eq!((process.merge.threads(), process.merge.losses().unpublished), (1, 1));
+    assert_eq!((process.merge.threads(), process.merge.losses().begun), (1, 1));
 }

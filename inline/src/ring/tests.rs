@@ -208,6 +208,16 @@ fn what_a_killed_thread_has_not_published_is_lost() {
 }
 
 #[test]
+fn the_record_that_a_killed_thread_has_begun_last_is_no_loss() {
+    let mut pair = pair(Mode::Lossless);
+    pair.writer.record(SHORT, 1, 1);
+    let _never = pair.writer.reserve(LONG);
+    pair.ring.end();
+    assert_eq!(pair.take_all(), (vec![(1, false)], 0));
+    assert!(pair.ring.is_drained());
+}
+
+#[test]
 fn the_ring_of_another_thread_has_no_records_of_the_one_before() {
     let mut pair = pair(Mode::Lossless);
     (0..5).for_each(|number| assert!(pair.writer.record(SHORT, 1, number)));

@@ -248,7 +248,7 @@ impl Model {
         }
         let losses = self.process.merge.losses();
         prop_assert_eq!((losses.full, losses.unreadable), (self.lost, 0));
-        prop_assert!(losses.unpublished <= self.unpublished, "{:?}", losses);
+        prop_assert!(losses.unpublished + losses.begun <= self.unpublished, "{:?}", losses);
         prop_assert_eq!(self.process.merge.threads(), 0);
         Ok(())
     }
