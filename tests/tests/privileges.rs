@@ -383,7 +383,7 @@ fn a_process_of_another_user_takes_capabilities_that_are_named() {
             Running::start(&mut service.attaching(&tracer, capture), None, TIME_LIMIT);
         avtrace.await_stderr("attached to process");
         write!(service.commands, "t").expect("a reader");
-        avtrace.await_stderr("region `transfer` is not atomic");
+        avtrace.await_stderr("found: `transfer` at ");
         avtrace.signal("INT");
         let ended = avtrace.wait();
         assert_eq!(ended.code, Some(66), "{capture}: {}", ended.stderr);
