@@ -4,7 +4,7 @@ use std::path::Path;
 
 use avtrace::probes::regions::markers::markers;
 use iced_x86::InstructionInfoFactory;
-use symbolize::{ElfFile, bytes::Bytes};
+use symbolize::{DebugSearch, ElfFile, bytes::Bytes};
 use x86::{
     basic_blocks::BasicBlocks,
     control_flow::{Code64, Flow},
@@ -64,13 +64,21 @@ fn note(provider: &str, name: &str, arguments: &str) -> Vec<u8> {
 }
 
 fn notes(input: &[u8]) {
-    let file = ElfFile::from_bytes(Path::new("program"), Bytes::from(elf_with_notes(input)));
+    let file = ElfFile::from_bytes(
+        Path::new("program"),
+        Bytes::from(elf_with_notes(input)),
+        &DebugSearch::default(),
+    );
     let file = file.expect("a file whose headers are right");
     let (markers, misunderstood) = markers(&file);
     // The smallest note has its three sizes and its owner.
     assert!(markers.len() as u64 + misunderstood <= input.len() as u64 / 12 + 1);
     // The file may be anything as well.
-    if let Ok(file) = ElfFile::from_bytes(Path::new("program"), Bytes::from(input.to_vec())) {
+    if let Ok(file) = ElfFile::from_bytes(
+        Path::new("program"),
+        Bytes::from(input.to_vec()),
+        &DebugSearch::default(),
+    ) {
         let _ = avtrace::probes::regions::markers::markers(&file);
     }
 }

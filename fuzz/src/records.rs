@@ -22,11 +22,12 @@ use avtrace::{
         regions::{markers::Meaning, non_local_exits::NonLocalExit, site::RegionSite},
         sync::{
             function_roles::FunctionRole,
-            functions::{CallSpec, ObjectKind, Role},
+            functions::{CallSpec, Role},
             site::SyncSite,
         },
     },
 };
+use checker::format::ObjectKind;
 use inline::{
     arena::{Arena, ArenaLayout, ThreadStart},
     encoding::{CONTINUATION, OWNED, RecordSite, VOID, decode, decode_owned, encode},
