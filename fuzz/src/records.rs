@@ -51,7 +51,7 @@ pub const KERNEL: Target = Target {
 };
 
 /// Bytes for a record of any kind.
-const RECORD: usize = 256;
+const RECORD: usize = u8::MAX as usize + 1;
 
 fn kernel_seeds() -> Vec<Vec<u8>> {
     let record = |kind: Kind, tid: u8, site: u8| {
@@ -60,7 +60,7 @@ fn kernel_seeds() -> Vec<Vec<u8>> {
         bytes[4] = tid;
         bytes[8] = site;
         bytes[16..].iter_mut().step_by(8).zip(1..).for_each(|(byte, value)| *byte = value);
-        [&[RECORD as u8 - 1][..], &bytes].concat()
+        [&[u8::MAX][..], &bytes].concat()
     };
     let mut seeds: Vec<_> =
         Kind::ALL.iter().map(|&kind| record(kind, 1, kind as u8 % SITES)).collect();
