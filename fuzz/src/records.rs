@@ -262,7 +262,7 @@ impl Process {
         self.source.record(record, &self.sites, &mut self.code);
         self.records += 1;
         let _ = self.source.take_shared();
-        if self.records % 8 == 0 {
+        if self.records.is_multiple_of(8) {
             self.source.consume();
         }
     }

@@ -66,9 +66,9 @@ pub const PATTERNS: Target = Target {
             "account+40:8",
             "account.balance[3].*",
             "0x7fff0000:8",
-            "--atomic\0bank::*\0--buffer\064\0--watch\0account\0./prog\0-x",
-            "attach\0--pid\01,2\0--duration\01h30m\0--name\0x",
-            "record\0--keep\010M\0-o\0t\0p",
+            "--atomic\nbank::*\n--buffer\n64\n--watch\naccount\n./prog\n-x",
+            "attach\n--pid\n1,2\n--duration\n1h30m\n--name\nx",
+            "record\n--keep\n10M\n-o\nt\np",
             "[a-z]*?[!x]",
         ];
         texts.map(|text| text.as_bytes().to_vec()).into()
@@ -90,7 +90,7 @@ pub const PATTERNS: Target = Target {
         ".*",
         "->",
         "18446744073709551616",
-        "\0--",
+        "\n--",
         "99999999999999999999h",
         "\u{1b}[2J",
         "{",
@@ -102,7 +102,7 @@ pub const PATTERNS: Target = Target {
 
 fn patterns(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
-    let words = text.split('\0').take(64).map(str::to_owned);
+    let words = text.lines().take(64).map(str::to_owned);
     if let Err(error) = Cli::parsed(std::iter::once("avtrace".to_owned()).chain(words)) {
         drop(error.to_string());
     }
