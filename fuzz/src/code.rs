@@ -1,4 +1,4 @@
-//! What a program's file has: SystemTap notes in an ELF file, and machine code with its jump tables.
+//! Parts of a program's file: SystemTap notes in an ELF file, and machine code with its jump tables.
 
 use std::path::Path;
 

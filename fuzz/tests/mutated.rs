@@ -1,5 +1,5 @@
-//! All targets with mutated inputs, the same in each run: as many as a test has time for. `AVTRACE_FUZZ_INPUTS` asks for
-//! more, and `AVTRACE_FUZZ_SEED` for others.
+//! All targets with mutated inputs, the same in each run: as many as a test has time for. `AVTRACE_FUZZ_INPUTS` asks
+//! for more, and `AVTRACE_FUZZ_SEED` for others.
 
 use std::{
     env, fs,

@@ -123,7 +123,7 @@ fn under_sudo_the_program_has_the_groups_and_the_environment_of_the_user() {
         fs::set_permissions(&file, Permissions::from_mode(0o644)).expect("its mode");
         file
     };
-    let users = database("passwd", "eve:x:400042:400043::/home/eve:/bin/eves\n");
+    let users = database("passwd", "eve:x:400042:400043::/users/eve:/bin/eves\n");
     let groups = database("group", "eves:x:400043:\nother:x:400050:eve\nacted:x:400060:\n");
     // A mount namespace of its own has the account, and the machine does not.
     let script = "mount --bind \"$1\" /etc/passwd && mount --bind \"$2\" /etc/group && shift 2 && exec \"$@\"";
@@ -135,7 +135,7 @@ fn under_sudo_the_program_has_the_groups_and_the_environment_of_the_user() {
         command.args(options).args(["--", "sh", "-c", &show]);
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
         command.envs([("SUDO_UID", "400042"), ("SUDO_GID", "400060"), ("SUDO_USER", "eve")]);
-        command.envs([("SUDO_COMMAND", "avtrace"), ("SUDO_HOME", "/home/eve"), ("KEPT", "yes")]);
+        command.envs([("SUDO_COMMAND", "avtrace"), ("SUDO_HOME", "/users/eve"), ("KEPT", "yes")]);
         let ended = run(command.envs(variables.iter().copied()));
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
         let (first, rest) = ended.stdout.split_once('\n').expect("a line");
@@ -160,7 +160,7 @@ fn under_sudo_the_program_has_the_groups_and_the_environment_of_the_user() {
         let (ids, variables) = shown(capture, &[], &roots);
         assert_eq!(ids, "400042 400042 400060 400060: 400043 400050");
         let expected =
-            "HOME=/home/eve KEPT=yes LOGNAME=eve MAIL=/var/mail/eve SHELL=/bin/eves USER=eve";
+            "HOME=/users/eve KEPT=yes LOGNAME=eve MAIL=/var/mail/eve SHELL=/bin/eves USER=eve";
         assert_eq!(variables, expected, "{capture}");
         let asked = [("HOME", "/asked/for"), ("USER", "root"), ("LOGNAME", "kept")];
         let (_, variables) = shown(capture, &[], &asked);

@@ -168,13 +168,13 @@ mod tests {
     #[test]
     fn what_sudo_has_made_roots_becomes_the_users() {
         let root = account("root", "/root");
-        let identity = identity(Some(account("eve", "/home/eve")), Some(root.clone()));
+        let identity = identity(Some(account("eve", "/users/eve")), Some(root.clone()));
         let set = |current: &dyn Fn(&str) -> Option<OsString>| -> Vec<String> {
             let changes = identity.environment(current).into_iter();
             let set = changes.filter_map(|(name, value)| Some((name, value?)));
             set.map(|(name, value)| format!("{name}={}", value.display())).collect()
         };
-        let users = ["HOME=/home/eve", "USER=eve", "LOGNAME=eve"];
+        let users = ["HOME=/users/eve", "USER=eve", "LOGNAME=eve"];
         assert_eq!(set(&|_| None), users);
         let all = set(&|name| Some(root.variable(name)));
         assert_eq!(all, [&users[..], &["SHELL=/bin/sh", "MAIL=/var/mail/eve"]].concat());
