@@ -274,10 +274,18 @@ impl Cli {
     /// Parses a command line; if it is invalid, prints the error and exits.
     #[must_use]
     pub fn parse_in_order() -> Self {
-        let matches = Self::command().try_get_matches();
-        matches
-            .and_then(|matches| Self::from_matches(&matches))
-            .unwrap_or_else(|error| exit(&error))
+        Self::parsed(std::env::args_os()).unwrap_or_else(|error| exit(&error))
+    }
+
+    /// Parses a command line, of which the first word is the name of avtrace.
+    ///
+    /// # Errors
+    ///
+    /// When it is invalid, or asks for help or the version.
+    pub fn parsed<W: Into<OsString> + Clone>(
+        words: impl IntoIterator<Item = W>,
+    ) -> Result<Self, clap::Error> {
+        Self::from_matches(&Self::command().try_get_matches_from(words)?)
     }
 
     fn from_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {

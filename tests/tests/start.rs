@@ -222,6 +222,22 @@ fn too_little_memory_is_an_error_with_a_remedy() {
 }
 
 #[test]
+fn a_low_limit_of_open_files_is_raised_for_avtrace_alone() {
+    require_bpf!();
+    let limited = |program: &[&str]| {
+        let script = "ulimit -S -n 48; exec \"$@\"";
+        let mut limited = Command::new("sh");
+        limited.args(["-c", script, "sh"]).arg(avtrace()).args(["--accesses", "sync", "--"]);
+        run(limited.args(program))
+    };
+    let bank = c("bank", &["-g", "-O2"]);
+    let ended = limited(&[bank.path.to_str().expect("text")]);
+    assert_eq!((ended.code, &*ended.stdout), (Some(66), "balance: 900\n"), "{}", ended.stderr);
+    let ended = limited(&["sh", "-c", "ulimit -n"]);
+    assert_eq!(ended.stdout, "48\n", "{}", ended.stderr);
+}
+
+#[test]
 fn capabilities_are_enough() {
     require_bpf!();
     if !machine::is_root() || !machine::have("setpriv") {

@@ -138,6 +138,9 @@ impl<'code> JumpTables<'code> {
                     | OpKind::Immediate32
                     | OpKind::Immediate32to64
             );
+        if !is_constant {
+            return None;
+        }
         let mut source = Source::of(compared, 0);
         let mut index = Source { place: Place::Register(index.full_register()), size: 4 };
         // Both are followed back over copies: the index to the comparison, and then both to what they were copied from.
@@ -151,7 +154,7 @@ impl<'code> JumpTables<'code> {
             }
         }
         let last = compared.immediate(1);
-        (is_constant && source.holds(index) && last < MAX_ENTRIES).then_some(last)
+        (source.holds(index) && last < MAX_ENTRIES).then_some(last)
     }
 
     /// Returns the instruction before one, if control goes on from there; fillers behind jumps are skipped.
@@ -268,6 +271,15 @@ mod tests {
         let is_jump = |one: &Instruction| one.flow_control() == FlowControl::IndirectBranch;
         let jump = instructions.iter().position(is_jump).unwrap();
         JumpTables::new(&instructions).targets(jump, &word_at)
+    }
+
+    #[test]
+    fn flags_of_an_instruction_without_a_constant_bound_nothing() {
+        // inc dword [rdi]; or neg edi; or cmp edi,esi. ja; jmp [rdi*8+0x1020]
+        for sets_flags in [&[0xff, 0x07][..], &[0xf7, 0xdf], &[0x39, 0xf7]] {
+            let jumps = [0x77, 0x07, 0xff, 0x24, 0xfd, 0x20, 0x10, 0x00, 0x00];
+            assert_eq!(targets(&[sets_flags, &jumps].concat()), None);
+        }
     }
 
     /// lea rdx, the table

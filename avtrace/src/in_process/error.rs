@@ -2,18 +2,14 @@
 
 use std::io;
 
+use crate::kernel::privileges::{self, Capability};
+
 /// Reason for which there can be no probes in a process.
 #[derive(Debug, thiserror::Error)]
 pub enum InProcessError {
     /// The program refuses them.
     #[error("{0}: use `--capture kernel`, as root")]
     Refused(#[from] ProgramRefusal),
-    /// The program would lose the privileges that its file gives.
-    #[error(
-        "the program's file is set-user-ID, set-group-ID or has capabilities, which it loses when a user traces it: run \
-         avtrace as root"
-    )]
-    Privileged,
     /// A system call failed.
     #[error("{what}: {error}")]
     System {
@@ -63,6 +59,13 @@ pub enum ProgramRefusal {
         /// The kernel's answer.
         error: io::Error,
     },
+    /// The memory of the process cannot be read, as the kernel keeps its file from other users.
+    #[error(
+        "avtrace has CAP_SYS_PTRACE but no CAP_DAC_OVERRIDE, which the memory of another user's process needs beside it \
+         (`{}`)",
+        privileges::setcap_command_for(&[Capability::SysPtrace, Capability::DacOverride])
+    )]
+    OfAnotherUser,
     /// Another process runs in the same memory, without a place for its records.
     #[error("process {other} runs in the same memory, and would execute inline probes as well")]
     SharesMemory {
@@ -102,7 +105,7 @@ impl InProcessError {
     pub fn refusal(&self) -> Option<String> {
         match self {
             Self::Refused(refusal) => Some(refusal.to_string()),
-            Self::Privileged | Self::System { .. } | Self::NoMemory => None,
+            Self::System { .. } | Self::NoMemory => None,
         }
     }
 }
@@ -118,6 +121,9 @@ const fn cause(is_filtered: bool) -> &'static str {
 /// Explains an error of looking at a program.
 pub(super) fn failed(what: &'static str) -> impl Fn(io::Error) -> InProcessError {
     move |error| match error.kind() {
+        io::ErrorKind::PermissionDenied if privileges::traces_without_files() => {
+            ProgramRefusal::OfAnotherUser.into()
+        }
         io::ErrorKind::PermissionDenied => ProgramRefusal::Hidden { error }.into(),
         _ => InProcessError::System { what, error },
     }

@@ -2,17 +2,13 @@
 
 use std::{error::Error, io};
 
-use super::{btf::BtfError, privileges::setcap_command};
+use super::{btf::BtfError, privileges::denial};
 
 /// Reason for which the kernel side does not work; each message has a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
     /// The process may not load BPF programs.
-    #[error(
-        "no permission to load BPF programs: run avtrace as root (`sudo avtrace …`), or give it the capabilities \
-         CAP_BPF and CAP_PERFMON (`{}`); `avtrace doctor` says more",
-        setcap_command()
-    )]
+    #[error("no permission to load BPF programs: {}", denial())]
     NotPermitted,
     /// The kernel's type information is missing.
     #[error(transparent)]

@@ -5,7 +5,11 @@ use super::{
     capture_reason::CaptureReason,
     options::{CaptureBackend, RunOptions, WhenFull},
 };
-use crate::{in_process::InProcessError, kernel::KernelError, probes::memory::options::Level};
+use crate::{
+    in_process::InProcessError,
+    kernel::{KernelError, privileges::setcap_command},
+    probes::memory::options::Level,
+};
 
 /// Set if `auto` takes probes in the process where both back ends are possible.
 const PREFERS_INLINE: bool = false;
@@ -33,7 +37,8 @@ pub enum ChoiceError {
     /// An option that only the kernel side can do, and no permission for it.
     #[error(
         "`{option}` needs programs in the kernel: run avtrace as root (`sudo avtrace …`), or with the capabilities \
-         CAP_BPF and CAP_PERFMON, or leave the option out; `avtrace doctor` says more"
+         CAP_BPF and CAP_PERFMON (`{}`), or leave the option out; `avtrace doctor` says more",
+        setcap_command()
     )]
     Unprivileged {
         /// The option.

@@ -8,7 +8,10 @@ use super::{
     system_error::SystemError,
 };
 use crate::{
-    backend::BackendError, in_process::InProcessError, kernel::KernelError, probes::SelectError,
+    backend::BackendError,
+    in_process::InProcessError,
+    kernel::{KernelError, privileges::remedy_to_gain},
+    probes::SelectError,
 };
 
 /// Reason for which a run failed. No process or probe is left behind then.
@@ -38,6 +41,13 @@ pub enum RunError {
     /// The process cannot have probes in it.
     #[error(transparent)]
     InProcess(#[from] InProcessError),
+    /// The program would lose the privileges that its file gives.
+    #[error(
+        "the program's file is set-user-ID, set-group-ID or has capabilities, which it loses where a tracer is not root \
+         with CAP_SYS_PTRACE: {}",
+        remedy_to_gain()
+    )]
+    Privileged,
     /// The environment of this process has a defect.
     #[error(transparent)]
     Environment(#[from] EnvironmentError),

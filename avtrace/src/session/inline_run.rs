@@ -24,7 +24,7 @@ use crate::{
     live::reader::Batches,
     progress::Steps,
     report::Limitation,
-    sys::{self, ids::NsPid, perf, privileged_file},
+    sys::{self, ids::NsPid, perf},
 };
 
 /// Runs a program and checks it, and what it becomes.
@@ -33,9 +33,6 @@ use crate::{
 ///
 /// See [`RunError`].
 pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunError> {
-    if !sys::user::is_root() && privileged_file::gives_privileges(program) {
-        return Err(InProcessError::Privileged.into());
-    }
     let memory_error = RunError::system("cannot set memory aside for the run");
     sys::memory::check_headroom().map_err(memory_error)?;
     // It forks while there is one thread.

@@ -51,6 +51,8 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
         Start::Ended { pid, ending } => return ended_early(options, pid, ending),
     };
     let pid = held.pid();
+    // The program has the limit that it has alone. Where it cannot be raised, attaching may find that there is no room.
+    let _ = sys::descriptors::raise_limit();
     let options = Arc::new(options.clone());
     let prepared = prepare(&options, &held);
     if let Some(ending) = held.ended() {

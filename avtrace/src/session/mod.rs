@@ -65,8 +65,12 @@ pub use self::{
     process_selection::ProcessSelection,
 };
 use crate::{
-    debug_files, kernel::privileges, probes::plan::Plan, progress::Steps, status_line::StatusLine,
-    sys::tracee::Start,
+    debug_files,
+    kernel::privileges,
+    probes::plan::Plan,
+    progress::Steps,
+    status_line::StatusLine,
+    sys::{privileged_file, tracee::Start, user},
 };
 
 /// Plans what would be probed in a program, and does not run it: it is started, held before its first instruction
@@ -108,6 +112,10 @@ pub fn inspect(options: &RunOptions) -> Result<Listing, RunError> {
 pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     let program = program::find(options.command.first().unwrap_or(&OsString::new()))?;
     environment::check()?;
+    let ids = launching::user(options).map_or_else(user::own_ids, |user| user.ids());
+    if !privileges::lets_programs_gain() && privileged_file::gives_privileges(&program, ids) {
+        return Err(RunError::Privileged);
+    }
     let choice = choose(options, privileges::has_capabilities())?;
     let (alternative, error) = match run_as(options, &choice, &program) {
         Err(RunError::Kernel(error)) => (choice.without_kernel(&error), RunError::from(error)),

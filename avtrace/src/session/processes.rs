@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{
     backend::{Backend, Hold},
-    kernel::{ProbePoint, ProbeProgram},
+    kernel::{ProbePoint, ProbeProgram, privileges},
     live::reader::Batches,
     probes::file_for_kernel,
     progress::Steps,
@@ -490,7 +490,9 @@ impl ProcessTracker {
             self.backend.follow_plan(process, id.plan).map_err(Untraced::failed)?;
         }
         if proc::auxiliary(id.pid, AT_SECURE).is_some_and(|secure| secure != 0) {
-            return Err(Untraced::Privileged);
+            // The tracer of inline probes is there when the kernel looks for one.
+            let is_lost = self.backend.kernel().is_none() && !privileges::keeps_gained();
+            return Err(if is_lost { Untraced::PrivilegesLost } else { Untraced::Privileged });
         }
         program::check_running(id.pid).map_err(Untraced::failed)?;
         if let Some(Hold::Thread(held)) = held {

@@ -66,11 +66,20 @@ pub fn read(path: &Path) -> Result<Vec<Suppression>, FileError> {
         Ok(text) => text,
         Err(error) => return Err(FileError::Unreadable { path: name, error }),
     };
-    let file: File = toml::from_str(&text).map_err(|error| {
-        let (line, message) = position(&error, &text);
-        FileError::Form { path: name.clone(), line, error: message }
+    parse(&text, &name)
+}
+
+/// Reads the text of a file of suppressions, which is named in errors.
+///
+/// # Errors
+///
+/// See [`FileError`].
+pub fn parse(text: &str, name: &str) -> Result<Vec<Suppression>, FileError> {
+    let file: File = toml::from_str(text).map_err(|error| {
+        let (line, message) = position(&error, text);
+        FileError::Form { path: name.to_owned(), line, error: message }
     })?;
-    file.suppress.checked(&text, &name)
+    file.suppress.checked(text, name)
 }
 
 /// Returns the line of a mistake, from 1, and the mistake on one line.

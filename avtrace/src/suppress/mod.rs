@@ -9,7 +9,7 @@ use std::collections::HashSet;
 
 pub use self::{
     entry::entry,
-    file::{Entries, FileError, read},
+    file::{Entries, FileError, parse, read},
     glob::Glob,
 };
 use crate::report::{Defect, Report, SetAside, SetAsideBy, Settings, UnusedSuppression};

@@ -2,8 +2,8 @@
 
 use std::io;
 
-/// Raises the limit as far as this process may: each traced process takes about a hundred descriptors, and the usual
-/// limit is 1024.
+/// Raises the limit as far as this process may: each traced process takes about a hundred descriptors, and one more for
+/// each function whose probes can be detached by themselves; the usual limit is 1024. Children inherit it.
 ///
 /// # Errors
 ///

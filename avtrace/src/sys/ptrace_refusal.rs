@@ -33,7 +33,11 @@ fn reason_of_attach(error: &io::Error, pid: u32, (scope, is_filtered): (&str, bo
             "`kernel.yama.ptrace_scope` is 1, so that users may trace children of their own only: run `sudo avtrace \
              attach --pid {pid}`, or allow it until the next boot (`sudo sysctl kernel.yama.ptrace_scope=0`)"
         ),
-        (Some(libc::EPERM), "2" | "3") => reason(0, scope, is_filtered),
+        (Some(libc::EPERM), "2") => format!(
+            "`kernel.yama.ptrace_scope` is 2, so that it takes CAP_SYS_PTRACE: run `sudo avtrace attach --pid {pid}`, or \
+             allow it until the next boot (`sudo sysctl kernel.yama.ptrace_scope=0`)"
+        ),
+        (Some(libc::EPERM), "3") => reason(0, scope, is_filtered),
         (Some(libc::EPERM), _) if is_filtered => reason(0, scope, is_filtered),
         (Some(libc::EPERM), _) => format!(
             "another tracer has come first, it is of another user, or a security module forbids it: run `sudo avtrace \
@@ -65,7 +69,11 @@ fn reason(tracer: u32, yama_scope: &str, is_filtered: bool) -> String {
         (0, "3") => {
             "`kernel.yama.ptrace_scope` is 3, so that no process may trace another one until the next boot".to_owned()
         }
-        (0, "2") => "`kernel.yama.ptrace_scope` is 2: run avtrace as root".to_owned(),
+        (0, "2") => {
+            "`kernel.yama.ptrace_scope` is 2: run avtrace as root (`sudo avtrace …`), or allow it until the next boot (`sudo \
+             sysctl kernel.yama.ptrace_scope=1`)"
+                .to_owned()
+        }
         (0, _) if is_filtered => {
             "a seccomp filter, as of a container, may forbid it: allow ptrace there (`--cap-add SYS_PTRACE` of docker \
              and podman)"
@@ -95,7 +103,8 @@ mod tests {
         let yama = at("1");
         assert!(yama.contains("`sudo avtrace attach --pid 7`"), "{yama}");
         assert!(yama.contains("`sudo sysctl kernel.yama.ptrace_scope=0`"), "{yama}");
-        assert!(at("3").contains("next boot"));
+        assert!(at("2").contains("`sudo avtrace attach --pid 7`"), "{}", at("2"));
+        assert!(at("3").contains("until the next boot"));
         assert!(at("0").contains("another tracer"));
     }
 }

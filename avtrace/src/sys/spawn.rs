@@ -165,7 +165,8 @@ fn environment(user: Option<&Identity>) -> io::Result<Vec<CString>> {
     unsafe extern "C" {
         static environ: *const *const libc::c_char;
     }
-    let changes = user.map(Identity::environment).unwrap_or_default();
+    let current = |name: &str| std::env::var_os(name);
+    let changes = user.map(|user| user.environment(current)).unwrap_or_default();
     let mut variables = Vec::new();
     // SAFETY: no other thread changes the environment: there is none.
     let mut next = unsafe { environ };

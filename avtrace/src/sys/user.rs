@@ -1,8 +1,9 @@
 //! Identity of this process, and the user that a program is started as.
 
 use std::{
-    ffi::CString,
+    ffi::{CString, OsStr, OsString},
     io,
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
 };
 
@@ -12,16 +13,46 @@ use nix::unistd::{Gid, Uid, User, initgroups, setgid, setgroups, setuid};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     uid: Uid,
+    /// The group that the user acted with.
     gid: Gid,
     /// Entry of the user database; containers often have none.
     account: Option<Account>,
+    /// Entry of the user whom sudo made of this one.
+    root: Option<Account>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Account {
     name: CString,
+    group: Gid,
     home: PathBuf,
+    shell: PathBuf,
 }
+
+impl Account {
+    fn of(user: User) -> Option<Self> {
+        let name = CString::new(user.name).ok()?;
+        Some(Self { name, group: user.gid, home: user.dir, shell: user.shell })
+    }
+
+    /// Returns what sudo sets a variable to where the program runs as this user.
+    fn variable(&self, name: &str) -> OsString {
+        let user = OsStr::from_bytes(self.name.to_bytes());
+        match name {
+            "HOME" => self.home.clone().into(),
+            "SHELL" => self.shell.clone().into(),
+            "MAIL" => Path::new("/var/mail").join(user).into(),
+            _ => user.to_owned(),
+        }
+    }
+}
+
+/// Variables that sudo sets to those of the user whom the command runs as.
+const OF_THE_USER: [&str; 5] = ["HOME", "USER", "LOGNAME", "SHELL", "MAIL"];
+
+/// Variables by which sudo describes itself to the command; the program does not run under it.
+const OF_SUDO: [&str; 6] =
+    ["SUDO_COMMAND", "SUDO_USER", "SUDO_UID", "SUDO_GID", "SUDO_HOME", "SUDO_TTY"];
 
 impl Identity {
     /// Returns the ids of the user and of the user's group.
@@ -45,29 +76,43 @@ impl Identity {
         )
     }
 
-    /// Returns the variables of the environment that describe a user, to be set or removed.
-    pub(super) fn environment(&self) -> Vec<(&'static str, Option<std::ffi::OsString>)> {
-        use std::os::unix::ffi::OsStringExt as _;
-        let name = || {
-            let account = self.account.as_ref()?;
-            Some(std::ffi::OsString::from_vec(account.name.to_bytes().to_owned()))
-        };
-        let home = self.account.as_ref().map(|account| account.home.clone().into_os_string());
-        let mut variables = vec![("HOME", home), ("USER", name()), ("LOGNAME", name())];
-        let of_sudo = ["SUDO_COMMAND", "SUDO_USER", "SUDO_UID", "SUDO_GID"];
-        variables.extend(of_sudo.map(|variable| (variable, None)));
-        variables
+    /// Returns the variables of the environment to be set or removed. `current` has the values that sudo has left: what
+    /// it has made root's becomes the user's, and what is neither was asked for (`sudo HOME=… avtrace`).
+    pub(super) fn environment(
+        &self,
+        current: impl Fn(&str) -> Option<OsString>,
+    ) -> Vec<(&'static str, Option<OsString>)> {
+        let mut changes = Vec::new();
+        for name in OF_THE_USER {
+            let is_roots = match (current(name), &self.root) {
+                // A shell and a mailbox are not expected to be known.
+                (None, _) => !matches!(name, "SHELL" | "MAIL"),
+                (Some(value), Some(root)) => value == root.variable(name),
+                (Some(_), None) => true,
+            };
+            if is_roots {
+                changes.push((name, self.account.as_ref().map(|account| account.variable(name))));
+            }
+        }
+        changes.extend(OF_SUDO.map(|variable| (variable, None)));
+        changes
     }
 
-    /// Becomes the user, for good.
+    /// Becomes the user, for good: with the groups of the account, and the one that the user acted with.
     pub(super) fn assume(&self) -> io::Result<()> {
         match &self.account {
-            Some(account) => initgroups(&account.name, self.gid)?,
+            Some(account) => initgroups(&account.name, account.group)?,
             None => setgroups(&[self.gid])?,
         }
         setgid(self.gid)?;
         Ok(setuid(self.uid)?)
     }
+}
+
+/// Returns the user and the group that this process acts as.
+#[must_use]
+pub fn own_ids() -> (u32, u32) {
+    (Uid::effective().as_raw(), Gid::effective().as_raw())
 }
 
 /// Returns whether this process runs as root.
@@ -87,30 +132,52 @@ pub fn sudo_user() -> Option<Identity> {
     if uid.is_root() {
         return None;
     }
-    let identity = match User::from_uid(uid).ok().flatten() {
-        Some(user) => Identity {
-            uid,
-            gid: user.gid,
-            account: CString::new(user.name).ok().map(|name| Account { name, home: user.dir }),
-        },
-        None => Identity {
-            uid,
-            gid: Gid::from_raw(number("SUDO_GID").unwrap_or(uid.as_raw())),
-            account: None,
-        },
-    };
-    Some(identity)
+    let account = |uid| User::from_uid(uid).ok().flatten().and_then(Account::of);
+    let own = account(uid);
+    let group = own.as_ref().map_or(uid.as_raw(), |account| account.group.as_raw());
+    let gid = Gid::from_raw(number("SUDO_GID").unwrap_or(group));
+    Some(Identity { uid, gid, account: own, root: account(Uid::effective()) })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn account(name: &str, home: &str) -> Account {
+        Account {
+            name: CString::new(name).expect("no zero"),
+            group: Gid::from_raw(5),
+            home: home.into(),
+            shell: "/bin/sh".into(),
+        }
+    }
+
+    fn identity(account: Option<Account>, root: Option<Account>) -> Identity {
+        Identity { uid: Uid::from_raw(4242), gid: Gid::from_raw(4243), account, root }
+    }
+
     #[test]
     fn a_user_without_an_account_gets_no_name_and_no_home() {
-        let identity =
-            Identity { uid: Uid::from_raw(4242), gid: Gid::from_raw(4243), account: None };
+        let identity = identity(None, None);
         assert_eq!(identity.name(), "4242");
-        assert!(identity.environment().iter().all(|(_, value)| value.is_none()));
+        let changes = identity.environment(|_| Some("x".into()));
+        assert_eq!(changes.len(), OF_THE_USER.len() + OF_SUDO.len());
+        assert!(changes.iter().all(|(_, value)| value.is_none()));
+    }
+
+    #[test]
+    fn what_sudo_has_made_roots_becomes_the_users() {
+        let root = account("root", "/root");
+        let identity = identity(Some(account("eve", "/users/eve")), Some(root.clone()));
+        let set = |current: &dyn Fn(&str) -> Option<OsString>| -> Vec<String> {
+            let changes = identity.environment(current).into_iter();
+            let set = changes.filter_map(|(name, value)| Some((name, value?)));
+            set.map(|(name, value)| format!("{name}={}", value.display())).collect()
+        };
+        let users = ["HOME=/users/eve", "USER=eve", "LOGNAME=eve"];
+        assert_eq!(set(&|_| None), users);
+        let all = set(&|name| Some(root.variable(name)));
+        assert_eq!(all, [&users[..], &["SHELL=/bin/sh", "MAIL=/var/mail/eve"]].concat());
+        assert!(set(&|_| Some("/asked/for".into())).is_empty());
     }
 }

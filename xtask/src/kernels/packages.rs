@@ -109,8 +109,10 @@ fn unpack(package: &Path, folder: &Path) -> Result<PathBuf> {
         .spawn()
         .context("failed to run dpkg-deb")?;
     let unpacked = Command::new("tar")
-        .args(["-x", "--wildcards", "--strip-components=2", "./boot/vmlinuz*", "-C"])
+        .arg("-C")
         .arg(folder)
+        // Some versions of tar apply a folder only to the members that are named after it.
+        .args(["-x", "--wildcards", "--strip-components=2", "./boot/vmlinuz*"])
         .stdin(contents.stdout.take().context("no output of dpkg-deb")?)
         .status()
         .context("failed to run tar");
@@ -131,7 +133,34 @@ fn image_below(folder: &Path) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::newest_of_each_series;
+    use super::*;
+
+    #[test]
+    fn the_kernel_of_a_package_is_unpacked_to_the_folder() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let contents = folder.path().join("contents");
+        for (file, text) in [
+            (
+                "DEBIAN/control",
+                "Package: k\nVersion: 1\nArchitecture: all\nMaintainer: k\nDescription: k\n",
+            ),
+            ("boot/vmlinuz-1", "image"),
+            ("boot/config-1", "other"),
+        ] {
+            let file = contents.join(file);
+            fs::create_dir_all(file.parent().expect("a folder")).expect("a folder");
+            fs::write(file, text).expect("a file");
+        }
+        let package = folder.path().join("k.deb");
+        let built = Command::new("dpkg-deb").arg("--build").args([&contents, &package]).output();
+        if !built.is_ok_and(|built| built.status.success()) {
+            eprintln!("skipped: dpkg-deb is not installed");
+            return;
+        }
+        let kernel = named(&package, folder.path()).expect("a kernel");
+        assert_eq!(kernel.image, folder.path().join("k/vmlinuz-1"));
+        assert_eq!(fs::read(&kernel.image).expect("the image"), b"image");
+    }
 
     #[test]
     fn the_newest_package_of_each_series_is_taken() {

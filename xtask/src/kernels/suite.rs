@@ -30,7 +30,8 @@ pub struct Check {
     pub run: fn() -> Result<Found>,
 }
 
-/// All checks, in the order in which they run. The last one looks at what those before it have left.
+/// All checks, in the order in which they run. One of the last looks at what those before it have left; the last scope
+/// of Yama cannot be taken back, and keeps the memory of all processes closed.
 pub const CHECKS: &[Check] = &[
     Check { name: RELEASE, run: release },
     Check { name: "`avtrace doctor`", run: doctor },
@@ -43,7 +44,9 @@ pub const CHECKS: &[Check] = &[
     Check { name: "`record` and `check`", run: record },
     Check { name: "`attach` and detach", run: attach },
     Check { name: "thousands of probes", run: many_probes },
+    Check { name: "levels of perf events", run: perf_levels },
     Check { name: "nothing left behind", run: left_behind::check },
+    Check { name: "scopes of Yama", run: yama_scopes },
 ];
 
 fn release() -> Result<Found> {
@@ -125,8 +128,14 @@ fn watch(capture: &str) -> Result<Found> {
         ["--capture", capture, "--watch", "account.balance", "--format", "json", "-o", &report];
     let program = program("bank");
     let ended = avtrace(&[&options[..], &[&*program]].concat(), User::Root)?;
-    ensure!(ended.code == Some(FINDINGS), "{ended}");
     let report = fs::read_to_string(&report)?;
+    let document: Value = serde_json::from_str(&report)?;
+    ensure!(
+        ended.code == Some(FINDINGS),
+        "{ended}, counts {}, not seen {}",
+        document["counts"],
+        document["not_seen"]
+    );
     ensure!(report.contains("\"value\"") && report.contains("account.balance"), "no hit: {report}");
     Found::works("")
 }
@@ -180,6 +189,52 @@ fn many_probes() -> Result<Found> {
     ensure!(ended.code == Some(0), "{ended}");
     let since = fs::metadata(Path::new(ended_at))?.modified()?.elapsed()?;
     Found::works(format!("{}, of them {} after the program's end", seconds(whole), seconds(since)))
+}
+
+/// Watches a variable as an ordinary user at levels that allow users everything, and nothing.
+fn perf_levels() -> Result<Found> {
+    let path = "/proc/sys/kernel/perf_event_paranoid";
+    let before = fs::read_to_string(path)?;
+    let program = program("bank");
+    for level in ["-1", "4"] {
+        fs::write(path, level)?;
+        let options = ["--capture", "inline", "--watch", "account.balance", &program];
+        let ended = avtrace(&options, User::Ordinary)?;
+        ensure!(ended.code == Some(FINDINGS), "at {level}: {ended}");
+    }
+    fs::write(path, &before)?;
+    Found::works("")
+}
+
+/// Traces a program at each scope. The last one stays: it ends with the machine.
+fn yama_scopes() -> Result<Found> {
+    let path = Path::new("/proc/sys/kernel/yama/ptrace_scope");
+    if !path.exists() {
+        return Ok(Found { outcome: Outcome::Absent, detail: String::new() });
+    }
+    let program = program("bank");
+    for (scope, user, expected) in [
+        ("0", User::Ordinary, Ok(())),
+        ("1", User::Ordinary, Ok(())),
+        ("2", User::Ordinary, Err("`sudo sysctl kernel.yama.ptrace_scope=1`")),
+        ("2", User::Root, Ok(())),
+        ("3", User::Ordinary, Err("until the next boot")),
+        ("3", User::Root, Err("until the next boot")),
+    ] {
+        fs::write(path, scope)?;
+        let ended = avtrace(&["--capture", "inline", &program], user)?;
+        match expected {
+            Ok(()) => ensure!(ended.code == Some(FINDINGS), "at {scope} as {user:?}: {ended}"),
+            Err(reason) => {
+                let said = ended.to_string();
+                ensure!(
+                    ended.code == Some(1) && said.contains(reason),
+                    "at {scope} as {user:?}: {said}"
+                );
+            }
+        }
+    }
+    Found::works("")
 }
 
 fn seconds(time: Duration) -> String {

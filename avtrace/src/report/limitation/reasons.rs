@@ -59,6 +59,12 @@ pub enum UntracedProgram {
     /// The kernel gave it privileges of its file.
     #[error("it runs with privileges of its own (set-user-ID)")]
     Privileged,
+    /// The kernel did not give it the privileges of its file, as it has a tracer.
+    #[error(
+        "it is set-user-ID, set-group-ID or has capabilities, and runs without them, as a tracer without CAP_SYS_PTRACE \
+         is in the process: run avtrace as root"
+    )]
+    PrivilegesLost,
     /// No mapping has its entry point.
     #[error("its entry point is nowhere")]
     UnmappedEntry,

@@ -1,0 +1,4 @@
+//! The target `maps` of `avtrace-fuzz`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| fuzz::run("maps", input));
