@@ -4,7 +4,7 @@
 mod attached;
 mod births;
 mod killed;
-mod signals;
+pub(super) mod signals;
 mod watching;
 
 use std::{
@@ -329,17 +329,11 @@ impl Tracer {
             supervisor.freeze(process)?;
             traced.watchpoints.clear(supervisor, process);
         }
-        let images = || {
-            let image_of =
-                |(process, traced): (&u32, &Traced)| Some((*process, traced.image.clone()?));
-            processes.iter().filter_map(image_of)
-        };
-        let mut restored = Ok(());
+        let mut restored = self.move_out();
+        let Self { supervisor, processes, .. } = self;
+        let images = images(processes);
         let mut left_patched = Vec::new();
-        for (process, image) in images() {
-            restored = restored.and_then(|()| leave::move_out(supervisor, process, &image));
-        }
-        for (process, image) in images() {
+        for (process, image) in images {
             // All patches stay if a thread is left in a trampoline.
             restored = restored.and_then(|()| {
                 let is_complete = leave::restore(supervisor, process, &image)?;
@@ -362,6 +356,18 @@ impl Tracer {
             supervisor.detach(process)?;
         }
         restored
+    }
+
+    /// Moves all threads of processes, which stand still, out of the code of probes.
+    fn move_out(&mut self) -> io::Result<()> {
+        let Self { supervisor, processes, .. } = self;
+        for (process, image) in images(processes) {
+            let has_contexts = leave::move_out(supervisor, process, &image)?;
+            if let Some(traced) = processes.get_mut(&process) {
+                traced.has_contexts |= has_contexts;
+            }
+        }
+        Ok(())
     }
 
     /// Does what is asked for while the first process stands still. Returns whether it starts.
@@ -602,6 +608,12 @@ impl Drop for Tracer {
             kill(&mut self.supervisor, self.first);
         }
     }
+}
+
+/// Returns the processes that share memory, with that.
+fn images(processes: &BTreeMap<u32, Traced>) -> Vec<(u32, Arc<Image>)> {
+    let image_of = |(process, traced): (&u32, &Traced)| Some((*process, traced.image.clone()?));
+    processes.iter().filter_map(image_of).collect()
 }
 
 /// Result of what was done to a held thread; one that was killed meanwhile is reported next.
