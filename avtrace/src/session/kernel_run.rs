@@ -51,6 +51,9 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
         Start::Ended { pid, ending } => return ended_early(options, pid, ending),
     };
     let pid = held.pid();
+    // The program has been started, with the limit that avtrace was started with. What exceeds it is reported as not
+    // seen.
+    let _ = sys::descriptors::raise_limit();
     let options = Arc::new(options.clone());
     let prepared = prepare(&options, &held);
     if let Some(ending) = held.ended() {

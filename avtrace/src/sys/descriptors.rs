@@ -2,8 +2,8 @@
 
 use std::io;
 
-/// Raises the limit as far as this process may: each traced process takes about a hundred descriptors, and the usual
-/// limit is 1024.
+/// Raises the limit as far as this process may: each traced process takes about a hundred descriptors, and each thread
+/// one for each watchpoint; the usual limit is 1024. Programs that are started later inherit it.
 ///
 /// # Errors
 ///

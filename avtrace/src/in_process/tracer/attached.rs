@@ -14,11 +14,7 @@ use crate::{
         left_over,
         records::Stream,
     },
-    sys::{
-        proc,
-        supervisor::Supervisor,
-        tracee,
-    },
+    sys::{proc, supervisor::Supervisor, tracee},
 };
 
 /// Process that ran already, as it is held.

@@ -12,7 +12,11 @@ use crate::sys::{
 
 /// Has a thread give back the slots that it has reserved and not published, before it receives a signal: its handler
 /// may never return.
-pub(in crate::in_process) fn give_back(supervisor: &Supervisor, image: &Image, (process, thread): (u32, u32)) {
+pub(in crate::in_process) fn give_back(
+    supervisor: &Supervisor,
+    image: &Image,
+    (process, thread): (u32, u32),
+) {
     // One that was killed receives none.
     let Ok((mut interrupted, gs_base)) = supervisor.interrupted(thread) else { return };
     let read = |at| {

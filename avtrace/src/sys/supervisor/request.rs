@@ -105,8 +105,7 @@ pub(super) fn extended_state(thread: i32) -> io::Result<Vec<u8>> {
     const LEGACY: usize = 512;
     // More than any processor has.
     let mut state = vec![0u8; 1 << 16];
-    let mut part =
-        libc::iovec { iov_base: state.as_mut_ptr().cast(), iov_len: state.len() };
+    let mut part = libc::iovec { iov_base: state.as_mut_ptr().cast(), iov_len: state.len() };
     // SAFETY: the request writes at most as many bytes as the vector has, and their number to a local variable.
     let result = unsafe { libc::ptrace(libc::PTRACE_GETREGSET, thread, EXTENDED, &raw mut part) };
     if result == 0 {

@@ -168,7 +168,11 @@ impl Drop for Victim {
 
 /// Has a tracer of its own do something to a process, and die before its request with this number. Returns whether it
 /// has died.
-fn killed(requests: u64, victim: u32, acts: impl FnOnce(&mut Supervisor) -> io::Result<()>) -> bool {
+fn killed(
+    requests: u64,
+    victim: u32,
+    acts: impl FnOnce(&mut Supervisor) -> io::Result<()>,
+) -> bool {
     // SAFETY: allocation works in the child of a process with several threads, and it takes no lock of others.
     match unsafe { fork() }.expect("a process") {
         ForkResult::Child => {
@@ -215,7 +219,10 @@ fn a_process_whose_tracer_dies_within_system_calls_keeps_all_registers() {
 }
 
 /// Lets a process run on by so many stops.
-fn runs_for(stops: u32, on_first: impl Fn()) -> impl FnMut(&mut Supervisor, u64) -> io::Result<bool> {
+fn runs_for(
+    stops: u32,
+    on_first: impl Fn(),
+) -> impl FnMut(&mut Supervisor, u64) -> io::Result<bool> {
     let mut count = 0;
     move |_, _| {
         if count == 0 {
@@ -269,9 +276,8 @@ fn signals_that_come_while_a_thread_is_moved_have_their_effects() {
         assert_eq!(received, [signal as i32]);
         supervisor.detach(victim.pid).unwrap();
         if signal == Signal::SIGUSR1 {
-            victim.await_that("it has got it", |shared| {
-                shared.signals.load(Ordering::Relaxed) == 1
-            });
+            victim
+                .await_that("it has got it", |shared| shared.signals.load(Ordering::Relaxed) == 1);
         } else {
             victim.await_that("it is stopped", |_| victim.is_stopped());
             victim.send(Signal::SIGCONT);
