@@ -120,8 +120,8 @@ impl Tracer {
             let processes: Vec<u32> = self.processes.keys().copied().collect();
             if !processes.iter().any(|&process| self.supervisor.is_in_vfork(process)) {
                 // A thread that comes out of the code of a probe may do more.
-                self.move_out()?;
-                if self.supervisor.is_quiet() {
+                // One that does not is the error of leaving.
+                if self.move_out().is_err() || self.supervisor.is_quiet() {
                     break;
                 }
                 continue;

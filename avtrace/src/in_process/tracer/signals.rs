@@ -31,7 +31,7 @@ pub(in crate::in_process) fn give_back(
 }
 
 /// Returns whether the signal that a thread is about to receive is the program's. A fault that is a probe's is undone:
-/// the thread goes on behind it.
+/// the thread goes on behind it. The hit of a watchpoint is none of the program's either.
 ///
 /// # Errors
 ///
@@ -41,11 +41,13 @@ pub(in crate::in_process) fn is_of_program(
     image: &Image,
     thread: u32,
 ) -> io::Result<bool> {
-    if !matches!(supervisor.signal_of(thread), libc::SIGSEGV | libc::SIGBUS)
-        // A process has sent it.
-        || supervisor.signal_cause(thread)?.0 <= 0
-    {
-        return Ok(true);
+    /// `TRAP_HWBKPT` (`include/uapi/asm-generic/siginfo.h`).
+    const WATCHPOINT_HIT: i32 = 4;
+    match (supervisor.signal_of(thread), supervisor.signal_cause(thread)?.0) {
+        (libc::SIGTRAP, WATCHPOINT_HIT) => return Ok(false),
+        // Not those that a process has sent.
+        (libc::SIGSEGV | libc::SIGBUS, 1..) => {}
+        _ => return Ok(true),
     }
     let (place, _) = supervisor.place(thread)?;
     if let Some(to) = image.after_fault(place) {
