@@ -113,6 +113,8 @@ impl Victim {
                 let handler = count_signal as extern "C" fn(i32) as usize;
                 // SAFETY: the handler only counts.
                 unsafe {
+                    // `SIGTSTP` has no effect in a group whose processes all have parents in it, or in other sessions.
+                    libc::setpgid(0, 0);
                     libc::signal(libc::SIGUSR1, handler);
                     libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                     libc::_exit(look(shared));
