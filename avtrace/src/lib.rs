@@ -11,6 +11,7 @@ pub mod kernel;
 pub mod live;
 pub mod names;
 pub mod offline;
+mod printer;
 pub mod probes;
 pub mod progress;
 pub mod report;

@@ -14,6 +14,8 @@ use std::{
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use crate::printer::Printer;
+
 /// Interval at which the line is written anew.
 const INTERVAL: Duration = Duration::from_secs(1);
 
@@ -25,6 +27,7 @@ pub struct StatusLine(Arc<Shared>);
 struct Shared {
     bar: ProgressBar,
     has_terminal: bool,
+    printer: Printer,
     counts: Counts,
     has_begun: AtomicBool,
     /// Ends the thread that writes the line when it is dropped.
@@ -59,6 +62,10 @@ impl StatusLine {
             bar.set_style(style);
         }
         Self(Arc::new(Shared {
+            printer: Printer::start({
+                let bar = bar.clone();
+                move |text| write_above(&bar, text)
+            }),
             bar,
             has_terminal,
             counts: Counts::default(),
@@ -93,17 +100,25 @@ impl StatusLine {
         *self.writer() = writer.map(|writer| (end, writer));
     }
 
-    /// Prints whole lines on standard error, above the line if there is one.
+    /// Prints whole lines on standard error, above the line if there is one. Before the [end](Self::end) it does not
+    /// wait for whoever reads them.
     pub fn print(&self, text: &str) {
         if text.is_empty() {
             return;
         }
-        // Nothing is left to do when standard error is closed.
-        self.0.bar.suspend(|| drop(stderr().write_all(text.as_bytes())));
+        if let Some(text) = self.0.printer.print(text.to_owned()) {
+            write_above(&self.0.bar, &text);
+        }
     }
 
-    /// Removes the line.
+    /// Prints what has not been printed, as far as somebody reads it soon, and removes the line.
     pub fn end(&self) {
+        /// Time for which the end waits for a reader of standard error.
+        const PATIENCE: Duration = Duration::from_secs(1);
+        if !self.0.printer.end(PATIENCE) {
+            // Whoever holds the line up holds that thread up as well.
+            return;
+        }
         let writer = self.writer().take();
         if let Some((end, writer)) = writer {
             drop(end);
@@ -116,6 +131,12 @@ impl StatusLine {
     fn writer(&self) -> std::sync::MutexGuard<'_, Option<(Sender<()>, thread::JoinHandle<()>)>> {
         self.0.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Writes whole lines on standard error, above the line of a bar.
+fn write_above(bar: &ProgressBar, text: &str) {
+    // Nothing is left to do when standard error is closed.
+    bar.suspend(|| drop(stderr().write_all(text.as_bytes())));
 }
 
 impl Shared {

@@ -59,8 +59,8 @@ pub struct Losses {
     pub full: u64,
     /// Events whose slots were never published, as a thread was killed or a signal handler did not return.
     pub unpublished: u64,
-    /// Slots of records that threads had begun last when they were killed. Nobody misses these: what they are of had not
-    /// been done yet, or was followed by nothing.
+    /// Slots of records that threads had begun last when they were killed. Nobody misses these: what they are of had
+    /// not been done yet, or was followed by nothing.
     pub begun: u64,
     /// Records that could not be decoded, or were written over.
     pub unreadable: u64,

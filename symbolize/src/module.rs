@@ -300,7 +300,7 @@ impl Modules {
         let file = match self.files.get(&key) {
             Some(file) => file.clone(),
             None => {
-                let file = self.open(mapping, path).map(Arc::new).map_err(Arc::new);
+                let file = self.open(mapping, path, maps).map(Arc::new).map_err(Arc::new);
                 // In a container the debug file goes with the process, so it is looked for at once.
                 if self.search.sysroot.is_some()
                     && let Ok(file) = &file
@@ -347,7 +347,7 @@ impl Modules {
     }
 
     /// Opens the very file that is mapped, also when its name now leads elsewhere.
-    fn open(&self, mapping: &Mapping, path: &Path) -> Result<ElfFile, Error> {
+    fn open(&self, mapping: &Mapping, path: &Path, maps: &[Mapping]) -> Result<ElfFile, Error> {
         let Some(process) = self.process else {
             return ElfFile::open_with(path, &self.search);
         };
@@ -363,14 +363,16 @@ impl Modules {
             let file = ElfFile::open_at(by_mapping, path, &self.search)?;
             return Ok(if is_named { file } else { file.held(by_mapping) });
         }
-        let Err(error) = check_same(&by_name, mapping) else {
+        let begin = maps.iter().find(|other| is_same_file(other, mapping) && other.offset.0 == 0);
+        let begin = begin.and_then(|begin| read_begin(process.pid, begin).ok());
+        let is_mapped = |place: &Path| check_same(place, mapping, begin.as_deref());
+        let Err(error) = is_mapped(&by_name) else {
             return ElfFile::open_at(&by_name, path, &self.search);
         };
         let executable = PathBuf::from(format!("/proc/{}/exe", process.pid));
         let executable = self.is_executable(mapping).then_some(executable);
         let others = executable.into_iter().chain([path.to_owned()]);
-        let Some(place) = others.into_iter().find(|place| check_same(place, mapping).is_ok())
-        else {
+        let Some(place) = others.into_iter().find(|place| is_mapped(place).is_ok()) else {
             return Err(Error::io(path, error));
         };
         Ok(ElfFile::open_at(&place, path, &self.search)?.held(&place))
@@ -429,16 +431,38 @@ fn is_same(one: &Metadata, other: &Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
-/// Checks that the file at `path` is still the one that was mapped.
-fn check_same(path: &Path, mapping: &Mapping) -> io::Result<()> {
+/// Checks that the file at `path` is still the one that was mapped, and of which memory has these first bytes.
+///
+/// On layered file systems, and on some others, a memory map has another device than `stat`, and then the inode may be
+/// another one, too. There the file's first bytes decide, among which is its build ID; where these cannot be read, the
+/// inode has to be the same.
+fn check_same(path: &Path, mapping: &Mapping, begin: Option<&[u8]>) -> io::Result<()> {
     let metadata = std::fs::metadata(path)?;
-    // Device numbers may differ on layered file systems, and inode numbers then say nothing.
-    let device = (major(metadata.dev()), minor(metadata.dev()));
-    if device == mapping.device && metadata.ino() != mapping.inode {
-        let message = "it has been replaced since the process mapped it";
-        return Err(io::Error::new(io::ErrorKind::NotFound, message));
+    let is_same_device = (major(metadata.dev()), minor(metadata.dev())) == mapping.device;
+    let is_same = match begin {
+        Some(begin) if !is_same_device => {
+            let mut there = vec![0; begin.len()];
+            match File::open(path)?.read_exact_at(&mut there, 0) {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => false,
+                read => read.map(|()| there == begin)?,
+            }
+        }
+        _ => metadata.ino() == mapping.inode,
+    };
+    if is_same {
+        return Ok(());
     }
-    Ok(())
+    let message = "it has been replaced since the process mapped it";
+    Err(io::Error::new(io::ErrorKind::NotFound, message))
+}
+
+/// Reads the first bytes of a file from the mapping of them: the headers, and the build ID in files of common linkers.
+fn read_begin(pid: u32, mapping: &Mapping) -> io::Result<Vec<u8>> {
+    /// Bytes that even small files have.
+    const LENGTH: usize = 1024;
+    let mut begin = vec![0; LENGTH];
+    File::open(format!("/proc/{pid}/mem"))?.read_exact_at(&mut begin, mapping.start.0)?;
+    Ok(begin)
 }
 
 /// The major number in a Linux `dev_t`.
@@ -470,4 +494,43 @@ fn shares_our_files(pid: u32) -> bool {
     let same = |ours: &str, theirs: String| identity(ours) == identity(&theirs);
     same("/proc/self/ns/mnt", format!("/proc/{pid}/ns/mnt"))
         && same("/proc/self/root", format!("/proc/{pid}/root"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Mapping of a file, with another device if so.
+    fn mapping_of(path: &Path, has_other_device: bool, inode: u64) -> Mapping {
+        let metadata = std::fs::metadata(path).expect("a file");
+        let device = (major(metadata.dev()), minor(metadata.dev()));
+        let device = if has_other_device { (device.0 + 1, device.1) } else { device };
+        let line = format!(
+            "1000-2000 r-xp 00000000 {:x}:{:x} {inode} {}\n",
+            device.0,
+            device.1,
+            path.display()
+        );
+        parse_maps(line.as_bytes()).expect("a map").remove(0)
+    }
+
+    #[test]
+    fn a_file_of_the_same_name_is_told_from_the_one_that_is_mapped() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("library");
+        std::fs::write(&path, [7; 2000]).expect("a file");
+        let inode = std::fs::metadata(&path).expect("a file").ino();
+        let (begin, other): ([u8; 1024], [u8; 1024]) = ([7; 1024], [8; 1024]);
+        let is_same = |has_other_device, inode, begin: Option<&[u8]>| {
+            check_same(&path, &mapping_of(&path, has_other_device, inode), begin).is_ok()
+        };
+        assert!(is_same(false, inode, Some(&other)), "what is in memory may have been changed");
+        assert!(!is_same(false, inode + 1, Some(&begin)));
+        assert!(is_same(true, inode + 1, Some(&begin)), "layers");
+        assert!(!is_same(true, inode, Some(&other)));
+        assert!(is_same(true, inode, None));
+        assert!(!is_same(true, inode + 1, None));
+        std::fs::write(&path, [7; 100]).expect("a file");
+        assert!(!is_same(true, inode, Some(&begin)), "it is shorter");
+    }
 }

@@ -3,7 +3,10 @@
 use std::{
     fs::{self, File, Permissions},
     io::{Read as _, Seek as _, SeekFrom, Write as _},
-    os::unix::fs::PermissionsExt as _,
+    os::{
+        fd::AsRawFd as _,
+        unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    },
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -155,6 +158,26 @@ fn changed_code(pid: u32) -> Option<String> {
     })
 }
 
+/// Returns the addresses of code of the program itself where a process has this byte and its file has another one.
+fn changed_places(pid: u32, byte: u8) -> Vec<u64> {
+    let mut memory = File::open(of_thread(pid).join("mem")).expect("its memory");
+    let maps = maps(pid);
+    let of_program = |line: &&str| line.contains(" r-xp ") && line.ends_with("/service");
+    let line = maps.lines().find(of_program).expect("its code");
+    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+    let hex = |text: &str| u64::from_str_radix(text, 16).expect("a number");
+    let (start, end) = fields[0].split_once('-').expect("a range");
+    let mut of_file = Vec::new();
+    let mut file = File::open(fields[5]).expect("a file of code");
+    file.seek(SeekFrom::Start(hex(fields[2]))).expect("its code");
+    file.take(hex(end) - hex(start)).read_to_end(&mut of_file).expect("its code");
+    let mut of_process = vec![0; of_file.len()];
+    memory.seek(SeekFrom::Start(hex(start))).expect("an address");
+    memory.read_exact(&mut of_process).expect("its code");
+    let is_changed = |&place: &usize| of_process[place] == byte && of_file[place] != byte;
+    (0..of_file.len()).filter(is_changed).map(|place| hex(start) + place as u64).collect()
+}
+
 fn check_transfer(report: &Report, occurrences: u64) {
     let violation = report.only_violation();
     assert_eq!(violation.region, "transfer");
@@ -259,6 +282,104 @@ fn a_process_goes_on_when_avtrace_is_killed_while_it_attaches() {
         service.does("tn");
         service.end();
     }
+}
+
+/// Another tracer's breakpoint where a probe is: that place cannot be restored, and all that it leads to stays.
+#[test]
+fn memory_is_kept_and_reported_where_a_place_cannot_be_restored() {
+    const BREAKPOINT: u8 = 0xcc;
+    let mut service = Service::start();
+    let avtrace = service.attach(&[]);
+    service.does("t");
+    let pid = service.running.pid();
+    let place = changed_places(pid, JUMP).into_iter().next().expect("a jump to a trampoline");
+    write_memory(pid, place, BREAKPOINT);
+    avtrace.signal("INT");
+    let ended = avtrace.wait();
+    // As the other tracer does in the end.
+    write_memory(pid, place, JUMP);
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    let report = service.report();
+    let limitations = report.not_seen["limitations"].as_array().expect("limitations");
+    let has = |kind: &str| limitations.iter().any(|limitation| limitation["kind"] == kind);
+    assert!(has("kept_memory"), "{limitations:#?}");
+    assert!(maps(pid).contains("memfd:avtrace"), "{}", maps(pid));
+    assert_eq!(changed_places(pid, JUMP), [place], "all else is restored");
+    service.does("tn");
+    service.end();
+}
+
+/// First byte of a jump to a trampoline.
+const JUMP: u8 = 0xe9;
+
+fn write_memory(pid: u32, place: u64, byte: u8) {
+    let mut memory = File::options().write(true).open(of_thread(pid).join("mem")).expect("memory");
+    memory.seek(SeekFrom::Start(place)).expect("an address");
+    memory.write_all(&[byte]).expect("its code");
+}
+
+#[test]
+fn a_process_that_forks_and_loads_libraries_is_traced_on() {
+    let mut service = Service::start();
+    let avtrace = service.attach(&[]);
+    service.does("tfltf");
+    avtrace.signal("INT");
+    let ended = avtrace.wait();
+    assert_eq!((ended.code, &*ended.stdout), (Some(66), ""), "{}", ended.stderr);
+    check_transfer(&service.report(), 2);
+    is_left_alone(service.running.pid());
+    service.does("flt");
+    service.end();
+}
+
+#[test]
+fn a_process_that_replaces_its_program_is_traced_on_and_left_alone() {
+    let mut service = Service::start();
+    let avtrace = service.attach(&["--max-defects", "1"]);
+    // Only the new program does what is a defect.
+    service.does("xt");
+    let ended = avtrace.wait();
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    is_left_alone(service.running.pid());
+    service.does("tl");
+    service.end();
+}
+
+/// Returns a pipe that is full, with its end for reading.
+fn full_pipe() -> (std::io::PipeReader, File) {
+    const NONBLOCKING: i32 = 0o4000;
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
+    // Descriptors that are opened have modes of their own.
+    let open = |flags| File::options().write(true).custom_flags(flags).open(&path).expect("a pipe");
+    let mut filling = open(NONBLOCKING);
+    for length in [4096, 1] {
+        while filling.write(&vec![b'.'; length]).is_ok() {}
+    }
+    (reader, open(0))
+}
+
+#[test]
+fn a_standard_error_that_nobody_reads_holds_nothing_up() {
+    let mut service = Service::start();
+    let (reader, standard_error) = full_pipe();
+    let pid = service.running.pid();
+    let mut command = Command::new(avtrace());
+    command.args(["attach", "--pid", &pid.to_string(), "--capture", "inline"]);
+    command.args(["--accesses", "probe", "--format", "json", "-o"]).arg(service.report_file());
+    command.stderr(standard_error).stdin(Stdio::null()).stdout(Stdio::null());
+    let mut avtrace = command.spawn().expect("avtrace");
+    // Its line on being attached is stuck in the pipe. The code of the program is patched in one stop.
+    let has_probes = |pid| !changed_places(pid, JUMP).is_empty();
+    service.running.await_that("it has probes", has_probes);
+    service.does("tttn");
+    write!(service.commands, "q").expect("a reader");
+    assert_eq!(service.running.await_end(|_| ()).code(), Some(7));
+    assert_eq!(avtrace.wait().expect("its end").code(), Some(66));
+    drop(reader);
+    let report = service.report();
+    assert_eq!(report.only_violation().region, "transfer");
+    assert_eq!((report.counts.lost_events, report.subject.exit_code), (0, Some(7)));
 }
 
 #[test]

@@ -9,31 +9,45 @@ use std::io;
 use super::{
     image::{Image, Standing},
     libraries,
+    tracer::signals,
 };
 use crate::sys::{proc, supervisor::Supervisor};
 
-/// Moves the threads of a process out of trampolines. No thread of it runs.
+/// Moves the threads of a process out of trampolines. No thread of it runs. Returns whether the handler of a signal was
+/// entered on the way, which returns to code of a probe.
 ///
 /// # Errors
 ///
 /// When a thread does not come out.
-pub(super) fn move_out(supervisor: &mut Supervisor, process: u32, image: &Image) -> io::Result<()> {
+pub(super) fn move_out(
+    supervisor: &mut Supervisor,
+    process: u32,
+    image: &Image,
+) -> io::Result<bool> {
+    let mut has_contexts = false;
     for thread in supervisor.threads(process) {
-        let is_out =
-            supervisor.step_until(thread, |supervisor, place| match image.standing(place) {
-                Standing::Outside => Ok(true),
-                Standing::Before(original) => supervisor.relocate(thread, original),
-                Standing::Inside => {
-                    // It may come to wait for a tracer that is busy with it.
-                    libraries::open_gate(image, process);
-                    Ok(false)
-                }
-            })?;
-        if !is_out {
+        let is_there = |supervisor: &mut Supervisor, place| match image.standing(place) {
+            Standing::Outside => Ok(true),
+            Standing::Before(original) => supervisor.relocate(thread, original),
+            Standing::Inside => {
+                // It may come to wait for a tracer that is busy with it.
+                libraries::open_gate(image, process);
+                Ok(false)
+            }
+        };
+        let receives = |supervisor: &mut Supervisor| {
+            if !signals::is_of_program(supervisor, image, thread)? {
+                return Ok(false);
+            }
+            signals::give_back(supervisor, image, (process, thread));
+            has_contexts |= signals::is_handled(supervisor, thread);
+            Ok(true)
+        };
+        if !supervisor.run_until(thread, is_there, receives)? {
             return Err(io::Error::other("a thread does not leave the code of a probe"));
         }
     }
-    Ok(())
+    Ok(has_contexts)
 }
 
 /// Restores the code of a process of which no thread runs, nor stands in a trampoline. Returns whether no place is left

@@ -4,7 +4,8 @@
 mod attached;
 mod births;
 mod killed;
-mod signals;
+mod leaving;
+pub(super) mod signals;
 mod watching;
 
 use std::{
@@ -23,7 +24,6 @@ use super::{
     error::{InProcessError, ProgramRefusal, StartError, explained, failed},
     handle::{InProcess, connect},
     image::Image,
-    leave, libraries,
     records::{Stream, header},
     shared::{Place, Places, Request, Shared},
     traps,
@@ -315,53 +315,6 @@ impl Tracer {
             }
         }
         Ok(())
-    }
-
-    /// Has the processes that are left go on without probes and tracer.
-    fn leave(&mut self) -> io::Result<()> {
-        let Self { supervisor, processes, shared, .. } = self;
-        for (&process, traced) in &mut *processes {
-            // From here on nothing is written to it.
-            shared.programs().remove(&process);
-            if let Some(image) = &traced.image {
-                libraries::open_gate(image, process);
-            }
-            supervisor.freeze(process)?;
-            traced.watchpoints.clear(supervisor, process);
-        }
-        let images = || {
-            let image_of =
-                |(process, traced): (&u32, &Traced)| Some((*process, traced.image.clone()?));
-            processes.iter().filter_map(image_of)
-        };
-        let mut restored = Ok(());
-        let mut left_patched = Vec::new();
-        for (process, image) in images() {
-            restored = restored.and_then(|()| leave::move_out(supervisor, process, &image));
-        }
-        for (process, image) in images() {
-            // All patches stay if a thread is left in a trampoline.
-            restored = restored.and_then(|()| {
-                let is_complete = leave::restore(supervisor, process, &image)?;
-                left_patched.extend((!is_complete).then_some(process));
-                Ok(())
-            });
-        }
-        for process in left_patched {
-            // A jump to it may be among these.
-            if let Some(traced) = self.processes.get_mut(&process) {
-                traced.has_contexts = true;
-            }
-        }
-        if restored.is_ok() && self.is_attached {
-            self.leave_nothing();
-        }
-        let Self { supervisor, processes, .. } = self;
-        for (&process, traced) in &*processes {
-            traced.stream.close();
-            supervisor.detach(process)?;
-        }
-        restored
     }
 
     /// Does what is asked for while the first process stands still. Returns whether it starts.

@@ -3,7 +3,6 @@
 //! while its code is patched.
 
 use std::{
-    io::{self, Write as _},
     os::{fd::AsFd as _, unix::net::UnixStream},
     sync::{Arc, atomic::AtomicBool},
     thread,
@@ -113,14 +112,14 @@ pub(super) fn attach(
             if is_ready.recv().is_err() {
                 return Ok(());
             }
-            announce(&target, &argv);
+            announce(&target, &argv, &status);
             status.begin();
             let until = target.duration.map(|duration| Instant::now() + duration);
             let awaited = await_end([is_over.as_fd(), end_signals.asked()], until);
             // Libraries that are loaded from here on get no probes.
             let _ = end_request.close();
             leave();
-            awaited
+            awaited.map(drop)
         }
     });
     let ending = ending.map_err(thread_error())?;
@@ -132,8 +131,7 @@ pub(super) fn attach(
     let tracker = joined(checking)?;
     // The report is written in any case.
     let left = left.unwrap_or_else(|error| {
-        let _ =
-            writeln!(io::stderr(), "avtrace: warning: probes are left in process {pid}: {error}");
+        status.print(&format!("avtrace: warning: probes are left in process {pid}: {error}\n"));
         Left { ending: None, keeps_memory: true }
     });
     awaited.map_err(RunError::system("cannot wait for the end"))?;

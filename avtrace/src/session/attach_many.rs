@@ -53,8 +53,7 @@ pub(super) fn attach(
             attempts.fail(&target, AttachError::TooMany { pid: target.pid }.into());
             continue;
         }
-        let checked = target.check().map_err(RunError::from);
-        match checked.and_then(|()| Loaded::load(&options, target)) {
+        match Loaded::load(&options, target) {
             Ok(process) => loaded.push(process),
             Err(error) => attempts.fail(&target, error),
         }
@@ -144,16 +143,22 @@ impl<'status> Attempts<'status> {
 
     /// # Errors
     ///
-    /// When no process could be attached to.
+    /// When no process could be attached to: with several, and several reasons, the first that lies with avtrace or the
+    /// machine rather than with a process, since that one is likely behind all.
     fn finish(self) -> Result<(), RunError> {
         let failures = self.failures.into_inner().unwrap_or_else(PoisonError::into_inner);
         let (failed, count, status) = (failures.len(), self.count, self.status);
-        let all_refused = failures.iter().all(|error| error.exit_status() == 3);
-        match failures.into_iter().next() {
-            None => Ok(()),
-            Some(error) if count == 1 || (failed == count && !all_refused) => Err(error),
-            Some(_) if failed == count => Err(AttachError::None { count }.into()),
-            Some(_) => {
+        let mut failures = failures.into_iter();
+        let first = if count == 1 {
+            failures.next()
+        } else {
+            failures.find(|error| error.exit_status() != REFUSED)
+        };
+        match first {
+            _ if failed == 0 => Ok(()),
+            Some(error) if failed == count => Err(error),
+            None if failed == count => Err(AttachError::None { count }.into()),
+            _ => {
                 let were = if failed == 1 { "was" } else { "were" };
                 status.end();
                 warn(status, &format!("{failed} of {count} processes {were} not traced"));
@@ -162,6 +167,9 @@ impl<'status> Attempts<'status> {
         }
     }
 }
+
+/// Exit status where a process cannot be traced.
+const REFUSED: u8 = 3;
 
 /// Prints a warning, in one line.
 fn warn(status: &StatusLine, message: &str) {
@@ -201,5 +209,22 @@ mod tests {
         let error = attempts.finish().expect_err("no process");
         assert!(matches!(error, RunError::Attach(AttachError::None { count: 2 })), "{error}");
         assert_eq!(error.exit_status(), 3);
+        // In whatever order they fail.
+        for of_system in [7, 8] {
+            let attempts = Attempts::new(2, &status);
+            for pid in [7, 8] {
+                let failed = RunError::system("cannot start a thread");
+                let own = std::process::id();
+                let error = if pid == of_system {
+                    failed(std::io::Error::other("no memory"))
+                } else {
+                    AttachError::Ended { pid }.into()
+                };
+                // Of a process that has not ended.
+                attempts.fail(&target(own), error);
+            }
+            let error = attempts.finish().expect_err("no process");
+            assert_eq!(error.exit_status(), 1, "{error}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 //! ends or the tracing is to end, detach. The process is never stopped for it.
 
 use std::{
-    io::{self, Write as _},
+    io,
     os::fd::{AsFd as _, OwnedFd},
     sync::{
         Arc, Mutex, PoisonError,
@@ -93,9 +93,12 @@ impl Loaded {
     /// See [`RunError`].
     pub(super) fn load(options: &RunOptions, target: AttachTarget) -> Result<Self, RunError> {
         let pid = target.pid;
+        // Before all that goes by its id: if this one has not ended in the end, all was about it.
+        let process = tracee::pidfd(pid);
+        target.check()?;
+        let process = process.map_err(RunError::system("cannot find the process"))?;
         let namespace_error = RunError::system("cannot read the PID namespace");
         let (pidns_dev, pidns_ino, tgid) = proc::pid_namespace(pid).map_err(namespace_error)?;
-        let process = tracee::pidfd(pid).map_err(RunError::system("cannot find the process"))?;
         let kernel = Kernel::load(&LoadOptions {
             target: Target { tgid: tgid.into(), pidns_dev, pidns_ino },
             process: pid,
@@ -168,7 +171,9 @@ impl Loaded {
             return Err(error.into());
         }
         first.begin_within();
-        if target.has_ended() {
+        let now = Some(Instant::now());
+        let end_error = RunError::system("cannot wait for the end");
+        if await_end([process.as_fd(), process.as_fd()], now).map_err(end_error)? {
             return Err(AttachError::EndedMeanwhile { pid }.into());
         }
         gate.open()?;
@@ -200,7 +205,7 @@ impl Loaded {
                 reporting.iter().map(FinishedProgram::report).collect::<Vec<ProgramReport>>()
             })
             .map_err(thread_error())?;
-        announce(&target, &argv);
+        announce(&target, &argv, &shared.status);
         drop(pending);
         let until = target.duration.map(|duration| Instant::now() + duration);
         let awaited = await_end([process.as_fd(), end_signals.asked()], until);
@@ -224,7 +229,7 @@ impl Loaded {
 }
 
 /// Announces that the process is traced from here on.
-pub(super) fn announce(target: &AttachTarget, argv: &[String]) {
+pub(super) fn announce(target: &AttachTarget, argv: &[String], status: &StatusLine) {
     if target.quiet {
         return;
     }
@@ -232,13 +237,11 @@ pub(super) fn announce(target: &AttachTarget, argv: &[String]) {
     let command = argv.join(" ");
     let command = report::printable(&command);
     let (command, until) = (report::cut_message(&command), described_end(target));
-    // Nothing is left to do when standard error is closed.
-    let _ = writeln!(io::stderr(), "avtrace: attached to process {pid} (`{command}`) {until}");
+    status.print(&format!("avtrace: attached to process {pid} (`{command}`) {until}\n"));
     if target.is_stopped() {
-        let _ = writeln!(
-            io::stderr(),
-            "avtrace: process {pid} is stopped, and records nothing before it goes on (`kill -CONT {pid}`)"
-        );
+        status.print(&format!(
+            "avtrace: process {pid} is stopped, and records nothing before it goes on (`kill -CONT {pid}`)\n"
+        ));
     }
 }
 
@@ -248,11 +251,11 @@ fn described_end(target: &AttachTarget) -> String {
     format!("{}Ctrl-C detaches", duration.unwrap_or_else(|| "until it ends; ".to_owned()))
 }
 
-/// Waits until one of these is readable, or for this moment.
+/// Waits until one of these is readable, or for this moment. Returns whether one is.
 pub(super) fn await_end(
     readable: [std::os::fd::BorrowedFd<'_>; 2],
     until: Option<Instant>,
-) -> io::Result<()> {
+) -> io::Result<bool> {
     loop {
         let mut polled = readable.map(|descriptor| PollFd::new(descriptor, PollFlags::POLLIN));
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -263,7 +266,7 @@ pub(super) fn await_end(
         match poll(&mut polled, timeout) {
             Ok(0) if until.is_some_and(|until| Instant::now() < until) => {}
             Err(Errno::EINTR) => {}
-            Ok(_) => return Ok(()),
+            Ok(readable) => return Ok(readable > 0),
             Err(error) => return Err(error.into()),
         }
     }

@@ -51,7 +51,8 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
         Start::Ended { pid, ending } => return ended_early(options, pid, ending),
     };
     let pid = held.pid();
-    // The program has the limit that it has alone. Where it cannot be raised, attaching may find that there is no room.
+    // The program has been started, with the limit that avtrace was started with. Where it cannot be raised, attaching
+    // may find that there is no room, and what exceeds it is reported as not seen.
     let _ = sys::descriptors::raise_limit();
     let options = Arc::new(options.clone());
     let prepared = prepare(&options, &held);

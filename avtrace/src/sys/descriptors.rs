@@ -2,8 +2,9 @@
 
 use std::io;
 
-/// Raises the limit as far as this process may: each traced process takes about a hundred descriptors, and one more for
-/// each function whose probes can be detached by themselves; the usual limit is 1024. Children inherit it.
+/// Raises the limit as far as this process may: each traced process takes about a hundred descriptors, each function
+/// whose probes can be detached by themselves one more, and each thread one for each watchpoint; the usual limit is 1024.
+/// Programs that are started later inherit it.
 ///
 /// # Errors
 ///

@@ -7,6 +7,8 @@
  * t: `transfer` reads the balance and writes it in two sections, and `audit` of another thread comes in between.
  * n: `transfer` in a thread that begins now.
  * l: it loads a library.
+ * f: it forks a process, which does nothing, and waits for its end.
+ * x: it replaces itself with the same program.
  * m: the main thread ends, and another one reads commands from then on.
  * q: end with status 7.
  */
@@ -15,6 +17,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "avtrace.h"
@@ -105,6 +108,7 @@ static void *run_transfer(void *unused)
 }
 
 static int commands;
+static const char *fifo;
 static pthread_t main_thread;
 
 static void *run_commands(void *unused);
@@ -131,6 +135,14 @@ static void *run_commands(void *unused)
             join(start(run_transfer, NULL));
         } else if (command == 'l') {
             dlopen("libresolv.so.2", RTLD_NOW);
+        } else if (command == 'f') {
+            pid_t child = fork();
+            if (child == 0)
+                _exit(0);
+            waitpid(child, NULL, 0);
+        } else if (command == 'x') {
+            execl("/proc/self/exe", "service", "again", fifo, (char *)NULL);
+            _exit(1);
         } else if (command == 'm') {
             main_thread = pthread_self();
             start(run_other_commands, NULL);
@@ -153,8 +165,9 @@ int main(int argc, char **argv)
     start(run_transfers, NULL);
     start(run_audits, NULL);
     start(run_hold, NULL);
-    puts("ready");
+    puts(argc > 2 ? "x done" : "ready");
     fflush(stdout);
-    commands = open(argv[argc - 1], O_RDWR);
+    fifo = argv[argc - 1];
+    commands = open(fifo, O_RDWR | O_CLOEXEC);
     run_commands(NULL);
 }

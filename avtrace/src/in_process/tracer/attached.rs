@@ -5,7 +5,7 @@ use std::{io, sync::Arc};
 use crossbeam_channel::Receiver;
 use inline::layout::Mode;
 
-use super::{Ending, Event, State, Tracer};
+use super::{Ending, Event, State, Tracer, signals};
 use crate::{
     in_process::{
         error::{InProcessError, ProgramRefusal, StartError, failed},
@@ -14,11 +14,7 @@ use crate::{
         left_over,
         records::Stream,
     },
-    sys::{
-        proc::{self, Disposition},
-        supervisor::Supervisor,
-        tracee,
-    },
+    sys::{proc, supervisor::Supervisor, tracee},
 };
 
 /// Process that ran already, as it is held.
@@ -123,7 +119,12 @@ impl Tracer {
             }
             let processes: Vec<u32> = self.processes.keys().copied().collect();
             if !processes.iter().any(|&process| self.supervisor.is_in_vfork(process)) {
-                break;
+                // A thread that comes out of the code of a probe may do more.
+                // One that does not is the error of leaving.
+                if self.move_out().is_err() || self.supervisor.is_quiet() {
+                    break;
+                }
+                continue;
             }
             // A child in the memory of its parent has been created on the way to the stop.
             for process in processes {
@@ -169,12 +170,7 @@ impl Tracer {
         if image.standing(place) == Standing::Outside {
             return;
         }
-        let is_handled = |status: proc::Status| match self.supervisor.signal_of(thread) {
-            0 => false,
-            signal => status.disposition(signal) == Disposition::Handled,
-        };
-        let status = proc::Status::of_process(thread);
-        traced.has_contexts |= status.map_or(true, is_handled);
+        traced.has_contexts |= signals::is_handled(&self.supervisor, thread);
     }
 }
 

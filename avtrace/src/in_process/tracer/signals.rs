@@ -4,11 +4,19 @@
 use std::{io, os::unix::fs::FileExt as _};
 
 use super::{super::image::Image, STRICT, Tracer};
-use crate::sys::{proc, supervisor::Supervisor, time_stamp};
+use crate::sys::{
+    proc::{self, Disposition},
+    supervisor::Supervisor,
+    time_stamp,
+};
 
 /// Has a thread give back the slots that it has reserved and not published, before it receives a signal: its handler
 /// may never return.
-pub(super) fn give_back(supervisor: &Supervisor, image: &Image, (process, thread): (u32, u32)) {
+pub(in crate::in_process) fn give_back(
+    supervisor: &Supervisor,
+    image: &Image,
+    (process, thread): (u32, u32),
+) {
     // One that was killed receives none.
     let Ok((mut interrupted, gs_base)) = supervisor.interrupted(thread) else { return };
     let read = |at| {
@@ -19,6 +27,46 @@ pub(super) fn give_back(supervisor: &Supervisor, image: &Image, (process, thread
     if image.give_back(&mut interrupted, gs_base, read) {
         // As above.
         let _ = supervisor.set_interrupted(thread, &interrupted);
+    }
+}
+
+/// Returns whether the signal that a thread is about to receive is the program's. A fault that is a probe's is undone:
+/// the thread goes on behind it. The hit of a watchpoint is none of the program's either.
+///
+/// # Errors
+///
+/// When ptrace fails.
+pub(in crate::in_process) fn is_of_program(
+    supervisor: &mut Supervisor,
+    image: &Image,
+    thread: u32,
+) -> io::Result<bool> {
+    /// `TRAP_HWBKPT` (`include/uapi/asm-generic/siginfo.h`).
+    const WATCHPOINT_HIT: i32 = 4;
+    match (supervisor.signal_of(thread), supervisor.signal_cause(thread)?.0) {
+        (libc::SIGTRAP, WATCHPOINT_HIT) => return Ok(false),
+        // Not those that a process has sent.
+        (libc::SIGSEGV | libc::SIGBUS, 1..) => {}
+        _ => return Ok(true),
+    }
+    let (place, _) = supervisor.place(thread)?;
+    if let Some(to) = image.after_fault(place) {
+        supervisor.redirect(thread, to)?;
+        return Ok(false);
+    }
+    if image.reads_time_stamp(place) {
+        supervisor.read_time_stamp(thread, time_stamp::now())?;
+        return Ok(false);
+    }
+    Ok(true)
+}
+
+/// Returns whether the program has a handler of the signal that a thread is about to receive, or may have one.
+pub(in crate::in_process) fn is_handled(supervisor: &Supervisor, thread: u32) -> bool {
+    match supervisor.signal_of(thread) {
+        0 => false,
+        signal => proc::Status::of_process(thread)
+            .map_or(true, |status| status.disposition(signal) == Disposition::Handled),
     }
 }
 

@@ -5,10 +5,12 @@
 //! When this process dies the kernel detaches all of them, and they go on; before the first start they are killed.
 
 mod entry;
+mod extended_state;
 mod freeze;
 mod registers;
 mod remote_call;
 mod request;
+mod run_until;
 mod seize;
 #[cfg(test)]
 mod tests;
@@ -30,7 +32,7 @@ pub use super::status::Ending;
 use super::{
     ptrace_refusal, spawn,
     spawn::Launch,
-    status::{Status, poll_for_any, wait, wait_for_any},
+    status::{Status, poll_for_any, wait_for_any},
     tracee,
 };
 
@@ -467,54 +469,6 @@ impl Supervisor {
             self.pending.push_back(Event::End { process: id as u32, ending });
         }
         Ok(())
-    }
-
-    /// Has a held thread execute one instruction after the other until `is_there` returns true for the address of its
-    /// next one; it receives no signals meanwhile. Returns false if that is not so soon.
-    ///
-    /// # Errors
-    ///
-    /// When ptrace fails, or those of `is_there`.
-    pub fn step_until(
-        &mut self,
-        thread: u32,
-        mut is_there: impl FnMut(&mut Self, u64) -> io::Result<bool>,
-    ) -> io::Result<bool> {
-        /// Instructions that one call in the code of a probe has at most, and a wait in it.
-        const MOST: u32 = 100_000;
-        /// The kernel takes the program's handler of a blocked `SIGTRAP` away when the processor makes one.
-        const TRAP: u64 = 1 << (libc::SIGTRAP - 1);
-        let id = thread as i32;
-        let Ok(mut registers) = request::registers(id) else {
-            // It was killed.
-            return Ok(true);
-        };
-        if is_there(self, registers.rip)? {
-            return Ok(true);
-        }
-        // The kernel has that of the last stop only: the sender, and the value, of a signal that is yet to come.
-        let signal = self.signal_of(thread);
-        let info = if signal == 0 { None } else { Some(request::signal_info(id)?) };
-        let blocked = request::blocked_signals(id)?;
-        request::block_signals(id, !TRAP)?;
-        let mut has_come = false;
-        for _ in 0..MOST {
-            request::resume(id, Resume::Step)?;
-            if let Status::Ended(ending) = wait(id)? {
-                self.ended(id, ending)?;
-                return Ok(true);
-            }
-            registers = request::registers(id)?;
-            has_come = is_there(self, registers.rip)?;
-            if has_come {
-                break;
-            }
-        }
-        request::block_signals(id, blocked)?;
-        if let Some(info) = info {
-            request::set_signal_info(id, &info)?;
-        }
-        Ok(has_come)
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::{fs::File, io, os::unix::fs::FileExt as _};
 
-use super::{Supervisor, request, request::Resume};
+use super::{Supervisor, extended_state, request, request::Resume};
 use crate::sys::{
     proc,
     status::{Ending, Status, wait},
@@ -30,8 +30,7 @@ impl Supervisor {
         process: u32,
         calls: impl FnOnce(&mut RemoteCalls) -> io::Result<T>,
     ) -> io::Result<T> {
-        /// Distances of the saved registers below the stack pointer, and of what is left alone: beyond the red zone.
-        const BELOW: u64 = 2048;
+        /// Distance below the stack pointer of what is left alone.
         const RED_ZONE: u64 = 128;
         let thread = self.caller(process);
         self.settle(thread)?;
@@ -42,15 +41,27 @@ impl Supervisor {
         let blocked = request::blocked_signals(thread)?;
         let mut original = [0; CALL.len()];
         memory.read_exact_at(&mut original, registers.rip)?;
-        let lowest = registers.rsp.saturating_sub(BELOW) & !15;
-        let mut stack = vec![0; registers.rsp.saturating_sub(RED_ZONE + lowest) as usize];
+        let state = extended_state::of_frame(request::extended_state(thread)?);
         // Memory below a small stack may be in use.
-        memory.read_exact_at(&mut stack, lowest)?;
+        let stack_of = |state: &[u8]| {
+            let (lowest, _) = places(registers.rsp, state);
+            let mut stack = vec![0; registers.rsp.saturating_sub(RED_ZONE + lowest) as usize];
+            memory.read_exact_at(&mut stack, lowest).map(|()| stack)
+        };
+        let (state, stack) = match stack_of(&state) {
+            Ok(stack) => (state, stack),
+            // There is room for the other registers at least.
+            Err(_) => (Vec::new(), stack_of(&[])?),
+        };
+        let (lowest, state_at) = places(registers.rsp, &state);
         let mut used = registers;
         used.orig_rax = u64::MAX;
         used.rip = if let Some(Gadgets { call, restore }) = gadgets {
             used.rsp = lowest;
-            memory.write_all_at(&frame(restore, &restarted(registers), blocked), used.rsp)?;
+            memory.write_all_at(&state, state_at)?;
+            let state_at = if state.is_empty() { 0 } else { state_at };
+            let frame = frame(restore, (&restarted(registers), state_at), blocked);
+            memory.write_all_at(&frame, used.rsp)?;
             // Until the first call it would return at once.
             let returning = libc::user_regs_struct { rip: restore, rsp: used.rsp + 8, ..used };
             request::set_registers(thread, returning)?;
@@ -61,7 +72,13 @@ impl Supervisor {
         };
         request::block_signals(thread, u64::MAX)?;
         let stack_pointer = registers.rsp;
-        let mut remote = RemoteCalls { thread, registers: used, stack_pointer, ending: None };
+        let mut remote = RemoteCalls {
+            thread,
+            registers: used,
+            stack_pointer,
+            was_stopped: false,
+            ending: None,
+        };
         let result = calls(&mut remote);
         if let Some(ending) = remote.ending {
             self.ended(thread, ending)?;
@@ -73,7 +90,7 @@ impl Supervisor {
         // Before the registers: until these are set the frame restores both.
         request::block_signals(thread, blocked)?;
         request::set_registers(thread, registers)?;
-        if is_in_stop {
+        if is_in_stop || remote.was_stopped {
             // From there the kernel makes an interrupted system call again, and it stays in a stop of its process.
             self.stop_again(thread, 0)?;
         }
@@ -83,13 +100,25 @@ impl Supervisor {
     }
 }
 
+/// Returns the places of a frame with these floating-point and vector registers, and of these: below what system calls
+/// may use, which is below the red zone.
+fn places(stack_pointer: u64, state: &[u8]) -> (u64, u64) {
+    /// Distance of what system calls may use, with the red zone, and length of the frame.
+    const IN_USE: u64 = 128 + 1024;
+    const FRAME: u64 = 512;
+    let state_at = stack_pointer.saturating_sub(IN_USE + state.len() as u64);
+    let state_at = state_at & !(extended_state::ALIGNMENT - 1);
+    (state_at.saturating_sub(FRAME), state_at)
+}
+
+/// Results of system calls that are made again (`include/linux/errno.h`).
+const RESTARTS: std::ops::RangeInclusive<i64> = -516..=-512;
+
 /// Returns registers from which a thread that was interrupted within a system call makes it again, with what is left of
 /// its arguments: a time limit begins anew.
-const fn restarted(registers: libc::user_regs_struct) -> libc::user_regs_struct {
-    /// Results of system calls that are made again (`include/linux/errno.h`).
-    const RESTARTS: (i64, i64) = (-516, -512);
+fn restarted(registers: libc::user_regs_struct) -> libc::user_regs_struct {
     let (call, result) = (registers.orig_rax, registers.rax.cast_signed());
-    if call.cast_signed() < 0 || result < RESTARTS.0 || RESTARTS.1 < result {
+    if call.cast_signed() < 0 || !RESTARTS.contains(&result) {
         return registers;
     }
     libc::user_regs_struct {
@@ -154,10 +183,16 @@ fn executable(maps: &[u8]) -> Vec<(u64, u64)> {
 }
 
 /// Return address, and the frame of a signal behind it from which `rt_sigreturn` restores registers and blocked signals
-/// (`arch/x86/include/uapi/asm/sigcontext.h`, `ucontext.h`).
-fn frame(restore: u64, registers: &libc::user_regs_struct, blocked: u64) -> Vec<u8> {
-    /// The stack segment is in the frame, and restored as it is (`UC_SIGCONTEXT_SS`, `UC_STRICT_RESTORE_SS`).
-    const FLAGS: u64 = 6;
+/// (`arch/x86/include/uapi/asm/sigcontext.h`, `ucontext.h`). Without a place of floating-point and vector registers (0)
+/// these are lost.
+fn frame(
+    restore: u64,
+    (registers, state_at): (&libc::user_regs_struct, u64),
+    blocked: u64,
+) -> Vec<u8> {
+    /// The state of vector registers says its length; the stack segment is in the frame, and restored as it is
+    /// (`UC_FP_XSTATE`, `UC_SIGCONTEXT_SS`, `UC_STRICT_RESTORE_SS`).
+    const FLAGS: u64 = 7;
     /// No state of a stack for signals: the present one stays.
     const KEEP_STACK: u64 = 7;
     let r = registers;
@@ -166,8 +201,11 @@ fn frame(restore: u64, registers: &libc::user_regs_struct, blocked: u64) -> Vec<
     let mut words = vec![restore, FLAGS, 0, 0, KEEP_STACK, 0];
     words.extend([r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14, r.r15, r.rdi, r.rsi, r.rbp]);
     words.extend([r.rbx, r.rdx, r.rax, r.rcx, r.rsp, r.rip, r.eflags, segments]);
-    // Error, trap, old mask, address; no state of the floating-point unit; reserved.
-    words.extend([0; 4 + 1 + 8]);
+    // Error, trap, old mask, address.
+    words.extend([0; 4]);
+    words.push(state_at);
+    // Reserved.
+    words.extend([0; 8]);
     words.push(blocked);
     words.into_iter().flat_map(u64::to_ne_bytes).collect()
 }
@@ -178,6 +216,8 @@ pub struct RemoteCalls {
     thread: i32,
     registers: libc::user_regs_struct,
     stack_pointer: u64,
+    /// The process has been stopped meanwhile, or goes on after a stop.
+    was_stopped: bool,
     /// End of the process, if that came first.
     ending: Option<Ending>,
 }
@@ -200,28 +240,51 @@ impl RemoteCalls {
             r9: sixth,
             ..self.registers
         };
-        request::set_registers(self.thread, registers)?;
-        // Its begin and its end are reported.
-        let mut reports = 0;
-        while reports < 2 {
-            request::resume(self.thread, Resume::ToCall(0))?;
-            match wait(self.thread)? {
-                Status::Stopped { signal: request::SYSTEM_CALL, event: 0 } => reports += 1,
-                // A stop of the process, which cannot be blocked.
-                Status::Stopped { .. } => {}
-                Status::Ended(ending) => {
-                    self.ending = Some(ending);
-                    return Err(io::Error::from_raw_os_error(libc::ESRCH));
-                }
+        let result = loop {
+            let result = self.make(registers)?;
+            // A stop of the process has come first.
+            if !RESTARTS.contains(&result.cast_signed()) {
+                break result;
             }
-        }
-        let result = request::registers(self.thread)?.rax;
+        };
         if result == number as u64 && self.awaits_bad_call()? {
             self.take_bad_call()?;
         }
         match result.cast_signed() {
             error @ -4095..0 => Err(io::Error::from_raw_os_error(-error as i32)),
             _ => Ok(result),
+        }
+    }
+
+    /// Makes the system call of these registers; returns its result.
+    fn make(&mut self, registers: libc::user_regs_struct) -> io::Result<u64> {
+        request::set_registers(self.thread, registers)?;
+        // Its begin and its end are reported.
+        let (mut reports, mut received) = (0, 0);
+        while reports < 2 {
+            request::resume(self.thread, Resume::ToCall(std::mem::take(&mut received)))?;
+            match wait(self.thread)? {
+                Status::Stopped { signal: request::SYSTEM_CALL, event: 0 } => reports += 1,
+                status => received = self.pass_on(status)?,
+            }
+        }
+        Ok(request::registers(self.thread)?.rax)
+    }
+
+    /// Takes a report that is none of a system call. Returns the signal with which the thread goes on.
+    fn pass_on(&mut self, status: Status) -> io::Result<i32> {
+        match status {
+            // It cannot be blocked. The process is stopped by it, and this thread goes on until its calls are made.
+            Status::Stopped { signal: libc::SIGSTOP, event: 0 } => Ok(libc::SIGSTOP),
+            Status::Stopped { event: libc::PTRACE_EVENT_STOP, .. } => {
+                self.was_stopped = true;
+                Ok(0)
+            }
+            Status::Stopped { .. } => Ok(0),
+            Status::Ended(ending) => {
+                self.ending = Some(ending);
+                Err(io::Error::from_raw_os_error(libc::ESRCH))
+            }
         }
     }
 
@@ -238,20 +301,15 @@ impl RemoteCalls {
     ///
     /// In any case: that the process has ended, or that the call is not permitted.
     fn take_bad_call(&mut self) -> io::Result<()> {
-        request::resume(self.thread, Resume::ToCall(0))?;
+        let mut received = 0;
         loop {
-            let error = match wait(self.thread)? {
-                Status::Stopped { signal: libc::SIGSYS, event: 0 } => libc::EPERM,
-                Status::Stopped { .. } => {
-                    request::resume(self.thread, Resume::ToCall(0))?;
-                    continue;
+            request::resume(self.thread, Resume::ToCall(received))?;
+            match wait(self.thread)? {
+                Status::Stopped { signal: libc::SIGSYS, event: 0 } => {
+                    return Err(io::Error::from_raw_os_error(libc::EPERM));
                 }
-                Status::Ended(ending) => {
-                    self.ending = Some(ending);
-                    libc::ESRCH
-                }
-            };
-            return Err(io::Error::from_raw_os_error(error));
+                status => received = self.pass_on(status)?,
+            }
         }
     }
 

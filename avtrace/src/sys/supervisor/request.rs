@@ -20,11 +20,32 @@ pub(super) enum Resume {
     Continue(i32),
     /// It goes on, with this signal or with none, to the begin or the end of a system call.
     ToCall(i32),
-    /// It executes one instruction.
-    Step,
     /// It stays in the stop of its process, and reports the end of that.
     Listen,
 }
+
+/// Number of requests after which this process kills itself, plus one; 0 for never.
+#[cfg(test)]
+static LAST: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+
+/// Has this process kill itself before a request of which so many others come first.
+#[cfg(test)]
+pub(super) fn die_before(requests: u64) {
+    LAST.store(requests + 1, std::sync::atomic::Ordering::Relaxed);
+}
+
+/// Notes an instant at which this process may die, for tests.
+#[cfg(test)]
+fn instant() {
+    if LAST.load(std::sync::atomic::Ordering::Relaxed) > 0
+        && LAST.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) == 1
+    {
+        let _ = nix::sys::signal::raise(nix::sys::signal::SIGKILL);
+    }
+}
+
+#[cfg(not(test))]
+const fn instant() {}
 
 /// Seizes a process that does not stop for it.
 pub(super) fn seize(process: i32, options: Options) -> io::Result<()> {
@@ -38,6 +59,7 @@ pub(super) fn set_options(thread: i32, options: Options) -> io::Result<()> {
 
 /// Makes a thread stop soon.
 pub(super) fn interrupt(thread: i32) -> io::Result<()> {
+    instant();
     unless_gone(ptrace::interrupt(Pid::from_raw(thread)))
 }
 
@@ -46,7 +68,6 @@ pub(super) fn resume(thread: i32, resume: Resume) -> io::Result<()> {
     unless_gone(match resume {
         Resume::Continue(signal) => request(libc::PTRACE_CONT, thread, signal),
         Resume::ToCall(signal) => request(libc::PTRACE_SYSCALL, thread, signal),
-        Resume::Step => request(libc::PTRACE_SINGLESTEP, thread, 0),
         Resume::Listen => request(libc::PTRACE_LISTEN, thread, 0),
     })
 }
@@ -71,7 +92,31 @@ pub(super) fn registers(thread: i32) -> io::Result<Registers> {
 
 /// Sets the registers of a held thread.
 pub(super) fn set_registers(thread: i32, registers: Registers) -> io::Result<()> {
+    instant();
     Ok(ptrace::setregs(Pid::from_raw(thread), registers)?)
+}
+
+/// Returns the floating-point and vector registers of a held thread, as `xsave` stores them in its standard format; the
+/// first 512 bytes alone where the processor has no such instruction.
+pub(super) fn extended_state(thread: i32) -> io::Result<Vec<u8>> {
+    /// `NT_X86_XSTATE` of `<elf.h>`.
+    const EXTENDED: usize = 0x202;
+    /// Length of what `fxsave` stores, in bytes.
+    const LEGACY: usize = 512;
+    // More than any processor has.
+    let mut state = vec![0u8; 1 << 16];
+    let mut part = libc::iovec { iov_base: state.as_mut_ptr().cast(), iov_len: state.len() };
+    // SAFETY: the request writes at most as many bytes as the vector has, and their number to a local variable.
+    let result = unsafe { libc::ptrace(libc::PTRACE_GETREGSET, thread, EXTENDED, &raw mut part) };
+    if result == 0 {
+        state.truncate(part.iov_len);
+        return Ok(state);
+    }
+    // SAFETY: the request writes 512 bytes, and the vector has more.
+    let result = unsafe { libc::ptrace(libc::PTRACE_GETFPREGS, thread, 0, state.as_mut_ptr()) };
+    Errno::result(result)?;
+    state.truncate(LEGACY);
+    Ok(state)
 }
 
 /// Returns the address that the signal is about which a thread is held for.
@@ -79,16 +124,6 @@ pub(super) fn fault_address(thread: i32) -> io::Result<u64> {
     let info = ptrace::getsiginfo(Pid::from_raw(thread))?;
     // SAFETY: the field is a number for signals of all kinds, and is no address for those that a process has sent.
     Ok(unsafe { info.si_addr() } as u64)
-}
-
-/// Returns what a thread learns of the signal that it has stopped for.
-pub(super) fn signal_info(thread: i32) -> io::Result<libc::siginfo_t> {
-    Ok(ptrace::getsiginfo(Pid::from_raw(thread))?)
-}
-
-/// Sets what a thread learns of the signal that it receives next.
-pub(super) fn set_signal_info(thread: i32, info: &libc::siginfo_t) -> io::Result<()> {
-    Ok(ptrace::setsiginfo(Pid::from_raw(thread), info)?)
 }
 
 /// Returns the reason of the signal that a thread is held for, and what it has in place of its sender.
@@ -148,6 +183,7 @@ pub(super) fn blocked_signals(thread: i32) -> io::Result<u64> {
 
 /// Replaces the set of signals that a held thread blocks.
 pub(super) fn block_signals(thread: i32, blocked: u64) -> io::Result<()> {
+    instant();
     // SAFETY: the request reads 8 bytes from a local variable.
     let result = unsafe { libc::ptrace(libc::PTRACE_SETSIGMASK, thread, 8, &raw const blocked) };
     Errno::result(result)?;
@@ -155,6 +191,7 @@ pub(super) fn block_signals(thread: i32, blocked: u64) -> io::Result<()> {
 }
 
 fn request(request: libc::c_uint, thread: i32, signal: i32) -> Result<(), Errno> {
+    instant();
     // SAFETY: these requests touch no memory of this process; the signal is passed by value.
     let result = unsafe { libc::ptrace(request, thread, 0, signal) };
     Errno::result(result).map(drop)

@@ -10,6 +10,8 @@ use std::{
 use super::*;
 use crate::sys::{proc, status};
 
+mod victim;
+
 fn start(script: &str) -> (Supervisor, u32) {
     start_program(PathBuf::from("/bin/sh"), &["-c", script])
 }
@@ -237,7 +239,7 @@ fn a_frozen_process_does_nothing() {
 
 /// A thread that is moved on before it receives a signal learns of it what its sender has said.
 #[test]
-fn a_signal_of_a_stepped_thread_keeps_its_sender() {
+fn a_signal_of_a_thread_that_is_moved_keeps_its_sender() {
     /// `SI_TKILL`, as an exit status.
     const SENT_TO_A_THREAD: i32 = -6 & 0xff;
     let signals_itself: &[&[u8]] = &[
@@ -254,15 +256,16 @@ fn a_signal_of_a_stepped_thread_keeps_its_sender() {
     ];
     let folder = tempfile::tempdir().unwrap();
     let (mut supervisor, _) = start_static(folder.path(), &signals_itself.concat());
-    let mut stepped = false;
+    let mut moved = false;
     loop {
         match supervisor.next_event().unwrap() {
             Event::Signal { thread, .. } => {
                 let (place, _) = supervisor.place(thread).unwrap();
-                stepped = supervisor.step_until(thread, |_, at| Ok(at == place + 3)).unwrap();
+                let is_there = |_: &mut Supervisor, at| Ok(at != place);
+                moved = supervisor.run_until(thread, is_there, |_| Ok(true)).unwrap();
             }
             Event::End { ending, .. } => {
-                assert_eq!((stepped, ending), (true, Ending::Exited(SENT_TO_A_THREAD)));
+                assert_eq!((moved, ending), (true, Ending::Exited(SENT_TO_A_THREAD)));
                 return;
             }
             _ => {}

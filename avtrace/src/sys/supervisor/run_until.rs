@@ -1,0 +1,92 @@
+//! A single thread of a frozen process that goes on to a better place.
+
+use std::{
+    io, thread,
+    time::{Duration, Instant},
+};
+
+use super::{Resume, State, Supervisor, request};
+use crate::sys::status::{Status, wait};
+
+impl Supervisor {
+    /// Has a held thread run, for a short time again and again, until `is_there` returns true for the address of its
+    /// next instruction. `receives` is called when it is about to receive a signal meanwhile, which
+    /// [`signal_of`](Self::signal_of) returns then, and says whether it does: its handler is entered. Returns false if
+    /// the thread is not there soon. Events that come meanwhile are returned later, as those of
+    /// [`freeze`](Self::freeze).
+    ///
+    /// It does not execute single instructions, nor are signals blocked: a thread that loses its tracer then is killed
+    /// by `SIGTRAP` (the kernel's `exit_ptrace` does not end the steps), or never gets a signal any more.
+    ///
+    /// # Errors
+    ///
+    /// When ptrace fails, or those of `is_there` and `receives`.
+    pub fn run_until(
+        &mut self,
+        thread: u32,
+        mut is_there: impl FnMut(&mut Self, u64) -> io::Result<bool>,
+        mut receives: impl FnMut(&mut Self) -> io::Result<bool>,
+    ) -> io::Result<bool> {
+        /// Longest time in which it comes out of the code of a probe, and of a wait in it.
+        const PATIENCE: Duration = Duration::from_secs(10);
+        /// Times for which it runs at once. One that is to stop at once would execute no instruction.
+        const SHORTEST: Duration = Duration::from_micros(20);
+        const LONGEST: Duration = Duration::from_millis(1);
+        let id = thread as i32;
+        let started = Instant::now();
+        let mut time = SHORTEST;
+        loop {
+            let Ok(registers) = request::registers(id) else {
+                // It was killed.
+                return Ok(true);
+            };
+            if is_there(self, registers.rip)? {
+                return Ok(true);
+            }
+            if started.elapsed() > PATIENCE {
+                return Ok(false);
+            }
+            // It may stand before a signal already.
+            let signal = self.signal_of(thread);
+            let status = if signal == 0 {
+                request::resume(id, Resume::Continue(0))?;
+                thread::sleep(time);
+                time = (time * 2).min(LONGEST);
+                request::interrupt(id)?;
+                wait(id)?
+            } else {
+                Status::Stopped { signal, event: 0 }
+            };
+            match status {
+                Status::Stopped { signal, event: 0 } if signal != request::SYSTEM_CALL => {
+                    self.set_held(id, Resume::Continue(signal));
+                    let signal = if receives(self)? { signal } else { 0 };
+                    self.stop_again(id, signal)?;
+                }
+                Status::Stopped { signal, event: libc::PTRACE_EVENT_STOP } => {
+                    let is_stop = signal != libc::SIGTRAP;
+                    self.set_held(id, if is_stop { Resume::Listen } else { Resume::Continue(0) });
+                }
+                // It has ended, or stands within a system call.
+                status => {
+                    self.take(id, status)?;
+                    if matches!(status, Status::Ended(_)) {
+                        return Ok(true);
+                    }
+                }
+            }
+        }
+    }
+
+    fn set_held(&mut self, id: i32, resume: Resume) {
+        if let Some(thread) = self.threads.get_mut(&id) {
+            thread.state = State::Held(resume);
+        }
+    }
+
+    /// Returns whether no event is left to be returned, and no thread was created that has not stopped yet.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.pending.is_empty() && self.expected.is_empty()
+    }
+}
