@@ -7,6 +7,7 @@ mod segments;
 mod whole;
 
 use std::{
+    io::ErrorKind,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -38,12 +39,24 @@ pub enum RecordTo {
 
 /// Reason for which a recording failed.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write the trace to `{path}`: {error}")]
+#[error("cannot write the trace to `{path}`: {error}{}", remedy(error))]
 pub struct RecordError {
     /// The file, or the directory of segments.
     pub path: PathBuf,
     /// Cause.
     pub error: WriteError,
+}
+
+/// Returns the remedy for an error, as the end of a message.
+fn remedy(error: &WriteError) -> &'static str {
+    match error {
+        WriteError::Io(error)
+            if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) =>
+        {
+            "; make room there, or name another place"
+        }
+        _ => "",
+    }
 }
 
 /// A recording under way.
