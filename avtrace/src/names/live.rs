@@ -51,8 +51,6 @@ pub struct LiveNames<'run> {
     lines: SourceCache,
     /// Functions that synchronise, by their first instructions.
     synchronising: FxHashSet<u64>,
-    /// The program's own code, when it was asked about.
-    origins: OnceCell<Origins>,
     /// Code that accessed the variables of findings.
     touches: Touches,
     known: KnownCode,
@@ -68,6 +66,9 @@ pub struct KnownCode {
     imports: FxHashMap<PathBuf, Imports>,
     /// Classes of the memory that places access.
     place_classes: FxHashMap<LocationId, Option<PlaceClass>>,
+    /// The program's own code, with so many modules.
+    origins: OnceCell<Origins>,
+    modules: usize,
 }
 
 impl<'run> LiveNames<'run> {
@@ -92,7 +93,6 @@ impl<'run> LiveNames<'run> {
             symbolizer,
             values,
             synchronising,
-            origins: OnceCell::new(),
             touches: Touches::default(),
             known: KnownCode::default(),
         }
@@ -100,7 +100,11 @@ impl<'run> LiveNames<'run> {
 
     /// Uses what was looked up before.
     #[must_use]
-    pub fn knowing(self, known: KnownCode) -> Self {
+    pub fn knowing(self, mut known: KnownCode) -> Self {
+        let modules = self.symbolizer.modules().len();
+        if std::mem::replace(&mut known.modules, modules) != modules {
+            known.origins = OnceCell::new();
+        }
         Self { known, ..self }
     }
 
@@ -354,7 +358,7 @@ impl Names for LiveNames<'_> {
     fn origin(&mut self, location: LocationId) -> defect::Origin {
         let frames = self.frames(location);
         let symbolizer = self.symbolizer;
-        let origins = self.origins.get_or_init(|| Origins::of(symbolizer));
+        let origins = self.known.origins.get_or_init(|| Origins::of(symbolizer));
         origin_of(&frames, |frame| {
             let is_its =
                 |module: &&symbolize::Module| frame.module.as_ref() == Some(&module.name());
