@@ -56,8 +56,8 @@ impl Outlet {
     }
 }
 
-/// Returns how long the reader waits with each batch. Tests of overload make it slow, by milliseconds in the environment
-/// of a debug build.
+/// Returns the time that the reader waits with each batch. Tests of overload make it slow, by milliseconds in the
+/// environment of a debug build.
 fn delay() -> Duration {
     const VARIABLE: &str = "AVTRACE_TEST_READER_DELAY_MS";
     let wanted = cfg!(debug_assertions).then(|| std::env::var(VARIABLE).ok()).flatten();

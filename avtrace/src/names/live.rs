@@ -56,7 +56,7 @@ pub struct LiveNames<'run> {
     known: KnownCode,
 }
 
-/// What was looked up in the code of a process: it stays true as long as the process runs the same program.
+/// Results of looking code of a process up: they stay true as long as the process runs the same program.
 #[derive(Debug, Default)]
 pub struct KnownCode {
     /// Frames of addresses, with whether they are return addresses and how many modules were known then: many stacks

@@ -1,5 +1,5 @@
-//! Recordings in segments (`avtrace attach --record DIR --keep SIZE`): finds those in a directory, and reads the segments
-//! of one in their order, as one trace.
+//! Recordings in segments (`avtrace attach --record DIR --keep SIZE`): finds those in a directory, and reads the
+//! segments of one in their order, as one trace.
 
 use std::{
     collections::BTreeMap,

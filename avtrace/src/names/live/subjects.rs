@@ -143,8 +143,8 @@ impl LiveNames<'_> {
         })
     }
 
-    /// Returns the classes of what was seen: of locations, variables, locks and other synchronisation objects. Their ids
-    /// in the result are their places in the lists.
+    /// Returns the classes of what was seen: of locations, variables, locks and other synchronisation objects. Their
+    /// ids in the result are their places in the lists.
     pub(crate) fn recorded_classes(
         &mut self,
         [locations, variables, locks, syncs]: [&[u32]; 4],

@@ -1,4 +1,5 @@
-//! Descriptions of what is recorded, from what a source knows while the program runs, and from names that are looked up.
+//! Descriptions of what is recorded, from what a source knows while the program runs, and from names that are looked
+//! up.
 
 use checker::{
     defect::Origin,

@@ -1,8 +1,8 @@
-//! Directory of segments: their files, and the removal of the oldest ones, so that together they stay below a size. Only
-//! files that were made here are removed. The contents of segments are elsewhere.
+//! Directory of segments: their files, and the removal of the oldest ones, so that together they stay below a size.
+//! Only files that were made here are removed. The contents of segments are elsewhere.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     fs::{self, File},
     io::{self, Write},
     path::{Path, PathBuf},
@@ -18,6 +18,9 @@ const SEGMENTS: u64 = 16;
 /// Smallest and largest length of a segment's events, in bytes.
 const LENGTHS: (u64, u64) = (LEAST_KEPT / SEGMENTS, 64 << 20);
 
+/// Part of what is kept, as a divisor, that last segments of processes may take at the cost of newer ones.
+const LASTS: u64 = 4;
+
 /// Extension of a file while it is written, after that of a segment.
 const DRAFT: &str = "part";
 
@@ -27,9 +30,9 @@ pub enum RotationError {
     /// The size is too small for one process.
     #[error("--keep {kept} is too small: {least} or more is needed for {processes}")]
     TooSmall {
-        /// What was asked for.
+        /// Size that was asked for.
         kept: String,
-        /// What is needed.
+        /// Size that is needed.
         least: String,
         /// Processes, in words.
         processes: String,
@@ -68,14 +71,39 @@ pub struct Rotation {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Finished segments with their lengths, the oldest first.
-    finished: VecDeque<(PathBuf, u64)>,
+    /// Finished segments, the oldest first.
+    finished: VecDeque<Finished>,
     /// Length of all files, in bytes.
     total: u64,
-    /// Room that is set aside for each segment that is written.
-    open: BTreeMap<PathBuf, u64>,
+    /// Process of each segment that is written, and room that is set aside for it.
+    open: BTreeMap<PathBuf, (u32, u64)>,
     /// Number of the next segment of each process.
     numbers: BTreeMap<u32, u64>,
+}
+
+/// A complete segment.
+#[derive(Debug)]
+struct Finished {
+    pid: u32,
+    path: PathBuf,
+    length: u64,
+}
+
+impl State {
+    /// Takes out the segment that is to be removed next: the oldest one, but not the last one of a process, as long as
+    /// these are a small part of what is kept. One that has become quiet, or has ended, is not forgotten by this.
+    fn take_next(&mut self, keep: u64) -> Option<Finished> {
+        let mut later: BTreeSet<u32> = self.open.values().map(|(pid, _)| *pid).collect();
+        let (mut of_last, mut next) = (0, 0);
+        for (index, segment) in self.finished.iter().enumerate().rev() {
+            if later.insert(segment.pid) {
+                of_last += segment.length;
+            } else {
+                next = index;
+            }
+        }
+        self.finished.remove(if of_last * LASTS > keep { 0 } else { next })
+    }
 }
 
 impl Rotation {
@@ -136,7 +164,7 @@ impl Rotation {
         let length = (self.keep / (SEGMENTS * open)).clamp(LENGTHS.0, LENGTHS.1);
         // Names come in addition.
         let room = 2 * length;
-        let reserved: u64 = state.open.values().sum();
+        let reserved: u64 = state.open.values().map(|(_, room)| room).sum();
         if reserved + room > self.keep {
             return Err(io::Error::other(format!(
                 "--keep {} is too small for {open} programs at a time: keep {} or more",
@@ -149,17 +177,17 @@ impl Rotation {
         let draft = self.directory.join(format!("{pid}-{number:06}.avt.{DRAFT}"));
         let file = File::options().write(true).create_new(true).open(&draft)?;
         *number += 1;
-        state.open.insert(draft.clone(), room);
+        state.open.insert(draft.clone(), (pid, room));
         drop(state);
         let rotation = Arc::clone(self);
-        Ok(SegmentFile { rotation, file, path, draft, length: 0, limits: (length, room) })
+        Ok(SegmentFile { rotation, file, pid, path, draft, length: 0, limits: (length, room) })
     }
 
     /// Removes the oldest segments until there is room for so many bytes more, and counts these.
     fn make_room(&self, bytes: u64) -> io::Result<()> {
         let mut state = self.state();
         while state.total + bytes >= self.keep {
-            let Some((path, length)) = state.finished.pop_front() else {
+            let Some(Finished { path, length, .. }) = state.take_next(self.keep) else {
                 return Err(io::Error::other(format!(
                     "--keep {} is too small for what is recorded between two events: keep more",
                     shown(self.keep)
@@ -185,6 +213,7 @@ impl Rotation {
 pub(super) struct SegmentFile {
     rotation: Arc<Rotation>,
     file: File,
+    pid: u32,
     path: PathBuf,
     draft: PathBuf,
     length: u64,
@@ -206,7 +235,8 @@ impl SegmentFile {
             return Err(io::Error::other(error));
         }
         fs::rename(&self.draft, &self.path)?;
-        self.rotation.state().finished.push_back((self.path.clone(), self.length));
+        let (path, length) = (self.path.clone(), self.length);
+        self.rotation.state().finished.push_back(Finished { pid: self.pid, path, length });
         Ok(())
     }
 }
@@ -300,6 +330,34 @@ mod tests {
         };
         assert!(open.len() >= 4, "{}", open.len());
         assert!(error.starts_with("--keep 4M is too small for"), "{error}");
+    }
+
+    #[test]
+    fn the_last_segment_of_a_quiet_process_stays_as_long_as_it_is_small() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let rotation = rotation(folder.path(), LEAST_KEPT);
+        let write = |pid, bytes: usize| {
+            let mut file = rotation.open(pid).expect("room");
+            file.write_all(&vec![7; bytes]).expect("room");
+            file.complete().expect("its name");
+        };
+        write(12, 1 << 10);
+        write(12, 1 << 10);
+        for _ in 0..40 {
+            write(11, 1 << 16);
+        }
+        let of =
+            |pid: &str| names(folder.path()).iter().filter(|name| name.starts_with(pid)).count();
+        assert_eq!((of("11-"), of("12-")), (15, 1));
+        // Many that have ended do not drive out the others for good.
+        for pid in 20..60 {
+            write(pid, 1 << 15);
+        }
+        for _ in 0..40 {
+            write(11, 1 << 16);
+        }
+        assert!(of("11-") >= 10, "{:?}", names(folder.path()));
+        assert!(bytes(folder.path()) < LEAST_KEPT);
     }
 
     #[test]

@@ -51,7 +51,7 @@ pub(super) struct SegmentRecorder {
     current: Option<Current>,
     /// First error; nothing is written after it.
     failed: Option<WriteError>,
-    /// What was looked up for the names of earlier segments.
+    /// Code that was looked up for the names of earlier segments.
     known: KnownCode,
     counts: finding::Counts,
     flushed: Instant,
