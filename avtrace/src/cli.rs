@@ -127,6 +127,13 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
 
+    /// Record to a directory, and keep the last events only: SIZE altogether, as `512K`, `64M` or `2G`.
+    ///
+    /// The directory gets files of some seconds or minutes each, and the oldest are removed. `avtrace check DIR` checks
+    /// those that are left. It must be new or empty; 1M or more is needed for each process.
+    #[arg(long, value_name = "SIZE", requires = "record", value_parser = size)]
+    pub keep: Option<u64>,
+
     /// Options of the report.
     #[command(flatten)]
     pub output: OutputArgs,
@@ -380,6 +387,21 @@ fn buffer_size(text: &str) -> Result<u32, String> {
     }
 }
 
+/// Reads a size with a unit, in bytes.
+fn size(text: &str) -> Result<u64, String> {
+    let (number, unit) = text.split_at(text.trim_end_matches(['K', 'M', 'G']).len());
+    let shift = match unit {
+        "K" => Some(10),
+        "M" => Some(20),
+        "G" => Some(30),
+        _ => None,
+    };
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    let size = shift.and_then(|shift| number.parse::<u64>().ok()?.checked_mul(1 << shift));
+    size.filter(|_| is_number)
+        .ok_or_else(|| "a number with a unit is needed, such as `512K`, `64M` or `2G`".to_owned())
+}
+
 fn percent(text: &str) -> Result<u32, String> {
     number(text, "percent", 1_000_000)
 }
@@ -432,6 +454,18 @@ mod tests {
         let cli = parse(&["run", "--", "-prog", "-v"]).unwrap();
         let Some(Command::Run(run)) = cli.command else { panic!("`run` was not understood") };
         assert_eq!(run.program, ["-prog", "-v"]);
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(size("512K"), Ok(512 << 10));
+        assert_eq!(size("64M"), Ok(64 << 20));
+        assert_eq!(size("2G"), Ok(2 << 30));
+        for text in ["", "64", "M", "+1M", "-1M", "1.5G", "64MB", "1KM", "99999999999999999999G"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+        assert!(size(&format!("{}G", u64::MAX >> 20)).is_err());
+        assert!(parse(&["run", "--keep", "64M", "./prog"]).is_err(), "without --record");
     }
 
     #[test]

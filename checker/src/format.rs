@@ -26,10 +26,13 @@ mod compression;
 mod convert;
 mod describe;
 mod error;
+mod ids;
 mod input;
 mod intern;
+mod join;
 mod names;
 mod read;
+mod segment;
 mod text;
 
 pub use avt::AvtWriter;
@@ -38,9 +41,12 @@ pub use compression::Compression;
 pub use convert::{ConvertError, TraceWriter, WriteError, convert};
 pub use describe::describe;
 pub use error::{BlockError, LineError, Place, ReadError, Reason};
+pub use join::{JoinError, Joiner};
 pub use names::{
-    CodeAddress, Frame, Location, LocationKind, Lost, Module, ModuleId, NO_LOCATION, Names, Object,
-    ObjectKind, Process, Property, Region, Space, Thread, location_number, numbered_location,
+    CodeAddress, Frame, IdSpace, Location, LocationKind, Lost, Module, ModuleId, NO_LOCATION,
+    Names, Object, ObjectKind, Process, Property, Region, Segment, Space, Thread, location_number,
+    numbered_location,
 };
 pub use read::{Format, ReadOptions, Summary, TraceReader};
+pub use segment::{Descriptions, SegmentWriter};
 pub use text::{MAX_LINE, TextWriter};

@@ -80,6 +80,12 @@ pub fn skip(reason: &str) {
     eprintln!("skipped: {reason}");
 }
 
+/// Says that a test does nothing, since its subject is not there: a property of the running kernel, which nothing that
+/// is installed changes. `cargo xtask kernels` has kernels with it.
+pub fn absent(subject: &str) {
+    eprintln!("nothing to test here without {subject}");
+}
+
 /// Returns whether a tool is installed. Without it the caller skips the test.
 #[must_use]
 pub fn have(tool: &str) -> bool {

@@ -423,7 +423,7 @@ impl Setting {
     /// Returns the setting, with its value; says so where the kernel has none.
     fn of(path: &'static str) -> Option<(Self, String)> {
         let Ok(value) = fs::read_to_string(path) else {
-            machine::skip(&format!("this kernel has no {path}"));
+            machine::absent(&format!("{path} of this kernel"));
             return None;
         };
         let value = value.trim().to_owned();
@@ -488,7 +488,7 @@ fn the_scope_of_yama_is_named_with_what_it_denies() {
     for scope in ["0", "1", "2"] {
         // The last value cannot be taken back before the next boot; `cargo xtask kernels` tries it.
         if before == "3" || !setting.set(scope) {
-            machine::skip("the scope cannot be changed before the next boot");
+            machine::absent("a scope that can be changed before the next boot");
             return;
         }
         let ended = by_nobody(&plain, &["--capture", "inline"], &bank);
@@ -510,9 +510,7 @@ fn the_scope_of_yama_is_named_with_what_it_denies() {
 fn lockdown_is_named_where_it_denies() {
     require_bpf!();
     let Ok(modes) = fs::read_to_string("/sys/kernel/security/lockdown") else {
-        machine::skip(
-            "lockdown is not to be seen: this kernel has none, or securityfs is not mounted",
-        );
+        machine::absent("lockdown: this kernel has none, or securityfs is not mounted");
         return;
     };
     let ended = Avtrace::on(&c("bank", &["-g", "-O1"])).capturing("kernel").run();

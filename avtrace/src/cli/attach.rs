@@ -11,6 +11,7 @@ Examples:
   sudo avtrace attach --pid 1234          trace process 1234 until Ctrl-C, and report
   sudo avtrace attach --pid $(pgrep -n memcached) --duration 60s
   sudo avtrace attach --pid 1234 --record t.avt --duration 5m
+  sudo avtrace attach --pid 1234 --record traces --keep 500M
   sudo avtrace attach --name nginx        trace all processes of this name
   sudo avtrace attach --cgroup /sys/fs/cgroup/system.slice/postgresql.service
   avtrace attach --pid 1234               without root: a process of yours, by probes in it (--capture inline)
@@ -63,6 +64,14 @@ pub struct AttachArgs {
     /// the second to `t.2.avt`.
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
+
+    /// Record to a directory, and keep the last events only: SIZE altogether, as `512K`, `64M` or `2G`.
+    ///
+    /// The directory gets files of some seconds or minutes each, and the oldest are removed, so that the time before a
+    /// failure is there afterwards. `avtrace check DIR` checks those that are left, also after kill -9 of avtrace. It
+    /// must be new or empty; 1M or more is needed for each process.
+    #[arg(long, value_name = "SIZE", requires = "record", value_parser = super::size)]
+    pub keep: Option<u64>,
 
     /// Options of capture.
     #[command(flatten)]

@@ -30,6 +30,13 @@ pub struct RecordArgs {
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
 
+    /// Record to a directory, and keep the last events only: SIZE altogether, as `512K`, `64M` or `2G`.
+    ///
+    /// The directory gets files of some seconds or minutes each, and the oldest are removed. `avtrace check DIR` checks
+    /// those that are left. It must be new or empty; 1M or more is needed for each process.
+    #[arg(long, value_name = "SIZE", value_parser = super::size)]
+    pub keep: Option<u64>,
+
     /// Options of capture.
     #[command(flatten)]
     pub capture: CaptureArgs,

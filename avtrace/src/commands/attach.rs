@@ -4,13 +4,13 @@ use super::{
     Failure,
     live::LiveOutput,
     options::attach_options,
-    output::{check_destination, check_file, destination},
+    output::{check_destination, destination, record_to},
     run::write_reports,
     triage,
 };
 use crate::{
     cli::{AttachArgs, ProcessesArgs},
-    session::{self, AttachRequest, ProcessSelection},
+    session::{self, AttachRequest, ProcessSelection, RunOptions},
     status_line::StatusLine,
     sys::output::Destination,
 };
@@ -20,14 +20,14 @@ pub(super) fn run(arguments: &AttachArgs) -> Result<u8, Failure> {
     let filter = triage::filter(&arguments.output, suppressions)?;
     let destination = destination(&arguments.output, Destination::Stderr);
     check_destination(&destination)?;
-    if let Some(path) = &arguments.record {
-        check_file("trace", path)?;
-    }
     let AttachArgs { duration, quiet, max_defects, .. } = *arguments;
     let ProcessesArgs { pid, name, cgroup } = arguments.processes.clone();
     let selection = ProcessSelection { pids: pid, names: name, cgroups: cgroup };
     let pids = selection.find().map_err(Failure::input)?;
     let has_several = pids.len() > 1;
+    let record = arguments.record.as_deref();
+    let record = record.map(|path| record_to(path, arguments.keep, pids.len())).transpose()?;
+    let options = RunOptions { record, ..options };
     let request = AttachRequest { pids, duration, quiet };
     let output = arguments.output.clone();
     let status = if quiet { StatusLine::hidden() } else { StatusLine::on_terminal() };

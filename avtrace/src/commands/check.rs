@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     cli::{CheckArgs, Format, RegionsArg},
-    offline::{self, Checked, Input, InputError, Request, algorithms::Algorithm},
+    offline::{self, Checked, Input, InputError, Recording, Request, algorithms::Algorithm},
     progress::ReadBar,
     report,
     sys::output::{Destination, write_output},
@@ -36,8 +36,12 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<u8, Failure> {
     // ready.
     let mut pending = String::new();
     let mut entries: Vec<String> = Vec::new();
-    for (index, path) in arguments.traces.iter().enumerate() {
-        let Checked { mut report, incomplete, stats } = match check(path, &request) {
+    let (traces, unreadable) = traces(&arguments.traces);
+    if unreadable {
+        status = 3;
+    }
+    for (index, trace) in traces.iter().enumerate() {
+        let Checked { mut report, incomplete, stats } = match trace.check(&request) {
             Ok(checked) => checked,
             Err(error) => {
                 complain(&error.to_string());
@@ -49,10 +53,10 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<u8, Failure> {
             complain(why);
         }
         if arguments.stats {
-            eprintln!("{}:\n{stats}", report::printable(&offline::shown(path)));
+            eprintln!("{}:\n{stats}", report::printable(&trace.shown()));
         }
         filter.apply(&mut report);
-        if index + 1 == arguments.traces.len() {
+        if index + 1 == traces.len() {
             filter.list_unused(&mut report);
         }
         entries.push(triage::entries(&arguments.output, &report));
@@ -61,9 +65,9 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<u8, Failure> {
                 pending += &report::json::render_line(&report).map_err(Failure::internal)?;
             }
             Format::Text => {
-                if arguments.traces.len() > 1 {
+                if traces.len() > 1 {
                     let gap = if index > 0 { "\n" } else { "" };
-                    pending += &format!("{gap}{}:\n", report::printable(&offline::shown(path)));
+                    pending += &format!("{gap}{}:\n", report::printable(&trace.shown()));
                 }
                 pending +=
                     &report::text::render(&report, &text_options(&arguments.output, &destination));
@@ -103,10 +107,53 @@ fn check_options(arguments: &CheckArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn check(path: &Path, request: &Request) -> Result<Checked, InputError> {
-    let input = Input::open(path)?;
-    let mut bar = ReadBar::on_terminal(input.shown(), input.length());
-    offline::check(&input, request, &mut bar)
+/// A trace to be checked.
+enum Trace<'arguments> {
+    File(&'arguments Path),
+    Segments(Recording),
+}
+
+impl Trace<'_> {
+    fn shown(&self) -> String {
+        match self {
+            Self::File(path) => offline::shown(path),
+            Self::Segments(recording) => recording.name().to_owned(),
+        }
+    }
+
+    fn check(&self, request: &Request) -> Result<Checked, InputError> {
+        match self {
+            Self::File(path) => {
+                let input = Input::open(path)?;
+                let mut bar = ReadBar::on_terminal(input.shown(), input.length());
+                offline::check(&input, request, &mut bar)
+            }
+            Self::Segments(recording) => {
+                let mut bar = ReadBar::on_terminal(recording.name(), Some(recording.length()));
+                offline::check_recording(recording, request, &mut bar)
+            }
+        }
+    }
+}
+
+/// Returns the traces that are named, with the recordings in directories. Complains about directories without any, and
+/// returns whether there were some.
+fn traces(paths: &[PathBuf]) -> (Vec<Trace<'_>>, bool) {
+    let (mut traces, mut unreadable) = (Vec::new(), false);
+    for path in paths {
+        if !offline::is_recording(path) {
+            traces.push(Trace::File(path));
+            continue;
+        }
+        match Recording::find(path) {
+            Ok(recordings) => traces.extend(recordings.into_iter().map(Trace::Segments)),
+            Err(error) => {
+                complain(&error.to_string());
+                unreadable = true;
+            }
+        }
+    }
+    (traces, unreadable)
 }
 
 fn write(destination: &Destination, pending: &mut String) -> Result<(), Failure> {

@@ -10,7 +10,7 @@ use checker::format::Format;
 use super::{Failure, complain};
 use crate::{
     cli::{ConvertArgs, TraceFormatArg},
-    offline::{self, ConvertFailure, Input},
+    offline::{self, ConvertFailure, Input, InputError, Recording},
     progress::ReadBar,
     sys::output::OutputFile,
 };
@@ -28,7 +28,7 @@ pub(super) fn run(arguments: &ConvertArgs) -> Result<u8, Failure> {
     if to_stdout && to == Format::Avt && io::stdout().is_terminal() {
         return Err(Failure::usage("a binary trace is nothing for a terminal: name a file"));
     }
-    let input = Input::open(&arguments.input).map_err(Failure::input)?;
+    let input = open(&arguments.input).map_err(Failure::input)?;
     let write_error = |error: &dyn std::fmt::Display| {
         let target = if to_stdout {
             "standard output".to_owned()
@@ -38,9 +38,17 @@ pub(super) fn run(arguments: &ConvertArgs) -> Result<u8, Failure> {
         Failure::internal(format!("failed to write the trace to {target}: {error}"))
     };
     let convert = |out: &mut dyn Write| {
-        let mut bar = ReadBar::on_terminal(input.shown(), input.length());
-        let converted = offline::convert(&input, to, arguments.lenient, out, &mut bar);
-        drop(bar);
+        let lenient = arguments.lenient;
+        let converted = match &input {
+            Trace::File(input) => {
+                let mut bar = ReadBar::on_terminal(input.shown(), input.length());
+                offline::convert(input, to, lenient, out, &mut bar)
+            }
+            Trace::Segments(recording) => {
+                let mut bar = ReadBar::on_terminal(recording.name(), Some(recording.length()));
+                offline::convert_recording(recording, to, lenient, out, &mut bar)
+            }
+        };
         converted.map_err(|error| match error {
             ConvertFailure::Input(error) => Failure::input(error),
             ConvertFailure::Output(error) => write_error(&error),
@@ -60,5 +68,26 @@ pub(super) fn run(arguments: &ConvertArgs) -> Result<u8, Failure> {
             Ok(3)
         }
         None => Ok(0),
+    }
+}
+
+/// A trace to be converted.
+enum Trace {
+    File(Input),
+    Segments(Recording),
+}
+
+/// Opens a trace, or the recording in a directory.
+fn open(path: &Path) -> Result<Trace, InputError> {
+    if !offline::is_recording(path) {
+        return Input::open(path).map(Trace::File);
+    }
+    let mut recordings = Recording::find(path)?;
+    match (recordings.pop(), recordings.len()) {
+        (Some(recording), 0) => Ok(Trace::Segments(recording)),
+        (_, others) => {
+            let name = path.to_string_lossy().into_owned();
+            Err(InputError::Several { name, count: others + 1 })
+        }
     }
 }

@@ -29,8 +29,7 @@ pub(super) fn run_options(arguments: &RunArgs) -> Result<(RunOptions, Suppressio
     let checker = checker::Options::live()
         .regions(regions(arguments.regions))
         .relation(relation(arguments.relation));
-    let record = arguments.record.clone();
-    Ok((RunOptions { checker: Some(checker), record, ..options }, suppressions))
+    Ok((RunOptions { checker: Some(checker), ..options }, suppressions))
 }
 
 /// Returns the options of tracing a process that runs already.
@@ -55,8 +54,7 @@ pub(super) fn attach_options(
     let checker = checker::Options::live()
         .regions(regions(arguments.regions))
         .relation(relation(arguments.relation));
-    let record = arguments.record.clone();
-    Ok((RunOptions { checker: Some(checker), record, ..options }, suppressions))
+    Ok((RunOptions { checker: Some(checker), ..options }, suppressions))
 }
 
 /// Returns the options of a run that is neither checked nor recorded, and the suppressions of its settings.

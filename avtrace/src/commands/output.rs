@@ -4,6 +4,7 @@ use std::{
     env,
     io::{IsTerminal as _, stderr, stdout},
     path::Path,
+    sync::Arc,
 };
 
 use terminal_size::Width;
@@ -12,6 +13,7 @@ use super::Failure;
 use crate::{
     cli::{ColorArg, Format, OutputArgs},
     report::{self, ColorChoice, Report, TextOptions},
+    session::{RecordTo, Rotation, RotationError},
     sys::output::Destination,
 };
 
@@ -31,6 +33,23 @@ pub(super) fn check_file(what: &str, path: &Path) -> Result<(), Failure> {
         return Ok(());
     };
     Err(Failure::internal(format!("cannot write the {what} to `{}`: {problem}", path.display())))
+}
+
+/// Returns the destination of a recording: a file, or with a size to keep a directory, for so many processes.
+pub(super) fn record_to(
+    path: &Path,
+    keep: Option<u64>,
+    processes: usize,
+) -> Result<RecordTo, Failure> {
+    let Some(keep) = keep else {
+        check_file("trace", path)?;
+        return Ok(RecordTo::File(path.to_owned()));
+    };
+    let rotation = Rotation::create(path, keep, processes).map_err(|error| match error {
+        RotationError::TooSmall { .. } => Failure::usage(error),
+        _ => Failure::internal(error),
+    })?;
+    Ok(RecordTo::Segments(Arc::new(rotation)))
 }
 
 /// Refuses an unusable destination of a report.

@@ -1,6 +1,6 @@
 //! `avtrace record`: records a program while it runs.
 
-use super::{Failure, options::capture_options, output::check_file};
+use super::{Failure, options::capture_options, output::record_to};
 use crate::{
     cli::RecordArgs,
     report::{self, Warning},
@@ -9,8 +9,8 @@ use crate::{
 
 pub(super) fn run(arguments: RecordArgs) -> Result<u8, Failure> {
     let (options, _) = capture_options(&arguments.capture, &arguments.program)?;
-    check_file("trace", &arguments.output)?;
-    let options = RunOptions { record: Some(arguments.output.clone()), ..options };
+    let record = record_to(&arguments.output, arguments.keep, 1)?;
+    let options = RunOptions { record: Some(record), ..options };
     let Outcome { ending, programs } = session::run(&options)
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
     let say = |text: &str| eprintln!("avtrace: {}", report::cut_message(&report::printable(text)));

@@ -3,13 +3,13 @@
 use super::{
     Failure, list,
     options::run_options,
-    output::{check_destination, check_file, destination, render},
+    output::{check_destination, destination, record_to, render},
     triage,
 };
 use crate::{
     cli::{Format, OutputArgs, RunArgs},
     report::{self, Report, Subject},
-    session::{self, Outcome, ProgramReport},
+    session::{self, Outcome, ProgramReport, RunOptions},
     suppress::Filter,
     sys::output::{Destination, write_output},
 };
@@ -22,9 +22,8 @@ pub(super) fn run(arguments: RunArgs) -> Result<u8, Failure> {
     let filter = triage::filter(&arguments.output, suppressions)?;
     let destination = destination(&arguments.output, Destination::Stderr);
     check_destination(&destination)?;
-    if let Some(path) = &arguments.record {
-        check_file("trace", path)?;
-    }
+    let record = arguments.record.as_deref().map(|path| record_to(path, arguments.keep, 1));
+    let options = RunOptions { record: record.transpose()?, ..options };
     let Outcome { ending, programs } = session::run(&options)
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
     if write_reports(programs, &arguments.output, filter, &destination)? {

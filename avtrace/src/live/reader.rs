@@ -35,6 +35,8 @@ pub struct Reader {
 pub struct Outlet {
     full: Sender<Vec<Record>>,
     empty: Receiver<Vec<Record>>,
+    /// Time that passes before each batch is passed on.
+    delay: Duration,
 }
 
 impl Outlet {
@@ -47,8 +49,19 @@ impl Outlet {
     /// Passes a batch on. Returns whether anybody receives it.
     #[must_use]
     pub fn send(&self, batch: Vec<Record>) -> bool {
+        if !self.delay.is_zero() {
+            thread::sleep(self.delay);
+        }
         self.full.send(batch).is_ok()
     }
+}
+
+/// Returns the time that the reader waits with each batch. Tests of overload make it slow, by milliseconds in the
+/// environment of a debug build.
+fn delay() -> Duration {
+    const VARIABLE: &str = "AVTRACE_TEST_READER_DELAY_MS";
+    let wanted = cfg!(debug_assertions).then(|| std::env::var(VARIABLE).ok()).flatten();
+    wanted.and_then(|wanted| wanted.parse().ok()).map_or(Duration::ZERO, Duration::from_millis)
 }
 
 /// The receiving end.
@@ -82,7 +95,7 @@ impl Reader {
         let (full, received) = bounded(batches);
         let (recycle, empty) = bounded(batches);
         let stopped = Arc::clone(&stop);
-        let outlet = Outlet { full, empty };
+        let outlet = Outlet { full, empty, delay: delay() };
         let thread = thread::Builder::new()
             .name("avtrace-reader".to_owned())
             .spawn(move || read(&outlet, &stopped))?;

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use checker::{
     event::{LocationId, VarId},
     finding::{Findings, Object},
+    format::IdSpace,
 };
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -195,7 +196,33 @@ impl From<RecordedClasses> for KnownClasses {
     }
 }
 
+impl From<KnownClasses> for RecordedClasses {
+    fn from(known: KnownClasses) -> Self {
+        let KnownClasses { places, variables, locks, syncs } = known;
+        Self {
+            places: grouped(places.into_iter().map(turned)),
+            variables: grouped(variables.into_iter().map(turned)),
+            locks: grouped(locks.into_iter().map(turned)),
+            syncs: grouped(syncs.into_iter().map(turned)),
+        }
+    }
+}
+
+/// Returns the other order of a pair.
+fn turned<A, B>((one, other): (A, B)) -> (B, A) {
+    (other, one)
+}
+
 impl KnownClasses {
+    /// Adds those of a part of the recording, of whose ids `joined` returns the ones here.
+    pub(crate) fn extend(&mut self, part: Self, joined: impl Fn(IdSpace, u32) -> Option<u32>) {
+        let Self { places, variables, locks, syncs } = part;
+        add(&mut self.places, places, |id| joined(IdSpace::Location, id));
+        add(&mut self.variables, variables, |id| joined(IdSpace::Variable, id));
+        add(&mut self.locks, locks, |id| joined(IdSpace::Lock, id));
+        add(&mut self.syncs, syncs, |id| joined(IdSpace::Sync, id));
+    }
+
     /// Returns the class of the memory that the code at any of these places accesses.
     pub(crate) fn touched(&self, places: &[LocationId]) -> Option<PlaceClass> {
         best(places.iter().filter_map(|place| self.places.get(&place.0).cloned()))
@@ -214,6 +241,14 @@ impl KnownClasses {
             _ => None,
         }
     }
+}
+
+fn add<C>(
+    to: &mut FxHashMap<u32, C>,
+    part: FxHashMap<u32, C>,
+    joined: impl Fn(u32) -> Option<u32>,
+) {
+    to.extend(part.into_iter().filter_map(|(id, class)| Some((joined(id)?, class))));
 }
 
 fn grouped<C: Ord>(classes: impl Iterator<Item = (C, u32)>) -> Vec<(C, Vec<u32>)> {

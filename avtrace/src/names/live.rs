@@ -49,19 +49,26 @@ pub struct LiveNames<'run> {
     symbolizer: &'run Symbolizer,
     values: &'run BTreeMap<EventNumber, ObservedValue>,
     lines: SourceCache,
-    /// Frames of addresses that were looked up, with whether they are return addresses and how many modules were known
-    /// then: many stacks share them.
-    resolved: FxHashMap<(u64, bool, usize), Vec<SourceFrame>>,
     /// Functions that synchronise, by their first instructions.
     synchronising: FxHashSet<u64>,
-    /// Imports of the modules that were asked about, by their paths.
-    imports: FxHashMap<PathBuf, Imports>,
-    /// The program's own code, when it was asked about.
-    origins: OnceCell<Origins>,
     /// Code that accessed the variables of findings.
     touches: Touches,
-    /// Classes of the memory that places access, as far as they were looked up.
+    known: KnownCode,
+}
+
+/// Results of looking code of a process up: they stay true as long as the process runs the same program.
+#[derive(Debug, Default)]
+pub struct KnownCode {
+    /// Frames of addresses, with whether they are return addresses and how many modules were known then: many stacks
+    /// share them.
+    resolved: FxHashMap<(u64, bool, usize), Vec<SourceFrame>>,
+    /// Imports of the modules that were asked about, by their paths.
+    imports: FxHashMap<PathBuf, Imports>,
+    /// Classes of the memory that places access.
     place_classes: FxHashMap<LocationId, Option<PlaceClass>>,
+    /// The program's own code, with so many modules.
+    origins: OnceCell<Origins>,
+    modules: usize,
 }
 
 impl<'run> LiveNames<'run> {
@@ -85,13 +92,26 @@ impl<'run> LiveNames<'run> {
             sites,
             symbolizer,
             values,
-            resolved: FxHashMap::default(),
             synchronising,
-            imports: FxHashMap::default(),
-            origins: OnceCell::new(),
             touches: Touches::default(),
-            place_classes: FxHashMap::default(),
+            known: KnownCode::default(),
         }
+    }
+
+    /// Uses what was looked up before.
+    #[must_use]
+    pub fn knowing(self, mut known: KnownCode) -> Self {
+        let modules = self.symbolizer.modules().len();
+        if std::mem::replace(&mut known.modules, modules) != modules {
+            known.origins = OnceCell::new();
+        }
+        Self { known, ..self }
+    }
+
+    /// Returns what was looked up.
+    #[must_use]
+    pub fn into_known(self) -> KnownCode {
+        self.known
     }
 
     /// Returns the source of the ids.
@@ -116,11 +136,11 @@ impl<'run> LiveNames<'run> {
     /// call before it.
     fn resolve(&mut self, address: u64, is_return: bool, known: usize) -> Vec<SourceFrame> {
         let key = (address, is_return, known);
-        if let Some(frames) = self.resolved.get(&key) {
+        if let Some(frames) = self.known.resolved.get(&key) {
             return frames.clone();
         }
         let frames = self.look_up(ProcessAddr(address), is_return, known);
-        self.resolved.insert(key, frames.clone());
+        self.known.resolved.insert(key, frames.clone());
         frames
     }
 
@@ -217,6 +237,7 @@ impl<'run> LiveNames<'run> {
         });
         let Some((module, file, after)) = found else { return Vec::new() };
         let imports = self
+            .known
             .imports
             .entry(module.path().to_owned())
             .or_insert_with(|| Imports::from_file(file));
@@ -337,7 +358,7 @@ impl Names for LiveNames<'_> {
     fn origin(&mut self, location: LocationId) -> defect::Origin {
         let frames = self.frames(location);
         let symbolizer = self.symbolizer;
-        let origins = self.origins.get_or_init(|| Origins::of(symbolizer));
+        let origins = self.known.origins.get_or_init(|| Origins::of(symbolizer));
         origin_of(&frames, |frame| {
             let is_its =
                 |module: &&symbolize::Module| frame.module.as_ref() == Some(&module.name());

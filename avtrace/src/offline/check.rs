@@ -7,13 +7,14 @@ use std::time::Instant;
 use checker::Checker;
 use checker::event::{EventNumber, LocationId, Op};
 use checker::finding::Findings;
-use checker::format::{Batch, Gap, Names, ObservedValue, TraceReader};
+use checker::format::{Batch, Compression, Format, Gap, Names, ObservedValue, Summary};
 
 use super::algorithms::Algorithm;
 use super::input::{Input, InputError};
 use super::names::TraceNames;
 use super::read::{self, Consumer, Stopped};
 use super::recording;
+use super::segments::{Joined, Recording, SegmentsStopped};
 use super::stats::Stats;
 use crate::progress::ReadBar;
 use crate::report::{self, Limitation, NotSeen, Report, Subject};
@@ -69,11 +70,46 @@ pub fn check(input: &Input, request: &Request, bar: &mut ReadBar) -> Result<Chec
     run.checker(reader.names());
     let Run { checker, values, begins, .. } = run;
     let findings = checker.map(|mut checker| checker.finish()).unwrap_or_default();
-    let stats = stats(&reader, &findings, started);
+    let stats = Stats {
+        format: reader.format(),
+        compression: reader.compression(),
+        bytes: reader.position(),
+        ..stats((reader.names(), reader.summary()), &findings, started)
+    };
     let mut not_seen = recording::read_not_seen(reader.names());
     not_seen.limitations.extend(limitations(&stats, incomplete.as_deref(), lenient));
     let names = TraceNames::new(reader.into_names(), values.kept, begins);
-    let report = report(input, request, &findings, not_seen, names);
+    let report = report(input.name(), request, &findings, not_seen, names);
+    Ok(Checked { report, incomplete, stats })
+}
+
+/// Checks a recording in segments as one trace.
+///
+/// # Errors
+/// When a segment cannot be read.
+pub fn check_recording(
+    recorded: &Recording,
+    request: &Request,
+    bar: &mut ReadBar,
+) -> Result<Checked, InputError> {
+    let started = Instant::now();
+    let lenient = request.options.lenient;
+    let mut run = Run { request, checker: None, values: Values::default(), begins: Vec::new() };
+    let joined = recorded.read(lenient, bar, &mut run).map_err(|stopped| match stopped {
+        SegmentsStopped::Input(error) => error,
+        SegmentsStopped::Consumer(error) => {
+            InputError::Event { name: recorded.name().to_owned(), error }
+        }
+    })?;
+    let Joined { names, incomplete, summary, bytes } = joined;
+    run.checker(&names);
+    let Run { checker, values, begins, .. } = run;
+    let findings = checker.map(|mut checker| checker.finish()).unwrap_or_default();
+    let stats = Stats { bytes, ..stats((&names, summary), &findings, started) };
+    let mut not_seen = recording::read_not_seen(&names);
+    not_seen.limitations.extend(limitations(&stats, incomplete.as_deref(), lenient));
+    let names = TraceNames::new(names, values.kept, begins);
+    let report = report(recorded.name(), request, &findings, not_seen, names);
     Ok(Checked { report, incomplete, stats })
 }
 
@@ -155,13 +191,13 @@ impl Values {
     }
 }
 
-fn stats(reader: &TraceReader<'_>, findings: &Findings, started: Instant) -> Stats {
-    let names = reader.names();
+/// Returns the figures of a trace in avtrace's own format.
+fn stats((names, read): (&Names, Summary), findings: &Findings, started: Instant) -> Stats {
     Stats {
-        format: reader.format(),
-        compression: reader.compression(),
-        bytes: reader.position(),
-        read: reader.summary(),
+        format: Format::Avt,
+        compression: Compression::None,
+        bytes: 0,
+        read,
         counts: findings.counts,
         names: [
             names.region_count(),
@@ -189,14 +225,14 @@ fn limitations(stats: &Stats, incomplete: Option<&str>, lenient: bool) -> Vec<Li
 }
 
 fn report(
-    input: &Input,
+    path: &str,
     request: &Request,
     findings: &Findings,
     not_seen: NotSeen,
     mut names: TraceNames,
 ) -> Report {
     let (exit_code, signal) = names.ending();
-    let subject = Subject::Trace { path: input.name().to_owned(), exit_code, signal };
+    let subject = Subject::Trace { path: path.to_owned(), exit_code, signal };
     let context = report::Context {
         algorithm: request.algorithm.name.to_owned(),
         relation: request.options.relation,

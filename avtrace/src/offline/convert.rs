@@ -8,6 +8,7 @@ use checker::format::{
 
 use super::input::{Input, InputError};
 use super::read::{self, Consumer, Stopped};
+use super::segments::{Joined, Recording, SegmentsStopped};
 use crate::progress::ReadBar;
 
 /// Result of a conversion.
@@ -42,10 +43,7 @@ pub fn convert(
     bar: &mut ReadBar,
 ) -> Result<Converted, ConvertFailure> {
     let mut reader = input.reader(lenient).map_err(InputError::from)?;
-    let mut writer: Copy<'_> = Copy(match to {
-        Format::Text => Box::new(TextWriter::new(out)),
-        Format::Avt => Box::new(AvtWriter::new(out)?),
-    });
+    let mut writer = Copy::new(to, out)?;
     let incomplete = read::to_end(input, &mut reader, lenient, bar, &mut writer).map_err(
         |stopped| match stopped {
             Stopped::Read(error) => ConvertFailure::Input(error.into()),
@@ -63,7 +61,37 @@ pub fn convert(
     Ok(Converted { read, incomplete })
 }
 
+/// Converts a recording in segments to one trace.
+///
+/// # Errors
+/// When a segment cannot be read, or the trace not be written. The output is incomplete then.
+pub fn convert_recording(
+    recorded: &Recording,
+    to: Format,
+    lenient: bool,
+    out: &mut dyn Write,
+    bar: &mut ReadBar,
+) -> Result<Converted, ConvertFailure> {
+    let mut writer = Copy::new(to, out)?;
+    let joined = recorded.read(lenient, bar, &mut writer).map_err(|stopped| match stopped {
+        SegmentsStopped::Input(error) => ConvertFailure::Input(error),
+        SegmentsStopped::Consumer(error) => error.into(),
+    })?;
+    let Joined { names, incomplete, summary: read, .. } = joined;
+    writer.0.end(&names)?;
+    Ok(Converted { read, incomplete })
+}
+
 struct Copy<'out>(Box<dyn TraceWriter + 'out>);
+
+impl<'out> Copy<'out> {
+    fn new(to: Format, out: &'out mut dyn Write) -> Result<Self, WriteError> {
+        Ok(Self(match to {
+            Format::Text => Box::new(TextWriter::new(out)),
+            Format::Avt => Box::new(AvtWriter::new(out)?),
+        }))
+    }
+}
 
 impl Consumer for Copy<'_> {
     type Error = WriteError;

@@ -6,7 +6,8 @@ use std::io::{self, Seek as _};
 use std::os::fd::AsFd as _;
 use std::path::Path;
 
-use checker::format::{Compression, Format, ReadError, ReadOptions, TraceReader};
+use checker::EventError;
+use checker::format::{Compression, Format, JoinError, ReadError, ReadOptions, TraceReader};
 use symbolize::bytes::Bytes;
 
 /// Name of standard input in messages.
@@ -51,6 +52,40 @@ pub enum InputError {
     NoEvents {
         /// The file, as named by the user.
         name: String,
+    },
+    /// The directory has no recording in it.
+    #[error(
+        "{name}: there is no segment of a recording in it: name traces, or a directory of --keep"
+    )]
+    NoSegments {
+        /// The directory, as named by the user.
+        name: String,
+    },
+    /// A trace among segments cannot be joined with the others.
+    #[error("{name}: {error}")]
+    Join {
+        /// The trace.
+        name: String,
+        /// Reason.
+        error: JoinError,
+    },
+    /// There are too many events.
+    #[error("{name}: {error}")]
+    Event {
+        /// The recording.
+        name: String,
+        /// Reason.
+        error: EventError,
+    },
+    /// The directory has several recordings in it, and one is wanted.
+    #[error(
+        "{name}: there are recordings of {count} programs in it: move those of all but one elsewhere"
+    )]
+    Several {
+        /// The directory, as named by the user.
+        name: String,
+        /// Number of recordings.
+        count: usize,
     },
     /// The trace cannot be read, or only up to a place.
     #[error(transparent)]

@@ -9,10 +9,12 @@ mod input;
 mod names;
 mod read;
 pub mod recording;
+mod segments;
 mod stats;
 
-pub use check::{Checked, Request, check};
-pub use convert::{ConvertFailure, Converted, convert};
+pub use check::{Checked, Request, check, check_recording};
+pub use convert::{ConvertFailure, Converted, convert, convert_recording};
 pub use input::{Input, InputError, shown};
 pub use names::TraceNames;
+pub use segments::{Recording, is_recording};
 pub use stats::Stats;

@@ -1,9 +1,11 @@
 //! Properties of avtrace's recordings besides events and names: their keys and values. Written when a run
 //! is recorded, read when the recording is checked.
 
+use std::collections::BTreeMap;
+
 use checker::{
     defect::RegionRole,
-    format::{Lost, Names, Property},
+    format::{IdSpace, Lost, Names, Property},
 };
 
 use crate::{
@@ -120,6 +122,53 @@ pub fn read_not_seen(names: &Names) -> NotSeen {
         .map(|lost| LostEvents { class: lost.class.clone(), count: lost.count })
         .collect();
     seen
+}
+
+/// Properties of all segments of a recording, with the ids of the joined trace.
+#[derive(Debug, Default)]
+pub(super) struct JoinedProperties {
+    has_mark: bool,
+    classes: KnownClasses,
+    roles: BTreeMap<u32, RegionRole>,
+    /// Those of which the last one counts.
+    latest: BTreeMap<&'static str, Property>,
+}
+
+impl JoinedProperties {
+    /// Returns the mark of a recording, if there is one that was not returned before.
+    pub(super) fn take_mark(&mut self, names: &Names) -> Option<Property> {
+        if self.has_mark {
+            return None;
+        }
+        let mark = names.properties().iter().find(|property| property.key == RECORDED_BY).cloned();
+        self.has_mark = mark.is_some();
+        mark
+    }
+
+    /// Adds those of a segment, of whose ids `joined` returns the joined ones.
+    pub(super) fn add(&mut self, names: &Names, joined: impl Fn(IdSpace, u32) -> Option<u32>) {
+        for (id, role) in (0..).zip(read_roles(names)) {
+            if let Some(id) = joined(IdSpace::Region, id) {
+                self.roles.insert(id, role);
+            }
+        }
+        self.classes.extend(read_classes(names), joined);
+        for key in [SEES_DATA, NOT_SEEN] {
+            let property = names.properties().iter().rev().find(|property| property.key == key);
+            self.latest.extend(property.map(|property| (key, property.clone())));
+        }
+    }
+
+    /// Returns the properties of the joined trace.
+    pub(super) fn finish(self) -> Vec<Property> {
+        let Self { classes: known, roles: by_id, latest, .. } = self;
+        let last = by_id.last_key_value().map_or(0, |(&id, _)| id + 1);
+        let all: Vec<RegionRole> =
+            (0..last).map(|id| by_id.get(&id).copied().unwrap_or_default()).collect();
+        let classes = classes(&known.into()).ok().flatten();
+        let roles = roles(&all).ok().filter(|_| !all.is_empty());
+        latest.into_values().chain(classes).chain(roles).collect()
+    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use crate::{
     live::source::Source,
     names::live::LiveNames,
     probes::plan::Site,
-    report::{self, Report},
+    report::{self, Limitation, Report},
 };
 
 /// A program that is not traced any more; names are still to be looked up.
@@ -45,13 +45,17 @@ impl FinishedProgram {
         for share in context.memory.iter_mut().flat_map(|memory| &mut memory.watched) {
             share.name = share.address.and_then(|address| names.memory(address, share.length));
         }
-        let report = report::assemble(&findings, &mut names, context);
+        let mut report = report::assemble(&findings, &mut names, context);
         let recorded = recorder.map(|recorder| {
             let recorder = recorder?;
             let path = recorder.path().to_owned();
             let events = recorder.finish(Some(&mut names), &process, &report.not_seen)?;
             Ok((path, events))
         });
+        if let Some(Err(error)) = &recorded {
+            let error = RecordError::to_string(error);
+            report.not_seen.limitations.push(Limitation::RecordingFailed { error });
+        }
         ProgramReport { report, recorded }
     }
 }

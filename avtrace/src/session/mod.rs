@@ -63,6 +63,7 @@ pub use self::{
     options::{CaptureBackend, RunOptions, WhenFull},
     outcome::Outcome,
     process_selection::ProcessSelection,
+    record::{RecordTo, Rotation, RotationError},
 };
 use crate::{
     debug_files,

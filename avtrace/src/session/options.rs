@@ -1,11 +1,11 @@
 //! Options of a run.
 
-use std::{ffi::OsString, path::PathBuf};
+use std::ffi::OsString;
 
 use checker::Regions;
 use x86::placement::PlaceRules;
 
-use super::capture_reason::CaptureReason;
+use super::{capture_reason::CaptureReason, record::RecordTo};
 use crate::probes::{
     memory::{options::Accesses, watch_spec::WatchSpec},
     plan::{Wanted, own_code::OwnCode},
@@ -58,8 +58,8 @@ pub struct RunOptions {
     pub serialize: bool,
     /// Options of the checker; `None` to check nothing.
     pub checker: Option<checker::Options>,
-    /// Record the events in this file.
-    pub record: Option<PathBuf>,
+    /// Record the events there.
+    pub record: Option<RecordTo>,
     /// Size of the ring buffer in bytes.
     pub buffer_bytes: u32,
     /// Keep root for the program under sudo.

@@ -51,11 +51,11 @@ pub(super) fn ended_early(
     let report = report::assemble(&findings, &mut names::NoNames, context);
     let process = program_end::recorded_process(&id, end);
     let recorded = match &options.record {
-        Some(path) => {
-            let mut recorder = Recorder::create(path)?;
-            recorder.process(&process);
+        Some(to) => {
+            let recorder = Recorder::create(to, 0, &process)?;
+            let path = recorder.path().to_owned();
             let recorded = recorder.finish(None, &process, &report.not_seen);
-            Some(recorded.map(|events| (path.clone(), events)))
+            Some(recorded.map(|events| (path, events)))
         }
         None => None,
     };

@@ -287,9 +287,9 @@ impl TracedProgram {
 
     /// Starts to record the events. A recording that was there before is gone from here on.
     pub fn start_recorder(&mut self, order: usize) {
-        if let Some(path) = &self.options.record {
+        if let Some(to) = &self.options.record {
             let process = recorded_process(&self.id, ProgramEnd::Running);
-            self.checking.start_recorder(path, order, &process);
+            self.checking.start_recorder(to, order, &process);
         }
     }
 

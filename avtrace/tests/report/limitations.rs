@@ -102,6 +102,7 @@ fn all() -> Vec<Limitation> {
         Limitation::StillRunning,
         Limitation::UnseenLibrary { error: error() },
         Limitation::RepeatedLibrary { library: text("libc.so.6") },
+        Limitation::RecordingFailed { error: error() },
         Limitation::UnreadableLimitations { error: error() },
         Limitation::IncompleteTrace { reason: text("it ends in an event") },
         Limitation::Other { message: text("it rained") },

@@ -5,10 +5,10 @@ mod definitions;
 mod table;
 
 pub use definitions::{
-    CodeAddress, Frame, Location, LocationKind, Lost, Module, ModuleId, Object, ObjectKind,
-    Process, Property, Region, Space, Thread,
+    CodeAddress, Frame, IdSpace, Location, LocationKind, Lost, Module, ModuleId, Object,
+    ObjectKind, Process, Property, Region, Segment, Space, Thread,
 };
-pub(super) use definitions::{ObjectExtra, StoredFrame};
+pub(super) use definitions::{NO_STRING, ObjectExtra, StoredFrame};
 pub(super) use table::Table;
 
 use super::error::Reason;
@@ -41,6 +41,9 @@ pub const fn numbered_location(number: u32) -> Option<LocationId> {
 pub const fn location_number(location: LocationId) -> Option<u32> {
     if location.0 == NO_LOCATION.0 { None } else { location.0.checked_sub(NUMBERED) }
 }
+
+/// Value for an id without a number in the whole recording.
+const NO_ORIGIN: u32 = u32::MAX;
 
 /// Value for an unknown location.
 pub const NO_LOCATION: LocationId = LocationId(u32::MAX);
@@ -79,6 +82,9 @@ pub struct Names {
     process: Option<Process>,
     lost: Vec<Lost>,
     properties: Vec<Property>,
+    segment: Option<Segment>,
+    /// By space; `NO_ORIGIN` where there is none.
+    origins: [Vec<u32>; IdSpace::ALL.len()],
     /// Memory of everything except the tables' names.
     spent: u64,
     revisions: Vec<Defined>,
@@ -232,6 +238,32 @@ impl Names {
         &self.properties
     }
 
+    /// Returns the place of the trace in a recording that was written as several traces; `None` for all others.
+    #[must_use]
+    pub fn segment(&self) -> Option<Segment> {
+        self.segment
+    }
+
+    /// Returns the number of an id in the whole recording that the trace is a segment of.
+    #[must_use]
+    pub fn origin(&self, space: IdSpace, id: u32) -> Option<u32> {
+        let origins = &self.origins[usize::from(space.code())];
+        origins.get(id as usize).copied().filter(|&origin| origin != NO_ORIGIN)
+    }
+
+    /// Returns the number of ids of a space, without locations that are numbers.
+    #[must_use]
+    pub fn count(&self, space: IdSpace) -> usize {
+        match space {
+            IdSpace::Thread => self.thread_count(),
+            IdSpace::Region => self.region_count(),
+            IdSpace::Variable => self.variable_count(),
+            IdSpace::Lock => self.lock_count(),
+            IdSpace::Sync => self.sync_count(),
+            IdSpace::Location => self.location_count(),
+        }
+    }
+
     /// Returns a label for a thread: its name, or `T` and its id.
     #[must_use]
     pub fn thread_label(&self, id: ThreadId) -> Cow<'_, str> {
@@ -364,6 +396,24 @@ impl Names {
     pub(super) fn define_property(&mut self, property: Property) {
         self.spent += 48 + (property.key.len() + property.value.len()) as u64;
         self.properties.push(property);
+    }
+
+    pub(super) fn define_segment(&mut self, segment: Segment) {
+        self.segment = Some(segment);
+    }
+
+    pub(super) fn define_origin(&mut self, space: IdSpace, id: u32, origin: u32) -> bool {
+        let index = id as usize;
+        if index >= self.count(space) {
+            return false;
+        }
+        let origins = &mut self.origins[usize::from(space.code())];
+        if index >= origins.len() {
+            self.spent += (size_of::<u32>() * (index + 1 - origins.len())) as u64;
+            origins.resize(index + 1, NO_ORIGIN);
+        }
+        origins[index] = origin;
+        true
     }
 
     fn note(&mut self, defined: Defined, new: usize, id: u32) -> bool {

@@ -14,6 +14,7 @@ mod open_at_end;
 mod oracle;
 mod properties;
 mod regiontrack;
+mod segments;
 mod so_far;
 mod text;
 mod velodrome;

@@ -6,6 +6,7 @@
  * r: it releases the lock, and leaves the region.
  * t: `transfer` reads the balance and writes it in two sections, and `audit` of another thread comes in between.
  * n: `transfer` in a thread that begins now.
+ * b: 20,000 times the main thread counts in `count`, a region of its own, with a lock of its own.
  * l: it loads a library.
  * f: it forks a process, which does nothing, and waits for its end.
  * x: it replaces itself with the same program.
@@ -33,6 +34,11 @@ static struct {
     pthread_mutex_t lock;
     long count;
 } held = {PTHREAD_MUTEX_INITIALIZER, 0};
+
+static struct {
+    pthread_mutex_t lock;
+    long count;
+} counter = {PTHREAD_MUTEX_INITIALIZER, 0};
 
 static turn_t go_transfer, go_audit, go_hold, audited, done;
 
@@ -71,6 +77,15 @@ __attribute__((noinline)) static void hold(void)
     await_turn(go_hold);
     held.count++;
     pthread_mutex_unlock(&held.lock);
+}
+
+__attribute__((noinline)) static void count(void)
+{
+    AVTRACE_REGION("count");
+
+    pthread_mutex_lock(&counter.lock);
+    counter.count++;
+    pthread_mutex_unlock(&counter.lock);
 }
 
 static void *run_transfers(void *unused)
@@ -133,6 +148,9 @@ static void *run_commands(void *unused)
             await_turn(done);
         } else if (command == 'n') {
             join(start(run_transfer, NULL));
+        } else if (command == 'b') {
+            for (int round = 0; round < 20000; round++)
+                count();
         } else if (command == 'l') {
             dlopen("libresolv.so.2", RTLD_NOW);
         } else if (command == 'f') {

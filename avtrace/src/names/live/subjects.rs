@@ -33,7 +33,7 @@ impl LiveNames<'_> {
 
     /// Returns the class of the memory that the code at a place accesses.
     pub(super) fn place_class(&mut self, location: LocationId) -> Option<PlaceClass> {
-        if let Some(known) = self.place_classes.get(&location) {
+        if let Some(known) = self.known.place_classes.get(&location) {
             return known.clone();
         }
         let known = self.source.locations().modules_known(location);
@@ -42,7 +42,7 @@ impl LiveNames<'_> {
             _ => None,
         };
         let class = class.map(|DataClass { name, rank, .. }| PlaceClass { rank: rank as u8, name });
-        self.place_classes.insert(location, class.clone());
+        self.known.place_classes.insert(location, class.clone());
         class
     }
 
@@ -143,21 +143,24 @@ impl LiveNames<'_> {
         })
     }
 
-    /// Returns the classes of everything that was seen, for a recording with these numbers of ids.
+    /// Returns the classes of what was seen: of locations, variables, locks and other synchronisation objects. Their
+    /// ids in the result are their places in the lists.
     pub(crate) fn recorded_classes(
         &mut self,
-        (locations, variables, locks, syncs): (u32, u32, u32, u32),
+        [locations, variables, locks, syncs]: [&[u32]; 4],
     ) -> RecordedClasses {
-        let places: Vec<_> =
-            (0..locations).filter_map(|id| Some((self.place_class(LocationId(id))?, id))).collect();
-        let shared: Vec<u32> =
-            (0..variables).filter(|&id| self.source.memory().is_shared(VarId(id))).collect();
+        let places: Vec<_> = numbered(locations)
+            .filter_map(|(id, number)| Some((self.place_class(LocationId(id))?, number)))
+            .collect();
+        let shared: Vec<_> = numbered(variables)
+            .filter(|&(id, _)| self.source.memory().is_shared(VarId(id)))
+            .collect();
         let variables: Vec<_> =
-            shared.into_iter().map(|id| (self.storage(VarId(id)), id)).collect();
+            shared.into_iter().map(|(id, number)| (self.storage(VarId(id)), number)).collect();
         let named = |object| self.class(object);
-        let locks: Vec<_> = (0..locks)
-            .map(|id| (finding::Object::Lock(LockId(id)), id))
-            .chain((0..syncs).map(|id| (finding::Object::Sync(SyncId(id)), id)))
+        let locks: Vec<_> = numbered(locks)
+            .map(|(id, number)| (finding::Object::Lock(LockId(id)), number))
+            .chain(numbered(syncs).map(|(id, number)| (finding::Object::Sync(SyncId(id)), number)))
             .collect();
         let (locks, syncs): (Vec<_>, Vec<_>) = named_objects(locks, named)
             .into_iter()
@@ -170,6 +173,11 @@ impl LiveNames<'_> {
             syncs.into_iter().map(plain),
         )
     }
+}
+
+/// Iterates over ids, each with its place.
+fn numbered(ids: &[u32]) -> impl Iterator<Item = (u32, u32)> {
+    ids.iter().copied().zip(0..)
 }
 
 fn named_objects(

@@ -445,6 +445,13 @@ pub enum Limitation {
         count: u64,
     },
 
+    /// The recording beside the run failed.
+    #[error("the recording ends early: {error}")]
+    RecordingFailed {
+        /// Error.
+        error: String,
+    },
+
     // Recorded traces.
     /// Limitations in a recording that this version cannot read.
     #[error("what the recording could not see is not readable: {error}")]

@@ -1,9 +1,6 @@
 //! Checking and recording of a program's events as they come.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-};
+use std::collections::BTreeMap;
 
 use checker::{
     Davida, DeferredChecker,
@@ -22,7 +19,7 @@ use crate::{
     probes::plan::Site,
     session::{
         coverage::busiest::Busiest,
-        record::{RecordError, Recorder},
+        record::{RecordError, RecordTo, Recorder},
     },
 };
 
@@ -58,11 +55,13 @@ impl Checking {
     }
 
     /// Starts to record the events of a process at this place among all, from 0.
-    pub(super) fn start_recorder(&mut self, path: &Path, order: usize, process: &format::Process) {
-        self.recorder = Some(Recorder::create(&numbered(path, order)).map(|mut recorder| {
-            recorder.process(process);
-            recorder
-        }));
+    pub(super) fn start_recorder(
+        &mut self,
+        to: &RecordTo,
+        order: usize,
+        process: &format::Process,
+    ) {
+        self.recorder = Some(Recorder::create(to, order, process));
     }
 
     /// Notes that events came before the first one: a recording begins with a gap.
@@ -138,40 +137,5 @@ impl Checking {
             (None, _) => Findings::default(),
         };
         Checked { findings, recorder, values }
-    }
-}
-
-/// Returns the path of the recording for a program at this place among all, from 0: `t.avt`, `t.2.avt`, `t.3.avt` …
-fn numbered(path: &Path, order: usize) -> PathBuf {
-    if order == 0 {
-        return path.to_owned();
-    }
-    let number = (order + 1).to_string();
-    match path.extension() {
-        Some(extension) => {
-            let mut last = std::ffi::OsString::from(number);
-            last.push(".");
-            last.push(extension);
-            path.with_extension(last)
-        }
-        None => {
-            let mut name = path.as_os_str().to_owned();
-            name.push(".");
-            name.push(number);
-            name.into()
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn recordings_are_numbered() {
-        let name = |path: &str, order| numbered(path.as_ref(), order).display().to_string();
-        assert_eq!(name("a/t.avt", 0), "a/t.avt");
-        assert_eq!(name("a/t.avt", 1), "a/t.2.avt");
-        assert_eq!(name("a.b/t", 2), "a.b/t.3");
     }
 }

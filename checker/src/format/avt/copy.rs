@@ -4,7 +4,7 @@ use super::write::AvtWriter;
 use crate::event::{LocationId, RegionId, ThreadId};
 use crate::format::batch::{Batch, Gap};
 use crate::format::convert::{TraceWriter, WriteError};
-use crate::format::names::{Defined, Frame, Location, Names, Object, ObjectKind, Space};
+use crate::format::names::{Defined, Frame, IdSpace, Location, Names, Object, ObjectKind, Space};
 use std::io::Write;
 
 impl<W: Write> AvtWriter<W> {
@@ -54,6 +54,17 @@ impl<W: Write> AvtWriter<W> {
             self.property(property)?;
         }
         self.copied.properties = names.properties().len();
+        if let Some(segment) = names.segment().filter(|_| !self.copied.has_segment) {
+            self.segment(segment)?;
+            self.copied.has_segment = true;
+        }
+        for space in IdSpace::ALL {
+            let from = &mut self.copied.origins[usize::from(space.code())];
+            let ids = std::mem::replace(from, names.count(space) as u32)..names.count(space) as u32;
+            for (id, origin) in ids.filter_map(|id| Some((id, names.origin(space, id)?))) {
+                self.origin(space, id, origin)?;
+            }
+        }
         Ok(())
     }
 

@@ -5,8 +5,8 @@ use super::fields::{Fields, Put};
 use super::layout::{NONE, definition};
 use crate::event::LocationId;
 use crate::format::names::{
-    CodeAddress, Frame, Location, LocationKind, Lost, Module, ModuleId, Names, Object, ObjectExtra,
-    ObjectKind, Process, Property, Region, Space, StoredFrame, Thread,
+    CodeAddress, Frame, IdSpace, Location, LocationKind, Lost, Module, ModuleId, Names, Object,
+    ObjectExtra, ObjectKind, Process, Property, Region, Segment, Space, StoredFrame, Thread,
 };
 
 /// Bits of an object's definition for the fields that are present.
@@ -168,6 +168,22 @@ pub(super) fn put_property(property: &Property, out: &mut Vec<u8>) {
     });
 }
 
+pub(super) fn put_segment(segment: Segment, out: &mut Vec<u8>) {
+    put(definition::SEGMENT, out, |out| {
+        out.u64(segment.recording);
+        out.u64(segment.first_event);
+        out.u32(segment.number);
+    });
+}
+
+pub(super) fn put_origin(space: IdSpace, id: u32, origin: u32, out: &mut Vec<u8>) {
+    put(definition::ORIGIN, out, |out| {
+        out.u32(id);
+        out.u32(origin);
+        out.u8(space.code());
+    });
+}
+
 /// Removes the first definition from a payload and adds it to the names.
 ///
 /// # Errors
@@ -190,6 +206,8 @@ pub(super) fn take(payload: &mut Fields<'_>, names: &mut Names) -> Result<(), &'
         definition::PROCESS => process(fields, names),
         definition::LOST => lost(fields, names),
         definition::PROPERTY => property(fields, names),
+        definition::SEGMENT => segment(fields, names),
+        definition::ORIGIN => origin(fields, names),
         // A kind of a later minor version.
         _ => Some(true),
     };
@@ -310,4 +328,16 @@ fn property(mut fields: Fields<'_>, names: &mut Names) -> Option<bool> {
     let (key, value) = (fields.text()?.to_owned(), fields.text()?.to_owned());
     names.define_property(Property { key, value });
     Some(true)
+}
+
+fn segment(mut fields: Fields<'_>, names: &mut Names) -> Option<bool> {
+    let (recording, first_event, number) = (fields.u64()?, fields.u64()?, fields.u32()?);
+    names.define_segment(Segment { recording, number, first_event });
+    Some(true)
+}
+
+fn origin(mut fields: Fields<'_>, names: &mut Names) -> Option<bool> {
+    let (id, origin, space) = (fields.u32()?, fields.u32()?, fields.u8()?);
+    // A space of a later minor version says nothing here.
+    Some(IdSpace::from_code(space).is_none_or(|space| names.define_origin(space, id, origin)))
 }

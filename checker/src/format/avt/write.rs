@@ -3,15 +3,15 @@
 use super::block::{BlockHeader, file_header};
 use super::definition;
 use super::footer::Footer;
-use super::layout::{ALIGN, EVENT, MAX_PAYLOAD, NONE, VALUE, block};
+use super::layout::{ALIGN, BLOCK_HEADER, EVENT, FOOTER, MAX_PAYLOAD, NONE, VALUE, block};
 use super::record;
 use crate::event::{Event, EventNumber, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId};
 use crate::format::batch::{BATCH, Gap, ObservedValue};
 use crate::format::convert::WriteError;
 use crate::format::intern::MAX_IDS;
 use crate::format::names::{
-    Frame, Location, Lost, Module, ModuleId, NO_LOCATION, Object, Process, Property, Region, Space,
-    Thread, location_number,
+    Frame, IdSpace, Location, Lost, Module, ModuleId, NO_LOCATION, Object, Process, Property,
+    Region, Segment, Space, Thread, location_number,
 };
 use rustc_hash::FxHashMap;
 use std::io::Write;
@@ -25,6 +25,9 @@ pub(super) struct Copied {
     pub(super) revisions: usize,
     pub(super) lost: usize,
     pub(super) properties: usize,
+    pub(super) has_segment: bool,
+    /// By space.
+    pub(super) origins: [u32; IdSpace::ALL.len()],
 }
 
 /// Writes a trace as `.avt`.
@@ -56,6 +59,8 @@ pub(super) struct Copied {
 #[derive(Debug)]
 pub struct AvtWriter<W> {
     out: W,
+    /// Number of bytes written.
+    written: u64,
     definitions: Vec<u8>,
     definition_count: u32,
     records: Vec<u8>,
@@ -76,9 +81,11 @@ impl<W: Write> AvtWriter<W> {
     /// # Errors
     /// When nothing can be written.
     pub fn new(mut out: W) -> Result<Self, WriteError> {
-        out.write_all(&file_header())?;
+        let header = file_header();
+        out.write_all(&header)?;
         Ok(Self {
             out,
+            written: header.len() as u64,
             definitions: Vec::new(),
             definition_count: 0,
             records: Vec::with_capacity(BATCH * EVENT),
@@ -232,6 +239,47 @@ impl<W: Write> AvtWriter<W> {
     /// As [`event`](Self::event).
     pub fn property(&mut self, property: &Property) -> Result<(), WriteError> {
         self.define(|out| definition::put_property(property, out))
+    }
+
+    /// Writes which part of a recording the trace is.
+    ///
+    /// # Errors
+    /// As [`event`](Self::event).
+    pub fn segment(&mut self, segment: Segment) -> Result<(), WriteError> {
+        self.define(|out| definition::put_segment(segment, out))
+    }
+
+    /// Writes the number of an id in the whole recording that the trace is a segment of.
+    ///
+    /// # Errors
+    /// When the id is not defined, and as [`event`](Self::event).
+    pub fn origin(&mut self, space: IdSpace, id: u32, origin: u32) -> Result<(), WriteError> {
+        let count = self.count(space);
+        if id >= count {
+            return Err(WriteError::Undefined { what: "id", id, count });
+        }
+        self.define(|out| definition::put_origin(space, id, origin, out))
+    }
+
+    pub(super) fn count(&self, space: IdSpace) -> u32 {
+        let ids = &self.counts.ids;
+        match space {
+            IdSpace::Thread => ids.threads,
+            IdSpace::Region => ids.regions,
+            IdSpace::Variable => ids.variables,
+            IdSpace::Lock => ids.locks,
+            IdSpace::Sync => ids.syncs,
+            IdSpace::Location => ids.locations,
+        }
+    }
+
+    /// Returns a bound of the length of the file in bytes, were it finished now.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        let pending =
+            self.definitions.len() + self.records.len() + self.values.len() * VALUE + FOOTER;
+        // One block of each kind at most.
+        self.written + (pending + 4 * (BLOCK_HEADER + ALIGN)) as u64
     }
 
     fn define(&mut self, put: impl FnOnce(&mut Vec<u8>)) -> Result<(), WriteError> {
@@ -423,6 +471,7 @@ impl<W: Write> AvtWriter<W> {
         self.out.write_all(&bytes)?;
         self.out.write_all(payload)?;
         self.out.write_all(padding)?;
+        self.written += (bytes.len() + payload.len() + padding.len()) as u64;
         if kind != block::FOOTER {
             self.headers.update(&bytes);
             self.counts.blocks += 1;

@@ -1,7 +1,7 @@
 //! Descriptions of ids: the types that `Names` returns, and that a recorder defines. The tables that hold
 //! them are elsewhere.
 
-use crate::event::LocationId;
+use crate::event::{EventNumber, LocationId};
 use crate::format::intern::Strings;
 use std::fmt;
 
@@ -32,6 +32,53 @@ pub enum Space {
     Lock,
     /// Other synchronisation objects, [`SyncId`](crate::event::SyncId).
     Sync,
+}
+
+/// All spaces of ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum IdSpace {
+    Thread,
+    Region,
+    Variable,
+    Lock,
+    Sync,
+    Location,
+}
+
+impl IdSpace {
+    /// All spaces; the index of each is its code in a binary trace.
+    pub(in crate::format) const ALL: [Self; 6] =
+        [Self::Thread, Self::Region, Self::Variable, Self::Lock, Self::Sync, Self::Location];
+
+    pub(in crate::format) const fn code(self) -> u8 {
+        self as u8
+    }
+
+    pub(in crate::format) fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code)).copied()
+    }
+}
+
+impl From<Space> for IdSpace {
+    fn from(space: Space) -> Self {
+        match space {
+            Space::Variable => Self::Variable,
+            Space::Lock => Self::Lock,
+            Space::Sync => Self::Sync,
+        }
+    }
+}
+
+/// Place of a trace in a recording that was written as several traces, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Number of the recording, which no other recording has.
+    pub recording: u64,
+    /// Number of the segment in it, from 0.
+    pub number: u32,
+    /// Number of the segment's first event in the recording.
+    pub first_event: EventNumber,
 }
 
 /// Kind of an object that events are about.
@@ -361,5 +408,9 @@ mod tests {
             assert_eq!(LocationKind::from_code(kind.code()), Some(kind));
         }
         assert_eq!(LocationKind::from_code(4), None);
+        for space in IdSpace::ALL {
+            assert_eq!(IdSpace::from_code(space.code()), Some(space));
+        }
+        assert_eq!(IdSpace::from_code(6), None);
     }
 }

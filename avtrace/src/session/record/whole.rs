@@ -1,49 +1,39 @@
-//! Recording of a run: its events go to a file as they come, with the known properties of their objects; names and
-//! source lines follow when the run has ended. `checker` defines the format.
+//! Recording of a run in one file: its events go there as they come, with the known properties of their objects; names
+//! and source lines follow when the run has ended.
 
 use std::{
     fs::File,
     path::{Path, PathBuf},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use checker::{
-    defect::{Origin, RegionRole},
+    defect::RegionRole,
     event::{EventNumber, LocationId, LockId, RegionId, SyncId, ThreadId, VarId},
     finding,
-    format::{self, AvtWriter, CodeAddress, Frame, Gap, LocationKind, ModuleId, WriteError},
+    format::{self, AvtWriter, Gap, WriteError},
 };
-use symbolize::{Module, ProcessAddr, Symbolizer};
+use symbolize::{Module, Symbolizer};
 
+use super::{
+    FLUSH, RecordError,
+    describe::{self, Code, synchronisation},
+};
 use crate::{
     live::{
-        location::{Location, Locations},
+        location::Locations,
         source::Source,
         stream::{Item, Mark},
-        sync::Known,
     },
-    names::live::{LiveNames, size_of_kind, watched_as},
+    names::live::LiveNames,
     offline::recording,
     probes::plan::Site,
-    report::{self, Names, NotSeen, SourceFrame},
+    report::{self, Names, NotSeen},
 };
 
-/// Interval at which recorded events are written, as long as events come.
-const FLUSH: Duration = Duration::from_millis(500);
-
-/// Reason for which a recording failed.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot write the trace to `{path}`: {error}")]
-pub struct RecordError {
-    /// The file.
-    pub path: PathBuf,
-    /// Cause.
-    pub error: WriteError,
-}
-
-/// A recording under way.
+/// A recording in one file.
 #[derive(Debug)]
-pub struct Recorder {
+pub(super) struct WholeRecorder {
     path: PathBuf,
     writer: AvtWriter<File>,
     /// First error; nothing is written after it.
@@ -65,12 +55,12 @@ struct Defined {
     syncs: u32,
 }
 
-impl Recorder {
+impl WholeRecorder {
     /// Creates the file, or empties it.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn create(path: &Path) -> Result<Self, RecordError> {
+    pub(super) fn create(path: &Path) -> Result<Self, RecordError> {
         let failed = |error| RecordError { path: path.to_owned(), error };
         let file = File::create(path).map_err(|error| failed(error.into()))?;
         let mut writer = AvtWriter::new(file).map_err(failed)?;
@@ -86,24 +76,22 @@ impl Recorder {
     }
 
     /// Returns the path of the file.
-    #[must_use]
-    pub fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Says which process this is, as far as that is known.
-    pub fn process(&mut self, process: &format::Process) {
+    pub(super) fn process(&mut self, process: &format::Process) {
         self.attempt(|recorder| recorder.writer.process(process));
     }
 
     /// Notes that events came before the first one, as of a process that runs already. Locks may be held then.
-    pub fn begin_within(&mut self) {
+    pub(super) fn begin_within(&mut self) {
         self.attempt(|recorder| recorder.writer.gap(Gap::default()));
     }
 
     /// Returns the recorded events, as the counts of a run in which nothing was checked.
-    #[must_use]
-    pub fn counts(&self) -> finding::Counts {
+    pub(super) fn counts(&self) -> finding::Counts {
         let mut counts = finding::Counts::default();
         counts.events = self.writer.events_written();
         counts.threads = self.defined.threads.into();
@@ -112,7 +100,7 @@ impl Recorder {
     }
 
     /// Records what came out of the source just now.
-    pub fn record(&mut self, source: &Source, sites: &[Site], symbolizer: &Symbolizer) {
+    pub(super) fn record(&mut self, source: &Source, sites: &[Site], symbolizer: &Symbolizer) {
         self.attempt(|recorder| recorder.try_record(source, sites, symbolizer));
     }
 
@@ -120,7 +108,7 @@ impl Recorder {
     ///
     /// # Errors
     /// When something could not be written, now or before.
-    pub fn finish(
+    pub(super) fn finish(
         mut self,
         names: Option<&mut LiveNames<'_>>,
         process: &format::Process,
@@ -197,14 +185,12 @@ impl Recorder {
         self.define_locations(source.locations(), sites, symbolizer)?;
         let Self { writer, defined, .. } = self;
         for thread in source.threads().seen().iter().skip(defined.threads as usize) {
-            let thread = format::Thread { name: thread.name.clone(), tid: Some(thread.tid) };
+            let thread = describe::thread(thread);
             writer.thread(ThreadId(defined.threads), &thread)?;
             defined.threads += 1;
         }
         while let Some(known) = source.regions().get(RegionId(defined.regions)) {
-            let (name, location) = (known.name.clone(), Some(known.location));
-            let region = format::Region { name, location };
-            writer.region(RegionId(defined.regions), &region)?;
+            writer.region(RegionId(defined.regions), &describe::region(known))?;
             defined.regions += 1;
         }
         while let Some(known) = source.lock(LockId(defined.locks)) {
@@ -216,12 +202,7 @@ impl Recorder {
             defined.syncs += 1;
         }
         while let Some(cell) = source.memory().variable(VarId(defined.variables)) {
-            let variable = format::Object {
-                name: watched_as(source.watches(), &cell),
-                address: Some(cell.address),
-                size: Some(cell.length),
-                ..format::Object::new(format::ObjectKind::Variable)
-            };
+            let variable = describe::variable(source.watches(), &cell);
             writer.variable(VarId(defined.variables), &variable)?;
             defined.variables += 1;
         }
@@ -240,34 +221,11 @@ impl Recorder {
         }
         let modules: Vec<&Module> = symbolizer.modules().collect();
         for module in &modules[defined.modules.min(modules.len())..] {
-            let build_id = module.file().ok().and_then(|file| file.build_id());
-            writer.module(&format::Module {
-                path: module.path().to_string_lossy().into_owned(),
-                build_id: build_id.unwrap_or_default().to_owned(),
-                load_bias: module.load_bias(),
-            })?;
+            writer.module(&describe::module(module))?;
             defined.modules += 1;
         }
-        let at = |address: u64, known: usize| {
-            let known = &modules[..known.min(modules.len())];
-            let found = known.iter().enumerate().rev().find_map(|(index, module)| {
-                let link = module.link_address(ProcessAddr(address))?;
-                Some(CodeAddress { module: Some(ModuleId(index as u32)), address: link.0 })
-            });
-            found.unwrap_or(CodeAddress { module: None, address })
-        };
-        while let Some(location) = locations.get(LocationId(defined.locations)) {
-            let modules = locations.modules_known(LocationId(defined.locations));
-            let at = |address: u64| at(address, modules);
-            let (kind, stack) = match location {
-                Location::Site(site) => {
-                    let address = sites.get(site as usize).map(|site| site.address.0);
-                    (LocationKind::Probe, address.into_iter().map(at).collect())
-                }
-                Location::Call(stack) => (LocationKind::Call, known(&stack).map(at).collect()),
-                Location::Access(stack) => (LocationKind::Access, known(&stack).map(at).collect()),
-            };
-            let location = format::Location { label: None, kind, stack };
+        let code = Code { locations, sites, modules: &modules };
+        while let Some(location) = code.location(LocationId(defined.locations)) {
             writer.location(LocationId(defined.locations), &location)?;
             defined.locations += 1;
         }
@@ -280,9 +238,8 @@ impl Recorder {
         let Self { writer, defined, .. } = self;
         for id in (0..defined.locations).map(LocationId) {
             let frames = names.frames(id);
-            let mut frames: Vec<Frame<'_>> = frames.iter().map(frame).collect();
-            if let Some(first) = frames.first_mut() {
-                first.is_library = names.origin(id) == Origin::Library;
+            let frames = describe::frames(&frames, names.origin(id));
+            if !frames.is_empty() {
                 writer.frames(id, &frames)?;
             }
         }
@@ -303,13 +260,11 @@ impl Recorder {
             }
         }
         for id in (0..defined.variables).map(VarId) {
-            let report::Object { name, address, .. } = names.object(finding::Object::Variable(id));
-            let size = names.source().memory().variable(id).map(|cell| cell.length);
-            let unnamed = format::Object::new(format::ObjectKind::Variable);
-            writer.variable(id, &format::Object { name, address, size, ..unnamed })?;
+            writer.variable(id, &describe::named_variable(names, id))?;
         }
         let Defined { locations, variables, locks, syncs, .. } = *defined;
-        let classes = names.recorded_classes((locations, variables, locks, syncs));
+        let all = [locations, variables, locks, syncs].map(|count| (0..count).collect::<Vec<_>>());
+        let classes = names.recorded_classes(all.each_ref().map(Vec::as_slice));
         let property =
             recording::classes(&classes).map_err(|error| WriteError::Io(error.into()))?;
         property.map_or(Ok(()), |property| writer.property(&property))?;
@@ -322,35 +277,5 @@ impl Recorder {
         writer.property(&roles)?;
         writer.property(&recording::sees_data(report::Names::sees_data(names)))?;
         Ok(())
-    }
-}
-
-/// Iterates over the addresses of a stack, up to the first unknown one.
-fn known(stack: &[u64]) -> impl Iterator<Item = u64> {
-    stack.iter().copied().take_while(|&address| address != 0)
-}
-
-fn frame(frame: &SourceFrame) -> Frame<'_> {
-    Frame {
-        function: frame.function.as_deref(),
-        file: frame.file.as_deref(),
-        line: frame.line,
-        column: frame.column,
-        module: frame.module.as_deref(),
-        is_inlined: false,
-        is_wrapper: frame.is_wrapper,
-        is_library: false,
-        declared: frame.declared,
-    }
-}
-
-fn synchronisation(known: Known, name: Option<String>) -> format::Object {
-    let Known { address, object: kind, first_used } = known;
-    format::Object {
-        kind,
-        name,
-        address: Some(address),
-        size: Some(size_of_kind(kind)),
-        location: Some(first_used),
     }
 }

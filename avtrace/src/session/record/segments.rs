@@ -1,0 +1,375 @@
+//! Recording of a program in segments: each is a trace of its own, with the names of what is in it, so that the oldest
+//! can be removed. Their files are in `rotation`.
+
+use std::{
+    collections::BTreeMap,
+    hash::{BuildHasher as _, Hasher as _, RandomState},
+    path::Path,
+    sync::Arc,
+    time::Instant,
+};
+
+use checker::{
+    defect::RegionRole,
+    event::{EventNumber, LocationId, LockId, RegionId, SyncId, ThreadId, VarId},
+    finding,
+    format::{
+        self, Descriptions, Gap, IdSpace, ModuleId, Property, Segment, SegmentWriter, Space,
+        WriteError,
+    },
+};
+use symbolize::{Module, Symbolizer};
+
+use super::{
+    FLUSH, RecordError,
+    describe::{self, Code, synchronisation},
+    rotation::{Rotation, SegmentFile},
+};
+use crate::{
+    live::{
+        source::Source,
+        stream::{Item, Mark},
+    },
+    names::live::{KnownCode, LiveNames},
+    offline::recording,
+    probes::plan::Site,
+    report::{self, Names as _, NotSeen},
+};
+
+/// Length of a program's arguments in each segment, in bytes.
+const MAX_ARGUMENTS: usize = 4096;
+
+/// A recording in segments.
+#[derive(Debug)]
+pub(super) struct SegmentRecorder {
+    rotation: Arc<Rotation>,
+    process: format::Process,
+    /// Place of the next segment.
+    next: Segment,
+    begins_within: bool,
+    /// The segment that is written, once there is something to write.
+    current: Option<Current>,
+    /// First error; nothing is written after it.
+    failed: Option<WriteError>,
+    /// Code that was looked up for the names of earlier segments.
+    known: KnownCode,
+    counts: finding::Counts,
+    flushed: Instant,
+}
+
+#[derive(Debug)]
+struct Current {
+    writer: SegmentWriter<SegmentFile>,
+    /// Length at which it is to end, and that which it may have with names.
+    limits: (u64, u64),
+}
+
+impl SegmentRecorder {
+    /// Makes the first segment.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(super) fn create(
+        rotation: &Arc<Rotation>,
+        process: &format::Process,
+    ) -> Result<Self, RecordError> {
+        let recording = RandomState::new().build_hasher().finish();
+        let mut recorder = Self {
+            rotation: Arc::clone(rotation),
+            process: shortened(process),
+            next: Segment { recording, number: 0, first_event: 0 },
+            begins_within: false,
+            current: None,
+            failed: None,
+            known: KnownCode::default(),
+            counts: finding::Counts::default(),
+            flushed: Instant::now(),
+        };
+        match recorder.current() {
+            Ok(_) => Ok(recorder),
+            Err(error) => Err(recorder.error(error)),
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        self.rotation.directory()
+    }
+
+    /// Notes that events came before the first one.
+    pub(super) fn begin_within(&mut self) {
+        self.attempt(|recorder| recorder.current()?.writer.gap(Gap::default()));
+    }
+
+    /// Returns the recorded events, also of segments that were removed.
+    pub(super) fn counts(&self) -> finding::Counts {
+        self.counts
+    }
+
+    /// Records what came out of the source just now.
+    pub(super) fn record(&mut self, source: &Source, sites: &[Site], symbolizer: &Symbolizer) {
+        self.attempt(|recorder| recorder.try_record(source, sites, symbolizer));
+    }
+
+    /// Ends the last segment.
+    ///
+    /// # Errors
+    /// When something could not be written, now or before.
+    pub(super) fn finish(
+        mut self,
+        names: Option<&mut LiveNames<'_>>,
+        process: &format::Process,
+        not_seen: &NotSeen,
+    ) -> Result<EventNumber, RecordError> {
+        self.attempt(|recorder| {
+            let process = shortened(process);
+            let Current { writer, limits } = recorder.current()?;
+            writer.process(&process)?;
+            let (lost, property) =
+                recording::not_seen(not_seen).map_err(|error| WriteError::Io(error.into()))?;
+            lost.iter().try_for_each(|lost| writer.lost(lost))?;
+            writer.property(&property)?;
+            if let Some(names) = names {
+                name(writer, names, limits.1)?;
+            }
+            recorder.complete()
+        });
+        match self.failed.take() {
+            None => Ok(self.counts.events),
+            Some(error) => Err(self.error(error)),
+        }
+    }
+
+    fn error(&self, error: WriteError) -> RecordError {
+        RecordError { path: self.path().to_owned(), error }
+    }
+
+    fn attempt(&mut self, write: impl FnOnce(&mut Self) -> Result<(), WriteError>) {
+        if self.failed.is_none() {
+            self.failed = write(self).err();
+        }
+    }
+
+    /// Returns the segment that is written, and begins one if need be.
+    fn current(&mut self) -> Result<&mut Current, WriteError> {
+        if self.current.is_none() {
+            let file = self.rotation.open(self.process.pid.unwrap_or(0))?;
+            let limits = file.limits();
+            let mut writer = SegmentWriter::new(file, self.next, self.begins_within)?;
+            writer.property(&recording::mark())?;
+            writer.process(&self.process)?;
+            self.current = Some(Current { writer, limits });
+            self.next.number += 1;
+            // Of what comes before the next ones, they know nothing.
+            self.begins_within = true;
+        }
+        match &mut self.current {
+            Some(current) => Ok(current),
+            None => unreachable!("it was made"),
+        }
+    }
+
+    /// Gives the current segment its name.
+    fn complete(&mut self) -> Result<(), WriteError> {
+        if let Some(Current { writer, .. }) = self.current.take() {
+            self.next.first_event += writer.events_written();
+            writer.finish()?.complete()?;
+        }
+        Ok(())
+    }
+
+    fn try_record(
+        &mut self,
+        source: &Source,
+        sites: &[Site],
+        symbolizer: &Symbolizer,
+    ) -> Result<(), WriteError> {
+        self.counts.threads = source.threads().seen().len() as u64;
+        let modules: Vec<&Module> = symbolizer.modules().collect();
+        let code = Code { locations: source.locations(), sites, modules: &modules };
+        let mut run = Run { source, code };
+        let first = self.counts.events;
+        let mut values =
+            source.watches().shared_values().skip_while(|value| value.event < first).peekable();
+        for item in source.stream().items() {
+            let events = match item {
+                Item::Events(events) => events,
+                Item::Mark(Mark::Gap) => {
+                    self.counts.gaps += 1;
+                    self.current()?.writer.gap(Gap::default())?;
+                    continue;
+                }
+                // Nothing is left out of a recording.
+                Item::Mark(Mark::Epoch(_) | Mark::Deferred(_)) => continue,
+            };
+            for event in events {
+                let number = self.counts.events;
+                let Current { writer, limits } = self.current()?;
+                while let Some(value) = values.next_if(|value| value.event <= number) {
+                    writer.value(value)?;
+                }
+                writer.event(event, &mut run)?;
+                let is_full = writer.length() >= limits.0;
+                self.counts.events += 1;
+                if is_full {
+                    self.name_and_complete(source, sites, symbolizer)?;
+                }
+            }
+        }
+        if self.flushed.elapsed() >= FLUSH
+            && let Some(Current { writer, .. }) = &mut self.current
+        {
+            writer.flush()?;
+            self.flushed = Instant::now();
+        }
+        Ok(())
+    }
+
+    fn name_and_complete(
+        &mut self,
+        source: &Source,
+        sites: &[Site],
+        symbolizer: &Symbolizer,
+    ) -> Result<(), WriteError> {
+        if let Some(Current { writer, limits }) = &mut self.current {
+            let values = BTreeMap::new();
+            let known = std::mem::take(&mut self.known);
+            let mut names = LiveNames::new(source, sites, symbolizer, &values).knowing(known);
+            let named = name(writer, &mut names, limits.1);
+            self.known = names.into_known();
+            named?;
+        }
+        self.complete()
+    }
+}
+
+/// Names what is in a segment, as a report would. What there is no room for is left out: locations have their addresses
+/// in any case.
+fn name(
+    writer: &mut SegmentWriter<SegmentFile>,
+    names: &mut LiveNames<'_>,
+    most: u64,
+) -> Result<(), WriteError> {
+    let ids = |writer: &SegmentWriter<SegmentFile>, space| writer.origins(space).to_vec();
+    let [locations, threads, locks, syncs, variables, regions] = [
+        IdSpace::Location,
+        IdSpace::Thread,
+        IdSpace::Lock,
+        IdSpace::Sync,
+        IdSpace::Variable,
+        IdSpace::Region,
+    ]
+    .map(|space| ids(writer, space));
+    let roles: Vec<RegionRole> = (regions.iter())
+        .filter_map(|&id| names.source().regions().get(RegionId(id)))
+        .map(|known| known.role)
+        .collect();
+    let roles = recording::roles(&roles).map_err(|error| WriteError::Io(error.into()))?;
+    add(writer, &roles, most)?;
+    add(writer, &recording::sees_data(names.sees_data()), most)?;
+    for id in locations.iter().copied().map(LocationId) {
+        let frames = names.frames(id);
+        let frames = describe::frames(&frames, names.origin(id));
+        if !frames.is_empty() && has_room(writer, most) {
+            writer.frames(id, &frames)?;
+        }
+    }
+    for id in threads.iter().copied().map(ThreadId) {
+        let report::ThreadName { name, tid } = names.thread(id);
+        if has_room(writer, most) {
+            writer.thread(id, &format::Thread { name, tid })?;
+        }
+    }
+    let of_locks = locks.iter().map(|&id| (Space::Lock, id, finding::Object::Lock(LockId(id))));
+    let of_syncs = syncs.iter().map(|&id| (Space::Sync, id, finding::Object::Sync(SyncId(id))));
+    for (space, id, object) in of_locks.chain(of_syncs) {
+        let known = match space {
+            Space::Lock => names.source().lock(LockId(id)),
+            _ => names.source().sync(SyncId(id)),
+        };
+        let name = names.object(object).name;
+        if let Some(known) = known.filter(|_| has_room(writer, most)) {
+            writer.object(space, id, &synchronisation(known, name))?;
+        }
+    }
+    for &id in &variables {
+        if has_room(writer, most) {
+            writer.object(Space::Variable, id, &describe::named_variable(names, VarId(id)))?;
+        }
+    }
+    let classes = names.recorded_classes([&locations, &variables, &locks, &syncs]);
+    let classes = recording::classes(&classes).map_err(|error| WriteError::Io(error.into()))?;
+    classes.map_or(Ok(()), |property| add(writer, &property, most))
+}
+
+/// Room that is always left for the end of a segment and for one more name, in bytes.
+const RESERVE: u64 = 8 << 10;
+
+fn has_room(writer: &SegmentWriter<SegmentFile>, most: u64) -> bool {
+    writer.length() + RESERVE < most
+}
+
+/// Adds a property if there is room for it.
+fn add(
+    writer: &mut SegmentWriter<SegmentFile>,
+    property: &Property,
+    most: u64,
+) -> Result<(), WriteError> {
+    if writer.length() + property.value.len() as u64 + RESERVE < most {
+        writer.property(property)?;
+    }
+    Ok(())
+}
+
+/// Returns the description of a process with arguments of a bounded length.
+fn shortened(process: &format::Process) -> format::Process {
+    let mut length = 0;
+    let fits = |argument: &&String| {
+        length += argument.len();
+        length <= MAX_ARGUMENTS
+    };
+    let argv = process.argv.iter().take_while(fits).cloned().collect();
+    format::Process { argv, ..process.clone() }
+}
+
+/// Descriptions of what a source has seen.
+struct Run<'run> {
+    source: &'run Source,
+    code: Code<'run>,
+}
+
+impl Descriptions for Run<'_> {
+    fn thread(&mut self, id: ThreadId) -> format::Thread {
+        self.source.threads().seen().get(id.index()).map(describe::thread).unwrap_or_default()
+    }
+
+    fn region(&mut self, id: RegionId) -> format::Region {
+        self.source.regions().get(id).map(describe::region).unwrap_or_default()
+    }
+
+    fn object(&mut self, space: Space, id: u32) -> format::Object {
+        let known = match space {
+            Space::Lock => self.source.lock(LockId(id)),
+            Space::Sync => self.source.sync(SyncId(id)),
+            Space::Variable => {
+                let cell = self.source.memory().variable(VarId(id));
+                return cell.map_or_else(
+                    || format::Object::new(format::ObjectKind::Variable),
+                    |cell| describe::variable(self.source.watches(), &cell),
+                );
+            }
+        };
+        known.map_or_else(
+            || format::Object::new(format::ObjectKind::unknown(space)),
+            |known| synchronisation(known, None),
+        )
+    }
+
+    fn location(&mut self, id: LocationId) -> format::Location {
+        self.code.location(id).unwrap_or_default()
+    }
+
+    fn module(&mut self, id: ModuleId) -> format::Module {
+        let module = self.code.modules.get(id.0 as usize);
+        module.map(|module| describe::module(module)).unwrap_or_default()
+    }
+}
