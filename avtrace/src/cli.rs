@@ -120,6 +120,11 @@ pub struct RunArgs {
     #[arg(long)]
     pub list_regions: bool,
 
+    /// Also list the gaps of regions: where another thread could have come in, whether it did or not. See `avtrace
+    /// check --help`.
+    #[arg(long)]
+    pub gaps: bool,
+
     /// Also record the events in FILE, for `avtrace check`.
     ///
     /// Where there is more than one program (see --follow-forks), the others go to files beside it: of `t.avt`, the

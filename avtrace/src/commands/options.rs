@@ -34,7 +34,9 @@ pub(super) fn run_options(arguments: &RunArgs) -> Result<(RunOptions, Suppressio
     let record = arguments.record.clone();
     let perturbation = arguments.perturb.as_deref().map(Perturbation::read).transpose();
     let perturbation = perturbation.map_err(Failure::usage)?;
-    Ok((RunOptions { checker: Some(checker), record, perturbation, ..options }, suppressions))
+    let gaps = arguments.gaps;
+    let options = RunOptions { checker: Some(checker), record, perturbation, gaps, ..options };
+    Ok((options, suppressions))
 }
 
 /// Returns the options of tracing a process that runs already.
@@ -94,6 +96,7 @@ pub(super) fn capture_options(
         perf_probes: capture.perf_probes,
         follow_forks: capture.follow_forks,
         perturbation: None,
+        gaps: false,
     };
     Ok((options, suppressions))
 }

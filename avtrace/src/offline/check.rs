@@ -8,6 +8,7 @@ use checker::Checker;
 use checker::event::{EventNumber, LocationId, Op};
 use checker::finding::Findings;
 use checker::format::{Batch, Gap, Names, ObservedValue, TraceReader};
+use checker::gap::Observer;
 
 use super::algorithms::Algorithm;
 use super::input::{Input, InputError};
@@ -16,7 +17,7 @@ use super::read::{self, Consumer, Stopped};
 use super::recording;
 use super::stats::Stats;
 use crate::progress::ReadBar;
-use crate::report::{self, Limitation, NotSeen, Report, Subject};
+use crate::report::{self, Limitation, Report, Subject};
 
 /// Options of a check.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +27,8 @@ pub struct Request {
     /// Options of the checker. A recording of a running program is always checked leniently, as it was or
     /// would have been while the program ran.
     pub options: checker::Options,
+    /// List the gaps of regions.
+    pub gaps: bool,
 }
 
 /// Result of a check.
@@ -53,7 +56,9 @@ pub fn check(input: &Input, request: &Request, bar: &mut ReadBar) -> Result<Chec
     let started = Instant::now();
     let lenient = request.options.lenient;
     let mut reader = input.reader(lenient)?;
-    let mut run = Run { request, checker: None, values: Values::default(), begins: Vec::new() };
+    let gaps = request.gaps.then(Observer::default);
+    let (checker, values, begins) = (None, Values::default(), Vec::new());
+    let mut run = Run { request, checker, gaps, values, begins };
     let incomplete = read::to_end(input, &mut reader, lenient, bar, &mut run).map_err(
         |stopped| match stopped {
             Stopped::Read(error) => error,
@@ -67,13 +72,19 @@ pub fn check(input: &Input, request: &Request, bar: &mut ReadBar) -> Result<Chec
         return Err(error);
     }
     run.checker(reader.names());
-    let Run { checker, values, begins, .. } = run;
+    let Run { checker, gaps, values, begins, .. } = run;
     let findings = checker.map(|mut checker| checker.finish()).unwrap_or_default();
     let stats = stats(&reader, &findings, started);
     let mut not_seen = recording::read_not_seen(reader.names());
     not_seen.limitations.extend(limitations(&stats, incomplete.as_deref(), lenient));
-    let names = TraceNames::new(reader.into_names(), values.kept, begins);
-    let report = report(input, request, &findings, not_seen, names);
+    let mut names = TraceNames::new(reader.into_names(), values.kept, begins);
+    let subject = subject(input, &names);
+    let context = report::Context {
+        not_seen,
+        gaps: gaps.map(|gaps| gaps.gaps()),
+        ..context(request, subject)
+    };
+    let report = report::assemble(&findings, &mut names, context);
     Ok(Checked { report, incomplete, stats })
 }
 
@@ -82,6 +93,7 @@ struct Run<'request> {
     request: &'request Request,
     /// Created after the first part of the trace was read, since the trace's own description decides how.
     checker: Option<Box<dyn Checker>>,
+    gaps: Option<Observer>,
     values: Values,
     /// Location of each region's first begin.
     begins: Vec<Option<LocationId>>,
@@ -122,6 +134,9 @@ impl Consumer for Run<'_> {
 
     fn events(&mut self, batch: &Batch<'_>) -> Result<(), Self::Error> {
         self.find_begins(batch);
+        if let Some(gaps) = &mut self.gaps {
+            batch.events.iter().for_each(|event| gaps.event(event));
+        }
         let checker = self.checker(batch.names);
         checker.events(batch.events)?;
         let found = checker.stored_violations();
@@ -130,6 +145,7 @@ impl Consumer for Run<'_> {
     }
 
     fn gap(&mut self, _gap: Gap, names: &Names) -> Result<(), Self::Error> {
+        self.gaps.iter_mut().for_each(Observer::gap);
         self.checker(names).gap();
         Ok(())
     }
@@ -188,22 +204,17 @@ fn limitations(stats: &Stats, incomplete: Option<&str>, lenient: bool) -> Vec<Li
     [incomplete, skipped, ignored].into_iter().flatten().collect()
 }
 
-fn report(
-    input: &Input,
-    request: &Request,
-    findings: &Findings,
-    not_seen: NotSeen,
-    mut names: TraceNames,
-) -> Report {
+fn subject(input: &Input, names: &TraceNames) -> Subject {
     let (exit_code, signal) = names.ending();
-    let subject = Subject::Trace { path: input.name().to_owned(), exit_code, signal };
-    let context = report::Context {
+    Subject::Trace { path: input.name().to_owned(), exit_code, signal }
+}
+
+fn context(request: &Request, subject: Subject) -> report::Context {
+    report::Context {
         algorithm: request.algorithm.name.to_owned(),
         relation: request.options.relation,
         nesting: request.options.regions,
         with_instances: request.options.instances,
-        not_seen,
         ..report::Context::new(subject)
-    };
-    report::assemble(findings, &mut names, context)
+    }
 }

@@ -7,6 +7,7 @@
 mod capture;
 mod coverage;
 mod defect;
+mod gap;
 mod hex_address;
 mod violation;
 
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 pub use self::capture::*;
 pub use self::coverage::*;
 pub use self::defect::*;
+pub use self::gap::*;
 pub use self::violation::*;
 
 /// The value of [`Report::schema`].
@@ -57,6 +59,9 @@ pub struct Report {
     /// clearer instance of one above.
     #[serde(default)]
     pub exemplars: Vec<Violation>,
+    /// Gaps of regions that other threads could get into, the most promising first; present only when asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gaps: Option<Vec<RegionGap>>,
     /// Regions in which the program died, after other threads had depended on them by data. Each is `possible`: it may
     /// have been about to be violated. Absent if there is none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

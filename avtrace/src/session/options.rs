@@ -72,9 +72,17 @@ pub struct RunOptions {
     pub follow_forks: bool,
     /// Perturbation of the run.
     pub perturbation: Option<Perturbation>,
+    /// List the gaps of regions.
+    pub gaps: bool,
 }
 
 impl RunOptions {
+    /// Returns whether the gaps of regions are observed.
+    #[must_use]
+    pub(super) fn observes_gaps(&self) -> bool {
+        self.gaps || self.perturbation.as_ref().is_some_and(|plan| plan.observe_gaps)
+    }
+
     /// Returns the behaviour of threads whose records find no room: probes in the process wait, and those of the kernel
     /// cannot.
     #[must_use]

@@ -196,7 +196,7 @@ impl TracedProgram {
             modules: PlannedModules::new(code.module_count()),
             code,
             probes: Probes::default(),
-            checking: Checking::new(options.checker),
+            checking: Checking::new(options.checker, options.observes_gaps()),
             capture: Capture::default(),
             coverage: Coverage::new(backend),
             has_lost_leader: false,
@@ -520,7 +520,8 @@ impl TracedProgram {
             trap,
             ..context
         };
-        let Checked { findings, recorder, values } = checking.finish();
+        let Checked { findings, recorder, values, gaps } = checking.finish();
+        let context = report::Context { gaps, ..context };
         let (sites, symbolizer) = (probes.into_sites(), code.into_symbolizer());
         let process = recorded_process(&id, end);
         FinishedProgram { findings, source, sites, symbolizer, values, context, recorder, process }

@@ -72,7 +72,9 @@ impl<'a> Names<'a> {
 
     /// Numbers the lines of these places.
     pub(crate) fn number_places(&mut self, places: impl Iterator<Item = LocationId>) {
-        places.for_each(|place| drop(self.place(place)));
+        for place in places {
+            self.place(place);
+        }
         self.number_lines();
     }
 

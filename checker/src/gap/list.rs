@@ -19,6 +19,9 @@ const MAX_CROSSINGS: usize = 16;
 /// Limit of pairs of objects of which it is known that threads use them together.
 const MAX_PAIRS: usize = 1 << 12;
 
+/// Limit of threads of such a pair.
+const MAX_TOGETHER: usize = 64;
+
 /// Lock or variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Subject {
@@ -110,11 +113,11 @@ pub(super) type Objects = FxHashMap<Subject, Users>;
 pub(super) type Pairs = FxHashMap<[Subject; 2], FxHashSet<ThreadId>>;
 
 /// Notes that a thread uses two objects in one execution.
-pub(super) fn add_pair(pairs: &mut Pairs, one: Subject, other: Subject, thread: ThreadId) {
+pub(super) fn add_pair(pairs: &mut Pairs, [one, other]: [Subject; 2], thread: ThreadId) {
     let pair = [one.min(other), one.max(other)];
     if one != other && (pairs.len() < MAX_PAIRS || pairs.contains_key(&pair)) {
         let threads = pairs.entry(pair).or_default();
-        if threads.len() < 2 {
+        if threads.len() < MAX_TOGETHER {
             threads.insert(thread);
         }
     }
@@ -271,8 +274,12 @@ impl Decided {
                     && steps.spans.reach(&crossing.spans, (user.thread, crossing.thread))
             };
             let ends: &[Mode] = if is_one { &[left, returned] } else { &[left] };
-            let mut into: Vec<Remote> =
-                user.steps.iter().filter(|steps| reaches(steps, ends)).map(|at| at.remote).collect();
+            let mut into: Vec<Remote> = user
+                .steps
+                .iter()
+                .filter(|steps| reaches(steps, ends))
+                .map(|at| at.remote)
+                .collect();
             let second_user = at_second.of(user.thread);
             if let Some(user) = second_user.filter(|_| !is_one) {
                 let at_second = user.steps.iter().filter(|steps| reaches(steps, &[returned]));
@@ -293,8 +300,7 @@ impl Decided {
             let data = second_user.map(|second| data(crossing, [&user.data, &second.data]));
             self.data = data.unwrap_or_default().max(self.data);
             let pair = [first.min(second), first.max(second)];
-            self.together |=
-                pairs.get(&pair).is_some_and(|threads| threads.contains(&user.thread));
+            self.together |= pairs.get(&pair).is_some_and(|threads| threads.contains(&user.thread));
         }
         self.other_threads = others.max(self.other_threads);
         if others > 0 && self.objects.is_empty() {

@@ -105,10 +105,8 @@ impl Observer {
         }
         let ended = self.end_gaps(event, (lock, mode));
         let Some(thread) = self.threads.get_mut(&event.thread) else { return };
-        if thread.region().is_some() {
-            for &other in &thread.taken {
-                add_pair(&mut self.pairs, subject, Subject::Lock(other), event.thread);
-            }
+        for other in thread.taken(lock) {
+            add_pair(&mut self.pairs, [subject, Subject::Lock(other)], event.thread);
         }
         let guards = thread.guards(None);
         thread.made(event, now);

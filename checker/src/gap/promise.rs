@@ -44,7 +44,8 @@ pub(super) fn promise(facts: &Facts<'_>) -> f64 {
         (2 * gap.waited > gap.crossed, 0.3),
         (!facts.is_named, 0.9),
     ];
-    let against: f64 = against.iter().filter(|(holds, _)| *holds).map(|(_, factor)| factor).product();
+    let against: f64 =
+        against.iter().filter(|(holds, _)| *holds).map(|(_, factor)| factor).product();
     of_kind * against * by_rate(gap.crossed, gap.cut) * by_threads(gap.other_threads)
 }
 

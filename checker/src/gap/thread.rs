@@ -93,8 +93,8 @@ pub(super) struct Thread {
     reacquired_since: Option<EventNumber>,
     waited: Option<EventNumber>,
     made: FxHashMap<Place, EventNumber>,
-    /// Locks taken in the outermost execution that is under way.
-    pub(super) taken: Vec<LockId>,
+    /// Begin of an outermost execution, or of an iteration, and the locks taken in it.
+    taken: (EventNumber, Vec<LockId>),
 }
 
 impl Thread {
@@ -102,12 +102,7 @@ impl Thread {
     pub(super) fn before(&mut self, event: &Event, now: EventNumber) {
         self.iterate(event, now);
         match event.op {
-            Op::Begin(region) => {
-                if self.open.is_empty() {
-                    self.taken.clear();
-                }
-                self.open.push((region, now));
-            }
+            Op::Begin(region) => self.open.push((region, now)),
             Op::End(named) => self.end(named),
             Op::Follow(region) => {
                 let follow = |region| Followed { region, since: None, steps: FxHashSet::default() };
@@ -119,7 +114,8 @@ impl Thread {
     }
 
     fn end(&mut self, named: Option<RegionId>) {
-        let is_it = |(region, _): &(RegionId, EventNumber)| named.is_none_or(|name| name == *region);
+        let is_it =
+            |(region, _): &(RegionId, EventNumber)| named.is_none_or(|name| name == *region);
         if let Some(index) = self.open.iter().rposition(is_it) {
             self.open.truncate(index);
         }
@@ -132,7 +128,9 @@ impl Thread {
 
     /// Begins another iteration of a region that is followed where one of its steps is made again (`davida::followed`).
     fn iterate(&mut self, event: &Event, now: EventNumber) {
-        let Some(followed) = self.followed.as_mut().filter(|_| self.open.is_empty()) else { return };
+        let Some(followed) = self.followed.as_mut().filter(|_| self.open.is_empty()) else {
+            return;
+        };
         match event.op {
             Op::Wait(_) | Op::Depart(_) | Op::Join(_) => {
                 followed.since = None;
@@ -145,7 +143,6 @@ impl Thread {
                 if followed.steps.contains(&step) || followed.steps.len() >= MAX_ITERATION {
                     followed.since = None;
                     followed.steps.clear();
-                    self.taken.clear();
                 }
                 followed.since.get_or_insert(now);
                 followed.steps.insert(step);
@@ -173,7 +170,7 @@ impl Thread {
     /// Notes a step at its place. Returns whether it was made before in that execution.
     pub(super) fn repeats(&self, event: &Event, spanning: &Spanning) -> bool {
         let place = (discriminant(&event.op), event.location);
-        self.made.get(&place).is_some_and(|&last| last > spanning.begin)
+        self.made.get(&place).is_some_and(|&last| last >= spanning.begin)
     }
 
     /// Notes that a step was made.
@@ -211,14 +208,26 @@ impl Thread {
         self.held.iter().position(|hold| hold.lock == lock)
     }
 
+    /// Notes that a lock is taken. Returns those taken before in the same execution of an outermost region.
+    pub(super) fn taken(&mut self, lock: LockId) -> Vec<LockId> {
+        let iteration = || self.followed.as_ref().and_then(|followed| followed.since);
+        let execution = self.open.first().map(|(_, begin)| *begin).or_else(iteration);
+        let Some(execution) = execution else { return Vec::new() };
+        if self.taken.0 != execution {
+            self.taken = (execution, Vec::new());
+        }
+        let taken = self.taken.1.clone();
+        if !taken.contains(&lock) && taken.len() < MAX_TOGETHER {
+            self.taken.1.push(lock);
+        }
+        taken
+    }
+
     /// Notes an acquisition.
     pub(super) fn acquired(&mut self, hold: Hold) {
         self.left.remove(&hold.lock);
         self.released_last = None;
         self.reacquired_since = self.last_release;
-        if !self.taken.contains(&hold.lock) && self.taken.len() < MAX_TOGETHER {
-            self.taken.push(hold.lock);
-        }
         self.held.push(hold);
     }
 

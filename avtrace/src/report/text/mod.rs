@@ -2,6 +2,7 @@
 //! one line of counts. What to say is in `explain` and `warnings`; here it is laid out.
 
 mod defects;
+mod gaps;
 mod kinds;
 mod lanes;
 pub(crate) mod layout;
@@ -98,6 +99,7 @@ pub fn render(report: &Report, options: &TextOptions) -> String {
         checked(&mut page, report, "no atomicity violation found");
     }
     open_at_end::write(&mut page, report);
+    gaps::write(&mut page, report, &options);
     instances(&mut page, report);
     for warning in warnings(report) {
         remark(&mut page, WARNING, "warning", &warning.message);

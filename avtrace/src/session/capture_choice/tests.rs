@@ -28,6 +28,7 @@ fn options(capture: CaptureBackend) -> RunOptions {
         perf_probes: false,
         follow_forks: false,
         perturbation: None,
+        gaps: false,
     }
 }
 
