@@ -46,7 +46,11 @@ fn events(seed: u64) -> Vec<Event> {
         let section = &mut sections[thread.index()];
         if section.is_empty() && random.below(3) == 0 {
             let accesses = [Op::Read(variable), Op::Write(variable), Op::Write(VarId(0))];
-            section.extend([Op::Release(lock), accesses[random.below(3) as usize], Op::Acquire(lock)]);
+            section.extend([
+                Op::Release(lock),
+                accesses[random.below(3) as usize],
+                Op::Acquire(lock),
+            ]);
         }
         let scripted = if random.below(4) > 0 { section.pop() } else { None };
         let any = match random.below(26) {
