@@ -101,7 +101,7 @@ struct Run<'request> {
 
 impl Run<'_> {
     fn checker(&mut self, names: &Names) -> &mut dyn Checker {
-        let Request { algorithm, mut options } = *self.request;
+        let Request { algorithm, mut options, .. } = *self.request;
         let checker = self.checker.get_or_insert_with(|| {
             options.lenient |= recording::is_live(names);
             (algorithm.start)(options)
