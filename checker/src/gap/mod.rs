@@ -1,6 +1,6 @@
 //! Gaps: places of a region at which its thread can be interrupted between two steps that belong together, whether
-//! another thread came in or not (`docs/semantics.md#gaps-of-regions`). What a run did not show, but another one may, is
-//! behind one of them: a thread that is delayed there gives the others time to get in.
+//! another thread came in or not (`docs/semantics.md#gaps-of-regions`). A bug that one run does not show, and another
+//! one may, is behind one of them: a thread that is delayed there gives the others time to get in.
 //!
 //! An [`Observer`] consumes the events that a checker does. It is independent of the checkers, and gives no verdict.
 //!

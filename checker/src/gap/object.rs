@@ -1,4 +1,4 @@
-//! What threads did with one lock or variable: the steps that could come into a gap of another thread. An exclusive
+//! Steps of threads on one lock or variable, which could come into a gap of another thread. An exclusive
 //! hold of a lock is a write here, and a shared one a read.
 
 use super::Remote;

@@ -115,7 +115,7 @@ impl Observer {
         self.note(event, (subject, mode), &guards);
     }
 
-    /// Notes the gaps that end with the acquisition of a lock. Returns them, each with the lock that was released before.
+    /// Notes the gaps that end with the acquisition of a lock. Returns them, each with the lock released before.
     fn end_gaps(&mut self, event: &Event, (lock, mode): (LockId, Mode)) -> Vec<(u32, LockId)> {
         let Some(thread) = self.threads.get(&event.thread) else { return Vec::new() };
         let other = thread.released_last.filter(|&last| last != lock);

@@ -1,8 +1,8 @@
 //! Order of threads by forks and joins alone: which steps of one thread cannot come into a gap of another one, however
 //! both are delayed.
 //!
-//! What a thread knows of others changes at its joins only, and begins with what the thread knew that forked it. Between
-//! two joins the last step is the one that the fewest others precede for certain, so that this one stands for all.
+//! The knowledge of a thread about others changes at its joins only, and begins with that of the thread that forked it.
+//! Between two joins the last step is the one that the fewest others are certain to follow, so that it stands for all.
 
 use crate::event::{EventNumber, ThreadId};
 use rustc_hash::FxHashMap;
@@ -31,7 +31,7 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Returns what a thread knows.
+    /// Returns the knowledge of a thread.
     pub(super) fn known(&self, thread: ThreadId) -> &Arc<Known> {
         self.threads.get(&thread).unwrap_or(&self.nothing)
     }

@@ -1,4 +1,4 @@
-//! What one thread is doing: the regions it is in, the locks it holds, and the last steps after which a gap may begin.
+//! State of one thread: the regions it is in, the locks it holds, and the last steps after which a gap may begin.
 
 use super::object::{Accessed, Mode};
 use super::order::Known;
@@ -40,7 +40,7 @@ pub(super) struct Left {
     pub(super) event: EventNumber,
     pub(super) location: LocationId,
     pub(super) mode: Mode,
-    /// What the thread knew of others.
+    /// Knowledge of the thread about others.
     pub(super) known: Arc<Known>,
     /// Variables accessed while the lock was held.
     pub(super) data: Accessed,
@@ -53,7 +53,7 @@ pub(super) struct Access {
     pub(super) mode: Mode,
     pub(super) event: EventNumber,
     pub(super) location: LocationId,
-    /// What the thread knew of others.
+    /// Knowledge of the thread about others.
     pub(super) known: Arc<Known>,
 }
 

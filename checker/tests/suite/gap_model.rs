@@ -1,5 +1,5 @@
-//! Gaps by their definition (`docs/semantics.md#gaps-of-regions`), over all pairs of events of a whole trace, and with a
-//! mistake at will: what a comparison with it must notice.
+//! Gaps by their definition (`docs/semantics.md#gaps-of-regions`), over all pairs of events of a whole trace, and with
+//! a mistake at will, which a comparison must notice.
 
 use checker::event::{Event, LockId, Op, RegionId, ThreadId, VarId};
 use checker::finding::Object;

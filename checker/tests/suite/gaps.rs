@@ -196,11 +196,14 @@ fn of_text(trace: &str) -> Vec<(String, Gap, f64)> {
 #[test]
 fn what_is_checked_before_a_gap_and_changed_after_it_comes_first() {
     let gaps = of_text(
-        "A|begin(withdraw)|1\nA|acq(l)|2\nA|r(balance)|3\nA|rel(l)|4\nA|acq(l)|5\nA|w(balance)|6\nA|rel(l)|7\nA|end|8\n\
-         A|begin(log)|11\nA|acq(k)|12\nA|w(lines)|13\nA|rel(k)|14\nA|acq(k)|15\nA|w(bytes)|16\nA|rel(k)|17\nA|end|18\n\
+        "A|begin(withdraw)|1\nA|acq(l)|2\nA|r(balance)|3\nA|rel(l)|4\n\
+         A|acq(l)|5\nA|w(balance)|6\nA|rel(l)|7\nA|end|8\n\
+         A|begin(log)|11\nA|acq(k)|12\nA|w(lines)|13\nA|rel(k)|14\n\
+         A|acq(k)|15\nA|w(bytes)|16\nA|rel(k)|17\nA|end|18\n\
          A|begin(poll)|21\nA|acq(m)|22\nA|rel(m)|23\nA|acq(m)|24\nA|rel(m)|25\nA|end|26\n\
          B|begin(deposit)|31\nB|acq(l)|32\nB|w(balance)|33\nB|rel(l)|34\nB|end|35\n\
-         B|begin(rotate)|41\nB|acq(k)|42\nB|w(lines)|43\nB|w(bytes)|44\nB|rel(k)|45\nB|acq(m)|46\nB|rel(m)|47\nB|end|48\n",
+         B|begin(rotate)|41\nB|acq(k)|42\nB|w(lines)|43\nB|w(bytes)|44\nB|rel(k)|45\n\
+         B|acq(m)|46\nB|rel(m)|47\nB|end|48\n",
     );
     let locks: Vec<(&str, Data)> = (gaps.iter())
         .filter(|(_, gap, _)| gap.kind == Kind::Lock)
