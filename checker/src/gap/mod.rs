@@ -54,11 +54,11 @@ pub enum Data {
     /// None was seen.
     #[default]
     Unseen,
-    /// One variable before the gap, another one after it.
+    /// A variable before the gap, and another one after it.
     Different,
-    /// One variable on both sides.
+    /// The same variable on both sides.
     Same,
-    /// One variable that is only read before the gap, and written after it.
+    /// A variable that is only read before the gap, and written after it.
     Checked,
 }
 
@@ -87,13 +87,13 @@ pub struct Gap {
     pub returned: LocationId,
     /// The lock or the variable, in one execution; of a section gap and of accesses to two variables, both.
     pub objects: Vec<Object>,
-    /// Number of times that a thread came from the one step to the other.
+    /// Times that a thread came from the one step to the other.
     pub crossed: u64,
-    /// Number of those in which a step of another thread that conflicts with both came in between.
+    /// Crossings in which a step of another thread that conflicts with both came in between.
     pub cut: u64,
-    /// Number of those whose second step was made before in the same execution of the region: a loop came round.
+    /// Crossings with a second step that was made before in the same execution of the region: a loop came round.
     pub repeated: u64,
-    /// Number of those in which the thread waited in between.
+    /// Crossings with a wait of the thread in between.
     pub waited: u64,
     /// Data that both sides have to do with.
     pub data: Data,

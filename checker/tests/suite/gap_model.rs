@@ -247,7 +247,7 @@ impl<'a> Model<'a> {
         let open = self.open(thread, returned.at);
         let mut spanning = open.iter().filter(|(_, begin)| *begin < left.at);
         let spanning =
-            if self.mistake == Mistake::Outermost { spanning.next() } else { spanning.last() };
+            if self.mistake == Mistake::Outermost { spanning.next() } else { spanning.next_back() };
         let (region, is_followed, begin) = match spanning {
             Some(&(region, begin)) => (region, false, begin),
             None => {
