@@ -56,7 +56,7 @@ pub enum Data {
     Unseen,
     /// A variable before the gap, and another one after it.
     Different,
-    /// The same variable on both sides.
+    /// Variable that is on both sides.
     Same,
     /// A variable that is only read before the gap, and written after it.
     Checked,
