@@ -127,6 +127,10 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
 
+    /// Perturb the run as FILE says, which `avtrace hunt` writes.
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub perturb: Option<PathBuf>,
+
     /// Options of the report.
     #[command(flatten)]
     pub output: OutputArgs,

@@ -20,7 +20,9 @@ use crate::{
         regions::patterns::Rules,
         sync::lock_rule::LockRule,
     },
-    session::{CaptureBackend, CaptureReason, RunOptions, WhenFull, spec::Spec},
+    session::{
+        CaptureBackend, CaptureReason, RunOptions, WhenFull, perturbation::Perturbation, spec::Spec,
+    },
 };
 
 /// Returns the options of a run that is checked.
@@ -30,7 +32,9 @@ pub(super) fn run_options(arguments: &RunArgs) -> Result<(RunOptions, Suppressio
         .regions(regions(arguments.regions))
         .relation(relation(arguments.relation));
     let record = arguments.record.clone();
-    Ok((RunOptions { checker: Some(checker), record, ..options }, suppressions))
+    let perturbation = arguments.perturb.as_deref().map(Perturbation::read).transpose();
+    let perturbation = perturbation.map_err(Failure::usage)?;
+    Ok((RunOptions { checker: Some(checker), record, perturbation, ..options }, suppressions))
 }
 
 /// Returns the options of tracing a process that runs already.
@@ -89,6 +93,7 @@ pub(super) fn capture_options(
         debug_bpf: capture.debug_bpf,
         perf_probes: capture.perf_probes,
         follow_forks: capture.follow_forks,
+        perturbation: None,
     };
     Ok((options, suppressions))
 }

@@ -25,6 +25,7 @@ mod main_thread_exit;
 mod memory;
 mod options;
 mod outcome;
+pub mod perturbation;
 mod process_selection;
 pub mod processes;
 pub mod program;

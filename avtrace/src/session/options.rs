@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf};
 use checker::Regions;
 use x86::placement::PlaceRules;
 
-use super::capture_reason::CaptureReason;
+use super::{capture_reason::CaptureReason, perturbation::Perturbation};
 use crate::probes::{
     memory::{options::Accesses, watch_spec::WatchSpec},
     plan::{Wanted, own_code::OwnCode},
@@ -70,6 +70,8 @@ pub struct RunOptions {
     pub perf_probes: bool,
     /// Trace child processes as well.
     pub follow_forks: bool,
+    /// Perturbation of the run.
+    pub perturbation: Option<Perturbation>,
 }
 
 impl RunOptions {
