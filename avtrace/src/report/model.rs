@@ -8,6 +8,7 @@ mod capture;
 mod coverage;
 mod defect;
 mod hex_address;
+mod perturbation;
 mod violation;
 
 use std::collections::HashSet;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 pub use self::capture::*;
 pub use self::coverage::*;
 pub use self::defect::*;
+pub use self::perturbation::*;
 pub use self::violation::*;
 
 /// The value of [`Report::schema`].
@@ -81,6 +83,9 @@ pub struct Report {
     /// Cause of a death by `SIGTRAP`; absent for another end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trap: Option<TrapDeath>,
+    /// What was done to the run on purpose; present only with `--perturb`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub perturbation: Option<Perturbation>,
     /// Files by which the user decides what counts; absent if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settings: Option<Settings>,

@@ -122,6 +122,8 @@ pub struct Context {
     pub memory: Option<MemorySeen>,
     /// Cause of a death by `SIGTRAP`.
     pub trap: Option<TrapDeath>,
+    /// What was done to the run on purpose.
+    pub perturbation: Option<Perturbation>,
 }
 
 impl Context {
@@ -139,6 +141,7 @@ impl Context {
             capture: None,
             memory: None,
             trap: None,
+            perturbation: None,
         }
     }
 }

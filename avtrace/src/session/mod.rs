@@ -26,6 +26,7 @@ mod memory;
 mod options;
 mod outcome;
 pub mod perturbation;
+mod perturbing;
 mod process_selection;
 pub mod processes;
 pub mod program;

@@ -3,13 +3,14 @@
 
 use std::{fs::File, io::Read as _, path::Path};
 
+use abi::{DELAY_PLACES, DelayPlace};
 use serde::Deserialize;
 
 /// Version of the plan that this avtrace reads.
 pub const VERSION: u32 = 1;
 
 /// Most places of delays in one plan.
-pub const MOST_PLACES: usize = 256;
+pub const MOST_PLACES: usize = DELAY_PLACES as usize;
 
 /// Longest delay, and longest starvation of a thread, in nanoseconds.
 pub const LONGEST_NANOSECONDS: u64 = 10_000_000_000;
@@ -175,6 +176,21 @@ impl Perturbation {
         Ok(plan)
     }
 
+    /// Returns the delays as probes have them.
+    #[must_use]
+    pub fn delay_table(&self) -> DelayTable {
+        let place = |(number, delay): (usize, &Delay)| DelayPlace {
+            nanoseconds: delay.nanoseconds,
+            // The first delay is always within a share: there is to be none.
+            most: if self.share > 0.0 { delay.hits.into() } else { 0 },
+            chance: fraction(delay.probability),
+            seed: self.seed.wrapping_add(number as u64 * abi::RANDOM[1]),
+            ..DelayPlace::default()
+        };
+        let places = self.delays.iter().enumerate().map(place).collect();
+        DelayTable { share: fraction(self.share), places }
+    }
+
     /// Returns whether the plan is within limits.
     fn check(&self) -> Result<(), LimitError> {
         let is_share = |share: f64| (0.0..=1.0).contains(&share);
@@ -209,6 +225,20 @@ impl Perturbation {
         }
         Ok(())
     }
+}
+
+/// Delays as probes have them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DelayTable {
+    /// Share of the time that they may take, in 2⁻³².
+    pub share: u64,
+    /// Places, in the order of the plan.
+    pub places: Vec<DelayPlace>,
+}
+
+/// Returns a number from 0 to 1 in 2⁻³².
+fn fraction(number: f64) -> u64 {
+    (number * 4_294_967_296.0) as u64
 }
 
 impl Delay {
