@@ -145,7 +145,8 @@ fn a_place_that_cannot_be_delayed_is_named_with_its_reason() {
         let (ended, reports) = Plan::delays(&delays, 0.5).run(&program, back_end, &["loop", "1"]);
         assert_eq!(ended.stdout, "total 1\n", "{back_end}: {}", ended.stderr);
         let results = reports[0]["perturbation"]["delays"].as_array().expect("delays");
-        let reasons: Vec<&str> = results[..3].iter().filter_map(|one| one["reason"].as_str()).collect();
+        let reasons: Vec<&str> =
+            results[..3].iter().filter_map(|one| one["reason"].as_str()).collect();
         assert!(reasons[0].contains("no instruction"), "{back_end}: {reasons:?}");
         assert!(reasons[1].contains("not in the file"), "{back_end}: {reasons:?}");
         assert!(reasons[2].contains("no file of this path"), "{back_end}: {reasons:?}");
@@ -156,11 +157,8 @@ fn a_place_that_cannot_be_delayed_is_named_with_its_reason() {
 #[test]
 fn programs_live_with_delays_as_without() {
     let program = c("delayed", &FLAGS);
-    let cases: [(&[&str], i32, &str); 3] = [
-        (&["signal"], 0, "handled 1\n"),
-        (&["exit"], 3, "exits\n"),
-        (&["fork"], 0, "child 5\n"),
-    ];
+    let cases: [(&[&str], i32, &str); 3] =
+        [(&["signal"], 0, "handled 1\n"), (&["exit"], 3, "exits\n"), (&["fork"], 0, "child 5\n")];
     for back_end in back_ends() {
         for (arguments, code, stdout) in cases {
             // An end that waited for the delay would take longer than a test may.

@@ -11,8 +11,8 @@ use checker::{
 };
 
 use super::model::{
-    Capture, MemorySeen, NotSeen, Object, ObjectKind, SourceFrame, Subject, Summary, TrapDeath,
-    Value,
+    Capture, MemorySeen, NotSeen, Object, ObjectKind, Perturbation, SourceFrame, Subject, Summary,
+    TrapDeath, Value,
 };
 
 /// Puts names on ids. Asked for what the findings mention only, and possibly more than once for one id.

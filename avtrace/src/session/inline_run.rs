@@ -116,6 +116,6 @@ fn check(
     }
     let tracker = ProcessTracker::new(options, backend, first, finished);
     let mut tracker = tracker.perturbed().map_err(RunError::system("cannot start a thread"))?;
-    tracker.start();
+    tracker.start_first();
     Ok(tracker.follow(batches))
 }

@@ -115,7 +115,7 @@ impl ProcessTracker {
     }
 
     /// Lets the first program start.
-    pub fn start(&mut self) {
+    pub fn start_first(&mut self) {
         self.backend.start();
     }
 

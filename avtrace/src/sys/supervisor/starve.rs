@@ -5,6 +5,9 @@ use std::io;
 
 use super::{State, Supervisor, request};
 
+/// Number of the system call `io_pgetevents`.
+const IO_PGETEVENTS: i64 = 333;
+
 /// System calls that fail with `EINTR` when a stop interrupts them, also without a signal (signal(7), "Interruption of
 /// system calls and library functions by stop signals"), and those that do so with a timeout of their socket.
 const INTERRUPTED: [i64; 17] = [
@@ -15,7 +18,7 @@ const INTERRUPTED: [i64; 17] = [
     libc::SYS_semtimedop,
     libc::SYS_rt_sigtimedwait,
     libc::SYS_io_getevents,
-    libc::SYS_io_pgetevents,
+    IO_PGETEVENTS,
     libc::SYS_io_uring_enter,
     libc::SYS_read,
     libc::SYS_write,
