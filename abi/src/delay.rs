@@ -22,7 +22,7 @@ pub struct DelayPlace {
     pub passages: u64,
     /// Number of delays so far, and of those that were refused because there were `most` already.
     pub hits: u64,
-    /// Time that threads have spent here, and that of the delays that they are in, in nanoseconds.
+    /// Time that threads have spent here, in nanoseconds, without delays that are not over.
     pub delayed: u64,
     /// 0: the futex on which threads sleep with probes in the process, and which nobody wakes.
     pub futex: u64,

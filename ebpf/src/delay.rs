@@ -24,6 +24,9 @@ static DELAY_TOTALS: Array<[u64; 3]> = Array::with_max_entries(1, 0);
 #[map]
 static DELAYED_THREADS: HashMap<u32, [u64; 2]> = HashMap::with_max_entries(1 << 14, 0);
 
+/// Longest delay in nanoseconds: signals come after it.
+const LONGEST: u64 = 250_000_000;
+
 /// Rounds of a loop that the verifier follows one by one.
 const ROUNDS: u32 = 1 << 12;
 
@@ -50,6 +53,7 @@ fn delay_at<const LOOPS: bool>(ctx: &ProbeContext) -> u32 {
     let Some(totals) = DELAY_TOTALS.get_ptr_mut(0) else { return 0 };
     // SAFETY: these do not change once the probe is attached.
     let DelayPlace { nanoseconds, most, chance, seed, .. } = unsafe { *place };
+    let nanoseconds = nanoseconds.min(LONGEST);
     // SAFETY: an aligned number of the map.
     if unsafe { (&raw const (*place).hits).read_volatile() } >= most {
         return 0;

@@ -83,15 +83,14 @@ pub fn routine(code: &mut CodeAssembler, label: &mut CodeLabel) -> Emitted {
     code.jae(undo)?;
     code.mov(rax, field!(nanoseconds))?;
     code.add(block!(delayed), rax)?;
-    code.lock().add(field!(delayed), rax)?;
     sleep(code)?;
     time(code)?;
-    // What it has taken more, or less.
     code.sub(rax, r8)?;
+    code.lock().add(field!(delayed), rax)?;
+    // What it has taken more, or less.
     code.sub(rax, field!(nanoseconds))?;
     code.add(block!(delayed), rax)?;
     code.lock().add(control!(delayed), rax)?;
-    code.lock().add(field!(delayed), rax)?;
     code.jmp(out)?;
     place(code, &mut undo)?;
     code.mov(rax, field!(nanoseconds))?;

@@ -26,7 +26,7 @@ pub struct PerturbationDelay {
     pub id: String,
     /// Number of delays.
     pub hits: u64,
-    /// Time in them, in nanoseconds. One in which its thread has ended counts as a whole.
+    /// Time in them, in nanoseconds. With probes in the process without those in which threads have ended.
     pub delayed_ns: u64,
     /// Set if the place had a probe.
     pub attached: bool,
