@@ -52,6 +52,8 @@ const _: () = assert!(size_of::<DelayPlace>() == 64);
 
 #[cfg(test)]
 mod tests {
+    use std::vec::Vec;
+
     use super::*;
 
     #[test]

@@ -137,7 +137,7 @@ fn a_place_that_cannot_be_delayed_is_named_with_its_reason() {
     let address = known["address"].as_u64().expect("a number");
     let delays = [
         changed("inside", "address", json!(address + 1)),
-        changed("nowhere", "address", json!(1 << 40)),
+        changed("nowhere", "address", json!(1_u64 << 40)),
         changed("other", "module", json!("/no/such/library.so")),
         known.clone(),
     ];

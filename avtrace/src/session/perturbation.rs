@@ -184,7 +184,7 @@ impl Perturbation {
             // The first delay is always within a share: there is to be none.
             most: if self.share > 0.0 { delay.hits.into() } else { 0 },
             chance: fraction(delay.probability),
-            seed: self.seed.wrapping_add(number as u64 * abi::RANDOM[1]),
+            seed: self.seed.wrapping_add((number as u64).wrapping_mul(abi::RANDOM[1])),
             ..DelayPlace::default()
         };
         let places = self.delays.iter().enumerate().map(place).collect();

@@ -77,7 +77,7 @@ static void *waits(void *rounds) {
             printf("epoll_wait: %s\n", strerror(errno));
             exit(1);
         }
-        update();
+        audit();
     }
     return NULL;
 }
