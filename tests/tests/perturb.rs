@@ -191,7 +191,7 @@ fn a_library_that_is_loaded_later_has_its_delays() {
     let address = address(&library.path, "plugged", None);
     let delay = json!({"id": "late", "module": library.path, "address": address, "nanoseconds": 1_000_000, "hits": 3});
     for back_end in back_ends() {
-        let plan = Plan::delays(&[delay.clone()], 1.0);
+        let plan = Plan::delays(std::slice::from_ref(&delay), 1.0);
         let path = library.path.to_str().expect("text");
         let (ended, reports) = plan.run(&program, back_end, &["plugin", path]);
         assert_eq!(ended.stdout, "plugged 23\n", "{back_end}: {}", ended.stderr);
