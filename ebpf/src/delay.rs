@@ -16,7 +16,7 @@ use crate::probe::{Hit, hit};
 #[map]
 static DELAYS: Array<DelayPlace> = Array::with_max_entries(DELAY_PLACES as u32, 0);
 
-/// What all threads have in common: the share in 2⁻³², the time from which on it is, the time in delays so far.
+/// Numbers that all threads have in common: the share in 2⁻³², the time from which on it is, the time in delays so far.
 #[map]
 static DELAY_TOTALS: Array<[u64; 3]> = Array::with_max_entries(1, 0);
 

@@ -170,7 +170,7 @@ pub struct ThreadBlock {
     pub since: u64,
     /// Stack pointer of the record that has begun the epoch.
     pub epoch_sp: u64,
-    /// Time that the thread has spent in delays ([`DelayPlace`](abi::DelayPlace)), and that of the one that it is in, in nanoseconds.
+    /// Time that the thread has spent in delays (`abi::DelayPlace`), and that of the one that it is in, in nanoseconds.
     pub delayed: u64,
     /// Time of the thread's start by `CLOCK_MONOTONIC`, in nanoseconds.
     pub began: u64,
@@ -297,7 +297,7 @@ pub struct Control {
     pub unused: u32,
     /// The counter of [`Clock::Counter`].
     pub counter: u64,
-    /// Share of the time that delays may take, of each thread and altogether, in 2⁻³² ([`DelayPlace`](abi::DelayPlace)).
+    /// Share of the time that delays (`abi::DelayPlace`) may take, of each thread and altogether, in 2⁻³².
     pub delay_share: u64,
     /// Time from which on that share is, by `CLOCK_MONOTONIC`, in nanoseconds.
     pub delays_from: u64,

@@ -83,7 +83,7 @@ pub struct Report {
     /// Cause of a death by `SIGTRAP`; absent for another end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trap: Option<TrapDeath>,
-    /// What was done to the run on purpose; present only with `--perturb`.
+    /// Delays and the like in the run, made on purpose; present only with `--perturb`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub perturbation: Option<Perturbation>,
     /// Files by which the user decides what counts; absent if there are none.

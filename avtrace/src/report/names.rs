@@ -122,7 +122,7 @@ pub struct Context {
     pub memory: Option<MemorySeen>,
     /// Cause of a death by `SIGTRAP`.
     pub trap: Option<TrapDeath>,
-    /// What was done to the run on purpose.
+    /// Delays and the like in the run, made on purpose.
     pub perturbation: Option<Perturbation>,
 }
 

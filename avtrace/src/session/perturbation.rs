@@ -24,7 +24,7 @@ const MOST_BYTES: u64 = 1 << 20;
 pub struct Perturbation {
     /// Version of the plan, [`VERSION`].
     pub version: u32,
-    /// Whether the gaps of regions are observed and reported.
+    /// Set if the gaps of regions are observed and reported.
     #[serde(default)]
     pub observe_gaps: bool,
     /// Share of the run's time that delays, and starvation by itself, take at most: of each thread, and altogether.

@@ -233,7 +233,7 @@ impl Drop for Perturber {
     }
 }
 
-/// What the thread works with.
+/// State of the thread that perturbs.
 struct Acting {
     processes: LiveProcesses,
     done: Arc<Done>,

@@ -115,8 +115,8 @@ entries! {
     cells_take_all,
     /// Computes that sum of the words as they are. Changes `rax`, `rdx`, `r10` and `r14`.
     cells_add_all,
-    /// Has the thread sleep at the place of a delay in `rcx`, if it may; the control structure is in `rdx`. Changes what
-    /// a record changes.
+    /// Delays the thread at the place in `rcx`, if it may; the control structure is in `rdx`. Changes what a record
+    /// changes.
     delay,
     /// Compares the access to the own stack from the address in `rcx` to that in `rax` with the marks: the zero flag
     /// is set if another thread was seen there. Changes `rax`, `rdx` and `rsi`.

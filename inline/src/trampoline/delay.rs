@@ -145,8 +145,8 @@ fn share_of(code: &mut CodeAssembler) -> Emitted {
     code.shrd(rax, rdx, 32)
 }
 
-/// Sleeps for the duration of the place, by the system call of waits for the reader. Changes `rax`, `rcx`, `rdx`, `rsi`,
-/// `rdi`, `r10`, `r11` and the words at the stack pointer.
+/// Sleeps for the duration of the place, by the system call of waits for the reader. Changes `rax`, `rcx`, `rdx`,
+/// `rsi`, `rdi`, `r10`, `r11` and the words at the stack pointer.
 fn sleep(code: &mut CodeAssembler) -> Emitted {
     code.mov(rax, field!(nanoseconds))?;
     code.xor(edx, edx)?;
