@@ -9,6 +9,8 @@ mod coverage;
 mod defect;
 mod gap;
 mod hex_address;
+mod hunt;
+mod perturbation;
 mod violation;
 
 use std::collections::HashSet;
@@ -20,6 +22,8 @@ pub use self::capture::*;
 pub use self::coverage::*;
 pub use self::defect::*;
 pub use self::gap::*;
+pub use self::hunt::*;
+pub use self::perturbation::*;
 pub use self::violation::*;
 
 /// The value of [`Report::schema`].
@@ -86,9 +90,15 @@ pub struct Report {
     /// Cause of a death by `SIGTRAP`; absent for another end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trap: Option<TrapDeath>,
+    /// Delays and the like in the run, made on purpose; present only with `--perturb`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub perturbation: Option<Perturbation>,
     /// Files by which the user decides what counts; absent if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settings: Option<Settings>,
+    /// Runs of a hunt; absent for other reports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hunt: Option<Hunt>,
 }
 
 impl Report {

@@ -12,8 +12,8 @@ use checker::{
 };
 
 use super::model::{
-    Capture, CodePlace, MemorySeen, NotSeen, Object, ObjectKind, SourceFrame, Subject, Summary,
-    TrapDeath, Value,
+    Capture, CodePlace, MemorySeen, NotSeen, Object, ObjectKind, Perturbation, SourceFrame,
+    Subject, Summary, TrapDeath, Value,
 };
 
 /// Puts names on ids. Asked for what the findings mention only, and possibly more than once for one id.
@@ -134,6 +134,8 @@ pub struct Context {
     pub trap: Option<TrapDeath>,
     /// Gaps of regions, if they were observed.
     pub gaps: Option<Vec<Gap>>,
+    /// Delays and the like in the run, made on purpose.
+    pub perturbation: Option<Perturbation>,
 }
 
 impl Context {
@@ -152,6 +154,7 @@ impl Context {
             memory: None,
             trap: None,
             gaps: None,
+            perturbation: None,
         }
     }
 }

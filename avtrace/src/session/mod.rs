@@ -26,6 +26,7 @@ mod memory;
 mod options;
 mod outcome;
 pub mod perturbation;
+mod perturbing;
 mod process_selection;
 pub mod processes;
 pub mod program;
@@ -69,6 +70,7 @@ use crate::{
     debug_files, kernel::privileges, probes::plan::Plan, progress::Steps, status_line::StatusLine,
     sys::tracee::Start,
 };
+pub use end_signals::EndSignals;
 
 /// Plans what would be probed in a program, and does not run it: it is started, held before its first instruction
 /// with its libraries loaded, and killed there.

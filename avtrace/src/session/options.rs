@@ -106,6 +106,7 @@ impl RunOptions {
                 CaptureBackend::Kernel | CaptureBackend::Auto => PlaceRules::Kernel,
             },
             low_prior: self.checker.is_some_and(|options| options.regions == Regions::All),
+            delays: self.perturbation.as_ref().map_or(&[], |perturbation| &perturbation.delays),
         }
     }
 }

@@ -3,13 +3,14 @@
 
 use std::{fs::File, io::Read as _, path::Path};
 
-use serde::Deserialize;
+use abi::{DELAY_PLACES, DelayPlace};
+use serde::{Deserialize, Serialize};
 
 /// Version of the plan that this avtrace reads.
 pub const VERSION: u32 = 1;
 
 /// Most places of delays in one plan.
-pub const MOST_PLACES: usize = 256;
+pub const MOST_PLACES: usize = DELAY_PLACES as usize;
 
 /// Longest delay, and longest starvation of a thread, in nanoseconds.
 pub const LONGEST_NANOSECONDS: u64 = 10_000_000_000;
@@ -18,12 +19,12 @@ pub const LONGEST_NANOSECONDS: u64 = 10_000_000_000;
 const MOST_BYTES: u64 = 1 << 20;
 
 /// Perturbation of a run, as its plan has it.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Perturbation {
     /// Version of the plan, [`VERSION`].
     pub version: u32,
-    /// Whether the gaps of regions are observed and reported.
+    /// Set if the gaps of regions are observed and reported.
     #[serde(default)]
     pub observe_gaps: bool,
     /// Share of the run's time that delays, and starvation by itself, take at most: of each thread, and altogether.
@@ -42,7 +43,7 @@ pub struct Perturbation {
 }
 
 /// Delay before an instruction.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Delay {
     /// Name in the report.
@@ -61,7 +62,7 @@ pub struct Delay {
 }
 
 /// Starvation: a random thread gets no processor for a while.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Starvation {
     /// Seed of the choices.
@@ -73,7 +74,7 @@ pub struct Starvation {
 }
 
 /// Random sets of processors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Affinity {
     /// Seed of the choices.
@@ -175,6 +176,21 @@ impl Perturbation {
         Ok(plan)
     }
 
+    /// Returns the delays as probes have them.
+    #[must_use]
+    pub fn delay_table(&self) -> DelayTable {
+        let place = |(number, delay): (usize, &Delay)| DelayPlace {
+            nanoseconds: delay.nanoseconds,
+            // The first delay is always within a share: there is to be none.
+            most: if self.share > 0.0 { delay.hits.into() } else { 0 },
+            chance: fraction(delay.probability),
+            seed: self.seed.wrapping_add((number as u64).wrapping_mul(abi::RANDOM[1])),
+            ..DelayPlace::default()
+        };
+        let places = self.delays.iter().enumerate().map(place).collect();
+        DelayTable { share: fraction(self.share), places }
+    }
+
     /// Returns whether the plan is within limits.
     fn check(&self) -> Result<(), LimitError> {
         let is_share = |share: f64| (0.0..=1.0).contains(&share);
@@ -209,6 +225,20 @@ impl Perturbation {
         }
         Ok(())
     }
+}
+
+/// Delays as probes have them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DelayTable {
+    /// Share of the time that they may take, in 2⁻³².
+    pub share: u64,
+    /// Places, in the order of the plan.
+    pub places: Vec<DelayPlace>,
+}
+
+/// Returns a number from 0 to 1 in 2⁻³².
+fn fraction(number: f64) -> u64 {
+    (number * 4_294_967_296.0) as u64
 }
 
 impl Delay {

@@ -76,7 +76,9 @@ pub fn assemble(findings: &Findings, names: &mut dyn Names, context: Context) ->
         capture: context.capture,
         memory: context.memory,
         trap: context.trap,
+        perturbation: context.perturbation,
         settings: None,
+        hunt: None,
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod defects;
 mod gaps;
+mod hunt;
 mod kinds;
 mod lanes;
 pub(crate) mod layout;
@@ -111,6 +112,12 @@ pub fn render(report: &Report, options: &TextOptions) -> String {
         remark(&mut page, STRONG, "note", &busy(busiest, report.counts.events));
     }
     unused(&mut page, report);
+    if let Some(of) = &report.hunt {
+        for (kind, text) in hunt::notes(report, of) {
+            let style = if kind == "warning" { WARNING } else { STRONG };
+            remark(&mut page, style, kind, &text);
+        }
+    }
     page.put(STRONG, "avtrace")
         .put(PLAIN, &format!(": {}", summary::summary(report, &kinds, &options)))
         .end();
