@@ -12,6 +12,7 @@ extern crate std;
 mod access;
 mod condition;
 mod cookie;
+mod delay;
 mod kind;
 mod layout;
 mod operand;
@@ -23,6 +24,7 @@ pub mod symbols;
 pub use access::{ACCESS_GROUPS, AccessDescriptor, SAMPLES};
 pub use condition::FlagCondition;
 pub use cookie::{AllocCookie, CallCookie, Cookie, InlinedCookie, LinkerCookie};
+pub use delay::{DELAY_PLACES, DELAYS_BYTES, DelayPlace, RANDOM, passes};
 #[cfg(feature = "decode")]
 pub use kind::Record;
 pub use kind::{CLASSES, Class, Kind};
@@ -38,4 +40,4 @@ pub use site::{PLANS, PlanNumber, SiteId};
 
 /// Version of the ABI, changed with every layout or meaning in this library. User space refuses an object of another
 /// version.
-pub const ABI_VERSION: u32 = 15;
+pub const ABI_VERSION: u32 = 16;

@@ -39,11 +39,14 @@ pub enum ProbeProgram {
     Libraries,
     /// Anywhere: does nothing.
     Anchor,
+    /// Place at which threads are delayed. The last one: of the probes at one place, that which was attached last acts
+    /// first.
+    Delay,
 }
 
 impl ProbeProgram {
     /// All programs.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Region,
         Self::Shared,
         Self::CallEnter,
@@ -62,6 +65,7 @@ impl ProbeProgram {
         Self::Halt,
         Self::Libraries,
         Self::Anchor,
+        Self::Delay,
     ];
 
     /// Name of the BPF function.
@@ -86,6 +90,7 @@ impl ProbeProgram {
             Self::Halt => "halt",
             Self::Libraries => "libraries",
             Self::Anchor => "anchor",
+            Self::Delay => "delay",
         }
     }
 
@@ -94,6 +99,7 @@ impl ProbeProgram {
     pub const fn newer(self) -> Option<&'static str> {
         match self {
             Self::AccessLarge => Some("access_any_size"),
+            Self::Delay => Some("delay_long"),
             _ => None,
         }
     }
@@ -101,7 +107,13 @@ impl ProbeProgram {
     /// Returns true if few traced programs need it and its verification takes long.
     #[must_use]
     pub const fn is_rare(self) -> bool {
-        matches!(self, Self::AccessLarge)
+        matches!(self, Self::AccessLarge | Self::Delay)
+    }
+
+    /// Returns true if the kernel may preempt it anywhere.
+    #[must_use]
+    pub const fn may_sleep(self) -> bool {
+        matches!(self, Self::Delay)
     }
 
     /// Returns true if it runs when the probed function returns.

@@ -46,5 +46,10 @@ pub const GATED: &str = "GATED";
 pub const GATE: &str = "GATE";
 /// A `u32`: non-zero when memory instructions are probed.
 pub const PROBES_ACCESSES: &str = "PROBES_ACCESSES";
+/// A [`DelayPlace`](super::DelayPlace) for each place of a delay.
+pub const DELAYS: &str = "DELAYS";
+/// Numbers that all delays have in common: their share of the time in 2⁻³², the time from which on it is, by
+/// `CLOCK_MONOTONIC` in nanoseconds, and the time in delays so far.
+pub const DELAY_TOTALS: &str = "DELAY_TOTALS";
 /// A `u32`: non-zero when accesses of a word's owner may be deferred.
 pub const OWNERSHIP_ENABLED: &str = "OWNERSHIP_ENABLED";

@@ -3,13 +3,14 @@
 
 use std::{io, ops::Range, path::Path};
 
-use abi::PlanNumber;
+use abi::{DelayPlace, PlanNumber};
 use symbolize::{ProcessAddr, Symbolizer};
 
 use crate::{
-    in_process::{self, InProcess, InProcessError},
+    in_process::{self, InProcess, InProcessError, Starver},
     kernel::{Kernel, KernelError, Lost, ProbePoint, Refusal},
     probes::{memory::watch_spec::MAX_WATCHPOINTS, plan::PlannedProbe},
+    session::perturbation::DelayTable,
     sys::{
         breakpoints::breakpoints,
         ids::{KernelPid, NsPid},
@@ -71,6 +72,15 @@ impl Backend {
         }
     }
 
+    /// Returns what starves threads, if the back end can.
+    #[must_use]
+    pub fn starver(&self) -> Option<Starver> {
+        match self {
+            Self::Kernel(_) => None,
+            Self::InProcess(process) => Some(process.starver()),
+        }
+    }
+
     /// Attaches the probes of a plan to a process; the memory of `thread` is that of the process, and the symbolizer
     /// has its modules. Those that are refused
     /// are left out and returned.
@@ -93,6 +103,27 @@ impl Backend {
                 Ok(kernel.attach_probes(plan, points)?)
             }
             Self::InProcess(process) => Ok(process.attach(plan, symbolizer, probes)?),
+        }
+    }
+
+    /// Sets the delays of a plan whose probes are to be attached. Those that run already count anew.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be set.
+    pub fn set_delays(&mut self, plan: PlanNumber, table: &DelayTable) -> Result<(), BackendError> {
+        match self {
+            Self::Kernel(kernel) => Ok(kernel.set_delays(table)?),
+            Self::InProcess(process) => Ok(process.set_delays(plan, table)?),
+        }
+    }
+
+    /// Returns the places of a plan's delays with their counts so far.
+    #[must_use]
+    pub fn delays(&self, plan: PlanNumber) -> Vec<DelayPlace> {
+        match self {
+            Self::Kernel(kernel) => kernel.delays(),
+            Self::InProcess(process) => process.delays(plan),
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod attach;
 mod doctor;
+mod hunt;
 mod offline;
 mod output;
 mod record;
@@ -9,6 +10,7 @@ mod refine;
 
 pub use attach::{AttachArgs, ProcessesArgs};
 pub use doctor::DoctorArgs;
+pub use hunt::{HuntArgs, MergeArgs};
 pub use offline::{CheckArgs, ConvertArgs, RelationArg, ReportArgs, TraceFormatArg};
 pub use output::{ColorArg, FailOnArg, Format, OutputArgs, Triage};
 pub use record::RecordArgs;
@@ -18,6 +20,7 @@ use std::{ffi::OsString, io::Write as _, path::PathBuf};
 
 use clap::{
     ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
+    parser::ValueSource,
 };
 
 use crate::probes::{
@@ -59,6 +62,7 @@ Examples:
   sudo avtrace record -o t.avt ./prog     record now,
   avtrace check t.avt                     check later, as often as wanted
   sudo avtrace refine --runs 10 ./prog    take what runs that went well show as being by design
+  avtrace hunt ./test                     run it again and again, delayed where it may break
   avtrace doctor                          say what works on this machine, and what grants the rest
 
 Regions are marked in the source, at the cost of a nop:
@@ -94,6 +98,10 @@ pub enum Command {
     Report(ReportArgs),
     /// Run a program that is known to be good, and write what is found into `avtrace.toml` as being by design.
     Refine(RefineArgs),
+    /// Run a program many times with delays where other threads could come in, until rare bugs show.
+    Hunt(HuntArgs),
+    /// Make one report of the results of several hunts.
+    Merge(MergeArgs),
     /// Say what of avtrace works on this machine for this user, and what grants the rest.
     Doctor(DoctorArgs),
 }
@@ -120,6 +128,11 @@ pub struct RunArgs {
     #[arg(long)]
     pub list_regions: bool,
 
+    /// Also list the gaps of regions: where another thread could have come in, whether it did or not. See `avtrace
+    /// check --help`.
+    #[arg(long)]
+    pub gaps: bool,
+
     /// Also record the events in FILE, for `avtrace check`.
     ///
     /// Where there is more than one program (see --follow-forks), the others go to files beside it: of `t.avt`, the
@@ -133,6 +146,10 @@ pub struct RunArgs {
     /// those that are left. It must be new or empty; 1M or more is needed for each process.
     #[arg(long, value_name = "SIZE", requires = "record", value_parser = size)]
     pub keep: Option<u64>,
+
+    /// Perturb the run as FILE says, which `avtrace hunt` writes.
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub perturb: Option<PathBuf>,
 
     /// Options of the report.
     #[command(flatten)]
@@ -304,6 +321,10 @@ impl Cli {
             Some(Command::Attach(attach)) => attach.capture.rules = rules(matches),
             Some(Command::Record(record)) => record.capture.rules = rules(matches),
             Some(Command::Refine(refine)) => refine.capture.rules = rules(matches),
+            Some(Command::Hunt(hunt)) => {
+                hunt.capture.rules = rules(matches);
+                hunt.written = written(matches);
+            }
             _ => {}
         }
         Ok(cli)
@@ -321,6 +342,30 @@ fn exit(error: &clap::Error) -> ! {
     // If standard error cannot be written, the message is lost.
     let _ = std::io::stderr().write_all(cut.as_bytes());
     std::process::exit(error.exit_code())
+}
+
+/// Returns the options of capture as they are on the command line, each in one word.
+fn written(matches: &ArgMatches) -> Vec<OsString> {
+    let command = CaptureArgs::augment_args(clap::Command::new("capture"));
+    let mut options: Vec<(usize, OsString)> = Vec::new();
+    for argument in command.get_arguments() {
+        let (id, Some(long)) = (argument.get_id().as_str(), argument.get_long()) else { continue };
+        if matches.value_source(id) != Some(ValueSource::CommandLine) {
+            continue;
+        }
+        let indices = matches.indices_of(id).into_iter().flatten();
+        if !argument.get_action().takes_values() {
+            options.extend(indices.map(|index| (index, format!("--{long}").into())));
+            continue;
+        }
+        for (index, value) in indices.zip(matches.get_raw(id).into_iter().flatten()) {
+            let mut option = OsString::from(format!("--{long}="));
+            option.push(value);
+            options.push((index, option));
+        }
+    }
+    options.sort_by_key(|(index, _)| *index);
+    options.into_iter().map(|(_, option)| option).collect()
 }
 
 /// Returns the rules for regions, in the order of the command line.

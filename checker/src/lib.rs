@@ -37,6 +37,8 @@
 //!
 //! [`defect::defects`] groups findings into defects: what a person would fix, with a class and reasons.
 //!
+//! [`gap::Observer`] lists where other threads could have come in, whether they did or not.
+//!
 //! # Requirements
 //!
 //! The standard library, on any system: the readers and writers of traces take `std::io` streams, and all tables are
@@ -69,6 +71,7 @@ mod error;
 pub mod event;
 pub mod finding;
 pub mod format;
+pub mod gap;
 mod hb;
 mod regiontrack;
 mod vector;

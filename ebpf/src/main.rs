@@ -7,6 +7,7 @@ mod access;
 mod alloc;
 mod call;
 mod copies;
+mod delay;
 mod emit;
 mod epoch;
 mod inline_lock;

@@ -124,6 +124,38 @@ pub unsafe fn atomic_add(counter: *mut u64, number: u64) {
         .fetch_add(number, core::sync::atomic::Ordering::SeqCst);
 }
 
+/// Adds in one step, and returns the number before. A full barrier.
+///
+/// # Safety
+///
+/// `counter` is aligned and valid for reads and writes.
+#[cfg(target_arch = "bpf")]
+#[inline(always)]
+pub unsafe fn atomic_fetch_add(counter: *mut u64, number: u64) -> u64 {
+    let mut value = number;
+    // SAFETY: by the caller's promise; the instruction touches these 8 bytes alone.
+    unsafe {
+        core::arch::asm!(
+            "{value} = atomic_fetch_add((u64 *)({counter} + 0), {value})",
+            counter = in(reg) counter,
+            value = inout(reg) value,
+        );
+    }
+    value
+}
+
+/// Host equivalent.
+///
+/// # Safety
+///
+/// `counter` is aligned and valid for reads and writes.
+#[cfg(not(target_arch = "bpf"))]
+pub unsafe fn atomic_fetch_add(counter: *mut u64, number: u64) -> u64 {
+    // SAFETY: by the caller's promise.
+    unsafe { core::sync::atomic::AtomicU64::from_ptr(counter) }
+        .fetch_add(number, core::sync::atomic::Ordering::SeqCst)
+}
+
 /// Sets bits in one step. A full barrier: all reads and writes before it come before all those after it.
 ///
 /// # Safety

@@ -3,6 +3,7 @@
 
 use core::mem::{offset_of, size_of};
 
+use abi::DELAYS_BYTES;
 use thiserror::Error;
 
 use crate::{
@@ -74,8 +75,14 @@ impl ArenaLayout {
         self.cells().plus(self.cells.next_multiple_of(PAGE))
     }
 
+    /// Offset of the table of places of delays.
+    #[must_use]
+    pub const fn delays(&self) -> Offset {
+        self.stacks().plus(STACKS_BYTES.next_multiple_of(PAGE))
+    }
+
     const fn first_segment(&self) -> u64 {
-        self.stacks().0 + STACKS_BYTES.next_multiple_of(PAGE)
+        self.delays().0 + DELAYS_BYTES.next_multiple_of(PAGE)
     }
 
     /// Bytes from a thread's block to the next one's.
@@ -249,6 +256,7 @@ impl Arena {
         field(offset_of!(ThreadBlock, stacks), self.address(self.layout.stacks()).0);
         field(offset_of!(ThreadBlock, tag), ThreadBlock::tag_of(thread.tid));
         field(offset_of!(ThreadBlock, epoch_sp), 0);
+        field(offset_of!(ThreadBlock, delayed), 0);
         if capacity != 0 {
             if self.layout.cells != 0 && self.defers {
                 field(offset_of!(ThreadBlock, cells), self.address(self.layout.cells()).0);

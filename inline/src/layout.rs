@@ -170,8 +170,10 @@ pub struct ThreadBlock {
     pub since: u64,
     /// Stack pointer of the record that has begun the epoch.
     pub epoch_sp: u64,
-    /// 0.
-    pub unused: [u64; 2],
+    /// Time that the thread has spent in delays (`abi::DelayPlace`), and that of the one that it is in, in nanoseconds.
+    pub delayed: u64,
+    /// Time of the thread's start by `CLOCK_MONOTONIC`, in nanoseconds.
+    pub began: u64,
 }
 
 impl ThreadBlock {
@@ -295,6 +297,12 @@ pub struct Control {
     pub unused: u32,
     /// The counter of [`Clock::Counter`].
     pub counter: u64,
+    /// Share of the time that delays (`abi::DelayPlace`) may take, of each thread and altogether, in 2⁻³².
+    pub delay_share: u64,
+    /// Time from which on that share is, by `CLOCK_MONOTONIC`, in nanoseconds.
+    pub delays_from: u64,
+    /// Time that all threads have spent in delays, and that of those that they are in, in nanoseconds.
+    pub delayed: u64,
 }
 
 const _: () = {

@@ -19,6 +19,7 @@ mod assembler;
 mod calls;
 mod cells;
 mod common;
+mod delay;
 mod frame;
 mod programs;
 mod reserved;

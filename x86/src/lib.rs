@@ -3,6 +3,7 @@
 
 pub mod activity;
 pub mod affine;
+pub mod after_step;
 pub mod basic_blocks;
 pub mod call_graph;
 pub mod commuting;

@@ -106,7 +106,7 @@ pub struct ProcessesArgs {
     pub cgroup: Vec<PathBuf>,
 }
 
-fn duration(text: &str) -> Result<Duration, String> {
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let end = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let milliseconds = match unit {

@@ -46,6 +46,13 @@ pub struct CheckArgs {
     #[arg(long)]
     pub instances: bool,
 
+    /// Also list the gaps of regions: where another thread could have come in, whether it did or not.
+    ///
+    /// A gap lies between two steps of a region: a lock is released and acquired again, or another one acquired, or two
+    /// accesses have no lock in common. Those that are the likeliest bugs come first.
+    #[arg(long)]
+    pub gaps: bool,
+
     /// Leave out lines that are no events, and events that do not fit, instead of refusing the trace.
     ///
     /// The report says what was left out. A damaged trace is checked up to the damage.

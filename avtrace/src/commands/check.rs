@@ -30,6 +30,7 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<u8, Failure> {
             .relation(relation(arguments.relation))
             .lenient(arguments.lenient)
             .instances(arguments.instances),
+        gaps: arguments.gaps,
     };
     let mut status = 0;
     // A file is written as a whole, even after an error; elsewhere each report is printed as soon as it is

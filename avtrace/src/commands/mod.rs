@@ -5,6 +5,7 @@ mod attach;
 mod check;
 mod convert;
 mod doctor;
+mod hunt;
 mod list;
 mod live;
 mod options;
@@ -62,6 +63,8 @@ pub fn run(cli: Cli) -> Result<u8, Failure> {
         Some(Command::Convert(arguments)) => convert::run(&arguments),
         Some(Command::Report(arguments)) => report::run(&arguments),
         Some(Command::Refine(arguments)) => refine::run(&arguments),
+        Some(Command::Hunt(arguments)) => hunt::run(&arguments),
+        Some(Command::Merge(arguments)) => hunt::merge(&arguments),
         Some(Command::Doctor(arguments)) => doctor::run(&arguments),
     }
 }

@@ -20,7 +20,9 @@ use crate::{
         regions::patterns::Rules,
         sync::lock_rule::LockRule,
     },
-    session::{CaptureBackend, CaptureReason, RunOptions, WhenFull, spec::Spec},
+    session::{
+        CaptureBackend, CaptureReason, RunOptions, WhenFull, perturbation::Perturbation, spec::Spec,
+    },
 };
 
 /// Returns the options of a run that is checked.
@@ -29,7 +31,11 @@ pub(super) fn run_options(arguments: &RunArgs) -> Result<(RunOptions, Suppressio
     let checker = checker::Options::live()
         .regions(regions(arguments.regions))
         .relation(relation(arguments.relation));
-    Ok((RunOptions { checker: Some(checker), ..options }, suppressions))
+    let perturbation = arguments.perturb.as_deref().map(Perturbation::read).transpose();
+    let perturbation = perturbation.map_err(Failure::usage)?;
+    let gaps = arguments.gaps;
+    let options = RunOptions { checker: Some(checker), perturbation, gaps, ..options };
+    Ok((options, suppressions))
 }
 
 /// Returns the options of tracing a process that runs already.
@@ -87,6 +93,8 @@ pub(super) fn capture_options(
         debug_bpf: capture.debug_bpf,
         perf_probes: capture.perf_probes,
         follow_forks: capture.follow_forks,
+        perturbation: None,
+        gaps: false,
     };
     Ok((options, suppressions))
 }

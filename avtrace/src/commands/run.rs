@@ -1,5 +1,7 @@
 //! `avtrace run`: checks a program while it runs.
 
+use nix::sys::{prctl, signal::Signal};
+
 use super::{
     Failure, list,
     options::run_options,
@@ -17,6 +19,10 @@ use crate::{
 pub(super) fn run(arguments: RunArgs) -> Result<u8, Failure> {
     if arguments.list_regions {
         return list::regions(&arguments);
+    }
+    if arguments.perturb.is_some() {
+        // A run of a hunt does not outlive it; what cannot be had is a loss only when the hunt is killed.
+        let _ = prctl::set_pdeathsig(Signal::SIGTERM);
     }
     let (options, suppressions) = run_options(&arguments)?;
     let filter = triage::filter(&arguments.output, suppressions)?;

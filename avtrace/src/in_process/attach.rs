@@ -5,7 +5,7 @@ use std::{
     collections::BTreeMap, fs::File, io, ops::Range, os::unix::fs::FileExt as _, path::PathBuf,
 };
 
-use abi::{Cookie, PlanNumber};
+use abi::{Cookie, PlanNumber, ProbeProgram};
 use inline::{
     sites::SiteTable,
     trampoline::{Displaced, Point, Probe, Trampoline, call_patch, near_jump, short_jump},
@@ -114,6 +114,11 @@ impl Attaching<'_> {
     /// Makes the sites of the probes known to the reader, and gives each probe its cookie.
     fn add_sites(&mut self, sites: &mut SiteTable, plan: PlanNumber) {
         for (index, probe) in self.probes.iter().enumerate() {
+            if probe.point.program == ProbeProgram::Delay {
+                // It makes no record.
+                self.cookies.push(self.image.delay_cookie(Cookie(probe.point.cookie), plan));
+                continue;
+            }
             let cookie = Cookie(probe.point.cookie).with_plan(plan);
             let in_rings = ring_sites::add(sites, cookie, probe.address.0);
             if in_rings.is_none() {
@@ -218,7 +223,10 @@ impl Attaching<'_> {
             let probes = patch.points.iter().map(|point| {
                 let known = patches.probes.get(&point.address).into_iter().flatten().cloned();
                 let new = at(point.address).map(|index| self.probe(index));
-                (point.address, known.chain(new).collect())
+                let mut all: Vec<Probe> = known.chain(new).collect();
+                // No record of what is behind a delay is before it.
+                all.sort_by_key(|probe| probe.program != ProbeProgram::Delay);
+                (point.address, all)
             });
             let probes: BTreeMap<u64, Vec<Probe>> = probes.collect();
             match self.patch((module, file), patch, &probes, (patches, is_known)) {

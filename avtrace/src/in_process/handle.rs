@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use abi::{CLASSES, Class, PlanNumber};
+use abi::{CLASSES, Class, DelayPlace, PlanNumber};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use inline::clock::ClockChoice;
 use symbolize::ProcessAddr;
@@ -16,13 +16,16 @@ use x86::patching::NEAR_JUMP;
 
 use super::{
     error::InProcessError,
+    image::Image,
     libraries,
     records::Stream,
     shared::{Places, Program, Request, Shared},
     stacks::saved_words,
+    starver::Starver,
 };
 use crate::{
     kernel::{Lost, ProbePoint},
+    session::perturbation::DelayTable,
     sys::wake::Waker,
 };
 
@@ -45,6 +48,8 @@ pub struct InProcess {
     stops_for_writes: bool,
     /// Numbers of modules in which code that sets the GS base was looked for, by the numbers of the plans.
     pub(super) modules_checked: BTreeMap<PlanNumber, usize>,
+    /// Memory of programs with delays, by the numbers of their plans, and the number of places.
+    delayed: BTreeMap<PlanNumber, (Arc<Image>, usize)>,
 }
 
 /// Process with a plan, and the records of the program that was planned; `None` where it has no probes.
@@ -125,6 +130,12 @@ impl InProcess {
         Some(Hold { process, shared, tracer })
     }
 
+    /// Returns what starves threads.
+    #[must_use]
+    pub fn starver(&self) -> Starver {
+        Starver(self.tracer.clone())
+    }
+
     /// Returns what ends the tracing.
     pub fn end(&self) -> impl FnOnce() + Send + 'static {
         let tracer = self.tracer.clone();
@@ -143,6 +154,29 @@ impl InProcess {
             stream.set_plan(process, plan);
         }
         self.processes.insert(plan, (process, stream));
+    }
+
+    /// Sets the delays of a plan, of which no probe is attached.
+    ///
+    /// # Errors
+    ///
+    /// When its program has no probes.
+    pub fn set_delays(
+        &mut self,
+        plan: PlanNumber,
+        table: &DelayTable,
+    ) -> Result<(), InProcessError> {
+        let (_, (image, _)) = self.program_of(plan)?;
+        image.set_delays(table);
+        self.delayed.insert(plan, (image, table.places.len()));
+        Ok(())
+    }
+
+    /// Returns the places of a plan's delays with their counts so far.
+    #[must_use]
+    pub fn delays(&self, plan: PlanNumber) -> Vec<DelayPlace> {
+        let delayed = self.delayed.get(&plan);
+        delayed.map_or_else(Vec::new, |(image, count)| image.delays(*count))
     }
 
     /// Returns the number of the latest stop of a process.
@@ -302,6 +336,7 @@ pub(super) fn connect() -> (InProcess, Arc<Shared>, Receiver<Request>) {
         is_attached: false,
         stops_for_writes: false,
         modules_checked: BTreeMap::new(),
+        delayed: BTreeMap::new(),
     };
     (in_process, shared, received)
 }

@@ -7,6 +7,7 @@
 
 mod attach;
 mod code_places;
+mod delays;
 mod error;
 mod handle;
 mod image;
@@ -20,11 +21,13 @@ mod remote_file;
 mod ring_sites;
 mod shared;
 mod stacks;
+mod starver;
 mod tracer;
 mod traps;
 mod watchpoints;
 mod written;
 
+pub use self::starver::Starver;
 pub use self::{
     error::{InProcessError, ProgramRefusal, StartError},
     handle::{Hold, InProcess},

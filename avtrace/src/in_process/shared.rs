@@ -118,6 +118,20 @@ pub(super) enum Request {
         /// Receives whether that was possible.
         answer: Sender<io::Result<()>>,
     },
+    /// Hold a thread until it is fed.
+    Starve {
+        /// The thread.
+        thread: u32,
+        /// Receives whether that is possible.
+        answer: Sender<bool>,
+    },
+    /// Let a starved thread go on.
+    Feed {
+        /// The thread.
+        thread: u32,
+        /// Receives that it was done.
+        answer: Sender<()>,
+    },
     /// Let the threads of a process go on.
     Resume {
         /// The process.

@@ -367,6 +367,13 @@ impl Tracer {
                 }
                 let _ = answer.send(is_moved);
             }
+            Request::Starve { thread, answer } => {
+                let _ = answer.send(self.starve(thread)?);
+            }
+            Request::Feed { thread, answer } => {
+                self.supervisor.feed(thread)?;
+                let _ = answer.send(());
+            }
             Request::Watch { process, range, at_entry, answer } => {
                 let _ = answer.send(self.watch(process, range, at_entry));
             }
@@ -390,6 +397,14 @@ impl Tracer {
         }
         // A hold is answered, and its writes completed, before the tracing ends.
         Ok(!self.is_ending || !self.holds.is_empty())
+    }
+
+    /// Holds a thread of a program that runs.
+    fn starve(&mut self, thread: u32) -> io::Result<bool> {
+        let process = self.supervisor.process_of(thread);
+        let traced = process.and_then(|process| self.processes.get(&process));
+        let runs = traced.is_some_and(|traced| traced.state == State::Running);
+        Ok(runs && self.supervisor.starve(thread)?)
     }
 
     /// Stops a process for a change of its probes, or finds it stopped, and returns its threads. `None` where it has

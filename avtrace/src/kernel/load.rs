@@ -25,7 +25,7 @@ fn load_multi(
     program: ProbeProgram,
     object::Relocated { instructions, license }: &object::Relocated,
 ) -> Result<Option<OwnedFd>, KernelError> {
-    match bpf::load_uprobe_multi(program.name(), instructions, license) {
+    match bpf::load_uprobe_multi(program.name(), instructions, license, program.may_sleep()) {
         // Kernels before 6.6 may ignore the type of attachment here, and refuse the link.
         Ok(fd) => Ok(bpf::has_uprobe_multi(fd.as_fd()).then_some(fd)),
         // An unknown attach type: a kernel before 6.6.

@@ -6,6 +6,7 @@ mod attach;
 pub mod btf;
 mod copies;
 mod counters;
+mod delays;
 mod detach;
 mod error;
 mod gate;

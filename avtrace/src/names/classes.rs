@@ -7,6 +7,7 @@ use checker::{
     event::{LocationId, VarId},
     finding::{Findings, Object},
     format::IdSpace,
+    gap::Gap,
 };
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -64,6 +65,18 @@ impl Touches {
             }
         }
         touches
+    }
+
+    /// Adds the places of gaps between accesses.
+    pub(crate) fn add_gaps(&mut self, gaps: &[Gap]) {
+        for gap in gaps {
+            let ends = [(gap.objects.first(), gap.left), (gap.objects.last(), gap.returned)];
+            for (object, place) in ends {
+                if let Some(Object::Variable(variable)) = object {
+                    self.0.entry(*variable).or_default().insert(place);
+                }
+            }
+        }
     }
 
     /// Returns the places that accessed a variable.

@@ -15,10 +15,15 @@ use checker::{
     event::{EventNumber, LocationId, RegionId, ThreadId, VarId},
     finding::{self, Findings},
     format::ObservedValue,
+    gap::Gap,
 };
 use rustc_hash::{FxHashMap, FxHashSet};
 use symbolize::{LinkAddr, ProcessAddr, SourceCache, Symbolizer};
-use x86::{call_graph::Imports, tail_calls::tail_calls};
+use x86::{
+    after_step::{after_instruction, after_release},
+    call_graph::Imports,
+    tail_calls::tail_calls,
+};
 
 use super::{
     classes::{PlaceClass, Storage, Touches, shown_name},
@@ -38,7 +43,7 @@ use crate::{
         regions::site::{FunctionPlace, InlinedRegions, RegionSite},
         sync::{functions, site::SyncSite},
     },
-    report::{Names, Object, ObjectKind, RegionName, SourceFrame, ThreadName, Value},
+    report::{CodePlace, Names, Object, ObjectKind, RegionName, SourceFrame, ThreadName, Value},
 };
 
 /// Names of a live run.
@@ -385,6 +390,27 @@ impl Names for LiveNames<'_> {
 
     fn learn(&mut self, findings: &Findings) {
         self.touches = Touches::of(findings);
+    }
+
+    fn learn_gaps(&mut self, gaps: &[Gap]) {
+        self.touches.add_gaps(gaps);
+    }
+
+    fn after(&mut self, location: LocationId, is_release: bool) -> Option<CodePlace> {
+        let (address, is_call) = match self.source.locations().get(location)? {
+            Location::Call(frames) => (frames[0], true),
+            Location::Access(frames) => (frames[0], false),
+            Location::Site(site) => (self.sites.get(site as usize)?.address.0, false),
+        };
+        let module = self.symbolizer.module_at(ProcessAddr(address))?;
+        let link = module.link_address(ProcessAddr(address))?;
+        let file = module.file().ok()?;
+        let address = match (is_call, is_release) {
+            (true, _) => link,
+            (false, true) => after_release(file, link)?,
+            (false, false) => after_instruction(file, link)?,
+        };
+        Some(CodePlace { module: module.path().to_string_lossy().into_owned(), address: address.0 })
     }
 
     fn subject(&mut self, object: finding::Object) -> SubjectInfo {

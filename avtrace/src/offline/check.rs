@@ -8,6 +8,7 @@ use checker::Checker;
 use checker::event::{EventNumber, LocationId, Op};
 use checker::finding::Findings;
 use checker::format::{Batch, Compression, Format, Gap, Names, ObservedValue, Summary};
+use checker::gap::Observer;
 
 use super::algorithms::Algorithm;
 use super::input::{Input, InputError};
@@ -27,6 +28,8 @@ pub struct Request {
     /// Options of the checker. A recording of a running program is always checked leniently, as it was or
     /// would have been while the program ran.
     pub options: checker::Options,
+    /// List the gaps of regions.
+    pub gaps: bool,
 }
 
 /// Result of a check.
@@ -54,7 +57,7 @@ pub fn check(input: &Input, request: &Request, bar: &mut ReadBar) -> Result<Chec
     let started = Instant::now();
     let lenient = request.options.lenient;
     let mut reader = input.reader(lenient)?;
-    let mut run = Run { request, checker: None, values: Values::default(), begins: Vec::new() };
+    let mut run = Run::new(request);
     let incomplete = read::to_end(input, &mut reader, lenient, bar, &mut run).map_err(
         |stopped| match stopped {
             Stopped::Read(error) => error,
@@ -68,7 +71,7 @@ pub fn check(input: &Input, request: &Request, bar: &mut ReadBar) -> Result<Chec
         return Err(error);
     }
     run.checker(reader.names());
-    let Run { checker, values, begins, .. } = run;
+    let Run { checker, gaps, values, begins, .. } = run;
     let findings = checker.map(|mut checker| checker.finish()).unwrap_or_default();
     let stats = Stats {
         format: reader.format(),
@@ -79,7 +82,7 @@ pub fn check(input: &Input, request: &Request, bar: &mut ReadBar) -> Result<Chec
     let mut not_seen = recording::read_not_seen(reader.names());
     not_seen.limitations.extend(limitations(&stats, incomplete.as_deref(), lenient));
     let names = TraceNames::new(reader.into_names(), values.kept, begins);
-    let report = report(input.name(), request, &findings, not_seen, names);
+    let report = report(input.name(), request, &findings, (not_seen, gaps), names);
     Ok(Checked { report, incomplete, stats })
 }
 
@@ -94,7 +97,7 @@ pub fn check_recording(
 ) -> Result<Checked, InputError> {
     let started = Instant::now();
     let lenient = request.options.lenient;
-    let mut run = Run { request, checker: None, values: Values::default(), begins: Vec::new() };
+    let mut run = Run::new(request);
     let joined = recorded.read(lenient, bar, &mut run).map_err(|stopped| match stopped {
         SegmentsStopped::Input(error) => error,
         SegmentsStopped::Consumer(error) => {
@@ -103,13 +106,13 @@ pub fn check_recording(
     })?;
     let Joined { names, incomplete, summary, bytes } = joined;
     run.checker(&names);
-    let Run { checker, values, begins, .. } = run;
+    let Run { checker, gaps, values, begins, .. } = run;
     let findings = checker.map(|mut checker| checker.finish()).unwrap_or_default();
     let stats = Stats { bytes, ..stats((&names, summary), &findings, started) };
     let mut not_seen = recording::read_not_seen(&names);
     not_seen.limitations.extend(limitations(&stats, incomplete.as_deref(), lenient));
     let names = TraceNames::new(names, values.kept, begins);
-    let report = report(recorded.name(), request, &findings, not_seen, names);
+    let report = report(recorded.name(), request, &findings, (not_seen, gaps), names);
     Ok(Checked { report, incomplete, stats })
 }
 
@@ -118,14 +121,21 @@ struct Run<'request> {
     request: &'request Request,
     /// Created after the first part of the trace was read, since the trace's own description decides how.
     checker: Option<Box<dyn Checker>>,
+    gaps: Option<Observer>,
     values: Values,
     /// Location of each region's first begin.
     begins: Vec<Option<LocationId>>,
 }
 
-impl Run<'_> {
+impl<'r> Run<'r> {
+    fn new(request: &'r Request) -> Self {
+        let gaps = request.gaps.then(Observer::default);
+        let (values, begins) = (Values::default(), Vec::new());
+        Self { request, checker: None, gaps, values, begins }
+    }
+
     fn checker(&mut self, names: &Names) -> &mut dyn Checker {
-        let Request { algorithm, mut options } = *self.request;
+        let Request { algorithm, mut options, .. } = *self.request;
         let checker = self.checker.get_or_insert_with(|| {
             options.lenient |= recording::is_live(names);
             (algorithm.start)(options)
@@ -158,6 +168,9 @@ impl Consumer for Run<'_> {
 
     fn events(&mut self, batch: &Batch<'_>) -> Result<(), Self::Error> {
         self.find_begins(batch);
+        if let Some(gaps) = &mut self.gaps {
+            batch.events.iter().for_each(|event| gaps.event(event));
+        }
         let checker = self.checker(batch.names);
         checker.events(batch.events)?;
         let found = checker.stored_violations();
@@ -166,6 +179,7 @@ impl Consumer for Run<'_> {
     }
 
     fn gap(&mut self, _gap: Gap, names: &Names) -> Result<(), Self::Error> {
+        self.gaps.iter_mut().for_each(Observer::gap);
         self.checker(names).gap();
         Ok(())
     }
@@ -228,7 +242,7 @@ fn report(
     path: &str,
     request: &Request,
     findings: &Findings,
-    not_seen: NotSeen,
+    (not_seen, gaps): (NotSeen, Option<Observer>),
     mut names: TraceNames,
 ) -> Report {
     let (exit_code, signal) = names.ending();
@@ -239,6 +253,7 @@ fn report(
         nesting: request.options.regions,
         with_instances: request.options.instances,
         not_seen,
+        gaps: gaps.map(|gaps| gaps.gaps()),
         ..report::Context::new(subject)
     };
     report::assemble(findings, &mut names, context)

@@ -5,11 +5,12 @@ use std::path::Path;
 
 use checker::format::{CodeAddress, Location, LocationKind, ModuleId, Names};
 use rustc_hash::FxHashMap;
-use symbolize::{ProcessAddr, Symbolizer};
+use symbolize::{LinkAddr, ProcessAddr, Symbolizer};
+use x86::after_step::{after_instruction, after_release};
 
 use crate::debug_files;
 use crate::names::{begin_frames, mark_own, source_frames};
-use crate::report::SourceFrame;
+use crate::report::{CodePlace, SourceFrame};
 
 /// Meaning of an address.
 #[derive(Clone, Copy)]
@@ -73,6 +74,27 @@ impl Code {
                 .map(|name| name.to_string_lossy().into_owned()),
             ..SourceFrame::default()
         }]
+    }
+
+    /// Returns where a thread is once it has made the step at a location.
+    pub(super) fn after(
+        &mut self,
+        names: &Names,
+        location: &Location,
+        is_release: bool,
+    ) -> Option<CodePlace> {
+        let at = location.stack.first()?;
+        let module = at.module?;
+        let path = names.module(module)?.path.clone();
+        let link = LinkAddr(at.address);
+        let address = if location.kind == LocationKind::Call {
+            link
+        } else {
+            let code = self.file(names, module)?.executable()?.file().ok()?;
+            let after = if is_release { after_release } else { after_instruction };
+            after(code, link)?
+        };
+        Some(CodePlace { module: path, address: address.0 })
     }
 
     /// Returns the variable at a process address.

@@ -8,6 +8,7 @@ use checker::defect::{Origin, RegionRole, SubjectInfo};
 use checker::event::{EventNumber, LocationId, RegionId, ThreadId};
 use checker::finding::{self, Findings};
 use checker::format::{self, Frame, ObservedValue};
+use checker::gap::Gap;
 use symbolize::SourceCache;
 
 use super::{code::Code, recording};
@@ -17,7 +18,9 @@ use crate::names::{
     origin_of, without_internals,
 };
 use crate::probes::origin::Origins;
-use crate::report::{Names, Object, ObjectKind, RegionName, SourceFrame, ThreadName, Value};
+use crate::report::{
+    CodePlace, Names, Object, ObjectKind, RegionName, SourceFrame, ThreadName, Value,
+};
 
 /// Name of the region of a `begin` without a name.
 const UNNAMED: &str = "(unnamed)";
@@ -143,6 +146,15 @@ impl Names for TraceNames {
 
     fn learn(&mut self, findings: &Findings) {
         self.touches = Touches::of(findings);
+    }
+
+    fn learn_gaps(&mut self, gaps: &[Gap]) {
+        self.touches.add_gaps(gaps);
+    }
+
+    fn after(&mut self, location: LocationId, is_release: bool) -> Option<CodePlace> {
+        let location = self.names.location(location)?;
+        self.code.after(&self.names, &location, is_release)
     }
 
     fn subject(&mut self, object: finding::Object) -> SubjectInfo {

@@ -1,6 +1,7 @@
 //! Plan of the probes: their places in the code, and the meaning of their records. Attaching is done by
 //! `kernel`.
 
+mod delays;
 pub mod memory;
 pub mod origin;
 pub mod own_modules;
@@ -89,6 +90,8 @@ impl Plan {
         first: bool,
     ) {
         let Wanted { rules, locks, accesses, .. } = wanted;
+        // Before those of accesses, which stay on their sides of these.
+        delays::add(self, symbolizer, pid, wanted.delays, which);
         self.add_modules(symbolizer, pid, which);
         sync::lock_plan::add(self, symbolizer, pid, locks, which, rules.len(), first);
         regions::plan::add(self, symbolizer, pid, wanted, which, first);

@@ -7,7 +7,10 @@
 mod capture;
 mod coverage;
 mod defect;
+mod gap;
 mod hex_address;
+mod hunt;
+mod perturbation;
 mod violation;
 
 use std::collections::HashSet;
@@ -18,6 +21,9 @@ use serde::{Deserialize, Serialize};
 pub use self::capture::*;
 pub use self::coverage::*;
 pub use self::defect::*;
+pub use self::gap::*;
+pub use self::hunt::*;
+pub use self::perturbation::*;
 pub use self::violation::*;
 
 /// The value of [`Report::schema`].
@@ -57,6 +63,9 @@ pub struct Report {
     /// clearer instance of one above.
     #[serde(default)]
     pub exemplars: Vec<Violation>,
+    /// Gaps of regions that other threads could get into, the most promising first; present only when asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gaps: Option<Vec<RegionGap>>,
     /// Regions in which the program died, after other threads had depended on them by data. Each is `possible`: it may
     /// have been about to be violated. Absent if there is none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -81,9 +90,15 @@ pub struct Report {
     /// Cause of a death by `SIGTRAP`; absent for another end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trap: Option<TrapDeath>,
+    /// Delays and the like in the run, made on purpose; present only with `--perturb`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub perturbation: Option<Perturbation>,
     /// Files by which the user decides what counts; absent if there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settings: Option<Settings>,
+    /// Runs of a hunt; absent for other reports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hunt: Option<Hunt>,
 }
 
 impl Report {

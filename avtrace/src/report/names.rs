@@ -8,11 +8,12 @@ use checker::{
     defect::{Origin, RegionRole, SubjectInfo},
     event::{EventNumber, LocationId, RegionId, ThreadId},
     finding::{self, Findings},
+    gap::Gap,
 };
 
 use super::model::{
-    Capture, MemorySeen, NotSeen, Object, ObjectKind, SourceFrame, Subject, Summary, TrapDeath,
-    Value,
+    Capture, CodePlace, MemorySeen, NotSeen, Object, ObjectKind, Perturbation, SourceFrame,
+    Subject, Summary, TrapDeath, Value,
 };
 
 /// Puts names on ids. Asked for what the findings mention only, and possibly more than once for one id.
@@ -21,6 +22,15 @@ use super::model::{
 pub trait Names {
     /// Takes in the findings before anything is asked about them: what accessed an object says more of it.
     fn learn(&mut self, _findings: &Findings) {}
+
+    /// Takes in the gaps before anything is asked about them.
+    fn learn_gaps(&mut self, _gaps: &[Gap]) {}
+
+    /// Returns where a thread is once it has made the step at a location; for a release of a lock once its waiters have
+    /// been woken.
+    fn after(&mut self, _location: LocationId, _is_release: bool) -> Option<CodePlace> {
+        None
+    }
 
     /// The region's name, and the frames of the place where it begins (empty when unknown).
     fn region(&mut self, region: RegionId) -> RegionName;
@@ -122,6 +132,10 @@ pub struct Context {
     pub memory: Option<MemorySeen>,
     /// Cause of a death by `SIGTRAP`.
     pub trap: Option<TrapDeath>,
+    /// Gaps of regions, if they were observed.
+    pub gaps: Option<Vec<Gap>>,
+    /// Delays and the like in the run, made on purpose.
+    pub perturbation: Option<Perturbation>,
 }
 
 impl Context {
@@ -139,6 +153,8 @@ impl Context {
             capture: None,
             memory: None,
             trap: None,
+            gaps: None,
+            perturbation: None,
         }
     }
 }

@@ -111,6 +111,8 @@ fn check(
     if let Some(error) = first.recorder_error() {
         return Err(error.into());
     }
-    backend.start();
-    Ok(ProcessTracker::new(options, backend, first, finished).follow(batches))
+    let tracker = ProcessTracker::new(options, backend, first, finished);
+    let mut tracker = tracker.perturbed().map_err(RunError::system("cannot start a thread"))?;
+    tracker.start_first();
+    Ok(tracker.follow(batches))
 }

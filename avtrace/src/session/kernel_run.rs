@@ -75,6 +75,7 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
     };
     let (finished, reporting) = crossbeam_channel::unbounded();
     let tracker = ProcessTracker::new(&options, backend, first, finished);
+    let tracker = tracker.perturbed().map_err(RunError::system("cannot start a thread"))?;
     let alive = tracker.alive();
     let tracker = thread::Builder::new()
         .name("avtrace-checker".to_owned())

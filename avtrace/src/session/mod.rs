@@ -25,6 +25,8 @@ mod main_thread_exit;
 mod memory;
 mod options;
 mod outcome;
+pub mod perturbation;
+mod perturbing;
 mod process_selection;
 pub mod processes;
 pub mod program;
@@ -73,6 +75,7 @@ use crate::{
     status_line::StatusLine,
     sys::{privileged_file, tracee::Start, user},
 };
+pub use end_signals::EndSignals;
 
 /// Plans what would be probed in a program, and does not run it: it is started, held before its first instruction
 /// with its libraries loaded, and killed there.

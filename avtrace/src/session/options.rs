@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use checker::Regions;
 use x86::placement::PlaceRules;
 
-use super::{capture_reason::CaptureReason, record::RecordTo};
+use super::{capture_reason::CaptureReason, perturbation::Perturbation, record::RecordTo};
 use crate::probes::{
     memory::{options::Accesses, watch_spec::WatchSpec},
     plan::{Wanted, own_code::OwnCode},
@@ -70,9 +70,19 @@ pub struct RunOptions {
     pub perf_probes: bool,
     /// Trace child processes as well.
     pub follow_forks: bool,
+    /// Perturbation of the run.
+    pub perturbation: Option<Perturbation>,
+    /// List the gaps of regions.
+    pub gaps: bool,
 }
 
 impl RunOptions {
+    /// Returns whether the gaps of regions are observed.
+    #[must_use]
+    pub(super) fn observes_gaps(&self) -> bool {
+        self.gaps || self.perturbation.as_ref().is_some_and(|plan| plan.observe_gaps)
+    }
+
     /// Returns the behaviour of threads whose records find no room: probes in the process wait, and those of the kernel
     /// cannot.
     #[must_use]
@@ -96,6 +106,7 @@ impl RunOptions {
                 CaptureBackend::Kernel | CaptureBackend::Auto => PlaceRules::Kernel,
             },
             low_prior: self.checker.is_some_and(|options| options.regions == Regions::All),
+            delays: self.perturbation.as_ref().map_or(&[], |perturbation| &perturbation.delays),
         }
     }
 }

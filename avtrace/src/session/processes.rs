@@ -5,7 +5,7 @@
 //! list of libraries (`ebpf/src/stop.rs`). Once its record is read, it is held by ptrace, so that it continues
 //! when this process dies; the guardian covers the moment before (`sys/guardian.rs`). `stops` has the table of stops.
 
-use std::{collections::BTreeSet, sync::Arc, time::Instant};
+use std::{collections::BTreeSet, io, sync::Arc, time::Instant};
 
 use abi::{ChildProcessRecord, ExitRecord, Kind, PLANS, PlanNumber, Record, StopRecord};
 use crossbeam_channel::Sender;
@@ -19,6 +19,7 @@ use super::{
     live_report::LiveReports,
     memory::{budget::TracerCost, controller},
     options::RunOptions,
+    perturbing::Perturber,
     program,
     program_end::ProgramEnd,
     program_id::ProgramId,
@@ -65,6 +66,8 @@ pub struct ProcessTracker {
     capture_end: Option<CaptureEnd>,
     /// Reports on what was found so far, if somebody wants them.
     live_reports: Option<LiveReports>,
+    /// Perturbation of the run from outside, if there is any.
+    perturber: Option<Perturber>,
     /// Set once nothing is captured any more: what is left is to be checked.
     is_detached: bool,
 }
@@ -94,8 +97,26 @@ impl ProcessTracker {
             finished,
             capture_end: None,
             live_reports: None,
+            perturber: None,
             is_detached: false,
         }
+    }
+
+    /// Perturbs the run from outside as its plan says.
+    ///
+    /// # Errors
+    ///
+    /// When there can be no thread for it.
+    pub fn perturbed(self) -> io::Result<Self> {
+        let Some(plan) = &self.options.perturbation else { return Ok(self) };
+        let starver = self.backend.starver();
+        let perturber = Some(Perturber::start(plan, self.alive.clone(), starver)?);
+        Ok(Self { perturber, ..self })
+    }
+
+    /// Lets the first program start.
+    pub fn start_first(&mut self) {
+        self.backend.start();
     }
 
     /// Takes the numbers of recordings from these.
@@ -193,8 +214,14 @@ impl ProcessTracker {
     }
 
     fn finish(&mut self, program: TracedProgram, end: ProgramEnd) {
+        let mut finished = program.finish(&mut self.backend, end);
+        if let (Some(perturber), Some(report)) =
+            (&self.perturber, &mut finished.context.perturbation)
+        {
+            perturber.add_to(report);
+        }
         // The receiver ends after this.
-        let _ = self.finished.send(program.finish(&mut self.backend, end));
+        let _ = self.finished.send(finished);
     }
 
     #[inline]

@@ -33,6 +33,8 @@ use super::{
         watchpoints::{self, WatchError, Watches},
     },
     options::RunOptions,
+    perturbation::Delay,
+    perturbing,
     program_end::{ProgramEnd, recorded_process, subject},
     program_id::ProgramId,
     record::RecordError,
@@ -120,6 +122,9 @@ impl TracedProgram {
         let count = plan.probes.len() as u64;
         steps.step(|| format!("attaching {}", report::count(count, "probe")));
         program.probes = Probes::new(plan);
+        if let Some(perturbation) = &options.perturbation {
+            backend.set_delays(number, &perturbation.delay_table())?;
+        }
         let of_process = (pid, program.code.symbolizer());
         program.probes.attach(backend, number, of_process, &mut program.coverage)?;
         let linker = attach_linker(backend, pid, number, program.code.symbolizer());
@@ -196,7 +201,7 @@ impl TracedProgram {
             modules: PlannedModules::new(code.module_count()),
             code,
             probes: Probes::default(),
-            checking: Checking::new(options.checker),
+            checking: Checking::new(options.checker, options.observes_gaps()),
             capture: Capture::default(),
             coverage: Coverage::new(backend),
             has_lost_leader: false,
@@ -466,7 +471,8 @@ impl TracedProgram {
         self.coverage.extend(captured::threads_without_watchpoints(backend));
         let capture_of_run = captured::capture(&self.options, backend);
         let busiest = self.busiest_function();
-        let Self { id, source, code, probes, checking, capture, mut coverage, .. } = self;
+        let delays = self.delays(backend);
+        let Self { id, options, source, code, probes, checking, capture, mut coverage, .. } = self;
         let plan = probes.plan();
         let (detached, watched) = capture.finish(backend, plan);
         coverage.extend(detached);
@@ -508,6 +514,8 @@ impl TracedProgram {
             coverage.limit(Limitation::StillRunning);
         }
         let FinalCoverage { skipped, limitations, summary, elapsed } = coverage.finish();
+        let seed = options.perturbation.as_ref().map(|perturbation| perturbation.seed);
+        let perturbation = seed.map(|seed| perturbing::report(seed, delays, elapsed));
         let lost = lost.map_or_else(Vec::new, |lost| captured::lost_events(backend, &lost));
         let context = report::Context {
             not_seen: NotSeen {
@@ -518,12 +526,39 @@ impl TracedProgram {
             capture: capture_of_run,
             memory,
             trap,
+            perturbation,
             ..context
         };
-        let Checked { findings, recorder, values } = checking.finish();
+        let Checked { findings, recorder, values, gaps } = checking.finish();
+        let context = report::Context { gaps, ..context };
         let (sites, symbolizer) = (probes.into_sites(), code.into_symbolizer());
         let process = recorded_process(&id, end);
         FinishedProgram { findings, source, sites, symbolizer, values, context, recorder, process }
+    }
+
+    /// Returns the delays of the run, with their counts.
+    fn delays(&mut self, backend: &Backend) -> Vec<report::PerturbationDelay> {
+        let Some(perturbation) = &self.options.perturbation else { return Vec::new() };
+        let mut reasons = self.coverage.take_delays();
+        let found = &self.probes.plan().delays;
+        // A child has those of its parent, whose report counts them.
+        let places = backend.delays(self.id.plan);
+        let delay = |(number, delay): (usize, &Delay)| {
+            let unknown = || "no file of this path was mapped that may have probes".to_owned();
+            let reason = match reasons.remove(&delay.id) {
+                None if !found.contains(&delay.id) => Some(unknown()),
+                reason => reason,
+            };
+            let place = places.get(number).copied().unwrap_or_default();
+            report::PerturbationDelay {
+                id: delay.id.clone(),
+                hits: place.hits.min(place.most),
+                delayed_ns: place.delayed,
+                attached: reason.is_none(),
+                reason,
+            }
+        };
+        perturbation.delays.iter().enumerate().map(delay).collect()
     }
 
     /// Returns the cause of a death by `SIGTRAP`. Adds a limitation for the signals that the process handled.

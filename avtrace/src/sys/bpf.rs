@@ -8,7 +8,7 @@ use std::{
 };
 
 use aya_obj::generated::{
-    bpf_attach_type::BPF_TRACE_UPROBE_MULTI, bpf_attr, bpf_cmd, bpf_insn,
+    BPF_F_SLEEPABLE, bpf_attach_type::BPF_TRACE_UPROBE_MULTI, bpf_attr, bpf_cmd, bpf_insn,
     bpf_prog_type::BPF_PROG_TYPE_KPROBE,
 };
 
@@ -28,6 +28,8 @@ unsafe impl aya::Pod for Setting<abi::Target> {}
 unsafe impl aya::Pod for Setting<abi::KernelLayout> {}
 // SAFETY: as above.
 unsafe impl aya::Pod for Setting<abi::AccessDescriptor> {}
+// SAFETY: as above.
+unsafe impl aya::Pod for Setting<abi::DelayPlace> {}
 
 /// The key of a call that has not returned, as the programs have it (`ebpf/src/call.rs`).
 #[repr(C)]
@@ -113,6 +115,7 @@ pub fn load_uprobe_multi(
     name: &str,
     instructions: &[bpf_insn],
     license: &std::ffi::CStr,
+    is_sleepable: bool,
 ) -> Result<OwnedFd, (io::Error, String)> {
     let mut log = vec![0u8; 0];
     let mut interrupted = 0;
@@ -122,6 +125,7 @@ pub fn load_uprobe_multi(
         let load = unsafe { &mut attributes.__bindgen_anon_3 };
         load.prog_type = BPF_PROG_TYPE_KPROBE as u32;
         load.expected_attach_type = BPF_TRACE_UPROBE_MULTI as u32;
+        load.prog_flags = if is_sleepable { BPF_F_SLEEPABLE } else { 0 };
         load.insns = instructions.as_ptr() as u64;
         load.insn_cnt = instructions.len() as u32;
         load.license = license.as_ptr() as u64;

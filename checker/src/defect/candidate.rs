@@ -19,7 +19,7 @@ const FAR: usize = 4;
 const MAX_VALUES: usize = 8;
 
 /// Names that the caller has given so far.
-pub(super) struct Names<'a> {
+pub(crate) struct Names<'a> {
     describe: &'a mut dyn Describe,
     regions: FxHashMap<RegionId, RegionInfo>,
     places: FxHashMap<LocationId, PlaceInfo>,
@@ -27,7 +27,7 @@ pub(super) struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    pub(super) fn new(describe: &'a mut dyn Describe) -> Self {
+    pub(crate) fn new(describe: &'a mut dyn Describe) -> Self {
         Self {
             describe,
             regions: FxHashMap::default(),
@@ -36,7 +36,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    pub(super) fn region(&mut self, region: RegionId) -> &RegionInfo {
+    pub(crate) fn region(&mut self, region: RegionId) -> &RegionInfo {
         self.regions.entry(region).or_insert_with(|| self.describe.region(region))
     }
 
@@ -44,7 +44,7 @@ impl<'a> Names<'a> {
         self.places.entry(location).or_insert_with(|| self.describe.place(location))
     }
 
-    pub(super) fn subject(&mut self, object: Object) -> &SubjectInfo {
+    pub(crate) fn subject(&mut self, object: Object) -> &SubjectInfo {
         self.subjects.entry(object).or_insert_with(|| self.describe.subject(object))
     }
 
@@ -65,7 +65,20 @@ impl<'a> Names<'a> {
         }
     }
 
-    pub(super) fn place_key(&mut self, location: LocationId) -> PlaceKey {
+    /// Returns whether accesses to memory were captured.
+    pub(crate) fn sees_data(&self) -> bool {
+        self.describe.sees_data()
+    }
+
+    /// Numbers the lines of these places.
+    pub(crate) fn number_places(&mut self, places: impl Iterator<Item = LocationId>) {
+        for place in places {
+            self.place(place);
+        }
+        self.number_lines();
+    }
+
+    pub(crate) fn place_key(&mut self, location: LocationId) -> PlaceKey {
         PlaceKey::of(self.place(location))
     }
 
@@ -83,10 +96,10 @@ impl<'a> Names<'a> {
 
 /// Line of code, by its text.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct PlaceKey {
-    pub(super) function: String,
-    pub(super) text: String,
-    pub(super) ordinal: u32,
+pub(crate) struct PlaceKey {
+    pub(crate) function: String,
+    pub(crate) text: String,
+    pub(crate) ordinal: u32,
 }
 
 impl PlaceKey {

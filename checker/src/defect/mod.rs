@@ -39,14 +39,14 @@ mod candidate;
 mod class;
 mod describe;
 mod fact;
-mod fingerprint;
+pub(crate) mod fingerprint;
 mod group;
 mod guard;
 mod model;
 mod pattern;
 
 use crate::finding::Findings;
-use candidate::Names;
+pub(crate) use candidate::{Names, PlaceKey};
 
 pub use crate::finding::GapKind;
 pub use class::Class;

@@ -8,6 +8,8 @@ mod defect_rules;
 mod defects;
 mod deferred;
 mod followed;
+mod gap_model;
+mod gaps;
 mod generate;
 mod known;
 mod open_at_end;

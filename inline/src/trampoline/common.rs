@@ -17,7 +17,7 @@ use iced_x86::{
 use super::{
     EmitError,
     assembler::{Emitted, block, place, wide},
-    calls, cells,
+    calls, cells, delay,
     reserved::{Caller, Interrupted, RDX, Reserved, Resume, WAIT_CHANGES, WAIT_PUSHES, Waits},
     stacks, words,
 };
@@ -115,6 +115,9 @@ entries! {
     cells_take_all,
     /// Computes that sum of the words as they are. Changes `rax`, `rdx`, `r10` and `r14`.
     cells_add_all,
+    /// Delays the thread at the place in `rcx`, if it may; the control structure is in `rdx`. Changes what a record
+    /// changes.
+    delay,
     /// Compares the access to the own stack from the address in `rcx` to that in `rax` with the marks: the zero flag
     /// is set if another thread was seen there. Changes `rax`, `rdx` and `rsi`.
     stack_is_shared,
@@ -129,10 +132,10 @@ const SLEEP: i32 = 10_000_000;
 
 /// Bits of a robust futex with the id of its owner (`FUTEX_TID_MASK` in `include/uapi/linux/futex.h`). The kernel
 /// clears them when the owner dies.
-const TID: i32 = 0x3fff_ffff;
+pub(super) const TID: i32 = 0x3fff_ffff;
 
 /// Number of the system call `futex`; its operation `FUTEX_WAIT` is 0.
-const FUTEX: i32 = 202;
+pub(super) const FUTEX: i32 = 202;
 
 /// Largest distance of a saved frame pointer from the stack pointer, in bytes, as in the BPF programs.
 const MAX_FRAME: i32 = 1 << 20;
@@ -166,6 +169,7 @@ impl CommonCode {
         let owned = cells::routines(&mut code, &mut labels)?;
         words::access_one(&mut code, &mut labels, &mut loads)?;
         words::access_many(&mut code, &mut labels, &mut loads)?;
+        delay::routine(&mut code, &mut labels.delay)?;
         stacks::is_shared(&mut code, &mut labels.stack_is_shared)?;
         let options = BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
         let assembled = code.assemble_options(address, options)?;

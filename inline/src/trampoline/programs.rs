@@ -9,7 +9,7 @@ use super::{
     Probe, access, alloc,
     alloc::caller,
     assembler::{Assembler, Emitted},
-    calls,
+    calls, delay,
     frame::{CHANGED, Frame, RSP},
     shared,
 };
@@ -39,6 +39,7 @@ pub fn has_form(probe: &Probe) -> bool {
             | ProbeProgram::Free
             | ProbeProgram::Jump
             | ProbeProgram::Shared
+            | ProbeProgram::Delay
     ) || is_access(probe)
 }
 
@@ -125,6 +126,7 @@ pub fn emit(asm: &mut Assembler<'_>, frame: &Frame, probe: &Probe, skip: CodeLab
         ProbeProgram::AllocEnd => alloc::end(asm, frame, AllocCookie(probe.cookie)),
         ProbeProgram::Free => alloc::free(asm, frame, AllocCookie(probe.cookie)),
         ProbeProgram::Jump => jump(asm, frame, site),
+        ProbeProgram::Delay => delay::emit(asm, probe.cookie),
         ProbeProgram::Shared => shared::emit(asm, frame, site, skip),
         ProbeProgram::Access | ProbeProgram::AccessLarge => match &probe.access {
             Some(access) => access::emit(asm, frame, access, site, skip),

@@ -1,6 +1,7 @@
 //! Executes patched code on a machine that the tests map.
 
 mod called;
+mod delays;
 mod faults;
 mod identity;
 mod interrupted;

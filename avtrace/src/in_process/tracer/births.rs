@@ -125,20 +125,20 @@ impl Tracer {
         let (low, high) = stack.unwrap_or_default();
         let stack = (ProcessAddress(low), ProcessAddress(high));
         let start = ThreadStart { tid: thread, epoch, stack, mode };
-        let mut arena = image.arena();
-        let base = match arena.start(start, &image.rings) {
+        let started = image.arena().start(start, &image.rings);
+        let base = match started {
             Ok(segment) => {
+                image.begin_delays(segment);
                 let ring = Box::new(Ring::new(segment, mode, &image.rings));
                 traced.stream.notes.add(Note::Started { tid: thread, process, ring });
                 traced.threads.insert(thread);
-                arena.address(segment.block)
+                image.arena().address(segment.block)
             }
             Err(_) => {
                 self.shared.muted_threads.fetch_add(1, Ordering::Relaxed);
-                arena.address(MUTED)
+                image.arena().address(MUTED)
             }
         };
-        drop(arena);
         // One that was killed needs none.
         let _ = self.supervisor.set_gs_base(thread, base.0);
         if traced.watchpoints.arm(&self.supervisor, thread).is_err() {

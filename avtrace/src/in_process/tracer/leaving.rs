@@ -9,6 +9,7 @@ impl Tracer {
     /// Has the processes that are left go on without probes and tracer.
     pub(super) fn leave(&mut self) -> io::Result<()> {
         let Self { supervisor, processes, shared, .. } = self;
+        supervisor.feed_all()?;
         for (&process, traced) in &mut *processes {
             // From here on nothing is written to it.
             shared.programs().remove(&process);

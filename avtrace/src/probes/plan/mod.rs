@@ -33,7 +33,7 @@ use super::{
     selection::SelectError,
     sync::{lock_rule::LockRule, site::SyncSite},
 };
-use crate::kernel::ProbePoint;
+use crate::{kernel::ProbePoint, session::perturbation::Delay};
 
 /// Meaning of the records of a site number.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +63,8 @@ pub enum SiteKind {
         /// The address after its last instruction.
         end: ProcessAddr,
     },
+    /// A delay, which makes no record.
+    Delay,
     /// The entry of a function whose exits could not all be probed, or code that is gone: its records count for
     /// nothing.
     Unwatched,
@@ -170,6 +172,8 @@ pub struct Wanted<'options> {
     /// Set if regions by default include those that are seldom meant to be atomic: bodies of threads, and functions
     /// that wait.
     pub low_prior: bool,
+    /// Delays at instructions.
+    pub delays: &'options [Delay],
 }
 
 impl Wanted<'_> {
@@ -212,6 +216,8 @@ pub struct Plan {
     pub left_out: BTreeSet<String>,
     /// Rules that match nothing so far, by their indices, and why.
     pub unmatched: Vec<(usize, SelectError)>,
+    /// Identifiers of the delays whose places were found.
+    pub delays: BTreeSet<String>,
     /// Set if memory accesses are seen, so that allocation and deallocation matter.
     pub sees_memory: bool,
     /// Set if the program may map its own code anew and gets probes in it all the same.

@@ -157,6 +157,11 @@ pub enum ProbePurpose {
     },
     /// A probe that a child process takes over from its parent.
     OfParent,
+    /// A delay, which shows no event.
+    Delay {
+        /// Identifier of the delay.
+        id: String,
+    },
 }
 
 /// Part of a call that a probe shows.
@@ -247,6 +252,7 @@ impl fmt::Display for ProbePurpose {
             Self::Messages { name, module } => write!(f, "{name} in {module}"),
             Self::InlinedWait { name, function } => write!(f, "{name} inlined into `{function}`"),
             Self::OfParent => f.write_str("a probe of the process's parent"),
+            Self::Delay { id } => write!(f, "delay `{id}`"),
         }
     }
 }
@@ -268,6 +274,9 @@ pub enum SkipReason {
     /// The code cannot be decoded.
     #[error("its code cannot be taken apart")]
     Undecodable,
+    /// No instruction of a known function begins at the address.
+    #[error("no instruction of a function begins at its address")]
+    NoInstruction,
     /// There can be no probe on the instruction.
     #[error(transparent)]
     Refused(#[from] Refusal),

@@ -99,6 +99,7 @@ impl Resolver<'_> {
             ways: found.ways,
             help: String::new(),
             set_aside: None,
+            hunted: None,
         };
         let (finding, violation) = shown;
         // One call that releases a lock and acquires it again. A line is not enough: it may have several calls.

@@ -2,6 +2,7 @@
 //! groups it into defects. Prose is in `explain`, layout in `text`.
 
 mod defects;
+mod gaps;
 mod open_at_end;
 mod resolver;
 
@@ -27,6 +28,7 @@ pub fn assemble(findings: &Findings, names: &mut dyn Names, context: Context) ->
     let merged_away = (findings.violations.len() - violations.len()) as u64;
     let defects = defects::defects(findings, &ids, (&violations, &exemplars), &mut resolver);
 
+    let gaps = context.gaps.map(|gaps| gaps::gaps(&gaps, &mut resolver));
     let open_at_end = open_at_end::regions(findings, &context.subject, &mut resolver);
     let cycle = findings
         .cycle
@@ -64,6 +66,7 @@ pub fn assemble(findings: &Findings, names: &mut dyn Names, context: Context) ->
         defects,
         violations,
         exemplars,
+        gaps,
         open_at_end,
         instances: context.with_instances.then(|| findings.instances.clone()),
         threads: resolver.thread_table(),
@@ -73,7 +76,9 @@ pub fn assemble(findings: &Findings, names: &mut dyn Names, context: Context) ->
         capture: context.capture,
         memory: context.memory,
         trap: context.trap,
+        perturbation: context.perturbation,
         settings: None,
+        hunt: None,
     }
 }
 

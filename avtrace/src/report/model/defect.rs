@@ -4,7 +4,7 @@ pub use checker::defect::{Class, GapKind, Origin, Pattern, RegionRole};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Action, Evidence, Location, Object, Order, Split};
+use super::{Action, Evidence, HuntedDefect, Location, Object, Order, Split};
 
 /// The violations of one region across one gap, on one subject.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -56,6 +56,9 @@ pub struct Defect {
     /// Reason for which the user does not want to see it; `None` for most.
     #[serde(default)]
     pub set_aside: Option<SetAside>,
+    /// Runs of a hunt that showed it; absent in other reports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hunted: Option<HuntedDefect>,
 }
 
 /// Ends of a gap: where the region was left and returned to.

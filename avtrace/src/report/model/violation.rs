@@ -112,6 +112,23 @@ pub struct Violation {
     pub hint: String,
 }
 
+impl Violation {
+    /// Calls a function with the id of each thread, wherever it stands.
+    pub fn for_each_thread(&mut self, mut of: impl FnMut(&mut u32)) {
+        of(&mut self.transaction.thread);
+        self.witness.iter_mut().for_each(|transaction| of(&mut transaction.thread));
+        for edge in &mut self.edges {
+            of(&mut edge.source_transaction.thread);
+            of(&mut edge.sink_transaction.thread);
+        }
+        self.steps.iter_mut().for_each(|step| of(&mut step.thread));
+        let holders = self.splits.iter_mut().filter_map(|split| split.holder.as_mut());
+        holders.for_each(|transaction| of(&mut transaction.thread));
+        let without = self.data_seen.iter_mut().flat_map(|seen| &mut seen.without);
+        without.for_each(|transaction| of(&mut transaction.thread));
+    }
+}
+
 /// The part that data had in a violation whose evidence is synchronisation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DataSeen {

@@ -2,7 +2,7 @@
 //! those by design as a count.
 
 use super::{
-    TextOptions, and,
+    TextOptions, and, hunt,
     layout::wrap_cut,
     paint::{ERROR, FRAME, HELP, PLAIN, Page, STRONG, WARNING},
     remark,
@@ -301,6 +301,9 @@ fn meaning(page: &mut Page, view: &View<'_>, defect: &Defect, options: &TextOpti
         view.remark(page, FRAME, phrase::class(defect.class), &reasons.join("; "));
     }
     view.remark(page, FRAME, "seen", &phrase::seen(defect));
+    for (kind, text) in defect.hunted.iter().flat_map(hunt::remarks) {
+        view.remark(page, FRAME, kind, &text);
+    }
     view.remark(page, FRAME, "evidence", &explain::evidence(violation, view.report));
     if violation.order == Order::Racy {
         view.remark(page, FRAME, "order", &explain::order(violation, &number));

@@ -2,6 +2,8 @@
 //! one line of counts. What to say is in `explain` and `warnings`; here it is laid out.
 
 mod defects;
+mod gaps;
+mod hunt;
 mod kinds;
 mod lanes;
 pub(crate) mod layout;
@@ -98,6 +100,7 @@ pub fn render(report: &Report, options: &TextOptions) -> String {
         checked(&mut page, report, "no atomicity violation found");
     }
     open_at_end::write(&mut page, report);
+    gaps::write(&mut page, report, &options);
     instances(&mut page, report);
     for warning in warnings(report) {
         remark(&mut page, WARNING, "warning", &warning.message);
@@ -109,6 +112,12 @@ pub fn render(report: &Report, options: &TextOptions) -> String {
         remark(&mut page, STRONG, "note", &busy(busiest, report.counts.events));
     }
     unused(&mut page, report);
+    if let Some(of) = &report.hunt {
+        for (kind, text) in hunt::notes(report, of) {
+            let style = if kind == "warning" { WARNING } else { STRONG };
+            remark(&mut page, style, kind, &text);
+        }
+    }
     page.put(STRONG, "avtrace")
         .put(PLAIN, &format!(": {}", summary::summary(report, &kinds, &options)))
         .end();

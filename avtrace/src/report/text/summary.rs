@@ -46,7 +46,8 @@ pub(super) fn summary(report: &Report, kinds: &[Vec<&Violation>], options: &Text
     if let Some(elapsed) = run.elapsed_ns {
         text.push_str(&format!("; {}", seconds(elapsed)));
     }
-    if let Some(ending) = explain::ending(report) {
+    // Of a hunt it would be that of one run among many.
+    if let Some(ending) = explain::ending(report).filter(|_| report.hunt.is_none()) {
         text.push_str(&format!("; {ending}"));
         if let Some(trap) = &report.trap {
             text.push_str(&format!(": {}", trap.cause.in_short()));
@@ -157,7 +158,7 @@ fn of_class(report: &Report, class: Class) -> impl Iterator<Item = &Defect> {
 }
 
 /// A time in the unit that suits it.
-fn seconds(nanoseconds: u64) -> String {
+pub(super) fn seconds(nanoseconds: u64) -> String {
     let tenths = nanoseconds / 100_000_000;
     match nanoseconds {
         0..1_000_000 => format!("{} us", nanoseconds / 1_000),

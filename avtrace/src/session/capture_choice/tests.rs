@@ -27,6 +27,8 @@ fn options(capture: CaptureBackend) -> RunOptions {
         debug_bpf: false,
         perf_probes: false,
         follow_forks: false,
+        perturbation: None,
+        gaps: false,
     }
 }
 

@@ -7,6 +7,7 @@ use checker::{
     event::{EventNumber, RegionId},
     finding::Findings,
     format,
+    gap::{Gap, Observer},
 };
 use symbolize::Symbolizer;
 
@@ -30,6 +31,7 @@ const MAX_RETAINED_VALUES: usize = 1 << 20;
 #[derive(Default)]
 pub(super) struct Checking {
     checker: Option<Box<dyn DeferredChecker + Send>>,
+    gaps: Option<Box<Observer>>,
     recorder: Option<Result<Recorder, RecordError>>,
     epochs: EpochTimestamps,
     values: BTreeMap<EventNumber, format::ObservedValue>,
@@ -45,13 +47,16 @@ pub(super) struct Checked {
     pub(super) findings: Findings,
     pub(super) recorder: Option<Result<Recorder, RecordError>>,
     pub(super) values: BTreeMap<EventNumber, format::ObservedValue>,
+    /// Gaps of regions, if they were observed.
+    pub(super) gaps: Option<Vec<Gap>>,
 }
 
 impl Checking {
-    /// Checks with these options; nothing without them.
-    pub(super) fn new(options: Option<checker::Options>) -> Self {
+    /// Checks with these options, nothing without them, and observes gaps if that is wanted.
+    pub(super) fn new(options: Option<checker::Options>, observes_gaps: bool) -> Self {
         let checker = options.map(|options| Box::new(Davida::new(options)) as Box<_>);
-        Self { checker, ..Self::default() }
+        let gaps = observes_gaps.then(Box::default);
+        Self { checker, gaps, ..Self::default() }
     }
 
     /// Starts to record the events of a process at this place among all, from 0.
@@ -80,6 +85,15 @@ impl Checking {
     pub(super) fn consume(&mut self, source: &mut Source, sites: &[Site], symbolizer: &Symbolizer) {
         if let Some(Ok(recorder)) = &mut self.recorder {
             recorder.record(source, sites, symbolizer);
+        }
+        if let Some(gaps) = &mut self.gaps {
+            for item in source.stream().items() {
+                match item {
+                    Item::Events(events) => events.iter().for_each(|event| gaps.event(event)),
+                    Item::Mark(Mark::Gap) => gaps.gap(),
+                    Item::Mark(_) => {}
+                }
+            }
         }
         let mut found = 0;
         if let Some(checker) = &mut self.checker {
@@ -130,12 +144,13 @@ impl Checking {
 
     /// Ends the checking.
     pub(super) fn finish(self) -> Checked {
-        let Self { checker, recorder, values, .. } = self;
+        let Self { checker, recorder, values, gaps, .. } = self;
         let findings = match (checker, &recorder) {
             (Some(mut checker), _) => checker.finish(),
             (None, Some(Ok(recorder))) => Findings::from_counts(recorder.counts()),
             (None, _) => Findings::default(),
         };
-        Checked { findings, recorder, values }
+        let gaps = gaps.map(|gaps| gaps.gaps());
+        Checked { findings, recorder, values, gaps }
     }
 }

@@ -1,6 +1,9 @@
 //! Coverage of a program, for its report: skipped probes, limitations, counts, signals that breakpoints caused.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use abi::TrapRecord;
 use x86::placement::Cost;
@@ -83,6 +86,18 @@ impl Coverage {
     /// Adds a probe that is not there.
     pub(super) fn skip(&mut self, purpose: ProbePurpose, reason: SkipReason) {
         self.skipped.push(SkippedProbe { purpose, reason });
+    }
+
+    /// Takes the reasons why delays are not there, by their identifiers: they show no events.
+    pub(super) fn take_delays(&mut self) -> BTreeMap<String, String> {
+        let delays = self
+            .skipped
+            .extract_if(.., |probe| matches!(probe.purpose, ProbePurpose::Delay { .. }));
+        let named = delays.filter_map(|SkippedProbe { purpose, reason }| match purpose {
+            ProbePurpose::Delay { id } => Some((id, reason.to_string())),
+            _ => None,
+        });
+        named.collect()
     }
 
     /// Adds the probes that a plan could not place.

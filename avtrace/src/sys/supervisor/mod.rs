@@ -12,6 +12,7 @@ mod remote_call;
 mod request;
 mod run_until;
 mod seize;
+mod starve;
 #[cfg(test)]
 mod tests;
 pub(super) mod watchpoints;
@@ -49,6 +50,8 @@ pub struct Supervisor {
     has_hit: bool,
     /// Processes of which no thread may run.
     frozen: BTreeSet<i32>,
+    /// Threads that get no processor until they are fed.
+    starved: BTreeSet<i32>,
     /// Threads that stand before their first instruction, and that no event has announced.
     newborn: BTreeSet<i32>,
     /// Threads that were announced and have not stopped, with the threads that have created them.
@@ -182,6 +185,7 @@ impl Supervisor {
             held: Vec::new(),
             has_hit: false,
             frozen: BTreeSet::new(),
+            starved: BTreeSet::new(),
             newborn: BTreeSet::new(),
             expected: BTreeMap::new(),
             entries: BTreeMap::new(),
@@ -321,6 +325,7 @@ impl Supervisor {
         let Some(thread) = self.threads.get_mut(&id) else { return Ok(()) };
         if let State::Held(resume) = thread.state
             && !self.frozen.contains(&thread.process)
+            && !self.starved.contains(&id)
         {
             thread.state = State::Running;
             let resume = match resume {
@@ -358,6 +363,8 @@ impl Supervisor {
         };
         thread.state = State::Held(resume);
         let process = thread.process;
+        self.stops_starved(id, event)?;
+        let Some(thread) = self.threads.get_mut(&id) else { return Ok(()) };
         match event {
             libc::PTRACE_EVENT_CLONE | libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK => {
                 thread.is_in_vfork = event == libc::PTRACE_EVENT_VFORK;

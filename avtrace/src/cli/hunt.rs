@@ -1,0 +1,184 @@
+//! The command lines of `hunt` and `merge`.
+
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use clap::Args;
+
+use super::{CaptureArgs, OutputArgs, RegionsArg, RelationArg, attach::duration};
+use crate::hunt::Shard;
+
+const EXAMPLES: &str = "\
+Examples:
+  avtrace hunt ./test                     50 runs
+  avtrace hunt --time 8h --results night.avth ./test --its-option
+  avtrace hunt --first ./test             until the first likely defect
+  avtrace hunt --fail-if 'grep -q \"wrong sum\" \"$AVTRACE_OUTPUT\"' ./test
+  avtrace hunt --replay avtrace.avth#7    run 7 again, ten times
+  avtrace hunt --resume --runs 200 ./test go on where the last hunt ended
+
+The first run observes gaps: places in a region where it lets go of a lock that it takes again, or where other threads \
+could come in between two of its steps. Further runs delay threads in the gaps that promise most, one or a few at a time, \
+until another thread comes in; in between, some runs starve random threads of processors or put threads on random ones. \
+The program must end by itself. Its standard input is that of `hunt` in each run, unless that is a terminal; what it \
+prints is not shown.
+
+A run fails when the program exits with a status other than 0, is killed, or takes longer than --limit; with --fail-if \
+when CMD exits with 0, a shell command with the output in the file $AVTRACE_OUTPUT and the program's end in \
+$AVTRACE_FAILURE. The report says for each defect how many failing and passing runs showed it, and the command that shows \
+it again. All runs are kept in the file of --results, as they come: after a crash or a night --resume goes on.
+
+Exit status: 66 when a likely or possible defect was found (see --fail-on), else 0 when no run failed, else 1, also when \
+avtrace failed; 2 for bad usage, 3 when the program cannot be read.";
+
+/// Options of `hunt`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct HuntArgs {
+    /// Number of runs; by default 50, or with --time as many as there is time for.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub runs: Option<u64>,
+
+    /// Begin no run after this time: `90s`, `5m`, `8h`.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub time: Option<Duration>,
+
+    /// Runs side by side.
+    #[arg(long, value_name = "J", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub jobs: u16,
+
+    /// Seed of all choices; by default that of the time.
+    #[arg(long, value_name = "S")]
+    pub seed: Option<u64>,
+
+    /// End with the first likely defect.
+    #[arg(long)]
+    pub first: bool,
+
+    /// Time that delays may take, in percent of that of the runs.
+    #[arg(long, value_name = "PERCENT", default_value_t = 20, value_parser = clap::value_parser!(u8).range(1..=90))]
+    pub delay: u8,
+
+    /// Kill the program when a run takes longer than this, and count it as failed; by default ten times the first run,
+    /// and at least 10 seconds.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub limit: Option<Duration>,
+
+    /// Shell command that decides whether a run failed: with exit status 0 it did.
+    #[arg(long, value_name = "CMD")]
+    pub fail_if: Option<OsString>,
+
+    /// Runs that repeat the one that shows a defect, to measure how often it shows again; 0 for none.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub repeat: u64,
+
+    /// File for the results of all runs, an SQLite database. An older one is kept with `.old` at its end.
+    #[arg(long, value_name = "FILE", default_value = "avtrace.avth")]
+    pub results: PathBuf,
+
+    /// Go on with the hunt that the results are of; --runs and --time count anew from there.
+    #[arg(long)]
+    pub resume: bool,
+
+    /// Repeat run N of the results in FILE as often as --repeat says. The program is the one of that hunt, if none is
+    /// given.
+    #[arg(long, value_name = "FILE#N", value_parser = run_of_file, conflicts_with_all = ["resume", "time", "runs", "jobs", "shard", "first"])]
+    pub replay: Option<(PathBuf, u64)>,
+
+    /// Do part I of N of the hunt: gaps and choices are divided among them. `avtrace merge` makes one report of the
+    /// results of all.
+    #[arg(long, value_name = "I/N", value_parser = shard)]
+    pub shard: Option<Shard>,
+
+    /// Print nothing but the report.
+    #[arg(short, long)]
+    pub quiet: bool,
+
+    /// Levels of nested regions that are checked.
+    #[arg(long, value_enum, default_value_t = RegionsArg::Outermost)]
+    pub regions: RegionsArg,
+
+    /// Dependencies that count.
+    #[arg(long, value_enum, default_value_t = RelationArg::Full)]
+    pub relation: RelationArg,
+
+    /// Options of capture.
+    #[command(flatten)]
+    pub capture: CaptureArgs,
+
+    /// Options of capture, as they were written; not an option itself.
+    #[arg(skip)]
+    pub written: Vec<OsString>,
+
+    /// Options of the report.
+    #[command(flatten)]
+    pub output: OutputArgs,
+
+    /// The program, and its arguments.
+    #[arg(
+        required_unless_present = "replay",
+        trailing_var_arg = true,
+        value_name = "PROGRAM [ARGS]"
+    )]
+    pub program: Vec<OsString>,
+}
+
+const MERGE: &str = "\
+Examples:
+  avtrace hunt --shard 1/2 --results one.avth ./test
+  avtrace hunt --shard 2/2 --results two.avth ./test   on another machine, for instance
+  avtrace merge one.avth two.avth
+
+Exit status: 66 when a likely or possible defect was found (see --fail-on), else 0; 3 when a file has no results, 2 for \
+bad usage, 1 when avtrace failed.";
+
+/// Options of `merge`.
+#[derive(Args, Debug)]
+#[command(after_help = MERGE)]
+pub struct MergeArgs {
+    /// Leave out the suppressions of `avtrace.toml` in the current directory.
+    #[arg(long)]
+    pub no_config: bool,
+
+    /// Options of the report.
+    #[command(flatten)]
+    pub output: OutputArgs,
+
+    /// Files of results of `avtrace hunt`.
+    #[arg(required = true, value_name = "RESULTS")]
+    pub results: Vec<PathBuf>,
+}
+
+fn run_of_file(text: &str) -> Result<(PathBuf, u64), String> {
+    let parts = text.rsplit_once('#');
+    let parts = parts.and_then(|(file, run)| Some((PathBuf::from(file), run.parse().ok()?)));
+    parts.filter(|(file, run)| !file.as_os_str().is_empty() && *run > 0).ok_or_else(|| {
+        "a file and the number of a run are needed, such as `avtrace.avth#7`".to_owned()
+    })
+}
+
+fn shard(text: &str) -> Result<Shard, String> {
+    let parts = text.split_once('/');
+    let parts = parts.and_then(|(index, count)| Some((index.parse().ok()?, count.parse().ok()?)));
+    match parts {
+        Some((index @ 1.., count)) if index <= count => Ok(Shard { index: index - 1, count }),
+        _ => Err("a part and the number of parts are needed, such as `1/4`".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_and_shards_are_read() {
+        assert_eq!(run_of_file("a#b#7"), Ok((PathBuf::from("a#b"), 7)));
+        for text in ["a", "#7", "a#", "a#0", "a#x"] {
+            assert!(run_of_file(text).is_err(), "{text}");
+        }
+        assert_eq!(shard("1/4"), Ok(Shard { index: 0, count: 4 }));
+        assert_eq!(shard("4/4"), Ok(Shard { index: 3, count: 4 }));
+        for text in ["", "1", "0/4", "5/4", "1/0", "-1/4", "1/4/2"] {
+            assert!(shard(text).is_err(), "{text}");
+        }
+    }
+}

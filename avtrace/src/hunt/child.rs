@@ -1,0 +1,312 @@
+//! One run as a process of its own: `avtrace run` with a plan. It may crash or hang without the hunt, and several can
+//! run side by side.
+
+use std::{
+    ffi::OsString,
+    fs::{self, File},
+    io::{self, Read, Seek as _, SeekFrom, Write as _},
+    os::unix::process::CommandExt as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use super::run::{RunResult, Verdict, failure};
+use crate::{report, sys::proc};
+
+/// Interval at which the end of a run is looked for.
+const POLL: Duration = Duration::from_millis(3);
+/// Time that avtrace has for its report once the program was killed.
+const GRACE: Duration = Duration::from_secs(20);
+/// Most of what the program prints that is kept for `--fail-if`, in bytes.
+const MOST_OUTPUT: u64 = 64 << 20;
+/// Most of it that results keep of a run that failed, in bytes.
+const KEPT_OUTPUT: u64 = 4096;
+/// Start of the line with which avtrace says that it has failed.
+const ERROR: &str = "avtrace: error: ";
+
+/// What all runs of a hunt have in common.
+#[derive(Debug)]
+pub struct Launch {
+    /// Executable of avtrace.
+    pub avtrace: PathBuf,
+    /// Options of capture.
+    pub options: Vec<OsString>,
+    /// The program, and its arguments.
+    pub command: Vec<OsString>,
+    /// Standard input of each run; `None` for none.
+    pub input: Option<PathBuf>,
+    /// Shell command that decides whether a run failed.
+    pub fail_if: Option<OsString>,
+    /// Directory for the files of runs.
+    pub scratch: PathBuf,
+}
+
+/// A run as it is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// Number, which names its files.
+    pub number: u64,
+    /// Plan, as JSON.
+    pub plan: &'a str,
+    /// Time after which the program is killed.
+    pub limit: Duration,
+}
+
+impl Launch {
+    /// Runs the program once. Returns `None` when `is_stopped` says that the hunt ends: the program has been killed then.
+    ///
+    /// # Errors
+    ///
+    /// When avtrace cannot be started, or its files cannot be written.
+    pub fn run(
+        &self,
+        request: Request<'_>,
+        is_stopped: &dyn Fn() -> bool,
+    ) -> io::Result<Option<RunResult>> {
+        let Request { number, plan, limit } = request;
+        let folder = self.scratch.join(format!("run-{number}"));
+        fs::create_dir_all(&folder)?;
+        let [plan_file, report_file, output_file] =
+            ["plan.json", "report.json", "output"].map(|name| folder.join(name));
+        fs::write(&plan_file, plan)?;
+        let begun = Instant::now();
+        let (child, output) = self.start(&plan_file, &report_file, &output_file)?;
+        let ended = await_end(child, begun + limit, is_stopped)?;
+        let elapsed = begun.elapsed();
+        // The program's children may keep the pipe open; what they print later is not waited for.
+        output.finish();
+        let result = match ended {
+            Ended::Stopped => None,
+            ended => {
+                let timed_out = matches!(ended, Ended::TimedOut);
+                let mut result = self.result(&report_file, &output_file, timed_out)?;
+                result.elapsed_ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+                (result.number, result.plan) = (number, plan.to_owned());
+                Some(result)
+            }
+        };
+        // It is in a directory that is removed at the end in any case.
+        let _ = fs::remove_dir_all(&folder);
+        Ok(result)
+    }
+
+    /// Starts avtrace in a process group of its own, so that Ctrl-C asks the hunt alone.
+    fn start(&self, plan: &Path, report: &Path, output: &Path) -> io::Result<(Child, Output)> {
+        let (reader, writer) = io::pipe()?;
+        let input = match &self.input {
+            Some(path) => Stdio::from(File::open(path)?),
+            None => Stdio::null(),
+        };
+        let mut command = Command::new(&self.avtrace);
+        command
+            .arg("run")
+            .args(&self.options)
+            .args(["--format", "json", "--error-exitcode", "0", "--perturb"])
+            .arg(plan)
+            .arg("--output")
+            .arg(report)
+            .arg("--")
+            .args(&self.command)
+            .stdin(input)
+            .stdout(writer.try_clone()?)
+            .stderr(writer)
+            .process_group(0);
+        let child = command.spawn()?;
+        drop(command);
+        Ok((child, Output::keep(reader, File::create(output)?)?))
+    }
+
+    /// Reads what a run has left.
+    fn result(&self, report: &Path, output: &Path, timed_out: bool) -> io::Result<RunResult> {
+        let documents = fs::read(report).unwrap_or_default();
+        let reports = match report::json::read_all(&documents) {
+            Ok(reports) if !reports.is_empty() => reports,
+            read => {
+                let error = read.err().map(|error| error.to_string());
+                let said = last_error(&tail(output)?);
+                let error =
+                    said.or(error).unwrap_or_else(|| "avtrace ended without a report".to_owned());
+                return Ok(RunResult::of(Verdict::Untraced(error)));
+            }
+        };
+        let verdict = match (timed_out, &self.fail_if) {
+            (true, _) => Verdict::TimedOut,
+            (false, None) => failure(&reports).map_or(Verdict::Passed, Verdict::Failed),
+            (false, Some(condition)) => {
+                let status = failure(&reports);
+                match self.is_failure(condition, output, status.as_deref())? {
+                    true => {
+                        Verdict::Failed(status.unwrap_or_else(|| "--fail-if says so".to_owned()))
+                    }
+                    false => Verdict::Passed,
+                }
+            }
+        };
+        let mut result = RunResult::of(verdict);
+        if result.verdict.is_failure() {
+            result.output = tail(output)?;
+        }
+        result.add_reports(reports);
+        Ok(result)
+    }
+
+    /// Asks the user's command whether a run failed.
+    fn is_failure(
+        &self,
+        condition: &OsString,
+        output: &Path,
+        status: Option<&str>,
+    ) -> io::Result<bool> {
+        let asked = Command::new("/bin/sh")
+            .arg("-c")
+            .arg(condition)
+            .env("AVTRACE_OUTPUT", output)
+            .env("AVTRACE_FAILURE", status.unwrap_or_default())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .status()?;
+        Ok(asked.success())
+    }
+}
+
+/// How the process of a run ended.
+enum Ended {
+    ByItself,
+    TimedOut,
+    Stopped,
+}
+
+/// Waits for the end of a run, and kills the program when its time is over.
+fn await_end(
+    mut child: Child,
+    deadline: Instant,
+    is_stopped: &dyn Fn() -> bool,
+) -> io::Result<Ended> {
+    let mut killed: Option<(Ended, Instant)> = None;
+    loop {
+        if child.try_wait()?.is_some() {
+            return Ok(killed.map_or(Ended::ByItself, |(ended, _)| ended));
+        }
+        match &killed {
+            None if is_stopped() => killed = Some((Ended::Stopped, Instant::now() + GRACE)),
+            None if Instant::now() >= deadline => {
+                killed = Some((Ended::TimedOut, Instant::now() + GRACE));
+            }
+            // avtrace leaves nothing behind when it is killed.
+            Some((_, latest)) if Instant::now() >= *latest => {
+                let _ = child.kill();
+            }
+            _ => {}
+        }
+        if killed.is_some() {
+            kill_programs(child.id());
+        }
+        thread::sleep(POLL);
+    }
+}
+
+/// Kills what avtrace has started, again until it is gone: a process may fork meanwhile.
+fn kill_programs(avtrace: u32) {
+    let executable = |pid: u32| fs::read_link(format!("/proc/{pid}/exe")).ok();
+    let own = executable(avtrace);
+    let mut processes = proc::children(avtrace);
+    while let Some(pid) = processes.pop() {
+        processes.extend(proc::children(pid));
+        // Helpers of avtrace end by themselves, and have its executable.
+        if executable(pid) != own {
+            // It has ended meanwhile, or it is another user's and ends when it likes.
+            let _ = kill(Pid::from_raw(pid as i32), Signal::SIGKILL);
+        }
+    }
+}
+
+/// Copy of what a run prints.
+struct Output(JoinHandle<()>);
+
+impl Output {
+    /// Copies a pipe to a file until its end; what is too much is read and dropped, so that the program goes on.
+    fn keep(mut pipe: io::PipeReader, mut file: File) -> io::Result<Self> {
+        let thread = thread::Builder::new().name("avtrace-output".to_owned());
+        let copy = move || {
+            let mut room = MOST_OUTPUT;
+            let mut bytes = vec![0; 64 << 10];
+            while let Ok(read) = pipe.read(&mut bytes) {
+                if read == 0 {
+                    return;
+                }
+                let kept = read.min(usize::try_from(room).unwrap_or(usize::MAX));
+                room -= kept as u64;
+                // A full disk costs the program nothing.
+                let _ = file.write_all(&bytes[..kept]);
+            }
+        };
+        Ok(Self(thread.spawn(copy)?))
+    }
+
+    /// Waits shortly for the rest of it.
+    fn finish(self) {
+        let deadline = Instant::now() + Duration::from_millis(200);
+        while !self.0.is_finished() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Returns the end of a file as text.
+fn tail(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let size = file.metadata()?.len();
+    file.seek(SeekFrom::Start(size.saturating_sub(KEPT_OUTPUT)))?;
+    let mut bytes = Vec::new();
+    file.take(KEPT_OUTPUT).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Returns the error that avtrace has printed last.
+fn last_error(output: &str) -> Option<String> {
+    output.lines().rev().find_map(|line| line.strip_prefix(ERROR)).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_error_is_found_among_what_the_program_printed() {
+        let output = "hello\navtrace: error: first\navtrace: error: cannot read `x`\nbye";
+        assert_eq!(last_error(output).as_deref(), Some("cannot read `x`"));
+        assert_eq!(last_error("avtrace: warning"), None);
+    }
+
+    #[test]
+    fn the_end_of_a_long_output_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("output");
+        fs::write(&path, format!("{}end", "x".repeat(10_000))).unwrap();
+        let kept = tail(&path).unwrap();
+        assert_eq!(kept.len() as u64, KEPT_OUTPUT);
+        assert!(kept.ends_with("xend"));
+    }
+
+    #[test]
+    fn too_much_output_is_dropped_and_read_all_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("output");
+        let (reader, mut writer) = io::pipe().unwrap();
+        let output = Output::keep(reader, File::create(&path).unwrap()).unwrap();
+        let block = vec![b'x'; 1 << 20];
+        for _ in 0..66 {
+            writer.write_all(&block).unwrap();
+        }
+        drop(writer);
+        output.0.join().unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().len(), MOST_OUTPUT);
+    }
+}

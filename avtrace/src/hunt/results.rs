@@ -1,0 +1,537 @@
+//! Results of a hunt in a file: an SQLite database, to which each run is added in a transaction of its own when it is
+//! over. So whatever ends the hunt, the runs before are there, it can go on, and other tools can ask for more
+//! (`docs/usage.md#results`). Parquet files are whole or not at all, which does not suit a night's work.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use super::{
+    run::{Finding, FoundGap, RunResult, Verdict},
+    schedule::{Shard, Treatment},
+};
+use crate::report::Report;
+
+/// Version of the tables.
+const VERSION: i32 = 1;
+/// `application_id` of the database: `avth`.
+const APPLICATION: i32 = 0x6176_7468;
+
+/// Tables, with a view for people.
+const TABLES: &str = "
+CREATE TABLE hunt (
+    key TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+) STRICT;
+CREATE TABLE runs (
+    number INTEGER PRIMARY KEY,
+    treatment TEXT NOT NULL,
+    plan TEXT NOT NULL,
+    verdict TEXT NOT NULL,
+    failed INTEGER NOT NULL,
+    elapsed_ns INTEGER NOT NULL,
+    delayed_ns INTEGER NOT NULL,
+    output TEXT NOT NULL,
+    gaps TEXT NOT NULL,
+    not_serializable INTEGER NOT NULL
+) STRICT;
+CREATE TABLE findings (
+    run INTEGER NOT NULL REFERENCES runs (number),
+    fingerprint TEXT NOT NULL,
+    class TEXT NOT NULL,
+    occurrences INTEGER NOT NULL,
+    executions INTEGER NOT NULL,
+    cut INTEGER NOT NULL,
+    ways INTEGER NOT NULL,
+    PRIMARY KEY (run, fingerprint)
+) STRICT;
+CREATE TABLE defects (
+    fingerprint TEXT PRIMARY KEY,
+    run INTEGER NOT NULL REFERENCES runs (number),
+    class TEXT NOT NULL,
+    headline TEXT NOT NULL,
+    report TEXT NOT NULL
+) STRICT;
+CREATE TABLE gaps (
+    id TEXT PRIMARY KEY,
+    gap TEXT NOT NULL
+) STRICT;
+CREATE TABLE replays (
+    run INTEGER NOT NULL REFERENCES runs (number),
+    repetition INTEGER NOT NULL,
+    verdict TEXT NOT NULL,
+    fingerprints TEXT NOT NULL,
+    PRIMARY KEY (run, repetition)
+) STRICT;
+CREATE VIEW defect_rates AS
+    SELECT d.fingerprint, d.class, d.headline, d.run AS first_run,
+        sum(r.failed) AS failing_runs, sum(1 - r.failed) AS passing_runs,
+        (SELECT sum(failed) FROM runs) AS all_failing, (SELECT sum(1 - failed) FROM runs) AS all_passing
+    FROM defects d JOIN findings f USING (fingerprint) JOIN runs r ON r.number = f.run
+    GROUP BY d.fingerprint;
+";
+
+/// Hunt that results are of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// Version of avtrace.
+    pub avtrace: String,
+    /// Seed.
+    pub seed: u64,
+    /// Part of the hunt.
+    pub shard: Shard,
+    /// Options of capture.
+    pub options: Vec<String>,
+    /// The program, and its arguments.
+    pub command: Vec<String>,
+    /// Directory in which it ran.
+    pub directory: PathBuf,
+}
+
+/// Defect as the run that shows it best has it.
+#[derive(Clone, Debug)]
+pub struct FoundDefect {
+    /// Run.
+    pub run: u64,
+    /// Report on that run with nothing but this defect.
+    pub report: Report,
+}
+
+/// A run that repeated another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replay {
+    /// The run that was repeated.
+    pub run: u64,
+    /// Fingerprints of the likely and possible defects that it showed.
+    pub fingerprints: Vec<String>,
+}
+
+/// Reason for which results cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum ResultsError {
+    /// An error of the database.
+    #[error("the results in `{path}` cannot be used: {error}; name another file with --results")]
+    Database {
+        /// File.
+        path: String,
+        /// Error.
+        error: rusqlite::Error,
+    },
+    /// The file has something else.
+    #[error("`{0}` has no results of a hunt; name a file that `avtrace hunt` wrote")]
+    Foreign(String),
+    /// The file is of another version.
+    #[error(
+        "the results in `{path}` are of version {version}, and this avtrace reads version {VERSION}: use the avtrace that wrote them"
+    )]
+    Version {
+        /// File.
+        path: String,
+        /// Its version.
+        version: i32,
+    },
+    /// A value in the database has another form.
+    #[error("the results in `{path}` are damaged: {error}; begin anew without --resume")]
+    Damaged {
+        /// File.
+        path: String,
+        /// Error.
+        error: serde_json::Error,
+    },
+    /// Another hunt has the file.
+    #[error("another hunt writes to `{0}`: wait for its end, or name another file with --results")]
+    Busy(String),
+    /// The file cannot be put aside or made.
+    #[error("cannot write results to `{path}`: {error}; name another file with --results")]
+    File {
+        /// File.
+        path: String,
+        /// Error.
+        error: io::Error,
+    },
+}
+
+/// Results of a hunt.
+#[derive(Debug)]
+pub struct Results {
+    // Before the lock: whoever closes a descriptor of the file drops SQLite's locks of it.
+    database: Connection,
+    path: PathBuf,
+    /// Keeps other hunts from writing to the file. SQLite's own locks are of another kind, and let readers in.
+    _lock: Option<fs::File>,
+}
+
+impl Results {
+    /// Creates a file for a hunt that begins. Results that it has are kept beside it, in a file with `.old` at its end.
+    ///
+    /// # Errors
+    ///
+    /// When it has something else than results, another hunt writes to it, or it cannot be made.
+    pub fn create(path: &Path, header: &Header) -> Result<Self, ResultsError> {
+        let failed = |error| ResultsError::File { path: path.display().to_string(), error };
+        match fs::metadata(path) {
+            Ok(of) if of.len() > 0 => {
+                // Nothing that is not ours is moved, and no hunt that goes on loses its file.
+                drop(Self::open(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?);
+                let mut old = path.as_os_str().to_owned();
+                old.push(".old");
+                fs::rename(path, &old).map_err(failed)?;
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed(error)),
+        }
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+        let database = Connection::open_with_flags(path, flags);
+        let mut results = Self {
+            database: database.map_err(|error| database_error(path, error))?,
+            path: path.to_owned(),
+            _lock: Some(lock(path)?),
+        };
+        let transaction = results.database.transaction();
+        let made = transaction.and_then(|transaction| {
+            transaction.pragma_update(None, "application_id", APPLICATION)?;
+            transaction.pragma_update(None, "user_version", VERSION)?;
+            transaction.execute_batch(TABLES)?;
+            transaction.commit()
+        });
+        made.map_err(|error| database_error(path, error))?;
+        results.set("header", header)?;
+        Ok(results)
+    }
+
+    /// Opens a file for a hunt that goes on.
+    ///
+    /// # Errors
+    ///
+    /// When it has no results, or another hunt writes to it.
+    pub fn resume(path: &Path) -> Result<Self, ResultsError> {
+        Self::open(path, OpenFlags::SQLITE_OPEN_READ_WRITE)
+    }
+
+    /// Opens a file to be read. The hunt may go on.
+    ///
+    /// # Errors
+    ///
+    /// When it has no results.
+    pub fn read(path: &Path) -> Result<Self, ResultsError> {
+        Self::open(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
+    }
+
+    fn open(path: &Path, flags: OpenFlags) -> Result<Self, ResultsError> {
+        let name = || path.display().to_string();
+        fs::metadata(path).map_err(|error| ResultsError::File { path: name(), error })?;
+        let wrong = |error: rusqlite::Error| match error.sqlite_error_code() {
+            Some(rusqlite::ErrorCode::NotADatabase) => ResultsError::Foreign(name()),
+            Some(rusqlite::ErrorCode::DatabaseBusy | rusqlite::ErrorCode::DatabaseLocked) => {
+                ResultsError::Busy(name())
+            }
+            _ => ResultsError::Database { path: name(), error },
+        };
+        let database = Connection::open_with_flags(path, flags).map_err(wrong)?;
+        let pragma = |pragma: &str| -> Result<i32, ResultsError> {
+            database.pragma_query_value(None, pragma, |row| row.get(0)).map_err(wrong)
+        };
+        if pragma("application_id")? != APPLICATION {
+            return Err(ResultsError::Foreign(name()));
+        }
+        let version = pragma("user_version")?;
+        if version != VERSION {
+            return Err(ResultsError::Version { path: name(), version });
+        }
+        let writes = flags.contains(OpenFlags::SQLITE_OPEN_READ_WRITE);
+        let lock = writes.then(|| lock(path)).transpose()?;
+        Ok(Self { database, path: path.to_owned(), _lock: lock })
+    }
+
+    /// Path of the file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Adds a run that is over.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written.
+    pub fn add(&mut self, result: &RunResult) -> Result<(), ResultsError> {
+        let path = self.path.clone();
+        let json = |error| ResultsError::Damaged { path: path.display().to_string(), error };
+        let treatment = to_json(&result.treatment).map_err(json)?;
+        let verdict = to_json(&result.verdict).map_err(json)?;
+        let gaps = to_json(&result.learnt.gaps).map_err(json)?;
+        let mut reports = Vec::new();
+        for (finding, report) in &result.findings {
+            reports.push((finding, to_json(report).map_err(json)?));
+        }
+        let mut found = Vec::new();
+        for gap in &result.gaps {
+            found.push((&gap.id, to_json(gap).map_err(json)?));
+        }
+        let added = (|| {
+            let transaction = self.database.transaction()?;
+            transaction.execute(
+                "INSERT INTO runs VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                params![
+                    result.number as i64,
+                    treatment,
+                    result.plan,
+                    verdict,
+                    i64::from(result.verdict.is_failure()),
+                    result.elapsed_ns as i64,
+                    result.delayed_ns as i64,
+                    result.output,
+                    gaps,
+                    i64::from(result.is_not_serializable),
+                ],
+            )?;
+            for (finding, report) in reports {
+                let Finding { fingerprint, class, headline, occurrences, executions, cut, ways } =
+                    finding;
+                let class = class_name(*class);
+                transaction.execute(
+                    "INSERT INTO findings VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                    params![
+                        result.number as i64,
+                        fingerprint,
+                        class,
+                        *occurrences as i64,
+                        *executions as i64,
+                        *cut as i64,
+                        *ways as i64
+                    ],
+                )?;
+                // The first run that shows it at its likeliest; names of classes happen not to be in that order.
+                transaction.execute(
+                    "INSERT INTO defects VALUES (?1, ?2, ?3, ?4, ?5)
+                     ON CONFLICT (fingerprint) DO UPDATE SET run = excluded.run, class = excluded.class,
+                         headline = excluded.headline, report = excluded.report
+                     WHERE instr('likely possible by-design', excluded.class)
+                         < instr('likely possible by-design', defects.class)",
+                    params![fingerprint, result.number as i64, class, headline, report],
+                )?;
+            }
+            for (id, gap) in found {
+                transaction.execute(
+                    "INSERT INTO gaps VALUES (?1, ?2) ON CONFLICT (id) DO UPDATE SET gap = excluded.gap",
+                    params![id, gap],
+                )?;
+            }
+            transaction.commit()
+        })();
+        added.map_err(|error| self.error(error))
+    }
+
+    /// Adds a run that repeated another one.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written.
+    pub fn add_replay(&mut self, replay: &Replay, verdict: &Verdict) -> Result<(), ResultsError> {
+        let [verdict, fingerprints] =
+            [to_json(verdict), to_json(&replay.fingerprints)].map(|json| json.unwrap_or_default());
+        let added = self.database.execute(
+            "INSERT INTO replays SELECT ?1, count(*) + 1, ?2, ?3 FROM replays WHERE run = ?1",
+            params![replay.run as i64, verdict, fingerprints],
+        );
+        added.map(drop).map_err(|error| self.error(error))
+    }
+
+    /// Sets a value of the whole hunt.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written.
+    pub fn set(&self, key: &str, value: &impl Serialize) -> Result<(), ResultsError> {
+        let value = to_json(value).map_err(|error| self.damaged(error))?;
+        let added = self.database.execute(
+            "INSERT INTO hunt VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+            params![key, value],
+        );
+        added.map(drop).map_err(|error| self.error(error))
+    }
+
+    /// Returns a value of the whole hunt.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read.
+    pub fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, ResultsError> {
+        let text: Option<String> = self
+            .database
+            .query_row("SELECT value FROM hunt WHERE key = ?1", [key], |row| row.get(0))
+            .optional()
+            .map_err(|error| self.error(error))?;
+        text.map(|text| self.parse(&text)).transpose()
+    }
+
+    /// Returns the hunt.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read.
+    pub fn header(&self) -> Result<Header, ResultsError> {
+        let foreign = || ResultsError::Foreign(self.path.display().to_string());
+        self.get("header")?.ok_or_else(foreign)
+    }
+
+    /// Returns the runs in their order, without the reports on their findings.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be read.
+    pub fn runs(&self) -> Result<Vec<RunResult>, ResultsError> {
+        let rows = self.rows(
+            "SELECT number, treatment, plan, verdict, elapsed_ns, delayed_ns, output, gaps, not_serializable
+             FROM runs ORDER BY number",
+            |row| {
+                let texts: [String; 5] =
+                    [row.get(1)?, row.get(2)?, row.get(3)?, row.get(6)?, row.get(7)?];
+                let numbers: [i64; 4] = [row.get(0)?, row.get(4)?, row.get(5)?, row.get(8)?];
+                Ok((texts, numbers.map(|number| number as u64)))
+            },
+        )?;
+        let mut runs = Vec::new();
+        for ([treatment, plan, verdict, output, gaps], [number, elapsed_ns, delayed_ns, cycle]) in
+            rows
+        {
+            let verdict: Verdict = self.parse(&verdict)?;
+            let mut result = RunResult {
+                number,
+                treatment: self.parse::<Treatment>(&treatment)?,
+                plan,
+                elapsed_ns,
+                delayed_ns,
+                output,
+                is_not_serializable: cycle != 0,
+                ..RunResult::of(verdict)
+            };
+            result.learnt.gaps = self.parse(&gaps)?;
+            runs.push(result);
+        }
+        Ok(runs)
+    }
+
+    /// Returns the findings of all runs, by the runs' numbers.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be read.
+    pub fn findings(&self) -> Result<Vec<(u64, Finding)>, ResultsError> {
+        let rows = self.rows(
+            "SELECT f.run, f.fingerprint, f.class, d.headline, f.occurrences, f.executions, f.cut, f.ways
+             FROM findings f JOIN defects d USING (fingerprint) ORDER BY f.run, f.rowid",
+            |row| {
+                let texts: [String; 3] = [row.get(1)?, row.get(2)?, row.get(3)?];
+                let numbers: [i64; 5] =
+                    [row.get(0)?, row.get(4)?, row.get(5)?, row.get(6)?, row.get(7)?];
+                Ok((texts, numbers.map(|number| number as u64)))
+            },
+        )?;
+        let mut findings = Vec::new();
+        for ([fingerprint, class, headline], [run, occurrences, executions, cut, ways]) in rows {
+            let class = self.parse(&format!("\"{class}\""))?;
+            let finding =
+                Finding { fingerprint, class, headline, occurrences, executions, cut, ways };
+            findings.push((run, finding));
+        }
+        Ok(findings)
+    }
+
+    /// Returns the defects, each as the run that shows it best has it.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be read.
+    pub fn defects(&self) -> Result<Vec<FoundDefect>, ResultsError> {
+        let rows = self.rows("SELECT run, report FROM defects ORDER BY run, rowid", |row| {
+            Ok((row.get::<_, i64>(0)? as u64, row.get::<_, String>(1)?))
+        })?;
+        rows.into_iter()
+            .map(|(run, report)| Ok(FoundDefect { run, report: self.parse(&report)? }))
+            .collect()
+    }
+
+    /// Returns the gaps.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be read.
+    pub fn gaps(&self) -> Result<Vec<FoundGap>, ResultsError> {
+        let rows = self.rows("SELECT gap FROM gaps ORDER BY id", |row| row.get::<_, String>(0))?;
+        rows.iter().map(|gap| self.parse(gap)).collect()
+    }
+
+    /// Returns the runs that repeated others.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be read.
+    pub fn replays(&self) -> Result<Vec<Replay>, ResultsError> {
+        let rows = self.rows("SELECT run, fingerprints FROM replays ORDER BY rowid", |row| {
+            Ok((row.get::<_, i64>(0)? as u64, row.get::<_, String>(1)?))
+        })?;
+        rows.into_iter()
+            .map(|(run, found)| Ok(Replay { run, fingerprints: self.parse(&found)? }))
+            .collect()
+    }
+
+    fn rows<T>(
+        &self,
+        query: &str,
+        of: impl FnMut(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Vec<T>, ResultsError> {
+        let rows = (|| {
+            let mut statement = self.database.prepare(query)?;
+            statement.query_map([], of)?.collect::<rusqlite::Result<Vec<T>>>()
+        })();
+        rows.map_err(|error| self.error(error))
+    }
+
+    fn parse<T: DeserializeOwned>(&self, text: &str) -> Result<T, ResultsError> {
+        serde_json::from_str(text).map_err(|error| self.damaged(error))
+    }
+
+    fn damaged(&self, error: serde_json::Error) -> ResultsError {
+        ResultsError::Damaged { path: self.path.display().to_string(), error }
+    }
+
+    fn error(&self, error: rusqlite::Error) -> ResultsError {
+        database_error(&self.path, error)
+    }
+}
+
+/// Takes the lock of a hunt that writes to a file.
+fn lock(path: &Path) -> Result<fs::File, ResultsError> {
+    let name = || path.display().to_string();
+    let failed = |error| ResultsError::File { path: name(), error };
+    let file = fs::File::open(path).map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => Err(ResultsError::Busy(name())),
+        Err(fs::TryLockError::Error(error)) => Err(failed(error)),
+    }
+}
+
+fn database_error(path: &Path, error: rusqlite::Error) -> ResultsError {
+    ResultsError::Database { path: path.display().to_string(), error }
+}
+
+fn to_json(value: &impl Serialize) -> serde_json::Result<String> {
+    serde_json::to_string(value)
+}
+
+/// Name of a class in the tables, which is that of JSON reports.
+const fn class_name(class: crate::report::Class) -> &'static str {
+    use crate::report::Class;
+    match class {
+        Class::Likely => "likely",
+        Class::Possible => "possible",
+        Class::ByDesign => "by-design",
+    }
+}

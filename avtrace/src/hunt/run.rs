@@ -1,0 +1,266 @@
+//! Result of one run of a hunt: what the program did, what avtrace reports of it, and what of that is kept.
+
+use std::collections::{HashMap, HashSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::schedule::{Learnt, SeenGap, Treatment};
+use crate::report::{self, Class, Defect, RegionGap, Report, Subject};
+
+/// How a run of the program ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It ended well.
+    Passed,
+    /// It failed, in these words: `exit status 1`, `killed by SIGSEGV`.
+    Failed(String),
+    /// It did not end in time, and was killed.
+    TimedOut,
+    /// avtrace could not trace it, with its error.
+    Untraced(String),
+}
+
+impl Verdict {
+    /// Returns whether the program failed.
+    #[must_use]
+    pub const fn is_failure(&self) -> bool {
+        matches!(self, Self::Failed(_) | Self::TimedOut)
+    }
+
+    /// Describes a failure in words; `None` for a run that is none.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        match self {
+            Self::Failed(text) => Some(text.clone()),
+            Self::TimedOut => Some("did not end in time".to_owned()),
+            Self::Passed | Self::Untraced(_) => None,
+        }
+    }
+}
+
+/// A gap that a run has shown.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FoundGap {
+    /// Fingerprint.
+    pub id: String,
+    /// Its ends for people: `bank.c:73 -> 80`.
+    pub label: String,
+    /// Innermost region that spans it.
+    pub region: String,
+    /// Place for delays: file, and link-time address of the instruction before which they are.
+    pub delay_at: Option<(String, u64)>,
+}
+
+/// A defect in one run, without its witness.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// Fingerprint.
+    pub fingerprint: String,
+    /// Class.
+    pub class: Class,
+    /// Headline: place and subject.
+    pub headline: String,
+    /// Violation instances.
+    pub occurrences: u64,
+    /// Executions of the region.
+    pub executions: u64,
+    /// Executions in which others came in.
+    pub cut: u64,
+    /// Distinct cycles.
+    pub ways: u64,
+}
+
+/// Result of a run.
+#[derive(Clone, Debug)]
+pub struct RunResult {
+    /// Number of the run, from 1.
+    pub number: u64,
+    /// What was done to the program.
+    pub treatment: Treatment,
+    /// The plan of that, as JSON.
+    pub plan: String,
+    /// End of the program.
+    pub verdict: Verdict,
+    /// Time from the start of avtrace to its end, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// Time that threads were delayed, in nanoseconds.
+    pub delayed_ns: u64,
+    /// End of what the program printed, if it failed.
+    pub output: String,
+    /// Gaps.
+    pub gaps: Vec<FoundGap>,
+    /// What the schedule depends on.
+    pub learnt: Learnt,
+    /// Defects, each with the report on this run with nothing but the defect.
+    pub findings: Vec<(Finding, Report)>,
+    /// Set if the run is not serializable though no defect shows it.
+    pub is_not_serializable: bool,
+    /// First report on the run.
+    pub report: Option<Box<Report>>,
+}
+
+impl RunResult {
+    /// Creates the result of a run of which nothing is known but its end.
+    #[must_use]
+    pub fn of(verdict: Verdict) -> Self {
+        let failed = verdict.is_failure();
+        Self {
+            number: 0,
+            treatment: Treatment::Observe,
+            plan: String::new(),
+            verdict,
+            elapsed_ns: 0,
+            delayed_ns: 0,
+            output: String::new(),
+            gaps: Vec::new(),
+            learnt: Learnt { failed, ..Learnt::default() },
+            findings: Vec::new(),
+            is_not_serializable: false,
+            report: None,
+        }
+    }
+
+    /// Takes the reports on the run in.
+    pub fn add_reports(&mut self, reports: Vec<Report>) {
+        let delays_at = delays(&reports);
+        let mut gaps: HashMap<String, SeenGap> = HashMap::new();
+        for report in &reports {
+            let delays = report.perturbation.iter().flat_map(|of| &of.delays);
+            self.delayed_ns += delays.map(|delay| delay.delayed_ns).sum::<u64>();
+            self.is_not_serializable |= report.has_cycle_alone();
+            for gap in report.gaps.iter().flatten() {
+                let seen = gaps.entry(gap.id.clone()).or_insert_with(|| SeenGap {
+                    id: gap.id.clone(),
+                    promise: 0.0,
+                    crossed: 0,
+                    cut: 0,
+                    delays: delays_at.get(&gap.id).copied().unwrap_or_default(),
+                    is_defect: false,
+                });
+                seen.promise = seen.promise.max(gap.promise);
+                seen.crossed += gap.crossed;
+                seen.cut += gap.cut;
+                seen.is_defect |= has_likely(report, gap);
+                let found = FoundGap {
+                    id: gap.id.clone(),
+                    label: label(gap),
+                    region: gap.region.name.clone(),
+                    delay_at: gap.delay_at.as_ref().map(|at| (at.module.clone(), at.address)),
+                };
+                self.gaps.push(found);
+            }
+            for defect in &report.defects {
+                let known =
+                    |(finding, _): &(Finding, Report)| finding.fingerprint == defect.fingerprint;
+                match self.findings.iter_mut().find(|finding| known(finding)) {
+                    Some((finding, _)) => finding.add(defect),
+                    None => self.findings.push((Finding::of(defect), alone(report, defect))),
+                }
+            }
+        }
+        self.learnt.gaps = gaps.into_values().collect();
+        self.learnt.gaps.sort_by(|one, other| one.id.cmp(&other.id));
+        self.report = reports.into_iter().next().map(Box::new);
+    }
+
+    /// Fingerprints of the likely and possible defects.
+    pub fn fingerprints(&self) -> impl Iterator<Item = &str> {
+        let counts = |(finding, _): &&(Finding, Report)| finding.class != Class::ByDesign;
+        self.findings.iter().filter(counts).map(|(finding, _)| finding.fingerprint.as_str())
+    }
+}
+
+impl Finding {
+    /// Takes what is kept of a defect.
+    fn of(defect: &Defect) -> Self {
+        Self {
+            fingerprint: defect.fingerprint.clone(),
+            class: defect.class,
+            headline: report::in_a_line(defect),
+            occurrences: defect.occurrences,
+            executions: defect.runs,
+            cut: defect.cut_runs,
+            ways: defect.ways,
+        }
+    }
+
+    /// Adds the same defect of another program of the run.
+    fn add(&mut self, defect: &Defect) {
+        self.class = self.class.min(defect.class);
+        self.occurrences += defect.occurrences;
+        self.executions += defect.runs;
+        self.cut += defect.cut_runs;
+        self.ways = self.ways.max(defect.ways);
+    }
+}
+
+/// Number of delays at each gap.
+fn delays(reports: &[Report]) -> HashMap<String, u64> {
+    let mut delays = HashMap::new();
+    for delay in reports.iter().flat_map(|report| &report.perturbation).flat_map(|of| &of.delays) {
+        *delays.entry(delay.id.clone()).or_default() += delay.hits;
+    }
+    delays
+}
+
+/// Returns whether a likely defect is at a gap.
+fn has_likely(report: &Report, gap: &RegionGap) -> bool {
+    report.defects.iter().any(|defect| {
+        defect.class == Class::Likely
+            && defect.gap.left == gap.left
+            && defect.gap.returned == gap.returned
+    })
+}
+
+/// Returns the report with nothing but a defect: its witness, and the threads in it.
+fn alone(report: &Report, defect: &Defect) -> Report {
+    let mut shown = report.shown(defect).cloned();
+    let mut threads: HashSet<u32> = HashSet::new();
+    if let Some(violation) = &mut shown {
+        violation.for_each_thread(|thread| {
+            threads.insert(*thread);
+        });
+    }
+    let mut defect = defect.clone();
+    // The other ways are counted.
+    defect.violations.truncate(1);
+    Report {
+        defects: vec![defect],
+        violations: shown.into_iter().collect(),
+        exemplars: Vec::new(),
+        open_at_end: Vec::new(),
+        instances: None,
+        cycle: None,
+        cycle_edges: Vec::new(),
+        threads: report.threads.iter().filter(|of| threads.contains(&of.id)).cloned().collect(),
+        regions: Vec::new(),
+        gaps: None,
+        ..report.clone()
+    }
+}
+
+/// Returns the end of the main program of a run in words, if it failed.
+#[must_use]
+pub fn failure(reports: &[Report]) -> Option<String> {
+    let Some(Report { subject: Subject::Process { pid: first, .. }, .. }) = reports.first() else {
+        return None;
+    };
+    let of_first =
+        |report: &&Report| matches!(&report.subject, Subject::Process { pid, .. } if pid == first);
+    // The program that the process ran last.
+    let last = reports.iter().rfind(of_first)?;
+    report::death(&last.subject)
+}
+
+/// Returns the ends of a gap for people: `bank.c:73 -> 80`.
+fn label(gap: &RegionGap) -> String {
+    let (left, returned) = (&gap.left_label, &gap.returned_label);
+    let name = |place: &str| place.rsplit('/').next().unwrap_or(place).to_owned();
+    match (left.rsplit_once(':'), returned.rsplit_once(':')) {
+        (Some((file, _)), Some((same, line))) if file == same => {
+            format!("{} -> {line}", name(left))
+        }
+        _ => format!("{} -> {}", name(left), name(returned)),
+    }
+}

@@ -1,0 +1,58 @@
+//! A gap of a region in a report: a place at which another thread could come in, whether it did or not.
+
+pub use checker::gap::{Data as GapData, Kind as RegionGapKind};
+use serde::{Deserialize, Serialize};
+
+use super::Location;
+
+/// Gap of a region, by its lines.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RegionGap {
+    /// Hash of the kind, the region's name, the text of both lines and the names of the objects, in 16 hexadecimal
+    /// digits. It stays the same in another run, after a rebuild and when lines have moved.
+    pub id: String,
+    /// Kind.
+    pub kind: RegionGapKind,
+    /// Innermost region that spans it.
+    pub region: GapRegion,
+    /// Place of the step before it.
+    pub left: Option<Location>,
+    /// That place for people: `bank.c:45`, `transfer+0x1c (bank)`, or `unknown location`.
+    pub left_label: String,
+    /// Place of the step after it.
+    pub returned: Option<Location>,
+    /// That place for people.
+    pub returned_label: String,
+    /// Place in the code at which a delay falls into the gap; `None` where the code is not known.
+    pub delay_at: Option<CodePlace>,
+    /// Class of the lock or variable; of two, joined by `and`.
+    pub subject: String,
+    /// Number of times that a thread came from the one step to the other.
+    pub crossed: u64,
+    /// Number of those in which another thread came in.
+    pub cut: u64,
+    /// Data that both sides have to do with.
+    pub data: GapData,
+    /// Number of other threads that could come in.
+    pub other_threads: u64,
+    /// Their regions, or functions where they were in none, as far as they are known.
+    pub remote_regions: Vec<String>,
+    /// Likelihood that it is a bug which shows when a thread is delayed there, from 0 to 1.
+    pub promise: f64,
+}
+
+/// Region of a gap.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GapRegion {
+    /// Name.
+    pub name: String,
+}
+
+/// Instruction of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CodePlace {
+    /// Path of the file, as the process has mapped it.
+    pub module: String,
+    /// Link-time address of the instruction: as in the file, wherever it is loaded.
+    pub address: u64,
+}

@@ -1,0 +1,129 @@
+//! Hunts in a report: the runs that it is of, and what they say about each defect.
+
+use serde::{Deserialize, Serialize};
+
+/// The runs of a hunt (`avtrace hunt`). A report with it has the defects of all of them; its other parts are those of
+/// the first run, its counts sums.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Hunt {
+    /// Seed of all choices.
+    pub seed: u64,
+    /// File of the results.
+    pub results: String,
+    /// Reason for the end.
+    pub ended: HuntEnd,
+    /// Runs, those that repeat another one left out.
+    pub runs: u64,
+    /// Runs by what was done to the program.
+    pub treatments: Treatments,
+    /// Runs that failed.
+    pub failed: u64,
+    /// Of these, runs that did not end in time and were killed.
+    pub timed_out: u64,
+    /// Kinds of failures, the most frequent first.
+    pub failures: Vec<Failure>,
+    /// Runs that failed without a defect while threads were delayed, where runs before had gone well: the delays at
+    /// these gaps were shortened.
+    pub failed_by_delay: u64,
+    /// Runs that avtrace could not trace.
+    pub untraced: u64,
+    /// Error of the first of these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub untraced_error: Option<String>,
+    /// Gaps.
+    pub gaps: HuntedGaps,
+    /// Time that threads were delayed, in nanoseconds.
+    pub delayed_ns: u64,
+    /// Time of the runs, in nanoseconds.
+    pub elapsed_ns: u64,
+}
+
+/// Reason for the end of a hunt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HuntEnd {
+    /// All runs that were asked for.
+    #[default]
+    AllRuns,
+    /// The time that was given.
+    Time,
+    /// A likely defect, where the first one was to end it.
+    FirstDefect,
+    /// A signal.
+    Interrupted,
+}
+
+/// Numbers of runs by what was done to the program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Treatments {
+    /// Nothing.
+    pub observed: u64,
+    /// Delays at gaps.
+    pub delayed: u64,
+    /// Threads that got no processor for a while.
+    pub starved: u64,
+    /// Threads on random sets of processors.
+    pub moved: u64,
+}
+
+/// A kind of failure.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// The failure in words: `exit status 1`, `killed by SIGSEGV`.
+    pub text: String,
+    /// Runs that failed in this way.
+    pub runs: u64,
+    /// The first of them.
+    pub first_run: u64,
+    /// End of what the program printed in that run.
+    pub output: String,
+}
+
+/// Gaps that runs of a hunt have shown: places in regions where other threads could come in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HuntedGaps {
+    /// Gaps that are known.
+    pub known: u64,
+    /// Gaps at which threads were delayed.
+    pub tried: u64,
+    /// Gaps in which other threads came in meanwhile.
+    pub cut: u64,
+}
+
+/// What the runs of a hunt say about a defect.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HuntedDefect {
+    /// The first run that showed it, which is the one that is shown.
+    pub first_run: u64,
+    /// What was done to the program in that run, as a clause.
+    pub by: String,
+    /// Number of runs that showed it.
+    pub runs: u64,
+    /// Of the runs that failed.
+    pub failing: Share,
+    /// Of the runs that passed.
+    pub passing: Share,
+    /// Command that repeats the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay: Option<String>,
+    /// Of the runs that repeated it; absent if none did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replayed: Option<Share>,
+}
+
+/// Part of a number of runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Share {
+    /// Runs of which something is said.
+    pub runs: u64,
+    /// Number of all.
+    pub of: u64,
+}
+
+impl Share {
+    /// Counts a run.
+    pub fn add(&mut self, shows: bool) {
+        self.runs += u64::from(shows);
+        self.of += 1;
+    }
+}

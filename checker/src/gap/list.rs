@@ -1,0 +1,341 @@
+//! The gaps that threads have crossed, each with the threads and objects of its crossings. Whether another thread could
+//! have come in is decided at the end, or when an object's memory ends its life.
+
+use super::object::{Accessed, Mode, Users};
+use super::order::Spans;
+use super::thread::Spanning;
+use super::{Data, Gap, Kind, Remote};
+use crate::event::{LocationId, LockId, RegionId, ThreadId, VarId};
+use crate::finding::Object;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
+
+/// Limit of gaps; further ones are not observed.
+const MAX_GAPS: usize = 1 << 14;
+
+/// Limit of crossings that are distinguished by thread and objects: the oldest ones are decided when it is reached.
+const MAX_CROSSINGS: usize = 16;
+
+/// Limit of pairs of objects of which it is known that threads use them together.
+const MAX_PAIRS: usize = 1 << 12;
+
+/// Limit of threads of such a pair.
+const MAX_TOGETHER: usize = 64;
+
+/// Lock or variable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Subject {
+    Lock(LockId),
+    Variable(VarId),
+}
+
+impl From<Subject> for Object {
+    fn from(subject: Subject) -> Self {
+        match subject {
+            Subject::Lock(lock) => Self::Lock(lock),
+            Subject::Variable(variable) => Self::Variable(variable),
+        }
+    }
+}
+
+/// Identity of a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Key {
+    pub(super) kind: Kind,
+    pub(super) region: RegionId,
+    pub(super) is_followed: bool,
+    pub(super) left: LocationId,
+    pub(super) returned: LocationId,
+}
+
+impl Key {
+    pub(super) const fn new(
+        kind: Kind,
+        Spanning { region, is_followed, .. }: Spanning,
+        (left, returned): (LocationId, LocationId),
+    ) -> Self {
+        Self { kind, region, is_followed, left, returned }
+    }
+}
+
+/// Objects of both ends, with the kind of each step.
+pub(super) type Ends = [(Subject, Mode); 2];
+
+/// Crossings of a gap by one thread, with the same objects.
+#[derive(Clone, Debug)]
+struct Crossing {
+    thread: ThreadId,
+    ends: Ends,
+    spans: Spans,
+    /// Locks that were held exclusively from one end to the other in all of them.
+    guards: Vec<LockId>,
+    /// Variables accessed before the gap while the lock was held, and after it.
+    data: [Accessed; 2],
+}
+
+/// Findings on crossings that are decided.
+#[derive(Clone, Debug, Default)]
+struct Decided {
+    other_threads: usize,
+    remotes: BTreeMap<Option<RegionId>, LocationId>,
+    data: Data,
+    together: bool,
+    objects: Vec<Object>,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    key: Key,
+    crossed: u64,
+    cut: u64,
+    repeated: u64,
+    waited: u64,
+    crossings: Vec<Crossing>,
+    decided: Decided,
+}
+
+/// Facts on one crossing.
+#[derive(Debug)]
+pub(super) struct Crossed<'a> {
+    pub(super) thread: ThreadId,
+    pub(super) ends: Ends,
+    pub(super) guards: Vec<LockId>,
+    pub(super) is_cut: bool,
+    pub(super) is_repeated: bool,
+    pub(super) has_waited: bool,
+    pub(super) data: Option<&'a Accessed>,
+}
+
+/// Objects with what threads did to them.
+pub(super) type Objects = FxHashMap<Subject, Users>;
+
+/// Pairs of objects that threads use in one execution of an outermost region.
+pub(super) type Pairs = FxHashMap<[Subject; 2], FxHashSet<ThreadId>>;
+
+/// Notes that a thread uses two objects in one execution.
+pub(super) fn add_pair(pairs: &mut Pairs, [one, other]: [Subject; 2], thread: ThreadId) {
+    let pair = [one.min(other), one.max(other)];
+    if one != other && (pairs.len() < MAX_PAIRS || pairs.contains_key(&pair)) {
+        let threads = pairs.entry(pair).or_default();
+        if threads.len() < MAX_TOGETHER {
+            threads.insert(thread);
+        }
+    }
+}
+
+/// All gaps.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Gaps {
+    entries: Vec<Entry>,
+    by_key: FxHashMap<Key, u32>,
+}
+
+impl Gaps {
+    /// Notes a crossing. Returns the number of the gap, unless there are too many.
+    pub(super) fn cross(
+        &mut self,
+        key: Key,
+        crossed: Crossed<'_>,
+        (objects, pairs): (&mut Objects, &Pairs),
+        add_to: impl Fn(&mut Spans),
+    ) -> Option<u32> {
+        let number = match self.by_key.get(&key) {
+            Some(&number) => number,
+            None if self.entries.len() < MAX_GAPS => self.add(key),
+            None => return None,
+        };
+        let entry = &mut self.entries[number as usize];
+        entry.crossed += 1;
+        entry.cut += u64::from(crossed.is_cut);
+        entry.repeated += u64::from(crossed.is_repeated);
+        entry.waited += u64::from(crossed.has_waited);
+        let Crossed { thread, ends, guards, data, .. } = crossed;
+        let is_same = |known: &Crossing| known.thread == thread && known.ends == ends;
+        let index = match entry.crossings.iter().position(is_same) {
+            Some(index) => {
+                entry.crossings[index].guards.retain(|lock| guards.contains(lock));
+                index
+            }
+            None => {
+                if entry.crossings.len() >= MAX_CROSSINGS {
+                    let oldest = (0..entry.crossings.len())
+                        .min_by_key(|&index| entry.crossings[index].spans.last());
+                    let oldest = oldest.map(|oldest| entry.crossings.remove(oldest));
+                    oldest.iter().for_each(|oldest| entry.decided.add(oldest, objects, pairs));
+                }
+                for (subject, _) in ends {
+                    let users = objects.entry(subject).or_default();
+                    if !users.gaps.contains(&number) {
+                        users.gaps.push(number);
+                    }
+                }
+                let (spans, data) = (Spans::default(), Default::default());
+                entry.crossings.push(Crossing { thread, ends, spans, guards, data });
+                entry.crossings.len() - 1
+            }
+        };
+        let crossing = &mut entry.crossings[index];
+        add_to(&mut crossing.spans);
+        data.into_iter().for_each(|data| crossing.data[0].merge(data));
+        Some(number)
+    }
+
+    fn add(&mut self, key: Key) -> u32 {
+        let number = self.entries.len() as u32;
+        self.by_key.insert(key, number);
+        let (crossings, decided) = (Vec::new(), Decided::default());
+        self.entries.push(Entry {
+            key,
+            crossed: 0,
+            cut: 0,
+            repeated: 0,
+            waited: 0,
+            crossings,
+            decided,
+        });
+        number
+    }
+
+    /// Notes the variables that a thread accessed after a gap, while it held the lock that it had then.
+    pub(super) fn add_data(
+        &mut self,
+        number: u32,
+        thread: ThreadId,
+        ends: [Subject; 2],
+        data: &Accessed,
+    ) {
+        let Some(entry) = self.entries.get_mut(number as usize) else { return };
+        let is_it = |known: &&mut Crossing| {
+            known.thread == thread && known.ends.map(|(subject, _)| subject) == ends
+        };
+        entry.crossings.iter_mut().filter(is_it).for_each(|known| known.data[1].merge(data));
+    }
+
+    /// Decides on the crossings with a subject whose life ends.
+    pub(super) fn decide(&mut self, subject: Subject, objects: &Objects, pairs: &Pairs) {
+        let Some(users) = objects.get(&subject) else { return };
+        for &number in &users.gaps {
+            let Some(Entry { crossings, decided, .. }) = self.entries.get_mut(number as usize)
+            else {
+                continue;
+            };
+            let with_it =
+                |known: &mut Crossing| known.ends.iter().any(|(known, _)| *known == subject);
+            for crossing in crossings.extract_if(.., with_it) {
+                decided.add(&crossing, objects, pairs);
+            }
+        }
+    }
+
+    /// Returns the gaps that another thread could get into, in the order in which they were first crossed.
+    pub(super) fn found(&self, objects: &Objects, pairs: &Pairs) -> Vec<Gap> {
+        let found = self.entries.iter().filter_map(|entry| {
+            let mut decided = entry.decided.clone();
+            entry.crossings.iter().for_each(|crossing| decided.add(crossing, objects, pairs));
+            let Decided { other_threads, remotes, data, together, objects } = decided;
+            let Key { kind, region, is_followed, left, returned } = entry.key;
+            (other_threads > 0).then(|| Gap {
+                kind,
+                region,
+                is_followed,
+                left,
+                returned,
+                objects,
+                crossed: entry.crossed,
+                cut: entry.cut,
+                repeated: entry.repeated,
+                waited: entry.waited,
+                data,
+                together,
+                other_threads,
+                remotes: remotes
+                    .into_iter()
+                    .map(|(region, location)| Remote { region, location })
+                    .collect(),
+            })
+        });
+        found.collect()
+    }
+}
+
+impl Decided {
+    /// Adds what other threads could have done in these crossings.
+    fn add(&mut self, crossing: &Crossing, objects: &Objects, pairs: &Pairs) {
+        let [(first, left), (second, returned)] = crossing.ends;
+        let (Some(at_first), Some(at_second)) = (objects.get(&first), objects.get(&second)) else {
+            return;
+        };
+        let is_one = first == second;
+        let mut others = 0;
+        for user in at_first.users.iter().filter(|user| user.thread != crossing.thread) {
+            let reaches = |steps: &&super::object::Steps, ends: &[Mode]| {
+                ends.iter().all(|end| end.conflicts(steps.mode))
+                    && !steps.guards.iter().any(|guard| crossing.guards.contains(guard))
+                    && steps.spans.reach(&crossing.spans, (user.thread, crossing.thread))
+            };
+            let ends: &[Mode] = if is_one { &[left, returned] } else { &[left] };
+            let mut into: Vec<Remote> = user
+                .steps
+                .iter()
+                .filter(|steps| reaches(steps, ends))
+                .map(|at| at.remote)
+                .collect();
+            let second_user = at_second.of(user.thread);
+            if let Some(user) = second_user.filter(|_| !is_one) {
+                let at_second = user.steps.iter().filter(|steps| reaches(steps, &[returned]));
+                let at_second: Vec<_> = at_second.map(|steps| steps.remote).collect();
+                if at_second.is_empty() {
+                    into.clear();
+                }
+            } else if !is_one {
+                into.clear();
+            }
+            if into.is_empty() {
+                continue;
+            }
+            others += 1;
+            for Remote { region, location } in into {
+                self.remotes.entry(region).or_insert(location);
+            }
+            let data = second_user.map(|second| data(crossing, [&user.data, &second.data]));
+            self.data = data.unwrap_or_default().max(self.data);
+            let pair = [first.min(second), first.max(second)];
+            self.together |= pairs.get(&pair).is_some_and(|threads| threads.contains(&user.thread));
+        }
+        self.other_threads = others.max(self.other_threads);
+        if others > 0 && self.objects.is_empty() {
+            self.objects.push(first.into());
+            self.objects.extend((!is_one).then_some(Object::from(second)));
+        }
+    }
+}
+
+/// Returns the data that a crossing and another thread have to do with; `remote` are the variables that the other
+/// thread accessed while it held the lock of either end.
+fn data(crossing: &Crossing, remote: [&Accessed; 2]) -> Data {
+    if let [(Subject::Variable(first), left), (Subject::Variable(second), returned)] = crossing.ends
+    {
+        return match (first == second, left, returned) {
+            (false, ..) => Data::Different,
+            (true, Mode::Read, Mode::Write) => Data::Checked,
+            (true, ..) => Data::Same,
+        };
+    }
+    let meets = |side: usize, variable: VarId, mode: Mode| {
+        remote[side].get(variable).is_some_and(|other| other.conflicts(mode))
+    };
+    let before = crossing.data[0].iter().filter(|&(variable, mode)| meets(0, variable, mode));
+    let mut strongest = Data::Unseen;
+    for (variable, left) in before {
+        let after = crossing.data[1].iter().filter(|&(other, mode)| meets(1, other, mode));
+        for (other, returned) in after {
+            let data = match (variable == other, left, returned) {
+                (false, ..) => Data::Different,
+                (true, Mode::Read, Mode::Write) => Data::Checked,
+                (true, ..) => Data::Same,
+            };
+            strongest = data.max(strongest);
+        }
+    }
+    strongest
+}

@@ -1,0 +1,127 @@
+//! Gaps with names: those that are the same for a reader become one, with a fingerprint and its promise.
+
+use super::promise::{Facts, promise};
+use super::{Data, Gap, Kind, Remote};
+use crate::defect::{Describe, Names, Origin, PlaceKey, RegionRole, fingerprint};
+use crate::event::{LocationId, RegionId};
+use crate::finding::Object;
+use std::collections::BTreeMap;
+
+/// Gap, by the text of its lines.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct NamedGap {
+    /// Hash of the kind, the region's name, the text of both lines and the names of the objects. It stays the same in
+    /// another run, after a rebuild and when lines have moved.
+    pub fingerprint: u64,
+    /// Facts on all gaps that it stands for; ids are those of the first.
+    pub gap: Gap,
+    /// Likelihood that it is a bug which shows when a thread is delayed there, from 0 to 1.
+    pub promise: f64,
+}
+
+/// Kind, region, lines and subjects.
+type Key = (Kind, String, [PlaceKey; 2], Vec<String>);
+
+/// Puts names on gaps, and orders them by promise, highest first.
+pub fn named(gaps: &[Gap], names: &mut dyn Describe) -> Vec<NamedGap> {
+    let mut names = Names::new(names);
+    let ends = gaps.iter().flat_map(|gap| [gap.left, gap.returned]);
+    names.number_places(ends);
+    let mut merged: BTreeMap<Key, Gap> = BTreeMap::new();
+    for gap in gaps {
+        let key = key(gap, &mut names);
+        match merged.get_mut(&key) {
+            Some(known) => known.merge(gap, &mut names),
+            None => drop(merged.insert(key, gap.clone())),
+        }
+    }
+    let mut found: Vec<(Key, NamedGap)> =
+        merged.into_iter().map(|(key, gap)| with_promise(key, gap, &mut names)).collect();
+    found.sort_by(|(one, first), (other, second)| {
+        second.promise.total_cmp(&first.promise).then_with(|| one.cmp(other))
+    });
+    found.into_iter().map(|(_, gap)| gap).collect()
+}
+
+fn key(gap: &Gap, names: &mut Names<'_>) -> Key {
+    let region = names.region(gap.region).name.clone();
+    let ends = [gap.left, gap.returned].map(|location| names.place_key(location));
+    let mut subjects: Vec<String> = Vec::new();
+    for &object in &gap.objects {
+        let name = names.subject(object).name.clone();
+        if !subjects.contains(&name) {
+            subjects.push(name);
+        }
+    }
+    (gap.kind, region, ends, subjects)
+}
+
+fn with_promise(key: Key, gap: Gap, names: &mut Names<'_>) -> (Key, NamedGap) {
+    let (kind, region, ends, subjects) = &key;
+    let mut texts = vec![kind.text().to_owned(), region.clone()];
+    for PlaceKey { function, text, ordinal } in ends {
+        texts.extend([function.clone(), text.clone(), ordinal.to_string()]);
+    }
+    texts.extend(subjects.iter().cloned());
+    let fingerprint = fingerprint::of(texts.iter().map(String::as_str));
+    let info = names.region(gap.region);
+    let (role, region_origin) = (info.role, info.origin);
+    let is_library = region_origin == Origin::Library;
+    let is_lock_word = gap.objects.iter().any(|&object| names.subject(object).is_lock_word);
+    let facts = Facts {
+        gap: &gap,
+        is_named: role == RegionRole::Named,
+        is_loop: gap.is_followed || matches!(role, RegionRole::ThreadBody | RegionRole::Waits),
+        is_library,
+        is_lock_word,
+        sees_data: names.sees_data(),
+    };
+    let promise = promise(&facts);
+    (key, NamedGap { fingerprint, gap, promise })
+}
+
+impl Kind {
+    const fn text(self) -> &'static str {
+        match self {
+            Self::Lock => "lock gap",
+            Self::Section => "section gap",
+            Self::Access => "access gap",
+        }
+    }
+}
+
+impl Gap {
+    /// Adds the facts on a gap with the same names.
+    fn merge(&mut self, other: &Self, names: &mut Names<'_>) {
+        self.crossed += other.crossed;
+        self.cut += other.cut;
+        self.repeated += other.repeated;
+        self.waited += other.waited;
+        self.data = self.data.max(other.data);
+        self.together |= other.together;
+        self.is_followed &= other.is_followed;
+        self.other_threads = self.other_threads.max(other.other_threads);
+        let mut name = |region: Option<RegionId>, location: LocationId| match region {
+            Some(region) => names.region(region).name.clone(),
+            None => names.place_key(location).function,
+        };
+        for &Remote { region, location } in &other.remotes {
+            let new = name(region, location);
+            if !self.remotes.iter().any(|known| name(known.region, known.location) == new) {
+                self.remotes.push(Remote { region, location });
+            }
+        }
+    }
+
+    /// Returns whether both objects, or the one, are locks.
+    #[must_use]
+    pub fn is_of_locks(&self) -> bool {
+        self.objects.iter().all(|object| matches!(object, Object::Lock(_)))
+    }
+
+    /// Returns whether data was seen on both sides.
+    pub(super) const fn has_data(&self) -> bool {
+        !matches!(self.data, Data::Unseen)
+    }
+}

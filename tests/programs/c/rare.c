@@ -1,0 +1,105 @@
+/*
+ * rare.c MODE - an account whose deposits are two critical sections, by two threads that rest in between.
+ *
+ * lost: prints the balance, and fails when a deposit was lost.
+ * crash: aborts when a deposit was lost; hang: waits for ever then; fork: a child process does all of it.
+ * whole: with one critical section, so that nothing is to be found.
+ * late: as whole, and fails when its time is over.
+ * early: the program ends while a thread still makes deposits.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define DEPOSITS 30
+#define REST_US 1000
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static long balance; /* guarded by lock */
+static int is_whole;
+
+__attribute__((noinline)) static long get(void)
+{
+    pthread_mutex_lock(&lock);
+    long now = balance;
+    pthread_mutex_unlock(&lock);
+    return now;
+}
+
+__attribute__((noinline)) static void set(long now)
+{
+    pthread_mutex_lock(&lock);
+    balance = now;
+    pthread_mutex_unlock(&lock);
+}
+
+__attribute__((noinline)) static void deposit(long amount)
+{
+    long now = get();
+    set(now + amount);
+}
+
+__attribute__((noinline)) static void deposit_whole(long amount)
+{
+    pthread_mutex_lock(&lock);
+    balance += amount;
+    pthread_mutex_unlock(&lock);
+    pthread_mutex_lock(&lock);
+    pthread_mutex_unlock(&lock);
+}
+
+static void *deposits(void *unused)
+{
+    for (int i = 0; i < DEPOSITS; i++) {
+        if (is_whole)
+            deposit_whole(1);
+        else
+            deposit(1);
+        usleep(REST_US);
+    }
+    return unused;
+}
+
+static double seconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec + now.tv_nsec / 1e9;
+}
+
+int main(int argc, char **argv)
+{
+    const char *mode = argc > 1 ? argv[1] : "lost";
+    double begun = seconds();
+    pthread_t one, other;
+
+    if (strcmp(mode, "fork") == 0 && fork() != 0) {
+        int status = 1;
+
+        wait(&status);
+        return WEXITSTATUS(status);
+    }
+    is_whole = strcmp(mode, "whole") == 0 || strcmp(mode, "late") == 0;
+    pthread_create(&one, NULL, deposits, NULL);
+    usleep(REST_US / 2);
+    pthread_create(&other, NULL, deposits, NULL);
+    pthread_join(one, NULL);
+    if (strcmp(mode, "early") == 0)
+        return 0;
+    pthread_join(other, NULL);
+    printf("balance: %ld\n", balance);
+    if (strcmp(mode, "late") == 0)
+        return argc > 2 && seconds() - begun > atof(argv[2]);
+    if (balance == 2 * DEPOSITS)
+        return 0;
+    if (strcmp(mode, "crash") == 0)
+        abort();
+    if (strcmp(mode, "hang") == 0)
+        pause();
+    return 1;
+}

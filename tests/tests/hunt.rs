@@ -1,0 +1,231 @@
+//! `avtrace hunt`: a bug that plain runs hardly ever show is found, and what was found can be shown again. Nothing is
+//! forced in the program: its threads meet because they are delayed.
+
+use std::{ffi::OsStr, path::Path, time::Duration};
+
+use tests::{
+    Ended, Program, c, folder,
+    process::Running,
+    require_bpf,
+    tracer::{avtrace, avtrace_with},
+};
+
+fn rare() -> Program {
+    c("rare", &["-g", "-O1"])
+}
+
+/// Command line of a hunt, with results in a file and the report in another.
+fn arguments(folder: &Path, options: &[&str], program: &[&OsStr]) -> Vec<std::ffi::OsString> {
+    let mut arguments: Vec<std::ffi::OsString> = vec!["hunt".into()];
+    arguments.extend(tests::capture::options().into_iter().map(Into::into));
+    arguments.extend(["--results".into(), folder.join("results").into()]);
+    arguments.extend(["--format", "json", "-o"].map(Into::into));
+    arguments.push(folder.join("report").into());
+    arguments.extend(options.iter().map(Into::into));
+    arguments.push("--".into());
+    arguments.extend(program.iter().map(Into::into));
+    arguments
+}
+
+/// Hunts a mode of the program.
+fn hunt(folder: &Path, options: &[&str], mode: &[&str]) -> (Ended, serde_json::Value) {
+    let program = rare();
+    let mut words: Vec<&OsStr> = vec![program.path.as_ref()];
+    words.extend(mode.iter().map(OsStr::new));
+    let ended = avtrace_with(arguments(folder, options, &words));
+    let report =
+        std::fs::read(folder.join("report")).unwrap_or_else(|_| panic!("{}", ended.stderr));
+    (ended, serde_json::from_slice(&report).expect("a report"))
+}
+
+/// The defect of the deposits.
+fn lost_update(report: &serde_json::Value) -> &serde_json::Value {
+    let defects = report["defects"].as_array().expect("defects");
+    let is_it =
+        |defect: &&serde_json::Value| defect["region"] == "deposit" && defect["class"] == "likely";
+    defects.iter().find(is_it).unwrap_or_else(|| panic!("{defects:#?} {:#}", report["hunt"]))
+}
+
+#[test]
+fn a_rare_bug_is_found_and_shown_again() {
+    require_bpf!();
+    let folder = folder();
+    let (ended, report) =
+        hunt(folder.path(), &["--runs", "8", "--seed", "1", "--repeat", "4"], &["lost"]);
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    assert!(ended.stderr.contains(": `deposit` at rare.c:"), "{}", ended.stderr);
+    let defect = lost_update(&report);
+    assert_eq!(defect["subject"], "balance");
+    let hunted = &defect["hunted"];
+    assert_eq!(hunted["failing"]["runs"], hunted["failing"]["of"], "{hunted:#}");
+    assert_eq!(hunted["passing"]["runs"], 0, "{hunted:#}");
+    assert_eq!(hunted["replayed"]["of"], 4, "{hunted:#}");
+    assert_eq!(report["hunt"]["runs"], 8);
+    assert_eq!(report["hunt"]["treatments"]["observed"], 1);
+    assert_eq!(report["hunt"]["failed"], hunted["failing"]["of"]);
+    assert!(report["hunt"]["gaps"]["cut"].as_u64().unwrap() > 0, "{:#}", report["hunt"]);
+    // Elsewhere, from the results alone.
+    let results = folder.path().join("results");
+    let run = hunted["first_run"].as_u64().unwrap();
+    let replay = format!("{}#{run}", results.display());
+    assert_eq!(hunted["replay"], format!("avtrace hunt --replay {replay}"));
+    let ended = avtrace_with(["hunt", "--replay", &replay, "--repeat", "2"]);
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    let text = ended.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(text.contains(" of 6 such runs)"), "{text}");
+    let ended = avtrace_with(["hunt", "--replay", &format!("{}#99", results.display())]);
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(ended.stderr.contains("the results have no run 99"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_hunt_ends_with_the_first_likely_defect() {
+    require_bpf!();
+    let folder = folder();
+    let options = ["--runs", "1000", "--first", "--seed", "3", "--repeat", "0", "--jobs", "2"];
+    let (ended, report) = hunt(folder.path(), &options, &["lost"]);
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    assert_eq!(report["hunt"]["ended"], "first_defect");
+    lost_update(&report);
+}
+
+#[test]
+fn a_hunt_goes_on_where_it_has_ended_and_is_merged() {
+    require_bpf!();
+    let folder = folder();
+    let options = ["--runs", "2", "--seed", "4", "--repeat", "0"];
+    let (_, first) = hunt(folder.path(), &options, &["whole"]);
+    assert_eq!(first["hunt"]["runs"], 2);
+    let (ended, second) =
+        hunt(folder.path(), &["--resume", "--runs", "3", "--repeat", "0"], &["whole"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert_eq!((&second["hunt"]["runs"], &second["hunt"]["seed"]), (&5.into(), &4.into()));
+    assert_eq!(second["hunt"]["treatments"]["observed"], 1);
+    let other = avtrace_with(arguments(folder.path(), &["--resume"], &["/bin/true".as_ref()]));
+    assert_eq!(other.code, Some(2), "{}", other.stderr);
+    assert!(other.stderr.contains("give the same program and options"), "{}", other.stderr);
+    // One that begins keeps the older results.
+    let results = folder.path().join("results");
+    let (_, third) = hunt(folder.path(), &options, &["whole"]);
+    assert_eq!(third["hunt"]["runs"], 2);
+    let old = folder.path().join("results.old");
+    let merged = avtrace_with([
+        "merge".as_ref(),
+        "--format=json".as_ref(),
+        results.as_os_str(),
+        old.as_os_str(),
+    ]);
+    assert_eq!(merged.code, Some(0), "{}", merged.stderr);
+    let merged: serde_json::Value = serde_json::from_str(&merged.stdout).expect("a report");
+    assert_eq!(merged["hunt"]["runs"], 7);
+    let foreign = folder.path().join("report");
+    let refused = avtrace_with(["merge".as_ref(), foreign.as_os_str()]);
+    assert_eq!(refused.code, Some(3), "{}", refused.stderr);
+    assert!(refused.stderr.contains("has no results of a hunt"), "{}", refused.stderr);
+    // Nothing that is not a hunt's is put aside.
+    let refused = avtrace_with([
+        "hunt".as_ref(),
+        "--results".as_ref(),
+        foreign.as_os_str(),
+        "/bin/true".as_ref(),
+    ]);
+    assert_eq!(refused.code, Some(3), "{}", refused.stderr);
+    assert!(foreign.exists());
+}
+
+#[test]
+fn crashes_and_hangs_under_delays_are_failures_and_end() {
+    require_bpf!();
+    for (mode, text) in
+        [("crash", "the program was killed by SIGABRT"), ("hang", "did not end in time")]
+    {
+        let folder = folder();
+        let options = ["--runs", "6", "--seed", "5", "--repeat", "0", "--limit", "5s"];
+        let (ended, report) = hunt(folder.path(), &options, &[mode]);
+        assert_eq!(ended.code, Some(66), "{mode}: {}", ended.stderr);
+        let hunted = &lost_update(&report)["hunted"];
+        assert!(hunted["failing"]["runs"].as_u64().unwrap() > 0, "{mode}: {hunted:#}");
+        let failures = &report["hunt"]["failures"];
+        assert_eq!(failures[0]["text"], text, "{failures:#}");
+        let timed_out = report["hunt"]["timed_out"].as_u64().unwrap();
+        assert_eq!(timed_out > 0, mode == "hang", "{:#}", report["hunt"]);
+    }
+}
+
+#[test]
+fn programs_that_end_early_or_fork_are_hunted_to_the_end() {
+    require_bpf!();
+    for mode in ["early", "fork"] {
+        let folder = folder();
+        let options = ["--runs", "5", "--seed", "6", "--repeat", "0"];
+        let (ended, report) = hunt(folder.path(), &options, &[mode]);
+        assert_eq!(report["hunt"]["runs"], 5, "{mode}: {}", ended.stderr);
+        assert_eq!(report["hunt"]["untraced"], 0, "{mode}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn nothing_is_likely_in_a_correct_program() {
+    require_bpf!();
+    let folder = folder();
+    let (ended, report) = hunt(folder.path(), &["--runs", "12", "--seed", "7"], &["whole"]);
+    let likely = |defect: &&serde_json::Value| defect["class"] == "likely";
+    let found: Vec<_> =
+        report["defects"].as_array().expect("defects").iter().filter(likely).collect();
+    assert!(found.is_empty(), "{found:#?}");
+    assert_eq!(report["hunt"]["failed"], 0, "{}", ended.stderr);
+    // What avtrace needs is part of the time.
+    let (delayed, elapsed) = (&report["hunt"]["delayed_ns"], &report["hunt"]["elapsed_ns"]);
+    assert!(delayed.as_u64().unwrap() * 5 <= elapsed.as_u64().unwrap(), "{:#}", report["hunt"]);
+}
+
+#[test]
+fn the_user_says_what_a_failure_is() {
+    require_bpf!();
+    let folder = folder();
+    let condition = "test -z \"$AVTRACE_FAILURE\" && grep -q 'balance: 60' \"$AVTRACE_OUTPUT\"";
+    let options = ["--runs", "2", "--repeat", "0", "--fail-if", condition];
+    let (ended, report) = hunt(folder.path(), &options, &["whole"]);
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    let failure = &report["hunt"]["failures"][0];
+    assert_eq!((&failure["text"], &failure["runs"]), (&"--fail-if says so".into(), &2.into()));
+    assert_eq!(failure["output"], "balance: 60\n");
+}
+
+#[test]
+fn programs_that_cannot_be_hunted_are_refused() {
+    require_bpf!();
+    let folder = folder();
+    let hunt = |options: &[&str], program: &[&str]| {
+        let program: Vec<&OsStr> = program.iter().map(OsStr::new).collect();
+        avtrace_with(arguments(folder.path(), options, &program))
+    };
+    let ended = hunt(&[], &["/nonexistent/program"]);
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("/nonexistent/program"), "{}", ended.stderr);
+    let ended = hunt(&["--limit", "2s"], &["/bin/sleep", "1000"]);
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert!(ended.stderr.contains("did not end within 2 seconds"), "{}", ended.stderr);
+    assert_eq!(tests::process::child_of(1, Path::new("/bin/sleep")), None);
+    let ended = hunt(&["--shard", "3/2"], &["/bin/true"]);
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+}
+
+#[test]
+fn an_interrupted_hunt_reports_what_it_has_seen() {
+    require_bpf!();
+    let folder = folder();
+    let program = rare();
+    let words = [program.path.as_os_str(), OsStr::new("lost")];
+    let mut command = std::process::Command::new(avtrace());
+    command.args(arguments(folder.path(), &["--time", "1h", "--seed", "8"], &words));
+    let mut running = Running::start(&mut command, None, Duration::from_secs(120));
+    running.await_stderr("`deposit` at rare.c:");
+    running.signal("INT");
+    let ended = running.wait();
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    let report = std::fs::read(folder.path().join("report")).expect("a report");
+    let report: serde_json::Value = serde_json::from_slice(&report).expect("a report");
+    assert_eq!(report["hunt"]["ended"], "interrupted");
+    lost_update(&report);
+}
