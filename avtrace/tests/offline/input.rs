@@ -31,7 +31,7 @@ fn files_that_are_no_traces() {
 fn files_that_cannot_be_read() {
     let folder = Folder::new();
     folder.run(&["check", "no-such-file"]).check_error(3, &["`no-such-file`", "No such file"]);
-    folder.run(&["check", "."]).check_error(3, &["`.`", "directory"]);
+    folder.run(&["check", "."]).check_error(3, &["no segment of a recording", "name traces"]);
     folder.run(&["convert", "no-such-file", "x"]).check_error(3, &["`no-such-file`"]);
     folder.run(&["report", "no-such-file"]).check_error(3, &["`no-such-file`"]);
 }

@@ -65,7 +65,7 @@ pub struct Recorder(Kind);
 
 #[derive(Debug)]
 enum Kind {
-    Whole(WholeRecorder),
+    Whole(Box<WholeRecorder>),
     Segments(Box<SegmentRecorder>),
 }
 
@@ -81,7 +81,9 @@ impl Recorder {
         process: &format::Process,
     ) -> Result<Self, RecordError> {
         let mut recorder = Self(match to {
-            RecordTo::File(path) => Kind::Whole(WholeRecorder::create(&numbered(path, order))?),
+            RecordTo::File(path) => {
+                Kind::Whole(Box::new(WholeRecorder::create(&numbered(path, order))?))
+            }
             RecordTo::Segments(rotation) => {
                 Kind::Segments(Box::new(SegmentRecorder::create(rotation, process)?))
             }
