@@ -1,4 +1,4 @@
-//! One run as a process of its own: `avtrace run` with a plan. It may crash or hang without the hunt, and several can
+//! Runs, each a process of its own: `avtrace run` with a plan. One may crash or hang without the hunt, and several can
 //! run side by side.
 
 use std::{
@@ -31,7 +31,7 @@ const KEPT_OUTPUT: u64 = 4096;
 /// Start of the line with which avtrace says that it has failed.
 const ERROR: &str = "avtrace: error: ";
 
-/// What all runs of a hunt have in common.
+/// Part that all runs of a hunt have in common.
 #[derive(Debug)]
 pub struct Launch {
     /// Executable of avtrace.
@@ -60,7 +60,8 @@ pub struct Request<'a> {
 }
 
 impl Launch {
-    /// Runs the program once. Returns `None` when `is_stopped` says that the hunt ends: the program has been killed then.
+    /// Runs the program once. Returns `None` when `is_stopped` says that the hunt ends: the program has been killed
+    /// then.
     ///
     /// # Errors
     ///
@@ -176,7 +177,7 @@ impl Launch {
     }
 }
 
-/// How the process of a run ended.
+/// End of the process of a run.
 enum Ended {
     ByItself,
     TimedOut,

@@ -79,7 +79,7 @@ pub struct HuntOptions {
     pub repetitions: u64,
 }
 
-/// What is said of a hunt while it goes on.
+/// State of a hunt that goes on, for people.
 #[derive(Clone, Debug)]
 pub struct Progress {
     /// Runs that are over.
@@ -130,7 +130,7 @@ pub enum HuntError {
     NoRun(u64),
 }
 
-/// What all runs of a hunt share.
+/// State that all runs of a hunt share.
 struct State<'a> {
     schedule: Schedule,
     results: &'a mut Results,

@@ -1,6 +1,6 @@
 //! Results of a hunt in a file: an SQLite database, to which each run is added in a transaction of its own when it is
 //! over. So whatever ends the hunt, the runs before are there, it can go on, and other tools can ask for more
-//! (`docs/usage.md#results`). Parquet files are whole or not at all, which does not suit a night's work.
+//! (`docs/usage.md#hunting-rare-bugs`). Parquet files are whole or not at all, which does not suit a night's work.
 
 use std::{
     fs, io,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::schedule::{Learnt, SeenGap, Treatment};
 use crate::report::{self, Class, Defect, RegionGap, Report, Subject};
 
-/// How a run of the program ended.
+/// End of a run of the program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -76,7 +76,7 @@ pub struct Finding {
 pub struct RunResult {
     /// Number of the run, from 1.
     pub number: u64,
-    /// What was done to the program.
+    /// Treatment of the program.
     pub treatment: Treatment,
     /// The plan of that, as JSON.
     pub plan: String,
@@ -90,7 +90,7 @@ pub struct RunResult {
     pub output: String,
     /// Gaps.
     pub gaps: Vec<FoundGap>,
-    /// What the schedule depends on.
+    /// Part that the schedule depends on.
     pub learnt: Learnt,
     /// Defects, each with the report on this run with nothing but the defect.
     pub findings: Vec<(Finding, Report)>,

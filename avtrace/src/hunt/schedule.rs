@@ -1,5 +1,5 @@
 //! Schedule of a hunt: what is done to the program in the next run, from what the runs before have shown. Pure: it
-//! depends on the seed and on what it is told alone.
+//! depends on the seed and on the results alone.
 //!
 //! Gaps that promise most come first (CTrigger, ASPLOS 2009, ranks unserializable interleavings in the same way), one
 //! at a time, or a few where there are more than runs. Where nobody came in, a gap loses weight, and its next delay has
@@ -53,7 +53,7 @@ pub struct SeenGap {
     pub promise: f64,
     /// Number of times that it was crossed.
     pub crossed: u64,
-    /// Of these, the number of times that another thread came in.
+    /// Number of those in which another thread came in.
     pub cut: u64,
     /// Number of delays in it.
     pub delays: u64,
@@ -74,7 +74,7 @@ pub struct PlannedDelay {
     pub probability: f64,
 }
 
-/// What is done to the program in a run.
+/// Treatment of the program in a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Treatment {
@@ -99,7 +99,7 @@ pub struct Learnt {
     pub new_defect: bool,
 }
 
-/// What is known of a gap.
+/// Knowledge of a gap.
 #[derive(Clone, Debug, Default)]
 struct Known {
     promise: f64,

@@ -61,7 +61,7 @@ pub(super) fn saved_words(process: u32, places: &[Place]) -> Vec<u64> {
     words
 }
 
-/// Returns the words on the stack with this stack pointer, and on those that signals have interrupted: a handler may run
+/// Returns the words on the stack with this stack pointer, and on those that signals have interrupted: a handler may
 /// on a stack of its own. `stack_from` returns the mapping around an address, and its words from there on.
 fn words_of_stacks(
     stack_pointer: u64,

@@ -3,8 +3,8 @@
 use std::io;
 
 /// Raises the limit as far as this process may: each traced process takes about a hundred descriptors, each function
-/// whose probes can be detached by themselves one more, and each thread one for each watchpoint; the usual limit is 1024.
-/// Programs that are started later inherit it.
+/// whose probes can be detached by themselves one more, and each thread one for each watchpoint; the usual limit is
+/// 1024. Programs that are started later inherit it.
 ///
 /// # Errors
 ///

@@ -1,4 +1,5 @@
-//! End of the tracing of processes that go on: their threads leave the code of probes, and their code is their own again.
+//! End of the tracing of processes that go on: their threads leave the code of probes, and their code is their own
+//! again.
 
 use std::{collections::BTreeMap, io, sync::Arc};
 

@@ -18,7 +18,7 @@ pub struct Hunt {
     pub treatments: Treatments,
     /// Runs that failed.
     pub failed: u64,
-    /// Of these, runs that did not end in time and were killed.
+    /// Number of those that did not end in time and were killed.
     pub timed_out: u64,
     /// Kinds of failures, the most frequent first.
     pub failures: Vec<Failure>,
@@ -90,23 +90,23 @@ pub struct HuntedGaps {
     pub cut: u64,
 }
 
-/// What the runs of a hunt say about a defect.
+/// Runs of a hunt, as far as they concern a defect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HuntedDefect {
     /// The first run that showed it, which is the one that is shown.
     pub first_run: u64,
-    /// What was done to the program in that run, as a clause.
+    /// Treatment of the program in that run, as a clause.
     pub by: String,
     /// Number of runs that showed it.
     pub runs: u64,
-    /// Of the runs that failed.
+    /// Share of the runs that failed.
     pub failing: Share,
-    /// Of the runs that passed.
+    /// Share of the runs that passed.
     pub passing: Share,
     /// Command that repeats the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<String>,
-    /// Of the runs that repeated it; absent if none did.
+    /// Share of the runs that repeated it; absent if none did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replayed: Option<Share>,
 }

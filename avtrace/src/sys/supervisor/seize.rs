@@ -140,8 +140,8 @@ impl Supervisor {
         };
         let stands = |id: &i32| is_able(id) && request::is_in_stop(*id).unwrap_or(false);
         let all = || std::iter::once(first).chain(self.threads.keys().copied());
-        // Within a system call there is least to lose, should the thread lose its tracer meanwhile: a small stack has no
-        // room for vector registers in the frame of `with_calls`.
+        // Within a system call there is least to lose, should the thread lose its tracer meanwhile: a small stack has
+        // no room for vector registers in the frame of `with_calls`.
         let is_in_call = |id: &i32| {
             stands(id) && request::registers(*id).is_ok_and(|r| r.orig_rax.cast_signed() >= 0)
         };
