@@ -17,12 +17,22 @@ fn start(script: &str) -> (Supervisor, u32) {
 }
 
 fn start_program(program: PathBuf, arguments: &[&str]) -> (Supervisor, u32) {
-    let arg0 = program.clone().into_os_string();
-    let arguments = arguments.iter().map(OsString::from).collect();
-    let launch = Launch { program, arg0, arguments, user: None };
-    match Supervisor::launch(launch).expect("it starts") {
-        Started::Held(supervisor, process) => (supervisor, process),
-        Started::Ended { ending, .. } => panic!("{ending:?}"),
+    let launch = || Launch {
+        program: program.clone(),
+        arg0: program.clone().into_os_string(),
+        arguments: arguments.iter().map(OsString::from).collect(),
+        user: None,
+    };
+    loop {
+        match Supervisor::launch(launch()) {
+            Ok(Started::Held(supervisor, process)) => return (supervisor, process),
+            Ok(Started::Ended { ending, .. }) => panic!("{ending:?}"),
+            // A process that another test has forked still has the file open that this one has written.
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
+                std::thread::yield_now();
+            }
+            Err(error) => panic!("it does not start: {error}"),
+        }
     }
 }
 
