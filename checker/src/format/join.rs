@@ -5,8 +5,8 @@ use super::batch::{Batch, Gap, ObservedValue};
 use super::error::Reason;
 use super::ids::{translate, translate_location};
 use super::names::{
-    CodeAddress, Defined, IdSpace, LocationKind, ModuleId, NO_STRING, Names, ObjectExtra, Property,
-    Segment, Space, StoredFrame,
+    CodeAddress, Defined, IdSpace, LocationKind, Lost, ModuleId, NO_STRING, Names, ObjectExtra,
+    Property, Segment, Space, StoredFrame,
 };
 use crate::event::{Event, EventNumber, LocationId, RegionId, ThreadId};
 use rustc_hash::FxHashMap;
@@ -41,6 +41,8 @@ pub struct Joiner {
     /// By space: joined ids, by those of the recording.
     known: [FxHashMap<u32, u32>; IdSpace::ALL.len()],
     strings: FxHashMap<Box<str>, u32>,
+    /// Losses of the whole recording, which its last segment has. They are no names of joined events before the end.
+    lost: Vec<Lost>,
     /// Number of events of the segments before.
     before: EventNumber,
     /// Number of events so far.
@@ -74,10 +76,12 @@ impl Joiner {
         &self.names
     }
 
-    /// Returns the names of the joined ids.
+    /// Returns the names of the joined ids, and the losses of the whole recording.
     #[must_use]
     pub fn into_names(self) -> Names {
-        self.names
+        let Self { mut names, lost, .. } = self;
+        lost.into_iter().for_each(|lost| names.define_lost(lost));
+        names
     }
 
     /// Adds a property of the joined trace: those of segments are interpreted by the caller.
@@ -143,6 +147,9 @@ impl Joiner {
         self.take_names(names)?;
         if let Some(process) = names.process() {
             self.names.define_process(process.clone());
+        }
+        if !names.lost().is_empty() {
+            self.lost = names.lost().to_vec();
         }
         let events = self.events - self.before;
         self.next = self.current.segment.filter(|_| is_whole).map(|segment| Segment {

@@ -5,7 +5,7 @@ use crate::oracle::Oracle;
 use checker::event::{Event, EventNumber, LocationId, Op, RegionId, ThreadId};
 use checker::finding::{Findings, Instance};
 use checker::format::{
-    AvtWriter, Descriptions, Frame, IdSpace, Item, JoinError, Joiner, Location, LocationKind,
+    AvtWriter, Descriptions, Frame, IdSpace, Item, JoinError, Joiner, Location, LocationKind, Lost,
     Module, ModuleId, NO_LOCATION, Names, Object, ObjectKind, ObservedValue, Process, ReadOptions,
     Region, Segment, SegmentWriter, Space, Thread, TraceReader,
 };
@@ -276,6 +276,32 @@ proptest! {
         prop_assert_eq!(joined.findings.counts, whole.counts);
         prop_assert_eq!(joined.findings.instances, whole.instances);
     }
+}
+
+#[test]
+fn losses_are_those_of_the_last_segment_that_has_some() {
+    let write = |number, counts: &[(&str, u64)]| {
+        let segment = Segment { recording: 7, number, first_event: 0 };
+        let mut writer = SegmentWriter::new(Vec::new(), segment, number > 0).expect("memory");
+        for &(class, count) in counts {
+            writer.lost(&Lost { class: class.to_owned(), count }).expect("memory");
+        }
+        (writer.finish().expect("memory"), 0)
+    };
+    let lost = |segments: &[Written]| {
+        let joined = join(segments, Options::default()).expect("one recording");
+        let lost = joined.names.lost().iter().map(|lost| (lost.class.clone(), lost.count));
+        lost.collect::<Vec<_>>()
+    };
+    let of = |class: &str, count| (class.to_owned(), count);
+    let first = write(0, &[("lock", 1), ("data", 2)]);
+    let second = write(1, &[("lock", 10_000), ("data", 3)]);
+    let third = write(2, &[]);
+    assert_eq!(lost(std::slice::from_ref(&third)), []);
+    assert_eq!(lost(std::slice::from_ref(&first)), [of("lock", 1), of("data", 2)]);
+    let expected = [of("lock", 10_000), of("data", 3)];
+    assert_eq!(lost(&[first.clone(), second.clone()]), expected);
+    assert_eq!(lost(&[first, second, third]), expected);
 }
 
 #[test]
