@@ -21,6 +21,10 @@ const LENGTHS: (u64, u64) = (LEAST_KEPT / SEGMENTS, 64 << 20);
 /// Part of what is kept, as a divisor, that last segments of processes may take at the cost of newer ones.
 const LASTS: u64 = 4;
 
+/// Length from which on a segment is on the disk before it gets its name, in bytes. To wait for that with each of many
+/// short ones would cost events.
+const SYNCED: u64 = 1 << 20;
+
 /// Extension of a file while it is written, after that of a segment.
 const DRAFT: &str = "part";
 
@@ -81,7 +85,7 @@ struct State {
     numbers: BTreeMap<u32, u64>,
 }
 
-/// A complete segment.
+/// A segment that is not written any more: a complete one, or what there is of one.
 #[derive(Debug)]
 struct Finished {
     pid: u32,
@@ -180,7 +184,16 @@ impl Rotation {
         state.open.insert(draft.clone(), (pid, room));
         drop(state);
         let rotation = Arc::clone(self);
-        Ok(SegmentFile { rotation, file, pid, path, draft, length: 0, limits: (length, room) })
+        Ok(SegmentFile {
+            rotation,
+            file,
+            pid,
+            path,
+            draft,
+            length: 0,
+            limits: (length, room),
+            has_name: false,
+        })
     }
 
     /// Removes the oldest segments until there is room for so many bytes more, and counts these.
@@ -216,8 +229,11 @@ pub(super) struct SegmentFile {
     pid: u32,
     path: PathBuf,
     draft: PathBuf,
+    /// Number of bytes that are counted for it: those of a write that failed are, too.
     length: u64,
     limits: (u64, u64),
+    /// Set when it is complete.
+    has_name: bool,
 }
 
 impl SegmentFile {
@@ -227,16 +243,19 @@ impl SegmentFile {
     }
 
     /// Gives the file its name.
-    pub(super) fn complete(self) -> io::Result<()> {
+    pub(super) fn complete(mut self) -> io::Result<()> {
         // Another program may have made a file of that name: it stays.
         if self.path.try_exists()? {
             let error =
                 format!("`{}` is there already: name another directory", self.path.display());
             return Err(io::Error::other(error));
         }
+        // After a power loss there would be a name, and nothing in the file.
+        if self.length >= SYNCED {
+            self.file.sync_data()?;
+        }
         fs::rename(&self.draft, &self.path)?;
-        let (path, length) = (self.path.clone(), self.length);
-        self.rotation.state().finished.push_back(Finished { pid: self.pid, path, length });
+        self.has_name = true;
         Ok(())
     }
 }
@@ -244,8 +263,8 @@ impl SegmentFile {
 impl Write for SegmentFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.rotation.make_room(bytes.len() as u64)?;
-        self.file.write_all(bytes)?;
         self.length += bytes.len() as u64;
+        self.file.write_all(bytes)?;
         Ok(bytes.len())
     }
 
@@ -256,7 +275,11 @@ impl Write for SegmentFile {
 
 impl Drop for SegmentFile {
     fn drop(&mut self) {
-        self.rotation.state().open.remove(&self.draft);
+        let mut state = self.rotation.state();
+        state.open.remove(&self.draft);
+        // An incomplete one makes room in its turn, as others do.
+        let path = if self.has_name { &self.path } else { &self.draft }.clone();
+        state.finished.push_back(Finished { pid: self.pid, path, length: self.length });
     }
 }
 
@@ -306,6 +329,20 @@ mod tests {
         }
         let expected: Vec<String> = (25..40).map(|number| format!("11-{number:06}.avt")).collect();
         assert_eq!(names(&directory), expected);
+    }
+
+    #[test]
+    fn segments_that_were_given_up_make_room() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let rotation = rotation(folder.path(), LEAST_KEPT);
+        for _ in 0..40 {
+            let mut file = rotation.open(11).expect("room");
+            file.write_all(&vec![7; 1 << 16]).expect("room");
+        }
+        let expected: Vec<String> =
+            (25..40).map(|number| format!("11-{number:06}.avt.part")).collect();
+        assert_eq!(names(folder.path()), expected);
+        assert_eq!(rotation.state().total, bytes(folder.path()));
     }
 
     #[test]
