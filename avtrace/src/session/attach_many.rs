@@ -160,8 +160,9 @@ impl<'status> Attempts<'status> {
             None if failed == count => Err(AttachError::None { count }.into()),
             _ => {
                 let were = if failed == 1 { "was" } else { "were" };
-                status.end();
+                // Before the end, which nobody who does not read holds up.
                 warn(status, &format!("{failed} of {count} processes {were} not traced"));
+                status.end();
                 Ok(())
             }
         }
