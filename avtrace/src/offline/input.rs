@@ -47,6 +47,12 @@ pub enum InputError {
         /// The file, as named by the user.
         name: String,
     },
+    /// The file ends before anything in it.
+    #[error("{name}: cut short before its first event")]
+    CutShort {
+        /// The file, as named by the user.
+        name: String,
+    },
     /// The file is text without any event.
     #[error("{name}: there is no event in it")]
     NoEvents {

@@ -25,6 +25,17 @@ const DRAFT: &str = ".avt.part";
 pub struct Recording {
     name: String,
     segments: Vec<PathBuf>,
+    /// What is wrong with a segment that is left out.
+    damage: Option<String>,
+}
+
+/// Files of a directory that may be segments.
+enum Found {
+    Segment(Segment),
+    /// Nothing was written to it before its recorder was killed.
+    Nothing,
+    /// It cannot be read, for this reason.
+    Damaged(InputError),
 }
 
 /// Joined segments that were read.
@@ -51,14 +62,16 @@ impl<E> From<InputError> for SegmentsStopped<E> {
 }
 
 impl Recording {
-    /// Finds the recordings in a directory.
+    /// Finds the recordings in a directory. A segment of which not even the beginning can be read, as after a power
+    /// loss, is left out of its recording, which is incomplete then.
     ///
     /// # Errors
-    /// When the directory or a trace in it cannot be read, a trace in it is no segment, or there is none.
+    /// When the directory or a trace in it cannot be opened, a trace in it is no segment, or there is none.
     pub fn find(directory: &Path) -> Result<Vec<Self>, InputError> {
         let name = || directory.to_string_lossy().into_owned();
         let failed = |error| InputError::Open { name: name(), error };
         let mut found: BTreeMap<u64, BTreeMap<u32, PathBuf>> = BTreeMap::new();
+        let mut damaged: BTreeMap<PathBuf, InputError> = BTreeMap::new();
         for entry in fs::read_dir(directory).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -66,11 +79,21 @@ impl Recording {
                 continue;
             }
             // One that has gone was removed by a recorder that still runs.
-            if let Some((path, input)) = open(&path)?
-                && let Some(Segment { recording, number, .. }) = place(&path, &input)?
-            {
-                found.entry(recording).or_default().insert(number, path);
+            let Some((path, input)) = open(&path)? else { continue };
+            match place(&path, &input)? {
+                Found::Segment(Segment { recording, number, .. }) => {
+                    found.entry(recording).or_default().insert(number, path);
+                }
+                Found::Nothing => {}
+                Found::Damaged(error) => {
+                    damaged.insert(path, error);
+                }
             }
+        }
+        if found.is_empty()
+            && let Some((_, error)) = damaged.pop_first()
+        {
+            return Err(error);
         }
         let mut recordings: Vec<Vec<PathBuf>> =
             found.into_values().map(|segments| segments.into_values().collect()).collect();
@@ -86,7 +109,10 @@ impl Recording {
                     }
                     _ => name(),
                 };
-                Self { name, segments }
+                let damage = (damaged.iter())
+                    .find(|(path, _)| segments.iter().any(|one| process(one) == process(path)))
+                    .map(|(_, error)| format!("{error}; this segment is left out"));
+                Self { name, segments, damage }
             })
             .collect();
         if recordings.is_empty() {
@@ -119,7 +145,7 @@ impl Recording {
         let mut properties = JoinedProperties::default();
         let mut joined = Joined {
             names: Names::default(),
-            incomplete: None,
+            incomplete: self.damage.clone(),
             summary: Summary::default(),
             bytes: 0,
         };
@@ -132,7 +158,9 @@ impl Recording {
                 (&mut joiner, consumer),
                 &mut properties,
             )?;
-            joined.incomplete = damage.map(|damage| format!("{}: {damage}", path.display()));
+            // The first one is named.
+            let damage = damage.map(|damage| format!("{}: {damage}", path.display()));
+            joined.incomplete = joined.incomplete.or(damage);
         }
         for property in properties.finish() {
             joiner.property(property);
@@ -185,7 +213,7 @@ fn read_one<C: Consumer>(
         bar.advance(joined.bytes + reader.position(), joined.summary.events);
     }
     let truncated = reader.summary().truncated;
-    joined.summary.truncated = truncated;
+    joined.summary.truncated = joined.summary.truncated.or(truncated);
     let is_whole = damage.is_none() && truncated.is_none();
     joiner.end(reader.names(), is_whole).map_err(failed)?;
     properties.begin(reader.names(), joiner);
@@ -214,22 +242,36 @@ fn open(path: &Path) -> Result<Option<(PathBuf, Input)>, InputError> {
     Ok(None)
 }
 
-/// Returns the place of a segment in its recording; `None` if it was cut before that.
-fn place(path: &Path, input: &Input) -> Result<Option<Segment>, InputError> {
+/// Returns the place of a segment in its recording.
+///
+/// # Errors
+/// When it is another trace.
+fn place(path: &Path, input: &Input) -> Result<Found, InputError> {
     let is_draft = path.to_string_lossy().ends_with(DRAFT);
-    let read = input.reader(false).and_then(|mut reader| {
-        reader.next_item()?;
-        Ok(reader.names().segment())
-    });
-    match read {
-        Ok(Some(segment)) => Ok(Some(segment)),
-        _ if is_draft => Ok(None),
-        Ok(None) => {
-            let error = JoinError::NoSegment;
-            Err(InputError::Join { name: input.shown().to_owned(), error })
-        }
-        Err(error) => Err(error.into()),
+    let mut reader = match input.reader(false) {
+        Ok(reader) => reader,
+        Err(_) if is_draft => return Ok(Found::Nothing),
+        Err(error) => return Ok(Found::Damaged(error.into())),
+    };
+    let read = reader.next_item().map(|_| ());
+    if let Some(segment) = reader.names().segment() {
+        return Ok(Found::Segment(segment));
     }
+    let name = || input.shown().to_owned();
+    match read {
+        _ if is_draft => Ok(Found::Nothing),
+        Err(error) => Ok(Found::Damaged(error.into())),
+        Ok(()) if reader.position() == 0 => Ok(Found::Damaged(InputError::Empty { name: name() })),
+        Ok(()) if reader.summary().truncated.is_some() => {
+            Ok(Found::Damaged(InputError::CutShort { name: name() }))
+        }
+        Ok(()) => Err(InputError::Join { name: name(), error: JoinError::NoSegment }),
+    }
+}
+
+/// Returns the process of which a segment is, as its name says it.
+fn process(path: &Path) -> String {
+    stem(path).split('-').next().unwrap_or_default().to_owned()
 }
 
 /// Returns the name of a segment's file without its end.

@@ -5,5 +5,6 @@ mod damage;
 mod input;
 mod known;
 mod reports;
+mod segments;
 mod support;
 mod triage;
