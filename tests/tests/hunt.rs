@@ -4,7 +4,9 @@
 use std::{ffi::OsStr, path::Path, time::Duration};
 
 use tests::{
-    Ended, Program, c, folder,
+    Ended, Program, c,
+    capture::captures_inline,
+    folder,
     process::Running,
     require_bpf,
     tracer::{avtrace, avtrace_with},
@@ -38,6 +40,11 @@ fn hunt(folder: &Path, options: &[&str], mode: &[&str]) -> (Ended, serde_json::V
     (ended, serde_json::from_slice(&report).expect("a report"))
 }
 
+/// Options for a report in the file of [`arguments`].
+fn to_file(folder: &tempfile::TempDir) -> [String; 2] {
+    ["-o".to_owned(), folder.path().join("report").display().to_string()]
+}
+
 /// The defect of the deposits.
 fn lost_update(report: &serde_json::Value) -> &serde_json::Value {
     let defects = report["defects"].as_array().expect("defects");
@@ -67,12 +74,18 @@ fn a_rare_bug_is_found_and_shown_again() {
     // Elsewhere, from the results alone.
     let results = folder.path().join("results");
     let run = hunted["first_run"].as_u64().unwrap();
-    let replay = format!("{}#{run}", results.display());
+    let shown = hunted["shown_run"].as_u64().unwrap();
+    assert!(run <= shown, "{hunted:#}");
+    let replay = format!("{}#{shown}", results.display());
     assert_eq!(hunted["replay"], format!("avtrace hunt --replay {replay}"));
-    let ended = avtrace_with(["hunt", "--replay", &replay, "--repeat", "2"]);
-    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
-    let text = ended.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(text.contains(" of 6 such runs)"), "{text}");
+    let again = || {
+        let words = ["hunt", "--format", "json", "--replay", &replay, "--repeat", "2"];
+        let ended = avtrace_with(words.into_iter().map(String::from).chain(to_file(&folder)));
+        (ended.code, reports(folder.path()).remove(0), ended.stderr)
+    };
+    let (code, report, stderr) = again();
+    assert_eq!((code, &report["hunt"]["runs"]), (Some(66), &2.into()), "{stderr}");
+    lost_update(&report);
     let ended = avtrace_with(["hunt", "--replay", &format!("{}#99", results.display())]);
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     assert!(ended.stderr.contains("the results have no run 99"), "{}", ended.stderr);
@@ -140,7 +153,7 @@ fn crashes_and_hangs_under_delays_are_failures_and_end() {
         [("crash", "the program was killed by SIGABRT"), ("hang", "did not end in time")]
     {
         let folder = folder();
-        let options = ["--runs", "6", "--seed", "5", "--repeat", "0", "--limit", "5s"];
+        let options = ["--runs", "4", "--seed", "5", "--repeat", "0", "--limit", "20s"];
         let (ended, report) = hunt(folder.path(), &options, &[mode]);
         assert_eq!(ended.code, Some(66), "{mode}: {}", ended.stderr);
         let hunted = &lost_update(&report)["hunted"];
@@ -174,9 +187,6 @@ fn nothing_is_likely_in_a_correct_program() {
         report["defects"].as_array().expect("defects").iter().filter(likely).collect();
     assert!(found.is_empty(), "{found:#?}");
     assert_eq!(report["hunt"]["failed"], 0, "{}", ended.stderr);
-    // What avtrace needs is part of the time.
-    let (delayed, elapsed) = (&report["hunt"]["delayed_ns"], &report["hunt"]["elapsed_ns"]);
-    assert!(delayed.as_u64().unwrap() * 5 <= elapsed.as_u64().unwrap(), "{:#}", report["hunt"]);
 }
 
 #[test]
@@ -192,6 +202,16 @@ fn the_user_says_what_a_failure_is() {
     assert_eq!(failure["output"], "balance: 60\n");
 }
 
+/// Number of processes that sleep as long as the program that does not end.
+fn sleepers() -> usize {
+    let arguments = |process: std::fs::DirEntry| std::fs::read(process.path().join("cmdline")).ok();
+    let processes = std::fs::read_dir("/proc").expect("/proc").flatten();
+    processes
+        .filter_map(arguments)
+        .filter(|words| words.starts_with(b"/bin/sleep\0") && words.ends_with(b"86399\0"))
+        .count()
+}
+
 #[test]
 fn programs_that_cannot_be_hunted_are_refused() {
     require_bpf!();
@@ -201,12 +221,17 @@ fn programs_that_cannot_be_hunted_are_refused() {
         avtrace_with(arguments(folder.path(), options, &program))
     };
     let ended = hunt(&[], &["/nonexistent/program"]);
-    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    assert_eq!(ended.code, Some(3), "{}", ended.stderr);
     assert!(ended.stderr.contains("/nonexistent/program"), "{}", ended.stderr);
-    let ended = hunt(&["--limit", "2s"], &["/bin/sleep", "1000"]);
+    // Nothing of a first run that is refused is kept, so that a hunt begins anew with the same file.
+    let ended = hunt(&["--runs", "1"], &["/bin/true"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(!folder.path().join("results.old").exists());
+    let before = sleepers();
+    let ended = hunt(&["--limit", "2s"], &["/bin/sleep", "86399"]);
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     assert!(ended.stderr.contains("did not end within 2 seconds"), "{}", ended.stderr);
-    assert_eq!(tests::process::child_of(1, Path::new("/bin/sleep")), None);
+    assert_eq!(sleepers(), before);
     let ended = hunt(&["--shard", "3/2"], &["/bin/true"]);
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
 }
@@ -228,4 +253,102 @@ fn an_interrupted_hunt_reports_what_it_has_seen() {
     let report: serde_json::Value = serde_json::from_slice(&report).expect("a report");
     assert_eq!(report["hunt"]["ended"], "interrupted");
     lost_update(&report);
+}
+
+/// Source of two tests in Rust.
+fn tests_of_deposits() -> std::path::PathBuf {
+    tests::root().join("tests/programs/rust/deposit_tests.rs")
+}
+
+/// Reports of several programs, one a line.
+fn reports(folder: &Path) -> Vec<serde_json::Value> {
+    let text = std::fs::read_to_string(folder.join("report")).expect("reports");
+    let documents = serde_json::Deserializer::from_str(&text).into_iter();
+    documents.map(|document| document.expect("a report")).collect()
+}
+
+#[test]
+fn test_cases_are_hunted_by_themselves() {
+    require_bpf!();
+    // It is about lists of tests; a debug build of avtrace takes seconds for inline probes in Rust's test harness.
+    if captures_inline() {
+        return;
+    }
+    let folder = folder();
+    let program = folder.path().join("account");
+    let options = ["--test", "-g", "-C", "opt-level=1", "--edition", "2024", "-o"];
+    let mut build = std::process::Command::new("rustc");
+    let built = build.args(options).arg(&program).arg(tests_of_deposits()).status();
+    assert!(built.expect("rustc").success());
+    let options = ["--runs", "4", "--seed", "9", "--repeat", "0", "--per-test"];
+    let ended = avtrace_with(arguments(folder.path(), &options, &[program.as_ref()]));
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    assert!(ended.stderr.contains("avtrace: splits: run "), "{}", ended.stderr);
+    let [splits, whole] = &reports(folder.path())[..] else { panic!("two: {}", ended.stderr) };
+    let is_likely = |defect: &serde_json::Value| defect["class"] == "likely";
+    let has_likely = |report: &serde_json::Value| {
+        report["defects"].as_array().expect("defects").iter().any(is_likely)
+    };
+    assert!(has_likely(splits) && !has_likely(whole), "{}", ended.stderr);
+    assert_eq!(whole["hunt"]["failed"], 0);
+    for name in ["results.splits", "results.whole"] {
+        assert!(folder.path().join(name).exists(), "{name}");
+    }
+    let ended = avtrace_with(arguments(folder.path(), &["--per-test"], &["/bin/true".as_ref()]));
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(ended.stderr.contains("lists no tests"), "{}", ended.stderr);
+}
+
+#[test]
+fn the_tests_of_a_crate_are_hunted() {
+    require_bpf!();
+    // Cargo is another user's where an ordinary user traces, and the probes take long as above.
+    if captures_inline() {
+        return;
+    }
+    let folder = folder();
+    let (source, manifest) = (folder.path().join("src"), folder.path().join("Cargo.toml"));
+    std::fs::create_dir(&source).expect("a folder");
+    let package =
+        "[package]\nname = \"account\"\nversion = \"0.1.0\"\nedition = \"2024\"\n[workspace]\n";
+    std::fs::write(&manifest, package).expect("a manifest");
+    std::fs::copy(tests_of_deposits(), source.join("lib.rs")).expect("a source");
+    let words = ["cargo", "test", "--lib", "--manifest-path"].map(OsStr::new);
+    let words = [&words[..], &[manifest.as_os_str()]].concat();
+    let options = ["--runs", "3", "--seed", "10", "--repeat", "0"];
+    let ended = avtrace_with(arguments(folder.path(), &options, &words));
+    let [report] = &reports(folder.path())[..] else { panic!("one: {}", ended.stderr) };
+    let command = report["subject"]["argv"][0].as_str().expect("a program");
+    assert!(command.contains("/deps/account-"), "{command}");
+    assert_eq!(report["hunt"]["runs"], 3, "{}", ended.stderr);
+    assert_eq!(report["hunt"]["untraced"], 0, "{}", ended.stderr);
+}
+
+#[test]
+fn a_run_is_repeated_in_another_build() {
+    require_bpf!();
+    let folder = folder();
+    let program = folder.path().join("rare");
+    std::fs::copy(&rare().path, &program).expect("a copy");
+    let options = ["--runs", "3", "--seed", "11", "--repeat", "0"];
+    let ended = avtrace_with(arguments(folder.path(), &options, &[program.as_ref()]));
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    let shown = lost_update(&reports(folder.path())[0])["hunted"]["shown_run"].clone();
+    // Its code is elsewhere.
+    std::fs::remove_file(&program).expect("removed");
+    std::fs::copy(&c("rare", &["-g", "-O2", "-fcf-protection=none"]).path, &program)
+        .expect("a copy");
+    let replay = format!("{}#{shown}", folder.path().join("results").display());
+    let words = ["hunt", "--format", "json", "--replay", &replay, "--repeat", "3"];
+    let ended = avtrace_with(words.into_iter().map(String::from).chain(to_file(&folder)));
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    lost_update(&reports(folder.path())[0]);
+    // In which there is no such gap, nothing can be repeated.
+    std::fs::copy("/bin/true", &program).expect("a copy");
+    let ended = avtrace_with(words.into_iter().map(String::from).chain(to_file(&folder)));
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(ended.stderr.contains("none of the gaps"), "{}", ended.stderr);
+    let resumed = avtrace_with(arguments(folder.path(), &["--resume"], &[program.as_ref()]));
+    assert_eq!(resumed.code, Some(2), "{}", resumed.stderr);
+    assert!(resumed.stderr.contains("the program has changed"), "{}", resumed.stderr);
 }

@@ -13,14 +13,16 @@ Examples:
   avtrace hunt --time 8h --results night.avth ./test --its-option
   avtrace hunt --first ./test             until the first likely defect
   avtrace hunt --fail-if 'grep -q \"wrong sum\" \"$AVTRACE_OUTPUT\"' ./test
+  avtrace hunt --runs 20 -- cargo test    the test executables of a crate, one after the other
+  avtrace hunt --per-test ./tests         each test case by itself
   avtrace hunt --replay avtrace.avth#7    run 7 again, ten times
   avtrace hunt --resume --runs 200 ./test go on where the last hunt ended
 
 The first run observes gaps: places in a region where it lets go of a lock that it takes again, or where other threads \
 could come in between two of its steps. Further runs delay threads in the gaps that promise most, one or a few at a time, \
 until another thread comes in; in between, some runs starve random threads of processors or put threads on random ones. \
-The program must end by itself. Its standard input is that of `hunt` in each run, unless that is a terminal; what it \
-prints is not shown.
+The program must end by itself. A file that is the standard input of `hunt` is that of each run, else there is none; \
+what the program prints is not shown.
 
 A run fails when the program exits with a status other than 0, is killed, or takes longer than --limit; with --fail-if \
 when CMD exits with 0, a shell command with the output in the file $AVTRACE_OUTPUT and the program's end in \
@@ -28,7 +30,7 @@ $AVTRACE_FAILURE. The report says for each defect how many failing and passing r
 it again. All runs are kept in the file of --results, as they come: after a crash or a night --resume goes on.
 
 Exit status: 66 when a likely or possible defect was found (see --fail-on), else 0 when no run failed, else 1, also when \
-avtrace failed; 2 for bad usage, 3 when the program cannot be read.";
+avtrace failed; 2 for bad usage, 3 when the program cannot be read. With --replay the runs that repeat decide.";
 
 /// Options of `hunt`.
 #[derive(Args, Debug)]
@@ -42,12 +44,12 @@ pub struct HuntArgs {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub time: Option<Duration>,
 
-    /// Runs side by side.
+    /// Runs side by side: for programs that share no port and no file.
     #[arg(long, value_name = "J", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub jobs: u16,
 
     /// Seed of all choices; by default that of the time.
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", conflicts_with = "resume")]
     pub seed: Option<u64>,
 
     /// End with the first likely defect.
@@ -86,8 +88,14 @@ pub struct HuntArgs {
 
     /// Do part I of N of the hunt: gaps and choices are divided among them. `avtrace merge` makes one report of the
     /// results of all.
-    #[arg(long, value_name = "I/N", value_parser = shard)]
+    #[arg(long, value_name = "I/N", value_parser = shard, conflicts_with = "resume")]
     pub shard: Option<Shard>,
+
+    /// Hunt each test case by itself: those of an executable with GoogleTest or Rust's test harness, and of `cargo
+    /// test`. --runs and --time are for each, and each has results of its own: of `a.avth`, those of `moves` are in
+    /// `a.moves.avth`.
+    #[arg(long, conflicts_with_all = ["replay", "resume"])]
+    pub per_test: bool,
 
     /// Print nothing but the report.
     #[arg(short, long)]

@@ -2,12 +2,14 @@
 //! the results of several hunts.
 
 use std::{
+    collections::HashSet,
     env,
     ffi::OsString,
     fs::{self, File},
     io::{self, IsTerminal as _, stderr, stdin},
     os::fd::AsFd as _,
     path::{Path, PathBuf},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -16,24 +18,22 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::{
     Failure,
     output::{check_destination, destination, render},
-    triage,
+    triage, worse,
 };
 use crate::{
-    cli::{HuntArgs, MergeArgs, OutputArgs},
+    cli::{Format, HuntArgs, MergeArgs, OutputArgs},
     hunt::{
         self, Header, HuntError, HuntOptions, Launch, Observer, Progress, Results, ResultsError,
-        Shard, Whole,
+        Shard, Target, TargetError, Whole,
     },
     report::{self, Class, Report},
     session::EndSignals,
+    suppress::Filter,
     sys::output::{Destination, write_output},
 };
 
 /// Runs by default.
 const RUNS: u64 = 50;
-/// Time of a run that is repeated, if there is no limit.
-const REPLAY_LIMIT: Duration = Duration::from_secs(600);
-
 pub(super) fn run(arguments: &HuntArgs) -> Result<u8, Failure> {
     let suppressions = triage::of_config(triage::config(arguments.capture.no_config)?);
     let filter = triage::filter(&arguments.output, suppressions)?;
@@ -41,48 +41,131 @@ pub(super) fn run(arguments: &HuntArgs) -> Result<u8, Failure> {
     check_destination(&destination)?;
     let (_scratch, folder) =
         hunt::scratch().map_err(|error| Failure::internal(HuntError::Start(error)))?;
-    let watch = Watch::new(arguments.quiet).map_err(Failure::internal)?;
-    let launch = Launch {
-        avtrace: env::current_exe().map_err(Failure::internal)?,
-        options: options(arguments),
-        command: arguments.program.clone(),
-        input: input(&folder).map_err(Failure::internal)?,
-        fail_if: arguments.fail_if.clone(),
-        scratch: folder,
+    let targets = match &arguments.replay {
+        Some(_) => {
+            let command = arguments.program.clone();
+            vec![Target { name: String::new(), command, directory: None }]
+        }
+        None => hunt::targets(&arguments.program, arguments.per_test).map_err(target_failed)?,
     };
-    let (results, failure) = match &arguments.replay {
-        Some((path, run)) => replay(arguments, launch, (path, *run), &watch)?,
-        None => begin(arguments, &launch, &watch)?,
-    };
-    watch.end();
-    let whole = Whole::read(&results).map_err(failed)?;
-    let Some(mut report) =
-        whole.as_ref().and_then(|whole| hunt::merged(std::slice::from_ref(whole)))
-    else {
-        // Nothing was run to its end: the error says why.
-        return Err(failure.map_or_else(
-            || Failure::internal("the hunt was interrupted before its first run was over"),
-            hunt_failed,
-        ));
-    };
-    let mut filter = filter;
-    filter.apply(&mut report);
-    filter.list_unused(&mut report);
-    write(&report, &arguments.output, &destination)?;
-    if let Some(error) = failure {
-        return Err(hunt_failed(error));
+    let watch = Watch::new(arguments.quiet, filter.clone()).map_err(Failure::internal)?;
+    let input = input(&folder).map_err(Failure::internal)?;
+    let has_several = targets.len() > 1;
+    let (mut text, mut entries, mut status) = (String::new(), Vec::new(), 0);
+    let mut failure = None;
+    for (number, target) in targets.into_iter().enumerate() {
+        let results = results_of(&arguments.results, &target.name, has_several);
+        let launch = Launch {
+            avtrace: env::current_exe().map_err(Failure::internal)?,
+            options: options(arguments),
+            command: target.command,
+            is_package: target.directory.is_some(),
+            directory: target.directory,
+            input: input.clone(),
+            fail_if: arguments.fail_if.clone(),
+            scratch: folder.clone(),
+        };
+        watch.set_target(&target.name);
+        let (results, error) = match &arguments.replay {
+            Some((path, run)) => replay(arguments, launch, (path, *run), &watch)?,
+            None => begin(arguments, &launch, &results, &watch)?,
+        };
+        watch.end();
+        let mut whole = Whole::read(&results).map_err(failed)?;
+        if let (Some(whole), Some((path, run))) = (&mut whole, &arguments.replay) {
+            whole.are_repeats_of(format!("{}#{run}", path.display()));
+        }
+        let merged = whole.as_ref().and_then(|whole| hunt::merged(std::slice::from_ref(whole)));
+        if let Some(mut report) = merged {
+            let mut filter = filter.clone();
+            filter.apply(&mut report);
+            filter.list_unused(&mut report);
+            text += &rendered(&report, arguments, &destination, (number, &target.name))?;
+            entries.push(triage::entries(&arguments.output, &report));
+            status = worse(status, status_of(&report, &arguments.output));
+        }
+        if let Some(error) = error {
+            let error = hunt_failed(error);
+            let of =
+                if target.name.is_empty() { String::new() } else { format!("{}: ", target.name) };
+            let error = Failure { message: format!("{of}{}", error.message), ..error };
+            // Other tests are hunted all the same.
+            if let Some(earlier) = failure.replace(error) {
+                super::complain(&earlier.message);
+            }
+        }
+        if watch.is_stopped() {
+            break;
+        }
     }
+    entries.retain(|entries| !entries.is_empty());
+    text += &triage::write_entries(&arguments.output, entries.join("\n"))?;
+    if !text.is_empty() {
+        write_output(&destination, text.as_bytes()).map_err(Failure::internal)?;
+    }
+    match failure {
+        Some(failure) => Err(failure),
+        None if text.is_empty() => {
+            Err(Failure::internal("the hunt was interrupted before its first run was over"))
+        }
+        None => Ok(status),
+    }
+}
+
+/// Returns the exit status for a report.
+fn status_of(report: &Report, arguments: &OutputArgs) -> u8 {
     let has_failed = report.hunt.as_ref().is_some_and(|hunt| hunt.failed > 0);
-    Ok(match triage::fails(&arguments.output, &report) {
-        true => arguments.output.error_exitcode,
-        false => u8::from(has_failed),
-    })
+    if triage::fails(arguments, report) { arguments.error_exitcode } else { u8::from(has_failed) }
+}
+
+/// Formats the report on one of several programs: as text below its name, as JSON in a line.
+fn rendered(
+    report: &Report,
+    arguments: &HuntArgs,
+    destination: &Destination,
+    (number, name): (usize, &str),
+) -> Result<String, Failure> {
+    if name.is_empty() {
+        return render(report, &arguments.output, destination);
+    }
+    if arguments.output.format == Format::Json {
+        return report::json::render_line(report).map_err(Failure::internal);
+    }
+    let gap = if number > 0 { "\n" } else { "" };
+    Ok(format!(
+        "{gap}{}:\n{}",
+        report::printable(name),
+        render(report, &arguments.output, destination)?
+    ))
+}
+
+/// Returns the file for the results of one of several programs: of `a.avth` that of `moves` is `a.moves.avth`.
+fn results_of(path: &Path, name: &str, has_several: bool) -> PathBuf {
+    if !has_several {
+        return path.to_owned();
+    }
+    let is_plain =
+        |character: &char| character.is_ascii_alphanumeric() || "._-".contains(*character);
+    let mut plain: String =
+        name.chars().map(|of| if is_plain(&of) { of } else { '-' }).take(100).collect();
+    if plain != name {
+        // Two names may have become one.
+        plain.push_str(&format!("-{:08x}", hunt::hash(name) as u32));
+    }
+    let mut file = path.file_stem().unwrap_or_default().to_owned();
+    file.push(format!(".{plain}"));
+    if let Some(extension) = path.extension() {
+        file.push(".");
+        file.push(extension);
+    }
+    path.with_file_name(file)
 }
 
 /// Runs a hunt, or goes on with one. Returns its results, and the error with which it ended, if there is one.
 fn begin(
     arguments: &HuntArgs,
     launch: &Launch,
+    path: &Path,
     watch: &Watch,
 ) -> Result<(Results, Option<HuntError>), Failure> {
     let mut seed = arguments.seed.unwrap_or_else(seed_of_now);
@@ -93,24 +176,36 @@ fn begin(
         shard,
         options: launch.options.iter().map(|of| of.to_string_lossy().into_owned()).collect(),
         command: launch.command.iter().map(|of| of.to_string_lossy().into_owned()).collect(),
-        directory: env::current_dir().unwrap_or_default(),
+        fail_if: launch.fail_if.as_ref().map(|of| of.to_string_lossy().into_owned()),
+        build: hunt::build_of(&launch.command, launch.directory.as_deref()),
+        directory: match &launch.directory {
+            Some(directory) => directory.clone(),
+            None => env::current_dir().unwrap_or_default(),
+        },
     };
     let mut before = 0;
     let mut results = if arguments.resume {
-        let results = Results::resume(&arguments.results).map_err(failed)?;
+        let results = Results::resume(path).map_err(failed)?;
         let of = results.header().map_err(failed)?;
-        if of.command != header.command || of.options != header.options {
+        let same = of.command == header.command && of.options == header.options;
+        if !same || of.fail_if != header.fail_if {
             return Err(Failure::usage(format!(
                 "the results in `{}` are of `{}`: give the same program and options, or leave out --resume",
-                arguments.results.display(),
+                path.display(),
                 of.options.iter().chain(&of.command).cloned().collect::<Vec<_>>().join(" ")
             )));
         }
         (seed, shard) = (of.seed, of.shard);
-        before = results.runs().map_err(failed)?.last().map_or(0, |run| run.number);
+        if of.build != header.build {
+            return Err(Failure::usage(format!(
+                "the program has changed since the hunt in `{}`: leave out --resume, so that a new one begins",
+                path.display()
+            )));
+        }
+        before = results.last_run().map_err(failed)?;
         results
     } else {
-        Results::create(&arguments.results, &header).map_err(failed)?
+        Results::create(path, &header).map_err(failed)?
     };
     let runs = match (arguments.runs, arguments.time) {
         (None, Some(_)) => None,
@@ -132,7 +227,7 @@ fn begin(
     Ok((results, ended.err()))
 }
 
-/// Repeats a run.
+/// Repeats a run, in results of their own, which are returned.
 fn replay(
     arguments: &HuntArgs,
     mut launch: Launch,
@@ -141,21 +236,28 @@ fn replay(
 ) -> Result<(Results, Option<HuntError>), Failure> {
     let mut results = Results::resume(path).map_err(failed)?;
     let header = results.header().map_err(failed)?;
+    // As the hunt was, in all that is not said anew.
+    if launch.options.is_empty() {
+        launch.options = header.options.iter().map(OsString::from).collect();
+    }
+    if launch.fail_if.is_none() {
+        launch.fail_if = header.fail_if.as_ref().map(OsString::from);
+    }
     if launch.command.is_empty() {
         launch.command = header.command.iter().map(OsString::from).collect();
-        // Options that were given with this command come last, and count.
-        launch.options = header.options.iter().map(OsString::from).chain(launch.options).collect();
-        env::set_current_dir(&header.directory).map_err(|error| {
-            Failure::input(format!(
-                "cannot go to `{}`, where the hunt was: {error}",
-                header.directory.display()
-            ))
-        })?;
+        launch.directory = Some(header.directory.clone());
     }
+    let header = Header {
+        command: launch.command.iter().map(|of| of.to_string_lossy().into_owned()).collect(),
+        build: hunt::build_of(&launch.command, launch.directory.as_deref()),
+        ..header
+    };
+    let scratch = launch.scratch.join("repeats.avth");
+    let mut repeats = Results::create(&scratch, &header).map_err(failed)?;
     watch.begin(Some(arguments.repeat));
-    let limit = arguments.limit.unwrap_or(REPLAY_LIMIT);
-    let ended = hunt::replay((run, arguments.repeat), &launch, limit, &mut results, watch);
-    Ok((results, ended.err()))
+    let both = (&mut results, &mut repeats);
+    let ended = hunt::replay((run, arguments.repeat), &launch, arguments.limit, both, watch);
+    Ok((repeats, ended.err()))
 }
 
 /// Merges the results of several hunts.
@@ -165,6 +267,7 @@ pub(super) fn merge(arguments: &MergeArgs) -> Result<u8, Failure> {
     let suppressions = triage::of_config(triage::config(arguments.no_config)?);
     let mut filter = triage::filter(&arguments.output, suppressions)?;
     let mut hunts = Vec::new();
+    at_most_once(&arguments.results)?;
     for path in &arguments.results {
         let results = Results::read(path).map_err(Failure::input)?;
         hunts.extend(Whole::read(&results).map_err(Failure::input)?);
@@ -184,6 +287,18 @@ pub(super) fn merge(arguments: &MergeArgs) -> Result<u8, Failure> {
     filter.list_unused(&mut report);
     write(&report, &arguments.output, &destination)?;
     Ok(if triage::fails(&arguments.output, &report) { arguments.output.error_exitcode } else { 0 })
+}
+
+/// Refuses a file that is named twice: its runs would count twice.
+fn at_most_once(paths: &[PathBuf]) -> Result<(), Failure> {
+    let mut seen = HashSet::new();
+    for path in paths {
+        if !seen.insert(fs::canonicalize(path).unwrap_or_else(|_| path.clone())) {
+            let path = path.display();
+            return Err(Failure::usage(format!("`{path}` is named twice: name it once")));
+        }
+    }
+    Ok(())
 }
 
 fn write(
@@ -208,14 +323,14 @@ fn options(arguments: &HuntArgs) -> Vec<OsString> {
     options
 }
 
-/// Returns the file that each run gets as its standard input: what `hunt` gets is kept, unless it is a terminal.
+/// Returns the file that each run gets as its standard input: a copy of that of `hunt`, if that is a file. A pipe may
+/// never end.
 fn input(folder: &Path) -> io::Result<Option<PathBuf>> {
-    let stdin = stdin();
-    if stdin.is_terminal() {
+    let mut from = File::from(stdin().as_fd().try_clone_to_owned()?);
+    if !from.metadata()?.is_file() {
         return Ok(None);
     }
     let path = folder.join("input");
-    let mut from = File::from(stdin.as_fd().try_clone_to_owned()?);
     io::copy(&mut from, &mut File::create(&path)?)?;
     Ok((fs::metadata(&path)?.len() > 0).then_some(path))
 }
@@ -228,9 +343,10 @@ fn seed_of_now() -> u64 {
 
 fn failed(error: ResultsError) -> Failure {
     match error {
-        ResultsError::Foreign(_) | ResultsError::Version { .. } | ResultsError::Damaged { .. } => {
-            Failure::input(error)
-        }
+        ResultsError::Foreign(_)
+        | ResultsError::Version { .. }
+        | ResultsError::Read { .. }
+        | ResultsError::Damaged { .. } => Failure::input(error),
         other => Failure::internal(other),
     }
 }
@@ -238,25 +354,49 @@ fn failed(error: ResultsError) -> Failure {
 fn hunt_failed(error: HuntError) -> Failure {
     match error {
         HuntError::Results(error) => failed(error),
-        HuntError::NoRun(_) => Failure::usage(error),
+        HuntError::NoRun(_) | HuntError::NoGaps(_) => Failure::usage(error),
+        HuntError::Untraced { error, status } => {
+            Failure { message: error, status: status.filter(|&status| status > 0).unwrap_or(1) }
+        }
         other => Failure::internal(other),
+    }
+}
+
+fn target_failed(error: TargetError) -> Failure {
+    match error {
+        TargetError::Start { .. } => Failure::input(error),
+        TargetError::Failed { .. } => Failure::internal(error),
+        TargetError::NoTests(_) | TargetError::NoExecutables(_) => Failure::usage(error),
     }
 }
 
 /// Line on a terminal that says how the hunt goes, and lines on defects as they are found.
 struct Watch {
     bar: ProgressBar,
+    /// Decisions of the user about what counts.
+    filter: Filter,
+    /// Name of the program, if there are several.
+    target: Mutex<String>,
     signals: EndSignals,
     quiet: bool,
 }
 
 impl Watch {
-    fn new(quiet: bool) -> io::Result<Self> {
+    fn new(quiet: bool, filter: Filter) -> io::Result<Self> {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
-        Ok(Self { bar, signals: EndSignals::install()?, quiet })
+        Ok(Self { bar, filter, target: Mutex::default(), signals: EndSignals::install()?, quiet })
+    }
+
+    fn set_target(&self, name: &str) {
+        name.clone_into(&mut self.target());
+    }
+
+    fn target(&self) -> MutexGuard<'_, String> {
+        self.target.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn begin(&self, runs: Option<u64>) {
+        self.bar.reset();
         if self.quiet || !stderr().is_terminal() {
             return;
         }
@@ -297,12 +437,21 @@ impl Observer for Watch {
             return;
         }
         let line = report::printable(headline).into_owned();
-        let line = format!("avtrace: run {run}: {}\n", report::cut_message(&line));
+        let target = match self.target().as_str() {
+            "" => String::new(),
+            name => format!("{}: ", report::printable(name)),
+        };
+        let line = format!("avtrace: {target}run {run}: {}\n", report::cut_message(&line));
         // Nothing is left to do when standard error is closed.
         self.bar.suspend(|| drop(write_output(&Destination::Stderr, line.as_bytes())));
     }
 
     fn is_stopped(&self) -> bool {
         self.signals.is_asked().unwrap_or(true)
+    }
+
+    fn set_aside(&self, report: &mut Report) {
+        // A copy, which does not count what it matches: that is done for the report.
+        self.filter.clone().apply(report);
     }
 }

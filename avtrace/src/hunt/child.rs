@@ -7,7 +7,7 @@ use std::{
     io::{self, Read, Seek as _, SeekFrom, Write as _},
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -40,6 +40,10 @@ pub struct Launch {
     pub options: Vec<OsString>,
     /// The program, and its arguments.
     pub command: Vec<OsString>,
+    /// Directory to run it in; `None` for the current one.
+    pub directory: Option<PathBuf>,
+    /// Set if that is the directory of a package, which Cargo names to its tests.
+    pub is_package: bool,
     /// Standard input of each run; `None` for none.
     pub input: Option<PathBuf>,
     /// Shell command that decides whether a run failed.
@@ -79,7 +83,7 @@ impl Launch {
         fs::write(&plan_file, plan)?;
         let begun = Instant::now();
         let (child, output) = self.start(&plan_file, &report_file, &output_file)?;
-        let ended = await_end(child, begun + limit, is_stopped)?;
+        let (ended, status) = await_end(child, begun + limit, is_stopped)?;
         let elapsed = begun.elapsed();
         // The program's children may keep the pipe open; what they print later is not waited for.
         output.finish();
@@ -88,6 +92,7 @@ impl Launch {
             ended => {
                 let timed_out = matches!(ended, Ended::TimedOut);
                 let mut result = self.result(&report_file, &output_file, timed_out)?;
+                result.status = status.code().and_then(|code| u8::try_from(code).ok());
                 result.elapsed_ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
                 (result.number, result.plan) = (number, plan.to_owned());
                 Some(result)
@@ -101,6 +106,8 @@ impl Launch {
     /// Starts avtrace in a process group of its own, so that Ctrl-C asks the hunt alone.
     fn start(&self, plan: &Path, report: &Path, output: &Path) -> io::Result<(Child, Output)> {
         let (reader, writer) = io::pipe()?;
+        // Made before anything runs that an error would leave behind.
+        let output = Output::keep(reader, File::create(output)?)?;
         let input = match &self.input {
             Some(path) => Stdio::from(File::open(path)?),
             None => Stdio::null(),
@@ -119,9 +126,16 @@ impl Launch {
             .stdout(writer.try_clone()?)
             .stderr(writer)
             .process_group(0);
+        if let Some(directory) = &self.directory {
+            command.current_dir(directory);
+            if self.is_package {
+                command.env("CARGO_MANIFEST_DIR", directory);
+            }
+        }
         let child = command.spawn()?;
+        // It has the writing end of the pipe.
         drop(command);
-        Ok((child, Output::keep(reader, File::create(output)?)?))
+        Ok((child, output))
     }
 
     /// Reads what a run has left.
@@ -173,7 +187,15 @@ impl Launch {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .status()?;
-        Ok(asked.success())
+        match asked.code() {
+            Some(0) => Ok(true),
+            // The shell has not found the command, or could not run it.
+            Some(126 | 127) | None => {
+                let condition = condition.to_string_lossy();
+                Err(io::Error::other(format!("`{condition}` of --fail-if: {asked}")))
+            }
+            Some(_) => Ok(false),
+        }
     }
 }
 
@@ -189,11 +211,11 @@ fn await_end(
     mut child: Child,
     deadline: Instant,
     is_stopped: &dyn Fn() -> bool,
-) -> io::Result<Ended> {
+) -> io::Result<(Ended, ExitStatus)> {
     let mut killed: Option<(Ended, Instant)> = None;
     loop {
-        if child.try_wait()?.is_some() {
-            return Ok(killed.map_or(Ended::ByItself, |(ended, _)| ended));
+        if let Some(status) = child.try_wait()? {
+            return Ok((killed.map_or(Ended::ByItself, |(ended, _)| ended), status));
         }
         match &killed {
             None if is_stopped() => killed = Some((Ended::Stopped, Instant::now() + GRACE)),

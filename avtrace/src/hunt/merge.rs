@@ -1,11 +1,14 @@
 //! Reports of several runs become one: defects by their fingerprints, with the runs that showed them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    path::Path,
+};
 
 use super::{
     results::{Header, Replay, Results, ResultsError},
-    run::{Finding, RunResult, Verdict},
-    schedule::Treatment,
+    run::{Finding, FoundGap, RunResult, Verdict},
+    schedule::{Failures, Treatment},
 };
 use crate::report::{
     Class, Defect, Failure, Hunt, HuntEnd, HuntedDefect, HuntedGaps, Report, Share, Thread,
@@ -28,10 +31,12 @@ pub struct Whole {
     pub first: Report,
     /// Reason for the end.
     pub end: HuntEnd,
+    /// Set if the file of the results stays.
+    pub is_kept: bool,
     runs: Vec<RunResult>,
     findings: Vec<(u64, Finding)>,
     defects: Vec<(u64, Report)>,
-    labels: HashMap<String, String>,
+    gaps: HashMap<String, FoundGap>,
     replays: Vec<Replay>,
 }
 
@@ -42,20 +47,30 @@ impl Whole {
     ///
     /// When they cannot be read, or no run is over.
     pub fn read(results: &Results) -> Result<Option<Self>, ResultsError> {
+        results.at_once(Self::read_all)
+    }
+
+    fn read_all(results: &Results) -> Result<Option<Self>, ResultsError> {
         let Some(first) = results.get(FIRST_REPORT)? else { return Ok(None) };
-        let labels = results.gaps()?.into_iter().map(|gap| (gap.id, gap.label)).collect();
+        let gaps = results.gaps()?.into_iter().map(|gap| (gap.id.clone(), gap)).collect();
         let defects = results.defects()?.into_iter().map(|of| (of.run, of.report)).collect();
         Ok(Some(Self {
-            path: results.path().display().to_string(),
+            path: absolute(results.path()),
             header: results.header()?,
             first,
             end: results.get(END)?.unwrap_or(HuntEnd::Interrupted),
+            is_kept: true,
             runs: results.runs()?,
             findings: results.findings()?,
             defects,
-            labels,
+            gaps,
             replays: results.replays()?,
         }))
+    }
+
+    /// Says that the runs repeat one, and that their results go away.
+    pub fn are_repeats_of(&mut self, run: String) {
+        (self.path, self.is_kept) = (run, false);
     }
 
     /// Fingerprints of the likely defects, else of the possible ones, with the runs that show them best, those of most
@@ -75,18 +90,18 @@ impl Whole {
         found.into_iter().map(|(_, _, fingerprint, run)| (fingerprint, run)).collect()
     }
 
-    /// Number of gaps that are known, of those with delays, and of those in which others came in meanwhile.
+    /// Counts the gaps.
     fn gaps(&self) -> HuntedGaps {
-        let mut gaps: BTreeMap<&str, (bool, bool)> = BTreeMap::new();
-        for gap in self.runs.iter().flat_map(|run| &run.learnt.gaps) {
-            let (tried, cut) = gaps.entry(&gap.id).or_default();
-            *tried |= gap.delays > 0;
-            *cut |= gap.delays > 0 && gap.cut > 0;
-        }
+        let delayed =
+            || self.runs.iter().flat_map(|run| &run.learnt.gaps).filter(|gap| gap.delays > 0);
+        let tried: HashSet<&str> = delayed().map(|gap| gap.id.as_str()).collect();
+        let cut: HashSet<&str> =
+            delayed().filter(|gap| gap.cut > 0).map(|gap| gap.id.as_str()).collect();
         HuntedGaps {
-            known: gaps.len() as u64,
-            tried: gaps.values().filter(|(tried, _)| *tried).count() as u64,
-            cut: gaps.values().filter(|(_, cut)| *cut).count() as u64,
+            known: self.gaps.len() as u64,
+            tried: tried.len() as u64,
+            cut: cut.len() as u64,
+            refused: self.gaps.values().filter(|gap| gap.seen.is_refused).count() as u64,
         }
     }
 
@@ -99,7 +114,7 @@ impl Whole {
             Some(Treatment::Move) => "with threads on random processors".to_owned(),
             Some(Treatment::Delay(delays)) => {
                 let name = |delay: &super::schedule::PlannedDelay| {
-                    let label = self.labels.get(&delay.gap).cloned();
+                    let label = self.gaps.get(&delay.gap).map(|gap| gap.label.clone());
                     let label = label.unwrap_or_else(|| format!("gap {}", delay.gap));
                     let micros = delay.nanoseconds / 1000;
                     match micros % 1000 {
@@ -139,17 +154,19 @@ impl Whole {
             let share = if result.verdict.is_failure() { &mut failing } else { &mut passing };
             share.add(of_runs.contains_key(&result.number));
         }
+        let first_run = of_runs.keys().next().copied().unwrap_or(run);
         let mut replayed = Share::default();
         for replay in self.replays.iter().filter(|replay| replay.run == run) {
             replayed.add(replay.fingerprints.contains(&defect.fingerprint));
         }
         merged.hunted = Some(HuntedDefect {
-            first_run: run,
+            first_run,
+            shown_run: run,
             by: self.treatment(run),
             runs: of_runs.len() as u64,
             failing,
             passing,
-            replay: Some(format!("avtrace hunt --replay {}#{run}", self.path)),
+            replay: self.is_kept.then(|| replay_command(&self.path, run)),
             replayed: (replayed.of > 0).then_some(replayed),
         });
         merged
@@ -165,7 +182,10 @@ impl Whole {
             ..Hunt::default()
         };
         let mut failures: Vec<Failure> = Vec::new();
-        let mut has_passed = false;
+        let counts = |(_, finding): &&(u64, Finding)| finding.class != Class::ByDesign;
+        let with_defects: HashSet<u64> =
+            self.findings.iter().filter(counts).map(|(run, _)| *run).collect();
+        let mut blamed = Failures::new();
         for result in &self.runs {
             if let Verdict::Untraced(error) = &result.verdict {
                 hunt.untraced += 1;
@@ -182,18 +202,14 @@ impl Whole {
                 Treatment::Starve => starved,
                 Treatment::Move => moved,
             } += 1;
-            let is_found = self
-                .findings
-                .iter()
-                .any(|(run, finding)| *run == result.number && finding.class != Class::ByDesign);
-            let is_delayed = matches!(result.treatment, Treatment::Delay(_));
-            let Some(text) = result.verdict.failure() else {
-                has_passed = true;
-                continue;
-            };
+            hunt.lost_events += result.lost_events;
+            let is_found = with_defects.contains(&result.number);
+            let by_delay = blamed.add(&result.treatment, result.verdict.is_failure(), is_found);
+            let Some(text) = result.verdict.failure() else { continue };
             hunt.failed += 1;
             hunt.timed_out += u64::from(result.verdict == Verdict::TimedOut);
-            hunt.failed_by_delay += u64::from(is_delayed && !is_found && has_passed);
+            hunt.unexplained += u64::from(!is_found);
+            hunt.failed_by_delay += u64::from(by_delay);
             match failures.iter_mut().find(|failure| failure.text == text) {
                 Some(failure) => failure.runs += 1,
                 None => failures.push(Failure {
@@ -207,6 +223,21 @@ impl Whole {
         failures.sort_by_key(|failure| std::cmp::Reverse(failure.runs));
         hunt.failures = failures;
         hunt
+    }
+}
+
+/// Returns a path from the root, so that a command with it works anywhere.
+fn absolute(path: &Path) -> String {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
+}
+
+/// Returns the command that repeats a run, as a shell takes it.
+fn replay_command(path: &str, run: u64) -> String {
+    let is_plain =
+        |character: char| character.is_ascii_alphanumeric() || "/._-+".contains(character);
+    match path.chars().all(is_plain) {
+        true => format!("avtrace hunt --replay {path}#{run}"),
+        false => format!("avtrace hunt --replay '{}#{run}'", path.replace('\'', "'\\''")),
     }
 }
 
@@ -231,7 +262,15 @@ pub fn merged(hunts: &[Whole]) -> Option<Report> {
             let known =
                 report.defects.iter_mut().find(|known| known.fingerprint == defect.fingerprint);
             match known {
-                Some(known) => add(known, &defect),
+                Some(known) if known.class <= defect.class => add(known, &defect),
+                Some(known) => {
+                    // The likelier one is shown.
+                    let mut defect = defect;
+                    add(&mut defect, known);
+                    let fingerprint = defect.fingerprint.clone();
+                    report.defects.retain(|known| known.fingerprint != fingerprint);
+                    push(&mut report, defect, shown);
+                }
                 None => push(&mut report, defect, shown),
             }
         }
@@ -240,6 +279,17 @@ pub fn merged(hunts: &[Whole]) -> Option<Report> {
     for other in &hunts[1..] {
         hunt.add(other.hunt());
     }
+    hunt.failures.sort_by_key(|failure| std::cmp::Reverse(failure.runs));
+    for hunted in report.defects.iter_mut().filter_map(|defect| defect.hunted.as_mut()) {
+        // Hunts that have not shown it count as well.
+        hunted.failing.of = hunt.failed;
+        hunted.passing.of = hunt.runs - hunt.failed;
+    }
+    let shown: HashSet<&String> =
+        report.defects.iter().flat_map(|defect| &defect.violations).collect();
+    report.violations =
+        report.violations.iter().filter(|of| shown.contains(&of.id)).cloned().collect();
+    report.counts.lost_events = hunt.lost_events;
     // The likeliest first, then what most runs showed.
     let runs = |defect: &Defect| defect.hunted.as_ref().map_or(0, |hunted| hunted.runs);
     report.defects.sort_by(|one, other| {
@@ -300,11 +350,8 @@ fn add(known: &mut Defect, other: &Defect) {
     known.ways = known.ways.max(other.ways);
     let (Some(known), Some(other)) = (&mut known.hunted, &other.hunted) else { return };
     known.runs += other.runs;
-    for (share, more) in [(&mut known.failing, other.failing), (&mut known.passing, other.passing)]
-    {
-        share.runs += more.runs;
-        share.of += more.of;
-    }
+    known.failing.runs += other.failing.runs;
+    known.passing.runs += other.passing.runs;
 }
 
 impl Hunt {
@@ -319,6 +366,9 @@ impl Hunt {
         self.failed += other.failed;
         self.timed_out += other.timed_out;
         self.failed_by_delay += other.failed_by_delay;
+        self.unexplained += other.unexplained;
+        self.lost_events += other.lost_events;
+        self.gaps.refused = self.gaps.refused.max(other.gaps.refused);
         self.untraced += other.untraced;
         self.untraced_error = self.untraced_error.take().or(other.untraced_error);
         self.gaps.known = self.gaps.known.max(other.gaps.known);

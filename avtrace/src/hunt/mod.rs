@@ -7,12 +7,14 @@
 mod child;
 mod merge;
 mod random;
+mod replay;
 mod results;
 mod run;
 mod schedule;
+mod targets;
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     io,
     path::PathBuf,
     sync::{
@@ -27,16 +29,18 @@ pub use self::{
     child::Launch,
     merge::{Whole, merged},
     random::hash,
+    replay::replay,
     results::{Header, Results, ResultsError},
     run::{RunResult, Verdict},
     schedule::{Shard, Treatment},
+    targets::{Target, TargetError, build_of, targets},
 };
 use self::{
     child::Request,
     random::Random,
-    results::Replay,
+    results::{FoundDefect, Replay},
     run::FoundGap,
-    schedule::{Learnt, Schedule},
+    schedule::{Learnt, Schedule, SeenGap},
 };
 use crate::{
     report::{CaptureBackend, Class, HuntEnd, Report},
@@ -80,7 +84,7 @@ pub struct HuntOptions {
 }
 
 /// State of a hunt that goes on, for people.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Progress {
     /// Runs that are over.
     pub runs: u64,
@@ -104,14 +108,21 @@ pub trait Observer: Sync {
     fn found(&self, run: u64, class: Class, headline: &str);
     /// Returns whether the hunt is to end.
     fn is_stopped(&self) -> bool;
+    /// Marks the defects of a report that the user has set aside.
+    fn set_aside(&self, report: &mut Report);
 }
 
 /// Reason for which a hunt cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum HuntError {
     /// The first run cannot be traced.
-    #[error("{0}")]
-    Untraced(String),
+    #[error("{error}")]
+    Untraced {
+        /// Error of avtrace there.
+        error: String,
+        /// Its exit status.
+        status: Option<u8>,
+    },
     /// The first run did not end.
     #[error(
         "the program did not end within {} seconds: hunts are for programs that end by themselves, such as a test; give \
@@ -123,11 +134,18 @@ pub enum HuntError {
     #[error(transparent)]
     Results(#[from] ResultsError),
     /// Runs cannot be started.
-    #[error("cannot start avtrace for a run: {0}; free memory, processes or disk space")]
+    #[error(
+        "cannot run the program by avtrace: {0}; free memory, processes or disk space, or mend the command"
+    )]
     Start(#[from] io::Error),
     /// The plan that is to be repeated is not there.
     #[error("the results have no run {0}: name one that a report names")]
     NoRun(u64),
+    /// The program is of another build, in which the plan means nothing.
+    #[error(
+        "the program has changed since run {0}, and none of the gaps at which it delayed threads is left: begin a new hunt"
+    )]
+    NoGaps(u64),
 }
 
 /// State that all runs of a hunt share.
@@ -144,6 +162,12 @@ struct State<'a> {
     limit: Duration,
     /// Share of the program's own time that delays may take: that of avtrace counts as well.
     share: f64,
+    /// Time of the program in the first run.
+    program: Duration,
+    /// Runs of this hunt, without those that it went on from.
+    runs_here: u64,
+    /// Time of the runs without delays, and their number.
+    undelayed: (u64, u64),
     /// Set if the back end can hold threads: that of the kernel has no tracer for it.
     can_starve: bool,
     error: Option<HuntError>,
@@ -172,7 +196,7 @@ pub fn hunt(
     results: &mut Results,
     observer: &dyn Observer,
 ) -> Result<HuntEnd, HuntError> {
-    let state = State::new(options, results)?;
+    let state = State::new(options, results, observer)?;
     let hunting = Hunting {
         options,
         launch,
@@ -191,85 +215,65 @@ pub fn hunt(
         }
     });
     let end = hunting.end();
-    let interrupted = end == HuntEnd::Interrupted;
     let is_failed = hunting.state().error.is_some();
-    if !interrupted && !is_failed {
+    if !is_failed {
+        // Stored first: what follows may be interrupted.
+        hunting.state().results.set(merge::END, &end)?;
+    }
+    if end != HuntEnd::Interrupted && !is_failed {
         hunting.repeat()?;
     }
     let state = hunting.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-    if let Some(error) = state.error {
-        return Err(error);
-    }
-    state.results.set(merge::END, &end)?;
-    Ok(end)
+    state.error.map_or(Ok(end), Err)
 }
 
-/// Repeats a run of a hunt, and stores how often its defects show again.
-///
-/// # Errors
-///
-/// When the results have no such run, or it cannot be repeated.
-pub fn replay(
-    (run, times): (u64, u64),
-    launch: &Launch,
-    limit: Duration,
-    results: &mut Results,
-    observer: &dyn Observer,
-) -> Result<(), HuntError> {
-    let runs = results.runs()?;
-    let plan = runs.iter().find(|result| result.number == run).map(|result| result.plan.clone());
-    let plan = plan.ok_or(HuntError::NoRun(run))?;
-    for repetition in 1..=times {
-        let request = Request { number: repetition, plan: &plan, limit };
-        let Some(result) = launch.run(request, &|| observer.is_stopped())? else { break };
-        store_replay(results, run, &result)?;
-    }
-    Ok(())
-}
-
-fn store_replay(results: &mut Results, run: u64, result: &RunResult) -> Result<(), HuntError> {
-    if let Verdict::Untraced(error) = &result.verdict {
-        return Err(HuntError::Untraced(error.clone()));
-    }
-    let fingerprints = result.fingerprints().map(str::to_owned).collect();
-    results.add_replay(&Replay { run, fingerprints }, &result.verdict)?;
-    Ok(())
+/// Returns the time that a run may take, from that of the first one in nanoseconds.
+fn limit_after(first_ns: u64) -> Duration {
+    LEAST_LIMIT.max(Duration::from_nanos(first_ns) * LIMIT_FACTOR)
 }
 
 impl<'a> State<'a> {
     /// Takes in what the results have, so that the hunt goes on from there.
-    fn new(options: &HuntOptions, results: &'a mut Results) -> Result<Self, HuntError> {
+    fn new(
+        options: &HuntOptions,
+        results: &'a mut Results,
+        observer: &dyn Observer,
+    ) -> Result<Self, HuntError> {
         let mut state = Self {
             schedule: Schedule::new(options.seed, options.shard),
             gaps: results.gaps()?.into_iter().map(|gap| (gap.id.clone(), gap)).collect(),
             next: 1,
-            progress: Progress {
-                runs: 0,
-                failed: 0,
-                gaps: (0, 0, 0),
-                likely: 0,
-                possible: 0,
-                repeats: false,
-            },
+            progress: Progress::default(),
             classes: HashMap::new(),
             untraced: 0,
             limit: options.limit.unwrap_or(FIRST_LIMIT),
             share: options.share,
+            program: Duration::ZERO,
+            runs_here: 0,
+            undelayed: (0, 0),
             can_starve: false,
             error: None,
             results,
         };
+        let known: Vec<SeenGap> = state.gaps.values().map(|gap| gap.seen.clone()).collect();
+        state.schedule.know(&known);
+        let mut open: HashSet<String> = HashSet::new();
+        for FoundDefect { mut report, .. } in state.results.defects()? {
+            observer.set_aside(&mut report);
+            let defects = report.defects.into_iter().filter(|defect| defect.set_aside.is_none());
+            open.extend(defects.map(|defect| defect.fingerprint));
+        }
         let mut findings: HashMap<u64, Vec<(String, Class)>> = HashMap::new();
         for (run, finding) in state.results.findings()? {
+            if !open.contains(&finding.fingerprint) {
+                continue;
+            }
             findings.entry(run).or_default().push((finding.fingerprint, finding.class));
         }
         for result in state.results.runs()? {
             let found = findings.remove(&result.number).unwrap_or_default();
-            let is_new = state.count(&result, &found);
-            let learnt = Learnt { new_defect: is_new, ..result.learnt.clone() };
-            if matches!(result.verdict, Verdict::Untraced(_)) {
-                state.schedule.forget(&result.treatment);
-            } else {
+            let learnt = state.count(&result, &found);
+            if !matches!(result.verdict, Verdict::Untraced(_)) {
                 state.schedule.resume(&result.treatment, &learnt);
             }
             state.next = state.next.max(result.number + 1);
@@ -281,11 +285,11 @@ impl<'a> State<'a> {
         Ok(state)
     }
 
-    /// Counts a run, and returns whether it shows a defect that was not known.
-    fn count(&mut self, result: &RunResult, found: &[(String, Class)]) -> bool {
+    /// Counts a run with its open defects, and returns what the schedule learns from it.
+    fn count(&mut self, result: &RunResult, found: &[(String, Class)]) -> Learnt {
         if matches!(result.verdict, Verdict::Untraced(_)) {
             self.untraced += 1;
-            return false;
+            return Learnt::default();
         }
         self.progress.runs += 1;
         self.progress.failed += u64::from(result.verdict.is_failure());
@@ -300,23 +304,33 @@ impl<'a> State<'a> {
         let number = |wanted| self.classes.values().filter(|class| **class == wanted).count();
         self.progress.likely = number(Class::Likely) as u64;
         self.progress.possible = number(Class::Possible) as u64;
-        is_new
+        let has_defect = found.iter().any(|(_, class)| *class != Class::ByDesign);
+        Learnt { has_defect, new_defect: is_new, ..result.learnt.clone() }
     }
 
     /// Takes the measures of the first run over for the further ones.
     fn adopt(&mut self, options: &HuntOptions, first: &RunResult, report: Option<&Report>) {
-        let elapsed = Duration::from_nanos(first.elapsed_ns);
-        self.limit = options.limit.unwrap_or_else(|| LEAST_LIMIT.max(elapsed * LIMIT_FACTOR));
-        let budget = first.elapsed_ns as f64 * options.share;
-        self.schedule.set_budget(budget as u64);
+        if first.verdict != Verdict::TimedOut {
+            self.limit = options.limit.unwrap_or_else(|| limit_after(first.elapsed_ns));
+        }
+        self.program = Duration::from_nanos(first.program_ns);
+        self.set_budget(options, first);
         let capture = report.and_then(|report| report.capture.as_ref());
         self.can_starve = capture.is_some_and(|of| of.backend == CaptureBackend::Inline);
         // What avtrace needs for its start counts, since it is part of the wait.
-        let own = report.and_then(|report| report.perturbation.as_ref()).map(|of| of.wall_ns);
-        self.share = match own.filter(|&own| own > 0) {
-            Some(own) => (budget / own as f64).clamp(options.share, 1.0),
-            None => options.share,
+        self.share = match first.program_ns {
+            0 => options.share,
+            own => (first.elapsed_ns as f64 * options.share / own as f64).clamp(options.share, 1.0),
         };
+    }
+
+    /// Takes the time of a run into account: delays take a share of all time, so of the rest somewhat more.
+    fn set_budget(&mut self, options: &HuntOptions, result: &RunResult) {
+        let (time, runs) = &mut self.undelayed;
+        *time += result.elapsed_ns.saturating_sub(result.delayed_ns);
+        *runs += 1;
+        let mean = *time as f64 / *runs as f64;
+        self.schedule.set_budget((mean * options.share / (1.0 - options.share)) as u64);
     }
 }
 
@@ -331,6 +345,11 @@ impl<'a> Hunting<'a> {
         self.is_over.load(Ordering::Acquire)
             || self.observer.is_stopped()
             || self.options.time.is_some_and(|time| self.begun.elapsed() >= time)
+    }
+
+    /// Returns whether repeating runs has taken a tenth of the time more than was given.
+    fn is_far_beyond_time(&self) -> bool {
+        self.options.time.is_some_and(|time| self.begun.elapsed() > time + time / 10 + LEAST_LIMIT)
     }
 
     /// Returns the reason for the end.
@@ -383,11 +402,7 @@ impl<'a> Hunting<'a> {
             other => other,
         };
         let plan = state.plan(self.options, number, &treatment);
-        let limit = match self.options.time {
-            Some(time) => state.limit.min(time.saturating_sub(self.begun.elapsed()) + LEAST_LIMIT),
-            None => state.limit,
-        };
-        Some((number, treatment, plan, limit))
+        Some((number, treatment, plan, state.limit))
     }
 
     /// Estimates how many runs follow the next one.
@@ -395,7 +410,7 @@ impl<'a> Hunting<'a> {
         let by_number = self.options.runs.map(|runs| runs.saturating_sub(state.next - 1));
         let by_time = self.options.time.map(|time| {
             let elapsed = self.begun.elapsed();
-            let runs = u32::try_from(state.progress.runs).unwrap_or(u32::MAX);
+            let runs = u32::try_from(state.runs_here).unwrap_or(u32::MAX);
             let each = (elapsed / runs.max(1)).max(Duration::from_millis(1));
             (time.saturating_sub(elapsed).as_nanos() / each.as_nanos()) as u64
         });
@@ -406,76 +421,49 @@ impl<'a> Hunting<'a> {
     }
 
     /// Takes the result of a run in.
-    fn take(&self, result: RunResult) {
+    fn take(&self, mut result: RunResult) {
         let mut state = self.state();
-        let is_open =
-            |report: &Report| report.defects.iter().all(|defect| defect.set_aside.is_none());
-        let found: Vec<(String, Class, String)> = (result.findings.iter())
-            .filter(|(_, report)| is_open(report))
-            .map(|(finding, _)| {
-                (finding.fingerprint.clone(), finding.class, finding.headline.clone())
+        if let Some(error) = state.refusal(&result) {
+            drop(state);
+            return self.fail(error);
+        }
+        state.runs_here += 1;
+        state.credit_gaps(&mut result);
+        let found: Vec<(String, Class)> = (result.findings.iter())
+            .filter(|(_, report)| {
+                let mut report = report.clone();
+                self.observer.set_aside(&mut report);
+                report.defects.iter().all(|defect| defect.set_aside.is_none())
             })
+            .map(|(finding, _)| (finding.fingerprint.clone(), finding.class))
             .collect();
-        let is_new = |(fingerprint, class, _): &&(String, Class, String)| {
-            *class != Class::ByDesign
-                && state.classes.get(fingerprint).is_none_or(|known| class < known)
+        let is_new = |(fingerprint, class): &&(String, Class)| {
+            let known = state.classes.get(fingerprint);
+            *class != Class::ByDesign && known.is_none_or(|known| class < known)
         };
-        let new: Vec<(Class, String)> = found
-            .iter()
-            .filter(is_new)
-            .map(|(_, class, headline)| (*class, headline.clone()))
-            .collect();
-        let pairs: Vec<(String, Class)> =
-            found.into_iter().map(|(fingerprint, class, _)| (fingerprint, class)).collect();
-        let is_new = state.count(&result, &pairs);
-        let learnt = Learnt { new_defect: is_new, ..result.learnt.clone() };
+        let new: Vec<String> = found.iter().filter(is_new).map(|(of, _)| of.clone()).collect();
+        let learnt = state.count(&result, &found);
         if let Err(error) = state.results.add(&result) {
             drop(state);
             return self.fail(error.into());
         }
-        if result.number == 1 {
-            match (&result.verdict, &result.report) {
-                (Verdict::Untraced(error), _) => {
-                    let error = HuntError::Untraced(error.clone());
-                    drop(state);
-                    return self.fail(error);
-                }
-                (Verdict::TimedOut, _) => {
-                    let limit = state.limit;
-                    drop(state);
-                    return self.fail(HuntError::Endless(limit));
-                }
-                _ => {}
+        if matches!(result.verdict, Verdict::Untraced(_)) {
+            state.schedule.forget(&result.treatment);
+        } else {
+            state.schedule.learn(&result.treatment, &learnt);
+            match result.number {
+                1 => state.adopt(self.options, &result, result.report.as_deref()),
+                _ => state.set_budget(self.options, &result),
             }
-            if let Some(Err(error)) =
-                result.report.as_ref().map(|report| state.results.set(merge::FIRST_REPORT, report))
-            {
-                drop(state);
-                return self.fail(error.into());
-            }
-            state.adopt(self.options, &result, result.report.as_deref());
-        }
-        match &result.verdict {
-            Verdict::Untraced(error) => {
-                state.schedule.forget(&result.treatment);
-                // A machine that traces nothing any more is not asked for ever.
-                if state.untraced >= MOST_UNTRACED.max(state.progress.runs) {
-                    let error = HuntError::Untraced(error.clone());
-                    drop(state);
-                    return self.fail(error);
-                }
-            }
-            _ => state.schedule.learn(&result.treatment, &learnt),
-        }
-        for gap in result.gaps {
-            state.gaps.insert(gap.id.clone(), gap);
         }
         state.progress.gaps = state.schedule.counts();
         if self.options.first && state.progress.likely > 0 {
             self.is_over.store(true, Ordering::Release);
         }
-        for (class, headline) in new {
-            self.observer.found(result.number, class, &headline);
+        for (finding, _) in &result.findings {
+            if new.contains(&finding.fingerprint) {
+                self.observer.found(result.number, finding.class, &finding.headline);
+            }
         }
         self.observer.progress(&state.progress);
     }
@@ -485,8 +473,6 @@ impl<'a> Hunting<'a> {
         let mut state = self.state();
         let Some(whole) = Whole::read(state.results)? else { return Ok(()) };
         let repeated: Vec<Replay> = state.results.replays()?;
-        let plans: HashMap<u64, String> =
-            state.results.runs()?.into_iter().map(|run| (run.number, run.plan)).collect();
         let mut runs: Vec<u64> = Vec::new();
         for (_, run) in whole.defects_to_repeat() {
             let is_repeated = repeated.iter().any(|replay| replay.run == run);
@@ -497,12 +483,15 @@ impl<'a> Hunting<'a> {
         state.progress.repeats = true;
         let limit = state.limit;
         for run in runs {
-            let Some(plan) = plans.get(&run) else { continue };
+            let Some((_, plan)) = state.results.plan(run)? else { continue };
             for repetition in 1..=self.options.repetitions {
                 self.observer.progress(&state.progress);
-                let request = Request { number: repetition, plan, limit };
-                match self.launch.run(request, &|| self.observer.is_stopped())? {
-                    Some(result) => store_replay(state.results, run, &result)?,
+                let request = Request { number: repetition, plan: &plan, limit };
+                let is_stopped = || self.observer.is_stopped() || self.is_far_beyond_time();
+                match self.launch.run(request, &is_stopped)? {
+                    // One that cannot be traced says nothing.
+                    Some(RunResult { verdict: Verdict::Untraced(_), .. }) => {}
+                    Some(result) => replay::store_replay(state.results, run, &result)?,
                     None => return Ok(()),
                 }
             }
@@ -512,6 +501,59 @@ impl<'a> Hunting<'a> {
 }
 
 impl State<'_> {
+    /// Returns the error of a run that ends the hunt: nothing of it is kept.
+    fn refusal(&self, result: &RunResult) -> Option<HuntError> {
+        match &result.verdict {
+            // A machine that traces nothing any more is not asked for ever.
+            Verdict::Untraced(error)
+                if result.number == 1 || self.untraced >= MOST_UNTRACED.max(self.progress.runs) =>
+            {
+                Some(HuntError::Untraced { error: error.clone(), status: result.status })
+            }
+            // A bug that shows itself in the first run is a find.
+            Verdict::TimedOut if result.number == 1 && result.fingerprints().next().is_none() => {
+                Some(HuntError::Endless(self.limit))
+            }
+            _ => None,
+        }
+    }
+
+    /// Adds a run's gaps to those that are known. One at the place of another one has its delays.
+    fn credit_gaps(&mut self, result: &mut RunResult) {
+        let place_of = |id: &str| result.gaps.iter().find(|gap| gap.id == id)?.delay_at.clone();
+        let delayed: Vec<((String, u64), u64)> = (result.learnt.gaps.iter())
+            .filter(|gap| gap.delays > 0)
+            .filter_map(|gap| Some((place_of(&gap.id)?, gap.delays)))
+            .collect();
+        let places: Vec<Option<(String, u64)>> =
+            result.learnt.gaps.iter().map(|gap| place_of(&gap.id)).collect();
+        for (gap, place) in result.learnt.gaps.iter_mut().zip(places) {
+            let at_place = delayed.iter().find(|(of, _)| Some(of) == place.as_ref());
+            gap.delays = gap.delays.max(at_place.map_or(0, |(_, delays)| *delays));
+        }
+        for found in &mut result.gaps {
+            let seen = result.learnt.gaps.iter().find(|gap| gap.id == found.id);
+            let (Some(seen), Some(known)) = (seen, self.gaps.get(&found.id)) else { continue };
+            found.seen = SeenGap {
+                promise: seen.promise.max(known.seen.promise),
+                crossed: seen.crossed.max(known.seen.crossed),
+                cut: seen.cut.max(known.seen.cut),
+                delays: seen.delays.max(known.seen.delays),
+                is_defect: seen.is_defect || known.seen.is_defect,
+                ..seen.clone()
+            };
+        }
+        for found in &result.gaps {
+            self.gaps.insert(found.id.clone(), found.clone());
+        }
+    }
+
+    /// Returns the longest time for which a thread gets no processor, in milliseconds: a tenth of the run.
+    fn longest_starvation(&self) -> u32 {
+        let tenth = u32::try_from(self.program.as_millis() / 10).unwrap_or(u32::MAX);
+        tenth.clamp(1, LONGEST_STARVATION_MS)
+    }
+
     /// Returns the plan of a run.
     fn plan(&self, options: &HuntOptions, number: u64, treatment: &Treatment) -> Perturbation {
         let shard = options.shard;
@@ -528,8 +570,11 @@ impl State<'_> {
         match treatment {
             Treatment::Observe => {}
             Treatment::Starve => {
-                plan.starvation =
-                    Some(Starvation { seed, longest_ms: LONGEST_STARVATION_MS, share: self.share });
+                plan.starvation = Some(Starvation {
+                    seed,
+                    longest_ms: self.longest_starvation(),
+                    share: options.share,
+                });
             }
             Treatment::Move => plan.affinity = Some(Affinity { seed }),
             Treatment::Delay(delays) => {

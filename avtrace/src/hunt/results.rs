@@ -5,12 +5,14 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use super::{
+    merge::FIRST_REPORT,
     run::{Finding, FoundGap, RunResult, Verdict},
     schedule::{Shard, Treatment},
 };
@@ -20,6 +22,9 @@ use crate::report::Report;
 const VERSION: i32 = 1;
 /// `application_id` of the database: `avth`.
 const APPLICATION: i32 = 0x6176_7468;
+
+/// Time that a hunt waits for those that read the file, and they for it.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Tables, with a view for people.
 const TABLES: &str = "
@@ -35,6 +40,7 @@ CREATE TABLE runs (
     failed INTEGER NOT NULL,
     elapsed_ns INTEGER NOT NULL,
     delayed_ns INTEGER NOT NULL,
+    lost_events INTEGER NOT NULL,
     output TEXT NOT NULL,
     gaps TEXT NOT NULL,
     not_serializable INTEGER NOT NULL
@@ -90,6 +96,10 @@ pub struct Header {
     pub command: Vec<String>,
     /// Directory in which it ran.
     pub directory: PathBuf,
+    /// Shell command that decides whether a run failed.
+    pub fail_if: Option<String>,
+    /// Hash of the program's file: addresses in plans are of this build.
+    pub build: Option<String>,
 }
 
 /// Defect as the run that shows it best has it.
@@ -145,6 +155,14 @@ pub enum ResultsError {
     /// Another hunt has the file.
     #[error("another hunt writes to `{0}`: wait for its end, or name another file with --results")]
     Busy(String),
+    /// The file cannot be read.
+    #[error("cannot read results from `{path}`: {error}")]
+    Read {
+        /// File.
+        path: String,
+        /// Error.
+        error: io::Error,
+    },
     /// The file cannot be put aside or made.
     #[error("cannot write results to `{path}`: {error}; name another file with --results")]
     File {
@@ -166,7 +184,8 @@ pub struct Results {
 }
 
 impl Results {
-    /// Creates a file for a hunt that begins. Results that it has are kept beside it, in a file with `.old` at its end.
+    /// Creates a file for a hunt that begins. Results of runs that it has are kept beside it, in a file with `.old` at
+    /// its end, and a number if there is one already.
     ///
     /// # Errors
     ///
@@ -176,10 +195,14 @@ impl Results {
         match fs::metadata(path) {
             Ok(of) if of.len() > 0 => {
                 // Nothing that is not ours is moved, and no hunt that goes on loses its file.
-                drop(Self::open(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?);
-                let mut old = path.as_os_str().to_owned();
-                old.push(".old");
-                fs::rename(path, &old).map_err(failed)?;
+                let earlier = Self::open(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+                let has_runs = earlier.last_run()? > 0;
+                drop(earlier);
+                if has_runs {
+                    fs::rename(path, free_name(path)).map_err(failed)?;
+                } else {
+                    fs::remove_file(path).map_err(failed)?;
+                }
             }
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -192,6 +215,7 @@ impl Results {
             path: path.to_owned(),
             _lock: Some(lock(path)?),
         };
+        results.database.busy_timeout(PATIENCE).map_err(|error| results.error(error))?;
         let transaction = results.database.transaction();
         let made = transaction.and_then(|transaction| {
             transaction.pragma_update(None, "application_id", APPLICATION)?;
@@ -224,7 +248,7 @@ impl Results {
 
     fn open(path: &Path, flags: OpenFlags) -> Result<Self, ResultsError> {
         let name = || path.display().to_string();
-        fs::metadata(path).map_err(|error| ResultsError::File { path: name(), error })?;
+        fs::metadata(path).map_err(|error| ResultsError::Read { path: name(), error })?;
         let wrong = |error: rusqlite::Error| match error.sqlite_error_code() {
             Some(rusqlite::ErrorCode::NotADatabase) => ResultsError::Foreign(name()),
             Some(rusqlite::ErrorCode::DatabaseBusy | rusqlite::ErrorCode::DatabaseLocked) => {
@@ -233,6 +257,7 @@ impl Results {
             _ => ResultsError::Database { path: name(), error },
         };
         let database = Connection::open_with_flags(path, flags).map_err(wrong)?;
+        database.busy_timeout(PATIENCE).map_err(wrong)?;
         let pragma = |pragma: &str| -> Result<i32, ResultsError> {
             database.pragma_query_value(None, pragma, |row| row.get(0)).map_err(wrong)
         };
@@ -264,7 +289,10 @@ impl Results {
         let json = |error| ResultsError::Damaged { path: path.display().to_string(), error };
         let treatment = to_json(&result.treatment).map_err(json)?;
         let verdict = to_json(&result.verdict).map_err(json)?;
-        let gaps = to_json(&result.learnt.gaps).map_err(json)?;
+        // What is known of all is in a table of its own.
+        let delayed = result.learnt.gaps.iter().filter(|gap| gap.delays > 0);
+        let gaps = to_json(&delayed.collect::<Vec<_>>()).map_err(json)?;
+        let first = result.report.as_ref().map(to_json).transpose().map_err(json)?;
         let mut reports = Vec::new();
         for (finding, report) in &result.findings {
             reports.push((finding, to_json(report).map_err(json)?));
@@ -276,7 +304,7 @@ impl Results {
         let added = (|| {
             let transaction = self.database.transaction()?;
             transaction.execute(
-                "INSERT INTO runs VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                "INSERT INTO runs VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
                 params![
                     result.number as i64,
                     treatment,
@@ -285,11 +313,18 @@ impl Results {
                     i64::from(result.verdict.is_failure()),
                     result.elapsed_ns as i64,
                     result.delayed_ns as i64,
+                    result.lost_events as i64,
                     result.output,
                     gaps,
                     i64::from(result.is_not_serializable),
                 ],
             )?;
+            if let Some(first) = first {
+                transaction.execute(
+                    "INSERT OR IGNORE INTO hunt VALUES (?1, ?2)",
+                    params![FIRST_REPORT, first],
+                )?;
+            }
             for (finding, report) in reports {
                 let Finding { fingerprint, class, headline, occurrences, executions, cut, ways } =
                     finding;
@@ -387,18 +422,21 @@ impl Results {
     /// When they cannot be read.
     pub fn runs(&self) -> Result<Vec<RunResult>, ResultsError> {
         let rows = self.rows(
-            "SELECT number, treatment, plan, verdict, elapsed_ns, delayed_ns, output, gaps, not_serializable
+            "SELECT number, treatment, plan, verdict, elapsed_ns, delayed_ns, output, gaps, not_serializable, lost_events
              FROM runs ORDER BY number",
             |row| {
                 let texts: [String; 5] =
                     [row.get(1)?, row.get(2)?, row.get(3)?, row.get(6)?, row.get(7)?];
-                let numbers: [i64; 4] = [row.get(0)?, row.get(4)?, row.get(5)?, row.get(8)?];
+                let numbers: [i64; 5] =
+                    [row.get(0)?, row.get(4)?, row.get(5)?, row.get(8)?, row.get(9)?];
                 Ok((texts, numbers.map(|number| number as u64)))
             },
         )?;
         let mut runs = Vec::new();
-        for ([treatment, plan, verdict, output, gaps], [number, elapsed_ns, delayed_ns, cycle]) in
-            rows
+        for (
+            [treatment, plan, verdict, output, gaps],
+            [number, elapsed_ns, delayed_ns, cycle, lost_events],
+        ) in rows
         {
             let verdict: Verdict = self.parse(&verdict)?;
             let mut result = RunResult {
@@ -407,6 +445,7 @@ impl Results {
                 plan,
                 elapsed_ns,
                 delayed_ns,
+                lost_events,
                 output,
                 is_not_serializable: cycle != 0,
                 ..RunResult::of(verdict)
@@ -415,6 +454,49 @@ impl Results {
             runs.push(result);
         }
         Ok(runs)
+    }
+
+    /// Returns the number of the last run; 0 if there is none.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read.
+    pub fn last_run(&self) -> Result<u64, ResultsError> {
+        let last =
+            self.rows("SELECT coalesce(max(number), 0) FROM runs", |row| row.get::<_, i64>(0))?;
+        Ok(last.first().map_or(0, |&last| last as u64))
+    }
+
+    /// Returns the treatment of a run, and its plan; `None` if there is no such run.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read.
+    pub fn plan(&self, run: u64) -> Result<Option<(Treatment, String)>, ResultsError> {
+        let row = self
+            .database
+            .query_row("SELECT treatment, plan FROM runs WHERE number = ?1", [run as i64], |row| {
+                Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
+            })
+            .optional()
+            .map_err(|error| self.error(error))?;
+        row.map(|(treatment, plan)| Ok((self.parse(&treatment)?, plan))).transpose()
+    }
+
+    /// Returns what `read` reads, all of it as of one moment while a hunt writes.
+    ///
+    /// # Errors
+    ///
+    /// Those of `read`, and when the file cannot be read.
+    pub fn at_once<T>(
+        &self,
+        read: impl FnOnce(&Self) -> Result<T, ResultsError>,
+    ) -> Result<T, ResultsError> {
+        let transaction =
+            self.database.unchecked_transaction().map_err(|error| self.error(error))?;
+        let result = read(self);
+        drop(transaction);
+        result
     }
 
     /// Returns the findings of all runs, by the runs' numbers.
@@ -504,6 +586,22 @@ impl Results {
     fn error(&self, error: rusqlite::Error) -> ResultsError {
         database_error(&self.path, error)
     }
+}
+
+/// Returns a name for older results that is free.
+fn free_name(path: &Path) -> PathBuf {
+    let name = |end: String| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(end);
+        PathBuf::from(name)
+    };
+    let mut free = name(".old".to_owned());
+    let mut number = 2;
+    while free.exists() {
+        free = name(format!(".old.{number}"));
+        number += 1;
+    }
+    free
 }
 
 /// Takes the lock of a hunt that writes to a file.

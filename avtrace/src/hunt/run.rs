@@ -50,6 +50,8 @@ pub struct FoundGap {
     pub region: String,
     /// Place for delays: file, and link-time address of the instruction before which they are.
     pub delay_at: Option<(String, u64)>,
+    /// Most that runs have shown of it.
+    pub seen: SeenGap,
 }
 
 /// A defect in one run, without its witness.
@@ -96,7 +98,13 @@ pub struct RunResult {
     pub findings: Vec<(Finding, Report)>,
     /// Set if the run is not serializable though no defect shows it.
     pub is_not_serializable: bool,
-    /// First report on the run.
+    /// Time that the program ran, in nanoseconds.
+    pub program_ns: u64,
+    /// Events that were lost.
+    pub lost_events: u64,
+    /// Exit status of avtrace, if it could not trace the program.
+    pub status: Option<u8>,
+    /// Report on the program, or the first of them.
     pub report: Option<Box<Report>>,
 }
 
@@ -117,18 +125,25 @@ impl RunResult {
             learnt: Learnt { failed, ..Learnt::default() },
             findings: Vec::new(),
             is_not_serializable: false,
+            program_ns: 0,
+            lost_events: 0,
+            status: None,
             report: None,
         }
     }
 
     /// Takes the reports on the run in.
-    pub fn add_reports(&mut self, reports: Vec<Report>) {
-        let delays_at = delays(&reports);
+    pub fn add_reports(&mut self, mut reports: Vec<Report>) {
+        // Children are reported when they end, which may be before the first process does.
+        reports.sort_by_key(is_child);
+        let (delays_at, refused) = delays(&reports);
+        self.program_ns = program_ns(&reports);
         let mut gaps: HashMap<String, SeenGap> = HashMap::new();
         for report in &reports {
             let delays = report.perturbation.iter().flat_map(|of| &of.delays);
             self.delayed_ns += delays.map(|delay| delay.delayed_ns).sum::<u64>();
             self.is_not_serializable |= report.has_cycle_alone();
+            self.lost_events += report.counts.lost_events;
             for gap in report.gaps.iter().flatten() {
                 let seen = gaps.entry(gap.id.clone()).or_insert_with(|| SeenGap {
                     id: gap.id.clone(),
@@ -137,12 +152,14 @@ impl RunResult {
                     cut: 0,
                     delays: delays_at.get(&gap.id).copied().unwrap_or_default(),
                     is_defect: false,
+                    is_refused: gap.delay_at.is_none() || refused.contains(&gap.id),
                 });
                 seen.promise = seen.promise.max(gap.promise);
                 seen.crossed += gap.crossed;
                 seen.cut += gap.cut;
                 seen.is_defect |= has_likely(report, gap);
                 let found = FoundGap {
+                    seen: seen.clone(),
                     id: gap.id.clone(),
                     label: label(gap),
                     region: gap.region.name.clone(),
@@ -151,17 +168,26 @@ impl RunResult {
                 self.gaps.push(found);
             }
             for defect in &report.defects {
-                let known =
-                    |(finding, _): &(Finding, Report)| finding.fingerprint == defect.fingerprint;
-                match self.findings.iter_mut().find(|finding| known(finding)) {
-                    Some((finding, _)) => finding.add(defect),
-                    None => self.findings.push((Finding::of(defect), alone(report, defect))),
-                }
+                self.add_defect(report, defect);
             }
         }
         self.learnt.gaps = gaps.into_values().collect();
         self.learnt.gaps.sort_by(|one, other| one.id.cmp(&other.id));
         self.report = reports.into_iter().next().map(Box::new);
+    }
+
+    /// Adds a defect. The report on a program that shows it at its likeliest is kept.
+    fn add_defect(&mut self, report: &Report, defect: &Defect) {
+        let fingerprint = &defect.fingerprint;
+        let known = self.findings.iter_mut().find(|(known, _)| known.fingerprint == *fingerprint);
+        let Some((finding, shown)) = known else {
+            self.findings.push((Finding::of(defect), alone(report, defect)));
+            return;
+        };
+        if defect.class < finding.class {
+            *shown = alone(report, defect);
+        }
+        finding.add(defect);
     }
 
     /// Fingerprints of the likely and possible defects.
@@ -195,13 +221,27 @@ impl Finding {
     }
 }
 
-/// Number of delays at each gap.
-fn delays(reports: &[Report]) -> HashMap<String, u64> {
-    let mut delays = HashMap::new();
+/// Returns the number of delays at each gap, and the gaps that took no probe.
+fn delays(reports: &[Report]) -> (HashMap<String, u64>, HashSet<String>) {
+    let mut hits: HashMap<String, u64> = HashMap::new();
+    let mut attached: HashMap<String, bool> = HashMap::new();
     for delay in reports.iter().flat_map(|report| &report.perturbation).flat_map(|of| &of.delays) {
-        *delays.entry(delay.id.clone()).or_default() += delay.hits;
+        *hits.entry(delay.id.clone()).or_default() += delay.hits;
+        *attached.entry(delay.id.clone()).or_default() |= delay.attached;
     }
-    delays
+    let refused = attached.into_iter().filter(|(_, attached)| !attached).map(|(id, _)| id);
+    (hits, refused.collect())
+}
+
+/// Returns whether a report is on a child of the first process.
+const fn is_child(report: &Report) -> bool {
+    matches!(report.subject, Subject::Process { parent: Some(_), .. })
+}
+
+/// Returns the time that the first process ran, in nanoseconds: all its programs.
+fn program_ns(reports: &[Report]) -> u64 {
+    let of_first = reports.iter().filter(|report| !is_child(report));
+    of_first.filter_map(|report| report.perturbation.as_ref()).map(|of| of.wall_ns).sum()
 }
 
 /// Returns whether a likely defect is at a gap.
@@ -222,7 +262,8 @@ fn alone(report: &Report, defect: &Defect) -> Report {
             threads.insert(*thread);
         });
     }
-    let mut defect = defect.clone();
+    // The user decides about the report of the hunt.
+    let mut defect = Defect { set_aside: None, ..defect.clone() };
     // The other ways are counted.
     defect.violations.truncate(1);
     Report {
@@ -240,16 +281,11 @@ fn alone(report: &Report, defect: &Defect) -> Report {
     }
 }
 
-/// Returns the end of the main program of a run in words, if it failed.
+/// Returns the end of the first process of a run in words, if it failed.
 #[must_use]
 pub fn failure(reports: &[Report]) -> Option<String> {
-    let Some(Report { subject: Subject::Process { pid: first, .. }, .. }) = reports.first() else {
-        return None;
-    };
-    let of_first =
-        |report: &&Report| matches!(&report.subject, Subject::Process { pid, .. } if pid == first);
     // The program that the process ran last.
-    let last = reports.iter().rfind(of_first)?;
+    let last = reports.iter().rfind(|report| !is_child(report))?;
     report::death(&last.subject)
 }
 

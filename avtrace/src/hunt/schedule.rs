@@ -59,6 +59,8 @@ pub struct SeenGap {
     pub delays: u64,
     /// Set if a likely defect was found at it.
     pub is_defect: bool,
+    /// Set if threads cannot be delayed in it: its code is not known, or takes no probe.
+    pub is_refused: bool,
 }
 
 /// A delay at a gap.
@@ -95,7 +97,9 @@ pub struct Learnt {
     pub gaps: Vec<SeenGap>,
     /// Set if the program failed.
     pub failed: bool,
-    /// Set if a likely or possible defect was found that was not known before.
+    /// Set if a likely or possible defect was found.
+    pub has_defect: bool,
+    /// Set if one of them was not known before.
     pub new_defect: bool,
 }
 
@@ -117,6 +121,7 @@ struct Known {
     harmless: u32,
     shortened: u32,
     is_defect: bool,
+    is_refused: bool,
     was_delayed: bool,
     was_cut: bool,
 }
@@ -124,7 +129,7 @@ struct Known {
 impl Known {
     /// Weight for the choice of gaps: its promise, less for each run that showed nothing.
     fn weight(&self) -> f64 {
-        if self.shortened > MAX_SHORTENED {
+        if self.shortened > MAX_SHORTENED || self.is_refused {
             return 0.0;
         }
         let found = if self.is_defect { 0.02 } else { 1.0 };
@@ -138,6 +143,32 @@ impl Known {
     }
 }
 
+/// Failures of runs so far, to distinguish those that delays have caused.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Failures {
+    has_passed: bool,
+    fails_without_delays: bool,
+}
+
+impl Failures {
+    /// Creates those of no run.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { has_passed: false, fails_without_delays: false }
+    }
+
+    /// Adds a run. Returns whether it seems to have failed by delays alone: the program had passed before and never
+    /// failed without delays, and no defect was seen, for which the delays were made.
+    pub const fn add(&mut self, treatment: &Treatment, failed: bool, has_defect: bool) -> bool {
+        let is_delayed = matches!(treatment, Treatment::Delay(_));
+        let is_blamed = failed && is_delayed && !has_defect;
+        let by_delay = is_blamed && self.has_passed && !self.fails_without_delays;
+        self.has_passed |= !failed;
+        self.fails_without_delays |= failed && !is_delayed;
+        by_delay
+    }
+}
+
 /// Schedule of a hunt.
 #[derive(Debug)]
 pub struct Schedule {
@@ -146,15 +177,14 @@ pub struct Schedule {
     /// Time that all delays of one run may take, in nanoseconds; not known before the first run.
     budget: Option<u64>,
     gaps: BTreeMap<String, Known>,
-    /// Set once a run passed: failures then mean something.
-    has_passed: bool,
+    failures: Failures,
 }
 
 impl Schedule {
     /// Creates the schedule of a hunt that has not begun.
     #[must_use]
     pub const fn new(seed: u64, shard: Shard) -> Self {
-        Self { seed, shard, budget: None, gaps: BTreeMap::new(), has_passed: false }
+        Self { seed, shard, budget: None, gaps: BTreeMap::new(), failures: Failures::new() }
     }
 
     /// Sets the time that all delays of a run may take, in nanoseconds.
@@ -205,22 +235,26 @@ impl Schedule {
         chosen.map(|(id, known)| known.delay(id, share)).collect()
     }
 
-    /// Takes a run in that is over. The treatments of runs are those of [`next`](Self::next).
-    pub fn learn(&mut self, treatment: &Treatment, learnt: &Learnt) {
-        for gap in &learnt.gaps {
+    /// Takes gaps in that runs have shown.
+    pub fn know(&mut self, gaps: &[SeenGap]) {
+        for gap in gaps {
             let known = self.gaps.entry(gap.id.clone()).or_default();
             known.promise = known.promise.max(gap.promise);
             known.crossed = known.crossed.max(gap.crossed);
             known.is_defect |= gap.is_defect;
+            known.is_refused = gap.is_refused;
             known.was_cut |= gap.cut > 0 && gap.delays > 0;
         }
+    }
+
+    /// Takes a run in that is over. The treatments of runs are those of [`next`](Self::next).
+    pub fn learn(&mut self, treatment: &Treatment, learnt: &Learnt) {
+        self.know(&learnt.gaps);
         let Treatment::Delay(delays) = treatment else {
-            self.has_passed |= !learnt.failed;
+            self.failures.add(treatment, learnt.failed, learnt.has_defect);
             return;
         };
-        // A failure that comes with a defect is what was looked for.
-        let by_delay = learnt.failed && !learnt.new_defect && self.has_passed;
-        self.has_passed |= !learnt.failed;
+        let by_delay = self.failures.add(treatment, learnt.failed, learnt.has_defect);
         for delay in delays {
             let Some(known) = self.gaps.get_mut(&delay.gap) else { continue };
             known.pending = known.pending.saturating_sub(1);
@@ -295,7 +329,15 @@ mod tests {
     const BUDGET: u64 = 100_000_000;
 
     fn gap(id: &str, promise: f64) -> SeenGap {
-        SeenGap { id: id.to_owned(), promise, crossed: 10, cut: 0, delays: 0, is_defect: false }
+        SeenGap {
+            id: id.to_owned(),
+            promise,
+            crossed: 10,
+            cut: 0,
+            delays: 0,
+            is_defect: false,
+            is_refused: false,
+        }
     }
 
     fn observed(gaps: Vec<SeenGap>) -> Schedule {
@@ -355,7 +397,10 @@ mod tests {
         let treatment = schedule.next(2, 100);
         let mut seen = gap("a", 0.9);
         (seen.delays, seen.cut, seen.is_defect) = (1, 1, true);
-        schedule.learn(&treatment, &Learnt { gaps: vec![seen], failed: true, new_defect: true });
+        schedule.learn(
+            &treatment,
+            &Learnt { gaps: vec![seen], failed: true, has_defect: true, new_defect: true },
+        );
         assert_eq!(delayed(&schedule.next(3, 100)), ["b"]);
         assert_eq!((schedule.counts(), schedule.gaps["a"].shortened), ((2, 1, 1), 0));
     }
@@ -390,7 +435,7 @@ mod tests {
     fn delays_get_shorter_where_the_program_fails_without_a_defect() {
         let fails = |delay: &PlannedDelay| {
             let seen = SeenGap { delays: 1, ..gap(&delay.gap, 0.5) };
-            Learnt { gaps: vec![seen], failed: true, new_defect: false }
+            Learnt { gaps: vec![seen], failed: true, ..Learnt::default() }
         };
         let delays = delays_of_one(40, fails);
         assert_eq!(delays.len() as u32, MAX_SHORTENED + 1, "{delays:?}");
@@ -403,13 +448,31 @@ mod tests {
     fn a_program_that_fails_in_any_case_says_nothing_about_delays() {
         let mut schedule = Schedule::new(7, Shard::WHOLE);
         let gaps = || vec![gap("a", 0.5)];
-        let failed = || Learnt { gaps: gaps(), failed: true, new_defect: false };
+        let failed = || Learnt { gaps: gaps(), failed: true, ..Learnt::default() };
         schedule.learn(&Treatment::Observe, &failed());
         schedule.set_budget(BUDGET);
         let treatment = schedule.next(2, 10);
         let seen = SeenGap { delays: 1, ..gap("a", 0.5) };
         schedule.learn(&treatment, &Learnt { gaps: vec![seen], ..failed() });
         assert_eq!(schedule.gaps["a"].shortened, 0);
+    }
+
+    #[test]
+    fn a_program_that_fails_without_delays_says_nothing_about_delays() {
+        let delay = Treatment::Delay(Vec::new());
+        let mut failures = Failures::new();
+        assert!(!failures.add(&Treatment::Observe, false, false));
+        assert!(failures.add(&delay, true, false));
+        assert!(!failures.add(&delay, true, true), "a defect explains it");
+        assert!(!failures.add(&Treatment::Starve, true, false));
+        assert!(!failures.add(&delay, true, false));
+    }
+
+    #[test]
+    fn gaps_that_take_no_delay_are_left_alone() {
+        let refused = SeenGap { is_refused: true, ..gap("a", 0.9) };
+        let mut schedule = observed(vec![refused, gap("b", 0.1)]);
+        assert_eq!(delayed(&schedule.next(2, 100)), ["b"]);
     }
 
     #[test]

@@ -25,6 +25,10 @@ pub struct Hunt {
     /// Runs that failed without a defect while threads were delayed, where runs before had gone well: the delays at
     /// these gaps were shortened.
     pub failed_by_delay: u64,
+    /// Runs that failed and showed no likely or possible defect.
+    pub unexplained: u64,
+    /// Events that were lost in all runs.
+    pub lost_events: u64,
     /// Runs that avtrace could not trace.
     pub untraced: u64,
     /// Error of the first of these.
@@ -88,14 +92,18 @@ pub struct HuntedGaps {
     pub tried: u64,
     /// Gaps in which other threads came in meanwhile.
     pub cut: u64,
+    /// Gaps in which threads cannot be delayed: their code is not known, or takes no probe.
+    pub refused: u64,
 }
 
 /// Runs of a hunt, as far as they concern a defect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HuntedDefect {
-    /// The first run that showed it, which is the one that is shown.
+    /// The first run that showed it.
     pub first_run: u64,
-    /// Treatment of the program in that run, as a clause.
+    /// The run that is shown: the first that showed it in its likeliest class.
+    pub shown_run: u64,
+    /// Treatment of the program in the run that is shown, as a clause.
     pub by: String,
     /// Number of runs that showed it.
     pub runs: u64,

@@ -3,7 +3,7 @@
 use super::{and, summary::seconds};
 use crate::report::{
     escape,
-    model::{Failure, Hunt, HuntEnd, HuntedDefect, Report, Share, Treatments},
+    model::{Failure, Hunt, HuntEnd, HuntedDefect, Share, Treatments},
     quantity::{count, grouped},
 };
 
@@ -14,10 +14,19 @@ const OUTPUT_COLUMNS: usize = 160;
 
 /// Remarks on a defect, each with its title.
 pub(super) fn remarks(defect: &HuntedDefect) -> Vec<(&'static str, String)> {
-    let HuntedDefect { first_run, by, runs, failing, passing, replay, replayed } = defect;
+    let HuntedDefect { first_run, shown_run, by, runs, failing, passing, replay, replayed } =
+        defect;
     let all = failing.of + passing.of;
-    let mut seen = format!("first in run {}, {by}", grouped(*first_run));
-    seen.push_str(&format!("; in {} of {} runs", grouped(*runs), grouped(all)));
+    let first = match first_run == shown_run {
+        true => String::new(),
+        false => format!(", first in run {}", grouped(*first_run)),
+    };
+    let seen = format!(
+        "in {} of {} runs{first}; shown is run {}, {by}",
+        grouped(*runs),
+        grouped(all),
+        grouped(*shown_run)
+    );
     let mut remarks = vec![("hunted", seen)];
     if failing.of > 0 {
         let of = |share: &Share, kind: &str| {
@@ -39,9 +48,9 @@ pub(super) fn remarks(defect: &HuntedDefect) -> Vec<(&'static str, String)> {
 }
 
 /// Notes on a hunt, a paragraph each.
-pub(super) fn notes(report: &Report, hunt: &Hunt) -> Vec<(&'static str, String)> {
+pub(super) fn notes(hunt: &Hunt) -> Vec<(&'static str, String)> {
     let mut notes = vec![("note", runs(hunt))];
-    if let Some(failures) = failures(report, &hunt.failures) {
+    if let Some(failures) = failures(&hunt.failures, hunt.unexplained) {
         notes.push(("note", failures));
     }
     if hunt.failed_by_delay > 0 {
@@ -80,10 +89,14 @@ fn runs(hunt: &Hunt) -> String {
     let gaps = match hunt.gaps.known {
         0 => "no gap was seen in which another thread could come in".to_owned(),
         known => format!(
-            "{} seen, threads delayed at {}, others came in at {}",
+            "{} seen, threads delayed at {}, others came in at {}{}",
             count(known, "gap"),
             grouped(hunt.gaps.tried),
-            grouped(hunt.gaps.cut)
+            grouped(hunt.gaps.cut),
+            match hunt.gaps.refused {
+                0 => String::new(),
+                refused => format!(", {} where no probe for a delay is possible", grouped(refused)),
+            }
         ),
     };
     let end = match hunt.ended {
@@ -110,7 +123,7 @@ fn runs(hunt: &Hunt) -> String {
 }
 
 /// Says how runs failed.
-fn failures(report: &Report, failures: &[Failure]) -> Option<String> {
+fn failures(failures: &[Failure], unexplained: u64) -> Option<String> {
     let first = failures.first()?;
     let mut parts: Vec<String> = failures
         .iter()
@@ -123,11 +136,12 @@ fn failures(report: &Report, failures: &[Failure]) -> Option<String> {
     if let Some(more) = failures.len().checked_sub(MAX_FAILURES).filter(|&more| more > 0) {
         parts.push(format!("{} more kinds", grouped(more as u64)));
     }
-    let shown = report
-        .defects
-        .iter()
-        .any(|defect| defect.hunted.as_ref().is_some_and(|hunted| hunted.failing.runs > 0));
-    let unexplained = if shown { "" } else { "; no defect was seen in them" };
+    let all: u64 = failures.iter().map(|failure| failure.runs).sum();
+    let unexplained = match unexplained {
+        0 => String::new(),
+        some if some == all => "; no defect was seen in them".to_owned(),
+        some => format!("; in {} of them no defect was seen", grouped(some)),
+    };
     let last = first.output.lines().rev().find(|line| !line.trim().is_empty());
     let last = last.map(|line| {
         let line = escape::printable(line.trim()).into_owned();

@@ -113,7 +113,7 @@ pub fn render(report: &Report, options: &TextOptions) -> String {
     }
     unused(&mut page, report);
     if let Some(of) = &report.hunt {
-        for (kind, text) in hunt::notes(report, of) {
+        for (kind, text) in hunt::notes(of) {
             let style = if kind == "warning" { WARNING } else { STRONG };
             remark(&mut page, style, kind, &text);
         }

@@ -1,0 +1,108 @@
+//! Runs that repeat one of a hunt: with the same plan, or in another build of the program with delays at the same gaps.
+
+use std::{io, time::Duration};
+
+use super::{
+    FIRST_LIMIT, HuntError, Observer, Progress, RunResult, Verdict,
+    child::{Launch, Request},
+    limit_after, merge,
+    results::{Replay, Results},
+    run::FoundGap,
+};
+use crate::{
+    report::HuntEnd,
+    session::perturbation::{Delay, Perturbation},
+};
+
+/// Repeats a run of a hunt, in results of their own, and stores in those of the hunt how often its defects show again,
+/// if the program is still of the same build.
+///
+/// # Errors
+///
+/// When the results have no such run, or it cannot be repeated.
+pub fn replay(
+    (run, times): (u64, u64),
+    launch: &Launch,
+    limit: Option<Duration>,
+    (results, repeats): (&mut Results, &mut Results),
+    observer: &dyn Observer,
+) -> Result<(), HuntError> {
+    let (treatment, plan) = results.plan(run)?.ok_or(HuntError::NoRun(run))?;
+    let limit = match (limit, results.runs()?.first()) {
+        (Some(limit), _) => limit,
+        (None, Some(first)) => limit_after(first.elapsed_ns),
+        (None, None) => FIRST_LIMIT,
+    };
+    let is_same = results.header()?.build == repeats.header()?.build;
+    let plan = match is_same {
+        true => plan,
+        false => plan_of_build((run, &plan), &results.gaps()?, launch, (limit, observer))?,
+    };
+    let mut progress = Progress::default();
+    for repetition in 1..=times {
+        progress.repeats = true;
+        observer.progress(&progress);
+        let request = Request { number: repetition, plan: &plan, limit };
+        let Some(result) = launch.run(request, &|| observer.is_stopped())? else { break };
+        if let Verdict::Untraced(error) = &result.verdict {
+            return Err(HuntError::Untraced { error: error.clone(), status: result.status });
+        }
+        let result = RunResult { treatment: treatment.clone(), ..result };
+        repeats.add(&result)?;
+        if is_same {
+            store_replay(results, run, &result)?;
+        }
+        progress.runs += 1;
+        progress.failed += u64::from(result.verdict.is_failure());
+    }
+    repeats.set(merge::END, &HuntEnd::AllRuns)?;
+    Ok(())
+}
+
+/// Makes a plan for another build of the program: the gaps have other addresses in it, which a run shows.
+fn plan_of_build(
+    (run, plan): (u64, &str),
+    known: &[FoundGap],
+    launch: &Launch,
+    (limit, observer): (Duration, &dyn Observer),
+) -> Result<String, HuntError> {
+    let damaged = |error: serde_json::Error| HuntError::Start(io::Error::other(error));
+    let mut plan: Perturbation = serde_json::from_str(plan).map_err(damaged)?;
+    if plan.delays.is_empty() {
+        return serde_json::to_string(&plan).map_err(damaged);
+    }
+    let delays = std::mem::take(&mut plan.delays);
+    let (starvation, affinity) = (plan.starvation.take(), plan.affinity.take());
+    let text = serde_json::to_string(&plan).map_err(damaged)?;
+    let request = Request { number: 0, plan: &text, limit };
+    let seen = launch.run(request, &|| observer.is_stopped())?;
+    let seen: Vec<FoundGap> = seen.into_iter().flat_map(|result| result.gaps).collect();
+    let place = |id: &str| {
+        // The compiler may have put it into another function: then its lines decide.
+        let label = known.iter().find(|gap| gap.id == id).map(|gap| &gap.label);
+        let same = seen.iter().find(|gap| gap.id == id);
+        same.or_else(|| seen.iter().find(|gap| Some(&gap.label) == label))?.delay_at.clone()
+    };
+    plan.delays = delays
+        .into_iter()
+        .filter_map(|delay| {
+            let (module, address) = place(&delay.id)?;
+            Some(Delay { module, address, ..delay })
+        })
+        .collect();
+    (plan.starvation, plan.affinity) = (starvation, affinity);
+    if plan.delays.is_empty() {
+        return Err(HuntError::NoGaps(run));
+    }
+    serde_json::to_string(&plan).map_err(damaged)
+}
+
+pub(super) fn store_replay(
+    results: &mut Results,
+    run: u64,
+    result: &RunResult,
+) -> Result<(), HuntError> {
+    let fingerprints = result.fingerprints().map(str::to_owned).collect();
+    results.add_replay(&Replay { run, fingerprints }, &result.verdict)?;
+    Ok(())
+}
