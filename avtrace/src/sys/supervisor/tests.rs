@@ -269,6 +269,24 @@ fn a_thread_that_is_moved_and_replaces_the_program_is_not_waited_for() {
     assert_eq!((events, ending), (vec![Event::Exec { process }], Ending::Exited(0)));
 }
 
+/// A thread that waits for a child in its memory stops when that has ended, which is held before its first instruction.
+#[test]
+fn a_thread_that_is_moved_and_waits_for_a_child_is_not_waited_for() {
+    // `vfork`: `mov eax, 58; syscall`. Then both exit.
+    let forks = [b"\xb8\x3a\0\0\0\x0f\x05", EXIT].concat();
+    let folder = tempfile::tempdir().unwrap();
+    let (mut supervisor, process) = start_static(folder.path(), &forks);
+    supervisor.release(process).unwrap();
+    supervisor.freeze(process).unwrap();
+    assert!(supervisor.run_until(process, |_, _| Ok(false), |_| Ok(true)).unwrap());
+    assert!(supervisor.is_in_vfork(process) && !supervisor.is_quiet());
+    supervisor.thaw(process).unwrap();
+    let (events, ending) = follow(supervisor, process, true);
+    let is_child = |event: &Event| matches!(event, Event::Process { shares_memory: true, .. });
+    assert!(events.len() == 1 && events.iter().all(is_child), "{events:?}");
+    assert_eq!(ending, Ending::Exited(7));
+}
+
 /// A thread that is moved and gets a signal that kills its process has come to its end, which is no error.
 #[test]
 fn a_signal_that_kills_a_thread_that_is_moved_is_its_end() {
