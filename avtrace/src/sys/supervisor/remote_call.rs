@@ -274,7 +274,7 @@ impl RemoteCalls<'_> {
         Ok(request::registers(self.thread)?.rax)
     }
 
-    /// Waits until the thread stops. From its end it is not let go on, as it would not be reported before the others,
+    /// Waits until the thread stops. It is not resumed from its end, as it would not be reported before the others,
     /// which are held.
     fn wait(&mut self) -> io::Result<Status> {
         let status = self.supervisor.wait_for(self.thread)?;

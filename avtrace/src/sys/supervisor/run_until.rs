@@ -15,8 +15,8 @@ impl Supervisor {
     /// the thread is not there soon. Events that come meanwhile are returned later, as those of
     /// [`freeze`](Self::freeze).
     ///
-    /// One that comes to its end runs no code of the program any more, and counts as being there, as does one that waits
-    /// for a child in its memory: that one has an event.
+    /// One that comes to its end runs no code of the program any more, and counts as being there, as does one that
+    /// waits for a child in its memory: that one has an event.
     ///
     /// It does not execute single instructions, nor are signals blocked: a thread that loses its tracer then is killed
     /// by `SIGTRAP` (the kernel's `exit_ptrace` does not end the steps), or never gets a signal any more.
