@@ -248,6 +248,9 @@ fn a_process_that_is_killed_while_its_main_thread_is_moved_is_not_waited_for() {
 fn a_process_that_is_killed_within_system_calls_is_not_waited_for() {
     let folder = tempfile::tempdir().unwrap();
     let (mut supervisor, process) = start_with_two_threads(folder.path());
+    // The main thread makes them.
+    supervisor.settle(process as i32).unwrap();
+    assert_eq!(supervisor.caller(process), process as i32);
     let result = supervisor.with_calls(process, |calls| {
         kill_held(process);
         calls.call((libc::SYS_getpid, [0; 6]))
