@@ -488,7 +488,7 @@ struct Mapped {
 
 /// Has a process map the file of rings, and that of code at these places.
 fn map(
-    calls: &mut RemoteCalls,
+    calls: &mut RemoteCalls<'_>,
     process: u32,
     layout: ArenaLayout,
     places: &[u64],

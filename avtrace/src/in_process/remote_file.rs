@@ -35,7 +35,7 @@ pub(super) fn denied(call: &'static str) -> impl FnOnce(io::Error) -> MapError {
 }
 
 /// Leaves a mapping out of core dumps, for which the kernel would fill in all of it.
-pub(super) fn leave_out_of_dumps(calls: &mut RemoteCalls, address: u64, length: u64) {
+pub(super) fn leave_out_of_dumps(calls: &mut RemoteCalls<'_>, address: u64, length: u64) {
     let advice = libc::MADV_DONTDUMP as u64;
     // Without it a dump is larger.
     let _ = calls.call((libc::SYS_madvise, [address, length, advice, 0, 0, 0]));
@@ -49,7 +49,7 @@ pub(super) struct RemoteFile {
 }
 
 /// Has a process create a file in memory.
-pub(super) fn create(calls: &mut RemoteCalls, process: u32) -> Result<RemoteFile, MapError> {
+pub(super) fn create(calls: &mut RemoteCalls<'_>, process: u32) -> Result<RemoteFile, MapError> {
     const NAME: &[u8] = b"avtrace\0";
     /// Distance below the stack pointer: beyond the red zone.
     const BELOW: u64 = 512;
@@ -71,7 +71,7 @@ impl RemoteFile {
     /// Maps a part of the file at an address, or elsewhere if something is there, and returns its address.
     pub(super) fn map(
         &self,
-        calls: &mut RemoteCalls,
+        calls: &mut RemoteCalls<'_>,
         part: (u64, u64),
         protection: u64,
         address: u64,
@@ -81,7 +81,7 @@ impl RemoteFile {
 
     pub(super) fn map_at(
         &self,
-        calls: &mut RemoteCalls,
+        calls: &mut RemoteCalls<'_>,
         (offset, length): (u64, u64),
         protection: u64,
         (address, flags): (u64, u64),
@@ -90,7 +90,7 @@ impl RemoteFile {
         calls.call((libc::SYS_mmap, [address, length, protection, flags, self.descriptor, offset]))
     }
 
-    pub(super) fn close(self, calls: &mut RemoteCalls) -> io::Result<()> {
+    pub(super) fn close(self, calls: &mut RemoteCalls<'_>) -> io::Result<()> {
         calls.call((libc::SYS_close, [self.descriptor, 0, 0, 0, 0, 0])).map(drop)
     }
 }

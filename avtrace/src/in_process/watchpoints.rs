@@ -170,7 +170,7 @@ impl Watchpoints {
 /// Has a program install the handler that was written to an address. Returns the address of its entry, and what the
 /// program had before; `None` where it has a handler of its own.
 fn install(
-    calls: &mut RemoteCalls,
+    calls: &mut RemoteCalls<'_>,
     memory: &File,
     handler: &TrapHandler,
     at: u64,
@@ -190,19 +190,19 @@ fn install(
 }
 
 /// Returns places for a new and an old action, in what is free for system calls.
-const fn places_of_actions(calls: &RemoteCalls) -> (u64, u64) {
+const fn places_of_actions(calls: &RemoteCalls<'_>) -> (u64, u64) {
     (calls.stack_pointer() - 512, calls.stack_pointer() - 256)
 }
 
 /// Has a program set its action for `SIGTRAP`: the handler, flags, restorer, and blocked signals.
-fn set_action(calls: &mut RemoteCalls, memory: &File, action: [u64; 4]) -> io::Result<()> {
+fn set_action(calls: &mut RemoteCalls<'_>, memory: &File, action: [u64; 4]) -> io::Result<()> {
     let (new, _) = places_of_actions(calls);
     let bytes: Vec<u8> = action.into_iter().flat_map(u64::to_ne_bytes).collect();
     memory.write_all_at(&bytes, new)?;
     exchange_action(calls, new, 0)
 }
 
-fn exchange_action(calls: &mut RemoteCalls, new: u64, old: u64) -> io::Result<()> {
+fn exchange_action(calls: &mut RemoteCalls<'_>, new: u64, old: u64) -> io::Result<()> {
     /// Size of a set of signals in the kernel, in bytes.
     const SIGNALS: u64 = 8;
     let signal = libc::SIGTRAP as u64;

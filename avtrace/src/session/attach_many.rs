@@ -43,7 +43,7 @@ pub(super) fn attach(
     let memory_error = RunError::system("cannot set memory aside for the run");
     sys::memory::check_headroom().map_err(memory_error)?;
     // A process for which none is left is named.
-    let _ = sys::descriptors::raise_limit();
+    let _raised = sys::descriptors::RaisedLimit::new();
     let attempts = Attempts::new(targets.len(), status);
     let mut loaded = Vec::new();
     let within = targets.len().min(MAX_PROCESSES);

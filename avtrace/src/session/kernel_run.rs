@@ -52,8 +52,9 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
     };
     let pid = held.pid();
     // The program has been started, with the limit that avtrace was started with. Where it cannot be raised, attaching
-    // may find that there is no room, and what exceeds it is reported as not seen.
-    let _ = sys::descriptors::raise_limit();
+    // may find that there is no room, and what exceeds it is reported as not seen. A program that is started after a
+    // failure here, to be traced in another way, has the limit as it was.
+    let _raised = sys::descriptors::RaisedLimit::new();
     let options = Arc::new(options.clone());
     let prepared = prepare(&options, &held);
     if let Some(ending) = held.ended() {

@@ -101,36 +101,6 @@ impl Tracer {
     /// When ptrace fails.
     pub fn run_attached(mut self) -> io::Result<Left> {
         self.follow(|| ())?;
-        loop {
-            while self.processes.keys().any(|&process| self.supervisor.is_in_vfork(process)) {
-                // The child runs code of probes until it has replaced its program.
-                let event = self.supervisor.next_event()?;
-                self.handle(event)?;
-            }
-            for process in self.processes.keys().copied().collect::<Vec<_>>() {
-                self.supervisor.freeze(process)?;
-            }
-            while self.supervisor.expects_birth() {
-                let event = self.supervisor.next_event()?;
-                self.handle(event)?;
-            }
-            while let Some(event) = self.supervisor.pending_event()? {
-                self.handle(event)?;
-            }
-            let processes: Vec<u32> = self.processes.keys().copied().collect();
-            if !processes.iter().any(|&process| self.supervisor.is_in_vfork(process)) {
-                // A thread that comes out of the code of a probe may do more.
-                // One that does not is the error of leaving.
-                if self.move_out().is_err() || self.supervisor.is_quiet() {
-                    break;
-                }
-                continue;
-            }
-            // A child in the memory of its parent has been created on the way to the stop.
-            for process in processes {
-                self.supervisor.thaw(process)?;
-            }
-        }
         self.leave()?;
         let keeps_memory = self.processes.values().any(|traced| traced.has_contexts);
         Ok(Left { ending: self.ending, keeps_memory })

@@ -4,13 +4,17 @@
 use std::{collections::BTreeMap, io, sync::Arc};
 
 use super::{Traced, Tracer};
-use crate::in_process::{image::Image, leave, libraries};
+use crate::{
+    in_process::{image::Image, leave, libraries},
+    sys::proc,
+};
 
 impl Tracer {
     /// Has the processes that are left go on without probes and tracer.
     pub(super) fn leave(&mut self) -> io::Result<()> {
+        self.supervisor.feed_all()?;
+        self.come_out()?;
         let Self { supervisor, processes, shared, .. } = self;
-        supervisor.feed_all()?;
         for (&process, traced) in &mut *processes {
             // From here on nothing is written to it.
             shared.programs().remove(&process);
@@ -27,8 +31,12 @@ impl Tracer {
         for (process, image) in images {
             // All patches stay if a thread is left in a trampoline.
             restored = restored.and_then(|()| {
-                let is_complete = leave::restore(supervisor, process, &image)?;
-                left_patched.extend((!is_complete).then_some(process));
+                match leave::restore(supervisor, process, &image) {
+                    Ok(is_complete) => left_patched.extend((!is_complete).then_some(process)),
+                    // It was killed: there is nothing to restore.
+                    Err(error) if has_no_memory(&error) => {}
+                    Err(error) => return Err(error),
+                }
                 Ok(())
             });
         }
@@ -49,8 +57,50 @@ impl Tracer {
         restored
     }
 
+    /// Freezes all processes when their threads are out of the code of probes, and all that these have done on the way
+    /// out has been dealt with. A thread that does not come out is no error here, but one of moving it again.
+    fn come_out(&mut self) -> io::Result<()> {
+        while !self.processes.is_empty() {
+            while self.is_in_vfork() {
+                // The child runs code of probes until it has replaced its program.
+                let event = self.supervisor.next_event()?;
+                self.handle(event)?;
+            }
+            for process in self.processes.keys().copied().collect::<Vec<_>>() {
+                self.supervisor.freeze(process)?;
+            }
+            while self.supervisor.expects_birth() {
+                let event = self.supervisor.next_event()?;
+                self.handle(event)?;
+            }
+            while let Some(event) = self.supervisor.pending_event()? {
+                self.handle(event)?;
+            }
+            if !self.is_in_vfork() {
+                // A thread that comes out of the code of a probe may do more.
+                if self.move_out().is_err() || self.supervisor.is_quiet() {
+                    break;
+                }
+                if !self.is_in_vfork() {
+                    continue;
+                }
+            }
+            // A thread has created a child in its memory on the way to the stop, or out of the code of a probe, and
+            // waits for it.
+            for process in self.processes.keys().copied().collect::<Vec<_>>() {
+                self.supervisor.thaw(process)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether a thread waits for a child that runs in its memory.
+    fn is_in_vfork(&self) -> bool {
+        self.processes.keys().any(|&process| self.supervisor.is_in_vfork(process))
+    }
+
     /// Moves all threads of processes, which stand still, out of the code of probes.
-    pub(super) fn move_out(&mut self) -> io::Result<()> {
+    fn move_out(&mut self) -> io::Result<()> {
         let Self { supervisor, processes, .. } = self;
         for (process, image) in images(processes) {
             let has_contexts = leave::move_out(supervisor, process, &image)?;
@@ -66,4 +116,9 @@ impl Tracer {
 fn images(processes: &BTreeMap<u32, Traced>) -> Vec<(u32, Arc<Image>)> {
     let image_of = |(process, traced): (&u32, &Traced)| Some((*process, traced.image.clone()?));
     processes.iter().filter_map(image_of).collect()
+}
+
+/// Returns whether an error of writing to a process means that it has no memory any more.
+fn has_no_memory(error: &io::Error) -> bool {
+    proc::is_gone(error) || error.kind() == io::ErrorKind::WriteZero
 }

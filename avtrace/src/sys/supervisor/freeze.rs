@@ -8,7 +8,7 @@ use std::{
 use super::{State, Supervisor, request};
 use crate::sys::{
     proc,
-    status::{poll_for_any, wait_for_any},
+    status::{Status, poll_for_any, wait_for_any},
 };
 
 /// Time between two looks at a thread that may be about to wait for others in the kernel.
@@ -53,7 +53,7 @@ impl Supervisor {
             let holds_an_end = self.holds_an_end(process);
             let report = if !holds_an_end && until.is_none() {
                 wait_for_any()?
-            } else if holds_an_end && running.iter().all(|&id| is_replacing(process, id)) {
+            } else if holds_an_end && running.iter().all(|&id| awaits_others(process, id)) {
                 return Ok(());
             } else if until.is_some_and(|until| Instant::now() >= until) {
                 let thread = running.first().copied().unwrap_or(process);
@@ -71,6 +71,46 @@ impl Supervisor {
             if let Some((id, status)) = report {
                 self.take(id, status)?;
             }
+        }
+    }
+
+    /// Waits until a thread of a frozen process that was let run stops or ends. Returns `None` if it does not before
+    /// others that are held at their ends, or is not there any more: it runs no code of the program then.
+    pub(super) fn wait_for(&mut self, id: i32) -> io::Result<Option<Status>> {
+        loop {
+            let Some(thread) = self.threads.get(&id) else { return Ok(None) };
+            let process = thread.process;
+            // The ends of others are reported while it waits for them.
+            let report = if self.holds_an_end(process) {
+                let report = poll_for_any()?;
+                if report.is_none() && awaits_others(process, id) {
+                    self.set_state(id, State::Running);
+                    return Ok(None);
+                }
+                if report.is_none() {
+                    thread::sleep(PAUSE);
+                }
+                report
+            } else {
+                wait_for_any()?
+            };
+            match report {
+                Some((reported, status)) if reported == id => return Ok(Some(status)),
+                Some((other, status)) => self.take(other, status)?,
+                None => {}
+            }
+        }
+    }
+
+    /// Returns whether a thread has come to its end, whether or not that was reported: let run from there, a main
+    /// thread is not reported before the others have ended.
+    pub(super) fn is_at_end(&self, id: i32) -> bool {
+        self.threads.get(&id).is_none_or(|thread| thread.has_ended) || request::is_at_end(id)
+    }
+
+    pub(super) fn set_state(&mut self, id: i32, state: State) {
+        if let Some(thread) = self.threads.get_mut(&id) {
+            thread.state = state;
         }
     }
 
@@ -115,8 +155,11 @@ impl Supervisor {
     }
 }
 
-/// Returns whether a thread is within a system call that replaces the program.
-fn is_replacing(process: i32, thread: i32) -> bool {
-    let call = proc::system_call(process as u32, thread as u32);
+/// Returns whether a thread waits for others of its process: within a system call that replaces the program, or as a
+/// main thread that has ended.
+fn awaits_others(process: i32, thread: i32) -> bool {
+    let (process, thread) = (process as u32, thread as u32);
+    let call = proc::system_call(process, thread);
     matches!(call, Some(libc::SYS_execve | libc::SYS_execveat))
+        || proc::Stat::of_thread(process, thread).is_ok_and(|stat| stat.state == proc::State::Ended)
 }

@@ -6,10 +6,7 @@
 use std::{fs::File, io, os::unix::fs::FileExt as _};
 
 use super::{Supervisor, extended_state, request, request::Resume};
-use crate::sys::{
-    proc,
-    status::{Ending, Status, wait},
-};
+use crate::sys::{proc, status::Status};
 
 /// System call: its number, and its arguments.
 pub type Call = (libc::c_long, [u64; 6]);
@@ -28,7 +25,7 @@ impl Supervisor {
     pub fn with_calls<T>(
         &mut self,
         process: u32,
-        calls: impl FnOnce(&mut RemoteCalls) -> io::Result<T>,
+        calls: impl FnOnce(&mut RemoteCalls<'_>) -> io::Result<T>,
     ) -> io::Result<T> {
         /// Distance below the stack pointer of what is left alone.
         const RED_ZONE: u64 = 128;
@@ -73,16 +70,17 @@ impl Supervisor {
         request::block_signals(thread, u64::MAX)?;
         let stack_pointer = registers.rsp;
         let mut remote = RemoteCalls {
+            supervisor: self,
             thread,
             registers: used,
             stack_pointer,
             was_stopped: false,
-            ending: None,
+            has_ended: false,
         };
         let result = calls(&mut remote);
-        if let Some(ending) = remote.ending {
-            self.ended(thread, ending)?;
-            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        let RemoteCalls { was_stopped, has_ended, .. } = remote;
+        if has_ended {
+            return Err(gone());
         }
         if gadgets.is_none() {
             memory.write_all_at(&original, registers.rip)?;
@@ -90,7 +88,7 @@ impl Supervisor {
         // Before the registers: until these are set the frame restores both.
         request::block_signals(thread, blocked)?;
         request::set_registers(thread, registers)?;
-        if is_in_stop || remote.was_stopped {
+        if is_in_stop || was_stopped {
             // From there the kernel makes an interrupted system call again, and it stays in a stop of its process.
             self.stop_again(thread, 0)?;
         }
@@ -98,6 +96,10 @@ impl Supervisor {
         memory.write_all_at(&stack, lowest)?;
         result
     }
+}
+
+fn gone() -> io::Error {
+    io::Error::from_raw_os_error(libc::ESRCH)
 }
 
 /// Returns the places of a frame with these floating-point and vector registers, and of these: below what system calls
@@ -212,17 +214,18 @@ fn frame(
 
 /// Means of making system calls in another process.
 #[derive(Debug)]
-pub struct RemoteCalls {
+pub struct RemoteCalls<'a> {
+    supervisor: &'a mut Supervisor,
     thread: i32,
     registers: libc::user_regs_struct,
     stack_pointer: u64,
     /// The process has been stopped meanwhile, or goes on after a stop.
     was_stopped: bool,
-    /// End of the process, if that came first.
-    ending: Option<Ending>,
+    /// The thread has come to its end.
+    has_ended: bool,
 }
 
-impl RemoteCalls {
+impl RemoteCalls<'_> {
     /// Makes a system call; returns its result.
     ///
     /// # Errors
@@ -263,28 +266,39 @@ impl RemoteCalls {
         let (mut reports, mut received) = (0, 0);
         while reports < 2 {
             request::resume(self.thread, Resume::ToCall(std::mem::take(&mut received)))?;
-            match wait(self.thread)? {
+            match self.wait()? {
                 Status::Stopped { signal: request::SYSTEM_CALL, event: 0 } => reports += 1,
-                status => received = self.pass_on(status)?,
+                status => received = self.pass_on(status),
             }
         }
         Ok(request::registers(self.thread)?.rax)
     }
 
+    /// Waits until the thread stops. It is not resumed from its end, as it would not be reported before the others,
+    /// which are held.
+    fn wait(&mut self) -> io::Result<Status> {
+        let status = self.supervisor.wait_for(self.thread)?;
+        match status {
+            Some(status @ Status::Stopped { event, .. }) if event != libc::PTRACE_EVENT_EXIT => {
+                return Ok(status);
+            }
+            Some(status) => self.supervisor.take(self.thread, status)?,
+            None => {}
+        }
+        self.has_ended = true;
+        Err(gone())
+    }
+
     /// Takes a report that is none of a system call. Returns the signal with which the thread goes on.
-    fn pass_on(&mut self, status: Status) -> io::Result<i32> {
+    fn pass_on(&mut self, status: Status) -> i32 {
         match status {
             // It cannot be blocked. The process is stopped by it, and this thread goes on until its calls are made.
-            Status::Stopped { signal: libc::SIGSTOP, event: 0 } => Ok(libc::SIGSTOP),
+            Status::Stopped { signal: libc::SIGSTOP, event: 0 } => libc::SIGSTOP,
             Status::Stopped { event: libc::PTRACE_EVENT_STOP, .. } => {
                 self.was_stopped = true;
-                Ok(0)
+                0
             }
-            Status::Stopped { .. } => Ok(0),
-            Status::Ended(ending) => {
-                self.ending = Some(ending);
-                Err(io::Error::from_raw_os_error(libc::ESRCH))
-            }
+            Status::Stopped { .. } | Status::Ended(_) => 0,
         }
     }
 
@@ -304,11 +318,11 @@ impl RemoteCalls {
         let mut received = 0;
         loop {
             request::resume(self.thread, Resume::ToCall(received))?;
-            match wait(self.thread)? {
+            match self.wait()? {
                 Status::Stopped { signal: libc::SIGSYS, event: 0 } => {
                     return Err(io::Error::from_raw_os_error(libc::EPERM));
                 }
-                status => received = self.pass_on(status)?,
+                status => received = self.pass_on(status),
             }
         }
     }

@@ -143,6 +143,11 @@ pub(super) fn is_in_event(thread: i32) -> io::Result<bool> {
     Ok((libc::PTRACE_EVENT_FORK..=libc::PTRACE_EVENT_EXIT).contains(&event(thread)?))
 }
 
+/// Returns whether a thread is held at its end.
+pub(super) fn is_at_end(thread: i32) -> bool {
+    event(thread).is_ok_and(|event| event == libc::PTRACE_EVENT_EXIT)
+}
+
 /// Returns the event that a thread is held for; 0 where it is held for a signal or a system call.
 fn event(thread: i32) -> io::Result<i32> {
     match ptrace::getsiginfo(Pid::from_raw(thread)) {

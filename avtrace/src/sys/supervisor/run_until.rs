@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{Resume, State, Supervisor, request};
-use crate::sys::status::{Status, wait};
+use crate::sys::{proc, status::Status};
 
 impl Supervisor {
     /// Has a held thread run, for a short time again and again, until `is_there` returns true for the address of its
@@ -15,12 +15,15 @@ impl Supervisor {
     /// the thread is not there soon. Events that come meanwhile are returned later, as those of
     /// [`freeze`](Self::freeze).
     ///
+    /// One that comes to its end runs no code of the program any more, and counts as being there, as does one that
+    /// waits for a child in its memory: that one has an event.
+    ///
     /// It does not execute single instructions, nor are signals blocked: a thread that loses its tracer then is killed
     /// by `SIGTRAP` (the kernel's `exit_ptrace` does not end the steps), or never gets a signal any more.
     ///
     /// # Errors
     ///
-    /// When ptrace fails, or those of `is_there` and `receives`.
+    /// When ptrace fails, or those of `is_there` and `receives`, but for those of a thread that has gone.
     pub fn run_until(
         &mut self,
         thread: u32,
@@ -40,7 +43,11 @@ impl Supervisor {
                 // It was killed.
                 return Ok(true);
             };
-            if is_there(self, registers.rip)? {
+            if self.is_at_end(id) || self.threads.get(&id).is_some_and(|thread| thread.is_in_vfork)
+            {
+                return Ok(true);
+            }
+            if unless_gone(is_there(self, registers.rip))?.unwrap_or(true) {
                 return Ok(true);
             }
             if started.elapsed() > PATIENCE {
@@ -53,19 +60,22 @@ impl Supervisor {
                 thread::sleep(time);
                 time = (time * 2).min(LONGEST);
                 request::interrupt(id)?;
-                wait(id)?
+                let Some(status) = self.wait_for(id)? else { return Ok(true) };
+                status
             } else {
                 Status::Stopped { signal, event: 0 }
             };
             match status {
                 Status::Stopped { signal, event: 0 } if signal != request::SYSTEM_CALL => {
-                    self.set_held(id, Resume::Continue(signal));
-                    let signal = if receives(self)? { signal } else { 0 };
-                    self.stop_again(id, signal)?;
+                    self.set_state(id, State::Held(Resume::Continue(signal)));
+                    let Some(receives) = unless_gone(receives(self))? else { return Ok(true) };
+                    // What it stands at instead, if it does not stop, is looked at next.
+                    unless_gone(self.stop_again(id, if receives { signal } else { 0 }))?;
                 }
                 Status::Stopped { signal, event: libc::PTRACE_EVENT_STOP } => {
                     let is_stop = signal != libc::SIGTRAP;
-                    self.set_held(id, if is_stop { Resume::Listen } else { Resume::Continue(0) });
+                    let resume = if is_stop { Resume::Listen } else { Resume::Continue(0) };
+                    self.set_state(id, State::Held(resume));
                 }
                 // It has ended, or stands within a system call.
                 status => {
@@ -78,15 +88,17 @@ impl Supervisor {
         }
     }
 
-    fn set_held(&mut self, id: i32, resume: Resume) {
-        if let Some(thread) = self.threads.get_mut(&id) {
-            thread.state = State::Held(resume);
-        }
-    }
-
     /// Returns whether no event is left to be returned, and no thread was created that has not stopped yet.
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.pending.is_empty() && self.expected.is_empty()
+    }
+}
+
+/// Returns `None` if a thread has gone.
+fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if proc::is_gone(&error) => Ok(None),
+        result => result.map(Some),
     }
 }

@@ -8,7 +8,7 @@ use std::{
 use super::{Event, Resume, State, Supervisor, Thread, request};
 use crate::sys::{
     proc::{self, Stat, State as ProcessState, Status as ProcessStatus},
-    status::{Status, wait},
+    status::Status,
 };
 
 /// Longest time in which all threads of a process stop.
@@ -101,28 +101,32 @@ impl Supervisor {
         Ok(true)
     }
 
-    /// Lets a held thread go on to the stop that comes before its next instruction.
+    /// Lets a held thread go on to the stop that comes before its next instruction. `ESRCH` says that it has come to
+    /// its end before, or to another event.
     pub(super) fn stop_again(&mut self, id: i32, signal: i32) -> io::Result<()> {
+        let gone = || Err(io::Error::from_raw_os_error(libc::ESRCH));
+        if self.is_at_end(id) {
+            return gone();
+        }
         request::interrupt(id)?;
         request::resume(id, Resume::Continue(signal))?;
         loop {
-            match wait(id)? {
-                Status::Stopped { signal, event: libc::PTRACE_EVENT_STOP } => {
+            match self.wait_for(id)? {
+                Some(Status::Stopped { signal, event: libc::PTRACE_EVENT_STOP }) => {
                     let is_stop = signal != libc::SIGTRAP;
                     let resume = if is_stop { Resume::Listen } else { Resume::Continue(0) };
-                    if let Some(thread) = self.threads.get_mut(&id) {
-                        thread.state = State::Held(resume);
-                    }
+                    self.set_state(id, State::Held(resume));
                     return Ok(());
                 }
                 // The end of a system call that was under way.
-                Status::Stopped { signal: request::SYSTEM_CALL, event: 0 } => {
+                Some(Status::Stopped { signal: request::SYSTEM_CALL, event: 0 }) => {
                     request::resume(id, Resume::Continue(0))?;
                 }
-                status => {
+                Some(status) => {
                     self.take(id, status)?;
-                    return Err(io::Error::from_raw_os_error(libc::ESRCH));
+                    return gone();
                 }
+                None => return gone(),
             }
         }
     }

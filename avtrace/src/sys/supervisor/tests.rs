@@ -113,7 +113,7 @@ fn a_program_without_a_dynamic_linker_stands_at_its_entry() {
     assert_eq!(supervisor.next_event().unwrap(), Event::AtEntry { process });
     let before = request::registers(process as i32).unwrap();
     assert_eq!(before.rip, proc::entry_point(process).unwrap());
-    let call = |calls: &mut RemoteCalls| calls.call((libc::SYS_getpid, [0; 6]));
+    let call = |calls: &mut RemoteCalls<'_>| calls.call((libc::SYS_getpid, [0; 6]));
     assert_eq!(supervisor.with_calls(process, call).unwrap(), u64::from(process));
     assert_eq!(request::registers(process as i32).unwrap(), before);
     assert_eq!(follow(supervisor, process, true), (Vec::new(), Ending::Exited(7)));
@@ -188,10 +188,8 @@ fn signals_and_stops_have_their_effects() {
     assert_eq!(follow(supervisor, process, true).1, Ending::Exited(6));
 }
 
-/// A thread that ends because another one replaces the program is held at its end, and the other one waits for that
-/// in the kernel: it does not stop before.
-#[test]
-fn a_process_that_replaces_its_program_while_a_thread_is_held_is_frozen() {
+/// Starts a program whose main thread creates another one, which sleeps, and replaces the program then.
+fn start_that_replaces_its_program(folder: &Path) -> (Supervisor, u32) {
     let replaces: &[&[u8]] = &[
         // `clone` of a thread: `mov eax, 56; mov edi, 0x50f00; xor esi, esi; syscall; test eax, eax; jne +9`.
         b"\xb8\x38\0\0\0\xbf\x00\x0f\x05\0\x31\xf6\x0f\x05\x85\xc0\x75\x09",
@@ -203,8 +201,119 @@ fn a_process_that_replaces_its_program_while_a_thread_is_held_is_frozen() {
         b"\xbf\x01\0\0\0\xb8\x3c\0\0\0\x0f\x05",
         b"/bin/true\0",
     ];
+    start_static(folder, &replaces.concat())
+}
+
+/// Starts that program up to the event of its new thread, and stops both threads.
+fn start_with_two_threads(folder: &Path) -> (Supervisor, u32) {
+    let (mut supervisor, process) = start_that_replaces_its_program(folder);
+    supervisor.release(process).unwrap();
+    while !matches!(supervisor.next_event().unwrap(), Event::Thread { .. }) {}
+    supervisor.freeze(process).unwrap();
+    (supervisor, process)
+}
+
+/// Kills a process of which no thread runs, and waits until its main thread stands at its end.
+fn kill_held(process: u32) {
+    let id = process as i32;
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(id), nix::sys::signal::SIGKILL).unwrap();
+    while !request::is_at_end(id) {
+        std::thread::yield_now();
+    }
+}
+
+/// A main thread that is let run from its end is not reported before the others have ended, which are held.
+#[test]
+fn a_process_that_is_killed_while_its_main_thread_is_moved_is_not_waited_for() {
+    for is_killed_first in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut supervisor, process) = start_with_two_threads(folder.path());
+        let is_there = |_: &mut Supervisor, _| {
+            // It is known to be alive here.
+            kill_held(process);
+            Ok(false)
+        };
+        if is_killed_first {
+            kill_held(process);
+            assert!(supervisor.run_until(process, |_, _| Ok(false), |_| Ok(true)).unwrap());
+        } else {
+            assert!(supervisor.run_until(process, is_there, |_| Ok(true)).unwrap());
+        }
+        supervisor.thaw(process).unwrap();
+        assert_eq!(follow(supervisor, process, true).1, Ending::Killed(libc::SIGKILL));
+    }
+}
+
+#[test]
+fn a_process_that_is_killed_within_system_calls_is_not_waited_for() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut supervisor, process) = start_static(folder.path(), &replaces.concat());
+    let (mut supervisor, process) = start_with_two_threads(folder.path());
+    // The main thread makes them.
+    supervisor.settle(process as i32).unwrap();
+    assert_eq!(supervisor.caller(process), process as i32);
+    let result = supervisor.with_calls(process, |calls| {
+        kill_held(process);
+        calls.call((libc::SYS_getpid, [0; 6]))
+    });
+    assert!(proc::is_gone(&result.unwrap_err()));
+    let again = supervisor.with_calls(process, |calls| calls.call((libc::SYS_getpid, [0; 6])));
+    assert!(proc::is_gone(&again.unwrap_err()));
+    supervisor.thaw(process).unwrap();
+    assert_eq!(follow(supervisor, process, true).1, Ending::Killed(libc::SIGKILL));
+}
+
+#[test]
+fn a_thread_that_is_moved_and_replaces_the_program_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut supervisor, process) = start_with_two_threads(folder.path());
+    assert!(supervisor.run_until(process, |_, _| Ok(false), |_| Ok(true)).unwrap());
+    supervisor.thaw(process).unwrap();
+    let (events, ending) = follow(supervisor, process, true);
+    assert_eq!((events, ending), (vec![Event::Exec { process }], Ending::Exited(0)));
+}
+
+/// A thread that waits for a child in its memory stops when that has ended, which is held before its first instruction.
+#[test]
+fn a_thread_that_is_moved_and_waits_for_a_child_is_not_waited_for() {
+    // `vfork`: `mov eax, 58; syscall`. Then both exit.
+    let forks = [b"\xb8\x3a\0\0\0\x0f\x05", EXIT].concat();
+    let folder = tempfile::tempdir().unwrap();
+    let (mut supervisor, process) = start_static(folder.path(), &forks);
+    supervisor.release(process).unwrap();
+    supervisor.freeze(process).unwrap();
+    assert!(supervisor.run_until(process, |_, _| Ok(false), |_| Ok(true)).unwrap());
+    assert!(supervisor.is_in_vfork(process) && !supervisor.is_quiet());
+    supervisor.thaw(process).unwrap();
+    let (events, ending) = follow(supervisor, process, true);
+    let is_child = |event: &Event| matches!(event, Event::Process { shares_memory: true, .. });
+    assert!(events.len() == 1 && events.iter().all(is_child), "{events:?}");
+    assert_eq!(ending, Ending::Exited(7));
+}
+
+/// A thread that is moved and gets a signal that kills its process has come to its end, which is no error.
+#[test]
+fn a_signal_that_kills_a_thread_that_is_moved_is_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut supervisor, process) = start_with_two_threads(folder.path());
+    let pid = nix::unistd::Pid::from_raw(process as i32);
+    nix::sys::signal::kill(pid, nix::sys::signal::SIGTERM).unwrap();
+    let mut received = 0;
+    let receives = |_: &mut Supervisor| {
+        received += 1;
+        Ok(true)
+    };
+    assert!(supervisor.run_until(process, |_, _| Ok(false), receives).unwrap());
+    assert_eq!(received, 1);
+    supervisor.thaw(process).unwrap();
+    assert_eq!(follow(supervisor, process, true).1, Ending::Killed(libc::SIGTERM));
+}
+
+/// A thread that ends because another one replaces the program is held at its end, and the other one waits for that
+/// in the kernel: it does not stop before.
+#[test]
+fn a_process_that_replaces_its_program_while_a_thread_is_held_is_frozen() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut supervisor, process) = start_that_replaces_its_program(folder.path());
     let (mut frozen, mut replaced) = (0, false);
     loop {
         match supervisor.next_event().unwrap() {
