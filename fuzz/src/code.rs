@@ -33,17 +33,17 @@ pub const NOTES: Target = Target {
         seeds
     },
     words: &[
-        "stapsdt\0",
-        "avtrace_shared\0",
-        "@",
-        "(%rip)",
-        "%",
-        ",",
-        "+",
-        "-",
-        "0x",
-        "9223372036854775808",
-        "\0\0\0\0",
+        b"stapsdt\0",
+        b"avtrace_shared\0",
+        b"@",
+        b"(%rip)",
+        b"%",
+        b",",
+        b"+",
+        b"-",
+        b"0x",
+        b"9223372036854775808",
+        b"\0\0\0\0",
     ],
 };
 
@@ -143,7 +143,20 @@ pub const MACHINE_CODE: Target = Target {
         ];
         codes.map(<[u8]>::to_vec).into()
     },
-    words: &["\u{f}\u{1f}\0", "ÿà", "Ã", "ë", "è", "H\u{8d}\u{15}", "Hc", "ò", "ó", "ð", "A", "f"],
+    words: &[
+        b"\x0f\x1f\0",
+        b"\xff\xe0",
+        b"\xc3",
+        b"\xeb",
+        b"\xe8",
+        b"\x48\x8d\x15",
+        b"\x48\x63",
+        b"\xf2",
+        b"\xf3",
+        b"\xf0",
+        b"\x41",
+        b"\x66",
+    ],
 };
 
 /// Address of the function.

@@ -20,7 +20,7 @@ pub struct Target {
     /// Inputs to begin with.
     pub seeds: fn() -> Vec<Vec<u8>>,
     /// Words that inputs are made of.
-    pub words: &'static [&'static str],
+    pub words: &'static [&'static [u8]],
 }
 
 /// All targets.

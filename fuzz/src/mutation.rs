@@ -28,7 +28,7 @@ const LONGEST: usize = 1 << 16;
 
 /// Makes an input out of one seed or of two, by a few changes.
 #[must_use]
-pub fn mutated(seeds: &[Vec<u8>], words: &[&str], random: &mut Generator) -> Vec<u8> {
+pub fn mutated(seeds: &[Vec<u8>], words: &[&[u8]], random: &mut Generator) -> Vec<u8> {
     let mut input = match seeds {
         [] => Vec::new(),
         seeds => seeds[random.below(seeds.len())].clone(),
@@ -53,7 +53,7 @@ pub fn mutated(seeds: &[Vec<u8>], words: &[&str], random: &mut Generator) -> Vec
                 input[at..at + length].copy_from_slice(&edge[..length]);
             }
             5 if !words.is_empty() => {
-                insert(&mut input, at, words[random.below(words.len())].as_bytes());
+                insert(&mut input, at, words[random.below(words.len())]);
             }
             6 if !seeds.is_empty() => {
                 let other = &seeds[random.below(seeds.len())];

@@ -47,7 +47,7 @@ pub const KERNEL: Target = Target {
     name: "kernel_records",
     run: kernel,
     seeds: kernel_seeds,
-    words: &["\0\0\0\0\0\0\0\0", "\u{1}\0\0\0"],
+    words: &[b"\0\0\0\0\0\0\0\0", b"\x01\0\0\0"],
 };
 
 /// Bytes for a record of any kind.

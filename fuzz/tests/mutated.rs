@@ -91,7 +91,7 @@ fn inputs_depend_on_the_seed_alone() {
     let seeds = [b"one".to_vec(), b"another".to_vec()];
     let inputs = |seed| -> Vec<Vec<u8>> {
         let mut random = Generator(seed);
-        (0..100).map(|_| mutated(&seeds, &["word"], &mut random)).collect()
+        (0..100).map(|_| mutated(&seeds, &[b"word"], &mut random)).collect()
     };
     assert_eq!(inputs(1), inputs(1));
     assert_ne!(inputs(1), inputs(2));

@@ -12,7 +12,7 @@ use apt::Apt;
 use bpf_build::{Missing, Survey, Toolchain};
 
 /// Compilers for the test programs and tools that tests run: command and Debian package.
-const HOST_TOOLS: [(&str, &str); 9] = [
+const HOST_TOOLS: [(&str, &str); 10] = [
     ("cc", "gcc"),
     ("c++", "g++"),
     ("clang", "clang"),
@@ -22,6 +22,7 @@ const HOST_TOOLS: [(&str, &str); 9] = [
     ("debuginfod", "debuginfod"),
     ("valgrind", "valgrind"),
     ("bpftool", "bpftool"),
+    ("setcap", "libcap2-bin"),
 ];
 
 /// Programs that long tests trace: command and Debian package.
