@@ -25,7 +25,7 @@ const DRAFT: &str = ".avt.part";
 pub struct Recording {
     name: String,
     segments: Vec<PathBuf>,
-    /// What is wrong with a segment that is left out.
+    /// Fault of a segment that is left out.
     damage: Option<String>,
 }
 
