@@ -345,33 +345,36 @@ fn a_process_that_replaces_its_program_is_traced_on_and_left_alone() {
     service.end();
 }
 
-/// Returns a pipe that is full, with its end for reading.
-fn full_pipe() -> (std::io::PipeReader, File) {
+/// Fills a pipe.
+fn fill(pipe: &std::io::PipeWriter) {
     const NONBLOCKING: i32 = 0o4000;
-    let (reader, writer) = std::io::pipe().expect("a pipe");
-    let path = format!("/proc/self/fd/{}", writer.as_raw_fd());
-    // Descriptors that are opened have modes of their own.
-    let open = |flags| File::options().write(true).custom_flags(flags).open(&path).expect("a pipe");
-    let mut filling = open(NONBLOCKING);
+    let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
+    // A descriptor that is opened has modes of its own.
+    let filling = File::options().write(true).custom_flags(NONBLOCKING).open(path);
+    let mut filling = filling.expect("a pipe");
     for length in [4096, 1] {
         while filling.write(&vec![b'.'; length]).is_ok() {}
     }
-    (reader, open(0))
 }
 
 #[test]
 fn a_standard_error_that_nobody_reads_holds_nothing_up() {
     let mut service = Service::start();
-    let (reader, standard_error) = full_pipe();
+    let (mut reader, writer) = std::io::pipe().expect("a pipe");
     let pid = service.running.pid();
     let mut command = Command::new(avtrace());
     command.args(["attach", "--pid", &pid.to_string(), "--capture", "inline"]);
     command.args(["--accesses", "probe", "--format", "json", "-o"]).arg(service.report_file());
-    command.stderr(standard_error).stdin(Stdio::null()).stdout(Stdio::null());
-    let mut avtrace = command.spawn().expect("avtrace");
-    // Its line on being attached is stuck in the pipe. The code of the program is patched in one stop.
-    let has_probes = |pid| !changed_places(pid, JUMP).is_empty();
-    service.running.await_that("it has probes", has_probes);
+    command.stderr(writer.try_clone().expect("a pipe"));
+    let mut avtrace = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("avtrace");
+    let mut text = Vec::new();
+    while !String::from_utf8_lossy(&text).contains("attached to process") {
+        let mut byte = [0];
+        reader.read_exact(&mut byte).expect("a line");
+        text.extend(byte);
+    }
+    fill(&writer);
+    // Lines on defects are stuck in the pipe.
     service.does("tttn");
     write!(service.commands, "q").expect("a reader");
     assert_eq!(service.running.await_end(|_| ()).code(), Some(7));
