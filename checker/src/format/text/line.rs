@@ -4,9 +4,10 @@
 //! errors included, to `event`.
 
 use super::escape::{Field, unescape};
-use super::ops::{Kind, SPACES, Space, Spelling, op, spelled, spelled_by, spelling};
+use super::ops::{Kind, SPACES, Spelling, op, spelled, spelled_by, spelling};
 use super::split::{Part, Parts, ROOM, split};
 use crate::event::{Event, LocationId, Op, ThreadId, VarId};
+use crate::format::IdSpace;
 use crate::format::error::{LineError, Reason};
 use crate::format::intern::{Index, Key, Strings};
 use crate::format::names::{NO_LOCATION, Names, label_number, numbered_location};
@@ -58,7 +59,7 @@ impl Lines {
 
     /// Returns the name's id; a new one if need be. `None` if the name is not UTF-8 or its table is full.
     #[inline]
-    fn id(&mut self, space: Space, key: Key, name: &[u8]) -> Option<u32> {
+    fn id(&mut self, space: IdSpace, key: Key, name: &[u8]) -> Option<u32> {
         match self.indexes[space as usize].first(key) {
             Some(id) if !key.is_long() || self.strings(space).is(id, name) => Some(id),
             _ => self.other_id(space, key, name),
@@ -66,19 +67,19 @@ impl Lines {
     }
 
     #[inline]
-    fn strings(&self, space: Space) -> &Strings {
+    fn strings(&self, space: IdSpace) -> &Strings {
         match space {
-            Space::Thread => self.names.threads.names(),
-            Space::Region => self.names.regions.names(),
-            Space::Variable => self.names.variables.names(),
-            Space::Lock => self.names.locks.names(),
-            Space::Sync => self.names.syncs.names(),
-            Space::Location => self.names.locations.names(),
+            IdSpace::Thread => self.names.threads.names(),
+            IdSpace::Region => self.names.regions.names(),
+            IdSpace::Variable => self.names.variables.names(),
+            IdSpace::Lock => self.names.locks.names(),
+            IdSpace::Sync => self.names.syncs.names(),
+            IdSpace::Location => self.names.locations.names(),
         }
     }
 
     #[inline(never)]
-    fn other_id(&mut self, space: Space, key: Key, name: &[u8]) -> Option<u32> {
+    fn other_id(&mut self, space: IdSpace, key: Key, name: &[u8]) -> Option<u32> {
         match self.indexes[space as usize].get(key, name, self.strings(space)) {
             Some(id) => Some(id),
             None => self.new_id(space, key, name),
@@ -86,15 +87,15 @@ impl Lines {
     }
 
     #[cold]
-    fn new_id(&mut self, space: Space, key: Key, name: &[u8]) -> Option<u32> {
+    fn new_id(&mut self, space: IdSpace, key: Key, name: &[u8]) -> Option<u32> {
         let name = std::str::from_utf8(name).ok()?;
         let id = match space {
-            Space::Thread => self.names.threads.push(name),
-            Space::Region => self.names.regions.push(name),
-            Space::Variable => self.names.variables.push(name),
-            Space::Lock => self.names.locks.push(name),
-            Space::Sync => self.names.syncs.push(name),
-            Space::Location => self.names.locations.push(name),
+            IdSpace::Thread => self.names.threads.push(name),
+            IdSpace::Region => self.names.regions.push(name),
+            IdSpace::Variable => self.names.variables.push(name),
+            IdSpace::Lock => self.names.locks.push(name),
+            IdSpace::Sync => self.names.syncs.push(name),
+            IdSpace::Location => self.names.locations.push(name),
         }?;
         self.indexes[space as usize].insert(key, id);
         Some(id)
@@ -116,7 +117,7 @@ impl Lines {
     ) -> usize {
         let mut at = 0;
         while events.len() < limit {
-            if self.indexes[Space::Variable as usize].is_large() {
+            if self.indexes[IdSpace::Variable as usize].is_large() {
                 return at + self.parse_usual_ahead(&text[at..], events, limit);
             }
             let Some((line, rest)) = self.split_line(text, at) else { break };
@@ -204,18 +205,18 @@ impl Lines {
     /// Names that stood before that one have their ids then, which is harmless.
     #[inline]
     fn build_event(&mut self, line: &Line, text: &[u8; ROOM]) -> Option<Event> {
-        let thread = ThreadId(self.id(Space::Thread, line.thread, line.thread_part.of(text))?);
+        let thread = ThreadId(self.id(IdSpace::Thread, line.thread, line.thread_part.of(text))?);
         let op = if line.object_part.length > 0 {
             let name = line.object_part.of(text);
             op(line.spelling.kind, self.id(line.spelling.space, line.object, name)?)
         } else if line.spelling.kind == Kind::End {
             Op::End(None)
         } else {
-            op(Kind::Begin, self.id(Space::Region, Key::new(b""), b"")?)
+            op(Kind::Begin, self.id(IdSpace::Region, Key::new(b""), b"")?)
         };
         let location = match line.location {
             Some(location) => location,
-            None => LocationId(self.id(Space::Location, line.label, line.label_part.of(text))?),
+            None => LocationId(self.id(IdSpace::Location, line.label, line.label_part.of(text))?),
         };
         Some(Event { thread, op, location })
     }
@@ -253,7 +254,7 @@ impl Lines {
             }
         };
 
-        let thread = ThreadId(self.named(Space::Thread, Field::Thread, thread)?);
+        let thread = ThreadId(self.named(IdSpace::Thread, Field::Thread, thread)?);
         if kind == Kind::Split {
             let names = object.and_then(|object| {
                 let (from, to) = object.split_at(memchr::memchr(b',', object)?);
@@ -263,8 +264,8 @@ impl Lines {
             else {
                 return Err(LineError::NotTwoObjects { op: name() }.into());
             };
-            let from = VarId(self.named(Space::Variable, Field::Object, from)?);
-            let to = VarId(self.named(Space::Variable, Field::Object, to)?);
+            let from = VarId(self.named(IdSpace::Variable, Field::Object, from)?);
+            let to = VarId(self.named(IdSpace::Variable, Field::Object, to)?);
             return Ok(Event { thread, op: Op::SplitVariable { from, to }, location: NO_LOCATION });
         }
         let op = match (object, kind) {
@@ -272,7 +273,7 @@ impl Lines {
             (None, Kind::Follow) => Op::Follow(None),
             (None, Kind::Exit) => Op::Exit,
             (None | Some(b""), Kind::Begin | Kind::End) | (Some(b""), Kind::Follow) => {
-                op(kind, self.named(Space::Region, Field::Object, b"")?)
+                op(kind, self.named(IdSpace::Region, Field::Object, b"")?)
             }
             (None | Some(b""), _) => return Err(LineError::NoObject { op: name() }.into()),
             (Some(object), _) => op(kind, self.named(spelled.space, Field::Object, object)?),
@@ -280,13 +281,13 @@ impl Lines {
         let number = label_number(label).and_then(numbered_location);
         let location = match number {
             Some(location) => location,
-            None => LocationId(self.named(Space::Location, Field::Location, label)?),
+            None => LocationId(self.named(IdSpace::Location, Field::Location, label)?),
         };
         Ok(Event { thread, op, location })
     }
 
     /// Returns the id of a name as it stands in a line.
-    fn named(&mut self, space: Space, field: Field, name: &[u8]) -> Result<u32, Reason> {
+    fn named(&mut self, space: IdSpace, field: Field, name: &[u8]) -> Result<u32, Reason> {
         let plain = if self.escapes {
             unescape(name).ok_or(LineError::BadEscape { field: field.name() })?
         } else {

@@ -1,20 +1,12 @@
 //! Spellings of operations, and the kinds of their objects. The rest of a line is parsed elsewhere.
 
-use crate::event::{LockId, Op, RegionId, SyncId, ThreadId, VarId};
-
-/// Name spaces of a text trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Space {
-    Thread,
-    Region,
-    Variable,
-    Lock,
-    Sync,
-    Location,
-}
+use crate::{
+    event::{LockId, Op, RegionId, SyncId, ThreadId, VarId},
+    format::IdSpace,
+};
 
 /// Number of name spaces.
-pub(super) const SPACES: usize = 6;
+pub(super) const SPACES: usize = IdSpace::ALL.len();
 
 /// An operation without its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,44 +42,44 @@ pub(super) struct Spelling {
     word: u64,
     pub(super) kind: Kind,
     /// Name space of the object.
-    pub(super) space: Space,
+    pub(super) space: IdSpace,
 }
 
 impl Default for Spelling {
     fn default() -> Self {
-        spell("", Kind::End, Space::Region)
+        spell("", Kind::End, IdSpace::Region)
     }
 }
 
 const SPELLINGS: [Spelling; 23] = [
-    spell("r", Kind::Read, Space::Variable),
-    spell("w", Kind::Write, Space::Variable),
-    spell("acq", Kind::Acquire, Space::Lock),
-    spell("rel", Kind::Release, Space::Lock),
-    spell("fork", Kind::Fork, Space::Thread),
-    spell("join", Kind::Join, Space::Thread),
-    spell("begin", Kind::Begin, Space::Region),
-    spell("end", Kind::End, Space::Region),
-    spell("u", Kind::Update, Space::Variable),
-    spell("rmw", Kind::Update, Space::Variable),
-    spell("add", Kind::CommutingUpdate, Space::Variable),
-    spell("racq", Kind::AcquireShared, Space::Lock),
-    spell("rrel", Kind::ReleaseShared, Space::Lock),
-    spell("signal", Kind::Signal, Space::Sync),
-    spell("wait", Kind::Wait, Space::Sync),
-    spell("arrive", Kind::Arrive, Space::Sync),
-    spell("depart", Kind::Depart, Space::Sync),
-    spell("alloc", Kind::Alloc, Space::Variable),
-    spell("free", Kind::Free, Space::Variable),
-    spell("reset", Kind::Reset, Space::Lock),
+    spell("r", Kind::Read, IdSpace::Variable),
+    spell("w", Kind::Write, IdSpace::Variable),
+    spell("acq", Kind::Acquire, IdSpace::Lock),
+    spell("rel", Kind::Release, IdSpace::Lock),
+    spell("fork", Kind::Fork, IdSpace::Thread),
+    spell("join", Kind::Join, IdSpace::Thread),
+    spell("begin", Kind::Begin, IdSpace::Region),
+    spell("end", Kind::End, IdSpace::Region),
+    spell("u", Kind::Update, IdSpace::Variable),
+    spell("rmw", Kind::Update, IdSpace::Variable),
+    spell("add", Kind::CommutingUpdate, IdSpace::Variable),
+    spell("racq", Kind::AcquireShared, IdSpace::Lock),
+    spell("rrel", Kind::ReleaseShared, IdSpace::Lock),
+    spell("signal", Kind::Signal, IdSpace::Sync),
+    spell("wait", Kind::Wait, IdSpace::Sync),
+    spell("arrive", Kind::Arrive, IdSpace::Sync),
+    spell("depart", Kind::Depart, IdSpace::Sync),
+    spell("alloc", Kind::Alloc, IdSpace::Variable),
+    spell("free", Kind::Free, IdSpace::Variable),
+    spell("reset", Kind::Reset, IdSpace::Lock),
     // Its object is two of them.
-    spell("split", Kind::Split, Space::Variable),
-    spell("follow", Kind::Follow, Space::Region),
+    spell("split", Kind::Split, IdSpace::Variable),
+    spell("follow", Kind::Follow, IdSpace::Region),
     // Has no object.
-    spell("exit", Kind::Exit, Space::Thread),
+    spell("exit", Kind::Exit, IdSpace::Thread),
 ];
 
-const fn spell(text: &str, kind: Kind, space: Space) -> Spelling {
+const fn spell(text: &str, kind: Kind, space: IdSpace) -> Spelling {
     Spelling { word: word(text.as_bytes()), kind, space }
 }
 
@@ -105,7 +97,7 @@ const fn word(text: &[u8]) -> u64 {
 /// Spellings, each at the index that its word multiplied by `SPREAD` gives: found without a branch for
 /// each.
 const TABLE: [Spelling; 64] = {
-    let mut table = [Spelling { word: 0, kind: Kind::End, space: Space::Region }; 64];
+    let mut table = [Spelling { word: 0, kind: Kind::End, space: IdSpace::Region }; 64];
     let mut at = 0;
     while at < SPELLINGS.len() {
         let place = place(SPELLINGS[at].word, SPREAD);
