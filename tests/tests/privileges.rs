@@ -495,7 +495,7 @@ impl Setting {
 impl Drop for Setting {
     fn drop(&mut self) {
         drop(self.alive.take());
-        // Where it fails, the value that is left says so to the next test.
+        // If it fails, the next test finds another value than it expects.
         let _ = self.restorer.wait();
     }
 }

@@ -18,7 +18,7 @@ Examples:
   avtrace hunt --replay avtrace.avth#7    run 7 again, ten times
   avtrace hunt --resume --runs 200 ./test go on where the last hunt ended
 
-The first run observes gaps: places in a region where it lets go of a lock that it takes again, or where other threads \
+The first run observes gaps: places in a region where it releases a lock and acquires it again, or where other threads \
 could come in between two of its steps. Further runs delay threads in the gaps that promise most, one or a few at a time, \
 until another thread comes in; in between, some runs starve random threads of processors or put threads on random ones. \
 The program must end by itself. A file that is the standard input of `hunt` is that of each run, else there is none; \

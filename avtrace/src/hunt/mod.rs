@@ -317,7 +317,7 @@ impl<'a> State<'a> {
         self.set_budget(options, first);
         let capture = report.and_then(|report| report.capture.as_ref());
         self.can_starve = capture.is_some_and(|of| of.backend == CaptureBackend::Inline);
-        // What avtrace needs for its start counts, since it is part of the wait.
+        // The start-up time of avtrace counts as time of the run, since the user waits for it as well.
         self.share = match first.program_ns {
             0 => options.share,
             own => (first.elapsed_ns as f64 * options.share / own as f64).clamp(options.share, 1.0),

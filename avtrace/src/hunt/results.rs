@@ -289,7 +289,7 @@ impl Results {
         let json = |error| ResultsError::Damaged { path: path.display().to_string(), error };
         let treatment = to_json(&result.treatment).map_err(json)?;
         let verdict = to_json(&result.verdict).map_err(json)?;
-        // What is known of all is in a table of its own.
+        // The table of gaps has the maxima of all runs.
         let delayed = result.learnt.gaps.iter().filter(|gap| gap.delays > 0);
         let gaps = to_json(&delayed.collect::<Vec<_>>()).map_err(json)?;
         let first = result.report.as_ref().map(to_json).transpose().map_err(json)?;

@@ -263,7 +263,7 @@ fn tests_of(executable: &Target) -> Result<Vec<Target>, TargetError> {
 fn gtests(text: &str) -> Vec<String> {
     let (mut suite, mut tests) = (None, Vec::new());
     for line in text.lines() {
-        // What follows `#` is the value of a parameter.
+        // A comment after `#` has the value of a parameter.
         let name = line.split('#').next().unwrap_or_default().trim_end();
         match (name.strip_prefix("  "), suite) {
             (Some(test), Some(suite)) if !test.contains(' ') => {

@@ -22,7 +22,7 @@ pub fn gives_privileges(file: &Path, ids: (u32, u32)) -> bool {
 /// Returns whether a file is executed by another one: it gives no privileges then.
 fn is_script(file: &Path) -> bool {
     let mut start = [0; 2];
-    // Who may execute a file may not always read it; a script would be of no use then.
+    // A file that can be executed need not be readable; a script that is not could not run.
     File::open(file).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"#!"
 }
 

@@ -87,7 +87,7 @@ pub fn routine(code: &mut CodeAssembler, label: &mut CodeLabel) -> Emitted {
     time(code)?;
     code.sub(rax, r8)?;
     code.lock().add(field!(delayed), rax)?;
-    // What it has taken more, or less.
+    // The difference to the planned time, which was charged before.
     code.sub(rax, field!(nanoseconds))?;
     code.add(block!(delayed), rax)?;
     code.lock().add(control!(delayed), rax)?;

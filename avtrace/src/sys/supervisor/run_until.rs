@@ -69,7 +69,7 @@ impl Supervisor {
                 Status::Stopped { signal, event: 0 } if signal != request::SYSTEM_CALL => {
                     self.set_state(id, State::Held(Resume::Continue(signal)));
                     let Some(receives) = unless_gone(receives(self))? else { return Ok(true) };
-                    // What it stands at instead, if it does not stop, is looked at next.
+                    // If it does not stop, the next iteration looks at the event that it reports.
                     unless_gone(self.stop_again(id, if receives { signal } else { 0 }))?;
                 }
                 Status::Stopped { signal, event: libc::PTRACE_EVENT_STOP } => {

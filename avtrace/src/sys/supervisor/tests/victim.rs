@@ -63,7 +63,7 @@ fn look(shared: &Shared) -> i32 {
             "test {avx}, {avx}",
             "je 2f",
             "vinsertf128 ymm7, ymm7, xmm7, 1",
-            // What is to be done is read before the registers are.
+            // The command is read before the registers are, so that reading it changes none of them.
             "2:",
             "mov {ends:e}, dword ptr [{shared} + 12]",
             "movq {found}, xmm7",
