@@ -5,6 +5,8 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use tempfile::TempDir;
 
+use crate::machine;
+
 /// Returns whether runs that do not choose a back end capture events in the process: `AVTRACE_CAPTURE` is `inline`.
 /// Some places have no room for an inline probe then.
 #[must_use]
@@ -25,8 +27,11 @@ pub fn options() -> Vec<String> {
     back_end().into_iter().flat_map(|capture| ["--capture".to_owned(), capture]).collect()
 }
 
+/// Returns the back end of runs that do not choose: the kernel's where that is permitted, unless `AVTRACE_CAPTURE` says otherwise, so
+/// that a suite tests one of them whatever avtrace prefers.
 pub(crate) fn back_end() -> Option<String> {
-    std::env::var("AVTRACE_CAPTURE").ok()
+    let default = || machine::can_trace().ok().map(|()| "kernel".to_owned());
+    std::env::var("AVTRACE_CAPTURE").ok().or_else(default)
 }
 
 /// A temporary folder, which traced programs can write to, as whomever they run.

@@ -3,7 +3,7 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
-use tests::{Avtrace, Ended, Program, c, machine, tracer::native};
+use tests::{Avtrace, Ended, Program, c, machine, require_bpf, tracer::native};
 
 const NOTHING: [&str; 0] = [];
 
@@ -168,6 +168,38 @@ fn without_privileges_probes_are_in_the_program_and_the_report_says_so() {
     let ended = auto().options(["--perf-probes"]).run();
     assert_eq!((ended.code, &*ended.stdout), (Some(1), ""), "{}", ended.stderr);
     assert!(ended.stderr.contains("run avtrace as root (`sudo avtrace"), "{}", ended.stderr);
+}
+
+#[test]
+fn leak_sanitizer_keeps_probes_out_of_the_program() {
+    let program = c("one_access", &["-g", "-O1", "-fsanitize=address"]);
+    for &as_nobody in users() {
+        is_refused(&inline(&program, as_nobody).run(), "has LeakSanitizer");
+        let off = inline(&program, as_nobody).environment("ASAN_OPTIONS", "detect_leaks=0").run();
+        let alone = native(&program.path, NOTHING, None);
+        assert_eq!((off.code, &off.stdout), (alone.code, &alone.stdout), "{}", off.stderr);
+    }
+    require_bpf!();
+    let auto = Avtrace::on(&program).without_capture();
+    let (ended, report) = auto.report();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let capture = report.capture.expect("how it was captured");
+    assert_eq!(
+        (&capture["backend"], &capture["reason_kind"]),
+        (&"kernel".into(), &"refused".into())
+    );
+}
+
+#[test]
+fn root_too_has_probes_in_the_program_unless_an_option_needs_the_kernel() {
+    require_bpf!();
+    let program = c("bank", &["-g", "-O1"]);
+    let backend = |options: &[&str]| {
+        let run = Avtrace::on(&program).without_capture().options(options.iter().copied());
+        run.report().1.capture.expect("how it was captured")["backend"].clone()
+    };
+    assert_eq!(backend(&[]), "inline");
+    assert_eq!(backend(&["--perf-probes"]), "kernel");
 }
 
 #[test]

@@ -15,7 +15,7 @@ const OPTION: usize = 18;
 const VERDICT: usize = OPTION + 7;
 
 /// Descriptions of both ways, for a reader who knows neither.
-const KERNEL: &str = "BPF probes in the kernel; `avtrace attach` needs them";
+const KERNEL: &str = "BPF probes in the kernel; `avtrace attach` to several processes needs them";
 const INLINE: &str = "probes in the program, set by ptrace, without root";
 
 /// Columns of the marks of checks.
@@ -85,6 +85,9 @@ fn in_words(auto: &Auto, diagnosis: &Diagnosis) -> String {
         CaptureBackend::Inline => ("inline", "kernel", &diagnosis.capture.inline),
     };
     match (verdict.works, diagnosis.is_usable()) {
+        (true, _) if auto.reason_kind == "preferred" && diagnosis.capture.kernel.works => {
+            format!("takes {name} for programs that it starts, kernel for `avtrace attach`")
+        }
         (true, _) if auto.reason_kind == "preferred" => format!("takes {name}, which it prefers"),
         (true, _) => format!("takes {name}: {}", auto.reason),
         (false, true) => format!("takes {name}, which does not work: use `--capture {other}`"),
@@ -126,7 +129,7 @@ mod tests {
         let text = render(&diagnosis(kernel, check.with_command("sudo sysctl x")), false, 80);
         let room = " ".repeat(VERDICT);
         let expected = [
-            "--capture kernel  fails  BPF probes in the kernel; `avtrace attach` needs them",
+            "--capture kernel  fails  BPF probes in the kernel; `avtrace attach` to several processes needs them",
             &format!("{room}this process has no CAP_BPF"),
             &format!("{room}do: sudo avtrace …"),
             &format!("{room}or: setcap"),

@@ -13,7 +13,10 @@ use crate::{
         trial::Trial,
     },
     report::CaptureBackend::{Inline, Kernel},
-    session::{capture_choice, environment::EnvironmentError},
+    session::{
+        capture_choice::{self, Purpose},
+        environment::EnvironmentError,
+    },
 };
 
 /// Results of what was tried, in the order in which runs depend on it.
@@ -106,7 +109,7 @@ fn both(one: Verdict, other: Verdict) -> Verdict {
 
 /// Returns the choice of a run without options.
 fn auto(trials: &Trials) -> Auto {
-    let choice = capture_choice::without_needs(trials.permitted.is_ok());
+    let choice = capture_choice::without_needs(Purpose::Start, trials.permitted.is_ok());
     let other = match (trials.kernel_error(), trials.child_error(true)) {
         (Some(error), _) if !choice.is_inline => choice.without_kernel(error),
         (_, Some(ChildError::Probes(error))) if choice.is_inline => choice.without_inline(error),

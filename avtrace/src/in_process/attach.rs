@@ -22,6 +22,7 @@ use super::{
     error::{InProcessError, ProgramRefusal},
     handle::InProcess,
     image::Image,
+    leak_sanitizer,
     module_patches::ModulePatches,
     own_gs, ring_sites,
 };
@@ -52,7 +53,7 @@ impl InProcess {
         probes: &[PlannedProbe],
     ) -> Result<Vec<Refusal>, InProcessError> {
         let (process, (image, stream)) = self.program_of(plan)?;
-        self.check_modules(plan, symbolizer)?;
+        self.check_modules(plan, process, symbolizer)?;
         let _hold = self.stop_for_write(process)?;
         // It may run another one by now.
         self.program_of(plan)?;
@@ -87,21 +88,32 @@ impl InProcess {
 }
 
 impl InProcess {
-    /// Checks that no code of modules that are new sets the GS base.
+    /// Checks that no code of modules that are new sets the GS base, or ends programs that are traced.
     fn check_modules(
         &mut self,
         plan: PlanNumber,
+        process: u32,
         symbolizer: &Symbolizer,
     ) -> Result<(), ProgramRefusal> {
         let modules: Vec<&Module> = symbolizer.modules().collect();
         let checked = self.modules_checked.insert(plan, modules.len()).unwrap_or(0);
         // A new program has modules of its own.
         let checked = if checked <= modules.len() { checked } else { 0 };
-        let own = modules[checked..].iter().find_map(|module| {
+        let new = &modules[checked..];
+        let own = new.iter().find_map(|module| {
             let address = own_gs::place(module.file().ok()?)?;
             Some(format!("`{}` at {:#x}", module.name(), address.0))
         });
-        own.map_or(Ok(()), |place| Err(ProgramRefusal::UsesGs { place: Some(place) }))
+        if let Some(place) = own {
+            return Err(ProgramRefusal::UsesGs { place: Some(place) });
+        }
+        let is_off = || leak_sanitizer::is_off(&proc::environment(process));
+        if new.iter().any(|module| module.file().is_ok_and(|file| leak_sanitizer::is_in(file)))
+            && !is_off()
+        {
+            return Err(ProgramRefusal::HasLeakSanitizer);
+        }
+        Ok(())
     }
 }
 

@@ -32,6 +32,12 @@ pub enum ProgramRefusal {
         /// Place of the code that does, where that is how it was found.
         place: Option<String>,
     },
+    /// The program ends with an error where a tracer is there.
+    #[error(
+        "the program has LeakSanitizer, which ends programs that are traced by ptrace unless `ASAN_OPTIONS` has \
+         `detect_leaks=0`"
+    )]
+    HasLeakSanitizer,
     /// Filters of system calls let nothing through.
     #[error("the program runs in strict seccomp mode, where inline probes cannot map memory")]
     StrictSeccomp,

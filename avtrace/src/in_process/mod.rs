@@ -11,6 +11,7 @@ mod delays;
 mod error;
 mod handle;
 mod image;
+mod leak_sanitizer;
 mod leave;
 mod left_over;
 mod libraries;

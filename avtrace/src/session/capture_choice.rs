@@ -11,8 +11,22 @@ use crate::{
     probes::memory::options::Level,
 };
 
-/// Set if `auto` takes probes in the process where both back ends are possible.
-const PREFERS_INLINE: bool = false;
+/// Work for which a back end is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// A program is started, or would be.
+    Start,
+    /// A process that runs is attached to.
+    Attach,
+}
+
+impl Purpose {
+    /// Returns whether `auto` takes probes in the process where both back ends are possible: they cost a tenth. A
+    /// process that somebody depends on is left as it is, if that costs only time.
+    const fn prefers_inline(self) -> bool {
+        matches!(self, Self::Start)
+    }
+}
 
 /// Chosen back end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,13 +95,17 @@ const NEED_KERNEL: [Needs; 3] = [
 const NEED_INLINE: [Needs; 1] =
     [("--lossless", |options| options.when_full == Some(WhenFull::Wait))];
 
-/// Chooses the back end of a run. `may_load` says that this process may load BPF programs.
+/// Chooses the back end for a purpose. `may_load` says that this process may load BPF programs.
 ///
 /// # Errors
 ///
 /// When no back end can do all that is asked for.
-pub fn choose(options: &RunOptions, may_load: bool) -> Result<Choice, ChoiceError> {
-    choose_preferring(PREFERS_INLINE, options, may_load)
+pub fn choose(
+    purpose: Purpose,
+    options: &RunOptions,
+    may_load: bool,
+) -> Result<Choice, ChoiceError> {
+    choose_preferring(purpose.prefers_inline(), options, may_load)
 }
 
 fn choose_preferring(
@@ -127,10 +145,10 @@ fn choose_preferring(
     Ok(Choice { is_inline, reason, has_alternative })
 }
 
-/// Returns what `auto` chooses where no option needs either back end.
+/// Returns what `auto` chooses for a purpose where no option needs either back end.
 #[must_use]
-pub fn without_needs(may_load: bool) -> Choice {
-    automatic(PREFERS_INLINE, may_load)
+pub fn without_needs(purpose: Purpose, may_load: bool) -> Choice {
+    automatic(purpose.prefers_inline(), may_load)
 }
 
 const fn automatic(prefers_inline: bool, may_load: bool) -> Choice {

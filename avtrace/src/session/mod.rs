@@ -52,7 +52,7 @@ use symbolize::Symbolizer;
 
 use self::{
     attach_target::AttachTarget,
-    capture_choice::{Choice, choose},
+    capture_choice::{Choice, Purpose, choose},
     launching::{hold, start_error},
     listing::Listing,
 };
@@ -87,7 +87,7 @@ pub fn inspect(options: &RunOptions) -> Result<Listing, RunError> {
     let program = program::find(options.command.first().unwrap_or(&OsString::new()))?;
     environment::check()?;
     // A listing needs no privileges, whatever the run would need.
-    let choice = choose(options, privileges::has_capabilities());
+    let choice = choose(Purpose::Start, options, privileges::has_capabilities());
     let options = &choice.map_or_else(|_| options.clone(), |choice| choice.apply(options));
     let start_error = |error| start_error(options, &program, error);
     match hold(options, &program).map_err(start_error)? {
@@ -120,7 +120,7 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     if !privileges::lets_programs_gain() && privileged_file::gives_privileges(&program, ids) {
         return Err(RunError::Privileged);
     }
-    let choice = choose(options, privileges::has_capabilities())?;
+    let choice = choose(Purpose::Start, options, privileges::has_capabilities())?;
     let (alternative, error) = match run_as(options, &choice, &program) {
         Err(RunError::Kernel(error)) => (choice.without_kernel(&error), RunError::from(error)),
         Err(RunError::InProcess(error)) => (choice.without_inline(&error), error.into()),
@@ -151,7 +151,7 @@ pub fn attach(
     if let Some(target) = single {
         target.check()?;
     }
-    let choice = choose(options, privileges::has_capabilities())?;
+    let choice = choose(Purpose::Attach, options, privileges::has_capabilities())?;
     let receiver = Arc::new(Mutex::new(receiver));
     let attach_as = |choice: &Choice| {
         let receiver = Arc::clone(&receiver);

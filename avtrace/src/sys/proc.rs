@@ -279,6 +279,12 @@ pub fn arguments(pid: u32) -> Vec<Vec<u8>> {
     text.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect()
 }
 
+/// Returns the environment with which a process was started, each entry ended by a null byte; nothing when it has gone.
+#[must_use]
+pub fn environment(pid: u32) -> Vec<u8> {
+    fs::read(format!("/proc/{pid}/environ")).unwrap_or_default()
+}
+
 /// Returns the children of a process, as far as the kernel lists them.
 #[must_use]
 pub fn children(pid: u32) -> Vec<u32> {

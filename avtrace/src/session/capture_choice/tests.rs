@@ -68,6 +68,16 @@ fn with_privileges_the_preference_decides_and_the_other_may_do_instead() {
 }
 
 #[test]
+fn programs_that_are_started_get_probes_in_them_and_others_are_left_as_they_are() {
+    let auto = options(CaptureBackend::Auto);
+    for (purpose, is_inline) in [(Purpose::Start, true), (Purpose::Attach, false)] {
+        assert_eq!(choose(purpose, &auto, true).unwrap().is_inline, is_inline);
+        assert_eq!(without_needs(purpose, true).is_inline, is_inline);
+        assert!(choose(purpose, &auto, false).unwrap().is_inline);
+    }
+}
+
+#[test]
 fn options_of_one_back_end_decide() {
     let follow = |capture| RunOptions { perf_probes: true, ..options(capture) };
     assert_eq!(choice(&follow(CaptureBackend::Auto), true), Ok((false, "option")));
