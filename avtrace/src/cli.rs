@@ -166,9 +166,9 @@ pub struct CaptureArgs {
     /// Way of capturing events.
     ///
     /// `kernel`: BPF programs at breakpoints; needs root or capabilities. `inline`: machine code in the program
-    /// itself, as any user who may trace the program; without --accesses watch. `auto`: the kernel where that is
-    /// permitted, else inline. Where the chosen way turns out to be impossible before the program starts, `auto` takes
-    /// the other one, and the report says why.
+    /// itself, as any user who may trace the program; without --accesses watch. `auto`: inline, and for `attach` the
+    /// kernel where that is permitted. Where an option needs the other way, or the chosen one turns out to be
+    /// impossible before the program starts, `auto` takes the other one, and the report says why.
     #[arg(long, value_enum, default_value_t = CaptureArg::Auto)]
     pub capture: CaptureArg,
 
