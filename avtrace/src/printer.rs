@@ -3,7 +3,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     thread,
@@ -15,26 +15,28 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 /// Number of texts that wait to be written.
 const WAITING: usize = 256;
 
-/// Queue of texts, and the thread that writes them.
-#[derive(Debug)]
+/// Queue of texts, and the thread that writes them once it is started.
+#[derive(Debug, Default)]
 pub struct Printer {
-    /// `None` once it has ended: then who prints writes.
+    /// `None` before it is started, and once it has ended: then who prints writes.
     texts: Mutex<Option<Sender<String>>>,
-    /// Disconnected when all is written.
-    written: Receiver<()>,
+    /// Disconnected when all is written; without a value before it is started.
+    written: OnceLock<Receiver<()>>,
     /// Number of texts for which there was no room.
     lost: Arc<AtomicU64>,
 }
 
 impl Printer {
-    /// Starts the thread, which writes by `write`. Without a thread who prints writes.
-    pub fn start(mut write: impl FnMut(&str) + Send + 'static) -> Self {
+    /// Starts the thread, once, which writes by `write`. Without a thread who prints writes.
+    pub fn start(&self, mut write: impl FnMut(&str) + Send + 'static) {
         let (texts, waiting) = bounded::<String>(WAITING);
         let (writing, written) = bounded(0);
-        let lost = Arc::<AtomicU64>::default();
+        if self.written.set(written).is_err() {
+            return;
+        }
         let thread = thread::Builder::new().name("avtrace-printer".to_owned());
         let started = thread.spawn({
-            let lost = Arc::clone(&lost);
+            let lost = Arc::clone(&self.lost);
             move || {
                 let _writing: Sender<()> = writing;
                 for text in waiting {
@@ -49,12 +51,12 @@ impl Printer {
                 }
             }
         });
-        Self { texts: Mutex::new(started.is_ok().then_some(texts)), written, lost }
+        *self.texts() = started.is_ok().then_some(texts);
     }
 
     /// Has a text be written later. Returns it if it is to be written by who prints.
     pub fn print(&self, text: String) -> Option<String> {
-        let texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        let texts = self.texts();
         let Some(sender) = &*texts else { return Some(text) };
         match sender.try_send(text) {
             Ok(()) => None,
@@ -68,9 +70,13 @@ impl Printer {
 
     /// Ends the thread once it has written all texts, for which this waits so long. Returns whether it has.
     pub fn end(&self, patience: Duration) -> bool {
-        drop(self.texts.lock().unwrap_or_else(PoisonError::into_inner).take());
-        let ended = self.written.recv_timeout(patience);
-        ended.is_err_and(|error| error.is_disconnected())
+        drop(self.texts().take());
+        let Some(written) = self.written.get() else { return true };
+        written.recv_timeout(patience).is_err_and(|error| error.is_disconnected())
+    }
+
+    fn texts(&self) -> MutexGuard<'_, Option<Sender<String>>> {
+        self.texts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -83,7 +89,9 @@ mod tests {
         let (go_on, may_write) = bounded::<()>(0);
         let (writing, is_writing) = bounded::<()>(1);
         let seen = Arc::<Mutex<Vec<String>>>::default();
-        let printer = Printer::start({
+        let printer = Printer::default();
+        assert_eq!(printer.print("early".to_owned()), Some("early".to_owned()), "no thread yet");
+        printer.start({
             let seen = Arc::clone(&seen);
             move |text| {
                 let _ = writing.send(());
@@ -105,5 +113,12 @@ mod tests {
         assert_eq!((seen.len(), &*seen[0], &*seen[2]), (WAITING + 2, "first", "0"));
         assert!(seen[1].contains("3 messages were not printed"), "{}", seen[1]);
         assert_eq!(seen[WAITING + 1], (WAITING - 1).to_string());
+        printer.start(|_| panic!("it has ended"));
+        assert_eq!(printer.print("last".to_owned()), Some("last".to_owned()));
+    }
+
+    #[test]
+    fn one_that_was_not_started_ends() {
+        assert!(Printer::default().end(Duration::ZERO));
     }
 }

@@ -62,16 +62,20 @@ impl StatusLine {
             bar.set_style(style);
         }
         Self(Arc::new(Shared {
-            printer: Printer::start({
-                let bar = bar.clone();
-                move |text| write_above(&bar, text)
-            }),
+            printer: Printer::default(),
             bar,
             has_terminal,
             counts: Counts::default(),
             has_begun: AtomicBool::new(false),
             writer: Mutex::new(None),
         }))
+    }
+
+    /// Has lines be printed by a thread from now on, so that who prints waits for nobody. Before this there is no
+    /// thread, so that this process can fork.
+    pub fn start_printer(&self) {
+        let bar = self.0.bar.clone();
+        self.0.printer.start(move |text| write_above(&bar, text));
     }
 
     /// Adds events, and events that were lost.
@@ -100,8 +104,9 @@ impl StatusLine {
         *self.writer() = writer.map(|writer| (end, writer));
     }
 
-    /// Prints whole lines on standard error, above the line if there is one. Before the [end](Self::end) it does not
-    /// wait for whoever reads them.
+    /// Prints whole lines on standard error, above the line if there is one. Once the
+    /// [printer has started](Self::start_printer), and before the [end](Self::end), it does not wait for whoever reads
+    /// them.
     pub fn print(&self, text: &str) {
         if text.is_empty() {
             return;

@@ -8,6 +8,7 @@ pub mod machine;
 pub mod process;
 pub mod programs;
 pub mod report;
+pub mod service;
 pub mod steps;
 pub mod streams;
 pub mod tracer;
@@ -16,6 +17,7 @@ pub use capture::folder;
 pub use process::{Ended, Running};
 pub use programs::{Program, c, c_by, cpp, rust};
 pub use report::{Edge, Location, Report, Violation};
+pub use service::Service;
 pub use tracer::Avtrace;
 
 use std::path::{Path, PathBuf};

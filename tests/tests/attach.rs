@@ -1,13 +1,7 @@
 //! `avtrace attach`: processes that run already.
 
 use std::{
-    fs::{self, File},
-    io::{Read as _, Seek as _, SeekFrom, Write as _},
-    iter,
-    os::unix::fs::PermissionsExt as _,
-    path::PathBuf,
-    process::Command,
-    thread,
+    fs, iter, os::unix::fs::PermissionsExt as _, path::PathBuf, process::Command, thread,
     time::Duration,
 };
 
@@ -20,117 +14,12 @@ use nix::{
 };
 use serde_json::{Value, json};
 use tests::{
-    Report, c, machine,
-    process::{Ended, Running, TIME_LIMIT, run},
+    Report, Service, machine,
+    process::{Running, TIME_LIMIT, run},
     require_bpf,
+    service::{changed_code, state},
     tracer::{avtrace, avtrace_with},
 };
-
-/// A running `service.c`.
-struct Service {
-    running: Running,
-    /// All that it has printed.
-    printed: String,
-    commands: File,
-    program: PathBuf,
-    folder: tempfile::TempDir,
-}
-
-impl Service {
-    fn start() -> Self {
-        // A build would count as time of the service.
-        let _ = avtrace();
-        let program = c("service", &["-g", "-O2"]).path;
-        let folder = tempfile::tempdir().expect("a folder");
-        let fifo = folder.path().join("commands");
-        assert!(Command::new("mkfifo").arg(&fifo).status().is_ok_and(|status| status.success()));
-        let mut command = Command::new(&program);
-        let mut running = Running::start(command.arg(&fifo), None, TIME_LIMIT);
-        running.await_stdout("ready\n");
-        let commands = File::options().read(true).write(true).open(&fifo).expect("the fifo");
-        Self { running, printed: "ready\n".to_owned(), commands, program, folder }
-    }
-
-    /// Has it carry these commands out.
-    fn does(&mut self, commands: &str) {
-        for command in commands.chars() {
-            write!(self.commands, "{command}").expect("a reader");
-            self.printed += &format!("{command} done\n");
-            self.running.await_stdout(&self.printed);
-        }
-    }
-
-    /// Starts avtrace on it with these options, and a report in a file.
-    fn attach(&self, options: &[&str]) -> Running {
-        let mut command = Command::new(avtrace());
-        command.args(["attach", "--pid", &self.running.pid().to_string()]);
-        command.args(["--format", "json", "-o"]).arg(self.report_file()).args(options);
-        let mut avtrace = Running::start(&mut command, None, TIME_LIMIT);
-        if !options.contains(&"--quiet") {
-            avtrace.await_stderr("attached to process");
-        }
-        avtrace
-    }
-
-    fn report_file(&self) -> PathBuf {
-        self.folder.path().join("report.json")
-    }
-
-    fn report(&self) -> Report {
-        Report::parse(&fs::read_to_string(self.report_file()).expect("a report"))
-    }
-
-    /// Ends it; it must have been left alone.
-    fn end(mut self) {
-        write!(self.commands, "q").expect("a reader");
-        let Ended { code, signal, stderr, .. } = self.running.wait();
-        assert_eq!((code, signal, &*stderr), (Some(7), None, ""));
-    }
-
-    /// Checks that nobody traces it, that no thread of it is stopped, and that its code is that of its file.
-    #[track_caller]
-    fn is_left_alone(&self) {
-        let pid = self.running.pid();
-        for task in fs::read_dir(format!("/proc/{pid}/task")).expect("its threads") {
-            let status = task.expect("a thread").path().join("status");
-            let status = fs::read_to_string(status).expect("its status");
-            assert!(status.contains("TracerPid:\t0\n"), "{status}");
-            assert!(!status.contains("State:\tT") && !status.contains("State:\tt"), "{status}");
-        }
-        assert_eq!(changed_code(pid), None);
-    }
-}
-
-/// Returns a mapping of a process whose code is not that of its file.
-fn changed_code(pid: u32) -> Option<String> {
-    let mut memory = File::open(format!("/proc/{pid}/mem")).expect("its memory");
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("its mappings");
-    let of_code: Vec<&str> =
-        maps.lines().filter(|line| line.contains(" r-xp ") && line.contains('/')).collect();
-    assert!(of_code.len() > 1, "{maps}");
-    let changed = of_code.into_iter().find(|line| {
-        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-        let hex = |text: &str| u64::from_str_radix(text, 16).expect("a number");
-        let (start, end) = fields[0].split_once('-').expect("a range");
-        let mut of_file = vec![0; (hex(end) - hex(start)) as usize];
-        let mut file = File::open(fields[5]).expect("a file of code");
-        file.seek(SeekFrom::Start(hex(fields[2]))).expect("its code");
-        let length = read_fully(&mut file, &mut of_file);
-        let mut of_process = vec![0; length];
-        memory.seek(SeekFrom::Start(hex(start))).expect("an address");
-        memory.read_exact(&mut of_process).expect("its code");
-        of_process != of_file[..length]
-    });
-    changed.map(str::to_owned)
-}
-
-fn read_fully(file: &mut File, buffer: &mut [u8]) -> usize {
-    let mut length = 0;
-    while let Ok(more @ 1..) = file.read(&mut buffer[length..]) {
-        length += more;
-    }
-    length
-}
 
 fn check_transfer(report: &Report) {
     let violation = report.only_violation();
@@ -159,10 +48,8 @@ fn a_split_region_of_a_running_process_is_found_and_the_process_goes_on() {
     check_transfer(&report);
     assert_eq!(report.only_violation().occurrences, 2);
     assert_eq!((report.subject.exit_code, report.subject.signal), (None, None));
-    assert_eq!(report.subject.pid, service.running.pid());
-    assert!(
-        report.subject.argv[0].ends_with(service.program.file_name().unwrap().to_str().unwrap())
-    );
+    assert_eq!(report.subject.pid, service.pid());
+    assert!(report.subject.argv[0].ends_with("/service"));
     assert!(has_limitation(&report, "attached") && has_limitation(&report, "still_running"));
     service.is_left_alone();
     // Once more, after the first has detached.
@@ -183,9 +70,9 @@ fn a_process_has_its_own_code_while_its_events_are_still_checked() {
     // All that is recorded from here on is a backlog.
     let reader = HeldThread::seize(avtrace.pid(), "avtrace-reader");
     service.does("t");
-    assert!(changed_code(service.running.pid()).is_some());
+    assert!(changed_code(service.pid()).is_some());
     avtrace.signal("INT");
-    service.running.await_that("its code is its own", |pid| changed_code(pid).is_none());
+    service.await_own_code();
     service.is_left_alone();
     service.does("t");
     assert!(reader.is_held(), "nothing was checked meanwhile");
@@ -292,22 +179,15 @@ fn the_tracing_ends_after_so_many_defects() {
 #[test]
 fn the_tracing_ends_with_the_process() {
     require_bpf!();
-    let service = Service::start();
+    let mut service = Service::start();
     let avtrace = service.attach(&[]);
-    service.end_under(avtrace);
-}
-
-impl Service {
-    /// Ends it while it is traced: nothing was found.
-    fn end_under(mut self, avtrace: Running) {
-        write!(self.commands, "q").expect("a reader");
-        let ended = avtrace.wait();
-        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-        let report = self.report();
-        assert_eq!((report.subject.exit_code, report.subject.signal), (Some(7), None));
-        assert!(!has_limitation(&report, "still_running"));
-        assert_eq!(self.running.wait().code, Some(7));
-    }
+    service.quit();
+    let ended = avtrace.wait();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let report = service.report();
+    assert_eq!((report.subject.exit_code, report.subject.signal), (Some(7), None));
+    assert!(!has_limitation(&report, "still_running"));
+    assert_eq!(service.running.wait().code, Some(7));
 }
 
 #[test]
@@ -332,8 +212,7 @@ fn a_process_goes_on_when_avtrace_is_killed() {
     avtrace.signal("KILL");
     assert_eq!(avtrace.wait().signal, Some(9));
     service.does("t");
-    // The kernel takes the probes away some time after it has closed the descriptors of the dead process.
-    service.running.await_that("its code is its own", |pid| changed_code(pid).is_none());
+    service.await_own_code();
     service.is_left_alone();
     service.end();
 }
@@ -343,7 +222,7 @@ fn what_was_recorded_can_be_checked() {
     require_bpf!();
     let mut service = Service::start();
     service.does("h");
-    let file = service.folder.path().join("t.avt");
+    let file = service.folder().join("t.avt");
     let path = file.to_str().expect("a path");
     let avtrace = service.attach(&["--accesses", "probe", "--record", path]);
     service.does("rt");
@@ -372,7 +251,7 @@ fn a_stopped_process_stays_stopped() {
     avtrace.await_stderr("is stopped, and records nothing before it goes on (`kill -CONT ");
     avtrace.signal("INT");
     assert_eq!(avtrace.wait().code, Some(0));
-    let pid = service.running.pid();
+    let pid = service.pid();
     assert_eq!((state(pid), changed_code(pid)), (Some('T'), None));
     service.running.signal("CONT");
     service.does("t");
@@ -383,7 +262,7 @@ fn a_stopped_process_stays_stopped() {
 #[test]
 fn a_process_that_another_one_traces_is_refused() {
     let service = Service::start();
-    let pid = service.running.pid();
+    let pid = service.pid();
     let held = HeldThread::seize(pid, "service");
     says(&pid.to_string(), 3, &format!("is traced by process {} (`", std::process::id()));
     drop(held);
@@ -398,9 +277,9 @@ fn a_process_of_another_user_needs_privileges() {
         return;
     }
     let service = Service::start();
-    let pid = service.running.pid().to_string();
-    let copy = service.folder.path().join("avtrace");
-    fs::set_permissions(service.folder.path(), fs::Permissions::from_mode(0o755)).expect("a mode");
+    let pid = service.pid().to_string();
+    let copy = service.folder().join("avtrace");
+    fs::set_permissions(service.folder(), fs::Permissions::from_mode(0o755)).expect("a mode");
     fs::copy(avtrace(), &copy).expect("a copy");
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs"]);
@@ -459,12 +338,6 @@ fn a_process_may_end_while_avtrace_attaches() {
     assert!(refused > 0);
 }
 
-/// Returns the state of a process, by the letter of the kernel.
-fn state(pid: u32) -> Option<char> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.chars().next()
-}
-
 /// Runs avtrace on a process that it refuses with this status and text.
 fn says(pid: &str, status: i32, text: &str) {
     let ended = avtrace_with(["attach", "--pid", pid]);
@@ -477,7 +350,7 @@ fn what_is_no_process_of_a_program_is_refused() {
     says("0", 2, "0 is not in");
     says("4000000", 3, "there is no process 4000000");
     let service = Service::start();
-    let pid = service.running.pid();
+    let pid = service.pid();
     let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("its threads");
     let names = threads.map(|thread| thread.expect("a thread").file_name());
     let other =

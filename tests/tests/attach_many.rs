@@ -1,8 +1,7 @@
 //! `avtrace attach` to several processes at once: by id, by name, by control group.
 
 use std::{
-    fs::{self, File},
-    io::{Read as _, Seek as _, SeekFrom, Write as _},
+    fs,
     path::{Path, PathBuf},
     process::Command,
     thread,
@@ -11,9 +10,8 @@ use std::{
 
 use serde_json::Value;
 use tests::{
-    Report, c, machine,
+    Report, Service, machine,
     process::{Running, TIME_LIMIT},
-    programs::install,
     require_bpf,
     tracer::{avtrace, avtrace_with},
 };
@@ -21,14 +19,7 @@ use tests::{
 /// Name of a program that no other process has.
 const NAME: &str = "avtrace-twin";
 
-/// A running `service.c`.
-struct Service {
-    running: Running,
-    printed: String,
-    commands: File,
-}
-
-/// Several of them.
+/// Running services.
 struct Services {
     all: Vec<Service>,
     folder: tempfile::TempDir,
@@ -40,28 +31,16 @@ impl Services {
     }
 
     fn named(name: &str, count: usize) -> Self {
-        // A build would count as time of the services.
-        let _ = avtrace();
-        let folder = tempfile::tempdir().expect("a folder");
-        let program = folder.path().join(name);
-        install(&c("service", &["-g", "-O2"]).path, &program, 0o755);
-        let all = (0..count).map(|number| {
-            let fifo = folder.path().join(format!("commands{number}"));
-            assert!(Command::new("mkfifo").arg(&fifo).status().is_ok_and(|it| it.success()));
-            let mut running = Running::start(Command::new(&program).arg(&fifo), None, TIME_LIMIT);
-            running.await_stdout("ready\n");
-            let commands = File::options().read(true).write(true).open(&fifo).expect("the fifo");
-            Service { running, printed: "ready\n".to_owned(), commands }
-        });
-        Self { all: all.collect(), folder }
+        let all = (0..count).map(|_| Service::named(name)).collect();
+        Self { all, folder: tempfile::tempdir().expect("a folder") }
     }
 
     fn pid(&self, number: usize) -> u32 {
-        self.all[number].running.pid()
+        self.all[number].pid()
     }
 
     fn pids(&self) -> String {
-        let pids: Vec<String> = self.all.iter().map(|it| it.running.pid().to_string()).collect();
+        let pids: Vec<String> = self.all.iter().map(|it| it.pid().to_string()).collect();
         pids.join(",")
     }
 
@@ -76,7 +55,7 @@ impl Services {
         let mut avtrace =
             Running::start(command.arg(self.report_file()).args(options), None, TIME_LIMIT);
         for service in &self.all {
-            avtrace.await_stderr(&format!("attached to process {} (", service.running.pid()));
+            avtrace.await_stderr(&format!("attached to process {} (", service.pid()));
         }
         avtrace
     }
@@ -90,55 +69,19 @@ impl Services {
             text.lines().map(Report::parse).collect()
         };
         reports.sort_by_key(|report| {
-            self.all.iter().position(|service| service.running.pid() == report.subject.pid)
+            self.all.iter().position(|service| service.pid() == report.subject.pid)
         });
         reports
     }
 
     /// Ends all; each must have been left alone.
     fn end(self) {
-        for service in self.all {
+        for mut service in self.all {
+            service.await_own_code();
+            service.is_left_alone();
             service.end();
         }
     }
-}
-
-impl Service {
-    /// Has it carry these commands out.
-    fn does(&mut self, commands: &str) {
-        for command in commands.chars() {
-            write!(self.commands, "{command}").expect("a reader");
-            self.printed += &format!("{command} done\n");
-            self.running.await_stdout(&self.printed);
-        }
-    }
-
-    fn end(mut self) {
-        self.running.await_that("its code is its own", |pid| !has_breakpoints(pid));
-        write!(self.commands, "q").expect("a reader");
-        let ended = self.running.wait();
-        assert_eq!((ended.code, ended.signal, &*ended.stderr), (Some(7), None, ""));
-    }
-}
-
-/// Returns whether the code of a process is not that of its program's file.
-fn has_breakpoints(pid: u32) -> bool {
-    let program = fs::read_link(format!("/proc/{pid}/exe")).expect("its program");
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("its mappings");
-    let is_code =
-        |line: &&str| line.contains(" r-xp ") && line.ends_with(program.to_str().unwrap());
-    let line = maps.lines().find(is_code).expect("its code");
-    let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-    let hex = |text: &str| u64::from_str_radix(text, 16).expect("a number");
-    let (start, end) = fields[0].split_once('-').expect("a range");
-    let mut of_process = vec![0; (hex(end) - hex(start)) as usize];
-    let mut memory = File::open(format!("/proc/{pid}/mem")).expect("its memory");
-    memory.seek(SeekFrom::Start(hex(start))).expect("an address");
-    memory.read_exact(&mut of_process).expect("its code");
-    let file = fs::read(&program).expect("its file");
-    let offset = hex(fields[2]) as usize;
-    let length = of_process.len().min(file.len() - offset);
-    of_process[..length] != file[offset..offset + length]
 }
 
 fn check_transfer(report: &Report, pid: u32, occurrences: u64) {
@@ -159,12 +102,12 @@ fn each_of_several_processes_has_its_defects_until_the_last_has_ended() {
     services.all[1].does("t");
     avtrace.await_stderr(&format!("avtrace: found: process {other}: `transfer` at service.c:"));
     // The first ends, and the second is traced still.
-    write!(services.all[0].commands, "q").expect("a reader");
+    services.all[0].quit();
     services.all[0].running.await_end(|_| {});
     services.all[1].does("tt");
     avtrace.signal("USR1");
     avtrace.await_stderr(&format!("avtrace: so far of process {other}:\n"));
-    write!(services.all[1].commands, "q").expect("a reader");
+    services.all[1].quit();
     let ended = avtrace.wait();
     assert_eq!((ended.code, &*ended.stdout), (Some(66), ""), "{}", ended.stderr);
     assert_eq!(ended.stderr.matches("found:").count(), 2, "{}", ended.stderr);
@@ -255,7 +198,7 @@ fn the_usual_limit_of_descriptors_is_no_limit_of_processes() {
     command.args(["attach", "--accesses", "probe", "--format", "json", "--pid", &pids, "-o"]);
     let mut avtrace = Running::start(command.arg(report), None, TIME_LIMIT);
     for service in &services.all {
-        avtrace.await_stderr(&format!("attached to process {} (", service.running.pid()));
+        avtrace.await_stderr(&format!("attached to process {} (", service.pid()));
     }
     services.all[2].does("t");
     avtrace.signal("INT");

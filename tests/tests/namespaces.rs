@@ -1,15 +1,10 @@
 //! Processes that see other files and other process numbers than avtrace does, and files that are gone.
 
-use std::{
-    fs::{self, File},
-    io::Write as _,
-    path::Path,
-    process::Command,
-};
+use std::{fs, path::Path, process::Command};
 
 use tests::{
-    Avtrace, Program, Report, Running, c, c_by, folder, machine,
-    process::{TIME_LIMIT, run},
+    Avtrace, Program, Report, Service, c, c_by, folder, machine,
+    process::run,
     programs::{c_file, install},
     require_bpf,
     tracer::{avtrace, captures_inline},
@@ -29,64 +24,18 @@ macro_rules! require_namespaces {
     };
 }
 
-/// A running `service.c`, which some command starts.
-struct Service {
-    running: Running,
-    commands: File,
-    /// Its process, in the numbers of the test.
-    pid: u32,
-    folder: tempfile::TempDir,
-}
-
-impl Service {
-    /// Starts the program, installed as `program` below the folder, by what `command` returns of the folder, the
-    /// program and the pipe of commands.
-    fn start(
-        program: &Program,
-        place: &str,
-        command: impl FnOnce(&Path, &Path, &Path) -> Command,
-    ) -> Self {
-        // A build would count as time of the service.
-        let _ = avtrace();
-        let folder = tempfile::tempdir().expect("a folder");
-        let fifo = folder.path().join("commands");
-        assert_eq!(run(Command::new("mkfifo").arg(&fifo)).code, Some(0));
-        let commands = File::options().read(true).write(true).open(&fifo).expect("the fifo");
-        let path = folder.path().join(place);
-        install(&program.path, &path, 0o755);
-        let inode = identity(&path).expect("the program");
-        let mut command = command(folder.path(), &path, &fifo);
-        let mut running = Running::start(&mut command, None, TIME_LIMIT);
-        running.await_stdout("ready\n");
-        let pid = process_of(inode).expect("the service");
-        Self { running, commands, pid, folder }
-    }
-
-    /// Has avtrace, which `command` starts, find the split transfer, and ends the service.
-    fn check(mut self, command: impl FnOnce(u32) -> Command) -> Report {
-        let file = self.folder.path().join("report.json");
-        let mut command = command(self.pid);
-        command.args(["--accesses", "probe", "--format", "json", "-o"]).arg(&file);
-        let mut avtrace = Running::start(&mut command, None, TIME_LIMIT);
-        avtrace.await_stderr("attached to process");
-        // Threads are held where they load libraries.
-        write!(self.commands, "lt").expect("a reader");
-        self.running.await_stdout("ready\nl done\nt done\n");
-        avtrace.signal_group("INT");
-        let ended = avtrace.wait();
-        let report = Report::parse(&fs::read_to_string(&file).expect("a report"));
-        assert_eq!(ended.code, Some(66), "{}\n{report:#?}", ended.stderr);
-        check_transfer(&report);
-        write!(self.commands, "q").expect("a reader");
-        let ended = self.running.wait();
-        assert_eq!(
-            (ended.code, &*ended.stdout),
-            (Some(7), "ready\nl done\nt done\n"),
-            "{}",
-            ended.stderr
-        );
-        report
-    }
+/// Has avtrace find the split transfer of a service, and ends this.
+fn check(mut service: Service) -> Report {
+    let avtrace = service.attach(&["--accesses", "probe"]);
+    // Threads are held where they load libraries.
+    service.does("lt");
+    avtrace.signal("INT");
+    let ended = avtrace.wait();
+    let report = service.report();
+    assert_eq!(ended.code, Some(66), "{}\n{report:#?}", ended.stderr);
+    check_transfer(&report);
+    service.end();
+    report
 }
 
 fn check_transfer(report: &Report) {
@@ -95,26 +44,6 @@ fn check_transfer(report: &Report) {
     assert_eq!(report.counts.lost_events, 0);
     let source = violation.edges[0].source.as_ref().expect("a place");
     assert!(source.line.is_some(), "debug information: {source:#?}");
-}
-
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    use std::os::unix::fs::MetadataExt as _;
-    let metadata = fs::metadata(path).ok()?;
-    Some((metadata.dev(), metadata.ino()))
-}
-
-/// Returns the process whose program is this file.
-fn process_of(program: (u64, u64)) -> Option<u32> {
-    let processes = fs::read_dir("/proc").expect("processes").flatten();
-    let pids = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
-    pids.into_iter()
-        .find(|pid: &u32| identity(Path::new(&format!("/proc/{pid}/exe"))) == Some(program))
-}
-
-fn attach(pid: u32) -> Command {
-    let mut command = Command::new(avtrace());
-    command.args(["attach", "--pid", &pid.to_string()]);
-    command
 }
 
 fn service() -> Program {
@@ -139,14 +68,14 @@ fn command(program: &str, arguments: &[&str], rest: &[&Path]) -> Command {
 #[test]
 fn a_process_in_namespaces_of_its_own_is_attached_to_from_outside() {
     require_namespaces!();
-    let service = Service::start(&service(), "service", |_, program, fifo| {
+    let service = Service::start_by(&service(), "service", |_, program, fifo| {
         command("unshare", &OWN, &[program, fifo])
     });
-    let status = fs::read_to_string(format!("/proc/{}/status", service.pid)).expect("its status");
+    let status = fs::read_to_string(format!("/proc/{}/status", service.pid())).expect("its status");
     let ids = status.lines().find(|line| line.starts_with("NSpid:")).expect("its numbers");
     assert!(ids.ends_with("\t1"), "the first of its namespace: {ids}");
-    let pid = service.pid;
-    assert_eq!(service.check(attach).subject.pid, pid);
+    let pid = service.pid();
+    assert_eq!(check(service).subject.pid, pid);
 }
 
 #[test]
@@ -188,7 +117,7 @@ fn a_process_in_another_root_is_attached_to() {
     require_namespaces!();
     let service_of = |wrapper: &'static [&'static str]| {
         let musl = c_by("musl-gcc", "service", &["-g", "-O2"]);
-        Service::start(&musl, "service", |root, _, _| {
+        Service::start_by(&musl, "service", |root, _, _| {
             fs::create_dir(root.join("lib")).expect("a folder");
             let linker = "lib/ld-musl-x86_64.so.1";
             install(&Path::new("/").join(linker), &root.join(linker), 0o755);
@@ -199,7 +128,7 @@ fn a_process_in_another_root_is_attached_to() {
     };
     // In the mount namespace of the test, whose names of files begin with the folder, and in one of its own.
     for wrapper in [&["chroot"][..], &["unshare", "--mount", "chroot"]] {
-        let report = service_of(wrapper).check(attach);
+        let report = check(service_of(wrapper));
         let notes = report.not_seen["notes"].to_string();
         assert!(!notes.contains("libraries that are loaded later"), "{notes}");
     }
@@ -229,15 +158,15 @@ fn a_removed_program_is_attached_to() {
     require_namespaces!();
     // The name may lead to another file meanwhile.
     for with in [None, Some("/bin/true")] {
-        let service = Service::start(&service(), "service", |_, program, fifo| {
+        let service = Service::start_by(&service(), "service", |_, program, fifo| {
             command("env", &[], &[program, fifo])
         });
-        let program = service.folder.path().join("service");
+        let program = service.folder().join("service");
         fs::remove_file(&program).expect("it goes");
         if let Some(other) = with {
             install(Path::new(other), &program, 0o755);
         }
-        service.check(attach);
+        check(service);
     }
 }
 

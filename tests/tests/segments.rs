@@ -1,15 +1,14 @@
 //! Recordings of which the last events are kept: `--record DIR --keep SIZE`.
 
 use std::{
-    fs::{self, File},
-    io::Write as _,
+    fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
 use serde_json::Value;
 use tests::{
-    Avtrace, c,
+    Avtrace, Service, c,
     process::{Ended, Running, TIME_LIMIT},
     require_bpf,
     tracer::{avtrace, avtrace_with},
@@ -140,43 +139,6 @@ fn a_short_recording_is_whole() {
     }
 }
 
-/// A running `service.c`.
-struct Service {
-    running: Running,
-    printed: String,
-    commands: File,
-    folder: tempfile::TempDir,
-}
-
-impl Service {
-    fn start() -> Self {
-        // A build would count as time of the service.
-        let _ = avtrace();
-        let program = c("service", &["-g", "-O2"]).path;
-        let folder = tempfile::tempdir().expect("a folder");
-        let fifo = folder.path().join("commands");
-        assert!(Command::new("mkfifo").arg(&fifo).status().is_ok_and(|status| status.success()));
-        let mut running = Running::start(Command::new(&program).arg(&fifo), None, TIME_LIMIT);
-        running.await_stdout("ready\n");
-        let commands = File::options().read(true).write(true).open(&fifo).expect("the fifo");
-        Self { running, printed: "ready\n".to_owned(), commands, folder }
-    }
-
-    /// Has it carry these commands out.
-    fn does(&mut self, commands: &str) {
-        for command in commands.chars() {
-            write!(self.commands, "{command}").expect("a reader");
-            self.printed += &format!("{command} done\n");
-            self.running.await_stdout(&self.printed);
-        }
-    }
-
-    fn end(mut self) {
-        write!(self.commands, "q").expect("a reader");
-        assert_eq!(self.running.wait().code, Some(7));
-    }
-}
-
 /// Starts avtrace on processes, with segments in a directory.
 fn attach(pids: &[u32], directory: &Path, size: &str) -> Running {
     let pids: Vec<String> = pids.iter().map(ToString::to_string).collect();
@@ -209,8 +171,8 @@ fn is_cut(path: &Path) -> bool {
 fn a_defect_of_the_last_seconds_is_in_the_segments() {
     require_bpf!();
     let mut service = Service::start();
-    let directory = service.folder.path().join("traces");
-    let avtrace = attach(&[service.running.pid()], &directory, "1M");
+    let directory = service.folder().join("traces");
+    let avtrace = attach(&[service.pid()], &directory, "1M");
     service.does("bbbt");
     avtrace.signal("INT");
     let ended = avtrace.wait();
@@ -228,8 +190,8 @@ fn a_defect_of_the_last_seconds_is_in_the_segments() {
 fn segments_of_a_killed_avtrace_can_be_checked() {
     require_bpf!();
     let mut service = Service::start();
-    let directory = service.folder.path().join("traces");
-    let mut avtrace = attach(&[service.running.pid()], &directory, "1M");
+    let directory = service.folder().join("traces");
+    let mut avtrace = attach(&[service.pid()], &directory, "1M");
     service.does("bbbt");
     avtrace.await_that("the defect was recorded", |_| has_transfer(&directory));
     if !segments(&directory).iter().any(|path| is_cut(path)) {
@@ -265,8 +227,8 @@ fn segments_of_a_killed_avtrace_can_be_checked() {
 fn several_processes_share_what_is_kept() {
     require_bpf!();
     let (mut one, mut other) = (Service::start(), Service::start());
-    let directory = one.folder.path().join("traces");
-    let pids = [one.running.pid(), other.running.pid()];
+    let directory = one.folder().join("traces");
+    let pids = [one.pid(), other.pid()];
     let small = avtrace_with([
         "attach".as_ref(),
         "--pid".as_ref(),

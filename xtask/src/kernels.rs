@@ -29,11 +29,20 @@ use crate::{setup, setup::apt::Apt, workspace};
 /// Time for one kernel, most of which an emulated machine needs.
 const LIMIT: Duration = Duration::from_secs(1500);
 
-/// Tries kernels: those that are named, else Debian's.
+/// Tries kernels: those that are named, else Debian's. With words in `only`, checks that have one in their names.
 ///
 /// # Errors
 /// When something is missing, or a check fails in a kernel; the message lists all that did.
-pub fn run(named: &[PathBuf], emulate: bool) -> Result<()> {
+pub fn run(named: &[PathBuf], emulate: bool, only: &[String]) -> Result<()> {
+    let checks: Vec<_> = suite::selected(only)
+        .map(|check| check.name)
+        .filter(|&name| name != suite::RELEASE)
+        .collect();
+    let has_space = |word: &String| word.contains(char::is_whitespace);
+    if checks.is_empty() || only.iter().any(has_space) {
+        let names = suite::CHECKS.iter().map(|check| check.name).collect::<Vec<_>>();
+        bail!("no check is selected; give `--only` one word of a name: {}", names.join(", "));
+    }
     setup::run()?;
     provide_qemu()?;
     let folder = workspace::target_dir()?.join("kernels");
@@ -50,18 +59,13 @@ pub fn run(named: &[PathBuf], emulate: bool) -> Result<()> {
     for kernel in &kernels {
         println!("\n{}", kernel.name);
         let log = folder.join(format!("{}.log", kernel.name));
-        let booted = boot(kernel, &initramfs, &mut processor, &log)?;
+        let booted = boot(kernel, &initramfs, &mut processor, only, &log)?;
         if !booted.is_complete {
             println!("  ended early ({}):", log.display());
             booted.last.iter().for_each(|line| println!("    {line}"));
         }
         columns.push(column(kernel, booted));
     }
-    let checks: Vec<_> = suite::CHECKS
-        .iter()
-        .map(|check| check.name)
-        .filter(|&name| name != suite::RELEASE)
-        .collect();
     println!("\n{}", results::table(&checks, &columns));
     let failures = results::failures(&checks, &columns);
     if !failures.is_empty() {
@@ -76,17 +80,18 @@ fn boot(
     kernel: &Kernel,
     initramfs: &Path,
     processor: &mut Processor,
+    only: &[String],
     log: &Path,
 ) -> Result<Booted> {
     if *processor == Processor::Kvm {
-        let booted = machine::boot(kernel, initramfs, *processor, log, LIMIT)?;
+        let booted = machine::boot(kernel, initramfs, *processor, only, log, LIMIT)?;
         if booted.has_begun() {
             return Ok(booted);
         }
         println!("  KVM does not boot it here: it is emulated, which takes minutes");
         *processor = Processor::Emulated;
     }
-    machine::boot(kernel, initramfs, *processor, log, LIMIT)
+    machine::boot(kernel, initramfs, *processor, only, log, LIMIT)
 }
 
 fn column(kernel: &Kernel, booted: Booted) -> Column {

@@ -54,10 +54,16 @@ enum Task {
         /// Emulate the processor, also where KVM works
         #[arg(long)]
         emulate: bool,
+        /// Run only checks with this word in their names; repeatable
+        #[arg(long, value_name = "WORD")]
+        only: Vec<String>,
     },
     /// Run the suite of `kernels`, as the first process of a machine
     #[command(name = kernels::machine::GUEST_TASK, hide = true)]
-    KernelsGuest,
+    KernelsGuest {
+        /// Words of the checks to run
+        only: Vec<String>,
+    },
     /// Check the conventions that no compiler checks
     Tidy {
         /// Lower the entries of `xtask/src/tidy/language.txt` to what is there; refuses to raise any
@@ -75,8 +81,8 @@ fn main() -> ExitCode {
         Task::Demo => demo::run(),
         Task::Test { long, arguments } => test::run(long, arguments),
         Task::Bench { name, arguments } => bench::run(name.as_deref(), &arguments),
-        Task::Kernels { kernel, emulate } => kernels::run(&kernel, emulate),
-        Task::KernelsGuest => kernels::guest::run(),
+        Task::Kernels { kernel, emulate, only } => kernels::run(&kernel, emulate, &only),
+        Task::KernelsGuest { only } => kernels::guest::run(&only),
         Task::Tidy { update_language, force } => tidy::run(match (update_language, force) {
             (false, _) => tidy::Language::Check,
             (true, false) => tidy::Language::Update,

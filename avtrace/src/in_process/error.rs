@@ -1,8 +1,10 @@
 //! Reasons why there can be no probes in a process, each with a remedy.
 
+mod unreadable;
+
 use std::io;
 
-use crate::kernel::privileges::{self, Capability};
+pub use self::unreadable::Unreadable;
 
 /// Reason for which there can be no probes in a process.
 #[derive(Debug, thiserror::Error)]
@@ -57,21 +59,14 @@ pub enum ProgramRefusal {
     /// The process denies memory that was writable and becomes executable.
     #[error("the program is started with `PR_SET_MDWE`, which denies new code")]
     DeniesWriteExecute,
-    /// The memory of the process cannot be read.
-    #[error(
-        "the program hides its memory ({error}): it has set `PR_SET_DUMPABLE` to 0, or its file may not be read"
-    )]
-    Hidden {
+    /// The kernel keeps the memory of the process, or what it says of it, from this one.
+    #[error("{reason} ({error})")]
+    Unreadable {
+        /// Reason for that.
+        reason: Unreadable,
         /// The kernel's answer.
         error: io::Error,
     },
-    /// The memory of the process cannot be read, as the kernel keeps its file from other users.
-    #[error(
-        "avtrace has CAP_SYS_PTRACE but no CAP_DAC_OVERRIDE, which the memory of another user's process needs beside it \
-         (`{}`)",
-        privileges::setcap_command_for(&[Capability::SysPtrace, Capability::DacOverride])
-    )]
-    OfAnotherUser,
     /// Another process runs in the same memory, without a place for its records.
     #[error("process {other} runs in the same memory, and would execute inline probes as well")]
     SharesMemory {
@@ -124,22 +119,21 @@ const fn cause(is_filtered: bool) -> &'static str {
     if is_filtered { "it has a seccomp filter" } else { "a security module may deny it" }
 }
 
-/// Explains an error of looking at a program.
-pub(super) fn failed(what: &'static str) -> impl Fn(io::Error) -> InProcessError {
+/// Explains an error of looking at a process.
+pub(super) fn failed(what: &'static str, process: u32) -> impl Fn(io::Error) -> InProcessError {
     move |error| match error.kind() {
-        io::ErrorKind::PermissionDenied if privileges::traces_without_files() => {
-            ProgramRefusal::OfAnotherUser.into()
+        io::ErrorKind::PermissionDenied => {
+            ProgramRefusal::Unreadable { reason: Unreadable::of(process), error }.into()
         }
-        io::ErrorKind::PermissionDenied => ProgramRefusal::Hidden { error }.into(),
         _ => InProcessError::System { what, error },
     }
 }
 
 /// Explains an error of looking at a process before its entry point, or of changing its memory there.
-pub(super) fn explained(error: io::Error) -> InProcessError {
+pub(super) fn explained(error: io::Error, process: u32) -> InProcessError {
     // The kernel's answer if `/proc/PID/mem` may change no code.
     if error.raw_os_error() == Some(libc::EIO) {
         return ProgramRefusal::DeniesWriting { error }.into();
     }
-    failed("cannot hold the program at its entry point")(error)
+    failed("cannot hold the program at its entry point", process)(error)
 }

@@ -101,14 +101,15 @@ impl Image {
         clock: Clock,
         defers_owned: bool,
     ) -> Result<Self, InProcessError> {
-        let maps = mappings(process).map_err(failed("cannot read the program's memory map"))?;
+        let maps =
+            mappings(process).map_err(failed("cannot read the program's memory map", process))?;
         let places = places(&maps);
         let is_limited = memory::address_space_limit(process).is_some();
         let threads = if is_limited { THREADS_IN_LITTLE } else { THREADS };
         let cells = if defers_owned { CELLS_BYTES } else { 0 };
         let layout = ArenaLayout { words: WORD_TABLE_BYTES, cells, slots: SLOTS, threads };
         let status = proc::Status::of_process(process)
-            .map_err(failed("cannot read the program's status"))?;
+            .map_err(failed("cannot read the program's status", process))?;
         let is_filtered = status.seccomp() == Some(FILTERED);
         let mapped =
             supervisor.with_calls(process, |calls| Ok(map(calls, process, layout, &places)));
@@ -121,12 +122,14 @@ impl Image {
                 return Err(ProgramRefusal::DeniedCall { call, error, is_filtered }.into());
             }
             Ok(Err(MapError::Own(error))) => {
-                return Err(failed("cannot share memory with the program")(error));
+                return Err(failed("cannot share memory with the program", process)(error));
             }
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) && is_filtered => {
                 return Err(ProgramRefusal::Killed.into());
             }
-            Err(error) => return Err(failed("cannot share memory with the program")(error)),
+            Err(error) => {
+                return Err(failed("cannot share memory with the program", process)(error));
+            }
         };
         // Barriers pass by a process that has not registered: a counter needs none.
         let clock = if has_barrier { clock } else { Clock::Counter };

@@ -152,7 +152,7 @@ impl Tracer {
                 // It was killed before.
                 return Ok(Followed::Ended { pid: process, ending });
             }
-            return Err(StartError::InProcess(explained(error)));
+            return Err(StartError::InProcess(explained(error, process)));
         }
         let (streams, received) = crossbeam_channel::unbounded();
         let channels = (shared, requests, streams);
@@ -162,7 +162,7 @@ impl Tracer {
             Ok(ending) => ending,
             Err(error) => {
                 let ending = tracer.end_if_gone(&error);
-                Some(ending.ok_or_else(|| StartError::InProcess(explained(error)))?)
+                Some(ending.ok_or_else(|| StartError::InProcess(explained(error, process)))?)
             }
         };
         Ok(match ending {
@@ -232,9 +232,9 @@ impl Tracer {
     /// The reason why the program cannot have probes.
     pub fn share(&mut self) -> Result<(), InProcessError> {
         let process = self.first;
-        self.supervisor.freeze(process).map_err(failed("cannot stop the program"))?;
+        self.supervisor.freeze(process).map_err(failed("cannot stop the program", process))?;
         let shared = self.share_frozen(process);
-        self.supervisor.thaw(process).map_err(failed("cannot let the program go"))?;
+        self.supervisor.thaw(process).map_err(failed("cannot let the program go", process))?;
         if let Some(traced) = self.processes.get_mut(&process) {
             traced.state = State::Running;
         }
@@ -244,13 +244,13 @@ impl Tracer {
     /// Shares memory with a program of which no thread runs.
     fn share_frozen(&mut self, process: u32) -> Result<(), InProcessError> {
         let status = proc::Status::of_process(process)
-            .map_err(failed("cannot read the program's status"))?;
+            .map_err(failed("cannot read the program's status", process))?;
         if status.seccomp() == Some(STRICT) {
             return Err(ProgramRefusal::StrictSeccomp.into());
         }
         for thread in self.supervisor.threads(process) {
             let (_, gs_base) =
-                self.supervisor.bases(thread).map_err(failed("cannot read registers"))?;
+                self.supervisor.bases(thread).map_err(failed("cannot read registers", process))?;
             if gs_base != 0 {
                 return Err(ProgramRefusal::UsesGs { place: None }.into());
             }
@@ -516,7 +516,7 @@ impl Tracer {
             Err(error) => {
                 let Some(before) = self.stream_of(process) else { return Ok(()) };
                 self.supervisor.freeze(process)?;
-                self.announce((process, before), Err(explained(error)))
+                self.announce((process, before), Err(explained(error, process)))
             }
         }
     }

@@ -129,10 +129,17 @@ pub fn keeps_gained() -> bool {
 /// Returns whether this process may trace other users' processes by ptrace, and not open their memory.
 #[must_use]
 pub fn traces_without_files() -> bool {
-    !user::is_root()
-        && Capabilities::of_self().is_some_and(|held| {
-            held.has(Capability::SysPtrace) && !held.has(Capability::DacOverride)
-        })
+    Capabilities::of_self()
+        .is_some_and(|held| held.has(Capability::SysPtrace) && !held.has(Capability::DacOverride))
+}
+
+/// Remedy where this process [may not open memory](traces_without_files).
+#[must_use]
+pub fn remedy_for_files() -> String {
+    if user::is_root() {
+        return format!("{}, and keep CAP_DAC_OVERRIDE", where_root_has_all());
+    }
+    format!("`{}`", setcap_command_for(&[Capability::SysPtrace, Capability::DacOverride]))
 }
 
 /// Remedy where a program would lose the privileges that its file gives.

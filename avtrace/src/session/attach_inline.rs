@@ -112,6 +112,8 @@ pub(super) fn attach(
             if is_ready.recv().is_err() {
                 return Ok(());
             }
+            // The other back end, which forks, is not tried any more.
+            status.start_printer();
             announce(&target, &argv, &status);
             status.begin();
             let until = target.duration.map(|duration| Instant::now() + duration);

@@ -58,6 +58,10 @@ pub(super) fn attach(
             Err(error) => attempts.fail(&target, error),
         }
     }
+    if !loaded.is_empty() {
+        // All forks that need a single thread are done. Where nothing was loaded, those of the other back end follow.
+        status.start_printer();
+    }
     let handler_error = || RunError::system("cannot install signal handlers");
     let end_signals = EndSignals::install().map_err(handler_error())?;
     let shared = Shared {

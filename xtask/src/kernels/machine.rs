@@ -56,8 +56,8 @@ impl Booted {
     }
 }
 
-/// Boots a kernel, and reads what the suite prints until the machine ends or `limit` is over. `log` gets all that
-/// the console shows.
+/// Boots a kernel, and reads what the suite, or the part of it that `only` selects, prints until the machine ends or
+/// `limit` is over. `log` gets all that the console shows.
 ///
 /// # Errors
 /// When QEMU cannot be run, or the log cannot be written.
@@ -65,11 +65,12 @@ pub fn boot(
     kernel: &Kernel,
     initramfs: &Path,
     processor: Processor,
+    only: &[String],
     log: &Path,
     limit: Duration,
 ) -> Result<Booted> {
-    let mut machine =
-        Machine(command(kernel, initramfs, processor).spawn().context("failed to run QEMU")?);
+    let mut command = command(kernel, initramfs, processor, only);
+    let mut machine = Machine(command.spawn().context("failed to run QEMU")?);
     let output = machine.0.stdout.take().context("QEMU has no output")?;
     let (sender, lines) = mpsc::channel();
     let reader = thread::spawn(move || {
@@ -133,7 +134,7 @@ impl Drop for Machine {
 }
 
 /// The command for a machine whose console is QEMU's output, without any disk or network.
-fn command(kernel: &Kernel, initramfs: &Path, processor: Processor) -> Command {
+fn command(kernel: &Kernel, initramfs: &Path, processor: Processor, only: &[String]) -> Command {
     let processor: &[&str] = match processor {
         Processor::Kvm => &["-accel", "kvm", "-cpu", "host"],
         // Page tables of five levels cost time in each miss.
@@ -147,7 +148,7 @@ fn command(kernel: &Kernel, initramfs: &Path, processor: Processor) -> Command {
         .arg(&kernel.image)
         .arg("-initrd")
         .arg(initramfs)
-        .args(["-append", &parameters()])
+        .args(["-append", &parameters(only)])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
@@ -155,8 +156,8 @@ fn command(kernel: &Kernel, initramfs: &Path, processor: Processor) -> Command {
 }
 
 /// The kernel's command line. What follows the dashes are the arguments of the first process.
-fn parameters() -> String {
-    let task = GUEST_TASK;
+fn parameters(only: &[String]) -> String {
+    let task = [&[GUEST_TASK.to_owned()], only].concat().join(" ");
     format!("console=ttyS0 quiet panic=-1 mitigations=off no_timer_check rdinit=/init -- {task}")
 }
 

@@ -4,6 +4,7 @@ use std::{
     fs,
     io::Write as _,
     path::Path,
+    sync::OnceLock,
     time::{Duration, Instant},
 };
 
@@ -49,6 +50,15 @@ pub const CHECKS: &[Check] = &[
     Check { name: "scopes of Yama", run: yama_scopes },
 ];
 
+/// Checks with one of these words in their names, all of them without words; the first one always, since the table
+/// needs it.
+pub fn selected(only: &[String]) -> impl Iterator<Item = &'static Check> {
+    CHECKS.iter().filter(move |check| {
+        let is_named = only.iter().any(|word| check.name.contains(&**word));
+        only.is_empty() || is_named || check.name == RELEASE
+    })
+}
+
 fn release() -> Result<Found> {
     Found::works(fs::read_to_string("/proc/sys/kernel/osrelease")?.trim())
 }
@@ -57,10 +67,17 @@ fn avtrace(arguments: &[&str], user: User) -> Result<Ended> {
     Running::start(&program("avtrace"), arguments, user)?.wait()
 }
 
-/// The document of `avtrace doctor`.
+/// The document of `avtrace doctor`, which runs once: it takes a minute in an emulated machine.
 fn doctor_document() -> Result<Value> {
-    let ended = avtrace(&["doctor", "--format", "json"], User::Root)?;
-    serde_json::from_str(&ended.stdout).with_context(|| format!("no document: {ended}"))
+    static DOCUMENT: OnceLock<String> = OnceLock::new();
+    let document = match DOCUMENT.get() {
+        Some(document) => document,
+        None => {
+            let ended = avtrace(&["doctor", "--format", "json"], User::Root)?;
+            DOCUMENT.get_or_init(|| ended.stdout)
+        }
+    };
+    serde_json::from_str(document).with_context(|| format!("no document: {document}"))
 }
 
 fn doctor() -> Result<Found> {

@@ -40,8 +40,11 @@ impl Tracer {
     pub fn attach(process: u32, mode: Mode) -> Result<Attached, StartError> {
         let (in_process, shared, requests) = connect();
         let stream = Stream::without_rings(&shared)
-            .map_err(failed("avtrace cannot create memory to share with a process"))
-            .map_err(StartError::InProcess)?;
+            .map_err(|error| {
+                let what = "avtrace cannot create memory to share with a process by `memfd_create`, which a seccomp \
+                            filter may deny";
+                StartError::InProcess(InProcessError::System { what, error })
+            })?;
         // One that waits for a child in its memory does not stop.
         if let Some(other) = sharer_of_memory(process) {
             return Err(StartError::InProcess(ProgramRefusal::SharesMemory { other }.into()));
@@ -65,7 +68,7 @@ impl Tracer {
 
     /// Shares memory with the process, all threads of which were stopped somewhere.
     fn share_running(&mut self, process: u32) -> Result<(), InProcessError> {
-        let stop_error = || failed("cannot stop the process");
+        let stop_error = || failed("cannot stop the process", process);
         // Events before the stop: threads that were created get their state here.
         while let Some(event) = self.supervisor.pending_event().map_err(stop_error())? {
             if matches!(event, Event::Exec { .. }) {
@@ -77,7 +80,7 @@ impl Tracer {
         if !self.processes.contains_key(&process) {
             return Err(stop_error()(io::Error::from_raw_os_error(libc::ESRCH)));
         }
-        if left_over::is_there(process).map_err(failed("cannot read the memory map"))? {
+        if left_over::is_there(process).map_err(failed("cannot read the memory map", process))? {
             return Err(ProgramRefusal::HasLeftOvers.into());
         }
         if let Some(other) = sharer_of_memory(process) {
@@ -91,7 +94,7 @@ impl Tracer {
         if let Some(traced) = self.processes.get_mut(&process) {
             traced.state = State::Running;
         }
-        self.supervisor.thaw(process).map_err(failed("cannot let the process go"))
+        self.supervisor.thaw(process).map_err(failed("cannot let the process go", process))
     }
 
     /// Does what is asked for until the process has ended, or is to be left, and leaves it.
