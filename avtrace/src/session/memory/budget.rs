@@ -316,7 +316,7 @@ mod tests {
         assert_eq!(change(ten, costs), (of(&[]), of(&[0, 2])), "the cheapest first");
         let costs = [2 * SECOND, 2 * SECOND, SECOND];
         assert_eq!(change(ten, costs), (of(&[]), of(&[1])), "the last one, as there is room");
-        let costs = [6 * SECOND, 6 * SECOND, SECOND];
+        let costs = [6 * SECOND, 9 * SECOND, SECOND];
         assert_eq!(change(ten, costs), (of(&[0, 1]), of(&[])));
         assert_eq!(change(30 * SECOND, costs), (of(&[]), of(&[0])), "one alone is too costly");
         assert_eq!(change(30 * SECOND, [18 * SECOND, costs[1], costs[2]]).0, of(&[0]));
