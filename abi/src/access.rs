@@ -57,6 +57,8 @@ impl AccessDescriptor {
     /// The instruction commutes with others of its kind: an addition whose result is used nowhere else. It reads and
     /// writes, and is no repetition of a read or of another write.
     pub const COMMUTES: u8 = 32;
+    /// The probe has a switch, in the process: see `inline::trampoline::Switch`.
+    pub const SWITCHED: u8 = 64;
     /// Largest access of an instruction that is not repeated, in bytes; a few that save a processor's state exceed it.
     pub const MAX_USUAL: u16 = 64;
 

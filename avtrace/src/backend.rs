@@ -1,7 +1,7 @@
 //! Back end of capture: BPF programs in the kernel, or probes in the traced process itself. Both attach the probes of
 //! one plan and make the same records; the differences in how processes are held and looked at end here.
 
-use std::{io, ops::Range, path::Path};
+use std::{collections::BTreeSet, io, ops::Range, path::Path};
 
 use abi::{DelayPlace, PlanNumber};
 use symbolize::{ProcessAddr, Symbolizer};
@@ -115,6 +115,20 @@ impl Backend {
         match self {
             Self::Kernel(kernel) => Ok(kernel.set_delays(table)?),
             Self::InProcess(process) => Ok(process.set_delays(plan, table)?),
+        }
+    }
+
+    /// Has access probes of a plan that are to be attached be ones that can be switched off, if they are in the process.
+    pub fn limit_accesses(&mut self, plan: PlanNumber) {
+        if let Self::InProcess(process) = self {
+            process.limit_accesses(plan);
+        }
+    }
+
+    /// Switches groups of access probes in a plan's process off, or on again.
+    pub fn switch_accesses(&self, plan: PlanNumber, groups: &BTreeSet<u16>, is_off: bool) {
+        if let Self::InProcess(process) = self {
+            process.switch_accesses(plan, groups, is_off);
         }
     }
 

@@ -26,6 +26,7 @@ mod reserved;
 mod shared;
 mod stacks;
 mod step;
+mod switch;
 mod words;
 
 use std::collections::BTreeMap;
@@ -44,6 +45,7 @@ use self::{
 pub use self::{
     common::CommonCode,
     reserved::{Caller, Interrupted, Reserved},
+    switch::Switch,
 };
 
 /// Displaced code, and the probes in it.
@@ -112,6 +114,8 @@ pub struct Trampoline {
     loads: Vec<(u64, u64)>,
     /// Code with reserved slots.
     reserved: Vec<Reserved>,
+    /// Switches of probes.
+    switches: Vec<Switch>,
 }
 
 /// Places of a displaced instruction.
@@ -256,6 +260,8 @@ impl Trampoline {
         let assembled = assembler.code.assemble_options(address, options).map_err(failed)?;
         let offsets = &assembled.inner.new_instruction_offsets;
         let at = |position: usize| address + u64::from(offsets[position]);
+        let mut code = assembled.inner.code_buffer;
+        let switches = switch::complete(&assembler, (address, &mut code), offsets);
         Ok(Self {
             address,
             patched: displaced.address,
@@ -286,7 +292,8 @@ impl Trampoline {
                     moved: (at(moved), at(behind)),
                 })
                 .collect(),
-            code: assembled.inner.code_buffer,
+            switches,
+            code,
         })
     }
 
@@ -318,6 +325,12 @@ impl Trampoline {
                 _ => None,
             }
         })
+    }
+
+    /// Returns the switches, which are on.
+    #[must_use]
+    pub fn switches(&self) -> &[Switch] {
+        &self.switches
     }
 
     /// Returns whether an address is in the trampoline.

@@ -5,7 +5,7 @@ use std::{
     collections::BTreeMap, fs::File, io, ops::Range, os::unix::fs::FileExt as _, path::PathBuf,
 };
 
-use abi::{Cookie, PlanNumber, ProbeProgram};
+use abi::{AccessDescriptor, Cookie, PlanNumber, ProbeProgram};
 use inline::{
     sites::SiteTable,
     trampoline::{Displaced, Point, Probe, Trampoline, call_patch, near_jump, short_jump},
@@ -37,6 +37,8 @@ struct Attaching<'a> {
     /// Cookies of the probes, with the sites as they are in the rings.
     cookies: Vec<Cookie>,
     refusals: Vec<Refusal>,
+    /// Access probes can be switched off.
+    is_limited: bool,
 }
 
 impl InProcess {
@@ -57,6 +59,7 @@ impl InProcess {
         let _hold = self.stop_for_write(process)?;
         // It may run another one by now.
         self.program_of(plan)?;
+        let is_limited = self.limited.contains(&plan);
         let failed = |error| InProcessError::System { what: "cannot write to the program", error };
         let memory = proc::writable_memory(process).map_err(failed)?;
         let mut attaching = Attaching {
@@ -66,6 +69,7 @@ impl InProcess {
             probes,
             cookies: Vec::new(),
             refusals: Vec::new(),
+            is_limited,
         };
         attaching.add_sites(&mut stream.sites(), plan);
         let mut modules: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
@@ -273,7 +277,13 @@ impl Attaching<'_> {
 
     fn probe(&self, index: usize) -> Probe {
         let point = &self.probes[index].point;
-        Probe { program: point.program, cookie: self.cookies[index], access: point.access }
+        let mut access = point.access;
+        if let Some(access) = access.as_mut().filter(|_| self.is_limited)
+            && may_be_silent(access)
+        {
+            access.flags |= AccessDescriptor::SWITCHED;
+        }
+        Probe { program: point.program, cookie: self.cookies[index], access }
     }
 
     /// Writes a trampoline and the jump to it, or has the jump that is there already lead to it.
@@ -401,6 +411,12 @@ impl Attaching<'_> {
             read.is_ok() && file.bytes_at(LinkAddr(room), code.len()) == Some(&code[..]);
         is_unchanged && padding.is_free(room)
     }
+}
+
+/// Returns whether an access may be left out for a time. Words that synchronise are known by atomic accesses: without
+/// these they would be taken for data.
+const fn may_be_silent(access: &AccessDescriptor) -> bool {
+    access.flags & AccessDescriptor::ATOMIC == 0 || access.flags & AccessDescriptor::COMMUTES != 0
 }
 
 /// Returns what distinguishes a module that is mapped: its load bias and its file.

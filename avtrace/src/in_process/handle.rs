@@ -2,7 +2,7 @@
 //! `attach`.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     sync::{Arc, atomic::Ordering},
     time::Duration,
@@ -50,6 +50,8 @@ pub struct InProcess {
     pub(super) modules_checked: BTreeMap<PlanNumber, usize>,
     /// Memory of programs with delays, by the numbers of their plans, and the number of places.
     delayed: BTreeMap<PlanNumber, (Arc<Image>, usize)>,
+    /// Plans whose access probes can be switched off.
+    pub(super) limited: BTreeSet<PlanNumber>,
 }
 
 /// Process with a plan, and the records of the program that was planned; `None` where it has no probes.
@@ -149,6 +151,8 @@ impl InProcess {
     pub fn set_plan(&mut self, plan: PlanNumber, process: u32) {
         self.processes.retain(|_, (other, _)| *other != process);
         self.watched.remove(&process);
+        // Of a process that has ended.
+        self.limited.remove(&plan);
         let stream = self.shared.program(process).map(|(_, stream)| stream);
         if let Some(stream) = &stream {
             stream.set_plan(process, plan);
@@ -170,6 +174,19 @@ impl InProcess {
         image.set_delays(table);
         self.delayed.insert(plan, (image, table.places.len()));
         Ok(())
+    }
+
+    /// Has access probes of a plan that are to be attached be ones that can be switched off.
+    pub fn limit_accesses(&mut self, plan: PlanNumber) {
+        self.limited.insert(plan);
+    }
+
+    /// Switches groups of access probes in a plan's process off, or on again, and in all with which it shares memory.
+    pub fn switch_accesses(&self, plan: PlanNumber, groups: &BTreeSet<u16>, is_off: bool) {
+        // One that has ended, or runs another program, has none.
+        if let Ok((_, (image, _))) = self.program_of(plan) {
+            image.switch(groups, is_off);
+        }
     }
 
     /// Returns the places of a plan's delays with their counts so far.
@@ -337,6 +354,7 @@ pub(super) fn connect() -> (InProcess, Arc<Shared>, Receiver<Request>) {
         stops_for_writes: false,
         modules_checked: BTreeMap::new(),
         delayed: BTreeMap::new(),
+        limited: BTreeSet::new(),
     };
     (in_process, shared, received)
 }

@@ -2,7 +2,7 @@
 //! has mapped at places near its modules.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::File,
     io,
     mem::offset_of,
@@ -28,6 +28,7 @@ use super::{
     error::{InProcessError, ProgramRefusal, failed},
     module_patches::ModulePatches,
     remote_file::{MapError, create, denied, leave_out_of_dumps},
+    switches::Switches,
     written::{Found, Written, write_code},
 };
 use crate::sys::{
@@ -61,6 +62,7 @@ pub struct Image {
     areas: Mutex<Vec<Area>>,
     /// Trampolines, by their addresses.
     trampolines: Mutex<BTreeMap<u64, Trampoline>>,
+    switches: Mutex<Switches>,
     /// Patches of the modules, by their load biases and files.
     modules: Mutex<BTreeMap<(u64, PathBuf), ModulePatches>>,
     /// Bytes that were written over the program's code, by their addresses.
@@ -136,8 +138,8 @@ impl Image {
         let rings = Arc::new(rings);
         let arena = Mutex::new(Arena::new(layout, ProcessAddress(base), &rings));
         let (areas, trampolines) = (Mutex::new(areas), Mutex::default());
-        let (modules, patches) = (Mutex::default(), Mutex::default());
-        Ok(Self { clock, rings, arena, code, areas, trampolines, modules, patches })
+        let (modules, patches, switches) = Default::default();
+        Ok(Self { clock, rings, arena, code, areas, trampolines, switches, modules, patches })
     }
 
     /// Returns the address at which the process has mapped the file of rings.
@@ -218,8 +220,31 @@ impl Image {
         if !self.write(trampoline.address, &trampoline.code) {
             return false;
         }
+        let words = self.switches().add(trampoline.switches());
+        self.write_switches(&words);
         self.trampolines().insert(trampoline.address, trampoline);
         true
+    }
+
+    /// Switches groups of access probes off, or on again, while threads run.
+    pub fn switch(&self, groups: &BTreeSet<u16>, is_off: bool) {
+        let words = self.switches().set(groups, is_off);
+        self.write_switches(&words);
+    }
+
+    fn write_switches(&self, words: &[(u64, u64)]) {
+        let areas = self.areas();
+        for &(address, value) in words {
+            let has = |area: &&Area| address.wrapping_sub(area.address) < area.used;
+            if let Some(area) = areas.iter().find(has) {
+                let place = area.offset + (address - area.address);
+                self.code.write(place, &value.to_le_bytes());
+            }
+        }
+    }
+
+    fn switches(&self) -> MutexGuard<'_, Switches> {
+        self.switches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns where a thread goes on whose instruction there, of a trampoline, has made a fault that the program's own

@@ -23,6 +23,7 @@ mod ring_sites;
 mod shared;
 mod stacks;
 mod starver;
+mod switches;
 mod tracer;
 mod traps;
 mod watchpoints;

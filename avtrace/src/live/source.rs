@@ -199,6 +199,17 @@ impl Source {
         self.accesses.set_attached(group, is_attached, self.threads.seen().len());
     }
 
+    /// Notes that accesses are left out for a time, from here on: what is computed from several accesses to one place is
+    /// not known any more.
+    pub fn accesses_are_partial(&mut self) {
+        let Self { memory, accesses, syncs, stream, .. } = self;
+        if accesses.become_partial() {
+            for (thread, sp) in memory.above_own_stacks() {
+                forget_frames((thread, sp), (accesses, memory, syncs), stream);
+            }
+        }
+    }
+
     /// Takes the markers of shared variables that were reached since the last call: site and registers.
     pub fn take_shared(&mut self) -> Vec<(SiteId, RegistersRecord)> {
         std::mem::take(&mut self.new_shared)
@@ -329,8 +340,17 @@ fn leave_frames<C: CodeMap>(
     cx: &mut Context<'_, C>,
 ) {
     let thread = cx.threads.id(tid);
-    if let Some(left) = memory.leave_frames(thread, sp, cx.stream) {
-        forget_objects(&left, (thread, NO_LOCATION), syncs, cx.stream);
+    forget_frames((thread, sp), (accesses, memory, syncs), cx.stream);
+}
+
+/// Ends what was in the frames of a thread below a stack pointer.
+fn forget_frames(
+    (thread, sp): (ThreadId, u64),
+    (accesses, memory, syncs): (&mut Accesses, &mut ProcessMemory, &mut SyncObjects),
+    stream: &mut Stream,
+) {
+    if let Some(left) = memory.leave_frames(thread, sp, stream) {
+        forget_objects(&left, (thread, NO_LOCATION), syncs, stream);
         accesses.forget(&left);
     }
 }

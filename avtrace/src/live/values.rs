@@ -57,6 +57,8 @@ pub struct ValueAt {
 pub struct ObservedValues {
     seen: VecDeque<Seen>,
     last: FxHashMap<VarId, Last>,
+    /// Accesses are left out for a time: what one has left, another may have changed before the next one is seen.
+    is_partial: bool,
 }
 
 /// Last access to a variable.
@@ -114,7 +116,16 @@ impl ObservedValues {
         }
     }
 
+    /// From now on accesses are left out for a time.
+    pub fn become_partial(&mut self) {
+        self.is_partial = true;
+        self.last.clear();
+    }
+
     fn remember(&mut self, variable: VarId, last: Last) {
+        if self.is_partial {
+            return;
+        }
         if self.last.len() >= MAX_VARIABLES {
             self.last.clear();
         }

@@ -126,6 +126,8 @@ pub struct Words {
     words: FxHashMap<u64, Vec<Word>>,
     /// Instructions that store what they have computed from a load.
     computing: FxHashSet<u64>,
+    /// Accesses are left out for a time.
+    is_partial: bool,
 }
 
 impl Words {
@@ -164,6 +166,10 @@ impl Words {
         let word = &mut here[index];
         if word.is_data {
             return Meaning::Data;
+        }
+        if self.is_partial {
+            // The thread may have loaded it again since.
+            word.loads.clear();
         }
         let meaning = word.step(done);
         if word.is_data {
@@ -243,6 +249,11 @@ impl Words {
     pub fn unload(&mut self, range: &Range<u64>) {
         self.forget(range);
         self.computing.retain(|instruction| !range.contains(instruction));
+    }
+
+    /// From now on accesses are left out for a time: no update is known to be lost.
+    pub const fn become_partial(&mut self) {
+        self.is_partial = true;
     }
 
     /// Events were lost: who holds what, and who has loaded what, is not known any more.

@@ -49,6 +49,7 @@ use crate::{
     names::live::LiveNames,
     probes::{
         SelectError, SelectProblem, file_for_kernel,
+        memory::options::Level,
         plan::{Plan, Site},
         regions::{default_plan::MAX_DEFAULT_REGIONS, site::RegionSite},
     },
@@ -125,6 +126,9 @@ impl TracedProgram {
         if let Some(perturbation) = &options.perturbation {
             backend.set_delays(number, &perturbation.delay_table())?;
         }
+        if options.accesses.level == Level::Auto {
+            backend.limit_accesses(number);
+        }
         let of_process = (pid, program.code.symbolizer());
         program.probes.attach(backend, number, of_process, &mut program.coverage)?;
         let linker = attach_linker(backend, pid, number, program.code.symbolizer());
@@ -169,6 +173,7 @@ impl TracedProgram {
             self.source.watches_mut().add(range);
         }
         if is_inline {
+            self.capture.start_inline(&self.options.accesses, pid, self.id.plan);
             return Ok(());
         }
         // Those of other processes are left as they are.
@@ -231,6 +236,7 @@ impl TracedProgram {
         };
         child.probes = self.probes.of_child(points);
         child.modules = self.modules.clone();
+        child.capture = self.capture.of_child(pid, plan, self.probes.plan());
         child.source.extend(child.probes.sites(), &child.code);
         child.coverage.inherit(&self.coverage);
         // It may run another one by now.
@@ -311,7 +317,7 @@ impl TracedProgram {
     /// Takes a record of this process.
     #[inline]
     pub fn record(&mut self, record: &Record) {
-        self.capture.count(record);
+        self.capture.count(record, self.probes.sites());
         if let Record::Trap(trap) = record {
             self.coverage.add_trap(trap);
         }

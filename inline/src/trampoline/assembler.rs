@@ -13,6 +13,9 @@ use iced_x86::{
 
 use super::CommonCode;
 
+/// Jump through a word of memory, whose distance is the last four bytes: it changes neither registers nor flags.
+pub const SWITCH: [u8; 6] = [0xff, 0x25, 0, 0, 0, 0];
+
 /// Result of emitting.
 pub type Emitted<T = ()> = Result<T, IcedError>;
 
@@ -26,12 +29,25 @@ pub struct Assembler<'common> {
     pub loads: Vec<(usize, usize)>,
     /// Instructions with reserved slots, the number of slots, and the instruction from which on they are reserved.
     pub reserved: Vec<(Range<usize>, u64, usize)>,
+    /// Switches.
+    pub switches: Vec<SwitchCode>,
+}
+
+/// Jump through a word of memory, which leads to the next instruction or past some probes.
+pub struct SwitchCode {
+    /// Group of the probes.
+    pub group: u16,
+    /// Number of the jump's instruction.
+    pub jump: usize,
+    /// Number of the instruction behind the probes.
+    pub behind: usize,
 }
 
 impl<'common> Assembler<'common> {
     /// Assembler without instructions.
     pub fn new(common: &'common CommonCode) -> Emitted<Self> {
-        Ok(Self { code: CodeAssembler::new(64)?, common, loads: Vec::new(), reserved: Vec::new() })
+        let (loads, reserved, switches) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { code: CodeAssembler::new(64)?, common, loads, reserved, switches })
     }
 
     /// Notes that the next instruction loads by a pointer of the program.
@@ -45,6 +61,21 @@ impl<'common> Assembler<'common> {
         for (_, resume) in &mut self.loads[from..] {
             *resume = here;
         }
+    }
+
+    /// Emits a switch of the probes of a group, which follow. Returns its number.
+    pub fn begin_switch(&mut self, group: u16) -> Emitted<usize> {
+        let jump = self.position();
+        self.code.db(&SWITCH)?;
+        self.switches.push(SwitchCode { group, jump, behind: jump });
+        Ok(self.switches.len() - 1)
+    }
+
+    /// Has a switch lead here when it is off.
+    pub fn end_switch(&mut self, number: Option<usize>) -> Emitted {
+        let Some(number) = number else { return Ok(()) };
+        self.switches[number].behind = self.position();
+        self.code.zero_bytes()
     }
 
     /// Number of the next instruction.

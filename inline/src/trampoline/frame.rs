@@ -45,8 +45,15 @@ impl Frame {
         if let Some(condition) = only {
             jump_if(&mut asm.code, condition.negated(), done)?;
         }
+        // One switch for all, before anything is saved.
+        let group = programs::group(&point.probes[0]);
+        let is_common = point.probes.iter().all(|probe| programs::group(probe) == group);
+        let common = group.filter(|_| is_common);
+        let all = common.map(|group| asm.begin_switch(group)).transpose()?;
         let frame = Self::save(asm, point, pushed)?;
         for probe in &point.probes {
+            let own = programs::group(probe).filter(|_| !is_common);
+            let own = own.map(|group| asm.begin_switch(group)).transpose()?;
             let mut skip = asm.code.create_label();
             if let Some(condition) = programs::condition(probe).filter(|_| only.is_none()) {
                 frame.load_flags(asm)?;
@@ -56,8 +63,10 @@ impl Frame {
             programs::emit(asm, &frame, probe, skip)?;
             asm.resume_here(loads);
             place(&mut asm.code, &mut skip)?;
+            asm.end_switch(own)?;
         }
         frame.restore(asm, point)?;
+        asm.end_switch(all)?;
         place(&mut asm.code, &mut done)
     }
 

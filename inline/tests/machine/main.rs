@@ -15,3 +15,4 @@ mod repetitions;
 mod rings;
 mod signals;
 mod support;
+mod switches;

@@ -287,6 +287,15 @@ impl Machine {
         self.write(next, &trampoline.code);
     }
 
+    /// Switches the probes of a group off, or on again.
+    pub fn switch(&mut self, trampoline: &Trampoline, group: u16, is_off: bool) {
+        for switch in trampoline.switches().iter().filter(|switch| switch.group == group) {
+            assert_eq!(switch.word % 8, 0, "one store changes it");
+            let at = (switch.word - self.code as u64) as usize;
+            self.write(at, &switch.states[usize::from(is_off)].to_le_bytes());
+        }
+    }
+
     /// Patches the first bytes of the program by a short jump to padding.
     pub fn patch_through(&mut self, length: usize, points: &[Point], padding: u64) {
         self.write_patch(0, length, points, Some(padding));

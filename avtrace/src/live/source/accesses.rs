@@ -28,6 +28,7 @@ use crate::{
         dedup::AccessDedup,
         deferred::{DeferredAccess, DeferredOperation},
         location::Location,
+        memory::Origin,
         read_words::ReadWords,
         shared_words::SharedWords,
         sync::SyncObjects,
@@ -64,6 +65,8 @@ pub(super) struct Accesses {
     read: ReadWords,
     dedup: AccessDedup,
     shared_words: SharedWords,
+    /// Accesses are left out for a time.
+    is_partial: bool,
 }
 
 impl Accesses {
@@ -88,6 +91,13 @@ impl Accesses {
         if !self.admit(thread, place, (address, bytes), syncs, cx) {
             return;
         }
+        let is_own_stack = record.flags & AccessRecord::OWN_STACK != 0;
+        if is_own_stack {
+            memory.touched_own_stack(thread, address);
+        }
+        if self.is_partial && (is_own_stack || is_on_stack(address, memory)) {
+            return;
+        }
         let mut frames = record.frames;
         frames[0] = place.instruction.0;
         let location = cx.stack(Location::Access(frames));
@@ -95,9 +105,6 @@ impl Accesses {
         if memory.touched().is_empty() {
             cx.omissions.freed_accesses += 1;
             return;
-        }
-        if record.flags & AccessRecord::OWN_STACK != 0 {
-            memory.touched_own_stack(thread, address);
         }
         let done = record.flags as u8;
         let writes = done & AccessDescriptor::WRITE != 0;
@@ -394,6 +401,11 @@ impl Accesses {
         if !self.admit(thread, place, (address, size), syncs, cx) {
             return;
         }
+        if self.is_partial
+            && (memory.is_on_own_stack(thread, address) || is_on_stack(address, memory))
+        {
+            return;
+        }
         let mut since = 0;
         if let Some(block) = memory.block(address) {
             if block.thread != thread {
@@ -460,6 +472,17 @@ impl Accesses {
         self.words.gap();
     }
 
+    /// From now on accesses are left out for a time; returns whether none was before. Data on stacks is known no more:
+    /// that a frame was left shows in accesses of its caller. Nor is what an access found that others left there.
+    pub(super) fn become_partial(&mut self) -> bool {
+        if std::mem::replace(&mut self.is_partial, true) {
+            return false;
+        }
+        self.words.become_partial();
+        self.watches.values_mut().become_partial();
+        true
+    }
+
     /// Notes that the probes of a group were attached or detached; `threads` is the number of threads seen so far.
     pub(super) fn set_attached(&mut self, group: usize, is_attached: bool, threads: usize) {
         if is_attached {
@@ -488,6 +511,12 @@ impl Accesses {
     pub(super) const fn shared_words_mut(&mut self) -> &mut SharedWords {
         &mut self.shared_words
     }
+}
+
+/// Returns whether an address is on a stack where a thread was seen to access what it shares.
+fn is_on_stack(address: u64, memory: &ProcessMemory) -> bool {
+    memory.has_own_stacks()
+        && memory.block(address).is_some_and(|block| block.origin == Origin::Stack)
 }
 
 /// Returns the value that the kernel side has read at the place of an access that is the next event, if that is of one

@@ -70,6 +70,19 @@ impl ProcessMemory {
         !self.own_stacks.is_empty()
     }
 
+    /// Returns whether a thread has accessed an address on its own stack, in a frame that it was not seen to leave.
+    pub(super) fn is_on_own_stack(&self, thread: ThreadId, address: u64) -> bool {
+        self.own_stacks.get(&thread).is_some_and(|accessed| accessed.contains(&address))
+    }
+
+    /// Returns for each thread that has accessed its own stack a stack pointer above these places.
+    pub(super) fn above_own_stacks(&self) -> Vec<(ThreadId, u64)> {
+        let above = |(&thread, accessed): (&ThreadId, &BTreeSet<u64>)| {
+            Some((thread, accessed.last()?.saturating_add(RED_ZONE + LARGEST)))
+        };
+        self.own_stacks.iter().filter_map(above).collect()
+    }
+
     /// Ends the variables in frames that a thread has left, as it acts at a stack pointer above them: what lies there
     /// later is other data. Returns the range in which objects have ended.
     pub(super) fn leave_frames(
@@ -188,6 +201,9 @@ impl ProcessMemory {
         (self.allocated, self.freed)
     }
 }
+
+/// Size in bytes of the largest access that has one place.
+const LARGEST: u64 = 64;
 
 /// Size in bytes of the memory below the stack pointer that belongs to the innermost frame (System V ABI, AMD64
 /// supplement, 3.2.2).

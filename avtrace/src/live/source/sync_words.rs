@@ -114,6 +114,11 @@ impl SyncWords {
         self.words.gap();
     }
 
+    /// From now on accesses are left out for a time.
+    pub(super) const fn become_partial(&mut self) {
+        self.words.become_partial();
+    }
+
     fn step(&mut self, instruction: u64, code: &impl CodeMap) -> Step {
         let step = || step_at(code, ProcessAddr(instruction)).unwrap_or(Step::Plain);
         *self.steps.entry(instruction).or_insert_with(step)

@@ -38,6 +38,8 @@ pub(crate) struct Budget {
     percent: u64,
     /// Groups are detached for good once it is known what they access.
     learns: bool,
+    /// Groups change their state at no cost: those that come back fill the room, and all have their turns.
+    rotates: bool,
     /// Cost of each group at the latest check.
     costs: Vec<u64>,
     groups: BTreeMap<u16, Group>,
@@ -53,6 +55,8 @@ struct Group {
     detached: Option<Instant>,
     /// For how long it was detached before.
     unseen: Duration,
+    /// How often it was attached again.
+    returns: u64,
 }
 
 /// Costs besides those of groups of probes, in nanoseconds.
@@ -103,6 +107,7 @@ impl Budget {
         Self {
             percent: percent.into(),
             learns: false,
+            rotates: false,
             costs: Vec::new(),
             groups: BTreeMap::new(),
             started: Instant::now(),
@@ -114,9 +119,22 @@ impl Budget {
         Self { learns: true, ..Self::new(percent) }
     }
 
+    /// Creates a budget of `percent` percent with groups that come back in rotation, as it costs nothing to attach and
+    /// detach them.
+    pub(crate) fn in_rotation(percent: u32) -> Self {
+        Self { rotates: true, ..Self::new(percent) }
+    }
+
     /// Decides by the processor time of the program, the part of it that each group has cost so far, and the other
     /// costs. Underestimating costs by half is as bad as never checking them.
     pub(crate) fn change(&mut self, worked: u64, costs: &[u64], others: OtherCosts) -> Change {
+        let in_target = costs.iter().sum::<u64>() + others.in_target;
+        self.decide(worked, costs, OtherCosts { in_target, ..others })
+    }
+
+    /// Decides as [`change`](Self::change) by costs of groups, of which a part may be on avtrace's time, and all costs,
+    /// those of groups among them.
+    pub(crate) fn decide(&mut self, worked: u64, costs: &[u64], all: OtherCosts) -> Change {
         let now = Instant::now();
         self.costs.resize(costs.len(), 0);
         for (number, (&cost, before)) in costs.iter().zip(&mut self.costs).enumerate() {
@@ -126,15 +144,15 @@ impl Budget {
                 latest: 0,
                 detached: None,
                 unseen: Duration::ZERO,
+                returns: 0,
             });
             if group.detached.is_none() {
                 group.latest = latest;
             }
         }
-        let in_target = costs.iter().sum::<u64>() + others.in_target;
-        let spent = in_target + others.in_tracer;
+        let spent = all.in_target + all.in_tracer;
         let allowed = START_ALLOWANCE_NS
-            + worked.saturating_sub(in_target) / 100 * self.percent / 100 * TARGET_PERCENT;
+            + worked.saturating_sub(all.in_target) / 100 * self.percent / 100 * TARGET_PERCENT;
         let mut change = Change { is_over: spent > allowed, ..Change::default() };
         if change.is_over {
             let bound = COLD_ALLOWANCE_NS.max(allowed / 100 * COLD_PERCENT);
@@ -164,10 +182,7 @@ impl Budget {
             });
             change.detach.extend(taught.map(|(&number, _)| number));
         } else if spent < allowed / 100 * REATTACH_PERCENT {
-            let detached = self.groups.iter().filter(|(_, group)| group.detached.is_some());
-            // The cheapest first: others may never fit.
-            let cheapest = detached.min_by_key(|(_, group)| group.latest);
-            change.attach.extend(cheapest.map(|(&number, _)| number));
+            change.attach = self.returning(allowed / 100 * REATTACH_PERCENT - spent);
         }
         for number in &change.detach {
             self.groups.entry(*number).and_modify(|group| group.detached = Some(now));
@@ -175,9 +190,30 @@ impl Budget {
         for number in &change.attach {
             self.groups.entry(*number).and_modify(|group| {
                 group.unseen += group.detached.take().map_or(Duration::ZERO, |since| now - since);
+                group.returns += 1;
             });
         }
         change
+    }
+
+    /// Returns the groups to attach again where there is room.
+    fn returning(&self, room: u64) -> BTreeSet<u16> {
+        let detached = self.groups.iter().filter(|(_, group)| group.detached.is_some());
+        if !self.rotates {
+            // The cheapest first: others may never fit.
+            let cheapest = detached.min_by_key(|(_, group)| group.latest);
+            return cheapest.map(|(&number, _)| number).into_iter().collect();
+        }
+        let mut detached: Vec<(u64, u64, u16)> =
+            detached.map(|(&number, group)| (group.returns, group.latest, number)).collect();
+        // Those first that had fewest turns. One fits in any case: what it costs is paid back before the next one.
+        detached.sort_unstable();
+        let mut sum = 0;
+        let fits = |&(at, &(_, latest, _)): &(usize, &(u64, u64, u16))| {
+            sum += latest;
+            at == 0 || sum <= room
+        };
+        detached.iter().enumerate().take_while(fits).map(|(_, &(.., number))| number).collect()
     }
 
     /// Returns the groups that have cost least, together no more than the bound.
@@ -262,6 +298,44 @@ mod tests {
             "at the bound"
         );
         assert_eq!(change(16 * SECOND, [12 * SECOND, 3 * SECOND]), (of(&[]), of(&[1])));
+    }
+
+    #[test]
+    fn in_rotation_each_group_has_its_turn_however_costly_it_is() {
+        let mut budget = Budget::in_rotation(100);
+        let of = |groups: &[u16]| groups.iter().copied().collect::<BTreeSet<u16>>();
+        let mut change = |worked: u64, costs: [u64; 3]| {
+            let in_target = costs.iter().sum();
+            let all = OtherCosts { in_target, in_tracer: 0 };
+            let change = budget.decide(worked + in_target, &costs, all);
+            (change.detach, change.attach)
+        };
+        assert_eq!(change(SECOND, [SECOND, 2 * SECOND, SECOND / 2]), (of(&[0, 1, 2]), of(&[])));
+        // Of 10 seconds 5.6 may be used: there is room for 2.1 more.
+        let (ten, costs) = (10 * SECOND, [SECOND, 2 * SECOND, SECOND / 2]);
+        assert_eq!(change(ten, costs), (of(&[]), of(&[0, 2])), "the cheapest first");
+        let costs = [2 * SECOND, 2 * SECOND, SECOND];
+        assert_eq!(change(ten, costs), (of(&[]), of(&[1])), "the last one, as there is room");
+        let costs = [6 * SECOND, 9 * SECOND, SECOND];
+        assert_eq!(change(ten, costs), (of(&[0, 1]), of(&[])));
+        assert_eq!(change(30 * SECOND, costs), (of(&[]), of(&[0])), "one alone is too costly");
+        assert_eq!(change(30 * SECOND, [18 * SECOND, costs[1], costs[2]]).0, of(&[0]));
+        assert_eq!(
+            change(60 * SECOND, [18 * SECOND, costs[1], costs[2]]),
+            (of(&[]), of(&[1])),
+            "it had fewer turns"
+        );
+    }
+
+    #[test]
+    fn costs_of_groups_may_be_on_avtraces_time() {
+        let mut budget = Budget::new(100);
+        let all = OtherCosts { in_target: SECOND / 10, in_tracer: SECOND };
+        let change = budget.decide(SECOND, &[SECOND, SECOND / 10], all);
+        assert_eq!(change.detach, BTreeSet::from([0]));
+        // Of the program's time only its own part is taken away.
+        let worked = SECOND / 10 + all.in_tracer / TARGET_PERCENT * 100 + SECOND / 5;
+        assert!(!Budget::new(100).decide(worked, &[SECOND, SECOND / 10], all).is_over);
     }
 
     #[test]

@@ -99,8 +99,26 @@ impl MemoryRecords {
         const TAKEN_COST_NS: u64 = 1900;
         OtherCosts {
             in_target: self.given * GIVEN_COST_NS + self.taken * TAKEN_COST_NS,
-            in_tracer: tracer_cost.of_records(self.accesses + self.given + self.taken),
+            in_tracer: self.in_tracer(tracer_cost),
         }
+    }
+
+    /// Cost of an access's record for the program with a probe in the process, in nanoseconds.
+    pub(super) const INLINE_COST_NS: u64 = 40;
+
+    /// Returns the cost of these records with probes in the process.
+    pub(super) fn costs_inline(self, tracer_cost: &TracerCost) -> OtherCosts {
+        /// Cost of an allocating call for the program: two probes and a record.
+        const GIVEN_COST_NS: u64 = 60;
+        let records = self.accesses + self.taken;
+        OtherCosts {
+            in_target: records * Self::INLINE_COST_NS + self.given * GIVEN_COST_NS,
+            in_tracer: self.in_tracer(tracer_cost),
+        }
+    }
+
+    fn in_tracer(self, tracer_cost: &TracerCost) -> u64 {
+        tracer_cost.of_records(self.accesses + self.given + self.taken)
     }
 }
 
@@ -220,7 +238,7 @@ impl MemoryController {
 }
 
 /// Returns the limitation for the groups that were detached for a time to stay within the budget.
-fn over_budget(budget: &Budget, groups: &[AccessGroup]) -> Option<Limitation> {
+pub(super) fn over_budget(budget: &Budget, groups: &[AccessGroup]) -> Option<Limitation> {
     let mut unseen: Vec<(f64, &str)> = budget
         .unseen()
         .into_iter()
@@ -240,7 +258,7 @@ fn over_budget(budget: &Budget, groups: &[AccessGroup]) -> Option<Limitation> {
 }
 
 /// Returns the processor time of a process, in nanoseconds: for its own work, and for probes and watchpoints.
-fn worked(clock: ClockId) -> Option<u64> {
+pub(super) fn worked(clock: ClockId) -> Option<u64> {
     Duration::from(clock.now().ok()?).as_nanos().try_into().ok()
 }
 

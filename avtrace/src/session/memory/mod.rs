@@ -5,4 +5,5 @@ pub(crate) mod budget;
 pub(crate) mod controller;
 pub(crate) mod hot_regions;
 pub(crate) mod sampler;
+pub(crate) mod switching;
 pub mod watchpoints;

@@ -6,12 +6,16 @@ use crate::{
     backend::Backend,
     kernel::ProbePoint,
     live::source::Source,
-    probes::{memory::options::Accesses, plan::Plan},
+    probes::{
+        memory::options::Accesses,
+        plan::{Plan, Site},
+    },
     report::Limitation,
     session::memory::{
         budget::TracerCost,
         controller::{MemoryController, MemoryRecords},
         sampler::Share,
+        switching::SwitchController,
     },
 };
 
@@ -19,6 +23,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Capture {
     controller: Option<MemoryController>,
+    /// Controller of probes in the process.
+    switches: Option<SwitchController>,
     records: MemoryRecords,
 }
 
@@ -31,16 +37,30 @@ impl Capture {
         process: (u32, Option<&[u32]>),
         plan: PlanNumber,
     ) {
-        // Probes in the process cost too little to be limited.
         self.controller = backend
             .kernel_mut()
             .and_then(|kernel| MemoryController::new(accesses, kernel, process, plan));
     }
 
+    /// Starts to control what probes in a process record.
+    pub(super) fn start_inline(&mut self, accesses: &Accesses, pid: u32, plan: PlanNumber) {
+        self.switches = SwitchController::new(accesses, pid, plan);
+    }
+
+    /// Returns the capture of a child that was just forked, with the probes in the process that it has copied.
+    pub(super) fn of_child(&self, pid: u32, plan: PlanNumber, parent: &Plan) -> Self {
+        let switches =
+            self.switches.as_ref().and_then(|switches| switches.of_child(pid, plan, parent));
+        Self { switches, ..Self::default() }
+    }
+
     /// Counts a record, if it is one of memory.
     #[inline]
-    pub(super) const fn count(&mut self, record: &Record) {
+    pub(super) fn count(&mut self, record: &Record, sites: &[Site]) {
         self.records.count(record);
+        if let Some(switches) = &mut self.switches {
+            switches.count(record, sites);
+        }
     }
 
     /// Keeps the costs within the budget. Calls of allocators cost nothing where they are seen for the sake of what is
@@ -55,6 +75,9 @@ impl Capture {
         let mut records = self.records;
         if calls_are_free {
             records.calls_are_free();
+        }
+        if let Some(switches) = &mut self.switches {
+            switches.tick(backend, source, (records, tracer_cost));
         }
         let (controller, kernel) = self.controller.as_mut().zip(backend.kernel_mut())?;
         let error = controller.tick(kernel, source, plan, (records, tracer_cost)).err()?;
@@ -74,6 +97,9 @@ impl Capture {
         backend: &mut Backend,
         plan: &Plan,
     ) -> (Vec<Limitation>, Vec<Share>) {
+        if let Some(switches) = self.switches {
+            return (switches.finish(plan).into_iter().collect(), Vec::new());
+        }
         let controlled = self.controller.zip(backend.kernel_mut());
         controlled
             .map_or_else(Default::default, |(controller, kernel)| controller.finish(kernel, plan))
