@@ -18,8 +18,8 @@
 //! ```
 //!
 //! Traces in files are read by [`format::TraceReader`], which passes them to any checker. [`Davida`] is the
-//! one to begin with; [`RegionTrack`], [`AeroDrome`] and [`Velodrome`] answer a part of its questions in
-//! other ways, so that all can be compared on one trace.
+//! one to begin with; [`RegionTrack`], [`AeroDrome`], [`Velodrome`] and [`DoubleChecker`] answer a part of
+//! its questions in other ways, so that all can be compared on one trace.
 //!
 //! ```
 //! use checker::format::{ReadOptions, TraceReader};
@@ -67,6 +67,7 @@ mod aerodrome;
 mod check;
 mod davida;
 pub mod defect;
+mod doublechecker;
 mod error;
 pub mod event;
 pub mod finding;
@@ -81,6 +82,7 @@ mod verdicts;
 pub use aerodrome::{AeroDrome, Detection};
 pub use check::{Capabilities, Checker, DeferredChecker, Options, Regions, Relation};
 pub use davida::Davida;
+pub use doublechecker::{DoubleChecker, Work};
 pub use error::{EventError, EventErrorKind};
 pub use hb::Timestamp;
 pub use regiontrack::RegionTrack;

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use checker::{AeroDrome, Capabilities, Checker, Davida, Options, RegionTrack, Velodrome};
+use checker::{
+    AeroDrome, Capabilities, Checker, Davida, DoubleChecker, Options, RegionTrack, Velodrome,
+};
 
 /// All algorithms; the first is the default.
 pub const ALGORITHMS: &[Algorithm] = &[
@@ -29,6 +31,12 @@ pub const ALGORITHMS: &[Algorithm] = &[
         about: "Whether the trace is serializable, by a graph of transactions, with the cycle",
         capabilities: Velodrome::CAPABILITIES,
         start: |options| Box::new(Velodrome::new(options)),
+    },
+    Algorithm {
+        name: "doublechecker",
+        about: "As velodrome, by an imprecise graph first, and logs of what may be on a cycle",
+        capabilities: DoubleChecker::CAPABILITIES,
+        start: |options| Box::new(DoubleChecker::new(options)),
     },
 ];
 

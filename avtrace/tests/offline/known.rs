@@ -80,13 +80,13 @@ fn more_threads_than_others_can_tell_apart() {
     folder.write("serial.std", &trace);
     assert_eq!(folder.run(&["check", "serial.std"]).code, Some(0));
     folder.write("cycle.std", trace + "T129|w(y)|4\nT0|r(y)|5\nT0|end|6\n");
-    for algorithm in ["davida", "velodrome", "regiontrack", "aerodrome"] {
+    for algorithm in ["davida", "velodrome", "doublechecker", "regiontrack", "aerodrome"] {
         let arguments = ["check", "--format", "json", "--algorithm", algorithm, "cycle.std"];
         let ended = folder.run(&arguments);
         assert_eq!(ended.code, Some(66), "{algorithm}");
         let report = &ended.reports()[0];
         assert_eq!(report["counts"]["threads"], 130);
-        if ["davida", "velodrome"].contains(&algorithm) {
+        if ["davida", "velodrome", "doublechecker"].contains(&algorithm) {
             let expected: Vec<String> =
                 (0..=130).map(|thread| format!("m{}", thread % 130)).collect();
             assert_eq!(cycles(report), [expected.join(" ")], "{algorithm}");
@@ -143,7 +143,7 @@ fn the_algorithms_agree_as_far_as_each_goes() {
         for count in same {
             assert_eq!(regiontrack["counts"][count], davida["counts"][count], "{name}: {count}");
         }
-        for algorithm in ["aerodrome", "velodrome"] {
+        for algorithm in ["aerodrome", "velodrome", "doublechecker"] {
             assert_eq!(report(algorithm)["serializable"], davida["serializable"], "{name}");
         }
     }
@@ -156,6 +156,7 @@ fn options_that_an_algorithm_does_not_heed_are_refused() {
         ("aerodrome", &["--instances"][..]),
         ("aerodrome", &["--regions", "all"]),
         ("velodrome", &["--regions", "all"]),
+        ("doublechecker", &["--regions", "all"]),
     ] {
         let arguments = [&["check", "--algorithm", algorithm, "bank.std"], option].concat();
         avtrace_in(&folder, arguments, b"").check_error(2, &[algorithm, option[0]]);

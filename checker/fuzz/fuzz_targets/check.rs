@@ -7,7 +7,9 @@ mod common;
 
 use checker::finding::Findings;
 use checker::format::{ReadOptions, TraceReader};
-use checker::{AeroDrome, Checker, Davida, Options, RegionTrack, Regions, Relation, Velodrome};
+use checker::{
+    AeroDrome, Checker, Davida, DoubleChecker, Options, RegionTrack, Regions, Relation, Velodrome,
+};
 use common::{assemble, to_avt};
 use libfuzzer_sys::fuzz_target;
 
@@ -51,6 +53,9 @@ fuzz_target!(|input: (u8, &[u8])| {
     let (velodrome, _) = check(bytes, options, Velodrome::new(options));
     assert_eq!(velodrome.serializable, findings.serializable);
     assert!(velodrome.counts.violations <= findings.counts.violations);
+    let (doublechecker, _) = check(bytes, options, DoubleChecker::new(options));
+    assert_eq!(doublechecker.serializable, findings.serializable);
+    assert!(doublechecker.counts.violations <= findings.counts.violations);
     if bit(6)
         && complete
         && let Some(avt) = to_avt(bytes)

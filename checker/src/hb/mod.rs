@@ -8,12 +8,16 @@ mod deferred;
 mod last_events;
 mod layers;
 mod lock;
+mod outside;
 mod stamp;
 mod sync;
 mod table;
 mod thread;
 mod transitions;
 mod variable;
+
+pub(crate) use table::{Entry, ThreadTable};
+pub(crate) use variable::{Sink, Variables};
 
 pub use deferred::Timestamp;
 pub use stamp::EventStamp;
@@ -25,9 +29,7 @@ use clocks::Clocks;
 use lock::Locks;
 use std::hint::select_unpredictable;
 use sync::SyncObjects;
-use table::{Entry, ThreadTable};
 use thread::{State, Thread, Threads};
-use variable::Variables;
 
 /// A dependency: two events of different threads in conflict, with no event between them that conflicts
 /// with both.
@@ -178,6 +180,11 @@ impl Engine {
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.counts
+    }
+
+    /// Returns whether events that do not fit are ignored.
+    pub(crate) fn is_lenient(&self) -> bool {
+        self.lenient
     }
 
     /// Returns the row of a thread, if it has one.

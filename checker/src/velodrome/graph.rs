@@ -9,11 +9,11 @@ use std::collections::VecDeque;
 
 /// A dependency between two transactions; its events are the timestamps at its two ends.
 #[derive(Clone, Copy)]
-pub(super) struct Link {
-    pub(super) source: EventStamp,
-    pub(super) sink: EventStamp,
-    pub(super) object: Object,
-    pub(super) order: Order,
+pub(crate) struct Link {
+    pub(crate) source: EventStamp,
+    pub(crate) sink: EventStamp,
+    pub(crate) object: Object,
+    pub(crate) order: Order,
 }
 
 /// Index of a transaction; reused after the transaction is forgotten.

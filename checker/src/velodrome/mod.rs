@@ -26,20 +26,17 @@
 //! Invariants: the graph has no cycle; a live transaction's followers in its thread are live; a transaction
 //! that is not live is on no cycle, now or later.
 
+mod cycles;
 mod graph;
+
+pub(crate) use cycles::Cycles;
+pub(crate) use graph::Link;
 
 use crate::check::{Capabilities, Checker, Options, Relation};
 use crate::error::EventError;
 use crate::event::{Event, EventNumber, RegionId};
-use crate::finding::{
-    Counts, DataSeen, Edge, Evidence, Findings, Instance, Object, Order, Tx, Violation,
-};
-use crate::hb::{Dependency, Engine, EventStamp, Visitor, edge, transactions_without_data};
-use crate::verdicts::Verdicts;
-use graph::{Graph, Link, Node};
-
-/// Value for "no region" in a key.
-const NO_REGION: u32 = u32::MAX;
+use crate::finding::{Counts, Findings};
+use crate::hb::{Dependency, Engine, EventStamp, Visitor};
 
 /// Velodrome as a checker: whether the trace is serializable, and some of the violating transactions, each with a
 /// cycle as its witness.
@@ -85,217 +82,83 @@ impl Velodrome {
     /// Returns the number of transactions in the graph.
     #[must_use]
     pub fn live_transactions(&self) -> usize {
-        self.state.graph.len()
+        self.state.cycles.graph.len()
     }
 }
 
 impl Checker for Velodrome {
     fn event(&mut self, event: &Event) -> Result<(), EventError> {
         let result = self.engine.step(event, &mut self.state);
-        if let Some(unary) = self.state.unary.take() {
-            self.state.graph.end(unary);
-        }
+        self.state.cycles.end_unary();
         result
     }
 
     fn gap(&mut self) {
         self.engine.gap();
-        for row in 0..self.state.threads.len() {
-            self.state.end_transaction(row);
-        }
+        self.state.cycles.end_all();
     }
 
     fn counts(&self) -> Counts {
-        self.state.verdicts.counts(self.engine.counts)
+        self.state.cycles.counts(self.engine.counts)
     }
 
     fn finish(&mut self) -> Findings {
         let counts = self.counts();
-        let options = self.state.options;
-        let state = std::mem::replace(self, Self::new(options)).state;
-        let State { verdicts, cycle, .. } = state;
-        let serializable = Some(cycle.is_none());
-        let (cycle, cycle_edges) = cycle.filter(|_| verdicts.is_empty()).unzip();
-        let cycle_edges = cycle_edges.unwrap_or_default();
-        let (violations, _, instances) = verdicts.into_lists();
-        Findings {
-            counts,
-            serializable,
-            cycle,
-            cycle_edges,
-            violations,
-            instances,
-            ..Findings::default()
-        }
+        let lenient = self.engine.is_lenient();
+        self.engine = Engine::new(lenient);
+        self.state.cycles.finish(counts)
     }
 }
 
-/// State of a thread, besides its transactions.
-#[derive(Default)]
-struct Thread {
-    /// Active transaction, and its first event.
-    active: Option<(Node, EventStamp)>,
-    /// Set once the active transaction is counted as violating.
-    violating: bool,
-}
-
 struct State {
-    options: Options,
-    threads: Vec<Thread>,
-    graph: Graph,
-    /// Unary transaction of the current event.
-    unary: Option<Node>,
-    /// First cycle found.
-    cycle: Option<(Vec<Tx>, Vec<Edge>)>,
-    verdicts: Verdicts,
+    relation: Relation,
+    cycles: Cycles,
 }
 
 impl State {
     fn new(options: Options) -> Self {
-        Self {
-            options,
-            threads: Vec::new(),
-            graph: Graph::default(),
-            unary: None,
-            cycle: None,
-            verdicts: Verdicts::new(&options),
-        }
+        Self { relation: options.relation, cycles: Cycles::new(&options) }
     }
-
-    fn end_transaction(&mut self, row: usize) {
-        let thread = self.threads.get_mut(row);
-        if let Some((node, _)) = thread.and_then(|thread| thread.active.take()) {
-            self.graph.end(node);
-        }
-    }
-
-    /// Records a cycle that the active transaction in `row` is on; the last of its dependencies ends in
-    /// that transaction.
-    fn found(&mut self, row: usize, cycle: &[Link]) {
-        let Some(closing) = cycle.last() else { return };
-        if self.cycle.is_none() {
-            self.cycle = Some((transactions(cycle), edges(cycle).collect()));
-        }
-        let increasing =
-            cycle.windows(2).all(|pair| pair[0].sink.event() <= pair[1].source.event());
-        if let Some((_, begin)) = self.threads[row].active.filter(|_| increasing) {
-            self.blame(row, begin, closing, cycle);
-        }
-    }
-
-    #[cold]
-    fn blame(&mut self, row: usize, begin: EventStamp, closing: &Link, cycle: &[Link]) {
-        let (trigger_event, source_event) = (closing.sink.event(), closing.source.event());
-        let instance = Instance { begin_event: begin.event(), trigger_event, source_event };
-        let on_variables = cycle.iter().all(|link| matches!(link.object, Object::Variable(_)));
-        let evidence = if on_variables { Evidence::Data } else { Evidence::Sync };
-        let ends = || cycle.iter().flat_map(|link| [&link.source, &link.sink]);
-        let key = |key: &mut Vec<u32>| {
-            for access in std::iter::once(&begin).chain(ends()) {
-                let region = access.region().map_or(NO_REGION, |region| region.0);
-                key.extend([access.location().0, region]);
-            }
-        };
-        self.verdicts.count(instance, &mut self.threads[row].violating, key, || {
-            let edges: Vec<Edge> = edges(cycle).collect();
-            let racy = edges.iter().any(|edge| edge.order == Order::Racy);
-            Violation {
-                region: begin.region().unwrap_or(RegionId(NO_REGION)),
-                occurrences: 1,
-                evidence,
-                order: if racy { Order::Racy } else { Order::Synchronised },
-                transaction: begin.tx(),
-                begin: begin.point(),
-                trigger_event,
-                source_event,
-                witness: transactions(cycle),
-                released_locks: Vec::new(),
-                data: match evidence {
-                    Evidence::Data => DataSeen::default(),
-                    // Dependencies on variables are on the witness, or unknown here.
-                    Evidence::Sync => {
-                        DataSeen { without: transactions_without_data(ends()), met: Vec::new() }
-                    }
-                },
-                edges,
-            }
-        });
-    }
-}
-
-fn edges(cycle: &[Link]) -> impl Iterator<Item = Edge> {
-    cycle.iter().map(|link| edge(&link.source, &link.sink, link.object, link.order))
-}
-
-/// Returns the transactions on a path of dependencies and program order.
-fn transactions(cycle: &[Link]) -> Vec<Tx> {
-    let mut transactions: Vec<Tx> = Vec::new();
-    for tx in cycle.iter().flat_map(|link| [link.source.tx(), link.sink.tx()]) {
-        if transactions.last() != Some(&tx) {
-            transactions.push(tx);
-        }
-    }
-    transactions
 }
 
 impl Visitor for State {
     fn started(&mut self, row: usize) {
-        if row >= self.threads.len() {
-            self.threads.resize_with(row + 1, Thread::default);
-            self.graph.grow(row + 1);
-        }
-        self.threads[row] = Thread::default();
+        self.cycles.start(row);
     }
 
     fn is_relevant(&self, row: Option<usize>, source: &EventStamp) -> bool {
-        let first = row.and_then(|row| self.graph.first(row));
+        let first = row.and_then(|row| self.cycles.graph.first(row));
         first.is_some_and(|first| first <= source.tx_begin())
     }
 
     fn dependency(&mut self, dependency: &Dependency<'_>) {
-        if self.options.relation == Relation::Data && !dependency.is_variable() {
+        if self.relation == Relation::Data && !dependency.is_variable() {
             return;
         }
-        let (source, sink, row) = (dependency.source, dependency.sink, dependency.row);
-        let Some(from) = dependency.source_row().and_then(|u| self.graph.find(u, source)) else {
-            return;
-        };
-        let to = self.graph.current(row, sink);
-        if sink.region().is_none() {
-            self.unary = Some(to);
-        }
-        if self.graph.has_edge(from, to) {
-            return;
-        }
+        let (Some(u), v) = (dependency.source_row(), dependency.row) else { return };
+        let (source, sink) = (*dependency.source, *dependency.sink);
         let order = dependency.order();
-        let link = Link { source: *source, sink: *sink, object: dependency.object, order };
-        match self.graph.path(to, from) {
-            Some(mut cycle) => {
-                cycle.push(link);
-                self.found(row, &cycle);
-            }
-            None => self.graph.add_edge(from, to, link),
-        }
+        let link = Link { source, sink, object: dependency.object, order };
+        self.cycles.link(u, v, link, &|link| link.order);
     }
 
     fn begin(&mut self, row: usize, now: &EventStamp, _region: RegionId, depth: usize) {
         if depth == 0 {
-            let node = self.graph.current(row, now);
-            self.threads[row] = Thread { active: Some((node, *now)), violating: false };
+            self.cycles.begin(row, now);
         }
     }
 
     fn end(&mut self, row: usize, _number: EventNumber, depth: usize) {
         if depth == 0 {
-            self.end_transaction(row);
+            self.cycles.end(row);
         }
     }
 
     /// An event of the thread is only relevant if its transaction is live. In the data relation it need not
     /// be live, and yet the order of the events that the thread knows of can be asked for.
     fn must_retain(&self, row: usize, last: &EventStamp) -> bool {
-        let data = self.options.relation == Relation::Data;
-        self.graph.first(row).is_some()
-            || data && self.graph.oldest().is_some_and(|oldest| oldest <= last.event())
+        let (graph, data) = (&self.cycles.graph, self.relation == Relation::Data);
+        graph.first(row).is_some()
+            || data && graph.oldest().is_some_and(|oldest| oldest <= last.event())
     }
 }

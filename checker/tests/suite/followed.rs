@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use checker::event::{Event, LocationId, Op, RegionId};
 use checker::finding::{Cut, Evidence, Findings, GapKind, Instance, Point, Tx, Violation};
-use checker::{AeroDrome, Options, RegionTrack, Regions, Relation, Velodrome};
+use checker::{AeroDrome, DoubleChecker, Options, RegionTrack, Regions, Relation, Velodrome};
 use proptest::prelude::*;
 
 use crate::generate::well_formed;
@@ -261,7 +261,8 @@ proptest! {
             let track = run_on(RegionTrack::new(options), events);
             let aero = run_on(AeroDrome::new(options), events);
             let velodrome = run_on(Velodrome::new(options), events);
-            let mut counts = [track.counts, aero.counts, velodrome.counts];
+            let double = run_on(DoubleChecker::new(options), events);
+            let mut counts = [track.counts, aero.counts, velodrome.counts, double.counts];
             counts.iter_mut().for_each(|counts| counts.events = 0);
             (counts, aero.serializable)
         };

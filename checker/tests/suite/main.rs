@@ -7,6 +7,7 @@ mod defect_properties;
 mod defect_rules;
 mod defects;
 mod deferred;
+mod doublechecker;
 mod followed;
 mod gap_model;
 mod gaps;

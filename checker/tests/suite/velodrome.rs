@@ -111,7 +111,7 @@ fn what_can_be_on_no_cycle_is_forgotten() {
 }
 
 /// Every edge is a dependency, and every step an edge of the graph of transactions.
-fn check_cycle(oracle: &Oracle, relation: Relation, cycle: &[Tx]) {
+pub fn check_cycle(oracle: &Oracle, relation: Relation, cycle: &[Tx]) {
     assert_eq!(cycle.first(), cycle.last());
     let distinct: BTreeSet<u64> = cycle.iter().map(|tx| tx.begin_event).collect();
     assert!(distinct.len() >= 2 && distinct.len() == cycle.len() - 1);
@@ -121,7 +121,7 @@ fn check_cycle(oracle: &Oracle, relation: Relation, cycle: &[Tx]) {
     }
 }
 
-fn check_witness(oracle: &Oracle, relation: Relation, violation: &Violation) {
+pub fn check_witness(oracle: &Oracle, relation: Relation, violation: &Violation) {
     check_cycle(oracle, relation, &violation.witness);
     assert_eq!(violation.witness.first(), Some(&violation.transaction));
     assert_eq!(violation.transaction.region, Some(violation.region));
@@ -140,7 +140,7 @@ fn check_witness(oracle: &Oracle, relation: Relation, violation: &Violation) {
     assert_eq!(violation.evidence == Evidence::Data, data);
 }
 
-fn instance(violation: &Violation) -> Instance {
+pub fn instance(violation: &Violation) -> Instance {
     Instance {
         begin_event: violation.begin.event,
         trigger_event: violation.trigger_event,
