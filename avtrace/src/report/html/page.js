@@ -9,13 +9,15 @@
     for (const [name, value] of Object.entries(attributes || {})) {
       if (value !== null && value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : value);
     }
-    for (const child of children.flat()) {
+    for (const child of children.flat(Infinity)) {
       if (child !== null && child !== undefined && child !== false) element.append(child);
     }
     return element;
   };
   const h = (tag, attributes, ...children) => make(document.createElement(tag), attributes, children);
   const s = (tag, attributes, ...children) => make(document.createElementNS(SVG, tag), attributes, children);
+  // Quotes around names are for terminals.
+  const plain = (text) => text.replaceAll("`", "");
   // `name` in prose becomes code.
   const prose = (text) => text.split("`").map((part, at) => (at % 2 ? h("code", null, part) : part));
 
@@ -45,12 +47,12 @@
   // The interleaving: a column for each thread, time downwards, a box for each step.
   const timeline = (finding, prefix, files, room) => {
     const count = finding.threads.length;
-    const width = Math.max(250, Math.min(430, Math.floor((room - 4) / count)));
-    const inner = width - 36, columns = Math.floor((inner - 42) / 7);
-    const left = (lane) => lane * width + 18;
+    const width = Math.max(260, Math.min(470, Math.floor((room - 4) / count)));
+    const inner = width - 64, columns = Math.floor((inner - 42) / 7);
+    const left = (lane) => lane * width + 12;
     let y = 52;
     const boxes = finding.steps.map((step) => {
-      const lines = wrap(step.text, columns, 4);
+      const lines = wrap(plain(step.text), columns, 4);
       const under = wrap(step.place + (step.calls ? ` in ${step.calls}` : ""), Math.floor((inner - 42) / 6.4), 2);
       const box = { x: left(step.lane), y, height: 12 + 17 * lines.length + 15 * under.length, lines, under };
       y += box.height + 16;
@@ -132,14 +134,14 @@
       const kind = edge.kind === "dependency" ? "" : edge.kind;
       svg.append(s("path", { class: `arrow ${kind}`, d: `M${from.x},${from.y} Q${mid.x},${mid.y} ${to.x},${to.y}` }),
         arrowHead(to.x, to.y, (Math.atan2(to.y - mid.y, to.x - mid.x) * 180) / Math.PI, kind));
-      const text = wrap((edge.steps ? `${edge.steps[0]} → ${edge.steps[1]}  ` : "") + edge.label, 34, 1)[0];
+      const text = wrap((edge.steps ? `${edge.steps[0]} → ${edge.steps[1]}  ` : "") + plain(edge.label), 34, 1)[0];
       const x = (from.x + to.x) / 4 + mid.x / 2, y = (from.y + to.y) / 4 + mid.y / 2;
       labels.push(s("g", { class: "edge-label" },
         s("rect", { x: x - text.length * 3.4 - 6, y: y - 10, width: text.length * 6.8 + 12, height: 20, rx: 4 }),
         s("text", { x, y: y + 4, "text-anchor": "middle", "font-size": 12 }, s("title", null, edge.label), text)));
     });
     finding.nodes.forEach((node, n) => {
-      const { x, y } = at[n], lines = wrap(node.label.replaceAll("`", ""), 25, 2);
+      const { x, y } = at[n], lines = wrap(plain(node.label), 25, 2);
       svg.append(s("g", { class: n ? "node" : "node first" }, s("title", null, node.label),
         s("rect", { class: `s${node.lane % LANES}`, x: x - w / 2, y: y - high / 2, width: w, height: high, rx: 8 }),
         lines.map((line, row) => s("text", { x, y: y + 5 + (row - (lines.length - 1) / 2) * 16, "text-anchor": "middle" }, line))));
