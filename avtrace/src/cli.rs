@@ -12,7 +12,7 @@ pub use attach::{AttachArgs, ProcessesArgs};
 pub use doctor::DoctorArgs;
 pub use hunt::{HuntArgs, MergeArgs};
 pub use offline::{CheckArgs, ConvertArgs, RelationArg, ReportArgs, TraceFormatArg};
-pub use output::{ColorArg, FailOnArg, Format, OutputArgs, Triage};
+pub use output::{ColorArg, FailOnArg, Format, FormatTo, OutputArgs, PlainFormat, Triage};
 pub use record::RecordArgs;
 pub use refine::RefineArgs;
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{ColorArg, Format};
+use super::{ColorArg, PlainFormat};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -24,8 +24,8 @@ Exit status: 0 when `--capture kernel` or `--capture inline` works, 1 when neith
 #[command(after_help = EXAMPLES)]
 pub struct DoctorArgs {
     /// The form of the diagnosis.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub format: Format,
+    #[arg(long, value_enum, default_value_t = PlainFormat::Text)]
+    pub format: PlainFormat,
 
     /// Write the diagnosis to FILE, and not to standard output.
     #[arg(short, long, value_name = "FILE")]

@@ -9,13 +9,18 @@ use crate::suppress::Glob;
 /// Options of the report: its form, its destination, and its effect on the exit status.
 #[derive(Args, Clone, Debug)]
 pub struct OutputArgs {
-    /// The form of the report.
-    #[arg(long, value_enum, default_value_t = Format::Text)]
-    pub format: Format,
-
-    /// Write the report to FILE.
+    /// Form of the report, and the file that it goes to: `text`, `json`, `sarif`, `junit`, `dot`, `trace` or `html`.
     ///
-    /// Several reports are written to it one after the other, JSON documents one a line.
+    /// `text` is for people, `json` has everything, `sarif` (2.1.0) is for code scanning and editors, `junit` for the
+    /// test results of CI systems, `dot` draws the cycles by Graphviz, `trace` is a timeline for ui.perfetto.dev, `html`
+    /// a page for browsers that needs no network. Repeatable: `--format text --format html=report.html` writes both.
+    #[arg(long = "format", value_name = "FORMAT[=FILE]", default_value = "text", value_parser = format_to)]
+    pub formats: Vec<FormatTo>,
+
+    /// Write the report to FILE: that of the one --format without a file of its own.
+    ///
+    /// Several reports are written to it one after the other, JSON documents one a line; other forms have them in one
+    /// document.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
@@ -94,6 +99,48 @@ pub enum FailOnArg {
 /// The form of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
+    /// For people.
+    Text,
+    /// A JSON document.
+    Json,
+    /// Static Analysis Results Interchange Format, 2.1.0.
+    Sarif,
+    /// Test results in XML.
+    Junit,
+    /// A graph for Graphviz.
+    Dot,
+    /// Trace events in JSON, for Perfetto and chrome://tracing.
+    Trace,
+    /// A page for browsers.
+    Html,
+}
+
+/// The form of a report, with its file where it has one of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FormatTo {
+    /// The form.
+    pub format: Format,
+    /// The file.
+    pub file: Option<PathBuf>,
+}
+
+fn format_to(text: &str) -> Result<FormatTo, String> {
+    let (name, file) = match text.split_once('=') {
+        Some((_, "")) => return Err("a file is needed after `=`".to_owned()),
+        Some((name, file)) => (name, Some(PathBuf::from(file))),
+        None => (text, None),
+    };
+    let Ok(format) = Format::from_str(name, false) else {
+        let named = Format::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+        let named: Vec<String> = named.map(|value| value.get_name().to_owned()).collect();
+        return Err(format!("`{name}` is none of {}", named.join(", ")));
+    };
+    Ok(FormatTo { format, file })
+}
+
+/// The form of what is no report: a list, a diagnosis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PlainFormat {
     /// For people.
     Text,
     /// A JSON document.

@@ -4,7 +4,8 @@ use super::{
     Failure,
     live::LiveOutput,
     options::attach_options,
-    output::{check_destination, destination, record_to},
+    output::record_to,
+    reports::Reports,
     run::write_reports,
     triage,
 };
@@ -18,8 +19,7 @@ use crate::{
 pub(super) fn run(arguments: &AttachArgs) -> Result<u8, Failure> {
     let (options, suppressions) = attach_options(arguments)?;
     let filter = triage::filter(&arguments.output, suppressions)?;
-    let destination = destination(&arguments.output, Destination::Stderr);
-    check_destination(&destination)?;
+    let reports = Reports::new(&arguments.output, Destination::Stderr)?;
     let AttachArgs { duration, quiet, max_defects, .. } = *arguments;
     let ProcessesArgs { pid, name, cgroup } = arguments.processes.clone();
     let selection = ProcessSelection { pids: pid, names: name, cgroups: cgroup };
@@ -38,6 +38,6 @@ pub(super) fn run(arguments: &AttachArgs) -> Result<u8, Failure> {
     status.end();
     let programs = programs
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
-    let found = write_reports(programs, &arguments.output, filter, &destination)?;
+    let found = write_reports(programs, &arguments.output, filter, reports)?;
     Ok(if found { arguments.output.error_exitcode } else { 0 })
 }

@@ -5,22 +5,21 @@ use std::path::{Path, PathBuf};
 use super::{
     Failure, complain,
     options::{regions, relation},
-    output::{check_destination, destination, text_options},
+    reports::Reports,
     triage, worse,
 };
 use crate::{
-    cli::{CheckArgs, Format, RegionsArg},
+    cli::{CheckArgs, RegionsArg},
     offline::{self, Checked, Input, InputError, Recording, Request, algorithms::Algorithm},
     progress::ReadBar,
     report,
-    sys::output::{Destination, write_output},
+    sys::output::Destination,
 };
 
 pub(super) fn run(arguments: &CheckArgs) -> Result<u8, Failure> {
     at_most_once(Path::new("-"), &arguments.traces)?;
     check_options(arguments)?;
-    let destination = destination(&arguments.output, Destination::Stdout);
-    check_destination(&destination)?;
+    let mut reports = Reports::new(&arguments.output, Destination::Stdout)?;
     let suppressions = triage::of_config(triage::config(arguments.no_config)?);
     let mut filter = triage::filter(&arguments.output, suppressions)?;
     let request = Request {
@@ -33,9 +32,6 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<u8, Failure> {
         gaps: arguments.gaps,
     };
     let mut status = 0;
-    // A file is written as a whole, even after an error; elsewhere each report is printed as soon as it is
-    // ready.
-    let mut pending = String::new();
     let mut entries: Vec<String> = Vec::new();
     let (traces, unreadable) = traces(&arguments.traces);
     if unreadable {
@@ -61,22 +57,9 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<u8, Failure> {
             filter.list_unused(&mut report);
         }
         entries.push(triage::entries(&arguments.output, &report));
-        match arguments.output.format {
-            Format::Json => {
-                pending += &report::json::render_line(&report).map_err(Failure::internal)?;
-            }
-            Format::Text => {
-                if traces.len() > 1 {
-                    let gap = if index > 0 { "\n" } else { "" };
-                    pending += &format!("{gap}{}:\n", report::printable(&trace.shown()));
-                }
-                pending +=
-                    &report::text::render(&report, &text_options(&arguments.output, &destination));
-            }
-        }
-        if !matches!(destination, Destination::File(_)) {
-            write(&destination, &mut pending)?;
-        }
+        let name = (traces.len() > 1).then(|| trace.shown());
+        reports.add(&report, name, None, true)?;
+        reports.flush()?;
         let fails = triage::fails(&arguments.output, &report);
         let found = if fails { arguments.output.error_exitcode } else { 0 };
         // Findings are true even if a part is missing; without findings, the missing part decides.
@@ -84,10 +67,8 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<u8, Failure> {
         status = worse(status, worse(found, missing));
     }
     entries.retain(|entries| !entries.is_empty());
-    pending += &triage::write_entries(&arguments.output, entries.join("\n"))?;
-    if !pending.is_empty() {
-        write(&destination, &mut pending)?;
-    }
+    let entries = triage::write_entries(&arguments.output, entries.join("\n"))?;
+    reports.finish(&entries, false)?;
     Ok(status)
 }
 
@@ -155,12 +136,6 @@ fn traces(paths: &[PathBuf]) -> (Vec<Trace<'_>>, bool) {
         }
     }
     (traces, unreadable)
-}
-
-fn write(destination: &Destination, pending: &mut String) -> Result<(), Failure> {
-    write_output(destination, pending.as_bytes()).map_err(Failure::internal)?;
-    pending.clear();
-    Ok(())
 }
 
 /// Checks that standard input is named only once, since it can be read once.

@@ -5,7 +5,7 @@ use super::{
     output::{check_file, has_color, width},
 };
 use crate::{
-    cli::{DEFAULT_BUFFER_MIB, DoctorArgs, Format},
+    cli::{DEFAULT_BUFFER_MIB, DoctorArgs, PlainFormat},
     doctor,
     sys::output::{Destination, write_output},
 };
@@ -20,11 +20,11 @@ pub(super) fn run(arguments: &DoctorArgs) -> Result<u8, Failure> {
     }
     let diagnosis = doctor::examine(DEFAULT_BUFFER_MIB << 20);
     let text = match arguments.format {
-        Format::Text => {
+        PlainFormat::Text => {
             let color = has_color(arguments.color, &destination);
             doctor::render(&diagnosis, color, width(&destination))
         }
-        Format::Json => diagnosis.to_json().map_err(Failure::internal)?,
+        PlainFormat::Json => diagnosis.to_json().map_err(Failure::internal)?,
     };
     write_output(&destination, text.as_bytes()).map_err(Failure::internal)?;
     Ok(if diagnosis.is_usable() { 0 } else { UNUSABLE })

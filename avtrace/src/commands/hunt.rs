@@ -17,11 +17,11 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{
     Failure,
-    output::{check_destination, destination, render},
+    reports::Reports,
     triage, worse,
 };
 use crate::{
-    cli::{Format, HuntArgs, MergeArgs, OutputArgs},
+    cli::{HuntArgs, MergeArgs, OutputArgs},
     hunt::{
         self, Header, HuntError, HuntOptions, Launch, Observer, Progress, Results, ResultsError,
         Shard, Target, TargetError, Whole,
@@ -37,8 +37,7 @@ const RUNS: u64 = 50;
 pub(super) fn run(arguments: &HuntArgs) -> Result<u8, Failure> {
     let suppressions = triage::of_config(triage::config(arguments.capture.no_config)?);
     let filter = triage::filter(&arguments.output, suppressions)?;
-    let destination = destination(&arguments.output, Destination::Stderr);
-    check_destination(&destination)?;
+    let mut reports = Reports::new(&arguments.output, Destination::Stderr)?;
     let (_scratch, folder) =
         hunt::scratch().map_err(|error| Failure::internal(HuntError::Start(error)))?;
     let targets = match &arguments.replay {
@@ -51,9 +50,9 @@ pub(super) fn run(arguments: &HuntArgs) -> Result<u8, Failure> {
     let watch = Watch::new(arguments.quiet, filter.clone()).map_err(Failure::internal)?;
     let input = input(&folder).map_err(Failure::internal)?;
     let has_several = targets.len() > 1;
-    let (mut text, mut entries, mut status) = (String::new(), Vec::new(), 0);
+    let (mut entries, mut status) = (Vec::new(), 0);
     let mut failure = None;
-    for (number, target) in targets.into_iter().enumerate() {
+    for target in targets {
         let results = results_of(&arguments.results, &target.name, has_several);
         let launch = Launch {
             avtrace: env::current_exe().map_err(Failure::internal)?,
@@ -80,7 +79,8 @@ pub(super) fn run(arguments: &HuntArgs) -> Result<u8, Failure> {
             let mut filter = filter.clone();
             filter.apply(&mut report);
             filter.list_unused(&mut report);
-            text += &rendered(&report, arguments, &destination, (number, &target.name))?;
+            let name = (!target.name.is_empty()).then(|| target.name.clone());
+            reports.add(&report, name, None, !target.name.is_empty())?;
             entries.push(triage::entries(&arguments.output, &report));
             status = worse(status, status_of(&report, &arguments.output));
         }
@@ -99,13 +99,12 @@ pub(super) fn run(arguments: &HuntArgs) -> Result<u8, Failure> {
         }
     }
     entries.retain(|entries| !entries.is_empty());
-    text += &triage::write_entries(&arguments.output, entries.join("\n"))?;
-    if !text.is_empty() {
-        write_output(&destination, text.as_bytes()).map_err(Failure::internal)?;
-    }
+    let entries = triage::write_entries(&arguments.output, entries.join("\n"))?;
+    let is_empty = reports.is_empty();
+    reports.finish(&entries, false)?;
     match failure {
         Some(failure) => Err(failure),
-        None if text.is_empty() => {
+        None if is_empty => {
             Err(Failure::internal("the hunt was interrupted before its first run was over"))
         }
         None => Ok(status),
@@ -116,27 +115,6 @@ pub(super) fn run(arguments: &HuntArgs) -> Result<u8, Failure> {
 fn status_of(report: &Report, arguments: &OutputArgs) -> u8 {
     let has_failed = report.hunt.as_ref().is_some_and(|hunt| hunt.failed > 0);
     if triage::fails(arguments, report) { arguments.error_exitcode } else { u8::from(has_failed) }
-}
-
-/// Formats the report on one of several programs: as text below its name, as JSON in a line.
-fn rendered(
-    report: &Report,
-    arguments: &HuntArgs,
-    destination: &Destination,
-    (number, name): (usize, &str),
-) -> Result<String, Failure> {
-    if name.is_empty() {
-        return render(report, &arguments.output, destination);
-    }
-    if arguments.output.format == Format::Json {
-        return report::json::render_line(report).map_err(Failure::internal);
-    }
-    let gap = if number > 0 { "\n" } else { "" };
-    Ok(format!(
-        "{gap}{}:\n{}",
-        report::printable(name),
-        render(report, &arguments.output, destination)?
-    ))
 }
 
 /// Returns the file for the results of one of several programs: of `a.avth` that of `moves` is `a.moves.avth`.
@@ -262,8 +240,7 @@ fn replay(
 
 /// Merges the results of several hunts.
 pub(super) fn merge(arguments: &MergeArgs) -> Result<u8, Failure> {
-    let destination = destination(&arguments.output, Destination::Stdout);
-    check_destination(&destination)?;
+    let mut reports = Reports::new(&arguments.output, Destination::Stdout)?;
     let suppressions = triage::of_config(triage::config(arguments.no_config)?);
     let mut filter = triage::filter(&arguments.output, suppressions)?;
     let mut hunts = Vec::new();
@@ -285,7 +262,9 @@ pub(super) fn merge(arguments: &MergeArgs) -> Result<u8, Failure> {
     };
     filter.apply(&mut report);
     filter.list_unused(&mut report);
-    write(&report, &arguments.output, &destination)?;
+    reports.add(&report, None, None, false)?;
+    let entries = triage::entries(&arguments.output, &report);
+    reports.finish(&triage::write_entries(&arguments.output, entries)?, false)?;
     Ok(if triage::fails(&arguments.output, &report) { arguments.output.error_exitcode } else { 0 })
 }
 
@@ -299,16 +278,6 @@ fn at_most_once(paths: &[PathBuf]) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-fn write(
-    report: &Report,
-    arguments: &OutputArgs,
-    destination: &Destination,
-) -> Result<(), Failure> {
-    let mut text = render(report, arguments, destination)?;
-    text += &triage::write_entries(arguments, triage::entries(arguments, report))?;
-    write_output(destination, text.as_bytes()).map_err(Failure::internal)
 }
 
 /// Options of each run.

@@ -1,57 +1,81 @@
 //! `avtrace probes` and `--list-regions`: list the probes or regions of a program, without a run.
 
-use std::io::{self, Write as _};
+use std::io;
 
 use super::{
     Failure,
     options::run_options,
-    output::{check_destination, destination, width},
+    output::{check_file, width},
 };
 use crate::{
-    cli::{Format, RunArgs},
+    cli::{Format, FormatTo, OutputArgs, PlainFormat, RunArgs},
     session::{self, listing::Listing},
-    sys::output::Destination,
+    sys::output::{Destination, write_output},
 };
 
 pub(super) fn regions(arguments: &RunArgs) -> Result<u8, Failure> {
+    let form = Form::new(&arguments.output)?;
     let listing = inspect(arguments)?;
-    let text = match arguments.output.format {
-        Format::Text => {
-            listing.regions(width(&destination(&arguments.output, Destination::Stdout)))
-        }
-        Format::Json => listing.regions_as_json().map_err(Failure::internal)?,
+    let text = match form.format {
+        PlainFormat::Text => listing.regions(width(&form.destination)),
+        PlainFormat::Json => listing.regions_as_json().map_err(Failure::internal)?,
     };
-    print(arguments, &text)
+    print(&form.destination, &text)
 }
 
 pub(super) fn probes(arguments: &RunArgs) -> Result<u8, Failure> {
     if arguments.list_regions {
         return regions(arguments);
     }
+    let form = Form::new(&arguments.output)?;
     let listing = inspect(arguments)?;
-    let text = match arguments.output.format {
-        Format::Text => listing.probes(),
-        Format::Json => listing.probes_as_json().map_err(Failure::internal)?,
+    let text = match form.format {
+        PlainFormat::Text => listing.probes(),
+        PlainFormat::Json => listing.probes_as_json().map_err(Failure::internal)?,
     };
-    print(arguments, &text)
+    print(&form.destination, &text)
+}
+
+/// Form and destination of a list.
+struct Form {
+    format: PlainFormat,
+    destination: Destination,
+}
+
+impl Form {
+    fn new(arguments: &OutputArgs) -> Result<Self, Failure> {
+        let [FormatTo { format, file }] = arguments.formats.as_slice() else {
+            return Err(Failure::usage("a list has one form: give --format once"));
+        };
+        let format = match format {
+            Format::Text => PlainFormat::Text,
+            Format::Json => PlainFormat::Json,
+            _ => {
+                return Err(Failure::usage(
+                    "this form is for reports: a list takes --format text or --format json",
+                ));
+            }
+        };
+        let file = file.as_ref().or(arguments.output.as_ref());
+        if let Some(path) = file {
+            check_file("list", path)?;
+        }
+        // Standard output is used by no program here.
+        let destination = file.cloned().map_or(Destination::Stdout, Destination::File);
+        Ok(Self { format, destination })
+    }
 }
 
 fn inspect(arguments: &RunArgs) -> Result<Listing, Failure> {
-    check_destination(&destination(&arguments.output, Destination::Stderr))?;
     let (options, _) = run_options(arguments)?;
     session::inspect(&options)
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })
 }
 
-/// Writes the list to standard output, which no program uses.
-fn print(arguments: &RunArgs, text: &str) -> Result<u8, Failure> {
-    let written = match &arguments.output.output {
-        Some(path) => std::fs::write(path, text),
-        None => io::stdout().write_all(text.as_bytes()),
-    };
-    match written {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::internal(format!("cannot write the list: {error}")))
+fn print(destination: &Destination, text: &str) -> Result<u8, Failure> {
+    match write_output(destination, text.as_bytes()) {
+        Err(error) if error.source.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::internal(error))
         }
         _ => Ok(0),
     }

@@ -13,6 +13,7 @@ mod output;
 mod record;
 mod refine;
 mod report;
+mod reports;
 mod run;
 mod triage;
 

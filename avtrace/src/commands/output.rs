@@ -1,4 +1,4 @@
-//! Output options of all commands that write reports: form, colour, destination.
+//! Output options of all commands: colour, width, files. Reports in their forms are written by `reports`.
 
 use std::{
     env,
@@ -11,16 +11,11 @@ use terminal_size::Width;
 
 use super::Failure;
 use crate::{
-    cli::{ColorArg, Format, OutputArgs},
-    report::{self, ColorChoice, Report, TextOptions},
+    cli::{ColorArg, OutputArgs},
+    report::{self, ColorChoice, TextOptions},
     session::{RecordTo, Rotation, RotationError},
     sys::output::Destination,
 };
-
-/// Returns the destination of a report: the file that was named, or else `default`.
-pub(super) fn destination(arguments: &OutputArgs, default: Destination) -> Destination {
-    arguments.output.clone().map_or(default, Destination::File)
-}
 
 /// Refuses an unusable output file before any work is done in vain.
 pub(super) fn check_file(what: &str, path: &Path) -> Result<(), Failure> {
@@ -50,26 +45,6 @@ pub(super) fn record_to(
         _ => Failure::internal(error),
     })?;
     Ok(RecordTo::Segments(Arc::new(rotation)))
-}
-
-/// Refuses an unusable destination of a report.
-pub(super) fn check_destination(destination: &Destination) -> Result<(), Failure> {
-    match destination {
-        Destination::File(path) => check_file("report", path),
-        Destination::Stdout | Destination::Stderr => Ok(()),
-    }
-}
-
-/// Formats a report.
-pub(super) fn render(
-    report: &Report,
-    arguments: &OutputArgs,
-    destination: &Destination,
-) -> Result<String, Failure> {
-    match arguments.format {
-        Format::Text => Ok(report::text::render(report, &text_options(arguments, destination))),
-        Format::Json => report::json::render(report).map_err(Failure::internal),
-    }
 }
 
 /// Returns the width of a report in columns: `COLUMNS`, that of the terminal that it goes to, or a width

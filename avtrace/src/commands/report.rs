@@ -1,4 +1,4 @@
-//! `avtrace report`: shows JSON reports as text or writes them anew.
+//! `avtrace report`: shows JSON reports as text, or writes them in other forms.
 
 use std::{
     fs,
@@ -10,51 +10,47 @@ use super::{
     Failure,
     check::at_most_once,
     complain,
-    output::{check_destination, destination, render},
+    reports::Reports,
     triage, worse,
 };
 use crate::{
     cli::ReportArgs,
     report::{self, Report},
-    sys::output::{Destination, write_output},
+    sys::output::Destination,
 };
 
 pub(super) fn run(arguments: &ReportArgs) -> Result<u8, Failure> {
     at_most_once(Path::new("-"), &arguments.reports)?;
-    let destination = destination(&arguments.output, Destination::Stdout);
-    check_destination(&destination)?;
+    let mut reports = Reports::new(&arguments.output, Destination::Stdout)?;
     let suppressions = triage::of_config(triage::config(arguments.no_config)?);
     let mut filter = triage::filter(&arguments.output, suppressions)?;
     let (mut status, mut all) = (0, Vec::new());
     for path in &arguments.reports {
-        let reports = match read(path) {
-            Ok(reports) => reports,
+        let read = match read(path) {
+            Ok(read) => read,
             Err(error) => {
                 complain(&error);
                 status = worse(status, 3);
                 continue;
             }
         };
-        all.extend(reports);
+        all.extend(read);
     }
     all.iter_mut().for_each(|report| filter.apply(report));
     if let Some(last) = all.last_mut() {
         filter.list_unused(last);
     }
-    let (mut text, mut entries) = (String::new(), Vec::new());
+    let mut entries = Vec::new();
     for report in &all {
-        if !text.is_empty() {
-            text.push('\n');
-        }
-        text += &render(report, &arguments.output, &destination)?;
+        reports.add(report, None, None, all.len() > 1)?;
         entries.push(triage::entries(&arguments.output, report));
         if triage::fails(&arguments.output, report) {
             status = worse(status, arguments.output.error_exitcode);
         }
     }
     entries.retain(|entries| !entries.is_empty());
-    text += &triage::write_entries(&arguments.output, entries.join("\n"))?;
-    write_output(&destination, text.as_bytes()).map_err(Failure::internal)?;
+    let entries = triage::write_entries(&arguments.output, entries.join("\n"))?;
+    reports.finish(&entries, false)?;
     Ok(status)
 }
 

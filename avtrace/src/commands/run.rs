@@ -5,15 +5,16 @@ use nix::sys::{prctl, signal::Signal};
 use super::{
     Failure, list,
     options::run_options,
-    output::{check_destination, destination, record_to, render},
+    output::record_to,
+    reports::Reports,
     triage,
 };
 use crate::{
-    cli::{Format, OutputArgs, RunArgs},
+    cli::{OutputArgs, RunArgs},
     report::{self, Report, Subject},
     session::{self, Outcome, ProgramReport, RunOptions},
     suppress::Filter,
-    sys::output::{Destination, write_output},
+    sys::output::Destination,
 };
 
 pub(super) fn run(arguments: RunArgs) -> Result<u8, Failure> {
@@ -26,13 +27,12 @@ pub(super) fn run(arguments: RunArgs) -> Result<u8, Failure> {
     }
     let (options, suppressions) = run_options(&arguments)?;
     let filter = triage::filter(&arguments.output, suppressions)?;
-    let destination = destination(&arguments.output, Destination::Stderr);
-    check_destination(&destination)?;
+    let reports = Reports::new(&arguments.output, Destination::Stderr)?;
     let record = arguments.record.as_deref().map(|path| record_to(path, arguments.keep, 1));
     let options = RunOptions { record: record.transpose()?, ..options };
     let Outcome { ending, programs } = session::run(&options)
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
-    if write_reports(programs, &arguments.output, filter, &destination)? {
+    if write_reports(programs, &arguments.output, filter, reports)? {
         return Ok(arguments.output.error_exitcode);
     }
     // As shown by a shell: the low byte.
@@ -45,25 +45,28 @@ pub(super) fn write_reports(
     mut programs: Vec<ProgramReport>,
     arguments: &OutputArgs,
     mut filter: Filter,
-    destination: &Destination,
+    mut reports: Reports<'_>,
 ) -> Result<bool, Failure> {
     programs.iter_mut().for_each(|program| filter.apply(&mut program.report));
     if let Some(last) = programs.last_mut() {
         filter.list_unused(&mut last.report);
     }
-    let mut text = render_all(&programs, arguments, destination)?;
+    let has_several = programs.len() > 1;
+    for ProgramReport { report, .. } in &programs {
+        let brief = (has_several && says_nothing(report)).then(|| {
+            let ending = report::ending(report);
+            let ending = ending.map(|ending| format!("; {ending}")).unwrap_or_default();
+            format!("nothing was checked: no region ran{ending}")
+        });
+        reports.add(report, has_several.then(|| name(report)), brief, has_several)?;
+    }
     let entries: Vec<String> = (programs.iter())
         .map(|program| triage::entries(arguments, &program.report))
         .filter(|entries| !entries.is_empty())
         .collect();
-    text += &triage::write_entries(arguments, entries.join("\n"))?;
-    if let Err(error) = write_output(destination, text.as_bytes()) {
-        // Printed to standard error rather than lost.
-        if *destination != Destination::Stderr {
-            let _ = write_output(&Destination::Stderr, text.as_bytes());
-        }
-        return Err(Failure::internal(error));
-    }
+    let entries = triage::write_entries(arguments, entries.join("\n"))?;
+    // A run cannot be had again: its report is not lost with its file.
+    reports.finish(&entries, true)?;
     let found = programs.iter().any(|program| triage::fails(arguments, &program.report));
     if let Some(Err(error)) =
         programs.into_iter().find_map(|program| program.recorded.filter(Result::is_err))
@@ -71,38 +74,6 @@ pub(super) fn write_reports(
         return Err(Failure::internal(error));
     }
     Ok(found)
-}
-
-/// Formats all reports: a single one as it is; of several, JSON documents one a line, texts under the names
-/// of their programs.
-fn render_all(
-    programs: &[ProgramReport],
-    arguments: &OutputArgs,
-    destination: &Destination,
-) -> Result<String, Failure> {
-    if let [ProgramReport { report, .. }] = programs {
-        return render(report, arguments, destination);
-    }
-    let mut text = String::new();
-    for (index, ProgramReport { report, .. }) in programs.iter().enumerate() {
-        match arguments.format {
-            Format::Json => {
-                text += &report::json::render_line(report).map_err(Failure::internal)?;
-            }
-            Format::Text => {
-                let gap = if index > 0 { "\n" } else { "" };
-                text += &format!("{gap}{}:\n", report::printable(&name(report)));
-                if says_nothing(report) {
-                    let ending = report::ending(report);
-                    let ending = ending.map(|ending| format!("; {ending}")).unwrap_or_default();
-                    text += &format!("nothing was checked: no region ran{ending}\n");
-                } else {
-                    text += &render(report, arguments, destination)?;
-                }
-            }
-        }
-    }
-    Ok(text)
 }
 
 /// Returns whether a report is empty: the program only became another one, as `env` does, or a child had no

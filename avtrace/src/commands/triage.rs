@@ -43,9 +43,9 @@ pub(super) fn of_config(config: Option<Spec>) -> Suppressions {
 pub(super) fn filter(arguments: &OutputArgs, from_specs: Suppressions) -> Result<Filter, Failure> {
     let triage = &arguments.triage;
     match &triage.gen_suppressions {
-        Some(path) if path == Path::new("-") && arguments.format == Format::Json => {
+        Some(path) if path == Path::new("-") && !has_text(arguments) => {
             return Err(Failure::usage(
-                "entries for suppressions are no JSON: name a file with --gen-suppressions=FILE",
+                "entries for suppressions follow a report in text only: name a file with --gen-suppressions=FILE",
             ));
         }
         Some(path) if path != Path::new("-") => check_file("suppressions", path)?,
@@ -75,6 +75,11 @@ pub(super) fn filter(arguments: &OutputArgs, from_specs: Suppressions) -> Result
     Ok(filter)
 }
 
+/// Returns whether one of the reports is text.
+fn has_text(arguments: &OutputArgs) -> bool {
+    arguments.formats.iter().any(|to| to.format == Format::Text)
+}
+
 /// Returns whether a report has findings that count.
 pub(super) fn fails(arguments: &OutputArgs, report: &Report) -> bool {
     report.fails(least_class(arguments))
@@ -86,7 +91,7 @@ pub(super) fn counts(arguments: &OutputArgs, defect: &Defect) -> bool {
 }
 
 /// Returns the least likely class that counts.
-const fn least_class(arguments: &OutputArgs) -> Class {
+pub(super) const fn least_class(arguments: &OutputArgs) -> Class {
     match arguments.triage.fail_on {
         FailOnArg::Likely => Class::Likely,
         FailOnArg::Possible => Class::Possible,

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use super::escape::width;
 use super::limitation::Limitation;
 use super::model::{
-    Action, Edge, Evidence, Location, MemorySeen, Object, ObjectKind, Order, Report, Role, Split,
+    Action, Edge, Evidence, Location, MemorySeen, Object, ObjectKind, OpenRegion, Order, Report, Role, Split,
     Step, Subject, Transaction, Violation,
 };
 
@@ -523,6 +523,25 @@ fn signal_name(number: i32) -> String {
         // Real-time signals have numbers only.
         Err(_) => format!("signal {number}"),
     }
+}
+
+/// Describes a region that was open at the end.
+#[must_use]
+pub fn open_at_end(open: &OpenRegion, report: &Report) -> String {
+    let OpenRegion { region, thread, edge, .. } = open;
+    let did = match edge.sink_action {
+        Action::Read => "read",
+        _ => "wrote",
+    };
+    let other = edge.sink_transaction.thread;
+    let what = object(&edge.object);
+    let left = place(edge.source.as_ref(), &edge.source_label);
+    let came = place(edge.sink.as_ref(), &edge.sink_label);
+    let end = ending(report).unwrap_or_else(|| "the program ended".to_owned());
+    format!(
+        "region `{region}` of T{thread} was cut: T{other} {did} {what} at {came}, after {left} and before the region's \
+         end; {end} with the region open"
+    )
 }
 
 /// Describes the certainty of the order of the steps. `number` is the number of a step as shown.

@@ -7,7 +7,24 @@ use serde::{Deserialize, Serialize};
 use serde_json::ser::{CharEscape, CompactFormatter, Formatter, PrettyFormatter};
 
 use super::escape::is_unsafe;
+use super::format::{Entry, FormatError, Layout, ReportFormat};
 use super::model::{Report, SCHEMA};
+
+/// JSON as a format: one document for each report.
+#[derive(Clone, Copy, Debug)]
+pub struct Json;
+
+impl ReportFormat for Json {
+    fn render(&self, entries: &[Entry<'_>], layout: &Layout) -> Result<String, FormatError> {
+        let is_part = layout.is_part || entries.len() > 1;
+        let one = if is_part { render_line } else { render };
+        Ok(entries.iter().map(|entry| one(entry.report)).collect::<Result<String, _>>()?)
+    }
+
+    fn is_stream(&self) -> bool {
+        true
+    }
+}
 
 /// Lays a report out as JSON, keys in a fixed order, ending in a newline.
 ///
@@ -27,7 +44,17 @@ pub fn render_line(report: &Report) -> Result<String, serde_json::Error> {
     render_with(report, CompactFormatter)
 }
 
-fn render_with(report: &Report, layout: impl Formatter) -> Result<String, serde_json::Error> {
+/// Lays out any document as [`render`] does.
+pub(super) fn document(of: &impl Serialize) -> Result<String, serde_json::Error> {
+    render_with(of, PrettyFormatter::new())
+}
+
+/// Lays out any document as [`render_line`] does.
+pub(super) fn compact_document(of: &impl Serialize) -> Result<String, serde_json::Error> {
+    render_with(of, CompactFormatter)
+}
+
+fn render_with(report: &impl Serialize, layout: impl Formatter) -> Result<String, serde_json::Error> {
     let mut bytes = Vec::new();
     let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, SafeFormatter(layout));
     report.serialize(&mut serializer)?;

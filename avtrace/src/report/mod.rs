@@ -1,25 +1,39 @@
-//! Reports: findings with names and source lines put on them, as data, as text and as JSON. What is found is
-//! decided in `checker`; how names are looked up, behind [`Names`].
+//! Reports: findings with names and source lines put on them, as data, and in the formats of [`ReportFormat`], one
+//! file each. What is found is decided in `checker`; how names are looked up, behind [`Names`].
 //!
-//! [`assemble`] makes a [`Report`]; [`text::render`] and [`json::render`] lay it out.
+//! [`assemble`] makes a [`Report`]; [`Text`], [`Json`], [`Sarif`], [`JUnit`], [`Dot`], [`Trace`] and [`Html`] lay it
+//! out.
 
 mod assemble;
+mod dot;
 mod escape;
 mod explain;
+mod format;
 mod help;
+mod html;
 pub mod json;
+mod junit;
 mod limitation;
 mod model;
 mod names;
 mod phrase;
 mod quantity;
+mod rule;
+mod sarif;
+mod scene;
 pub mod text;
+mod trace;
 mod warnings;
 
 pub use assemble::assemble;
+pub use dot::Dot;
 pub use escape::{cut_message, cut_middle, printable, text_of_bytes};
 pub use explain::{death, ending};
+pub use format::{Entry, FormatError, Layout, ReportFormat};
 pub use help::help;
+pub use html::Html;
+pub use json::Json;
+pub use junit::JUnit;
 pub use limitation::{
     Limitation, PartlySeen, RanOnAt, UnseenLibraries, UntracedProcess, UntracedProgram,
     UnwatchedVariable,
@@ -28,5 +42,8 @@ pub use model::*;
 pub use names::{Context, Names, RegionName, ThreadName};
 pub use phrase::{gap, in_a_line, in_short};
 pub use quantity::{count, grouped};
-pub use text::{ColorChoice, TextOptions, resolve_color};
+pub use rule::{RULES, Rule};
+pub use sarif::Sarif;
+pub use text::{ColorChoice, Text, TextOptions, resolve_color};
+pub use trace::Trace;
 pub use warnings::{UNPROBED_HELP, Warning, capture_warnings, unprobed_calls, warnings};

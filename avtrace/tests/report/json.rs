@@ -44,7 +44,7 @@ fn without_witness() -> Story {
     story
 }
 
-fn all() -> Vec<Story> {
+pub fn all() -> Vec<Story> {
     vec![
         stories::lock_split(),
         stories::watched_split(),

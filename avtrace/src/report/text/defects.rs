@@ -6,13 +6,14 @@ use super::{
     layout::wrap_cut,
     paint::{ERROR, FRAME, HELP, PLAIN, Page, STRONG, WARNING},
     remark,
-    witness::{View, join_calls},
+    witness::View,
 };
 use crate::report::{
     escape, explain,
     model::{Class, Defect, Location, Order, Report, SetAsideBy, Violation},
     phrase,
     quantity::{count, grouped},
+    scene::join_calls,
 };
 
 /// Likely defects that are shown in full by default.

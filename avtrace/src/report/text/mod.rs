@@ -16,13 +16,42 @@ mod witness;
 pub use paint::{ColorChoice, resolve_color};
 
 use self::paint::{ERROR, FRAME, HELP, PLAIN, Page, STRONG, WARNING};
+use super::escape::printable;
 use super::explain;
+use super::format::{Entry, FormatError, Layout, ReportFormat};
 use super::model::{
     Action, Busiest, Class, Defect, Edge, Instance, Location, Report, Step, Transaction,
     UnusedSuppression,
 };
 use super::quantity::{count, grouped};
 use super::warnings::warnings;
+
+/// Text as a format: reports follow one another, under their names where they have some.
+#[derive(Clone, Copy, Debug)]
+pub struct Text;
+
+impl ReportFormat for Text {
+    fn render(&self, entries: &[Entry<'_>], layout: &Layout) -> Result<String, FormatError> {
+        let mut text = String::new();
+        for (index, entry) in entries.iter().enumerate() {
+            if layout.before + index > 0 {
+                text.push('\n');
+            }
+            if let Some(name) = &entry.name {
+                text += &format!("{}:\n", printable(name));
+            }
+            match &entry.brief {
+                Some(brief) => text += &format!("{}\n", printable(brief)),
+                None => text += &render(entry.report, &layout.text),
+            }
+        }
+        Ok(text)
+    }
+
+    fn is_stream(&self) -> bool {
+        true
+    }
+}
 
 /// Layout of the text.
 #[derive(Clone, Debug)]
@@ -64,7 +93,7 @@ impl TextOptions {
     pub const MAX_WIDTH: usize = 160;
 
     /// The path without the base directory.
-    fn relative<'p>(&self, path: &'p str) -> &'p str {
+    pub(super) fn relative<'p>(&self, path: &'p str) -> &'p str {
         let Some(base) = self.base_dir.as_deref().map(|base| base.trim_end_matches('/')) else {
             return path;
         };

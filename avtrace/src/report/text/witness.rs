@@ -7,8 +7,9 @@ use super::kinds;
 use super::lanes::{Arrow, Cell, Lanes};
 use super::paint::{self, ERROR, FAINT, FRAME, HELP, PLAIN, Page, STRONG};
 use crate::report::model::{Action, Defect, Location, Order, Report, Role, Step, Violation};
+use crate::report::scene::{calls, join_calls, labels, without_arguments};
 use crate::report::{
-    escape, explain, phrase,
+    escape, explain,
     quantity::{count, grouped},
 };
 
@@ -18,11 +19,6 @@ const NAME_COLUMNS: usize = 60;
 const HEADLINE_COLUMNS: usize = 40;
 /// Threads that the legend names.
 const MAX_LEGEND: usize = 12;
-
-/// Functions of a chain of calls that are named.
-const MAX_CALLS: usize = 4;
-/// Longest name of a function in a chain of calls, in columns.
-const CALL_COLUMNS: usize = 32;
 
 /// Columns that a source line needs beside its place; with fewer it gets a line of its own.
 const MIN_SOURCE_COLUMNS: usize = 24;
@@ -420,33 +416,6 @@ impl<'a> View<'a> {
     }
 }
 
-/// The calls that led from the region to a step, where that is more than one: from the violated region, if the step is
-/// in it, or else from that of the step's transaction.
-fn calls(step: &Step, violation: &Violation) -> Option<String> {
-    let find = |region: &String| {
-        step.frames.iter().position(|frame| frame.function.as_ref() == Some(region))
-    };
-    let violated = (step.thread == violation.transaction.thread).then_some(&violation.region);
-    let own = violated.and_then(find).or_else(|| find(step.region.as_ref()?))?;
-    let callees = step.frames[..=own].iter().rev().filter(|frame| !frame.is_wrapper);
-    let mut chain: Vec<String> = callees.filter_map(|frame| frame.function.clone()).collect();
-    chain.dedup();
-    join_calls(&chain)
-}
-
-/// A chain of more than one call, without its middle if it is long.
-pub(super) fn join_calls(chain: &[String]) -> Option<String> {
-    if chain.len() < 2 {
-        return None;
-    }
-    let short = |name: &String| phrase::short_name(name, CALL_COLUMNS);
-    let mut names: Vec<String> = chain.iter().map(short).collect();
-    if let Some(more) = names.len().checked_sub(MAX_CALLS).filter(|&more| more > 0) {
-        names.splice(MAX_CALLS / 2..MAX_CALLS / 2 + more, ["...".to_owned()]);
-    }
-    Some(names.join(" > "))
-}
-
 /// The dependencies between steps, by position.
 fn arrows(violation: &Violation) -> Vec<Arrow> {
     let find = |event: u64, action| {
@@ -463,30 +432,6 @@ fn arrows(violation: &Violation) -> Vec<Arrow> {
             })
         })
         .collect()
-}
-
-/// Chooses short labels for threads: their own names where these are short and distinct, else `T` and the id.
-fn labels(report: &Report, threads: &[u32]) -> BTreeMap<u32, String> {
-    let name = |id: u32| {
-        let thread = report.threads.iter().find(|thread| thread.id == id)?;
-        thread.name.as_deref()
-    };
-    let short = |name: &str| {
-        (1..=4).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_alphanumeric())
-    };
-    let own: BTreeMap<&str, u32> =
-        threads.iter().filter_map(|&id| Some((name(id).filter(|name| short(name))?, id))).collect();
-    if own.len() == threads.len() {
-        return own.into_iter().map(|(name, id)| (id, name.to_owned())).collect();
-    }
-    // A thread that is itself called T1 must not be mistaken for the one with id 1.
-    let taken = threads.iter().any(|&id| {
-        name(id)
-            .and_then(|name| name.strip_prefix('T'))
-            .is_some_and(|rest| rest.parse::<u32>().is_ok())
-    });
-    let sign = if taken { '#' } else { 'T' };
-    threads.iter().map(|&id| (id, format!("{sign}{id}"))).collect()
 }
 
 /// The place of a step, cut to fit beside its source line; notes in `shortened` what a cut path stands for.
@@ -506,26 +451,6 @@ fn short_place(
         shortened.insert(short.clone(), whole);
     }
     format!("{short}{line}")
-}
-
-/// A C++ or Rust name without its template arguments: `std::lock_guard<std::mutex>::lock_guard(…)` is
-/// `std::lock_guard::lock_guard`.
-fn without_arguments(name: &str) -> String {
-    let mut depth = 0_usize;
-    let mut out = String::new();
-    // Operators such as `operator<` and Rust's `<T as Trait>::method` would lose what names them.
-    if name.contains("operator") || name.starts_with('<') {
-        return escape::cut_middle(name, NAME_COLUMNS).into_owned();
-    }
-    for c in name.chars() {
-        match c {
-            '<' | '(' => depth += 1,
-            '>' | ')' => depth = depth.saturating_sub(1),
-            c if depth == 0 => out.push(c),
-            _ => {}
-        }
-    }
-    escape::cut_middle(out.trim_end_matches("::").trim(), NAME_COLUMNS).into_owned()
 }
 
 /// Chooses the steps to leave out so that at most `max` remain: the first of each run, with its length. Releases and
@@ -555,31 +480,4 @@ fn elide(steps: &[&Step], max: usize) -> BTreeMap<usize, usize> {
         at += len + 1;
     }
     runs
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_chains_of_calls_lose_their_middle() {
-        let chain = |names: &str| -> Vec<String> { names.split(' ').map(str::to_owned).collect() };
-        assert_eq!(join_calls(&chain("a b")).as_deref(), Some("a > b"));
-        assert_eq!(join_calls(&chain("a b c d e f")).as_deref(), Some("a > b > ... > e > f"));
-        assert_eq!(join_calls(&chain("a")), None);
-    }
-
-    #[test]
-    fn template_arguments_go() {
-        assert_eq!(
-            without_arguments("std::lock_guard<std::mutex>::lock_guard(std::mutex&)"),
-            "std::lock_guard::lock_guard"
-        );
-        assert_eq!(
-            without_arguments("std::sync::mutex::Mutex<T>::lock"),
-            "std::sync::mutex::Mutex::lock"
-        );
-        assert_eq!(without_arguments("<A as B>::lock"), "<A as B>::lock");
-        assert_eq!(without_arguments("operator<"), "operator<");
-    }
 }

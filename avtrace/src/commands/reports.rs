@@ -1,0 +1,182 @@
+//! Writes reports in the forms that the command line names, each to its destination.
+
+use std::{collections::HashSet, fs, path::PathBuf};
+
+use super::{
+    Failure,
+    output::{check_file, text_options},
+    triage::least_class,
+};
+use crate::{
+    cli::{Format, FormatTo, OutputArgs},
+    report::{self, Entry, Layout, Report, ReportFormat},
+    sys::output::{Destination, write_output},
+};
+
+/// Returns the layout of a form.
+const fn of(format: Format) -> &'static dyn ReportFormat {
+    match format {
+        Format::Text => &report::Text,
+        Format::Json => &report::Json,
+        Format::Sarif => &report::Sarif,
+        Format::Junit => &report::JUnit,
+        Format::Dot => &report::Dot,
+        Format::Trace => &report::Trace,
+        Format::Html => &report::Html,
+    }
+}
+
+/// A form with its destination, and the part of it that is to be written.
+#[derive(Debug)]
+struct Target {
+    format: Format,
+    destination: Destination,
+    pending: String,
+}
+
+/// A report for the forms that take all reports at once.
+#[derive(Debug)]
+struct Kept {
+    report: Report,
+    name: Option<String>,
+    brief: Option<String>,
+}
+
+/// Reports on their way to their destinations.
+#[derive(Debug)]
+pub(super) struct Reports<'a> {
+    arguments: &'a OutputArgs,
+    targets: Vec<Target>,
+    kept: Vec<Kept>,
+    /// Number of reports so far.
+    number: usize,
+}
+
+impl<'a> Reports<'a> {
+    /// Finds the destinations, and refuses unusable ones before any work is done in vain. A form without a file goes to
+    /// that of `--output`, or else to `default`.
+    pub(super) fn new(arguments: &'a OutputArgs, default: Destination) -> Result<Self, Failure> {
+        let default = arguments.output.clone().map_or(default, Destination::File);
+        let mut targets: Vec<Target> = Vec::new();
+        let mut files: HashSet<PathBuf> = HashSet::new();
+        let mut has_default = false;
+        for FormatTo { format, file } in &arguments.formats {
+            if file.is_none() && std::mem::replace(&mut has_default, true) {
+                return Err(Failure::usage(
+                    "two reports would go to one place: give one a file, as in `--format html=report.html`",
+                ));
+            }
+            let destination = file.clone().map_or_else(|| default.clone(), Destination::File);
+            if let Destination::File(path) = &destination {
+                check_file("report", path)?;
+                if !files.insert(fs::canonicalize(path).unwrap_or_else(|_| path.clone())) {
+                    return Err(Failure::usage(format!(
+                        "two reports would go to `{}`: name another file for one of them",
+                        path.display()
+                    )));
+                }
+            }
+            targets.push(Target { format: *format, destination, pending: String::new() });
+        }
+        if !has_default && arguments.output.is_some() {
+            return Err(Failure::usage(
+                "no report is left for --output: each --format has a file; leave one of both out",
+            ));
+        }
+        Ok(Self { arguments, targets, kept: Vec::new(), number: 0 })
+    }
+
+    /// Returns whether there is no report so far.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.number == 0
+    }
+
+    /// Takes a report. `name` is that beside others, `brief` stands for it where it says nothing, and `is_part` is set
+    /// if others may come.
+    pub(super) fn add(
+        &mut self,
+        report: &Report,
+        name: Option<String>,
+        brief: Option<String>,
+        is_part: bool,
+    ) -> Result<(), Failure> {
+        let entry = [Entry { report, name, brief }];
+        for Target { format, destination, pending } in &mut self.targets {
+            let format = of(*format);
+            if format.is_stream() {
+                let layout = layout(self.arguments, destination, self.number, is_part);
+                *pending += &format.render(&entry, &layout).map_err(Failure::internal)?;
+            }
+        }
+        let [Entry { name, brief, .. }] = entry;
+        if self.targets.iter().any(|target| !of(target.format).is_stream()) {
+            self.kept.push(Kept { report: report.clone(), name, brief });
+        }
+        self.number += 1;
+        Ok(())
+    }
+
+    /// Writes what is there to standard output or error. Files are written as a whole.
+    pub(super) fn flush(&mut self) -> Result<(), Failure> {
+        for Target { destination, pending, .. } in &mut self.targets {
+            if !pending.is_empty() && !matches!(destination, Destination::File(_)) {
+                write_output(destination, pending.as_bytes()).map_err(Failure::internal)?;
+                pending.clear();
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all that is left, and `entries` after the text. Where a destination fails, the others are written all the
+    /// same; with `rescue` its report is printed to standard error rather than lost.
+    pub(super) fn finish(mut self, entries: &str, rescue: bool) -> Result<(), Failure> {
+        let kept: Vec<Entry<'_>> = (self.kept.iter())
+            .map(|Kept { report, name, brief }| Entry {
+                report,
+                name: name.clone(),
+                brief: brief.clone(),
+            })
+            .collect();
+        if let Some(text) = self.targets.iter_mut().find(|target| target.format == Format::Text) {
+            text.pending += entries;
+        }
+        let mut failure = None;
+        for Target { format, destination, pending } in &mut self.targets {
+            let laid_out = of(*format);
+            if !laid_out.is_stream() && !kept.is_empty() {
+                let layout = layout(self.arguments, destination, 0, false);
+                *pending = laid_out.render(&kept, &layout).map_err(Failure::internal)?;
+            }
+            if pending.is_empty() {
+                continue;
+            }
+            let Err(error) = write_output(destination, pending.as_bytes()) else { continue };
+            if rescue && *destination != Destination::Stderr {
+                let text = if laid_out.is_stream() {
+                    pending.clone()
+                } else {
+                    let layout = layout(self.arguments, &Destination::Stderr, 0, false);
+                    report::Text.render(&kept, &layout).map_err(Failure::internal)?
+                };
+                // The error of the file is the one to report.
+                let _ = write_output(&Destination::Stderr, text.as_bytes());
+            }
+            failure.get_or_insert_with(|| Failure::internal(error));
+        }
+        failure.map_or(Ok(()), Err)
+    }
+}
+
+fn layout(
+    arguments: &OutputArgs,
+    destination: &Destination,
+    before: usize,
+    is_part: bool,
+) -> Layout {
+    Layout {
+        text: text_options(arguments, destination),
+        least: least_class(arguments),
+        before,
+        is_part,
+    }
+}
