@@ -13,7 +13,10 @@ mod output;
 mod record;
 mod refine;
 mod report;
+mod report_dir;
 mod run;
+mod summary;
+mod test_listing;
 mod triage;
 
 use std::io::Write as _;

@@ -1,12 +1,14 @@
 //! `avtrace run`: checks a program while it runs.
 
+use std::path::Path;
+
 use nix::sys::{prctl, signal::Signal};
 
 use super::{
     Failure, list,
     options::run_options,
     output::{check_destination, destination, record_to, render},
-    triage,
+    report_dir, test_listing, triage,
 };
 use crate::{
     cli::{Format, OutputArgs, RunArgs},
@@ -24,26 +26,42 @@ pub(super) fn run(arguments: RunArgs) -> Result<u8, Failure> {
         // A run of a hunt does not outlive it; what cannot be had is a loss only when the hunt is killed.
         let _ = prctl::set_pdeathsig(Signal::SIGTERM);
     }
+    if let Some(failure) = test_listing::execute(&arguments.program, arguments.capture.as_root) {
+        return Err(failure);
+    }
     let (options, suppressions) = run_options(&arguments)?;
     let filter = triage::filter(&arguments.output, suppressions)?;
     let destination = destination(&arguments.output, Destination::Stderr);
     check_destination(&destination)?;
+    if let Some(directory) = &arguments.report_dir {
+        report_dir::create(directory)?;
+    }
     let record = arguments.record.as_deref().map(|path| record_to(path, arguments.keep, 1));
     let options = RunOptions { record: record.transpose()?, ..options };
     let Outcome { ending, programs } = session::run(&options)
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
-    if write_reports(programs, &arguments.output, filter, &destination)? {
+    let also = Also { report_dir: arguments.report_dir.as_deref(), quiet: arguments.quiet };
+    if write_reports(programs, (&arguments.output, also), filter, &destination)? {
         return Ok(arguments.output.error_exitcode);
     }
     // As shown by a shell: the low byte.
     Ok(ending.shell_status() as u8)
 }
 
+/// Ways in which `run` alone writes reports.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Also<'a> {
+    /// Directory that gets a file for the run, too.
+    report_dir: Option<&'a Path>,
+    /// Set if nothing is printed where nothing counts.
+    quiet: bool,
+}
+
 /// Writes the reports on programs, without what the user has set aside, and entries for it. Returns whether anything
 /// was found.
 pub(super) fn write_reports(
     mut programs: Vec<ProgramReport>,
-    arguments: &OutputArgs,
+    (arguments, also): (&OutputArgs, Also<'_>),
     mut filter: Filter,
     destination: &Destination,
 ) -> Result<bool, Failure> {
@@ -51,7 +69,15 @@ pub(super) fn write_reports(
     if let Some(last) = programs.last_mut() {
         filter.list_unused(&mut last.report);
     }
-    let mut text = render_all(&programs, arguments, destination)?;
+    let found = programs.iter().any(|program| triage::fails(arguments, &program.report));
+    if let Some(directory) = also.report_dir {
+        report_dir::write(directory, &programs)?;
+    }
+    let is_silent = also.quiet && !found && *destination == Destination::Stderr;
+    let mut text = match is_silent {
+        true => String::new(),
+        false => render_all(&programs, arguments, destination)?,
+    };
     let entries: Vec<String> = (programs.iter())
         .map(|program| triage::entries(arguments, &program.report))
         .filter(|entries| !entries.is_empty())
@@ -64,7 +90,6 @@ pub(super) fn write_reports(
         }
         return Err(Failure::internal(error));
     }
-    let found = programs.iter().any(|program| triage::fails(arguments, &program.report));
     if let Some(Err(error)) =
         programs.into_iter().find_map(|program| program.recorded.filter(Result::is_err))
     {
