@@ -147,6 +147,16 @@ pub struct RunArgs {
     #[arg(long, value_name = "SIZE", requires = "record", value_parser = size)]
     pub keep: Option<u64>,
 
+    /// Also write the report as JSON to a new file of DIR, which is made if there is none: NAME.PID.TIME.json.
+    ///
+    /// For tests, of which many run side by side. `avtrace report DIR` shows all of them, each defect once.
+    #[arg(long, value_name = "DIR")]
+    pub report_dir: Option<PathBuf>,
+
+    /// Print no report where nothing was found that counts.
+    #[arg(short, long)]
+    pub quiet: bool,
+
     /// Perturb the run as FILE says, which `avtrace hunt` writes.
     #[arg(long, value_name = "FILE", hide = true)]
     pub perturb: Option<PathBuf>,

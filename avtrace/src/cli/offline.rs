@@ -156,7 +156,8 @@ pub struct ReportArgs {
     #[command(flatten)]
     pub output: OutputArgs,
 
-    /// Files of reports in JSON, one or several in each; `-` is standard input.
+    /// Files of reports in JSON, one or several in each; `-` is standard input. Of a directory, all `*.json`: as text
+    /// each defect is shown once then, with the number of reports that have it.
     #[arg(required = true, value_name = "REPORT")]
     pub reports: Vec<PathBuf>,
 }

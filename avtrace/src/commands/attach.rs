@@ -6,7 +6,7 @@ use super::{
     options::attach_options,
     output::record_to,
     reports::Reports,
-    run::write_reports,
+    run::{Also, write_reports},
     triage,
 };
 use crate::{
@@ -38,6 +38,6 @@ pub(super) fn run(arguments: &AttachArgs) -> Result<u8, Failure> {
     status.end();
     let programs = programs
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
-    let found = write_reports(programs, &arguments.output, filter, reports)?;
+    let found = write_reports(programs, (&arguments.output, Also::default()), filter, reports)?;
     Ok(if found { arguments.output.error_exitcode } else { 0 })
 }

@@ -13,8 +13,11 @@ mod output;
 mod record;
 mod refine;
 mod report;
+mod report_dir;
 mod reports;
 mod run;
+mod summary;
+mod test_listing;
 mod triage;
 
 use std::io::Write as _;

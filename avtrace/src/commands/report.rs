@@ -3,14 +3,16 @@
 use std::{
     fs,
     io::{self, Read as _},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use super::{
     Failure,
     check::at_most_once,
     complain,
+    report_dir,
     reports::Reports,
+    summary::Summary,
     triage, worse,
 };
 use crate::{
@@ -25,7 +27,9 @@ pub(super) fn run(arguments: &ReportArgs) -> Result<u8, Failure> {
     let suppressions = triage::of_config(triage::config(arguments.no_config)?);
     let mut filter = triage::filter(&arguments.output, suppressions)?;
     let (mut status, mut all) = (0, Vec::new());
-    for path in &arguments.reports {
+    let is_directory = |path: &PathBuf| path.is_dir();
+    let mut summary = arguments.reports.iter().any(is_directory).then(Summary::default);
+    for path in &files(&arguments.reports)? {
         let read = match read(path) {
             Ok(read) => read,
             Err(error) => {
@@ -42,16 +46,46 @@ pub(super) fn run(arguments: &ReportArgs) -> Result<u8, Failure> {
     }
     let mut entries = Vec::new();
     for report in &all {
-        reports.add(report, None, None, all.len() > 1)?;
         entries.push(triage::entries(&arguments.output, report));
         if triage::fails(&arguments.output, report) {
             status = worse(status, arguments.output.error_exitcode);
         }
+        let Some(summary) = &mut summary else {
+            reports.add(report, None, None, all.len() > 1)?;
+            continue;
+        };
+        // As text each defect once; other forms have all reports as they are.
+        let name = report_dir::program(report);
+        let shown = summary.take(&arguments.output, report.clone());
+        reports.add_with_text((report, shown.as_ref()), Some(name), None, true)?;
     }
     entries.retain(|entries| !entries.is_empty());
     let entries = triage::write_entries(&arguments.output, entries.join("\n"))?;
-    reports.finish(&entries, false)?;
+    let summary = summary.map(|summary| summary.render()).unwrap_or_default();
+    reports.finish(&(summary + &entries), false)?;
     Ok(status)
+}
+
+/// Returns the files of reports, those of directories among them.
+fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let mut files = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            files.push(path.clone());
+            continue;
+        }
+        let of_directory = report_dir::files(path).map_err(|error| {
+            Failure::input(format!("cannot read the directory `{}`: {error}", path.display()))
+        })?;
+        if of_directory.is_empty() {
+            return Err(Failure::input(format!(
+                "`{}` has no reports (*.json): have runs write some with `avtrace run --report-dir`",
+                path.display()
+            )));
+        }
+        files.extend(of_directory);
+    }
+    Ok(files)
 }
 
 /// Reads the reports in a file.

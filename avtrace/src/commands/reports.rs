@@ -32,6 +32,8 @@ struct Target {
     format: Format,
     destination: Destination,
     pending: String,
+    /// Number of reports in it so far.
+    number: usize,
 }
 
 /// A report for the forms that take all reports at once.
@@ -76,7 +78,7 @@ impl<'a> Reports<'a> {
                     )));
                 }
             }
-            targets.push(Target { format: *format, destination, pending: String::new() });
+            targets.push(Target { format: *format, destination, pending: String::new(), number: 0 });
         }
         if !has_default && arguments.output.is_some() {
             return Err(Failure::usage(
@@ -100,20 +102,37 @@ impl<'a> Reports<'a> {
         brief: Option<String>,
         is_part: bool,
     ) -> Result<(), Failure> {
-        let entry = [Entry { report, name, brief }];
-        for Target { format, destination, pending } in &mut self.targets {
-            let format = of(*format);
+        self.add_with_text((report, Some(report)), name, brief, is_part)
+    }
+
+    /// Takes a report of which another version, or nothing, is shown as text.
+    pub(super) fn add_with_text(
+        &mut self,
+        (report, text): (&Report, Option<&Report>),
+        name: Option<String>,
+        brief: Option<String>,
+        is_part: bool,
+    ) -> Result<(), Failure> {
+        for Target { format, destination, pending, number } in &mut self.targets {
+            let shown = if *format == Format::Text { text } else { Some(report) };
+            let (format, Some(report)) = (of(*format), shown) else { continue };
             if format.is_stream() {
-                let layout = layout(self.arguments, destination, self.number, is_part);
+                let entry = [Entry { report, name: name.clone(), brief: brief.clone() }];
+                let layout = layout(self.arguments, destination, *number, is_part);
                 *pending += &format.render(&entry, &layout).map_err(Failure::internal)?;
+                *number += 1;
             }
         }
-        let [Entry { name, brief, .. }] = entry;
         if self.targets.iter().any(|target| !of(target.format).is_stream()) {
             self.kept.push(Kept { report: report.clone(), name, brief });
         }
         self.number += 1;
         Ok(())
+    }
+
+    /// Writes nothing to a destination.
+    pub(super) fn leave_out(&mut self, destination: &Destination) {
+        self.targets.retain(|target| target.destination != *destination);
     }
 
     /// Writes what is there to standard output or error. Files are written as a whole.
@@ -141,7 +160,7 @@ impl<'a> Reports<'a> {
             text.pending += entries;
         }
         let mut failure = None;
-        for Target { format, destination, pending } in &mut self.targets {
+        for Target { format, destination, pending, .. } in &mut self.targets {
             let laid_out = of(*format);
             if !laid_out.is_stream() && !kept.is_empty() {
                 let layout = layout(self.arguments, destination, 0, false);

@@ -1,13 +1,16 @@
 //! `avtrace run`: checks a program while it runs.
 
+use std::path::Path;
+
 use nix::sys::{prctl, signal::Signal};
 
 use super::{
     Failure, list,
     options::run_options,
     output::record_to,
+    report_dir,
     reports::Reports,
-    triage,
+    test_listing, triage,
 };
 use crate::{
     cli::{OutputArgs, RunArgs},
@@ -25,31 +28,54 @@ pub(super) fn run(arguments: RunArgs) -> Result<u8, Failure> {
         // A run of a hunt does not outlive it; what cannot be had is a loss only when the hunt is killed.
         let _ = prctl::set_pdeathsig(Signal::SIGTERM);
     }
+    if let Some(failure) = test_listing::execute(&arguments.program, arguments.capture.as_root) {
+        return Err(failure);
+    }
     let (options, suppressions) = run_options(&arguments)?;
     let filter = triage::filter(&arguments.output, suppressions)?;
     let reports = Reports::new(&arguments.output, Destination::Stderr)?;
+    if let Some(directory) = &arguments.report_dir {
+        report_dir::create(directory)?;
+    }
     let record = arguments.record.as_deref().map(|path| record_to(path, arguments.keep, 1));
     let options = RunOptions { record: record.transpose()?, ..options };
     let Outcome { ending, programs } = session::run(&options)
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
-    if write_reports(programs, &arguments.output, filter, reports)? {
+    let also = Also { report_dir: arguments.report_dir.as_deref(), quiet: arguments.quiet };
+    if write_reports(programs, (&arguments.output, also), filter, reports)? {
         return Ok(arguments.output.error_exitcode);
     }
     // As shown by a shell: the low byte.
     Ok(ending.shell_status() as u8)
 }
 
+/// Ways in which `run` alone writes reports.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Also<'a> {
+    /// Directory that gets a file for the run, too.
+    report_dir: Option<&'a Path>,
+    /// Set if nothing is printed where nothing counts.
+    quiet: bool,
+}
+
 /// Writes the reports on programs, without what the user has set aside, and entries for it. Returns whether anything
 /// was found.
 pub(super) fn write_reports(
     mut programs: Vec<ProgramReport>,
-    arguments: &OutputArgs,
+    (arguments, also): (&OutputArgs, Also<'_>),
     mut filter: Filter,
     mut reports: Reports<'_>,
 ) -> Result<bool, Failure> {
     programs.iter_mut().for_each(|program| filter.apply(&mut program.report));
     if let Some(last) = programs.last_mut() {
         filter.list_unused(&mut last.report);
+    }
+    let found = programs.iter().any(|program| triage::fails(arguments, &program.report));
+    if let Some(directory) = also.report_dir {
+        report_dir::write(directory, &programs)?;
+    }
+    if also.quiet && !found {
+        reports.leave_out(&Destination::Stderr);
     }
     let has_several = programs.len() > 1;
     for ProgramReport { report, .. } in &programs {
@@ -67,7 +93,6 @@ pub(super) fn write_reports(
     let entries = triage::write_entries(arguments, entries.join("\n"))?;
     // A run cannot be had again: its report is not lost with its file.
     reports.finish(&entries, true)?;
-    let found = programs.iter().any(|program| triage::fails(arguments, &program.report));
     if let Some(Err(error)) =
         programs.into_iter().find_map(|program| program.recorded.filter(Result::is_err))
     {

@@ -5,6 +5,7 @@ use std::{
     io,
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use nix::unistd::{Gid, Uid, User, initgroups, setgid, setgroups, setuid};
@@ -96,6 +97,21 @@ impl Identity {
         }
         changes.extend(OF_SUDO.map(|variable| (variable, None)));
         changes
+    }
+
+    /// Becomes the user, for good, and has a command that is executed in place of this process get the user's
+    /// environment.
+    ///
+    /// # Errors
+    /// When this process may not become the user.
+    pub fn become_for(&self, command: &mut Command) -> io::Result<()> {
+        for (name, value) in self.environment(|name| std::env::var_os(name)) {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        self.assume()
     }
 
     /// Becomes the user, for good: with the groups of the account, and the one that the user acted with.

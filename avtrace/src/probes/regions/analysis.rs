@@ -19,6 +19,7 @@ use super::{
     },
     lock_tables::{Entry, TableCalls, TableSlot, table_calls},
     source_functions::{Inlining, Unit},
+    test_frameworks::TestFrameworks,
     thread_starts::{Code, Pointee, ThreadStarts, thread_starts},
 };
 use crate::probes::sync::functions::Role;
@@ -46,6 +47,7 @@ pub(super) struct Analysis<'facts, 'rules> {
     pub(super) called: HashSet<usize>,
     pub(super) own_locks: OwnLocks<'rules>,
     pub(super) inlining: Inlining,
+    pub(super) frameworks: TestFrameworks,
     /// By function: the number of calls down to a function that takes a lock directly.
     pub(super) distances: Vec<Option<u32>>,
 }
@@ -177,6 +179,7 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
             called,
             own_locks: locks,
             inlining: Inlining::new(Vec::new(), functions),
+            frameworks: TestFrameworks::of(functions),
             distances: Vec::new(),
         };
         // At first everything counts that may take a lock, since what was inlined is not known.
@@ -257,6 +260,7 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
         let mut todo: VecDeque<(usize, u32)> = (0..self.facts.len())
             .filter(|&function| self.takes_directly(function))
             .filter(|&function| !self.is_library(function) || may_take(function))
+            .filter(|&function| !self.is_of_test_framework(function))
             .map(|function| (function, 0))
             .collect();
         while let Some((function, distance)) = todo.pop_front() {
@@ -272,6 +276,11 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
             }
         }
         distances
+    }
+
+    /// Returns true if a function belongs to what runs tests: its locks are no part of what its callers do.
+    pub(super) fn is_of_test_framework(&self, function: usize) -> bool {
+        self.functions.get(function).is_some_and(|own| self.frameworks.has(&own.name))
     }
 
     /// The instructions of a function whose source functions matter.

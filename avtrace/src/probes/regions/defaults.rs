@@ -196,6 +196,13 @@ impl Analysis<'_, '_> {
 
     /// Returns the reason why a unit is no region though it can hold two steps.
     fn excluded(&self, function: usize, unit: Unit, steps: &[Step]) -> Option<Reason> {
+        let name = match unit {
+            Unit::Function(_) => &self.functions.get(function)?.name,
+            Unit::Inlined(number) => &self.inlining.names[number],
+        };
+        if self.frameworks.has(name) {
+            return Some(Reason::TestFramework);
+        }
         let Unit::Function(_) = unit else { return None };
         if self.own_locks.role(self.functions.get(function)?).is_some() {
             return Some(Reason::OwnLock);

@@ -20,5 +20,6 @@ pub(super) mod plan;
 pub mod reason;
 pub mod site;
 mod source_functions;
-pub mod thread_starts;
+pub mod test_frameworks;
+mod thread_starts;
 mod unlocked;

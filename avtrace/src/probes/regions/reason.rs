@@ -41,6 +41,8 @@ pub enum Reason {
     Wrapper,
     /// The function belongs to a lock of the user's own.
     OwnLock,
+    /// The function belongs to a framework that runs tests.
+    TestFramework,
     /// The program starts with this function.
     Main,
     /// A thread starts with this function.
@@ -104,6 +106,7 @@ impl std::fmt::Display for Reason {
             }
             Self::Wrapper => f.write_str("it releases no lock: its callers count as taking it"),
             Self::OwnLock => f.write_str("it is a function of a lock that --lock names"),
+            Self::TestFramework => f.write_str("it belongs to the framework that runs the tests"),
             Self::Main => f.write_str("it is the program's main function"),
             Self::ThreadStart => f.write_str("a thread starts with it"),
             Self::MayStartThread { taken_by } => write!(

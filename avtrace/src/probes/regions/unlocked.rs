@@ -59,6 +59,7 @@ impl Analysis<'_, '_> {
             .into_iter()
             .filter(|&function| !self.functions.get(function).is_none_or(|own| own.is_startup()))
             .filter(|&function| !all[function].long.is_empty())
+            .filter(|&function| !self.is_of_test_framework(function))
             .map(|function| (function, pairs(&all[function], &changing)))
             .filter(|(_, pairs)| !pairs.is_empty())
             .collect();

@@ -1,0 +1,112 @@
+//! The reports of many runs as text: each defect once, and at the end in how many runs it was.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use super::{report_dir::program, triage};
+use crate::{
+    cli::OutputArgs,
+    report::{self, Class, Defect, Report},
+};
+
+/// Programs that a line names.
+const MOST_PROGRAMS: usize = 4;
+
+/// What many reports have in common.
+#[derive(Debug, Default)]
+pub(super) struct Summary {
+    /// Fingerprints of the defects that were shown.
+    shown: HashSet<String>,
+    /// Defects that count, by class and order of appearance.
+    defects: BTreeMap<(Class, usize), Seen>,
+    reports: u64,
+    with_defects: u64,
+    /// Set if a report was shown.
+    shown_any: bool,
+}
+
+/// A defect in several reports.
+#[derive(Debug)]
+struct Seen {
+    fingerprint: String,
+    line: String,
+    reports: u64,
+    programs: BTreeSet<String>,
+}
+
+impl Summary {
+    /// Takes a report. Returns it without the defects that another one had, if something is left to be shown.
+    pub(super) fn take(&mut self, arguments: &OutputArgs, mut report: Report) -> Option<Report> {
+        self.reports += 1;
+        self.with_defects += u64::from(triage::fails(arguments, &report));
+        let program = program(&report);
+        let counting = report.defects.iter().filter(|defect| triage::counts(arguments, defect));
+        for defect in counting {
+            self.count(defect, &program);
+        }
+        let is_new = |defect: &Defect| !self.shown.contains(&defect.fingerprint);
+        let known: HashSet<String> = violations(&report, |defect| !is_new(defect));
+        let new: HashSet<String> = violations(&report, is_new);
+        report.defects.retain(is_new);
+        let is_left = |id: &String| new.contains(id) || !known.contains(id);
+        report.violations.retain(|violation| is_left(&violation.id));
+        report.exemplars.retain(|violation| is_left(&violation.id));
+        self.shown.extend(report.defects.iter().map(|defect| defect.fingerprint.clone()));
+        let is_shown = triage::fails(arguments, &report);
+        self.shown_any |= is_shown;
+        is_shown.then_some(report)
+    }
+
+    fn count(&mut self, defect: &Defect, program: &str) {
+        let place = self.defects.len();
+        let known = self.defects.values_mut().find(|seen| seen.fingerprint == defect.fingerprint);
+        let seen = match known {
+            Some(seen) => seen,
+            None => self.defects.entry((defect.class, place)).or_insert_with(|| Seen {
+                fingerprint: defect.fingerprint.clone(),
+                line: report::in_a_line(defect),
+                reports: 0,
+                programs: BTreeSet::new(),
+            }),
+        };
+        seen.reports += 1;
+        seen.programs.insert(program.to_owned());
+    }
+
+    /// Returns the lines that end the text.
+    pub(super) fn render(&self) -> String {
+        let reports = report::count(self.reports, "report");
+        let mut text = if self.shown_any { "\n".to_owned() } else { String::new() };
+        for seen in self.defects.values() {
+            let mut programs: Vec<&str> = seen.programs.iter().map(String::as_str).collect();
+            let more = programs.len().saturating_sub(MOST_PROGRAMS);
+            programs.truncate(MOST_PROGRAMS);
+            let mut programs = programs.join(", ");
+            if more > 0 {
+                programs += &format!(" and {more} more");
+            }
+            let line = format!("{}: in {} of {reports}: {programs}", seen.line, seen.reports);
+            text += &report::cut_message(&report::printable(&line));
+            text.push('\n');
+        }
+        let of_class = |class| self.defects.keys().filter(|(of, _)| *of == class).count() as u64;
+        let found: Vec<String> = [Class::Likely, Class::Possible, Class::ByDesign]
+            .into_iter()
+            .map(|class| (class, of_class(class)))
+            .filter(|(_, number)| *number > 0)
+            .map(|(class, number)| match class {
+                Class::Likely => report::count(number, "likely defect"),
+                Class::Possible => report::count(number, "possible defect"),
+                Class::ByDesign => report::count(number, "defect") + " by design",
+            })
+            .collect();
+        let found = if found.is_empty() { "nothing that counts".to_owned() } else { found.join(", ") };
+        let clean = self.reports - self.with_defects;
+        text + &format!("avtrace: {reports}: {found}; {clean} of the reports without\n")
+    }
+}
+
+/// Returns the violations of the defects that `wanted` selects.
+fn violations(report: &Report, wanted: impl Fn(&Defect) -> bool) -> HashSet<String> {
+    let defects = report.defects.iter().filter(|defect| wanted(defect));
+    defects.flat_map(|defect| defect.violations.iter().cloned()).collect()
+}
