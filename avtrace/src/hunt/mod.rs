@@ -39,7 +39,7 @@ use self::{
     child::Request,
     random::Random,
     results::{FoundDefect, Replay},
-    run::FoundGap,
+    run::{FoundGap, delay_id, open_fingerprint},
     schedule::{Learnt, Schedule, SeenGap},
 };
 use crate::{
@@ -259,6 +259,7 @@ impl<'a> State<'a> {
         state.schedule.know(&known);
         let mut open: HashSet<String> = HashSet::new();
         for FoundDefect { mut report, .. } in state.results.defects()? {
+            open.extend(report.open_at_end.iter().map(open_fingerprint));
             observer.set_aside(&mut report);
             let defects = report.defects.into_iter().filter(|defect| defect.set_aside.is_none());
             open.extend(defects.map(|defect| defect.fingerprint));
@@ -542,6 +543,9 @@ impl State<'_> {
                 is_defect: seen.is_defect || known.seen.is_defect,
                 ..seen.clone()
             };
+            let mut places = known.clone();
+            places.add_places(found);
+            (found.delay_at, found.also_delay_at) = (places.delay_at, places.also_delay_at);
         }
         for found in &result.gaps {
             self.gaps.insert(found.id.clone(), found.clone());
@@ -579,22 +583,24 @@ impl State<'_> {
             Treatment::Move => plan.affinity = Some(Affinity { seed }),
             Treatment::Delay(delays) => {
                 for planned in delays {
-                    let place = self.gaps.get(&planned.gap).and_then(|gap| gap.delay_at.clone());
-                    let Some((module, address)) = place else { continue };
-                    let is_taken =
-                        |delay: &Delay| delay.module == module && delay.address == address;
-                    // Gaps may begin at one step: the first of them stands for all.
-                    if plan.delays.iter().any(is_taken) {
-                        continue;
+                    let places = self.gaps.get(&planned.gap).into_iter().flat_map(FoundGap::places);
+                    for (copy, (module, address)) in places.enumerate() {
+                        let is_taken =
+                            |delay: &Delay| delay.module == *module && delay.address == *address;
+                        // Gaps may begin at one step: the first of them stands for all.
+                        if plan.delays.iter().any(is_taken) {
+                            continue;
+                        }
+                        plan.delays.push(Delay {
+                            id: delay_id(&planned.gap, copy),
+                            module: module.clone(),
+                            address: *address,
+                            nanoseconds: planned.nanoseconds,
+                            hits: planned.hits,
+                            probability: planned.probability,
+                            threads: planned.threads,
+                        });
                     }
-                    plan.delays.push(Delay {
-                        id: planned.gap.clone(),
-                        module,
-                        address,
-                        nanoseconds: planned.nanoseconds,
-                        hits: planned.hits,
-                        probability: planned.probability,
-                    });
                 }
             }
         }

@@ -26,7 +26,7 @@ pub use limitation::{
 };
 pub use model::*;
 pub use names::{Context, Names, RegionName, ThreadName};
-pub use phrase::{gap, in_a_line, in_short};
+pub use phrase::{class, gap, in_a_line, in_short};
 pub use quantity::{count, grouped};
 pub use text::{ColorChoice, TextOptions, resolve_color};
 pub use warnings::{UNPROBED_HELP, Warning, capture_warnings, unprobed_calls, warnings};

@@ -1,6 +1,7 @@
 //! Notes on regions in which the program died, after other threads had seen them in the middle.
 
 use super::{
+    hunt,
     paint::{Page, STRONG},
     remark,
 };
@@ -13,12 +14,15 @@ use crate::report::{
 pub(super) fn write(page: &mut Page, report: &Report) {
     for open in &report.open_at_end {
         remark(page, STRONG, "note", &sentence(open, report));
+        for (kind, text) in open.hunted.iter().flat_map(hunt::remarks) {
+            remark(page, STRONG, kind, &text);
+        }
     }
 }
 
 /// Describes a region that was open at the end.
 fn sentence(open: &OpenRegion, report: &Report) -> String {
-    let OpenRegion { region, thread, edge, .. } = open;
+    let OpenRegion { region, thread, edge, ending: of_run, .. } = open;
     let did = match edge.sink_action {
         Action::Read => "read",
         _ => "wrote",
@@ -27,7 +31,8 @@ fn sentence(open: &OpenRegion, report: &Report) -> String {
     let what = object(&edge.object);
     let left = place(edge.source.as_ref(), &edge.source_label);
     let came = place(edge.sink.as_ref(), &edge.sink_label);
-    let end = ending(report).unwrap_or_else(|| "the program ended".to_owned());
+    let end = of_run.clone().or_else(|| ending(report));
+    let end = end.unwrap_or_else(|| "the program ended".to_owned());
     format!(
         "region `{region}` of T{thread} was cut: T{other} {did} {what} at {came}, after {left} and before the region's \
          end; {end} with the region open"
