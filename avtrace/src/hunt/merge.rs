@@ -74,26 +74,6 @@ impl Whole {
         (self.path, self.is_kept) = (run, false);
     }
 
-    /// Fingerprints of the likely defects, else of the possible ones, with the runs that show them best, those of most
-    /// runs first.
-    #[must_use]
-    pub fn defects_to_repeat(&self) -> Vec<(String, u64)> {
-        let mut found: Vec<(Class, u64, String, u64)> = Vec::new();
-        for (run, report) in &self.defects {
-            let defects = report.defects.iter().filter(|defect| defect.set_aside.is_none());
-            let defects = defects.map(|defect| (defect.class, defect.fingerprint.clone()));
-            let open = report.open_at_end.iter().map(|open| (open.class, open_fingerprint(open)));
-            let Some((class, fingerprint)) = defects.chain(open).next() else { continue };
-            if class == Class::ByDesign {
-                continue;
-            }
-            let runs = self.findings.iter().filter(|(_, of)| of.fingerprint == fingerprint);
-            found.push((class, runs.count() as u64, fingerprint, *run));
-        }
-        found.sort_by(|one, other| (one.0, other.1).cmp(&(other.0, one.1)));
-        found.into_iter().map(|(_, _, fingerprint, run)| (fingerprint, run)).collect()
-    }
-
     /// Counts the gaps.
     fn gaps(&self) -> HuntedGaps {
         let delayed =

@@ -14,6 +14,7 @@ mod schedule;
 mod targets;
 
 use std::{
+    cmp::Reverse,
     collections::{HashMap, HashSet},
     io,
     path::PathBuf,
@@ -38,7 +39,7 @@ pub use self::{
 use self::{
     child::Request,
     random::Random,
-    results::{FoundDefect, Replay},
+    results::{FoundDefect, Rate, Replay},
     run::{FoundGap, delay_id, open_fingerprint},
     schedule::{Learnt, Schedule, SeenGap},
 };
@@ -472,10 +473,15 @@ impl<'a> Hunting<'a> {
     /// Repeats the runs that show the likeliest defects best, to say how often they show again.
     fn repeat(&self) -> Result<(), HuntError> {
         let mut state = self.state();
-        let Some(whole) = Whole::read(state.results)? else { return Ok(()) };
+        let mut rates = state.results.rates()?;
+        rates.retain(|of| {
+            of.class != Class::ByDesign && state.classes.contains_key(&of.fingerprint)
+        });
+        // The likeliest, and of these those that most runs showed.
+        rates.sort_by_key(|of| (of.class, Reverse(of.runs)));
         let repeated: Vec<Replay> = state.results.replays()?;
         let mut runs: Vec<u64> = Vec::new();
-        for (_, run) in whole.defects_to_repeat() {
+        for Rate { shown: run, .. } in rates {
             let is_repeated = repeated.iter().any(|replay| replay.run == run);
             if !runs.contains(&run) && !is_repeated && runs.len() < REPEATED_DEFECTS {
                 runs.push(run);

@@ -28,9 +28,9 @@ pub fn replay(
     observer: &dyn Observer,
 ) -> Result<(), HuntError> {
     let (treatment, plan) = results.plan(run)?.ok_or(HuntError::NoRun(run))?;
-    let limit = match (limit, results.runs()?.first()) {
+    let limit = match (limit, results.first_elapsed()?) {
         (Some(limit), _) => limit,
-        (None, Some(first)) => limit_after(first.elapsed_ns),
+        (None, Some(first)) => limit_after(first),
         (None, None) => FIRST_LIMIT,
     };
     let is_same = results.header()?.build == repeats.header()?.build;
