@@ -1,4 +1,4 @@
-//! What is left of `avtrace attach` when it, or what it traces, is killed at some moment: nothing that does harm.
+//! End of `avtrace attach` by a kill at some moment, of itself or of the traced process: nothing is left that does harm.
 
 use std::{
     fs,
@@ -35,8 +35,8 @@ fn goes_on(mut service: Service) {
     service.end();
 }
 
-/// Attaches to a service, and detaches at once. At the system call of this number of those that change something, `victim`
-/// is killed, or avtrace itself. Returns how many of these there were.
+/// Attaches to a service, and detaches at once. At the system call of this number of those that change something,
+/// `victim` is killed, or avtrace itself. Returns the number of these calls.
 fn attach_until(service: &Service, call: u64, victim: Option<u32>) -> (Ended, u64) {
     let kills_at = c("kills_at", &["-O1"]).path;
     let (call, victim) = (call.to_string(), victim.unwrap_or(0).to_string());
