@@ -1,4 +1,4 @@
-//! End of `avtrace attach` by a kill at some moment, of itself or of the traced process: nothing is left that does harm.
+//! Kills of `avtrace attach`, and of what it traces, at any moment: nothing is left that does harm.
 
 use std::{
     fs,
