@@ -1,4 +1,4 @@
-//! A running `service.c`: a process that avtrace attaches to, and that does what it is told.
+//! A running `service.c`: a process that avtrace attaches to, and that carries out commands.
 
 use std::{
     fs::{self, File},
@@ -93,7 +93,7 @@ impl Service {
         }
     }
 
-    /// Tells it to end.
+    /// Has it end.
     pub fn quit(&mut self) {
         write!(self.commands, "q").expect("a reader");
     }

@@ -14,7 +14,7 @@ use nix::{
 };
 use serde_json::{Value, json};
 use tests::{
-    Report, Service, machine,
+    Report, Service, c, machine,
     process::{Running, TIME_LIMIT, run},
     require_bpf,
     service::{changed_code, state},
@@ -316,26 +316,55 @@ fn what_has_ended_or_has_no_program_for_this_processor_is_refused() {
     assert_eq!(state(small.pid()), Some('R'));
 }
 
+/// Checks that probes in the process are used where the kernel takes no programs, in spite of capabilities.
 #[test]
-fn a_process_may_end_while_avtrace_attaches() {
+fn one_back_end_does_where_the_other_is_denied_and_the_report_says_why() {
     require_bpf!();
-    let mut refused = 0;
-    for milliseconds in [0, 50, 100, 200, 400, 800] {
-        let service = Service::start();
-        let avtrace = service.attach(&["--quiet"]);
-        thread::sleep(Duration::from_millis(milliseconds));
-        service.running.signal("KILL");
-        let ended = avtrace.wait();
-        let has_report = service.report_file().exists();
-        if ended.code == Some(3) {
-            refused += 1;
-            let stderr = &ended.stderr;
-            assert!(stderr.contains("has ended") || stderr.contains("no process"), "{stderr}");
-        }
-        assert_eq!(has_report, ended.code == Some(0), "{}", ended.stderr);
-        assert!(has_report || ended.code == Some(3), "{:?}: {}", ended.code, ended.stderr);
+    if !machine::is_root() {
+        machine::skip("not root: capabilities do not decide then");
+        return;
     }
-    assert!(refused > 0);
+    let filter = c("restricts_itself", &["-g", "-O1"]).path;
+    let without_bpf = || {
+        let mut command = Command::new(&filter);
+        command.arg("no-bpf").arg(avtrace());
+        command
+    };
+    let mut service = Service::start();
+    let options = ["--capture", "auto", "--accesses", "probe"];
+    let running = service.attach_by(without_bpf(), &options);
+    service.does("tn");
+    running.signal("INT");
+    let ended = running.wait();
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    let report = service.report();
+    check_transfer(&report);
+    let capture = report.capture.expect("how it was captured");
+    assert_eq!(capture["backend"], "inline", "{capture:#}");
+    assert_eq!(capture["reason_kind"], "no_kernel", "{capture:#}");
+    let reason = capture["reason"].as_str().expect("a reason");
+    assert!(reason.contains("programs in the kernel are not possible"), "{reason}");
+    assert!(reason.contains("in spite of the capabilities"), "{reason}");
+    service.is_left_alone();
+
+    // Who asks for one gets no other.
+    let mut command = without_bpf();
+    let pid = service.pid().to_string();
+    let ended = run(command.args(["attach", "--capture", "kernel", "--pid", &pid]));
+    assert_eq!((ended.code, &*ended.stdout), (Some(1), ""), "{}", ended.stderr);
+
+    // By default the kernel's is used.
+    let running = service.attach(&options);
+    service.does("t");
+    running.signal("INT");
+    assert_eq!(running.wait().code, Some(66));
+    let capture = service.report().capture.expect("how it was captured");
+    assert_eq!(
+        (&capture["backend"], &capture["reason_kind"]),
+        (&"kernel".into(), &"preferred".into())
+    );
+    service.is_left_alone();
+    service.end();
 }
 
 /// Runs avtrace on a process that it refuses with this status and text.

@@ -138,21 +138,6 @@ fn a_process_goes_on_when_avtrace_is_killed() {
     service.end();
 }
 
-#[test]
-fn a_process_goes_on_when_avtrace_is_killed_while_it_attaches() {
-    for milliseconds in [0, 20, 60, 150, 400] {
-        let mut service = Service::start();
-        let mut command = Command::new(avtrace());
-        command.args(["attach", "--pid", &service.pid().to_string()]);
-        let avtrace = Running::start(command.args(["--capture", "inline"]), None, TIME_LIMIT);
-        std::thread::sleep(std::time::Duration::from_millis(milliseconds));
-        avtrace.signal("KILL");
-        assert_eq!(avtrace.wait().signal, Some(9));
-        service.does("tn");
-        service.end();
-    }
-}
-
 /// Another tracer's breakpoint where a probe is: that place cannot be restored, and all that it leads to stays.
 #[test]
 fn memory_is_kept_and_reported_where_a_place_cannot_be_restored() {

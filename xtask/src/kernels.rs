@@ -26,8 +26,8 @@ use self::{
 };
 use crate::{setup, setup::apt::Apt, workspace};
 
-/// Time for one kernel, most of which an emulated machine needs.
-const LIMIT: Duration = Duration::from_secs(1500);
+/// Time for one kernel, most of which an emulated machine needs that shares its processors with others.
+const LIMIT: Duration = Duration::from_secs(3600);
 
 /// Tries kernels: those that are named, else Debian's. With words in `only`, checks that have one in their names.
 ///

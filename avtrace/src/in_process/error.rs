@@ -5,6 +5,7 @@ mod unreadable;
 use std::io;
 
 pub use self::unreadable::Unreadable;
+use crate::sys::proc;
 
 /// Reason for which there can be no probes in a process.
 #[derive(Debug, thiserror::Error)]
@@ -101,6 +102,12 @@ pub enum StartError {
 }
 
 impl InProcessError {
+    /// Returns whether the process had ended, or was killed, when the kernel was asked.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        matches!(self, Self::System { error, .. } if proc::is_gone(error))
+    }
+
     /// Returns the reason why the program refuses probes in it, as a clause; `None` for errors of another kind.
     #[must_use]
     pub fn refusal(&self) -> Option<String> {

@@ -35,7 +35,7 @@ use crate::{
     progress::Steps,
     report::Limitation,
     status_line::StatusLine,
-    sys::{self, ids::NsPid, perf, ptrace_refusal},
+    sys::{self, ids::NsPid, perf, proc, ptrace_refusal},
 };
 
 /// Attaches to a process, and checks it until it ends or the tracing is to end. `receiver` gets reports meanwhile.
@@ -73,6 +73,9 @@ pub(super) fn attach(
     let pid = target.pid;
     let attached = in_process::Tracer::attach(pid, mode);
     let (tracer, in_process, streams) = attached.map_err(|error| match error {
+        StartError::Start(error) if proc::is_gone(&error) && target.is_ending() => {
+            RunError::Attach(AttachError::EndedMeanwhile { pid })
+        }
         StartError::Start(error) => {
             let reason = ptrace_refusal::explain_attach(&error, pid);
             RunError::Attach(AttachError::Untraceable { pid, reason })

@@ -1,15 +1,23 @@
 //! Process to attach to, and the checks before anything is attached.
 
-use std::{io, time::Duration};
+use std::{
+    io,
+    os::fd::AsFd as _,
+    time::{Duration, Instant},
+};
 
 use super::{
+    attach_run::await_end,
     process_selection::MAX_PROCESSES,
     program::{self, ProgramError},
 };
 use crate::{
     in_process::InProcessError,
     report::text_of_bytes,
-    sys::proc::{self, Stat, State, Status},
+    sys::{
+        proc::{self, Stat, State, Status},
+        tracee,
+    },
 };
 
 /// Processes to attach to, and the end of that.
@@ -179,6 +187,15 @@ impl AttachTarget {
     pub(super) fn has_ended(&self) -> bool {
         Stat::of_process(self.pid)
             .map_or_else(|error| proc::is_gone(&error), |stat| stat.state == State::Ended)
+    }
+
+    /// Returns whether the process has ended, or does so now: one that was killed needs a moment, in which its threads
+    /// cannot be held any more.
+    pub(super) fn is_ending(&self) -> bool {
+        const MOMENT: Duration = Duration::from_secs(5);
+        let Ok(process) = tracee::pidfd(self.pid) else { return self.has_ended() };
+        let ended = await_end([process.as_fd(), process.as_fd()], Some(Instant::now() + MOMENT));
+        self.has_ended() || ended.unwrap_or(false)
     }
 
     /// Checks that the process can be attached to, as far as that can be said before.

@@ -178,6 +178,9 @@ pub fn attach(
     let attached = alternative.map_or(Err(error), |choice| attach_as(&choice));
     attached.map_err(|error| match (error, single) {
         (error @ RunError::Record(_), _) => error,
+        (RunError::InProcess(error), Some(target)) if error.is_gone() && target.is_ending() => {
+            AttachError::EndedMeanwhile { pid: target.pid }.into()
+        }
         // Whatever failed, that is the reason.
         (_, Some(target)) if target.has_ended() => {
             AttachError::EndedMeanwhile { pid: target.pid }.into()

@@ -18,7 +18,7 @@ use nix::{
 };
 
 /// Time for one process, in an emulated machine.
-const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT: Duration = Duration::from_secs(900);
 /// User and group of those who are not root.
 const ORDINARY: u32 = 1000;
 

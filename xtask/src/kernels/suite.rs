@@ -44,7 +44,7 @@ pub const CHECKS: &[Check] = &[
     Check { name: "`--watch`, inline", run: || watch("inline") },
     Check { name: "`record` and `check`", run: record },
     Check { name: "`attach` and detach", run: attach },
-    Check { name: "thousands of probes", run: many_probes },
+    Check { name: "more than a thousand probes", run: many_probes },
     Check { name: "levels of perf events", run: perf_levels },
     Check { name: "nothing left behind", run: left_behind::check },
     Check { name: "scopes of Yama", run: yama_scopes },

@@ -21,7 +21,7 @@ pub enum Unreadable {
     },
     /// It is not dumpable: its files are root's.
     Undumpable {
-        /// As above.
+        /// This process may trace it all the same, and only lacks the permission for its files.
         lacks_files: bool,
     },
     /// Nothing of that shows.

@@ -7,6 +7,7 @@ mod segments;
 mod whole;
 
 use std::{
+    fmt::Debug,
     io::ErrorKind,
     path::{Path, PathBuf},
     sync::Arc,
@@ -16,12 +17,15 @@ use std::{
 use checker::{
     event::EventNumber,
     finding,
-    format::{self, WriteError},
+    format::{self, Lost, Property, WriteError},
 };
 use symbolize::Symbolizer;
 
 use self::{segments::SegmentRecorder, whole::WholeRecorder};
-use crate::{live::source::Source, names::live::LiveNames, probes::plan::Site, report::NotSeen};
+use crate::{
+    live::source::Source, names::live::LiveNames, offline::recording, probes::plan::Site,
+    report::NotSeen,
+};
 
 pub use rotation::{LEAST_KEPT, Rotation, RotationError};
 
@@ -59,14 +63,53 @@ fn remedy(error: &WriteError) -> &'static str {
     }
 }
 
-/// A recording under way.
+/// A recording under way. After the first error nothing is written any more; the end reports it.
 #[derive(Debug)]
-pub struct Recorder(Kind);
+pub struct Recorder {
+    recording: Box<dyn Recording>,
+    failed: Option<WriteError>,
+}
 
-#[derive(Debug)]
-enum Kind {
-    Whole(Box<WholeRecorder>),
-    Segments(Box<SegmentRecorder>),
+/// A recording of one kind.
+trait Recording: Debug + Send {
+    /// Returns the path of the file, or of the directory.
+    fn path(&self) -> &Path;
+
+    /// Returns the recorded events, as the counts of a run in which nothing was checked.
+    fn counts(&self) -> finding::Counts;
+
+    /// Notes that events came before the first one.
+    fn begin_within(&mut self) -> Result<(), WriteError>;
+
+    /// Records what came out of the source just now.
+    fn record(
+        &mut self,
+        source: &Source,
+        sites: &[Site],
+        symbolizer: &Symbolizer,
+    ) -> Result<(), WriteError>;
+
+    /// Adds names and the end, and writes what is left.
+    fn finish(
+        self: Box<Self>,
+        names: Option<&mut LiveNames<'_>>,
+        end: &End<'_>,
+    ) -> Result<(), WriteError>;
+}
+
+/// Known at the end of a run only.
+struct End<'run> {
+    process: &'run format::Process,
+    lost: Vec<Lost>,
+    not_seen: Property,
+}
+
+impl<'run> End<'run> {
+    fn new(process: &'run format::Process, not_seen: &NotSeen) -> Result<Self, WriteError> {
+        let (lost, not_seen) =
+            recording::not_seen(not_seen).map_err(|error| WriteError::Io(error.into()))?;
+        Ok(Self { process, lost, not_seen })
+    }
 }
 
 impl Recorder {
@@ -80,52 +123,35 @@ impl Recorder {
         order: usize,
         process: &format::Process,
     ) -> Result<Self, RecordError> {
-        let mut recorder = Self(match to {
+        let recording: Box<dyn Recording> = match to {
             RecordTo::File(path) => {
-                Kind::Whole(Box::new(WholeRecorder::create(&numbered(path, order))?))
+                Box::new(WholeRecorder::create(&numbered(path, order), process)?)
             }
-            RecordTo::Segments(rotation) => {
-                Kind::Segments(Box::new(SegmentRecorder::create(rotation, process)?))
-            }
-        });
-        if let Kind::Whole(recorder) = &mut recorder.0 {
-            recorder.process(process);
-        }
-        Ok(recorder)
+            RecordTo::Segments(rotation) => Box::new(SegmentRecorder::create(rotation, process)?),
+        };
+        Ok(Self { recording, failed: None })
     }
 
     /// Returns the path of the file, or of the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
-        match &self.0 {
-            Kind::Whole(recorder) => recorder.path(),
-            Kind::Segments(recorder) => recorder.path(),
-        }
+        self.recording.path()
     }
 
     /// Notes that events came before the first one, as of a process that runs already. Locks may be held then.
     pub fn begin_within(&mut self) {
-        match &mut self.0 {
-            Kind::Whole(recorder) => recorder.begin_within(),
-            Kind::Segments(recorder) => recorder.begin_within(),
-        }
+        self.attempt(Recording::begin_within);
     }
 
     /// Returns the recorded events, as the counts of a run in which nothing was checked.
     #[must_use]
     pub fn counts(&self) -> finding::Counts {
-        match &self.0 {
-            Kind::Whole(recorder) => recorder.counts(),
-            Kind::Segments(recorder) => recorder.counts(),
-        }
+        self.recording.counts()
     }
 
     /// Records what came out of the source just now.
     pub fn record(&mut self, source: &Source, sites: &[Site], symbolizer: &Symbolizer) {
-        match &mut self.0 {
-            Kind::Whole(recorder) => recorder.record(source, sites, symbolizer),
-            Kind::Segments(recorder) => recorder.record(source, sites, symbolizer),
-        }
+        self.attempt(|recording| recording.record(source, sites, symbolizer));
     }
 
     /// Adds names and source lines, and what else is known now that the run has ended.
@@ -138,9 +164,21 @@ impl Recorder {
         process: &format::Process,
         not_seen: &NotSeen,
     ) -> Result<EventNumber, RecordError> {
-        match self.0 {
-            Kind::Whole(recorder) => recorder.finish(names, process, not_seen),
-            Kind::Segments(recorder) => recorder.finish(names, process, not_seen),
+        let Self { recording, failed } = self;
+        let (path, events) = (recording.path().to_owned(), recording.counts().events);
+        let finished = match failed {
+            None => End::new(process, not_seen).and_then(|end| recording.finish(names, &end)),
+            Some(error) => Err(error),
+        };
+        finished.map(|()| events).map_err(|error| RecordError { path, error })
+    }
+
+    fn attempt(
+        &mut self,
+        write: impl FnOnce(&mut (dyn Recording + 'static)) -> Result<(), WriteError>,
+    ) {
+        if self.failed.is_none() {
+            self.failed = write(&mut *self.recording).err();
         }
     }
 }

@@ -11,7 +11,7 @@ use std::{
 
 use checker::{
     defect::RegionRole,
-    event::{EventNumber, LocationId, LockId, RegionId, SyncId, ThreadId, VarId},
+    event::{LocationId, LockId, RegionId, SyncId, ThreadId, VarId},
     finding,
     format::{
         self, Descriptions, Gap, IdSpace, ModuleId, Property, Segment, SegmentWriter, Space,
@@ -21,7 +21,7 @@ use checker::{
 use symbolize::{Module, Symbolizer};
 
 use super::{
-    FLUSH, RecordError,
+    End, FLUSH, RecordError, Recording,
     describe::{self, Code, synchronisation},
     rotation::{Rotation, SegmentFile},
 };
@@ -33,7 +33,7 @@ use crate::{
     names::live::{KnownCode, LiveNames},
     offline::recording,
     probes::plan::Site,
-    report::{self, Names as _, NotSeen},
+    report::{self, Names as _},
 };
 
 /// Length of a program's arguments in each segment, in bytes.
@@ -49,8 +49,6 @@ pub(super) struct SegmentRecorder {
     begins_within: bool,
     /// The segment that is written, once there is something to write.
     current: Option<Current>,
-    /// First error; nothing is written after it.
-    failed: Option<WriteError>,
     /// Code that was looked up for the names of earlier segments.
     known: KnownCode,
     counts: finding::Counts,
@@ -80,72 +78,13 @@ impl SegmentRecorder {
             next: Segment { recording, number: 0, first_event: 0 },
             begins_within: false,
             current: None,
-            failed: None,
             known: KnownCode::default(),
             counts: finding::Counts::default(),
             flushed: Instant::now(),
         };
         match recorder.current() {
             Ok(_) => Ok(recorder),
-            Err(error) => Err(recorder.error(error)),
-        }
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        self.rotation.directory()
-    }
-
-    /// Notes that events came before the first one.
-    pub(super) fn begin_within(&mut self) {
-        self.attempt(|recorder| recorder.current()?.writer.gap(Gap::default()));
-    }
-
-    /// Returns the recorded events, also of segments that were removed.
-    pub(super) fn counts(&self) -> finding::Counts {
-        self.counts
-    }
-
-    /// Records what came out of the source just now.
-    pub(super) fn record(&mut self, source: &Source, sites: &[Site], symbolizer: &Symbolizer) {
-        self.attempt(|recorder| recorder.try_record(source, sites, symbolizer));
-    }
-
-    /// Ends the last segment.
-    ///
-    /// # Errors
-    /// When something could not be written, now or before.
-    pub(super) fn finish(
-        mut self,
-        names: Option<&mut LiveNames<'_>>,
-        process: &format::Process,
-        not_seen: &NotSeen,
-    ) -> Result<EventNumber, RecordError> {
-        self.attempt(|recorder| {
-            let process = shortened(process);
-            let Current { writer, limits } = recorder.current()?;
-            writer.process(&process)?;
-            let (lost, property) =
-                recording::not_seen(not_seen).map_err(|error| WriteError::Io(error.into()))?;
-            lost.iter().try_for_each(|lost| writer.lost(lost))?;
-            writer.property(&property)?;
-            if let Some(names) = names {
-                name(writer, names, limits.1)?;
-            }
-            recorder.complete()
-        });
-        match self.failed.take() {
-            None => Ok(self.counts.events),
-            Some(error) => Err(self.error(error)),
-        }
-    }
-
-    fn error(&self, error: WriteError) -> RecordError {
-        RecordError { path: self.path().to_owned(), error }
-    }
-
-    fn attempt(&mut self, write: impl FnOnce(&mut Self) -> Result<(), WriteError>) {
-        if self.failed.is_none() {
-            self.failed = write(self).err();
+            Err(error) => Err(RecordError { path: rotation.directory().to_owned(), error }),
         }
     }
 
@@ -177,7 +116,54 @@ impl SegmentRecorder {
         Ok(())
     }
 
-    fn try_record(
+    fn name_and_complete(
+        &mut self,
+        source: &Source,
+        sites: &[Site],
+        symbolizer: &Symbolizer,
+    ) -> Result<(), WriteError> {
+        if let Some(Current { writer, limits }) = &mut self.current {
+            let values = BTreeMap::new();
+            let known = std::mem::take(&mut self.known);
+            let mut names = LiveNames::new(source, sites, symbolizer, &values).knowing(known);
+            let named = name(writer, &mut names, limits.1);
+            self.known = names.into_known();
+            named?;
+        }
+        self.complete()
+    }
+}
+
+impl Recording for SegmentRecorder {
+    fn path(&self) -> &Path {
+        self.rotation.directory()
+    }
+
+    fn begin_within(&mut self) -> Result<(), WriteError> {
+        self.current()?.writer.gap(Gap::default())
+    }
+
+    /// Those of segments that were removed are among them.
+    fn counts(&self) -> finding::Counts {
+        self.counts
+    }
+
+    fn finish(
+        mut self: Box<Self>,
+        names: Option<&mut LiveNames<'_>>,
+        end: &End<'_>,
+    ) -> Result<(), WriteError> {
+        let Current { writer, limits } = self.current()?;
+        writer.process(&shortened(end.process))?;
+        end.lost.iter().try_for_each(|lost| writer.lost(lost))?;
+        writer.property(&end.not_seen)?;
+        if let Some(names) = names {
+            name(writer, names, limits.1)?;
+        }
+        self.complete()
+    }
+
+    fn record(
         &mut self,
         source: &Source,
         sites: &[Site],
@@ -222,23 +208,6 @@ impl SegmentRecorder {
             self.flushed = Instant::now();
         }
         Ok(())
-    }
-
-    fn name_and_complete(
-        &mut self,
-        source: &Source,
-        sites: &[Site],
-        symbolizer: &Symbolizer,
-    ) -> Result<(), WriteError> {
-        if let Some(Current { writer, limits }) = &mut self.current {
-            let values = BTreeMap::new();
-            let known = std::mem::take(&mut self.known);
-            let mut names = LiveNames::new(source, sites, symbolizer, &values).knowing(known);
-            let named = name(writer, &mut names, limits.1);
-            self.known = names.into_known();
-            named?;
-        }
-        self.complete()
     }
 }
 

@@ -9,14 +9,14 @@ use std::{
 
 use checker::{
     defect::RegionRole,
-    event::{EventNumber, LocationId, LockId, RegionId, SyncId, ThreadId, VarId},
+    event::{LocationId, LockId, RegionId, SyncId, ThreadId, VarId},
     finding,
     format::{self, AvtWriter, Gap, WriteError},
 };
 use symbolize::{Module, Symbolizer};
 
 use super::{
-    FLUSH, RecordError,
+    End, FLUSH, RecordError, Recording,
     describe::{self, Code, synchronisation},
 };
 use crate::{
@@ -28,7 +28,7 @@ use crate::{
     names::live::LiveNames,
     offline::recording,
     probes::plan::Site,
-    report::{self, Names, NotSeen},
+    report::{self, Names},
 };
 
 /// A recording in one file.
@@ -36,8 +36,6 @@ use crate::{
 pub(super) struct WholeRecorder {
     path: PathBuf,
     writer: AvtWriter<File>,
-    /// First error; nothing is written after it.
-    failed: Option<WriteError>,
     defined: Defined,
     gaps: u64,
     flushed: Instant,
@@ -60,38 +58,32 @@ impl WholeRecorder {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub(super) fn create(path: &Path) -> Result<Self, RecordError> {
+    pub(super) fn create(path: &Path, process: &format::Process) -> Result<Self, RecordError> {
         let failed = |error| RecordError { path: path.to_owned(), error };
         let file = File::create(path).map_err(|error| failed(error.into()))?;
         let mut writer = AvtWriter::new(file).map_err(failed)?;
         writer.property(&recording::mark()).map_err(failed)?;
+        writer.process(process).map_err(failed)?;
         Ok(Self {
             path: path.to_owned(),
             writer,
-            failed: None,
             defined: Defined::default(),
             gaps: 0,
             flushed: Instant::now(),
         })
     }
+}
 
-    /// Returns the path of the file.
-    pub(super) fn path(&self) -> &Path {
+impl Recording for WholeRecorder {
+    fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Says which process this is, as far as that is known.
-    pub(super) fn process(&mut self, process: &format::Process) {
-        self.attempt(|recorder| recorder.writer.process(process));
+    fn begin_within(&mut self) -> Result<(), WriteError> {
+        self.writer.gap(Gap::default())
     }
 
-    /// Notes that events came before the first one, as of a process that runs already. Locks may be held then.
-    pub(super) fn begin_within(&mut self) {
-        self.attempt(|recorder| recorder.writer.gap(Gap::default()));
-    }
-
-    /// Returns the recorded events, as the counts of a run in which nothing was checked.
-    pub(super) fn counts(&self) -> finding::Counts {
+    fn counts(&self) -> finding::Counts {
         let mut counts = finding::Counts::default();
         counts.events = self.writer.events_written();
         counts.threads = self.defined.threads.into();
@@ -99,47 +91,21 @@ impl WholeRecorder {
         counts
     }
 
-    /// Records what came out of the source just now.
-    pub(super) fn record(&mut self, source: &Source, sites: &[Site], symbolizer: &Symbolizer) {
-        self.attempt(|recorder| recorder.try_record(source, sites, symbolizer));
-    }
-
-    /// Adds names and source lines, and what else is known now that the run has ended.
-    ///
-    /// # Errors
-    /// When something could not be written, now or before.
-    pub(super) fn finish(
-        mut self,
+    fn finish(
+        mut self: Box<Self>,
         names: Option<&mut LiveNames<'_>>,
-        process: &format::Process,
-        not_seen: &NotSeen,
-    ) -> Result<EventNumber, RecordError> {
-        self.attempt(|recorder| match names {
-            Some(names) => recorder.name(names),
-            None => Ok(()),
-        });
-        self.attempt(|recorder| {
-            recorder.writer.process(process)?;
-            let (lost, property) =
-                recording::not_seen(not_seen).map_err(|error| WriteError::Io(error.into()))?;
-            lost.iter().try_for_each(|lost| recorder.writer.lost(lost))?;
-            recorder.writer.property(&property)
-        });
-        let Self { path, writer, failed, .. } = self;
-        let events = writer.events_written();
-        match failed.map_or_else(|| writer.finish().map(drop), Err) {
-            Ok(()) => Ok(events),
-            Err(error) => Err(RecordError { path, error }),
+        end: &End<'_>,
+    ) -> Result<(), WriteError> {
+        if let Some(names) = names {
+            self.name(names)?;
         }
+        self.writer.process(end.process)?;
+        end.lost.iter().try_for_each(|lost| self.writer.lost(lost))?;
+        self.writer.property(&end.not_seen)?;
+        self.writer.finish().map(drop)
     }
 
-    fn attempt(&mut self, write: impl FnOnce(&mut Self) -> Result<(), WriteError>) {
-        if self.failed.is_none() {
-            self.failed = write(self).err();
-        }
-    }
-
-    fn try_record(
+    fn record(
         &mut self,
         source: &Source,
         sites: &[Site],
@@ -174,7 +140,9 @@ impl WholeRecorder {
         }
         Ok(())
     }
+}
 
+impl WholeRecorder {
     /// Defines the ids that are new, as far as their meaning is known while the program runs.
     fn define(
         &mut self,
