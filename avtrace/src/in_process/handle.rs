@@ -176,7 +176,7 @@ impl InProcess {
         Ok(())
     }
 
-    /// Has access probes of a plan that are to be attached be ones that can be switched off.
+    /// Makes access probes of a plan that are to be attached ones that can be switched off.
     pub fn limit_accesses(&mut self, plan: PlanNumber) {
         self.limited.insert(plan);
     }

@@ -104,7 +104,7 @@ fn a_transaction_of_one_thread_and_the_write_of_another() {
     assert_eq!(*source.omissions(), Omissions::default());
 }
 
-/// Whether a thread has left a frame shows in accesses of its caller, which may be silent.
+/// That a thread has left a frame shows in accesses of its caller, which may be silent.
 #[test]
 fn data_on_stacks_is_unknown_once_accesses_are_left_out() {
     let (code, sites) = (vec![0x48, 0x89, 0x07, 0xc3], sites());
