@@ -118,7 +118,7 @@ impl Backend {
         }
     }
 
-    /// Has access probes of a plan that are to be attached be ones that can be switched off, if they are in the process.
+    /// Makes access probes of a plan that are to be attached ones that can be switched off, if they are in the process.
     pub fn limit_accesses(&mut self, plan: PlanNumber) {
         if let Self::InProcess(process) = self {
             process.limit_accesses(plan);

@@ -120,7 +120,7 @@ fn a_region_that_costs_too_much_without_taking_a_lock_is_given_up() {
         assert_eq!((ended.code, &*ended.stdout), (Some(0), "10004\n"), "{}", ended.stderr);
         let limitations = report.not_seen["limitations"].as_array().expect("a list");
         let hot = limitations.iter().find(|one| one["kind"] == "hot_regions");
-        // Inline probes have no budget.
+        // With inline probes no region is given up.
         let given_up = (!captures_inline()).then(|| json!(["refill"]));
         assert_eq!(hot.map(|hot| hot["functions"].clone()), given_up);
         // Each call of the other is a transaction to the end.

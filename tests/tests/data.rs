@@ -253,7 +253,7 @@ fn blocks_that_go_from_thread_to_thread_are_never_shared() {
 #[test]
 fn what_costs_too_much_is_not_seen_all_the_time_and_that_is_told() {
     require_bpf!();
-    // Inline probes have no budget, and record all that is planned.
+    // With inline probes accesses that repeat others cost too little to be counted.
     if captures_inline() {
         return;
     }

@@ -59,7 +59,7 @@ impl InProcess {
         let _hold = self.stop_for_write(process)?;
         // It may run another one by now.
         self.program_of(plan)?;
-        let is_limited = self.limited.contains(&plan);
+        let is_limited = self.is_limited(plan);
         let failed = |error| InProcessError::System { what: "cannot write to the program", error };
         let memory = proc::writable_memory(process).map_err(failed)?;
         let mut attaching = Attaching {

@@ -50,8 +50,6 @@ pub struct InProcess {
     pub(super) modules_checked: BTreeMap<PlanNumber, usize>,
     /// Memory of programs with delays, by the numbers of their plans, and the number of places.
     delayed: BTreeMap<PlanNumber, (Arc<Image>, usize)>,
-    /// Plans whose access probes can be switched off.
-    pub(super) limited: BTreeSet<PlanNumber>,
 }
 
 /// Process with a plan, and the records of the program that was planned; `None` where it has no probes.
@@ -152,7 +150,7 @@ impl InProcess {
         self.processes.retain(|_, (other, _)| *other != process);
         self.watched.remove(&process);
         // Of a process that has ended.
-        self.limited.remove(&plan);
+        self.shared.limited().remove(&plan);
         let stream = self.shared.program(process).map(|(_, stream)| stream);
         if let Some(stream) = &stream {
             stream.set_plan(process, plan);
@@ -176,9 +174,14 @@ impl InProcess {
         Ok(())
     }
 
-    /// Has access probes of a plan that are to be attached be ones that can be switched off.
+    /// Makes access probes of a plan that are to be attached ones that can be switched off.
     pub fn limit_accesses(&mut self, plan: PlanNumber) {
-        self.limited.insert(plan);
+        self.shared.limited().insert(plan);
+    }
+
+    /// Returns whether access probes of a plan can be switched off.
+    pub(super) fn is_limited(&self, plan: PlanNumber) -> bool {
+        self.shared.limited().contains(&plan)
     }
 
     /// Switches groups of access probes in a plan's process off, or on again, and in all with which it shares memory.
@@ -354,7 +357,6 @@ pub(super) fn connect() -> (InProcess, Arc<Shared>, Receiver<Request>) {
         stops_for_writes: false,
         modules_checked: BTreeMap::new(),
         delayed: BTreeMap::new(),
-        limited: BTreeSet::new(),
     };
     (in_process, shared, received)
 }

@@ -1,7 +1,7 @@
 //! State and requests between the thread that plans and the tracer's.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -9,6 +9,7 @@ use std::{
     },
 };
 
+use abi::PlanNumber;
 use crossbeam_channel::Sender;
 use inline::clock::ClockChoice;
 
@@ -33,6 +34,8 @@ pub(super) struct Shared {
     pub(super) waits: AtomicU64,
     /// Clock of the order of records.
     clock: Mutex<Option<ClockChoice>>,
+    /// Plans whose access probes can be switched off.
+    limited: Mutex<BTreeSet<PlanNumber>>,
 }
 
 /// Memory shared with a program, and its records.
@@ -52,6 +55,11 @@ impl Shared {
     /// Returns the reasons why processes have no probes.
     pub(super) fn refusals(&self) -> MutexGuard<'_, BTreeMap<u32, InProcessError>> {
         self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the plans whose access probes can be switched off.
+    pub(super) fn limited(&self) -> MutexGuard<'_, BTreeSet<PlanNumber>> {
+        self.limited.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the clock of the order of records, once a program has shared memory.

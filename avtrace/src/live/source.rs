@@ -199,8 +199,8 @@ impl Source {
         self.accesses.set_attached(group, is_attached, self.threads.seen().len());
     }
 
-    /// Notes that accesses are left out for a time, from here on: what is computed from several accesses to one place is
-    /// not known any more.
+    /// Notes that accesses are left out for a time, from here on: what is concluded from several accesses to one place
+    /// is not known any more.
     pub fn accesses_are_partial(&mut self) {
         let Self { memory, accesses, syncs, stream, .. } = self;
         if accesses.become_partial() {

@@ -213,6 +213,22 @@ mod tests {
     }
 
     #[test]
+    fn between_two_accesses_others_may_have_written_that_are_left_out() {
+        let mut values = ObservedValues::default();
+        values.read(at(1, 5));
+        values.become_partial();
+        values.written(at(2, 7));
+        assert_eq!(values.get(2).map(|value| (value.before, value.after)), Some((None, 7)));
+        values.read(at(3, 7));
+        values.written(at(4, 7));
+        assert_eq!(values.get(4).map(|value| value.before), Some(None), "it may have changed it");
+        values.written_over(at(5, 7));
+        values.read(at(6, 9));
+        assert_eq!(values.get(5), None, "9 may be a later one's");
+        assert_eq!(values.get(6).map(|value| value.after), Some(9));
+    }
+
+    #[test]
     fn a_write_that_was_not_seen_hides_the_one_before_it() {
         let mut values = ObservedValues::default();
         values.written_over(at(1, 5));

@@ -237,6 +237,9 @@ impl TracedProgram {
         child.probes = self.probes.of_child(points);
         child.modules = self.modules.clone();
         child.capture = self.capture.of_child(pid, plan, self.probes.plan());
+        if child.capture.is_partial() {
+            child.source.accesses_are_partial();
+        }
         child.source.extend(child.probes.sites(), &child.code);
         child.coverage.inherit(&self.coverage);
         // It may run another one by now.

@@ -16,8 +16,8 @@ pub struct Switch {
     pub states: [u64; 2],
 }
 
-/// Appends the words of all switches to the code of a trampoline, and has the jumps go through them. `offsets` are those
-/// of the instructions.
+/// Appends the words of all switches to the code of a trampoline, and has the jumps go through them. `offsets` are
+/// those of the instructions.
 pub fn complete(
     assembler: &Assembler<'_>,
     (address, code): (u64, &mut Vec<u8>),

@@ -104,6 +104,35 @@ fn a_transaction_of_one_thread_and_the_write_of_another() {
     assert_eq!(*source.omissions(), Omissions::default());
 }
 
+/// That a thread has left a frame shows in accesses of its caller, which may be silent.
+#[test]
+fn data_on_stacks_is_unknown_once_accesses_are_left_out() {
+    let (code, sites) = (vec![0x48, 0x89, 0x07, 0xc3], sites());
+    let mut code = FakeCode { start: 0x1000, code, is_program: true, ..FakeCode::default() };
+    let mut source = Source::new(1, 1);
+    source.extend(&sites, &code);
+    let own = |address| {
+        let Record::Access(access) = write(1, address, 1, 0) else { unreachable!() };
+        let flags = access.flags | AccessRecord::OWN_STACK;
+        Record::Access(AccessRecord { flags, sp: 0x4000, ..access })
+    };
+    for record in [own(0x5000), write(2, 0x5000, 1, 0)] {
+        source.record(&record, &sites, &mut code);
+    }
+    let writes = |thread, variable| (thread, Op::Write(VarId(variable)));
+    assert_eq!(source.stream().ops(), [writes(0, 0), writes(1, 0)]);
+    source.consume();
+    source.accesses_are_partial();
+    source.accesses_are_partial();
+    source.record(&own(0x5000), &sites, &mut code);
+    // Another thread's access there is to another variable.
+    source.record(&write(2, 0x5000, 1, 0), &sites, &mut code);
+    source.record(&write(1, 0x9000, 2, 0), &sites, &mut code);
+    let ops = source.stream().ops().into_iter();
+    let written: Vec<_> = ops.filter(|(_, op)| matches!(op, Op::Write(_))).collect();
+    assert_eq!(written, [writes(1, 1), writes(0, 2)]);
+}
+
 #[test]
 fn a_loss_stands_before_the_record_that_shows_it() {
     let source = source(&[write(1, 0x5000, 1, 0), write(1, 0x5000, 1, 3)]);

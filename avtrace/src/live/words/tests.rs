@@ -151,6 +151,20 @@ fn a_lost_update_makes_data_of_a_word_and_of_what_else_the_instruction_stores_to
 }
 
 #[test]
+fn no_update_is_known_to_be_lost_where_loads_are_left_out() {
+    let mut words = Words::default();
+    words.become_partial();
+    assert_eq!(at(&mut words, AT, B, SWAPPED, 0), WAITS);
+    assert_eq!(at(&mut words, AT, B, ATOMIC_STORE, 0), SIGNALS);
+    for transaction in 1..3 {
+        assert_eq!(at(&mut words, AT, A, LOAD, transaction), Meaning::Nothing);
+        assert_eq!(at(&mut words, AT, B, STORE, 0), SIGNALS);
+        // It may have loaded the word again.
+        assert_eq!(at(&mut words, AT, A, STORE, transaction), SIGNALS);
+    }
+}
+
+#[test]
 fn an_increment_in_two_steps_is_of_whoever_took_the_word_or_of_data() {
     check(&[(A, SWAPPED, WAITS), (A, INCREMENT, SIGNALS), (B, INCREMENT, Meaning::Data)]);
 }

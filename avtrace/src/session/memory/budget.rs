@@ -55,7 +55,7 @@ struct Group {
     detached: Option<Instant>,
     /// For how long it was detached before.
     unseen: Duration,
-    /// How often it was attached again.
+    /// Number of times that it was attached again.
     returns: u64,
 }
 

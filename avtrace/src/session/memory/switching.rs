@@ -3,7 +3,6 @@
 //! their budget.
 
 use std::{
-    collections::BTreeMap,
     mem,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Instant,
@@ -16,7 +15,7 @@ use nix::{
 };
 
 use super::{
-    budget::{Budget, OtherCosts, TracerCost},
+    budget::{Budget, Change, OtherCosts, TracerCost},
     controller::{MemoryRecords, TICK, over_budget, worked},
 };
 use crate::{
@@ -37,6 +36,8 @@ use crate::{
 pub(crate) struct SwitchController {
     common: Arc<Mutex<Common>>,
     plan: PlanNumber,
+    /// Index of the process.
+    process: usize,
     clock: ClockId,
     /// Processor time of the process when this began, in nanoseconds.
     began: u64,
@@ -52,8 +53,8 @@ struct Common {
     budget: Budget,
     /// Costs of groups so far, avtrace's own among them, in nanoseconds.
     costs: Vec<u64>,
-    /// Work and costs of the processes, also of those that have ended, by the numbers of their plans.
-    processes: BTreeMap<PlanNumber, Worked>,
+    /// Work and costs of the processes, also of those that have ended.
+    processes: Vec<Worked>,
     decided: Instant,
     /// Set once a group has been off.
     is_partial: bool,
@@ -73,7 +74,7 @@ impl SwitchController {
         let common = Common {
             budget: Budget::in_rotation(accesses.overhead),
             costs: Vec::new(),
-            processes: BTreeMap::new(),
+            processes: Vec::new(),
             decided: Instant::now(),
             is_partial: false,
         };
@@ -89,7 +90,17 @@ impl SwitchController {
     fn over(common: Arc<Mutex<Common>>, pid: u32, plan: PlanNumber, groups: usize) -> Option<Self> {
         let clock = clock_getcpuclockid(Pid::from_raw(pid.cast_signed())).ok()?;
         let began = worked(clock)?;
-        Some(Self { common, plan, clock, began, groups, records: Vec::new() })
+        let process = {
+            let processes = &mut lock(&common).processes;
+            processes.push(Worked::default());
+            processes.len() - 1
+        };
+        Some(Self { common, plan, process, clock, began, groups, records: Vec::new() })
+    }
+
+    /// Returns whether a group has been off.
+    pub(crate) fn is_partial(&self) -> bool {
+        lock(&self.common).is_partial
     }
 
     /// Counts a record, if it is one of an access.
@@ -123,7 +134,7 @@ impl SwitchController {
         let mut common = lock(&self.common);
         // A process that has ended has no clock, and works no more.
         let now = worked(self.clock).map(|now| now.saturating_sub(self.began));
-        let process = common.processes.entry(self.plan).or_default();
+        let process = &mut common.processes[self.process];
         process.worked = now.unwrap_or(process.worked);
         process.costs = records.costs_inline(tracer_cost);
         common.add(&mem::take(&mut self.records), tracer_cost);
@@ -131,9 +142,7 @@ impl SwitchController {
         if common.decided.elapsed() >= TICK / 2 {
             common.decided = Instant::now();
             let change = common.decide();
-            if !change.detach.is_empty() && !common.is_partial {
-                common.is_partial = true;
-            }
+            common.is_partial |= !change.detach.is_empty();
             backend.switch_accesses(self.plan, &change.detach, true);
             backend.switch_accesses(self.plan, &change.attach, false);
         }
@@ -159,9 +168,9 @@ impl Common {
         }
     }
 
-    fn decide(&mut self) -> super::budget::Change {
+    fn decide(&mut self) -> Change {
         let mut all = Worked::default();
-        for Worked { worked, costs } in self.processes.values() {
+        for Worked { worked, costs } in &self.processes {
             all.worked += worked;
             all.costs.in_target += costs.in_target;
             all.costs.in_tracer += costs.in_tracer;

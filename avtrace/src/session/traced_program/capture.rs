@@ -54,6 +54,11 @@ impl Capture {
         Self { switches, ..Self::default() }
     }
 
+    /// Returns whether accesses are left out for a time that probes in the process would record.
+    pub(super) fn is_partial(&self) -> bool {
+        self.switches.as_ref().is_some_and(SwitchController::is_partial)
+    }
+
     /// Counts a record, if it is one of memory.
     #[inline]
     pub(super) fn count(&mut self, record: &Record, sites: &[Site]) {
