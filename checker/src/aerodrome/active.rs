@@ -2,16 +2,13 @@
 
 use super::barrier::Barrier;
 use super::cells::{Cell, Cells, EMPTY};
+use super::list::List;
 use super::{Detections, Place, Version};
 use crate::check::{Options, Relation};
 use crate::event::{Event, EventNumber, LockId, Op, RegionId, SyncId, ThreadId, VarId};
 use crate::finding::Action;
 use crate::hb::{Dependency, EventStamp, Visitor};
 use rustc_hash::FxHashMap;
-
-/// Clocks of the last event of each thread, by row, in a place where events of several threads remain sources. Empty
-/// ones are left out.
-type List = Vec<(u32, Cell)>;
 
 /// Clocks of what later accesses to a variable can depend on.
 #[derive(Default)]
@@ -63,35 +60,18 @@ fn entry<T: Default>(table: &mut Vec<T>, index: usize) -> &mut T {
     &mut table[index]
 }
 
-fn clear(cells: &mut Cells, list: &mut List) {
-    list.drain(..).for_each(|(_, cell)| cells.release(cell));
-}
-
-fn put_in_list(cells: &mut Cells, list: &mut List, row: usize, clock: Cell) {
-    let clock = cells.share(clock);
-    match list.iter_mut().find(|(of, _)| *of == row as u32) {
-        Some((_, cell)) => cells.release(std::mem::replace(cell, clock)),
-        None if clock == EMPTY => {}
-        None => list.push((row as u32, clock)),
-    }
-}
-
-fn copy(cells: &mut Cells, list: &List) -> List {
-    list.iter().map(|&(row, cell)| (row, cells.share(cell))).collect()
-}
-
 impl Variable {
     fn clear(&mut self, cells: &mut Cells) {
         cells.release(std::mem::take(&mut self.write));
-        clear(cells, &mut self.reads);
-        clear(cells, &mut self.commuting_updates);
+        self.reads.clear(cells);
+        self.commuting_updates.clear(cells);
     }
 }
 
 impl Lock {
     fn clear(&mut self, cells: &mut Cells) {
         cells.release(std::mem::take(&mut self.release));
-        clear(cells, &mut self.shared_releases);
+        self.shared_releases.clear(cells);
     }
 }
 
@@ -128,33 +108,33 @@ impl Active {
                 let clock = cells.share(clock);
                 let variable = entry(variables, variable.index());
                 cells.release(std::mem::replace(&mut variable.write, clock));
-                clear(cells, &mut variable.reads);
-                clear(cells, &mut variable.commuting_updates);
+                variable.reads.clear(cells);
+                variable.commuting_updates.clear(cells);
             }
             Place::Reads(variable) => {
                 let variable = entry(variables, variable.index());
-                put_in_list(cells, &mut variable.reads, row, clock);
+                variable.reads.put(cells, row, clock);
             }
             Place::CommutingUpdates(variable) => {
                 let variable = entry(variables, variable.index());
-                put_in_list(cells, &mut variable.commuting_updates, row, clock);
+                variable.commuting_updates.put(cells, row, clock);
             }
             Place::Release(lock) => {
                 let clock = cells.share(clock);
                 let lock = entry(locks, lock.index());
                 cells.release(std::mem::replace(&mut lock.release, clock));
-                clear(cells, &mut lock.shared_releases);
+                lock.shared_releases.clear(cells);
             }
             Place::SharedReleases(lock) => {
-                put_in_list(cells, &mut entry(locks, lock.index()).shared_releases, row, clock);
+                entry(locks, lock.index()).shared_releases.put(cells, row, clock);
             }
             Place::Signals(object) => {
-                put_in_list(cells, signals.entry(object).or_default(), row, clock);
+                signals.entry(object).or_default().put(cells, row, clock);
             }
             Place::Barrier(object) => {
                 let barrier = barriers.entry(object).or_default();
                 if let Some(group) = barrier.arrive(thread, event) {
-                    put_in_list(cells, group, row, clock);
+                    group.put(cells, row, clock);
                 }
             }
             Place::Fork(child) => {
@@ -182,8 +162,8 @@ impl Active {
         };
         let part = Variable {
             write: cells.share(*write),
-            reads: copy(cells, reads),
-            commuting_updates: copy(cells, commuting_updates),
+            reads: reads.share(cells),
+            commuting_updates: commuting_updates.share(cells),
         };
         *entry(variables, to.index()) = part;
     }
@@ -193,7 +173,7 @@ impl Active {
         let Some(barrier) = self.barriers.get_mut(&object) else { return };
         change(barrier);
         for mut list in barrier.take_left() {
-            clear(&mut self.cells, &mut list);
+            list.clear(&mut self.cells);
         }
     }
 
@@ -243,8 +223,8 @@ impl Active {
             self.sources = sources;
             return;
         }
-        let others = list.iter().filter(|(of, _)| *of as usize != row);
-        sources.extend(others.map(|&(_, cell)| cell));
+        let others = list.iter().filter(|&(of, _)| of != row);
+        sources.extend(others.map(|(_, cell)| cell));
         self.gathered = Some(part);
         let closing = sources.iter().copied().find(|&clock| self.cells.knows(clock, row));
         if !closing.is_some_and(|clock| self.check(clock, row, number)) {
