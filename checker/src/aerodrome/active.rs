@@ -10,6 +10,9 @@ use crate::finding::Action;
 use crate::hb::{Dependency, EventStamp, Visitor};
 use rustc_hash::FxHashMap;
 
+/// Number of variables from which on they are prefetched: fewer are in the cache.
+const UNCACHED: usize = 1 << 13;
+
 /// Clocks of what later accesses to a variable can depend on.
 #[derive(Default)]
 struct Variable {
@@ -247,6 +250,21 @@ impl Version for Active {
     fn forget(&mut self) {
         let detections = std::mem::take(&mut self.detections);
         *self = Self { data_only: self.data_only, detections, ..Self::default() };
+    }
+
+    fn prefetch(&self, events: &[Event]) {
+        if self.variables.len() < UNCACHED {
+            return;
+        }
+        let mut sum = 0_u32;
+        for event in events {
+            if let Op::Read(variable) | Op::Write(variable) = event.op
+                && let Some(variable) = self.variables.get(variable.index())
+            {
+                sum = sum.wrapping_add(variable.write);
+            }
+        }
+        std::hint::black_box(sum);
     }
 
     fn start_event(&mut self) {

@@ -74,8 +74,9 @@ pub struct Detection {
 /// `Options::lenient` and `Options::relation` have effect, the others none: only outermost regions are transactions,
 /// since an inner one is on a cycle only if the outer one is.
 ///
-/// Memory: 40 bytes for each variable, 8 for each of its further readers since its last write, and a bit for each thread in each
-/// clock. Time: O(threads / 64) for an event, and for each clock that knows of a transaction when that ends.
+/// Memory: 40 bytes for each variable, 8 for each of its further readers since its last write, and a bit for each
+/// thread in each clock. Time: O(threads / 64) for an event, and for each clock that knows of a transaction when that
+/// ends.
 ///
 /// ```
 /// use checker::event::{Event, LocationId, Op, RegionId, ThreadId, VarId};
@@ -162,6 +163,7 @@ impl Checker for AeroDrome {
     fn events(&mut self, events: &[Event]) -> Result<(), EventError> {
         for events in events.chunks(PREFETCHED) {
             self.engine.prefetch(events);
+            version!(&self.state, version => version.prefetch(events));
             events.iter().try_for_each(|event| self.event(event))?;
         }
         Ok(())
@@ -222,6 +224,8 @@ trait Version: Visitor {
     fn detections(&mut self) -> &mut Detections;
     /// Forgets everything but the cycles detected.
     fn forget(&mut self);
+    /// Prefetches what is remembered of the objects of `events`.
+    fn prefetch(&self, _events: &[Event]) {}
     /// Notes that another event comes.
     fn start_event(&mut self) {}
     /// Remembers the event of that number as a source of later dependencies.
@@ -270,8 +274,8 @@ enum Place {
 }
 
 impl Place {
-    /// Returns the place where an event is remembered; `None` for a release, which is when a hold ends, and for one that
-    /// nothing depends on.
+    /// Returns the place where an event is remembered; `None` for one that nothing depends on, and for a release, which
+    /// is remembered when its hold ends.
     fn of(op: Op) -> Option<Self> {
         Some(match op {
             Op::Read(variable) => Self::Reads(variable),
