@@ -4,6 +4,7 @@
 //! The passes compared run in turn in each of several rounds; a ratio is the median of those of the rounds. Times are
 //! those that the thread had a processor.
 
+mod algorithms;
 mod measure;
 mod null;
 mod passes;
@@ -14,7 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
 use workload::{Kind, Workload};
 
-const USAGE: &str = "usage: cargo xtask bench checker [--quick] [--events N] [--rounds N]";
+const USAGE: &str =
+    "usage: cargo xtask bench checker [--quick] [--algorithms] [--events N] [--rounds N]";
 
 const THREADS: [u32; 3] = [4, 16, 64];
 
@@ -29,6 +31,8 @@ struct Plan {
     variables: Vec<u32>,
     locks: Vec<u32>,
     rounds: usize,
+    /// Set if nothing but the algorithms is compared.
+    only_algorithms: bool,
 }
 
 impl Plan {
@@ -41,6 +45,7 @@ impl Plan {
             variables: vec![100, 1_000_000],
             locks: vec![1, 16],
             rounds: 5,
+            only_algorithms: false,
         };
         let mut arguments = arguments.iter();
         while let Some(argument) = arguments.next() {
@@ -53,6 +58,7 @@ impl Plan {
                     plan.variables = vec![100];
                     plan.rounds = 3;
                 }
+                "--algorithms" => plan.only_algorithms = true,
                 "--events" => {
                     let events: usize = number()?;
                     plan.sizes = [events.div_ceil(10), events];
@@ -85,6 +91,12 @@ fn main() {
     };
     let mut goals = Goals::default();
     let rounds = plan.rounds;
+    if plan.only_algorithms {
+        println!("Nanoseconds for an event, medians of {rounds} rounds.");
+        algorithms::compare(&plan, &mut goals);
+        println!("\n{goals}");
+        return;
+    }
     println!(
         "Nanoseconds for an event, medians of {rounds} rounds. The null pass reads the same .avt and touches the state of\n\
          each event's object; growth is Davida's time for an event of the long trace beside that of the short one.\n"
@@ -110,6 +122,7 @@ fn main() {
     for threads in THREADS {
         violating(&plan, &mut goals, threads);
     }
+    algorithms::compare(&plan, &mut goals);
     println!("\nReading text, beside counting lines: in memory, and of a file line by line:");
     println!(
         "{:>7} {:>9} {:>7} {:>7} {:>7}{:<13} {:>7} {:>7} {:>7}",

@@ -16,7 +16,7 @@ fn each_batch(mut reader: TraceReader<'_>, mut consume: impl FnMut(&[checker::ev
     }
 }
 
-fn in_memory(trace: &[u8]) -> TraceReader<'_> {
+pub fn in_memory(trace: &[u8]) -> TraceReader<'_> {
     TraceReader::from_bytes(trace, ReadOptions::new("trace")).expect("a trace")
 }
 
@@ -29,11 +29,11 @@ pub fn null(trace: &[u8]) -> u64 {
 
 /// Checks the trace; returns the number of violations.
 pub fn davida(trace: &[u8]) -> u64 {
-    check(in_memory(trace))
+    check(in_memory(trace), Davida::new(Options::default()))
 }
 
-fn check(mut reader: TraceReader<'_>) -> u64 {
-    let mut checker = Davida::new(Options::default());
+/// Checks what is read; returns the number of violations.
+pub fn check(mut reader: TraceReader<'_>, mut checker: impl Checker) -> u64 {
     reader.check(&mut checker).expect("well-formed");
     checker.finish().counts.violations
 }
@@ -41,7 +41,8 @@ fn check(mut reader: TraceReader<'_>) -> u64 {
 /// Checks a file as it is read.
 pub fn davida_of_file(path: &Path) -> u64 {
     let file = File::open(path).expect("the file is there");
-    check(TraceReader::from_reader(file, ReadOptions::new("trace")).expect("a trace"))
+    let reader = TraceReader::from_reader(file, ReadOptions::new("trace")).expect("a trace");
+    check(reader, Davida::new(Options::default()))
 }
 
 /// Reads the trace and looks at each event.

@@ -1,26 +1,33 @@
 //! AeroDrome: the trace-level verdict by vector clocks (Mathur and Viswanathan, "Atomicity Checking in
 //! Linear Time using Vector Clocks"): Algorithm 1 as it is, and with the reduction of its section 4.3.
 //!
-//! Threads and remembered events of objects (`objects`) have clocks. A clock holds, for every thread, the
+//! Threads and remembered events of objects (*places*) have clocks. A clock holds, for every thread, the
 //! last begin of a transaction that it is ordered after. A dependency whose source knows the begin of the
 //! sink's transaction closes a cycle. When a transaction ends, every clock that knows its begin learns all
 //! that it knows: a later event that is ordered after a part of it is ordered after the whole.
 //!
-//! The optimisations, each derived anew, since those published lose cycles; the plain version has none of
-//! them:
+//! The optimisations, each derived anew, since those published lose cycles; the plain version (`plain`) has
+//! none of them:
 //! 1. *One component instead of a whole clock.* Clocks only grow, and a clock knows a begin by way of the
 //!    clock that the thread had then or later. So the clock of a begin is within another exactly if its own
 //!    component is.
-//! 2. *Two clocks instead of one for each thread* (section 4.3), for reads of a variable and for every
-//!    other kind of event of which several threads can be the source: the join of all, which the sink
-//!    learns, and the join of each without its thread's own component, for the check. The sink's own event
-//!    is in the first, which adds nothing: a thread knows its own past. When a transaction of t ends, both
-//!    learn all of its clock if the first knows its begin. That may put into the second a component of u
-//!    that only u's own event brought. But then that event knows t's begin and so does u; if the component
-//!    is of u's active transaction, a cycle is found at this very end; if not, it is never asked for.
-//! 3. *Only the clocks that know a transaction are visited at its end.* Each active transaction has a set
-//!    of the objects that know its begin. An object is added to the set when it is given a clock that does,
-//!    at an event or at the end of another transaction, and stays there though it may be forgotten.
+//! 2. *One bit instead of a component* (`cells`). Nothing is asked of a component but whether it knows the
+//!    begin of the thread's active transaction, so that a clock is the set of the active transactions that
+//!    it knows, a word for 64 threads. When a transaction ends, its bit is cleared everywhere: whatever had
+//!    to be learnt from it has been.
+//! 3. *Shared clocks instead of copies.* A thread's clock changes with few of its events, and what is
+//!    remembered at the others has the same clock. A thread that learns copies its clock first if anything
+//!    else has it. At the end of a transaction clocks learn in place: whether one learns depends on nothing
+//!    but itself, and so it is the same for all that share it.
+//! 4. *Only the clocks that know a transaction are visited at its end.* Each active transaction has a list
+//!    of the clocks that know its begin: a clock is added when it comes to know it, and may stay there
+//!    though it is no longer used.
+//! 5. *A list of clocks instead of two joined ones* (section 4.3) for reads of a variable and every other
+//!    kind of event of which several threads can be the source: an entry takes 8 bytes, and is made without
+//!    a join. The sink's own entry is left out.
+//!
+//! Tree clocks do not pay: they save visits to components that stay as they are, and a word has no
+//! components to visit.
 //!
 //! Departures from the paper:
 //! - the components are event numbers, not counts of transactions: a thread that has the row of one that
@@ -35,16 +42,22 @@
 //! until there is a cycle, no transaction precedes its own begin; a thread that has ended and whose clock
 //! knows no active begin has left nothing behind that does.
 
-mod objects;
+mod active;
+mod barrier;
+mod cells;
+mod list;
+mod plain;
 
-use crate::check::{Capabilities, Checker, Options, Relation};
+use crate::check::{Capabilities, Checker, Options};
 use crate::error::EventError;
-use crate::event::{Event, EventNumber, LockId, Op, RegionId, ThreadId};
+use crate::event::{Event, EventNumber, LockId, Op, SyncId, ThreadId, VarId};
 use crate::finding::{Action, Counts, Findings, Object, Tx};
 use crate::hb::{Dependency, Engine, EventStamp, Visitor};
-use crate::vector::Vector;
-use objects::{Objects, Place};
-use rustc_hash::FxHashSet;
+use active::Active;
+use plain::Plain;
+
+/// Number of events whose objects are prefetched together.
+const PREFETCHED: usize = 64;
 
 /// Event at which AeroDrome detected that the trace is not serializable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +74,9 @@ pub struct Detection {
 /// `Options::lenient` and `Options::relation` have effect, the others none: only outermost regions are transactions,
 /// since an inner one is on a cycle only if the outer one is.
 ///
-/// Memory: two clocks for each variable and lock, O(threads × objects). Time: O(threads) for an event, and for each
-/// object that knows of a transaction when that ends.
+/// Memory: 40 bytes for each variable, 8 for each of its further readers since its last write, and a bit for each
+/// thread in each clock. Time: O(threads / 64) for an event, and for each clock that knows of a transaction when that
+/// ends.
 ///
 /// ```
 /// use checker::event::{Event, LocationId, Op, RegionId, ThreadId, VarId};
@@ -79,7 +93,23 @@ pub struct Detection {
 /// ```
 pub struct AeroDrome {
     engine: Engine,
+    options: Options,
     state: State,
+}
+
+enum State {
+    Active(Box<Active>),
+    Plain(Box<Plain>),
+}
+
+/// Calls a method of the version in use.
+macro_rules! version {
+    ($state:expr, $version:ident => $call:expr) => {
+        match $state {
+            State::Active($version) => $call,
+            State::Plain($version) => $call,
+        }
+    };
 }
 
 impl AeroDrome {
@@ -91,60 +121,61 @@ impl AeroDrome {
     /// then on it only counts events.
     #[must_use]
     pub fn new(options: Options) -> Self {
-        Self { engine: Engine::new(options.lenient), state: State::new(options, false) }
+        let state = State::Active(Box::new(Active::new(&options)));
+        Self { engine: Engine::new(options.lenient), options, state }
     }
 
     /// Creates a checker that runs Algorithm 1 of the paper without any optimisation: O(threads × objects)
     /// at the end of each transaction, and memory for each thread that ever read a variable.
     #[must_use]
     pub fn plain(options: Options) -> Self {
-        Self { engine: Engine::new(options.lenient), state: State::new(options, true) }
+        let state = State::Plain(Box::new(Plain::new(&options)));
+        Self { engine: Engine::new(options.lenient), options, state }
     }
 
     /// Continues after the first cycle, and counts the checks that find one.
     #[must_use]
     pub fn keep_going(mut self) -> Self {
-        self.state.keep_going = true;
+        version!(&mut self.state, version => version.detections().keep_going = true);
         self
     }
 
     /// Returns the first detection of a cycle.
     #[must_use]
     pub fn first(&self) -> Option<Detection> {
-        self.state.first
+        version!(&self.state, version => version.seen().first)
     }
 
     /// Returns the number of checks that have found a cycle; at most one without
     /// [`keep_going`](Self::keep_going).
     #[must_use]
     pub fn detections(&self) -> u64 {
-        self.state.detections
+        version!(&self.state, version => version.seen().count)
     }
 }
 
 impl Checker for AeroDrome {
     fn event(&mut self, event: &Event) -> Result<(), EventError> {
-        let Self { engine, state } = self;
-        if state.stopped() {
-            return engine.step(event, state);
+        let Self { engine, state, .. } = self;
+        version!(state, version => step(engine, &mut **version, event))
+    }
+
+    fn events(&mut self, events: &[Event]) -> Result<(), EventError> {
+        for events in events.chunks(PREFETCHED) {
+            self.engine.prefetch(events);
+            version!(&self.state, version => version.prefetch(events));
+            events.iter().try_for_each(|event| self.event(event))?;
         }
-        let ignored = engine.counts.ignored_events;
-        let number = engine.counts.events;
-        state.gathered = None;
-        let result = engine.step(event, state);
-        let consumed = result.is_ok() && engine.counts.ignored_events == ignored;
-        if consumed {
-            state.remember(event, number, engine.row(event.thread));
-        } else if let Op::Depart(object) = event.op {
-            state.objects.depart_unseen(object);
-        }
-        result
+        Ok(())
     }
 
     fn gap(&mut self) {
         self.engine.gap();
-        self.state.objects.gap();
-        self.state.end_transactions(self.engine.counts.events);
+        let number = self.engine.counts.events;
+        version!(&mut self.state, version => {
+            version.gap();
+            version.end_transactions(number);
+        });
     }
 
     fn counts(&self) -> Counts {
@@ -152,260 +183,136 @@ impl Checker for AeroDrome {
     }
 
     fn finish(&mut self) -> Findings {
-        self.state.end_transactions(self.engine.counts.events);
-        let (counts, serializable) = (self.counts(), Some(self.state.first.is_none()));
-        let State { options, plain, keep_going, .. } = self.state;
-        self.engine = Engine::new(options.lenient);
-        self.state = State { keep_going, ..State::new(options, plain) };
+        let counts = self.counts();
+        version!(&mut self.state, version => version.end_transactions(counts.events));
+        let serializable = Some(self.first().is_none());
+        let new = match self.state {
+            State::Active(_) => Self::new(self.options),
+            State::Plain(_) => Self::plain(self.options),
+        };
+        let keep_going = version!(&self.state, version => version.seen().keep_going);
+        *self = if keep_going { new.keep_going() } else { new };
         Findings { counts, serializable, ..Findings::default() }
     }
 }
 
-/// State of a thread.
-#[derive(Default)]
-struct Thread {
-    clock: Vector,
-    /// Begin of its active transaction; none if it has none.
-    begin: EventStamp,
-    /// Clock at that begin; only in the plain version.
-    at_begin: Vector,
-    /// Places that may know that begin; only in the optimised version.
-    known_by: FxHashSet<Place>,
-}
-
-struct State {
-    options: Options,
-    plain: bool,
-    keep_going: bool,
-    threads: Vec<Thread>,
-    objects: Objects,
-    /// Group of sources that the current event has learnt from, if those were several at once.
-    gathered: Option<usize>,
-    first: Option<Detection>,
-    detections: u64,
-}
-
-impl State {
-    fn new(options: Options, plain: bool) -> Self {
-        Self {
-            options,
-            plain,
-            keep_going: false,
-            threads: Vec::new(),
-            objects: Objects::new(plain),
-            gathered: None,
-            first: None,
-            detections: 0,
-        }
+#[inline]
+fn step<V: Version>(engine: &mut Engine, version: &mut V, event: &Event) -> Result<(), EventError> {
+    if version.seen().stopped() {
+        return engine.step(event, version);
     }
+    let ignored = engine.counts.ignored_events;
+    let number = engine.counts.events;
+    version.start_event();
+    let result = engine.step(event, version);
+    let consumed = result.is_ok() && engine.counts.ignored_events == ignored;
+    if version.seen().stopped() {
+        version.forget();
+    } else if consumed {
+        version.remember(event, number, engine.row(event.thread));
+    } else if let Op::Depart(object) = event.op {
+        version.depart_unseen(object);
+    }
+    result
+}
 
+/// A version of the algorithm.
+trait Version: Visitor {
+    /// Returns the cycles detected so far.
+    fn seen(&self) -> &Detections;
+    /// Returns the cycles detected so far, to be changed.
+    fn detections(&mut self) -> &mut Detections;
+    /// Forgets everything but the cycles detected.
+    fn forget(&mut self);
+    /// Prefetches what is remembered of the objects of `events`.
+    fn prefetch(&self, _events: &[Event]) {}
+    /// Notes that another event comes.
+    fn start_event(&mut self) {}
+    /// Remembers the event of that number as a source of later dependencies.
+    fn remember(&mut self, event: &Event, number: EventNumber, row: Option<usize>);
+    /// Handles a departure whose arrival was missed.
+    fn depart_unseen(&mut self, object: SyncId);
+    /// Notes that events were lost.
+    fn gap(&mut self);
+    /// Ends all transactions before the event of that number.
+    fn end_transactions(&mut self, number: EventNumber);
+}
+
+/// Cycles detected so far.
+#[derive(Default)]
+struct Detections {
+    keep_going: bool,
+    first: Option<Detection>,
+    count: u64,
+}
+
+impl Detections {
+    #[inline]
     fn stopped(&self) -> bool {
         self.first.is_some() && !self.keep_going
     }
 
-    /// Returns whether the clock knows the begin of the active transaction of the thread in the row.
-    fn knows_begin(&self, clock: &Vector, row: usize) -> bool {
-        let Thread { begin, at_begin, .. } = &self.threads[row];
-        let known =
-            if self.plain { at_begin.is_within(clock) } else { clock.knows(row, begin.event()) };
-        begin.is_some() && known
-    }
-
-    /// Check of the paper's `CheckAndGet`, at event `number`: detects a cycle if the active transaction of the thread
-    /// in the row comes before an event with that clock, which in turn is to come before the thread's next event.
-    fn check(&mut self, clock: &Vector, row: usize, number: EventNumber) {
-        if !self.knows_begin(clock, row) {
-            return;
-        }
-        self.detections += 1;
-        let transaction = self.threads[row].begin.tx();
-        self.first.get_or_insert(Detection { transaction, event: number });
-        if self.stopped() {
-            self.threads.clear();
-            self.objects = Objects::new(self.plain);
-        }
-    }
-
-    /// The paper's `CheckAndGet`.
-    fn check_and_get(&mut self, clock: &Vector, row: usize, number: EventNumber) {
-        self.check(clock, row, number);
-        if !self.stopped() {
-            self.threads[row].clock.join(clock);
-        }
-    }
-
-    /// Adds the place, which has been given a clock, to all active transactions that the clock knows.
-    fn note(&mut self, place: Place) {
-        if self.plain {
-            return;
-        }
-        let Self { threads, objects, .. } = self;
-        let clocks = objects.clocks(place);
-        for (row, thread) in threads.iter_mut().enumerate().filter(|(_, t)| t.begin.is_some()) {
-            if clocks.iter().any(|clock| clock.knows(row, thread.begin.event())) {
-                thread.known_by.insert(place);
-            }
-        }
-    }
-
-    /// Remembers the event of that number as a source of later dependencies.
-    fn remember(&mut self, event: &Event, number: EventNumber, row: Option<usize>) {
-        match event.op {
-            Op::Alloc(variable) | Op::Free(variable) => self.objects.forget_variable(variable),
-            Op::SplitVariable { from, to } => {
-                self.objects.split_variable(from, to);
-                self.note(Place::Write(to));
-                self.note(Place::Reads(to));
-                self.note(Place::CommutingUpdates(to));
-            }
-            Op::Depart(object) => self.objects.depart(object, event.thread),
-            Op::Exit => self.objects.leave_barriers(event.thread),
-            Op::Join(child) => self.objects.leave_barriers(child),
-            _ => {}
-        }
-        let place = match event.op {
-            Op::Read(variable) => Place::Reads(variable),
-            Op::Write(variable) | Op::Update(variable) => Place::Write(variable),
-            Op::CommutingUpdate(variable) => Place::CommutingUpdates(variable),
-            Op::Signal(object) => Place::Signals(object),
-            Op::Arrive(object) => Place::Barrier(object),
-            Op::Fork(child) => Place::Fork(child),
-            _ => return,
-        };
-        if let Some(row) = row {
-            self.put(place, event.thread, row, number);
-        }
-    }
-
-    fn put(&mut self, place: Place, thread: ThreadId, row: usize, event: EventNumber) {
-        if self.options.relation == Relation::Data && !place.is_variable() || self.stopped() {
-            return;
-        }
-        self.objects.put(place, thread, row, event, &self.threads[row].clock);
-        self.note(place);
-    }
-
-    /// Ends all transactions before the event of that number.
-    fn end_transactions(&mut self, number: EventNumber) {
-        for row in 0..self.threads.len() {
-            self.end_transaction(row, number);
-        }
-    }
-
-    /// Ends the active transaction of the thread in the row at event `number`: every clock that knows its begin learns
-    /// its knowledge.
-    fn end_transaction(&mut self, row: usize, number: EventNumber) {
-        if self.stopped() || self.threads[row].begin.is_none() {
-            return;
-        }
-        let clock = self.threads[row].clock.clone();
-        for other in 0..self.threads.len() {
-            if other != row && self.knows_begin(&self.threads[other].clock, row) {
-                self.check_and_get(&clock, other, number);
-                if self.stopped() {
-                    return;
-                }
-            }
-        }
-        if self.plain {
-            let at_begin = std::mem::take(&mut self.threads[row].at_begin);
-            self.objects.for_each(|known| {
-                if at_begin.is_within(known) {
-                    known.join(&clock);
-                }
-            });
-        } else {
-            let begin = self.threads[row].begin.event();
-            for place in std::mem::take(&mut self.threads[row].known_by) {
-                self.objects.learn(place, &clock, |known| known.knows(row, begin));
-                self.note(place);
-            }
-        }
-        self.threads[row].begin = EventStamp::NONE;
+    /// Adds one: the transaction that has that begin is on a cycle, seen at event `number`.
+    #[cold]
+    fn add(&mut self, begin: &EventStamp, number: EventNumber) {
+        self.count += 1;
+        self.first.get_or_insert(Detection { transaction: begin.tx(), event: number });
     }
 }
 
-impl Visitor for State {
-    fn started(&mut self, row: usize) {
-        if self.stopped() {
-            return;
-        }
-        if row >= self.threads.len() {
-            self.threads.resize_with(row + 1, Thread::default);
-        }
-        self.threads[row] = Thread::default();
+/// Object and kind of event that a clock belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Place {
+    Write(VarId),
+    Reads(VarId),
+    CommutingUpdates(VarId),
+    Release(LockId),
+    SharedReleases(LockId),
+    Signals(SyncId),
+    Barrier(SyncId),
+    Fork(ThreadId),
+}
+
+impl Place {
+    /// Returns the place where an event is remembered; `None` for one that nothing depends on, and for a release, which
+    /// is remembered when its hold ends.
+    fn of(op: Op) -> Option<Self> {
+        Some(match op {
+            Op::Read(variable) => Self::Reads(variable),
+            Op::Write(variable) | Op::Update(variable) => Self::Write(variable),
+            Op::CommutingUpdate(variable) => Self::CommutingUpdates(variable),
+            Op::Signal(object) => Self::Signals(object),
+            Op::Arrive(object) => Self::Barrier(object),
+            Op::Fork(child) => Self::Fork(child),
+            _ => return None,
+        })
     }
 
-    fn is_relevant(&self, _row: Option<usize>, _source: &EventStamp) -> bool {
-        !self.stopped()
-    }
-
-    fn dependency(&mut self, dependency: &Dependency<'_>) {
-        let (source, row, number) = (dependency.source, dependency.row, dependency.sink.event());
-        if self.stopped() || self.options.relation == Relation::Data && !dependency.is_variable() {
-            return;
-        }
-        let place = match (dependency.object, source.action()) {
-            (Object::Variable(variable), Action::Read) => Place::Reads(variable),
+    /// Returns the place of a dependency's source; `None` for the last event of a thread that is joined.
+    #[inline]
+    fn of_source(dependency: &Dependency<'_>) -> Option<Self> {
+        let source = dependency.source;
+        Some(match (dependency.object, source.action()) {
+            (Object::Variable(variable), Action::Read) => Self::Reads(variable),
             (Object::Variable(variable), Action::CommutingUpdate) => {
-                Place::CommutingUpdates(variable)
+                Self::CommutingUpdates(variable)
             }
-            (Object::Variable(variable), _) => Place::Write(variable),
-            (Object::Lock(lock), Action::ReleaseShared) => Place::SharedReleases(lock),
-            (Object::Lock(lock), _) => Place::Release(lock),
-            (Object::Sync(object), Action::Signal) => Place::Signals(object),
-            (Object::Sync(object), _) => Place::Barrier(object),
-            (Object::Thread(child), _) if source.thread() == child => {
-                // A join: the source is the child's last event.
-                if let Some(child) = dependency.source_row() {
-                    let clock = self.threads[child].clock.clone();
-                    self.check_and_get(&clock, row, number);
-                }
-                return;
-            }
-            (Object::Thread(child), _) => Place::Fork(child),
-        };
-        let Some((part, sources)) = self.objects.sources(place, source) else { return };
-        if sources.is_many() && self.gathered.replace(part) == Some(part) {
-            return;
-        }
-        let (learnt, checked) = sources.clocks_for(source.thread());
-        self.check(&checked, row, number);
-        if !self.stopped() {
-            self.threads[row].clock.join(&learnt);
-        }
+            (Object::Variable(variable), _) => Self::Write(variable),
+            (Object::Lock(lock), Action::ReleaseShared) => Self::SharedReleases(lock),
+            (Object::Lock(lock), _) => Self::Release(lock),
+            (Object::Sync(object), Action::Signal) => Self::Signals(object),
+            (Object::Sync(object), _) => Self::Barrier(object),
+            (Object::Thread(child), _) if source.thread() == child => return None,
+            (Object::Thread(child), _) => Self::Fork(child),
+        })
     }
 
-    fn begin(&mut self, row: usize, now: &EventStamp, _region: RegionId, depth: usize) {
-        if depth > 0 || self.stopped() {
-            return;
-        }
-        let thread = &mut self.threads[row];
-        thread.clock.raise(row, now.event());
-        thread.begin = *now;
-        if self.plain {
-            thread.at_begin = thread.clock.clone();
-        }
+    fn is_variable(self) -> bool {
+        matches!(self, Self::Write(_) | Self::Reads(_) | Self::CommutingUpdates(_))
     }
 
-    fn end(&mut self, row: usize, number: EventNumber, depth: usize) {
-        if depth == 0 {
-            self.end_transaction(row, number);
-        }
-    }
-
-    fn must_retain(&self, row: usize, _last: &EventStamp) -> bool {
-        let mut active = self.threads.iter().enumerate().filter(|(_, t)| t.begin.is_some());
-        active.any(|(of, thread)| self.threads[row].clock.knows(of, thread.begin.event()))
-    }
-
-    fn released(&mut self, row: usize, lock: LockId, now: &EventStamp, _since: EventNumber) {
-        let shared = now.action() == Action::ReleaseShared;
-        let place = if shared { Place::SharedReleases(lock) } else { Place::Release(lock) };
-        self.put(place, now.thread(), row, now.event());
-    }
-
-    fn reset(&mut self, lock: LockId) {
-        self.objects.forget_lock(lock);
+    /// Returns whether earlier events of other threads remain sources after a later event.
+    fn is_many(self) -> bool {
+        !matches!(self, Self::Write(_) | Self::Release(_) | Self::Fork(_))
     }
 }

@@ -70,7 +70,7 @@ pub(super) struct Graph {
     collections: u64,
 }
 
-/// What no active transaction leads to.
+/// Transactions that no active one leads to.
 pub(super) struct Garbage {
     all: Vec<u32>,
     /// The strongly connected components of several transactions.

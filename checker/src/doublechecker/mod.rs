@@ -62,8 +62,8 @@ use replay::{Replay, Split};
 ///
 /// Violations, witnesses, evidence and the cycle are as [`Velodrome`](crate::Velodrome)'s, though it may be another
 /// cycle of those that there are. `Counts::dependencies` has the dependencies on variables only of what was replayed.
-/// `Options::regions`, `Options::serializability` and `Options::released_locks` have no effect. Counts of violations are
-/// complete after [`finish`](Checker::finish) only.
+/// `Options::regions`, `Options::serializability` and `Options::released_locks` have no effect. Counts of violations
+/// are complete after [`finish`](Checker::finish) only.
 ///
 /// Memory: 24 bytes for a variable; the transactions that an active one leads to, with their logs of 40 bytes for an
 /// access, which an old active transaction can make as many as there are. Time: O(1) for an access without a

@@ -18,7 +18,7 @@ pub(super) struct Split {
     pub(super) to: Life,
 }
 
-/// One step of a replay.
+/// A step of a replay.
 enum Step<'a> {
     Begin(&'a EventStamp),
     End,

@@ -100,6 +100,17 @@ fn figure_2_a_read_without_a_fence_is_part_of_a_cycle() {
     );
 }
 
+/// A fence brings the transitions to RdSh so far, and not those after it.
+#[test]
+fn a_fence_does_not_spare_the_next_one() {
+    check(
+        "t2 r(o); t3 r(o); t4 r(o); t1 begin(w); t1 w(p); t5 r(p); t6 r(p)
+         t4 begin(r); t4 r(p); t4 w(back); t1 r(back); t1 end; t4 end",
+        &["w r w"],
+        "",
+    );
+}
+
 /// RdEx of t2, reached from a write of t1, is upgraded by t3: `lastRdEx` carries the dependency on.
 #[test]
 fn an_upgrading_transition_carries_the_dependency_on_the_write() {
@@ -144,6 +155,10 @@ fn lives_of_variables_are_told_apart() {
     check(&cycle.replace("{}", ""), &[], "b a b");
     check(&cycle.replace("{}", "t3 free(x);"), &[], "");
     check(&cycle.replace("{}", "t3 alloc(x);"), &[], "");
+    // Here the imprecise edges are there without x too: t1 owns a variable that it last used before.
+    let component = "t1 w(p); t1 begin(a); t2 begin(b); t1 w(x); t2 w(y); t1 w(y); t2 w(p); {} t2 r(x); t1 end; t2 end";
+    assert_eq!(check(&component.replace("{}", ""), &[], "b a b").transactions, 2);
+    assert_eq!(check(&component.replace("{}", "t3 free(x);"), &[], "").transactions, 2);
     let cycle = "t1 begin(a); t1 w(x); t2 begin(b); t2 w(y); t1 w(y); {} t2 r(z); t1 end; t2 end";
     check(&cycle.replace("{}", ""), &[], "");
     check(&cycle.replace("{}", "t3 split(x,z);"), &[], "b a b");
