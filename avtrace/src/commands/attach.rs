@@ -1,13 +1,8 @@
 //! `avtrace attach`: checks processes that run already.
 
 use super::{
-    Failure,
-    live::LiveOutput,
-    options::attach_options,
-    output::record_to,
-    reports::Reports,
-    run::write_reports,
-    triage,
+    Failure, live::LiveOutput, options::attach_options, output::record_to, reports::Reports,
+    run::write_reports, triage,
 };
 use crate::{
     cli::{AttachArgs, ProcessesArgs},

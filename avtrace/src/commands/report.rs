@@ -6,13 +6,7 @@ use std::{
     path::Path,
 };
 
-use super::{
-    Failure,
-    check::at_most_once,
-    complain,
-    reports::Reports,
-    triage, worse,
-};
+use super::{Failure, check::at_most_once, complain, reports::Reports, triage, worse};
 use crate::{
     cli::ReportArgs,
     report::{self, Report},

@@ -2,13 +2,7 @@
 
 use nix::sys::{prctl, signal::Signal};
 
-use super::{
-    Failure, list,
-    options::run_options,
-    output::record_to,
-    reports::Reports,
-    triage,
-};
+use super::{Failure, list, options::run_options, output::record_to, reports::Reports, triage};
 use crate::{
     cli::{OutputArgs, RunArgs},
     report::{self, Report, Subject},

@@ -116,9 +116,8 @@ fn cycle_alone(out: &mut String, report: &Report) {
             nodes.push(tx);
         }
     }
-    let node = |of: &Transaction| {
-        nodes.iter().position(|tx| *tx == of).map(|at| format!("cycle_{at}"))
-    };
+    let node =
+        |of: &Transaction| nodes.iter().position(|tx| *tx == of).map(|at| format!("cycle_{at}"));
     out.push_str("  subgraph cluster_cycle {\n");
     let label = quoted(&["the run is not serializable".to_owned()]);
     out.push_str(&format!("    label={label};\n"));
