@@ -1,5 +1,5 @@
-//! Test results in JUnit's XML, so that CI systems show defects as failures: a suite for each report, with a case for the
-//! run and one for each defect.
+//! Test results in JUnit's XML, so that CI systems show defects as failures: a suite for each report, with a case for
+//! the run and one for each defect.
 
 use std::io;
 

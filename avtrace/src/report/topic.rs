@@ -1,5 +1,5 @@
-//! Topics of `avtrace explain`: classes, evidence, order and the reasons for classes, in words. Patterns are in `rule`.
-//! What is said agrees with `docs/semantics.md#defects`.
+//! Topics of `avtrace explain`: classes, evidence, order and the reasons for classes, in words. Patterns are in
+//! `rule`. All of it agrees with `docs/semantics.md#defects`.
 
 use super::rule::{RULES, Rule};
 

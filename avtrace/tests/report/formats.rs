@@ -220,7 +220,7 @@ fn streams_are_the_documents_of_each_report() {
     }
 }
 
-/// What comes from the program is markup in no format, and acts on no terminal.
+/// Names and source lines of the program are markup in no format, and act on no terminal.
 #[test]
 fn hostile_names_are_escaped() {
     let mut story = stories::hostile();

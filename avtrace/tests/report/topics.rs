@@ -1,4 +1,4 @@
-//! What `avtrace explain` says, against the reasons, classes and patterns that there are.
+//! The topics of `avtrace explain`, against the reasons, classes and patterns that there are.
 
 use avtrace::report::{Explained, RULES, TOPICS, explanation, find_topic, topics};
 use insta::assert_snapshot;
