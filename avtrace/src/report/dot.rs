@@ -28,7 +28,7 @@ fn graph(entry: &Entry<'_>) -> String {
     out.push_str("  rankdir=LR;\n  node [shape=box, fontname=\"sans-serif\"];\n");
     out.push_str("  edge [fontname=\"sans-serif\", fontsize=10];\n");
     if let Some(name) = &entry.name {
-        out.push_str(&format!("  label={};\n", quoted(&[name.clone()])));
+        out.push_str(&format!("  label={};\n", quoted(std::slice::from_ref(name))));
     }
     for finding in findings(report) {
         let Some(scene) = finding.scene().filter(|scene| !scene.violation.witness.is_empty())

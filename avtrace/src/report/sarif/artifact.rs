@@ -41,7 +41,12 @@ impl Artifacts {
                 artifact_location: self.file(&at.file),
                 region: region.filter(|region| region.start_line > 0),
             }),
-            logical_locations: at.function.iter().map(LogicalLocation::function).collect(),
+            logical_locations: at
+                .function
+                .as_deref()
+                .map(LogicalLocation::function)
+                .into_iter()
+                .collect(),
             ..Place::default()
         }
     }
