@@ -2,6 +2,7 @@
 
 mod attach;
 mod doctor;
+mod explain;
 mod hunt;
 mod offline;
 mod output;
@@ -10,6 +11,7 @@ mod refine;
 
 pub use attach::{AttachArgs, ProcessesArgs};
 pub use doctor::DoctorArgs;
+pub use explain::ExplainArgs;
 pub use hunt::{HuntArgs, MergeArgs};
 pub use offline::{CheckArgs, ConvertArgs, RelationArg, ReportArgs, TraceFormatArg};
 pub use output::{ColorArg, FailOnArg, Format, FormatTo, OutputArgs, PlainFormat, Triage};
@@ -63,6 +65,9 @@ Examples:
   avtrace check t.avt                     check later, as often as wanted
   sudo avtrace refine --runs 10 ./prog    take what runs that went well show as being by design
   avtrace hunt ./test                     run it again and again, delayed where it may break
+  avtrace check --format html=report.html t.avt
+                                          a page for browsers; also sarif, junit, dot, trace, json
+  avtrace explain AV1                     say what a kind of defect means, and the usual repair
   avtrace doctor                          say what works on this machine, and what grants the rest
 
 Regions are marked in the source, at the cost of a nop:
@@ -94,7 +99,7 @@ pub enum Command {
     Check(CheckArgs),
     /// Turn a trace into text, or into avtrace's own format.
     Convert(ConvertArgs),
-    /// Show JSON reports as text.
+    /// Show JSON reports as text, or write them in other forms.
     Report(ReportArgs),
     /// Run a program that is known to be good, and write what is found into `avtrace.toml` as being by design.
     Refine(RefineArgs),
@@ -104,6 +109,8 @@ pub enum Command {
     Merge(MergeArgs),
     /// Say what of avtrace works on this machine for this user, and what grants the rest.
     Doctor(DoctorArgs),
+    /// Say what a pattern, a class or a reason in a report means, and the usual repair.
+    Explain(ExplainArgs),
 }
 
 /// Default size of the ring buffer, in MiB.

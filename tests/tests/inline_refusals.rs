@@ -199,7 +199,7 @@ fn root_too_has_probes_in_the_program_unless_an_option_needs_the_kernel() {
         run.report().1.capture.expect("how it was captured")["backend"].clone()
     };
     assert_eq!(backend(&[]), "inline");
-    assert_eq!(backend(&["--perf-probes"]), "kernel");
+    assert_eq!(backend(&["--accesses", "watch"]), "kernel");
 }
 
 #[test]

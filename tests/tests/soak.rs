@@ -27,7 +27,8 @@ fn memory_stays_flat_for_as_long_as_avtrace_is_attached() {
     let limit = Duration::from_secs(2 * seconds + 600);
     // A build would count as time of the program.
     let _ = avtrace();
-    let program = c("long_run", &["-g", "-O2"]).path;
+    // Probes that somebody else has meanwhile in all processes, as `--perf-probes` has, are in the shared C library.
+    let program = c("long_run", &["-g", "-O2", "-static"]).path;
     let mut command = Command::new(&program);
     // It is still at work when avtrace detaches, also where that takes its time.
     let mut running = Running::start(command.arg((seconds + 60).to_string()), None, limit);

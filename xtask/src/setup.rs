@@ -26,8 +26,9 @@ const HOST_TOOLS: [(&str, &str); 10] = [
 ];
 
 /// Programs that long tests trace: command and Debian package.
-const TRACED_PROGRAMS: [(&str, &str); 31] = [
+const TRACED_PROGRAMS: [(&str, &str); 32] = [
     ("bzip2", "bzip2"),
+    ("chromium", "chromium"),
     ("curl", "curl"),
     ("ffmpeg", "ffmpeg"),
     ("flac", "flac"),

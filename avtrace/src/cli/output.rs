@@ -9,7 +9,7 @@ use crate::suppress::Glob;
 /// Options of the report: its form, its destination, and its effect on the exit status.
 #[derive(Args, Clone, Debug)]
 pub struct OutputArgs {
-    /// Form of the report, and the file that it goes to: `text`, `json`, `sarif`, `junit`, `dot`, `trace` or `html`.
+    /// Form of the report, and its file: `text`, `json`, `sarif`, `junit`, `dot`, `trace` or `html`.
     ///
     /// `text` is for people, `json` has everything, `sarif` (2.1.0) is for code scanning and editors, `junit` for the
     /// test results of CI systems, `dot` draws the cycles by Graphviz, `trace` is a timeline for ui.perfetto.dev, `html`

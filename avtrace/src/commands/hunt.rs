@@ -15,11 +15,7 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::{
-    Failure,
-    reports::Reports,
-    triage, worse,
-};
+use super::{Failure, reports::Reports, triage, worse};
 use crate::{
     cli::{HuntArgs, MergeArgs, OutputArgs},
     hunt::{

@@ -5,6 +5,7 @@ mod attach;
 mod check;
 mod convert;
 mod doctor;
+mod explain;
 mod hunt;
 mod list;
 mod live;
@@ -70,6 +71,7 @@ pub fn run(cli: Cli) -> Result<u8, Failure> {
         Some(Command::Hunt(arguments)) => hunt::run(&arguments),
         Some(Command::Merge(arguments)) => hunt::merge(&arguments),
         Some(Command::Doctor(arguments)) => doctor::run(&arguments),
+        Some(Command::Explain(arguments)) => explain::run(&arguments),
     }
 }
 

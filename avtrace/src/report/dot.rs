@@ -28,7 +28,7 @@ fn graph(entry: &Entry<'_>) -> String {
     out.push_str("  rankdir=LR;\n  node [shape=box, fontname=\"sans-serif\"];\n");
     out.push_str("  edge [fontname=\"sans-serif\", fontsize=10];\n");
     if let Some(name) = &entry.name {
-        out.push_str(&format!("  label={};\n", quoted(&[name.clone()])));
+        out.push_str(&format!("  label={};\n", quoted(std::slice::from_ref(name))));
     }
     for finding in findings(report) {
         let Some(scene) = finding.scene().filter(|scene| !scene.violation.witness.is_empty())
@@ -116,9 +116,8 @@ fn cycle_alone(out: &mut String, report: &Report) {
             nodes.push(tx);
         }
     }
-    let node = |of: &Transaction| {
-        nodes.iter().position(|tx| *tx == of).map(|at| format!("cycle_{at}"))
-    };
+    let node =
+        |of: &Transaction| nodes.iter().position(|tx| *tx == of).map(|at| format!("cycle_{at}"));
     out.push_str("  subgraph cluster_cycle {\n");
     let label = quoted(&["the run is not serializable".to_owned()]);
     out.push_str(&format!("    label={label};\n"));

@@ -8,8 +8,8 @@ use std::borrow::Cow;
 use super::escape::width;
 use super::limitation::Limitation;
 use super::model::{
-    Action, Edge, Evidence, Location, MemorySeen, Object, ObjectKind, OpenRegion, Order, Report, Role, Split,
-    Step, Subject, Transaction, Violation,
+    Action, Edge, Evidence, Location, MemorySeen, Object, ObjectKind, OpenRegion, Order, Report,
+    Role, Split, Step, Subject, Transaction, Violation,
 };
 
 /// Longest name that keeps its generic arguments, in columns.

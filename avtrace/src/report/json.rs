@@ -54,7 +54,10 @@ pub(super) fn compact_document(of: &impl Serialize) -> Result<String, serde_json
     render_with(of, CompactFormatter)
 }
 
-fn render_with(report: &impl Serialize, layout: impl Formatter) -> Result<String, serde_json::Error> {
+fn render_with(
+    report: &impl Serialize,
+    layout: impl Formatter,
+) -> Result<String, serde_json::Error> {
     let mut bytes = Vec::new();
     let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, SafeFormatter(layout));
     report.serialize(&mut serializer)?;

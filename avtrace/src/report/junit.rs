@@ -1,5 +1,5 @@
-//! Test results in JUnit's XML, so that CI systems show defects as failures: a suite for each report, with a case for the
-//! run and one for each defect.
+//! Test results in JUnit's XML, so that CI systems show defects as failures: a suite for each report, with a case for
+//! the run and one for each defect.
 
 use std::io;
 
@@ -139,8 +139,7 @@ fn details(finding: &Finding<'_>) -> String {
         lines.push(format!("evidence: {}", explain::evidence(scene.violation, finding.report)));
     }
     if let Some(defect) = finding.defect {
-        let reasons: Vec<&str> =
-            defect.reasons.iter().map(|reason| reason.text.as_str()).collect();
+        let reasons: Vec<&str> = defect.reasons.iter().map(|reason| reason.text.as_str()).collect();
         lines.push(format!("{}: {}", phrase::class(defect.class), reasons.join("; ")));
         lines.push(format!("seen: {}", phrase::seen(defect)));
         lines.push(format!("fingerprint: {}", defect.fingerprint));

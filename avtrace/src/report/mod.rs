@@ -22,6 +22,7 @@ mod rule;
 mod sarif;
 mod scene;
 pub mod text;
+mod topic;
 mod trace;
 mod warnings;
 
@@ -45,5 +46,6 @@ pub use quantity::{count, grouped};
 pub use rule::{RULES, Rule};
 pub use sarif::Sarif;
 pub use text::{ColorChoice, Text, TextOptions, resolve_color};
+pub use topic::{Explained, TOPICS, Topic, TopicKind, explanation, find_topic, topics};
 pub use trace::Trace;
 pub use warnings::{UNPROBED_HELP, Warning, capture_warnings, unprobed_calls, warnings};

@@ -33,8 +33,11 @@ pub(super) fn findings(report: &Report) -> Vec<Finding<'_>> {
         defect: Some(defect),
         violation: report.shown(defect),
     });
-    let others = (report.unclassified())
-        .map(|violation| Finding { report, defect: None, violation: Some(violation) });
+    let others = (report.unclassified()).map(|violation| Finding {
+        report,
+        defect: None,
+        violation: Some(violation),
+    });
     defects.chain(others).collect()
 }
 
@@ -99,7 +102,11 @@ impl<'r> Finding<'r> {
                 ]
             }
             (None, Some(violation)) => {
-                vec![(violation.begin.as_ref(), violation.begin_label.as_str(), "the region begins")]
+                vec![(
+                    violation.begin.as_ref(),
+                    violation.begin_label.as_str(),
+                    "the region begins",
+                )]
             }
             (None, None) => Vec::new(),
         }

@@ -80,7 +80,7 @@ fn arguments<const N: usize>(of: [(&str, Value); N]) -> Map<String, Value> {
 /// Part of an event that a step takes: the next event may follow at once.
 const STEP: f64 = 0.8;
 
-/// What is known of a lock between two events of a thread.
+/// Knowledge of a lock between two events of a thread.
 struct Span<'r> {
     lock: &'r Object,
     thread: u32,
@@ -271,7 +271,7 @@ impl<'r> Timeline<'r, '_> {
         }
     }
 
-    /// What is known of locks, by threads and in the order of time.
+    /// Spans of locks that are known, by threads and in the order of time.
     fn spans(&self, finding: &Finding<'r>) -> Vec<Span<'r>> {
         let violation = self.scene.violation;
         let thread = violation.transaction.thread;

@@ -2,6 +2,7 @@
 
 mod convert;
 mod damage;
+mod formats;
 mod input;
 mod known;
 mod reports;

@@ -79,7 +79,8 @@ fn names_with_markup_are_text() {
 #[ignore = "starts a browser; `cargo xtask test --long` runs it"]
 fn a_thousand_findings_and_several_reports_are_listed() {
     let (many, clean) = (stories::many(1_000).report(), stories::clean().report());
-    let named = |report: &'static str, of| Entry { name: Some(report.to_owned()), ..Entry::new(of) };
+    let named =
+        |report: &'static str, of| Entry { name: Some(report.to_owned()), ..Entry::new(of) };
     let entries: [Entry<'_>; 2] = [named("many", &many), named("clean", &clean)];
     let page = Html.render(&entries, &layout()).expect("a page");
     let Some(page) = opened(&page, "") else { return };

@@ -12,3 +12,4 @@ mod output;
 mod schema;
 mod stories;
 mod text;
+mod topics;

@@ -1,7 +1,8 @@
 //! A page for browsers: one file with everything in it, which needs no network. The page draws a finding when it is
 //! opened, from data in `view`'s shape; `page.js` has the drawing, `page.css` the look.
 //!
-//! Nothing of the program becomes markup: the data is JSON in which no tag can end, and the script makes text nodes only.
+//! Nothing of the program becomes markup: the data is JSON in which no tag can end, and the script makes text nodes
+//! only.
 
 mod view;
 

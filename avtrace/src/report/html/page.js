@@ -108,13 +108,13 @@
   const graph = (finding) => {
     const count = finding.nodes.length, w = 190, high = 46;
     const radius = count <= 2 ? 0 : Math.max(120, (count * 150) / (2 * Math.PI));
-    const W = count <= 2 ? 660 : radius * 2 * 1.5 + w + 40, H = count <= 2 ? 170 : radius * 2 + high + 60;
+    const W = count <= 2 ? 660 : radius * 2 * 1.5 + w + 80;
     const at = finding.nodes.map((_, n) => {
-      if (count === 1) return { x: W / 2, y: H / 2 };
-      if (count === 2) return { x: n ? W - w / 2 - 14 : w / 2 + 14, y: H / 2 };
+      if (count <= 2) return { x: n ? W - w / 2 - 14 : w / 2 + 14, y: 80 };
       const turn = (2 * Math.PI * n) / count - Math.PI / 2;
-      return { x: W / 2 + radius * 1.5 * Math.cos(turn), y: H / 2 + radius * Math.sin(turn) };
+      return { x: W / 2 + radius * 1.5 * Math.cos(turn), y: radius + high / 2 + 14 + radius * Math.sin(turn) };
     });
+    const H = Math.max(...at.map(({ y }) => y)) + high / 2 + (count <= 2 ? 56 : 40);
     const svg = s("svg", { width: W, height: H, viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `Cycle of ${count} transactions` });
     // Where a line from the middle of a node to a point leaves its box.
     const border = (node, to) => {
@@ -128,7 +128,7 @@
       if (edge.from === edge.to) return;
       const dx = b.x - a.x, dy = b.y - a.y, length = Math.hypot(dx, dy);
       const twin = finding.edges.filter((other) => (other.from === edge.from && other.to === edge.to) || (other.from === edge.to && other.to === edge.from));
-      const bow = count === 2 ? -56 - 26 * Math.floor(twin.indexOf(edge) / 2) : -26;
+      const bow = count === 2 ? -56 - 26 * Math.floor(twin.indexOf(edge) / 2) : 44 + 30 * Math.max(0, twin.indexOf(edge));
       const mid = { x: (a.x + b.x) / 2 + (dy / length) * bow, y: (a.y + b.y) / 2 - (dx / length) * bow };
       const from = border(a, mid), to = border(b, mid);
       const kind = edge.kind === "dependency" ? "" : edge.kind;
@@ -164,9 +164,9 @@
     for (const line of near) {
       if (last !== null && line > last + 1) rows.push(h("tr", { class: "cut" }, h("td", { class: "no" }, "⋯"), h("td"), h("td")));
       last = line;
-      const by = (mine.get(line) || []).map((number) => h("a", { href: `#${prefix}-s${number}`, "aria-label": `step ${number}` }, String(number)));
+      const by = (mine.get(line) || []).map((number) => h("a", { href: `#${prefix}-s${number}`, "aria-label": `step ${number}`, class: `b${finding.steps[number - 1].lane % LANES}` }, String(number)));
       rows.push(h("tr", { id: lineId(prefix, file, line, files), class: by.length ? "at" : null, tabindex: -1 },
-        h("td", { class: "no" }, String(line)), h("td", null, known[line] || ""), h("td", { class: "by" }, by)));
+        h("td", { class: "no" }, String(line)), h("td", { class: "by" }, by), h("td", null, known[line] || "")));
     }
     return h("figure", { class: "excerpt", style: "margin-inline: 0" }, h("figcaption", null, file), h("table", null, h("tbody", null, rows)));
   });
@@ -274,7 +274,7 @@
     row.element.open = true;
     open(row);
     const target = document.getElementById(id) || row.element;
-    target.scrollIntoView({ block: "center" });
+    target.scrollIntoView({ block: target === row.element ? "start" : "center" });
     (target === row.element ? row.element.firstChild : target).focus({ preventScroll: true });
   };
   addEventListener("hashchange", () => show(decodeURIComponent(location.hash.slice(1))));

@@ -270,8 +270,7 @@ fn notes(finding: &Finding<'_>, scene: Option<&Scene<'_>>) -> Vec<[String; 2]> {
         );
     }
     if let Some(defect) = finding.defect {
-        let reasons: Vec<&str> =
-            defect.reasons.iter().map(|reason| reason.text.as_str()).collect();
+        let reasons: Vec<&str> = defect.reasons.iter().map(|reason| reason.text.as_str()).collect();
         if !reasons.is_empty() {
             notes.push((phrase::class(defect.class), reasons.join("; ")));
         }
@@ -329,7 +328,8 @@ fn lane(scene: &Scene<'_>, thread: u32) -> usize {
 }
 
 fn steps(scene: &Scene<'_>, finding: &Finding<'_>, layout: &Layout) -> Vec<StepView> {
-    let ends = finding.defect.iter().flat_map(|defect| [&defect.gap.left_at, &defect.gap.returned_at]);
+    let ends =
+        finding.defect.iter().flat_map(|defect| [&defect.gap.left_at, &defect.gap.returned_at]);
     let chains: BTreeMap<u64, String> =
         ends.filter_map(|end| Some((end.event, join_calls(&end.chain)?))).collect();
     let view = |step: &crate::report::model::Step| {
@@ -341,9 +341,7 @@ fn steps(scene: &Scene<'_>, finding: &Finding<'_>, layout: &Layout) -> Vec<StepV
             text: shown(&scene.action(step)),
             kind: kind(step.action),
             place: shown(&explain::place(at, &step.label)),
-            file: at
-                .filter(|at| at.line.is_some())
-                .map(|at| shown(layout.text.relative(&at.file))),
+            file: at.filter(|at| at.line.is_some()).map(|at| shown(layout.text.relative(&at.file))),
             line: at.and_then(|at| at.line),
             calls: chain.filter(|_| step.action != Action::Begin).map(|chain| shown(&chain)),
             is_in_region: step.region.is_some(),
@@ -373,9 +371,8 @@ fn nodes(scene: &Scene<'_>) -> Vec<NodeView> {
 
 fn edges(scene: &Scene<'_>) -> Vec<EdgeView> {
     let transactions = scene.transactions();
-    let node = |of: &crate::report::model::Transaction| {
-        transactions.iter().position(|tx| *tx == of)
-    };
+    let node =
+        |of: &crate::report::model::Transaction| transactions.iter().position(|tx| *tx == of);
     let links = scene.links();
     let dependency = |(index, edge): (usize, &crate::report::model::Edge)| {
         let link = links.iter().find(|link| link.edge == index);

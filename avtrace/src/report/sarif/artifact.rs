@@ -41,7 +41,12 @@ impl Artifacts {
                 artifact_location: self.file(&at.file),
                 region: region.filter(|region| region.start_line > 0),
             }),
-            logical_locations: at.function.iter().map(LogicalLocation::function).collect(),
+            logical_locations: at
+                .function
+                .as_deref()
+                .map(LogicalLocation::function)
+                .into_iter()
+                .collect(),
             ..Place::default()
         }
     }
@@ -52,10 +57,9 @@ impl Artifacts {
             Subject::Trace { path, .. } => Some(path),
             Subject::Process { argv, .. } => argv.first(),
         };
-        let physical_location = path.filter(|path| !path.is_empty()).map(|path| PhysicalLocation {
-            artifact_location: self.file(path),
-            region: None,
-        });
+        let physical_location = path
+            .filter(|path| !path.is_empty())
+            .map(|path| PhysicalLocation { artifact_location: self.file(path), region: None });
         Place { physical_location, ..Place::default() }
     }
 
@@ -66,13 +70,13 @@ impl Artifacts {
             return ArtifactLocation { uri: relative(inner), uri_base_id: Some(BASE) };
         }
         if path.starts_with('/') {
-            return ArtifactLocation { uri: format!("file://{}", encoded(&path)), uri_base_id: None };
+            return ArtifactLocation {
+                uri: format!("file://{}", encoded(&path)),
+                uri_base_id: None,
+            };
         }
         // Relative already: to a directory that nobody knows, most often the one of the build.
-        ArtifactLocation {
-            uri: relative(&path),
-            uri_base_id: self.base.is_some().then_some(BASE),
-        }
+        ArtifactLocation { uri: relative(&path), uri_base_id: self.base.is_some().then_some(BASE) }
     }
 }
 

@@ -232,8 +232,7 @@ fn cycle_alone(report: &Report, artifacts: &Artifacts) -> SarifResult {
 /// The witness as a code flow: a thread flow for each thread, ordered by the numbers of the steps.
 fn code_flow(scene: &Scene<'_>, artifacts: &Artifacts) -> CodeFlow {
     let steps = || scene.violation.steps.iter().enumerate();
-    let ends: Vec<usize> =
-        scene.links().iter().flat_map(|link| [link.source, link.sink]).collect();
+    let ends: Vec<usize> = scene.links().iter().flat_map(|link| [link.source, link.sink]).collect();
     let location = |(at, step): (usize, &Step)| {
         let number = at + 1;
         let text = format!("{number}: {} {}", scene.who(step.thread), scene.action(step));
@@ -277,10 +276,9 @@ const fn kinds(action: Action) -> &'static [&'static str] {
         Action::Release | Action::ReleaseShared => &["release", "lock"],
         Action::Begin => &["enter", "scope"],
         Action::End => &["exit", "scope"],
-        Action::Read
-        | Action::Write
-        | Action::Update
-        | Action::CommutingUpdate => &["value", "memory"],
+        Action::Read | Action::Write | Action::Update | Action::CommutingUpdate => {
+            &["value", "memory"]
+        }
         Action::Alloc => &["acquire", "memory"],
         Action::Free => &["release", "memory"],
         _ => &[],

@@ -223,7 +223,7 @@ impl Place {
     /// The place with a name.
     pub(super) fn named(mut self, label: &str) -> Self {
         if !label.is_empty() {
-            self.logical_locations.push(LogicalLocation::function(&label.to_owned()));
+            self.logical_locations.push(LogicalLocation::function(label));
         }
         self
     }
@@ -272,8 +272,8 @@ pub(super) struct LogicalLocation {
 }
 
 impl LogicalLocation {
-    pub(super) fn function(name: &String) -> Self {
-        Self { fully_qualified_name: name.clone(), kind: "function" }
+    pub(super) fn function(name: &str) -> Self {
+        Self { fully_qualified_name: name.to_owned(), kind: "function" }
     }
 }
 
