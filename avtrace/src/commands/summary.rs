@@ -43,6 +43,9 @@ impl Summary {
             self.count(defect, &program);
         }
         let is_new = |defect: &Defect| !self.shown.contains(&defect.fingerprint);
+        let has_more = report.unclassified().next().is_some() || report.has_cycle_alone();
+        let is_shown = has_more && triage::fails(arguments, report)
+            || report.defects.iter().any(|defect| is_new(defect) && triage::counts(arguments, defect));
         let known: HashSet<String> = violations(report, |defect| !is_new(defect));
         let new: HashSet<String> = violations(report, is_new);
         report.defects.retain(is_new);
@@ -50,7 +53,11 @@ impl Summary {
         report.violations.retain(|violation| is_left(&violation.id));
         report.exemplars.retain(|violation| is_left(&violation.id));
         self.shown.extend(report.defects.iter().map(|defect| defect.fingerprint.clone()));
-        triage::fails(arguments, report)
+        if !has_more {
+            // That the run was not serializable is shown by the defects, of which some are gone.
+            (report.serializable, report.cycle) = (None, None);
+        }
+        is_shown
     }
 
     fn count(&mut self, defect: &Defect, program: &str) {
