@@ -23,13 +23,17 @@ pub enum Error {
         error: io::Error,
     },
     /// It has failed: the program cannot be traced, for instance.
-    #[error("avtrace has failed: {message} (`avtrace doctor` says what works on this machine, and what grants the rest)")]
+    #[error(
+        "avtrace has failed: {message} (`avtrace doctor` says what works on this machine, and what grants the rest)"
+    )]
     Failed {
         /// Its own words, in a line.
         message: String,
     },
     /// Its report cannot be read.
-    #[error("cannot read avtrace's report: {error}; use the avtrace-test that comes with this avtrace")]
+    #[error(
+        "cannot read avtrace's report: {error}; use the avtrace-test that comes with this avtrace"
+    )]
     Report {
         /// Error.
         error: serde_json::Error,
@@ -47,7 +51,9 @@ pub enum Error {
         text: String,
     },
     /// The program has failed.
-    #[error("the program failed: {ending}; run it without avtrace to see whether it fails there, too\n{output}")]
+    #[error(
+        "the program failed: {ending}; run it without avtrace to see whether it fails there, too\n{output}"
+    )]
     Program {
         /// Exit status, or signal.
         ending: String,

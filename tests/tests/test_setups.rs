@@ -34,7 +34,8 @@ impl Setup {
         );
         install_contents(script, &folder.path().join("avtrace"));
         let before = env::var_os("PATH").unwrap_or_default();
-        let folders = [folder.path().to_owned(), tools()].into_iter().chain(env::split_paths(&before));
+        let folders =
+            [folder.path().to_owned(), tools()].into_iter().chain(env::split_paths(&before));
         let path = env::join_paths(folders).expect("a path");
         Self { example: root().join("examples").join(example), folder, path }
     }
@@ -45,7 +46,8 @@ impl Setup {
         shell.args(["-c", command]).current_dir(&self.example).env("PATH", &self.path);
         shell.env("CARGO_TARGET_DIR", target_dir().join("examples")).env("AVTRACE", self.avtrace());
         shell.env("CARGO_TERM_COLOR", "never").env("PYTHONDONTWRITEBYTECODE", "1");
-        for variable in ["SUDO_UID", "SUDO_GID", "SUDO_USER", "SUDO_COMMAND", "CARGO_BUILD_TARGET"] {
+        for variable in ["SUDO_UID", "SUDO_GID", "SUDO_USER", "SUDO_COMMAND", "CARGO_BUILD_TARGET"]
+        {
             shell.env_remove(variable);
         }
         for variable in ["CARGO_MANIFEST_DIR", "CARGO_PKG_NAME", "RUST_TEST_THREADS", "COLUMNS"] {
@@ -147,7 +149,7 @@ fn cargo_test_fails_for_a_defect() {
     assert!(shown.stdout.ends_with(last), "{}", shown.stdout);
 
     let quiet = [("avtrace run", "avtrace run --quiet")];
-    let ended = setup.documented(CARGO, &quiet, "--features fixed");
+    let ended = setup.documented(CARGO, &quiet, "--features fixed --test transfers");
     assert_eq!(ended.code, Some(0), "{}", all(&ended));
     assert!(!ended.stderr.contains("avtrace: "), "{}", ended.stderr);
 }
@@ -171,7 +173,7 @@ fn nextest_fails_the_test_that_shows_the_defect() {
     check_report(&all(&ended), "bank::transfer", "cargo/src/lib.rs");
     assert_eq!(count(&directory), 2, "a report for each test, and none for listings");
 
-    let ended = setup.documented(NEXTEST, &[], "--features fixed");
+    let ended = setup.documented(NEXTEST, &[], "--features fixed transfer_arrives");
     assert_eq!(ended.code, Some(0), "{}", all(&ended));
 }
 
@@ -233,6 +235,11 @@ fn ctest_fails_for_a_defect_with_each_framework() {
     let built = setup.documented("cmake --build build", &folder, "");
     assert_eq!(built.code, Some(0), "{}", all(&built));
     assert_eq!(count(&directory), 0, "listings during the build are not traced");
+    let listed = setup.run(&format!("avtrace run --list-regions {}/bank_gtest", build[0].1), &[]);
+    let (regions, others) =
+        listed.stdout.split_once("and would not be:").unwrap_or_else(|| panic!("{}", all(&listed)));
+    assert!(regions.contains("transfer") && !regions.contains("testing::"), "{}", listed.stdout);
+    assert!(others.contains("it belongs to the framework that runs the tests"), "{others}");
     let test = "ctest --test-dir build --output-on-failure";
     let ended = setup.documented(test, &folder, "");
     assert_eq!(ended.code, Some(8), "{}", all(&ended));
@@ -268,7 +275,8 @@ fn an_older_ctest_takes_the_wrapper_as_an_emulator() {
     let manual = fs::read_to_string(root().join("docs/testing.md")).expect("the manual");
     assert!(manual.contains(EMULATOR));
     let only_plain = "-DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON -DCMAKE_DISABLE_FIND_PACKAGE_Catch2=ON";
-    let configure = format!("cmake -S . -B {build} -G Ninja -DCMAKE_C_FLAGS=-g {EMULATOR} {only_plain}");
+    let configure =
+        format!("cmake -S . -B {build} -G Ninja -DCMAKE_C_FLAGS=-g {EMULATOR} {only_plain}");
     let ended = setup.run(&format!("{configure} && cmake --build {build}"), &[]);
     assert_eq!(ended.code, Some(0), "{}", all(&ended));
     let ended = setup.run(&format!("ctest --test-dir {build} --output-on-failure"), &[]);
@@ -306,14 +314,17 @@ fn pytest_fails_for_a_defect() {
         return;
     }
     let bank = root().join("examples/bank");
-    let [source, test] = ["bank.c", "bank_test.c"].map(|name| bank.join(name).display().to_string());
+    let [source, test] =
+        ["bank.c", "bank_test.c"].map(|name| bank.join(name).display().to_string());
     let command = "AVTRACE_RUN=\"avtrace run --\" pytest";
     for (flags, expected) in [("", 1), ("-DFIXED", 0)] {
         let program = setup.folder.path().join("bank_test").display().to_string();
-        let built = setup.run(&format!("cc -g -O1 {flags} {source} {test} -o {program} -pthread"), &[]);
+        let built =
+            setup.run(&format!("cc -g -O1 {flags} {source} {test} -o {program} -pthread"), &[]);
         assert_eq!(built.code, Some(0), "{}", all(&built));
         let replaced = format!("BANK_TEST={program} AVTRACE_RUN=");
-        let ended = setup.documented(command, &[("AVTRACE_RUN=", &replaced)], "-p no:cacheprovider");
+        let ended =
+            setup.documented(command, &[("AVTRACE_RUN=", &replaced)], "-p no:cacheprovider");
         assert_eq!(ended.code, Some(expected), "{}", all(&ended));
         if expected != 0 {
             assert!(ended.stdout.contains("ended with status 66"), "{}", ended.stdout);
@@ -335,7 +346,12 @@ fn reports_of_programs_side_by_side_are_shown_together() {
     assert_eq!(count(&directory), 3);
     let shown = setup.run(&format!("avtrace report {}", directory.display()), &[]);
     assert_eq!(shown.code, Some(66), "{}", all(&shown));
-    assert_eq!(shown.stdout.matches("region `transfer` is not atomic").count(), 1, "{}", shown.stdout);
+    assert_eq!(
+        shown.stdout.matches("region `transfer` is not atomic").count(),
+        1,
+        "{}",
+        shown.stdout
+    );
     assert!(shown.stdout.contains("(likely): in 2 of 3 reports: bank\n"), "{}", shown.stdout);
     assert!(!shown.stdout.contains("not serializable"), "{}", shown.stdout);
 
@@ -371,7 +387,8 @@ fn the_recipe_for_github_has_options_that_exist() {
         let help = tracer::avtrace_with([command, "--help"]).stdout;
         let marker = format!("avtrace {command} ");
         let line = recipe.lines().find_map(|line| line.split_once(&marker)).expect("a call").1;
-        for option in line.split_whitespace().filter(|word| word.starts_with('-') && *word != "--") {
+        for option in line.split_whitespace().filter(|word| word.starts_with('-') && *word != "--")
+        {
             assert!(help.contains(option), "`avtrace {command}` has no {option}");
             options += 1;
         }

@@ -38,6 +38,7 @@ pub(super) fn run(arguments: &AttachArgs) -> Result<u8, Failure> {
     status.end();
     let programs = programs
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
-    let found = write_reports(programs, (&arguments.output, Also::default()), filter, &destination)?;
+    let found =
+        write_reports(programs, (&arguments.output, Also::default()), filter, &destination)?;
     Ok(if found { arguments.output.error_exitcode } else { 0 })
 }

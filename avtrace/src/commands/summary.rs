@@ -45,7 +45,10 @@ impl Summary {
         let is_new = |defect: &Defect| !self.shown.contains(&defect.fingerprint);
         let has_more = report.unclassified().next().is_some() || report.has_cycle_alone();
         let is_shown = has_more && triage::fails(arguments, report)
-            || report.defects.iter().any(|defect| is_new(defect) && triage::counts(arguments, defect));
+            || report
+                .defects
+                .iter()
+                .any(|defect| is_new(defect) && triage::counts(arguments, defect));
         let known: HashSet<String> = violations(report, |defect| !is_new(defect));
         let new: HashSet<String> = violations(report, is_new);
         report.defects.retain(is_new);
@@ -103,7 +106,8 @@ impl Summary {
                 Class::ByDesign => report::count(number, "defect") + " by design",
             })
             .collect();
-        let found = if found.is_empty() { "nothing that counts".to_owned() } else { found.join(", ") };
+        let found =
+            if found.is_empty() { "nothing that counts".to_owned() } else { found.join(", ") };
         let clean = self.reports - self.with_defects;
         text + &format!("avtrace: {reports}: {found}; {clean} of the reports without\n")
     }
