@@ -11,7 +11,7 @@ pub enum Error {
          the environment variable AVTRACE"
     )]
     NotFound,
-    /// What `AVTRACE` names is not there.
+    /// The executable that `AVTRACE` names is not there.
     #[error("the environment variable AVTRACE names `{}`, which is no file: name the executable of avtrace", .0.display())]
     NotThere(PathBuf),
     /// It cannot be started.

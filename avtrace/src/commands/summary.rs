@@ -11,7 +11,7 @@ use crate::{
 /// Programs that a line names.
 const MOST_PROGRAMS: usize = 4;
 
-/// What many reports have in common.
+/// Defects of many reports.
 #[derive(Debug, Default)]
 pub(super) struct Summary {
     /// Fingerprints of the defects that were shown.

@@ -236,8 +236,8 @@ fn code_length<'functions>(functions: impl IntoIterator<Item = &'functions Funct
 }
 
 /// Returns the functions of a module, by number, if it has so little code that all of them may be probed. Code of a
-/// runtime library or a test framework that was linked in is left out. Of the C library only debug information says which that is: where
-/// there is more than the kernel's probes would be on, what has none is left out too.
+/// runtime library or a test framework that was linked in is left out. Of the C library only debug information says
+/// which that is: where there is more than the kernel's probes would be on, what has none is left out too.
 fn own_code_of(
     (module, file, functions): (&Module, &ElfFile, &Functions),
     symbolizer: &Symbolizer,
