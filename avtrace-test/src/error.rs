@@ -11,7 +11,7 @@ pub enum Error {
          the environment variable AVTRACE"
     )]
     NotFound,
-    /// What `AVTRACE` names is not there.
+    /// The executable that `AVTRACE` names is not there.
     #[error("the environment variable AVTRACE names `{}`, which is no file: name the executable of avtrace", .0.display())]
     NotThere(PathBuf),
     /// It cannot be started.
@@ -23,13 +23,17 @@ pub enum Error {
         error: io::Error,
     },
     /// It has failed: the program cannot be traced, for instance.
-    #[error("avtrace has failed: {message} (`avtrace doctor` says what works on this machine, and what grants the rest)")]
+    #[error(
+        "avtrace has failed: {message} (`avtrace doctor` says what works on this machine, and what grants the rest)"
+    )]
     Failed {
         /// Its own words, in a line.
         message: String,
     },
     /// Its report cannot be read.
-    #[error("cannot read avtrace's report: {error}; use the avtrace-test that comes with this avtrace")]
+    #[error(
+        "cannot read avtrace's report: {error}; use the avtrace-test that comes with this avtrace"
+    )]
     Report {
         /// Error.
         error: serde_json::Error,
@@ -47,7 +51,9 @@ pub enum Error {
         text: String,
     },
     /// The program has failed.
-    #[error("the program failed: {ending}; run it without avtrace to see whether it fails there, too\n{output}")]
+    #[error(
+        "the program failed: {ending}; run it without avtrace to see whether it fails there, too\n{output}"
+    )]
     Program {
         /// Exit status, or signal.
         ending: String,

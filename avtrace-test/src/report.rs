@@ -1,5 +1,5 @@
-//! Parts of avtrace's report in JSON that tests assert on. `docs/report.schema.json` of avtrace describes all of it, and
-//! a test of this crate holds these types to it.
+//! Parts of avtrace's report in JSON that tests assert on. `docs/report.schema.json` of avtrace describes all of it,
+//! and a test holds these types to it.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ pub struct Report {
     pub subject: Subject,
     /// Counts over the run.
     pub counts: Counts,
-    /// Whether the run was serializable; `None` where that was not decided.
+    /// Set if the run was serializable; `None` where that was not decided.
     pub serializable: Option<bool>,
     /// Defects, the likeliest bug first, those by design and those that were set aside among them.
     pub defects: Vec<Defect>,
@@ -105,7 +105,7 @@ pub struct Defect {
     pub region: String,
     /// Pattern of the accesses: `lost-update`, `stale-read`, `torn` and others, as the schema lists them.
     pub pattern: String,
-    /// What it is about: `account.balance`.
+    /// Subject: `account.balance`.
     pub subject: String,
     /// Evidence.
     pub evidence: Evidence,

@@ -118,7 +118,7 @@ impl Avtrace {
 pub struct Run {
     /// Reports: one, unless the process became another program or `--follow-forks` was given.
     pub reports: Vec<Report>,
-    /// Whether nothing was found that counts: by default no likely or possible defect.
+    /// Set if nothing was found that counts: by default no likely or possible defect.
     pub is_atomic: bool,
     /// Reports for people.
     pub text: String,

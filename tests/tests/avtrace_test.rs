@@ -69,7 +69,10 @@ fn a_program_runs_with_its_environment_and_in_its_directory() {
     let directory = folder.path().canonicalize().expect("a path");
     assert_eq!(run.stdout, format!("{}\n17\n", directory.display()));
     let error = run.into_atomic().expect_err("it has failed");
-    assert!(error.to_string().starts_with("the program failed: it exited with status 3"), "{error}");
+    assert!(
+        error.to_string().starts_with("the program failed: it exited with status 3"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -87,8 +90,12 @@ fn errors_say_what_to_do() {
     let error = avtrace().run(&Command::new("/nowhere/program")).expect_err("no program");
     assert!(matches!(&error, Error::Failed { .. }), "{error}");
     let message = error.to_string();
-    assert!(message.contains("/nowhere/program") && message.contains("`avtrace doctor`"), "{message}");
-    let error = avtrace().option("--no-such").run(&Command::new("/bin/true")).expect_err("no option");
+    assert!(
+        message.contains("/nowhere/program") && message.contains("`avtrace doctor`"),
+        "{message}"
+    );
+    let error =
+        avtrace().option("--no-such").run(&Command::new("/bin/true")).expect_err("no option");
     assert!(error.to_string().contains("--no-such"), "{error}");
 }
 
@@ -105,8 +112,14 @@ fn the_types_follow_the_schema() {
     let schema = std::fs::read_to_string(file).expect("the schema");
     let schema: Value = serde_json::from_str(&schema).expect("JSON");
     for (definition, fields) in [
-        (None, &["schema", "subject", "counts", "defects", "violations", "exemplars", "regions"][..]),
-        (Some("defect"), &["id", "fingerprint", "class", "region", "pattern", "subject", "evidence"]),
+        (
+            None,
+            &["schema", "subject", "counts", "defects", "violations", "exemplars", "regions"][..],
+        ),
+        (
+            Some("defect"),
+            &["id", "fingerprint", "class", "region", "pattern", "subject", "evidence"],
+        ),
         (Some("defect"), &["gap", "occurrences", "help", "set_aside", "violations"]),
         (Some("gap"), &["left", "returned"]),
         (Some("location"), &["file", "line", "column", "function"]),

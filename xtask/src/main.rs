@@ -77,7 +77,7 @@ enum Task {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().task {
-        Task::Setup => setup::run().map(|_| ()),
+        Task::Setup => setup::run().and_then(|_| setup::examples::tools()),
         Task::Demo => demo::run(),
         Task::Test { long, arguments } => test::run(long, arguments),
         Task::Bench { name, arguments } => bench::run(name.as_deref(), &arguments),

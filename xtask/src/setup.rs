@@ -2,6 +2,7 @@
 //! can, and says what to do where it cannot. What counts as a toolchain is decided in `bpf-build`.
 
 pub mod apt;
+pub mod examples;
 mod linker;
 mod rustup;
 

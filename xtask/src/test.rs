@@ -24,6 +24,7 @@ const PRIVILEGED: &str = "tests";
 /// At the first stage that fails.
 pub fn run(long: bool, mut arguments: Vec<String>) -> Result<()> {
     setup::run()?;
+    setup::examples::tools()?;
     let once = arguments.clone();
     if long {
         setup::traced_programs()?;

@@ -11,7 +11,7 @@ use crate::{
 /// Programs that a line names.
 const MOST_PROGRAMS: usize = 4;
 
-/// What many reports have in common.
+/// Defects of many reports.
 #[derive(Debug, Default)]
 pub(super) struct Summary {
     /// Fingerprints of the defects that were shown.
@@ -44,6 +44,10 @@ impl Summary {
             self.count(defect, &program);
         }
         let is_new = |defect: &Defect| !self.shown.contains(&defect.fingerprint);
+        let has_more = report.unclassified().next().is_some() || report.has_cycle_alone();
+        let is_shown = has_more && triage::fails(arguments, &report)
+            || (report.defects.iter())
+                .any(|defect| is_new(defect) && triage::counts(arguments, defect));
         let known: HashSet<String> = violations(&report, |defect| !is_new(defect));
         let new: HashSet<String> = violations(&report, is_new);
         report.defects.retain(is_new);
@@ -51,7 +55,10 @@ impl Summary {
         report.violations.retain(|violation| is_left(&violation.id));
         report.exemplars.retain(|violation| is_left(&violation.id));
         self.shown.extend(report.defects.iter().map(|defect| defect.fingerprint.clone()));
-        let is_shown = triage::fails(arguments, &report);
+        if !has_more {
+            // That the run was not serializable is shown by the defects, of which some are gone.
+            (report.serializable, report.cycle) = (None, None);
+        }
         self.shown_any |= is_shown;
         is_shown.then_some(report)
     }
@@ -99,7 +106,8 @@ impl Summary {
                 Class::ByDesign => report::count(number, "defect") + " by design",
             })
             .collect();
-        let found = if found.is_empty() { "nothing that counts".to_owned() } else { found.join(", ") };
+        let found =
+            if found.is_empty() { "nothing that counts".to_owned() } else { found.join(", ") };
         let clean = self.reports - self.with_defects;
         text + &format!("avtrace: {reports}: {found}; {clean} of the reports without\n")
     }

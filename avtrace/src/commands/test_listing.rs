@@ -51,7 +51,8 @@ fn listing_option(program: &[OsString], phase: Option<&OsStr>) -> Option<String>
     // What follows is for the program of the test.
     let of_runner = arguments.split(|&word| word == "--").next().unwrap_or_default();
     let has = |word: &str| of_runner.contains(&word);
-    let is_terse = has("--format=terse") || of_runner.windows(2).any(|pair| pair == ["--format", "terse"]);
+    let is_terse =
+        has("--format=terse") || of_runner.windows(2).any(|pair| pair == ["--format", "terse"]);
     if has("--list") && (is_terse || phase == Some(OsStr::new("list"))) {
         return Some("--list".to_owned());
     }

@@ -28,7 +28,10 @@ use crate::probes::{
         builder::Planner,
         skipped::{ProbePurpose, SkipReason, SkippedProbe},
     },
-    regions::{line_function::LineFunction, patterns::Pattern, site::RegionSite},
+    regions::{
+        line_function::LineFunction, patterns::Pattern, site::RegionSite,
+        test_frameworks::TestFrameworks,
+    },
     selection::{Choice, SelectError, unmatched},
     sync::{function_roles::FunctionRole, runtime_libraries},
 };
@@ -233,14 +236,16 @@ fn code_length<'functions>(functions: impl IntoIterator<Item = &'functions Funct
 }
 
 /// Returns the functions of a module, by number, if it has so little code that all of them may be probed. Code of a
-/// runtime library that was linked in is left out. Of the C library only debug information says which that is: where
-/// there is more than the kernel's probes would be on, what has none is left out too.
+/// runtime library or a test framework that was linked in is left out. Of the C library only debug information says
+/// which that is: where there is more than the kernel's probes would be on, what has none is left out too.
 fn own_code_of(
     (module, file, functions): (&Module, &ElfFile, &Functions),
     symbolizer: &Symbolizer,
     in_kernel: bool,
 ) -> Option<Vec<usize>> {
-    let of_program = || own_code(functions).filter(|(_, function)| !is_runtime(function));
+    let frameworks = TestFrameworks::of(functions);
+    let is_left_out = |function: &Function| is_runtime(function) || frameworks.has(&function.name);
+    let of_program = || own_code(functions).filter(|(_, function)| !is_left_out(function));
     let numbers = |own: &[(usize, &Function)]| own.iter().map(|&(index, _)| index).collect();
     if is_small(functions) {
         return Some(numbers(&of_program().collect::<Vec<_>>()));

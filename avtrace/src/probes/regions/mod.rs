@@ -20,6 +20,6 @@ pub(super) mod plan;
 pub mod reason;
 pub mod site;
 mod source_functions;
-pub mod test_frameworks;
-mod thread_starts;
+pub(super) mod test_frameworks;
+pub mod thread_starts;
 mod unlocked;

@@ -24,14 +24,14 @@ const FRAMEWORKS: [Framework; 4] = [
 
 /// Namespaces of the test frameworks of a program.
 #[derive(Debug, Default)]
-pub(super) struct TestFrameworks {
+pub(in crate::probes) struct TestFrameworks {
     namespaces: Vec<&'static str>,
 }
 
 impl TestFrameworks {
     /// Finds the frameworks among the functions of a program. A namespace alone is no evidence: programs have their own
     /// `test` and `testing`.
-    pub(super) fn of(functions: &Functions) -> Self {
+    pub(in crate::probes) fn of(functions: &Functions) -> Self {
         let names: Vec<&Name> = functions.iter().map(|function| &function.name).collect();
         Self::among(&names)
     }
@@ -45,7 +45,7 @@ impl TestFrameworks {
     }
 
     /// Returns whether a function belongs to one.
-    pub(super) fn has(&self, name: &Name) -> bool {
+    pub(in crate::probes) fn has(&self, name: &Name) -> bool {
         let path = name.short.trim_start_matches(['<', '&']);
         self.namespaces.iter().any(|namespace| path.starts_with(namespace))
     }

@@ -1,0 +1,397 @@
+//! Set-ups of tests in `examples/`, by the commands of `docs/testing.md`: in each the failing form fails, with the
+//! region and the lines in its output, and the fixed form passes.
+//!
+//! A test whose tools are missing is skipped, and says how to get them; where `CI` is set it fails.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+use std::{env, fs};
+
+use tempfile::TempDir;
+use tests::programs::install_contents;
+use tests::{Ended, Program, Running, c, root, target_dir, tracer};
+
+/// Test frameworks are compiled, on a machine that does other things as well.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// An example, and a folder for its runs.
+struct Setup {
+    example: PathBuf,
+    folder: TempDir,
+    path: OsString,
+}
+
+impl Setup {
+    /// Prepares an example, with an `avtrace` on the path that captures in the process, so that no root is needed.
+    fn of(example: &str) -> Self {
+        let folder = tests::folder();
+        let avtrace = tracer::avtrace().display();
+        let script = format!(
+            "#!/bin/sh\nif [ \"$1\" = run ]; then shift; exec '{avtrace}' run --capture inline \"$@\"; fi\n\
+             exec '{avtrace}' \"$@\"\n"
+        );
+        install_contents(script, &folder.path().join("avtrace"));
+        let before = env::var_os("PATH").unwrap_or_default();
+        let folders =
+            [folder.path().to_owned(), tools()].into_iter().chain(env::split_paths(&before));
+        let path = env::join_paths(folders).expect("a path");
+        Self { example: root().join("examples").join(example), folder, path }
+    }
+
+    /// Runs a command of a shell in the example's directory.
+    fn run(&self, command: &str, environment: &[(&str, &str)]) -> Ended {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", command]).current_dir(&self.example).env("PATH", &self.path);
+        shell.env("CARGO_TARGET_DIR", target_dir().join("examples")).env("AVTRACE", self.avtrace());
+        shell.env("CARGO_TERM_COLOR", "never").env("PYTHONDONTWRITEBYTECODE", "1");
+        for variable in ["SUDO_UID", "SUDO_GID", "SUDO_USER", "SUDO_COMMAND", "CARGO_BUILD_TARGET"]
+        {
+            shell.env_remove(variable);
+        }
+        for variable in ["CARGO_MANIFEST_DIR", "CARGO_PKG_NAME", "RUST_TEST_THREADS", "COLUMNS"] {
+            shell.env_remove(variable);
+        }
+        shell.envs(environment.iter().copied());
+        Running::start(&mut shell, None, LIMIT).wait()
+    }
+
+    /// Runs a command that `docs/testing.md` has, with some words replaced and others added.
+    #[track_caller]
+    fn documented(&self, command: &str, replaced: &[(&str, &str)], more: &str) -> Ended {
+        let manual = fs::read_to_string(root().join("docs/testing.md")).expect("the manual");
+        assert!(manual.contains(command), "docs/testing.md has no `{command}`");
+        let mut words = command.to_owned();
+        for (from, to) in replaced {
+            assert!(words.contains(from), "`{from}` in `{command}`");
+            words = words.replace(from, to);
+        }
+        self.run(&format!("{words} {more}"), &[])
+    }
+
+    fn avtrace(&self) -> PathBuf {
+        self.folder.path().join("avtrace")
+    }
+
+    /// Directory of reports, and the runner that writes to it.
+    fn reports(&self) -> (PathBuf, String) {
+        let directory = self.folder.path().join("reports");
+        let runner = format!("avtrace run --report-dir {} --", directory.display());
+        (directory, runner)
+    }
+}
+
+/// Directory of the tools that `cargo xtask setup` installs for the examples.
+fn tools() -> PathBuf {
+    target_dir().join("test-tools/bin")
+}
+
+/// Returns whether a command succeeds; where it does not, says how to get the tool.
+fn has(setup: &Setup, command: &str, remedy: &str) -> bool {
+    let is_there = setup.run(command, &[]).code == Some(0);
+    if !is_there {
+        assert!(env::var_os("CI").is_none(), "`{command}` fails: {remedy}");
+        eprintln!("skipped: `{command}` fails: {remedy}");
+    }
+    is_there
+}
+
+const BY_SETUP: &str = "run `cargo xtask setup`";
+
+/// Lines of the gap of a transfer: `FILE:LINE` of both ends.
+fn gap(source: &str) -> [String; 2] {
+    let source = root().join("examples").join(source);
+    let name = source.file_name().expect("a name").to_str().expect("text").to_owned();
+    let program = Program { path: PathBuf::new(), source };
+    ["read", "write"].map(|mark| format!("{name}:{}", program.line(mark)))
+}
+
+/// Checks that output has the report on the transfer.
+#[track_caller]
+fn check_report(output: &str, region: &str, source: &str) {
+    let headline = format!("region `{region}` is not atomic: lost update of ");
+    assert!(output.contains(&headline), "{output}");
+    for place in gap(source) {
+        assert!(output.contains(&format!("{place}:")), "{place}: {output}");
+    }
+}
+
+fn all(ended: &Ended) -> String {
+    format!("{}{}", ended.stdout, ended.stderr)
+}
+
+/// Number of reports in a directory.
+fn count(directory: &Path) -> usize {
+    fs::read_dir(directory).map_or(0, Iterator::count)
+}
+
+const CARGO: &str = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=\"avtrace run --\" cargo test";
+
+#[test]
+fn cargo_test_fails_for_a_defect() {
+    let setup = Setup::of("cargo");
+    let (directory, runner) = setup.reports();
+    let runner = [("avtrace run --", runner.as_str())];
+    let ended = setup.documented(CARGO, &runner, "--no-fail-fast");
+    assert_eq!(ended.code, Some(101), "{}", all(&ended));
+    assert!(ended.stdout.contains("test transfer_arrives ... ok"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("test result: ok. 2 passed"), "{}", ended.stdout);
+    check_report(&ended.stderr, "bank::transfer", "cargo/src/lib.rs");
+
+    // Of the executables of the library and of its tests.
+    assert_eq!(count(&directory), 2);
+    let shown = setup.run(&format!("avtrace report {}", directory.display()), &[]);
+    assert_eq!(shown.code, Some(66), "{}", all(&shown));
+    check_report(&shown.stdout, "bank::transfer", "cargo/src/lib.rs");
+    assert!(shown.stdout.contains(" in 1 of 2 reports: transfers-"), "{}", shown.stdout);
+    let last = "avtrace: 2 reports: 1 likely defect; 1 of the reports without\n";
+    assert!(shown.stdout.ends_with(last), "{}", shown.stdout);
+
+    let quiet = [("avtrace run", "avtrace run --quiet")];
+    let ended = setup.documented(CARGO, &quiet, "--features fixed --test transfers");
+    assert_eq!(ended.code, Some(0), "{}", all(&ended));
+    assert!(!ended.stderr.contains("avtrace: "), "{}", ended.stderr);
+}
+
+const NEXTEST: &str =
+    "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=\"avtrace run --\" cargo nextest run";
+
+#[test]
+fn nextest_fails_the_test_that_shows_the_defect() {
+    let setup = Setup::of("cargo");
+    if !has(&setup, "cargo nextest --version", "run `cargo install cargo-nextest`") {
+        return;
+    }
+    let (directory, runner) = setup.reports();
+    let runner = [("avtrace run --", runner.as_str())];
+    let ended = setup.documented(NEXTEST, &runner, "--no-fail-fast");
+    assert_eq!(ended.code, Some(100), "{}", all(&ended));
+    let lines = || ended.stderr.lines();
+    assert!(lines().any(|line| line.contains("FAIL") && line.ends_with("transfer_arrives")));
+    assert!(lines().any(|line| line.contains("PASS") && line.ends_with("nothing_is_left_to_do")));
+    check_report(&all(&ended), "bank::transfer", "cargo/src/lib.rs");
+    assert_eq!(count(&directory), 2, "a report for each test, and none for listings");
+
+    let ended = setup.documented(NEXTEST, &[], "--features fixed transfer_arrives");
+    assert_eq!(ended.code, Some(0), "{}", all(&ended));
+}
+
+#[test]
+fn listings_of_tests_are_left_alone() {
+    let setup = Setup::of("cargo");
+    if !has(&setup, "cargo nextest --version", "run `cargo install cargo-nextest`") {
+        return;
+    }
+    let (directory, runner) = setup.reports();
+    let list = "cargo nextest list --message-format json";
+    let name = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER";
+    let [alone, wrapped] = [setup.run(list, &[]), setup.run(list, &[(name, &runner)])];
+    assert_eq!((alone.code, wrapped.code), (Some(0), Some(0)), "{}", wrapped.stderr);
+    assert!(wrapped.stdout.contains("transfer_arrives"), "{}", wrapped.stdout);
+    assert_eq!(alone.stdout, wrapped.stdout);
+    assert!(!directory.exists(), "nothing was traced");
+}
+
+#[test]
+fn an_assertion_fails_for_a_defect() {
+    let setup = Setup::of("assertion");
+    let ended = setup.run("cargo test", &[]);
+    assert_eq!(ended.code, Some(101), "{}", all(&ended));
+    assert!(ended.stdout.contains("not atomic:"), "{}", ended.stdout);
+    check_report(&ended.stdout, "bank::transfer", "cargo/src/lib.rs");
+    let ended = setup.run("cargo test --features fixed", &[]);
+    assert_eq!(ended.code, Some(0), "{}", all(&ended));
+
+    let ended = setup.run("AVTRACE=/nowhere/avtrace cargo test --features fixed", &[]);
+    assert_eq!(ended.code, Some(101), "{}", all(&ended));
+    assert!(ended.stdout.contains("name the executable of avtrace"), "{}", ended.stdout);
+}
+
+const CONFIGURE: &str = "cmake -S . -B build -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+                         -DCMAKE_TEST_LAUNCHER=\"avtrace;run;--\"";
+const EMULATOR: &str = "-DCMAKE_CROSSCOMPILING_EMULATOR=\"avtrace;run;--\"";
+
+#[test]
+fn ctest_fails_for_a_defect_with_each_framework() {
+    let setup = Setup::of("ctest");
+    let frameworks = "test -e /usr/include/gtest/gtest.h && test -d /usr/include/catch2";
+    if !has(&setup, "cmake --version && ninja --version", BY_SETUP)
+        || !has(&setup, frameworks, "install libgtest-dev and catch2")
+    {
+        return;
+    }
+    let build = target_dir().join("examples/ctest");
+    let build = [("build", build.to_str().expect("text"))];
+    let (directory, runner) = setup.reports();
+    let runner = runner.replace(' ', ";");
+    let replaced = [("-B build", format!("-B {}", build[0].1)), ("avtrace;run;--", runner)];
+    let replaced = replaced.each_ref().map(|(from, to)| (*from, to.as_str()));
+    let configure = setup.documented(CONFIGURE, &replaced, "-G Ninja -DFIXED=OFF");
+    assert_eq!(configure.code, Some(0), "{}", all(&configure));
+    // The name of the directory is that of the option, too.
+    let folder = [(" build", build[0].1)].map(|(from, to)| (from, format!(" {to}")));
+    let folder = folder.each_ref().map(|(from, to)| (*from, to.as_str()));
+    let built = setup.documented("cmake --build build", &folder, "");
+    assert_eq!(built.code, Some(0), "{}", all(&built));
+    assert_eq!(count(&directory), 0, "listings during the build are not traced");
+    let listed = setup.run(&format!("avtrace run --list-regions {}/bank_gtest", build[0].1), &[]);
+    let (regions, others) =
+        listed.stdout.split_once("and would not be:").unwrap_or_else(|| panic!("{}", all(&listed)));
+    assert!(regions.contains("transfer") && !regions.contains("testing::"), "{}", listed.stdout);
+    assert!(others.contains("it belongs to the framework that runs the tests"), "{others}");
+    let test = "ctest --test-dir build --output-on-failure";
+    let ended = setup.documented(test, &folder, "");
+    assert_eq!(ended.code, Some(8), "{}", all(&ended));
+    check_report(&ended.stdout, "transfer", "bank/bank.c");
+    for (name, result) in [
+        ("plain.transfer", "***Failed"),
+        ("gtest.Bank.TransferArrives", "***Failed"),
+        ("gtest.Bank.NothingIsLeftToDo", "Passed"),
+        ("catch.transfer arrives", "***Failed"),
+        ("catch.nothing is left to do", "Passed"),
+    ] {
+        let has_result = |line: &str| line.contains(name) && line.contains(result);
+        assert!(ended.stdout.lines().any(has_result), "{name}: {}", ended.stdout);
+    }
+    assert_eq!(count(&directory), 5, "each test is traced");
+
+    let configure = setup.documented(CONFIGURE, &replaced, "-G Ninja -DFIXED=ON");
+    assert_eq!(configure.code, Some(0), "{}", all(&configure));
+    assert_eq!(setup.documented("cmake --build build", &folder, "").code, Some(0));
+    let ended = setup.documented(test, &folder, "");
+    assert_eq!(ended.code, Some(0), "{}", all(&ended));
+    assert_eq!(count(&directory), 10, "each test is traced");
+}
+
+#[test]
+fn an_older_ctest_takes_the_wrapper_as_an_emulator() {
+    let setup = Setup::of("ctest");
+    if !has(&setup, "cmake --version && ninja --version", BY_SETUP) {
+        return;
+    }
+    let build = setup.folder.path().join("build");
+    let build = build.to_str().expect("text");
+    let manual = fs::read_to_string(root().join("docs/testing.md")).expect("the manual");
+    assert!(manual.contains(EMULATOR));
+    let only_plain = "-DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON -DCMAKE_DISABLE_FIND_PACKAGE_Catch2=ON";
+    let configure =
+        format!("cmake -S . -B {build} -G Ninja -DCMAKE_C_FLAGS=-g {EMULATOR} {only_plain}");
+    let ended = setup.run(&format!("{configure} && cmake --build {build}"), &[]);
+    assert_eq!(ended.code, Some(0), "{}", all(&ended));
+    let ended = setup.run(&format!("ctest --test-dir {build} --output-on-failure"), &[]);
+    assert_eq!(ended.code, Some(8), "{}", all(&ended));
+    check_report(&ended.stdout, "transfer", "bank/bank.c");
+}
+
+#[test]
+fn meson_fails_for_a_defect() {
+    let setup = Setup::of("meson");
+    if !has(&setup, "meson --version && ninja --version", BY_SETUP) {
+        return;
+    }
+    let build = setup.folder.path().join("build");
+    let build = format!(" {}", build.display());
+    let folder = [(" build", build.as_str())];
+    let ended = setup.documented("meson setup build", &folder, "");
+    assert_eq!(ended.code, Some(0), "{}", all(&ended));
+    let test = "meson test -C build --print-errorlogs --wrap \"avtrace run --\"";
+    let ended = setup.documented(test, &folder, "");
+    assert_eq!(ended.code, Some(1), "{}", all(&ended));
+    assert!(ended.stdout.contains("exit status 66"), "{}", ended.stdout);
+    check_report(&ended.stdout, "transfer", "bank/bank.c");
+
+    let ended = setup.run(&format!("meson configure{build} -Dfixed=true"), &[]);
+    assert_eq!(ended.code, Some(0), "{}", all(&ended));
+    let ended = setup.documented(test, &folder, "");
+    assert_eq!(ended.code, Some(0), "{}", all(&ended));
+}
+
+#[test]
+fn pytest_fails_for_a_defect() {
+    let setup = Setup::of("pytest");
+    if !has(&setup, "pytest --version", BY_SETUP) {
+        return;
+    }
+    let bank = root().join("examples/bank");
+    let [source, test] =
+        ["bank.c", "bank_test.c"].map(|name| bank.join(name).display().to_string());
+    let command = "AVTRACE_RUN=\"avtrace run --\" pytest";
+    for (flags, expected) in [("", 1), ("-DFIXED", 0)] {
+        let program = setup.folder.path().join("bank_test").display().to_string();
+        let built =
+            setup.run(&format!("cc -g -O1 {flags} {source} {test} -o {program} -pthread"), &[]);
+        assert_eq!(built.code, Some(0), "{}", all(&built));
+        let replaced = format!("BANK_TEST={program} AVTRACE_RUN=");
+        let ended =
+            setup.documented(command, &[("AVTRACE_RUN=", &replaced)], "-p no:cacheprovider");
+        assert_eq!(ended.code, Some(expected), "{}", all(&ended));
+        if expected != 0 {
+            assert!(ended.stdout.contains("ended with status 66"), "{}", ended.stdout);
+            check_report(&ended.stdout, "transfer", "bank/bank.c");
+        }
+    }
+}
+
+#[test]
+fn reports_of_programs_side_by_side_are_shown_together() {
+    let setup = Setup::of("cargo");
+    let (directory, runner) = setup.reports();
+    let [bank, fixed] = ["bank", "bank_fixed"].map(|name| c(name, &["-g", "-O2"]).path);
+    let [bank, fixed] = [bank.display(), fixed.display()];
+    let each = format!("{runner} {bank} & {runner} {bank} & {runner} --quiet {fixed}; wait");
+    let each = each.replace("-- --quiet", "--quiet --");
+    let ended = setup.run(&each, &[]);
+    assert_eq!(ended.code, Some(0), "{}", all(&ended));
+    assert_eq!(count(&directory), 3);
+    let shown = setup.run(&format!("avtrace report {}", directory.display()), &[]);
+    assert_eq!(shown.code, Some(66), "{}", all(&shown));
+    assert_eq!(
+        shown.stdout.matches("region `transfer` is not atomic").count(),
+        1,
+        "{}",
+        shown.stdout
+    );
+    assert!(shown.stdout.contains("(likely): in 2 of 3 reports: bank\n"), "{}", shown.stdout);
+    assert!(!shown.stdout.contains("not serializable"), "{}", shown.stdout);
+
+    let empty = setup.folder.path().join("empty");
+    fs::create_dir(&empty).expect("a directory");
+    let shown = setup.run(&format!("avtrace report {}", empty.display()), &[]);
+    assert_eq!(shown.code, Some(3), "{}", all(&shown));
+    assert!(shown.stderr.trim_end().ends_with("`avtrace run --report-dir`"), "{}", shown.stderr);
+}
+
+#[test]
+fn a_listing_prints_what_the_program_prints() {
+    let setup = Setup::of("cargo");
+    let (directory, runner) = setup.reports();
+    let ended = setup.run(&format!("{runner} /bin/echo --gtest_list_tests"), &[]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "--gtest_list_tests\n"));
+    assert_eq!(ended.stderr, "");
+    assert!(!directory.exists(), "nothing was traced");
+    let ended = setup.run(&format!("{runner} /bin/echo --list"), &[]);
+    assert_eq!((ended.code, ended.stdout.as_str()), (Some(0), "--list\n"));
+    assert_eq!(count(&directory), 1, "an option of many programs");
+    let ended = setup.run(&format!("{runner} /nowhere/tests --gtest_list_tests"), &[]);
+    assert_eq!(ended.code, Some(3), "{}", ended.stderr);
+    assert!(ended.stderr.contains("cannot run `/nowhere/tests`"), "{}", ended.stderr);
+}
+
+#[test]
+fn the_recipe_for_github_has_options_that_exist() {
+    let recipe = root().join("examples/github/avtrace.yml");
+    let recipe = fs::read_to_string(recipe).expect("the recipe");
+    let mut options = 0;
+    for command in ["run", "report"] {
+        let help = tracer::avtrace_with([command, "--help"]).stdout;
+        let marker = format!("avtrace {command} ");
+        let line = recipe.lines().find_map(|line| line.split_once(&marker)).expect("a call").1;
+        for option in line.split_whitespace().filter(|word| word.starts_with('-') && *word != "--")
+        {
+            assert!(help.contains(option), "`avtrace {command}` has no {option}");
+            options += 1;
+        }
+    }
+    assert_eq!(options, 5, "of both calls");
+}
