@@ -324,7 +324,9 @@ impl Known {
         self.tried += 1;
         self.pending += 1;
         // Spread over the run: threads that could come in may not have begun when it is crossed first.
-        let probability = (2.0 * f64::from(hits) / self.crossed.max(1) as f64).min(1.0);
+        let share = (2.0 * f64::from(hits) / self.crossed.max(1) as f64).min(1.0);
+        // The others may come there once, however often the first thread does.
+        let probability = if threads == DelayedThreads::Others { 1.0 } else { share };
         PlannedDelay { gap: id.to_owned(), nanoseconds, hits, probability, threads }
     }
 }
