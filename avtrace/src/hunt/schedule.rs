@@ -443,6 +443,22 @@ mod tests {
     }
 
     #[test]
+    fn each_length_comes_with_all_threads_that_can_be_delayed() {
+        let nothing = |delay: &PlannedDelay| {
+            let seen = SeenGap { delays: 1, ..gap(&delay.gap, 0.5) };
+            Learnt { gaps: vec![seen], ..Learnt::default() }
+        };
+        let delays = delays_of_one(20, nothing);
+        assert_eq!(delays[0].threads, DelayedThreads::All, "what is simplest comes first");
+        let pairs: Vec<(u64, DelayedThreads)> =
+            delays.iter().map(|delay| (delay.nanoseconds, delay.threads)).collect();
+        let distinct = (0..12).filter(|&at| !pairs[..at].contains(&pairs[at])).count();
+        assert_eq!(distinct, DELAYS.len() * THREADS.len(), "{pairs:?}");
+        let others = delays.iter().find(|delay| delay.threads == DelayedThreads::Others).unwrap();
+        assert!((others.probability - 1.0).abs() < 1e-9, "they may come there once");
+    }
+
+    #[test]
     fn delays_get_shorter_where_the_program_fails_without_a_defect() {
         let fails = |delay: &PlannedDelay| {
             let seen = SeenGap { delays: 1, ..gap(&delay.gap, 0.5) };
