@@ -56,7 +56,7 @@ pub struct FoundGap {
     pub region: String,
     /// Place for delays: file, and link-time address of the instruction before which they are.
     pub delay_at: Option<(String, u64)>,
-    /// The same in further copies of the code.
+    /// Such places in further copies of the code.
     #[serde(default)]
     pub also_delay_at: Vec<(String, u64)>,
     /// Most that runs have shown of it.

@@ -40,9 +40,9 @@ pub enum Method {
     Hunt,
     /// `avtrace run`, again and again
     Plain,
-    /// The same beside threads that keep all processors busy
+    /// Plain runs beside threads that keep all processors busy
     Load,
-    /// The same with random sleeps of 2 ms after unlock
+    /// Plain runs with random sleeps of 2 ms after unlock
     Sleeps,
     /// The program by itself, until the effect of the bug shows, 50 times as many runs
     Bare,
