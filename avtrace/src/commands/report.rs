@@ -7,13 +7,8 @@ use std::{
 };
 
 use super::{
-    Failure,
-    check::at_most_once,
-    complain,
-    report_dir,
-    reports::Reports,
-    summary::Summary,
-    triage, worse,
+    Failure, check::at_most_once, complain, report_dir, reports::Reports, summary::Summary, triage,
+    worse,
 };
 use crate::{
     cli::ReportArgs,

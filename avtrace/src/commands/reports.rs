@@ -78,7 +78,12 @@ impl<'a> Reports<'a> {
                     )));
                 }
             }
-            targets.push(Target { format: *format, destination, pending: String::new(), number: 0 });
+            targets.push(Target {
+                format: *format,
+                destination,
+                pending: String::new(),
+                number: 0,
+            });
         }
         if !has_default && arguments.output.is_some() {
             return Err(Failure::usage(

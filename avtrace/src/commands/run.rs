@@ -5,11 +5,7 @@ use std::path::Path;
 use nix::sys::{prctl, signal::Signal};
 
 use super::{
-    Failure, list,
-    options::run_options,
-    output::record_to,
-    report_dir,
-    reports::Reports,
+    Failure, list, options::run_options, output::record_to, report_dir, reports::Reports,
     test_listing, triage,
 };
 use crate::{
