@@ -27,8 +27,8 @@ pub fn options() -> Vec<String> {
     back_end().into_iter().flat_map(|capture| ["--capture".to_owned(), capture]).collect()
 }
 
-/// Returns the back end of runs that do not choose: the kernel's where that is permitted, unless `AVTRACE_CAPTURE` says otherwise, so
-/// that a suite tests one of them whatever avtrace prefers.
+/// Returns the back end of runs that do not choose: the kernel's where that is permitted, unless `AVTRACE_CAPTURE` says
+/// otherwise, so that a suite tests one of them whatever avtrace prefers.
 pub(crate) fn back_end() -> Option<String> {
     let default = || machine::can_trace().ok().map(|()| "kernel".to_owned());
     std::env::var("AVTRACE_CAPTURE").ok().or_else(default)

@@ -12,8 +12,9 @@ pub struct OutputArgs {
     /// Form of the report, and its file: `text`, `json`, `sarif`, `junit`, `dot`, `trace` or `html`.
     ///
     /// `text` is for people, `json` has everything, `sarif` (2.1.0) is for code scanning and editors, `junit` for the
-    /// test results of CI systems, `dot` draws the cycles by Graphviz, `trace` is a timeline for ui.perfetto.dev, `html`
-    /// a page for browsers that needs no network. Repeatable: `--format text --format html=report.html` writes both.
+    /// test results of CI systems, `dot` draws the cycles by Graphviz, `trace` is a timeline for ui.perfetto.dev,
+    /// `html` a page for browsers that needs no network. Repeatable: `--format text --format html=report.html` writes
+    /// both.
     #[arg(long = "format", value_name = "FORMAT[=FILE]", default_value = "text", value_parser = format_to)]
     pub formats: Vec<FormatTo>,
 
