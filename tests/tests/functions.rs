@@ -353,7 +353,7 @@ fn long_reasons_are_broken_into_lines() {
 fn probes_are_listed_with_their_costs() {
     let bank = unmarked("-O2");
     let path = bank.path.to_str().expect("text");
-    let text = avtrace_with(["probes", path]);
+    let text = avtrace_with(["probes", "--capture", "kernel", path]);
     assert_eq!(text.code, Some(0), "{}", text.stderr);
     for part in [
         "begin of region `transfer`",
@@ -363,7 +363,7 @@ fn probes_are_listed_with_their_costs() {
     ] {
         assert!(text.stdout.contains(part), "{part} in {}", text.stdout);
     }
-    let json = avtrace_with(["probes", "--format", "json", path]);
+    let json = avtrace_with(["probes", "--capture", "kernel", "--format", "json", path]);
     let document: serde_json::Value = serde_json::from_str(&json.stdout).expect("JSON");
     let probes = document["probes"].as_array().expect("probes");
     let of_cost = |cost: &str| probes.iter().filter(|probe| probe["cost"] == cost).count() as u64;

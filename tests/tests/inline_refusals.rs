@@ -195,7 +195,8 @@ fn root_too_has_probes_in_the_program_unless_an_option_needs_the_kernel() {
     require_bpf!();
     let program = c("bank", &["-g", "-O1"]);
     let backend = |options: &[&str]| {
-        let run = Avtrace::on(&program).without_capture().options(options.iter().copied());
+        let run = Avtrace::on(&program).without_capture().seeing_memory();
+        let run = run.options(options.iter().copied());
         run.report().1.capture.expect("how it was captured")["backend"].clone()
     };
     assert_eq!(backend(&[]), "inline");

@@ -9,7 +9,7 @@ const RUNS: usize = 3;
 
 /// All that `avtrace probes` lists for a program, as JSON.
 fn listed(program: &Program, options: &[&str]) -> Value {
-    let mut arguments = vec!["probes", "--format", "json"];
+    let mut arguments = vec!["probes", "--capture", "kernel", "--format", "json"];
     arguments.extend(options);
     arguments.extend(["--", program.path.to_str().expect("a path")]);
     let ended = avtrace_with(arguments);

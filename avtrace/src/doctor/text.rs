@@ -15,7 +15,7 @@ const OPTION: usize = 18;
 const VERDICT: usize = OPTION + 7;
 
 /// Descriptions of both ways, for a reader who knows neither.
-const KERNEL: &str = "BPF probes in the kernel; `avtrace attach` to several processes needs them";
+const KERNEL: &str = "BPF probes in the kernel; `avtrace attach` takes them";
 const INLINE: &str = "probes in the program, set by ptrace, without root";
 
 /// Columns of the marks of checks.
@@ -129,7 +129,7 @@ mod tests {
         let text = render(&diagnosis(kernel, check.with_command("sudo sysctl x")), false, 80);
         let room = " ".repeat(VERDICT);
         let expected = [
-            "--capture kernel  fails  BPF probes in the kernel; `avtrace attach` to several processes needs them",
+            "--capture kernel  fails  BPF probes in the kernel; `avtrace attach` takes them",
             &format!("{room}this process has no CAP_BPF"),
             &format!("{room}do: sudo avtrace …"),
             &format!("{room}or: setcap"),

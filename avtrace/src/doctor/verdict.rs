@@ -198,7 +198,7 @@ mod tests {
     fn all_works_where_all_was_tried_with_success() {
         let all = verdicts_of(&trials());
         assert_eq!((all.kernel, all.inline), (works(), works()));
-        assert_eq!((all.auto.backend, &*all.auto.reason_kind), (Kernel, "preferred"));
+        assert_eq!((all.auto.backend, &*all.auto.reason_kind), (Inline, "preferred"));
     }
 
     #[test]
@@ -217,7 +217,7 @@ mod tests {
         let in_kernel = Some(Trial { has_uprobe_multi: None, failure });
         let all = verdicts_of(&Trials { in_kernel, ..trials() });
         assert!(all.kernel.reason.expect("a reason").contains("Linux 5.15 or newer"));
-        assert_eq!((all.auto.backend, &*all.auto.reason_kind), (Inline, "no_kernel"));
+        assert_eq!((all.auto.backend, &*all.auto.reason_kind), (Inline, "preferred"));
     }
 
     #[test]

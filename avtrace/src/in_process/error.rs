@@ -14,7 +14,7 @@ pub enum InProcessError {
     #[error("{0}: use `--capture kernel`, as root")]
     Refused(#[from] ProgramRefusal),
     /// A system call failed.
-    #[error("{what}: {error}")]
+    #[error("{what}: {error}{}", remedy(error))]
     System {
         /// Failure, as a clause.
         what: &'static str,
@@ -115,6 +115,14 @@ impl InProcessError {
             Self::Refused(refusal) => Some(refusal.to_string()),
             Self::System { .. } | Self::NoMemory => None,
         }
+    }
+}
+
+/// Returns what helps where memory lacks.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::ENOMEM) => ": free memory, or raise its limit (`ulimit -v`)",
+        _ => "",
     }
 }
 
