@@ -2,13 +2,13 @@
 //! bad interleaving is forced, say what is found and at which rank; correct programs say what is reported all the
 //! same.
 
-pub mod correct;
+mod correct;
 mod debian;
-pub mod known;
-pub mod load;
-pub mod manifest;
-pub mod outcome;
-pub mod run;
+mod known;
+mod load;
+mod manifest;
+mod outcome;
+mod run;
 mod table;
 
 use std::{collections::HashSet, fs, io::Write as _, path::PathBuf};
@@ -23,7 +23,7 @@ use crate::{
     workspace,
 };
 use correct::Correct;
-use known::{Interleaving, Known};
+use known::Known;
 use run::{Case, Runner};
 use table::Row;
 
@@ -144,9 +144,9 @@ impl Bench {
                 continue;
             }
             for level in known::LEVELS {
-                let case = self.installed(program.needs()).and_then(|()| {
-                    program.case((level, Interleaving::Forced), &self.dir, &self.scratch.0)
-                });
+                let case = self
+                    .installed(program.needs())
+                    .and_then(|()| program.case(level, &self.dir, &self.scratch.0));
                 rows.push(self.row(&program.name, level, Some(&program.manifest), case));
             }
         }
