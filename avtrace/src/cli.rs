@@ -405,7 +405,7 @@ pub enum CaptureArg {
     Kernel,
     /// Probes in the process.
     Inline,
-    /// The kernel's where it is possible, else probes in the process.
+    /// Probes in the process, and for `attach` the kernel's where that is permitted.
     Auto,
 }
 

@@ -67,9 +67,7 @@ pub(super) fn write_reports(
         filter.list_unused(&mut last.report);
     }
     let found = programs.iter().any(|program| triage::fails(arguments, &program.report));
-    if let Some(directory) = also.report_dir {
-        report_dir::write(directory, &programs)?;
-    }
+    let kept = also.report_dir.map_or(Ok(()), |directory| report_dir::write(directory, &programs));
     if also.quiet && !found {
         reports.leave_out(&Destination::Stderr);
     }
@@ -89,6 +87,7 @@ pub(super) fn write_reports(
     let entries = triage::write_entries(arguments, entries.join("\n"))?;
     // A run cannot be had again: its report is not lost with its file.
     reports.finish(&entries, true)?;
+    kept?;
     if let Some(Err(error)) =
         programs.into_iter().find_map(|program| program.recorded.filter(Result::is_err))
     {

@@ -54,7 +54,10 @@ impl Summary {
         let is_left = |id: &String| new.contains(id) || !known.contains(id);
         report.violations.retain(|violation| is_left(&violation.id));
         report.exemplars.retain(|violation| is_left(&violation.id));
-        self.shown.extend(report.defects.iter().map(|defect| defect.fingerprint.clone()));
+        if is_shown {
+            let counting = report.defects.iter().filter(|defect| triage::counts(arguments, defect));
+            self.shown.extend(counting.map(|defect| defect.fingerprint.clone()));
+        }
         if !has_more {
             // That the run was not serializable is shown by the defects, of which some are gone.
             (report.serializable, report.cycle) = (None, None);

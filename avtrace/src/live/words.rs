@@ -168,8 +168,10 @@ impl Words {
             return Meaning::Data;
         }
         if self.is_partial {
-            // The thread may have loaded it again since.
+            // The thread may have loaded it again since, and the one that held it may have released it by a store.
             word.loads.clear();
+            word.holder = None;
+            word.is_unsure = true;
         }
         let meaning = word.step(done);
         if word.is_data {

@@ -205,7 +205,8 @@ impl Graph {
                 *incoming = incoming.saturating_sub(1);
             }
         }
-        self.limit = 2 * (self.len() + self.entries);
+        // A collection goes through all places, also those that are free since a peak.
+        self.limit = (2 * (self.len() + self.entries)).max(self.nodes.len());
     }
 
     /// Returns the first event of all live transactions.

@@ -8,24 +8,46 @@ use x86::functions::Functions;
 struct Framework {
     /// Function that each program with the framework has.
     evidence: &'static str,
-    /// Namespace or crate of its functions.
-    namespace: &'static str,
+    /// Starts of the names of its functions.
+    names: &'static [&'static str],
 }
+
+/// Modules and functions of Rust's crate `test`. Its name alone says nothing: `tests/test.rs` is a crate of that name.
+const RUST: [&str; 17] = [
+    "test::test_main",
+    "test::run_test",
+    "test::assert_test_result",
+    "test::filter_tests",
+    "test::bench::",
+    "test::cli::",
+    "test::console::",
+    "test::event::",
+    "test::formatters::",
+    "test::helpers::",
+    "test::options::",
+    "test::stats::",
+    "test::term::",
+    "test::test_result::",
+    "test::time::",
+    "test::types::",
+    "test::__rust_begin_short_backtrace",
+];
 
 const FRAMEWORKS: [Framework; 4] = [
     // Rust's own.
-    Framework { evidence: "test::test_main", namespace: "test::" },
+    Framework { evidence: "test::test_main", names: &RUST },
     // GoogleTest and GoogleMock.
-    Framework { evidence: "testing::internal::UnitTestImpl::", namespace: "testing::" },
+    Framework { evidence: "testing::internal::UnitTestImpl::", names: &["testing::"] },
     // Catch2, in a header or as a library.
-    Framework { evidence: "Catch::Session::", namespace: "Catch::" },
-    Framework { evidence: "doctest::Context::", namespace: "doctest::" },
+    Framework { evidence: "Catch::Session::", names: &["Catch::"] },
+    Framework { evidence: "doctest::Context::", names: &["doctest::"] },
 ];
 
-/// Namespaces of the test frameworks of a program.
+/// Test frameworks of a program.
 #[derive(Debug, Default)]
 pub(in crate::probes) struct TestFrameworks {
-    namespaces: Vec<&'static str>,
+    /// Starts of the names of their functions.
+    names: Vec<&'static str>,
 }
 
 impl TestFrameworks {
@@ -41,13 +63,13 @@ impl TestFrameworks {
             names.iter().any(|name| name.short.starts_with(framework.evidence))
         };
         let found = FRAMEWORKS.iter().filter(is_there);
-        Self { namespaces: found.map(|framework| framework.namespace).collect() }
+        Self { names: found.flat_map(|framework| framework.names).copied().collect() }
     }
 
     /// Returns whether a function belongs to one.
     pub(in crate::probes) fn has(&self, name: &Name) -> bool {
         let path = name.short.trim_start_matches(['<', '&']);
-        self.namespaces.iter().any(|namespace| path.starts_with(namespace))
+        self.names.iter().any(|start| path.starts_with(start))
     }
 }
 
@@ -69,6 +91,7 @@ mod tests {
         let rust = frameworks(&["bank::transfer", "test::test_main_static"]);
         assert!(rust.has(&name("test::run_test")));
         assert!(rust.has(&name("<test::types::TestName as core::clone::Clone>::clone")));
+        assert!(!rust.has(&name("test::transfer")), "the crate of `tests/test.rs`");
         assert!(!rust.has(&name("bank::test::transfer")) && !rust.has(&name("testing::run")));
         let google = frameworks(&["testing::internal::UnitTestImpl::RunAllTests"]);
         assert!(google.has(&name("testing::UnitTest::current_test_info")));
