@@ -201,7 +201,7 @@ fn is_executable(file: &Path) -> bool {
 fn reason(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     let said = text.lines().rev().find_map(|line| line.strip_prefix(FAILED));
-    // What clap says about options has a form of its own.
+    // Errors of clap about options have another form.
     let line = said.or_else(|| text.lines().find(|line| !line.is_empty()));
     line.unwrap_or("it ended without a report").to_owned()
 }

@@ -347,7 +347,7 @@ fn one_back_end_does_where_the_other_is_denied_and_the_report_says_why() {
     assert!(reason.contains("in spite of the capabilities"), "{reason}");
     service.is_left_alone();
 
-    // Who asks for one gets no other.
+    // A back end that was named has no fallback.
     let mut command = without_bpf();
     let pid = service.pid().to_string();
     let ended = run(command.args(["attach", "--capture", "kernel", "--pid", &pid]));

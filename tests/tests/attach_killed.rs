@@ -120,7 +120,7 @@ impl Group {
             let (kind, options) = (fields[2], fields[3]);
             let mount = Path::new(fields[1]);
             let files = if kind == "cgroup2" {
-                // Where it is on already, nothing changes.
+                // Enabling a controller that is enabled has no effect.
                 let _ = fs::write(mount.join("cgroup.subtree_control"), "+memory");
                 ["memory.current", "memory.max", "memory.events"]
             } else if kind == "cgroup" && options.split(',').any(|option| option == "memory") {
@@ -158,7 +158,7 @@ impl Group {
     fn limit(&self, more: u64) {
         let used: u64 = self.read(0).trim().parse().expect("a number");
         fs::write(self.path.join(self.files[1]), (used + more).to_string()).expect("a limit");
-        // Where there is swap, it would take what is over.
+        // The kernel would move memory above the limit to swap, and kill nothing.
         for file in ["memory.swap.max", "memory.memsw.limit_in_bytes"] {
             let limit = if file.ends_with("max") { 0 } else { used + more };
             let _ = fs::write(self.path.join(file), limit.to_string());

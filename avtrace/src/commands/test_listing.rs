@@ -48,7 +48,7 @@ pub(super) fn execute(program: &[OsString], as_root: bool) -> Option<Failure> {
 /// Returns the option by which a program lists its tests.
 fn listing_option(program: &[OsString], phase: Option<&OsStr>) -> Option<String> {
     let arguments: Vec<&str> = program.iter().skip(1).filter_map(|word| word.to_str()).collect();
-    // What follows is for the program of the test.
+    // Arguments behind `--` are for the program that is tested.
     let of_runner = arguments.split(|&word| word == "--").next().unwrap_or_default();
     let has = |word: &str| of_runner.contains(&word);
     let is_terse =

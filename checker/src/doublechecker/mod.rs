@@ -7,7 +7,7 @@
 //! order of the trace, finds the dependencies in it, and decides and blames as Velodrome does, with the same code.
 //! Every precise cycle is within an imprecise component, so that none is missed.
 //!
-//! What is different here, and why:
+//! Differences from the paper, with their reasons:
 //!
 //! - *Octet without barriers.* Events come one after the other: there are no intermediate states, no protocol between
 //!   threads, and no memory fences. What remains is Table 1 and, of a transition, the edges of the paper's Figure 4. An

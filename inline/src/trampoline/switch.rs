@@ -31,7 +31,7 @@ pub fn complete(
         let distance = (place - behind_jump) as u32;
         code[behind_jump - 4..behind_jump].copy_from_slice(&distance.to_le_bytes());
         let states = [address + behind_jump as u64, address + u64::from(offsets[switch.behind])];
-        // What is executed by mistake traps.
+        // Padding: executing it by mistake traps.
         code.resize(place, 0xcc);
         code.extend(states[0].to_le_bytes());
         switches.push(Switch { group: switch.group, word: address + place as u64, states });
