@@ -74,6 +74,7 @@ pub mod finding;
 pub mod format;
 pub mod gap;
 mod hb;
+pub mod interleaving_tree;
 mod regiontrack;
 mod vector;
 mod velodrome;

@@ -12,6 +12,7 @@ mod followed;
 mod gap_model;
 mod gaps;
 mod generate;
+mod interleaving_tree;
 mod known;
 mod open_at_end;
 mod oracle;
