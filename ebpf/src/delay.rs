@@ -1,7 +1,7 @@
 //! Delays at instructions (`run --perturb`): the thread spins in the kernel, where it can be preempted and killed, for
 //! a bounded time and within a share of the time that all threads have in common.
 
-use abi::{DELAY_PLACES, DelayPlace, passes};
+use abi::{ALL_THREADS, DELAY_PLACES, DelayPlace, FIRST_THREAD, passes};
 use aya_ebpf::{
     helpers::{bpf_get_current_task_btf, bpf_ktime_get_ns, generated::bpf_copy_from_user_task},
     macros::{map, uprobe},
@@ -16,9 +16,10 @@ use crate::probe::{Hit, hit};
 #[map]
 static DELAYS: Array<DelayPlace> = Array::with_max_entries(DELAY_PLACES as u32, 0);
 
-/// Numbers that all threads have in common: the share in 2⁻³², the time from which on it is, the time in delays so far.
+/// Numbers that all threads have in common: the share in 2⁻³², the time from which on it is, the time in delays so far,
+/// the thread that came to a place first.
 #[map]
-static DELAY_TOTALS: Array<[u64; 3]> = Array::with_max_entries(1, 0);
+static DELAY_TOTALS: Array<[u64; 4]> = Array::with_max_entries(1, 0);
 
 /// Time at which each thread came to a place for the first time, and its time in delays so far.
 #[map]
@@ -52,11 +53,25 @@ fn delay_at<const LOOPS: bool>(ctx: &ProbeContext) -> u32 {
     let Some(place) = DELAYS.get_ptr_mut((cookie.0 >> 32) as u32) else { return 0 };
     let Some(totals) = DELAY_TOTALS.get_ptr_mut(0) else { return 0 };
     // SAFETY: these do not change once the probe is attached.
-    let DelayPlace { nanoseconds, most, chance, seed, .. } = unsafe { *place };
+    let DelayPlace { nanoseconds, most, chance, seed, threads, .. } = unsafe { *place };
     let nanoseconds = nanoseconds.min(LONGEST);
     // SAFETY: an aligned number of the map.
     if unsafe { (&raw const (*place).hits).read_volatile() } >= most {
         return 0;
+    }
+    if threads != ALL_THREADS {
+        // SAFETY: the fourth number of the map's value.
+        let first = unsafe { totals.cast::<u64>().add(3) };
+        // SAFETY: an aligned number of the map. Of threads that come at one moment any may be the first.
+        let is_first = unsafe {
+            if first.read_volatile() == 0 {
+                first.write_volatile(tid.into());
+            }
+            first.read_volatile() == u64::from(tid)
+        };
+        if is_first != (threads == FIRST_THREAD) {
+            return 0;
+        }
     }
     // SAFETY: an aligned number of the map.
     let passage = unsafe { atomic_fetch_add(&raw mut (*place).passages, 1) };
@@ -73,7 +88,7 @@ fn delay_at<const LOOPS: bool>(ctx: &ProbeContext) -> u32 {
     // SAFETY: this thread's own numbers.
     let [since, delayed] = unsafe { *thread };
     // SAFETY: these do not change once a probe is attached.
-    let [share, from, _] = unsafe { *totals };
+    let [share, from, ..] = unsafe { *totals };
     if delayed > share_of(began.saturating_sub(since), share) {
         return 0;
     }

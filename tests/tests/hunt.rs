@@ -172,6 +172,35 @@ fn crashes_and_hangs_under_delays_are_failures_and_end() {
 }
 
 #[test]
+fn a_region_in_which_the_program_dies_is_in_the_report_of_all_runs() {
+    require_bpf!();
+    let folder = folder();
+    let options = ["--runs", "10", "--seed", "1", "--repeat", "1"];
+    let (ended, report) = hunt(folder.path(), &options, &["closed"]);
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    let open = report["open_at_end"].as_array().unwrap_or_else(|| panic!("{:#}", report["hunt"]));
+    let open = open.iter().find(|open| open["region"] == "close_and_open").expect("the region");
+    let hunted = &open["hunted"];
+    assert!(hunted["failing"]["runs"].as_u64().unwrap() > 0, "{hunted:#}");
+    assert_eq!(hunted["passing"]["runs"], 0, "{hunted:#}");
+    assert_eq!(hunted["replayed"]["of"], 1, "{hunted:#}");
+    assert_eq!(open["ending"], "the program was killed by SIGABRT");
+    // The delays were made for it, and are no reason to make shorter ones.
+    assert_eq!(report["hunt"]["failed_by_delay"], 0, "{:#}", report["hunt"]);
+    let thread = &open["thread"];
+    let threads = report["threads"].as_array().expect("threads");
+    assert!(threads.iter().any(|known| known["id"] == *thread), "{threads:#?}");
+    let shown = avtrace(
+        ["report", "--color", "never"]
+            .map(OsStr::new)
+            .into_iter()
+            .chain([folder.path().join("report").as_os_str()]),
+    );
+    assert!(shown.stdout.contains("region `close_and_open` of T"), "{}", shown.stdout);
+    assert!(shown.stdout.contains("hunted"), "{}", shown.stdout);
+}
+
+#[test]
 fn programs_that_end_early_or_fork_are_hunted_to_the_end() {
     require_bpf!();
     for mode in ["early", "fork"] {
