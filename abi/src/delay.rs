@@ -4,9 +4,9 @@ use core::mem::size_of;
 
 /// Place at which threads are delayed: `run --perturb`.
 ///
-/// A thread that comes there is delayed if avtrace lives, it is one of those that are meant, fewer than `most` delays were made there, the
-/// random number of this passage is below `chance`, and neither it nor all threads together have spent more than their
-/// share of the time in delays so far. So the time in delays is at most the share and one delay.
+/// A thread that comes there is delayed if avtrace lives, it is one of those that are meant, fewer than `most` delays
+/// were made there, the random number of this passage is below `chance`, and neither it nor all threads together have
+/// spent more than their share of the time in delays so far. So the time in delays is at most the share and one delay.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DelayPlace {

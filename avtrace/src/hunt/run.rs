@@ -56,7 +56,7 @@ pub struct FoundGap {
     pub region: String,
     /// Place for delays: file, and link-time address of the instruction before which they are.
     pub delay_at: Option<(String, u64)>,
-    /// The same in further copies of the code.
+    /// Such places in further copies of the code.
     #[serde(default)]
     pub also_delay_at: Vec<(String, u64)>,
     /// Most that runs have shown of it.
@@ -399,5 +399,44 @@ fn label(gap: &RegionGap) -> String {
             format!("{} -> {line}", name(left))
         }
         _ => format!("{} -> {}", name(left), name(returned)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_of_a_gap_are_of_all_runs_and_bounded() {
+        let place = |address| ("/bin/p".to_owned(), address);
+        let gap = |addresses: &[u64]| FoundGap {
+            id: "g".to_owned(),
+            label: String::new(),
+            region: String::new(),
+            delay_at: addresses.first().map(|&address| place(address)),
+            also_delay_at: addresses.iter().skip(1).map(|&address| place(address)).collect(),
+            seen: SeenGap {
+                id: "g".to_owned(),
+                promise: 0.5,
+                crossed: 1,
+                cut: 0,
+                delays: 0,
+                is_defect: false,
+                is_refused: false,
+            },
+        };
+        let mut known = gap(&[]);
+        known.add_places(&gap(&[3, 1]));
+        known.add_places(&gap(&[1, 2]));
+        let addresses = |of: &FoundGap| of.places().map(|(_, at)| *at).collect::<Vec<u64>>();
+        assert_eq!(addresses(&known), [3, 1, 2]);
+        known.add_places(&gap(&(10..30).collect::<Vec<u64>>()));
+        assert_eq!(known.places().count(), MAX_PLACES);
+    }
+
+    #[test]
+    fn delays_at_copies_are_of_the_gap() {
+        assert_eq!((delay_id("g", 0).as_str(), delay_id("g", 2).as_str()), ("g", "g#2"));
+        assert_eq!((gap_of("g"), gap_of("g#2")), ("g", "g"));
     }
 }

@@ -324,7 +324,9 @@ impl Known {
         self.tried += 1;
         self.pending += 1;
         // Spread over the run: threads that could come in may not have begun when it is crossed first.
-        let probability = (2.0 * f64::from(hits) / self.crossed.max(1) as f64).min(1.0);
+        let share = (2.0 * f64::from(hits) / self.crossed.max(1) as f64).min(1.0);
+        // The others may come there once, however often the first thread does.
+        let probability = if threads == DelayedThreads::Others { 1.0 } else { share };
         PlannedDelay { gap: id.to_owned(), nanoseconds, hits, probability, threads }
     }
 }
@@ -438,6 +440,22 @@ mod tests {
             assert!(delay.nanoseconds * u64::from(delay.hits) <= BUDGET, "{delay:?}");
             assert!(delay.probability > 0.0 && delay.probability <= 1.0, "{delay:?}");
         }
+    }
+
+    #[test]
+    fn each_length_comes_with_all_threads_that_can_be_delayed() {
+        let nothing = |delay: &PlannedDelay| {
+            let seen = SeenGap { delays: 1, ..gap(&delay.gap, 0.5) };
+            Learnt { gaps: vec![seen], ..Learnt::default() }
+        };
+        let delays = delays_of_one(20, nothing);
+        assert_eq!(delays[0].threads, DelayedThreads::All, "what is simplest comes first");
+        let pairs: Vec<(u64, DelayedThreads)> =
+            delays.iter().map(|delay| (delay.nanoseconds, delay.threads)).collect();
+        let distinct = (0..12).filter(|&at| !pairs[..at].contains(&pairs[at])).count();
+        assert_eq!(distinct, DELAYS.len() * THREADS.len(), "{pairs:?}");
+        let others = delays.iter().find(|delay| delay.threads == DelayedThreads::Others).unwrap();
+        assert!((others.probability - 1.0).abs() < 1e-9, "they may come there once");
     }
 
     #[test]

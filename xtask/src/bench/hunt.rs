@@ -1,5 +1,5 @@
 //! `cargo xtask bench hunt`: runs and seconds until avtrace first reports the bug of a known-bad program of the triage
-//! corpus in which nothing is forced: with `avtrace hunt`, and beside it by plain repetition and other ways of provoking
+//! corpus, in which nothing is forced: with `avtrace hunt`, and beside it by plain repetition and other ways to provoke
 //! it. With `--correct`, what hunts report in the correct programs that plain runs do not.
 
 mod method;

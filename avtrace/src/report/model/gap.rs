@@ -25,7 +25,7 @@ pub struct RegionGap {
     pub returned_label: String,
     /// Place in the code at which a delay falls into the gap; `None` where the code is not known.
     pub delay_at: Option<CodePlace>,
-    /// The same in further copies of the code, where a compiler put the function into several others.
+    /// Such places in further copies of the code, where a compiler put the function into several others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also_delay_at: Vec<CodePlace>,
     /// Class of the lock or variable; of two, joined by `and`.

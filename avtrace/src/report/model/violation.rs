@@ -183,7 +183,7 @@ pub struct OpenRegion {
     /// End of the program in a run of a hunt, as a clause; absent in other reports, which have one end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ending: Option<String>,
-    /// What the runs of a hunt say about it; absent in other reports.
+    /// Runs of a hunt that showed it; absent in other reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hunted: Option<HuntedDefect>,
 }

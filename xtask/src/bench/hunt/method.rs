@@ -3,6 +3,7 @@
 use std::{
     ffi::OsString,
     fs::{self, File},
+    hint,
     os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -40,9 +41,9 @@ pub enum Method {
     Hunt,
     /// `avtrace run`, again and again
     Plain,
-    /// The same beside threads that keep all processors busy
+    /// Plain runs beside threads that keep all processors busy
     Load,
-    /// The same with random sleeps of 2 ms after unlock
+    /// Plain runs with random sleeps of 2 ms after unlock
     Sleeps,
     /// The program by itself, until the effect of the bug shows, 50 times as many runs
     Bare,
@@ -312,7 +313,11 @@ fn under_load<T>(done: impl FnOnce() -> T) -> T {
     let processors = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| {
         for _ in 0..processors * LOAD_PER_PROCESSOR {
-            scope.spawn(|| while !is_over.load(Ordering::Relaxed) {});
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    hint::spin_loop();
+                }
+            });
         }
         let result = done();
         is_over.store(true, Ordering::Relaxed);

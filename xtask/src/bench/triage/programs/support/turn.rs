@@ -1,6 +1,6 @@
 //! Turns between threads, through pipes: they force an order and are nothing that avtrace records. The whole program
-//! ends by `SIGALRM` when a turn does not come. A build with `--cfg unforced` takes no turns: threads meet as they happen
-//! to.
+//! ends by `SIGALRM` when a turn does not come. A build with `--cfg unforced` takes no turns: threads meet as they
+//! happen to.
 
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 
