@@ -198,6 +198,10 @@ impl Bench {
             }
         };
         for &method in methods {
+            if self.is_late() {
+                row.failure = Some("the time of --time was over".to_owned());
+                break;
+            }
             let mut cell = Vec::new();
             for seed in 1..=self.options.seeds {
                 if self.is_late() {
