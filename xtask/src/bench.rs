@@ -3,6 +3,7 @@
 
 mod capture;
 mod checker;
+mod hunt;
 mod lock_pairs;
 mod triage;
 
@@ -29,6 +30,11 @@ const BENCHES: &[Bench] = &[
         name: "checker",
         about: "what Davida costs, beside a pass that only touches the state of each event's object",
         run: checker::run,
+    },
+    Bench {
+        name: "hunt",
+        about: "runs until a bug shows that nothing forces: with `avtrace hunt`, plain, under load, with random sleeps",
+        run: hunt::run,
     },
     Bench {
         name: "lock-pairs",

@@ -41,7 +41,7 @@ pub use limitation::{
 };
 pub use model::*;
 pub use names::{Context, Names, RegionName, ThreadName};
-pub use phrase::{gap, in_a_line, in_short};
+pub use phrase::{class, gap, in_a_line, in_short};
 pub use quantity::{count, grouped};
 pub use rule::{RULES, Rule};
 pub use sarif::Sarif;
