@@ -14,6 +14,7 @@ mod html;
 pub mod json;
 mod junit;
 mod limitation;
+mod locks;
 mod model;
 mod names;
 mod phrase;

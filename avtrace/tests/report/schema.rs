@@ -6,10 +6,10 @@ use avtrace::doctor::{Auto, Check, CheckId, CheckStatus, Diagnosis, Verdict, Ver
 use avtrace::report::{
     Action, Busiest, Capture, CaptureBackend, CaptureOrder, Class, Counts, DataSeen, Defect, Edge,
     Evidence, Gap, GapEnd, GapKind, Instance, LeftOut, Location, LostEvents, MemorySeen, Missing,
-    NotSeen, Object, ObjectKind, Order, Origin, Pattern, Process, Region, RegionRole, Report, Role,
-    SetAside, SetAsideBy, Settings, SkippedProbes, SourceFrame, Split, Step, Summary, Thread, Tool,
-    Transaction, TrapCause, TrapDeath, UndecodedReason, UnprobedCalls, UnusedSuppression,
-    Value as Observed, Violation, WatchedShare,
+    NotSeen, Object, ObjectKind, Order, Origin, OthersHeld, Pattern, Process, Region, RegionRole,
+    Report, Role, SetAside, SetAsideBy, Settings, SkippedProbes, SourceFrame, Split, Step, Summary,
+    Thread, Tool, Transaction, TrapCause, TrapDeath, UndecodedReason, UnprobedCalls,
+    UnusedSuppression, Value as Observed, Violation, WatchedShare,
 };
 use checker::{Regions, Relation};
 use serde::de::{DeserializeOwned, Deserializer, Error as _, Visitor, value::Error};
@@ -128,6 +128,7 @@ fn the_schema_has_the_names_of_the_types() {
         ("/$defs/gap", names::<Gap>()),
         ("/$defs/gap/properties/kind", names::<GapKind>()),
         ("/$defs/gap_end", names::<GapEnd>()),
+        ("/$defs/others_held", names::<OthersHeld>()),
         ("/$defs/violation", names::<Violation>()),
         ("/$defs/violation/properties/evidence", names::<Evidence>()),
         ("/$defs/violation/properties/data_seen/anyOf/0", names::<DataSeen>()),

@@ -68,6 +68,8 @@ pub struct TextOptions {
     pub max_violations: usize,
     /// Steps of a witness that are shown, at least 4; the others are left out and counted.
     pub max_steps: usize,
+    /// Shows the frames that were recorded with each step.
+    pub stacks: bool,
     /// The directory that shown paths are relative to, where they lie in it.
     pub base_dir: Option<String>,
 }
@@ -81,6 +83,7 @@ impl Default for TextOptions {
             max: None,
             max_violations: 20,
             max_steps: 24,
+            stacks: false,
             base_dir: None,
         }
     }
