@@ -83,7 +83,7 @@ mod verdicts;
 pub use aerodrome::{AeroDrome, Detection};
 pub use check::{Capabilities, Checker, DeferredChecker, Options, Regions, Relation};
 pub use davida::Davida;
-pub use doublechecker::{DoubleChecker, Work};
+pub use doublechecker::{DoubleChecker, FirstPass, Suspects, Work};
 pub use error::{EventError, EventErrorKind};
 pub use hb::Timestamp;
 pub use regiontrack::RegionTrack;
