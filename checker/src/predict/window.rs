@@ -22,7 +22,7 @@ pub(super) struct Step {
     pub(super) event: Event,
     pub(super) row: u32,
     /// Executions of regions that an access belongs to, outermost first: their begins and regions.
-    pub(super) open: Arc<[(EventNumber, RegionId)]>,
+    pub(super) open: Executions,
     /// Locks held, for accesses.
     pub(super) holds: Arc<[Hold]>,
     /// Acquisition of the first of these, if it is in the window.
@@ -70,13 +70,16 @@ impl Step {
     }
 }
 
+/// Executions of regions, outermost first: their begins and regions.
+pub(super) type Executions = Arc<[(EventNumber, RegionId)]>;
+
 #[derive(Default)]
 struct Thread {
     row: u32,
     holds: Vec<Hold>,
     shared: Option<Arc<[Hold]>>,
     open: Vec<(EventNumber, RegionId)>,
-    shared_open: Option<Arc<[(EventNumber, RegionId)]>>,
+    shared_open: Option<Executions>,
     /// Event that started it, until its first one.
     fork: Option<EventNumber>,
     last: Option<EventNumber>,
@@ -105,7 +108,7 @@ pub(super) struct Window {
     barriers: FxHashMap<SyncId, Barrier>,
     lives: FxHashMap<VarId, u32>,
     nothing: Arc<[Hold]>,
-    no_region: Arc<[(EventNumber, RegionId)]>,
+    no_region: Executions,
 }
 
 impl Window {
@@ -225,7 +228,7 @@ impl Window {
             }
             Op::Signal(object) => drop(self.signals.entry(object).or_default().insert(id, number)),
             Op::Wait(object) => {
-                needs.extend(self.signals.get(&object).into_iter().flat_map(|of| of.values()))
+                needs.extend(self.signals.get(&object).into_iter().flat_map(|of| of.values()));
             }
             Op::Arrive(object) => {
                 let barrier = self.barriers.entry(object).or_default();
@@ -267,7 +270,7 @@ impl Window {
 
 impl Thread {
     /// Returns what it holds, and the executions that it is in.
-    fn state(&mut self) -> (Arc<[Hold]>, Arc<[(EventNumber, RegionId)]>) {
+    fn state(&mut self) -> (Arc<[Hold]>, Executions) {
         let Self { holds, shared, open, shared_open, .. } = self;
         let holds = shared.get_or_insert_with(|| Arc::from(&holds[..])).clone();
         (holds, shared_open.get_or_insert_with(|| Arc::from(&open[..])).clone())
