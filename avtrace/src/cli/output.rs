@@ -100,7 +100,9 @@ pub enum FailOnArg {
     Likely,
     /// Likely and possible ones, and runs that are not serializable.
     Possible,
-    /// All, those by design as well.
+    /// Those of `possible`, and predictions (`check --predict`).
+    Predicted,
+    /// All, predictions and those by design as well.
     Any,
 }
 

@@ -10,7 +10,13 @@ use crate::support::Folder;
 
 fn check_file(path: &Path, lenient: bool) -> Result<Checked, InputError> {
     let options = checker::Options::default().lenient(lenient);
-    let request = Request { algorithm: &ALGORITHMS[0], options, gaps: false };
+    let request = Request {
+        algorithm: &ALGORITHMS[0],
+        options,
+        gaps: false,
+        deadlocks: false,
+        predict: false,
+    };
     check(&Input::open(path)?, &request, &mut ReadBar::hidden())
 }
 

@@ -4,6 +4,7 @@ mod convert;
 mod damage;
 mod formats;
 mod input;
+mod interleavings;
 mod known;
 mod reports;
 mod segments;

@@ -106,7 +106,7 @@ pub struct Work {
 impl DoubleChecker {
     /// Options that the algorithm honours, and its results.
     pub const CAPABILITIES: Capabilities =
-        Capabilities { nested: false, instances: true, witnesses: true };
+        Capabilities { nested: false, instances: true, witnesses: true, interleavings: false };
 
     /// Creates a checker at the start of a trace.
     #[must_use]

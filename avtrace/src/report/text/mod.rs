@@ -4,6 +4,7 @@
 mod defects;
 mod gaps;
 mod hunt;
+mod interleavings;
 mod kinds;
 mod lanes;
 pub(crate) mod layout;
@@ -128,10 +129,11 @@ pub fn render(report: &Report, options: &TextOptions) -> String {
     not_retained(&mut page, report);
     if report.has_cycle_alone() {
         non_serializable(&mut page, report, &options);
-    } else if !report.has_findings() {
+    } else if !report.has_findings() && report.atomicity.is_none() {
         checked(&mut page, report, "no atomicity violation found");
     }
     open_at_end::write(&mut page, report);
+    interleavings::write(&mut page, report, &options);
     gaps::write(&mut page, report, &options);
     instances(&mut page, report);
     for warning in warnings(report) {
