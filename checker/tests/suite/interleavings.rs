@@ -101,7 +101,7 @@ impl Interleavings {
         let mut before = vec![vec![false; count]; count];
         for later in 0..count {
             let own = &self.threads[self.thread[later]];
-            let previous = own.iter().copied().filter(|&event| event < later).next_back();
+            let previous = own.iter().copied().rfind(|&event| event < later);
             for first in self.needs[later].iter().copied().chain(previous) {
                 before[first][later] = true;
                 for row in &mut before {
@@ -394,9 +394,9 @@ fn needs(events: &[Event]) -> Vec<Vec<usize>> {
         };
         match event.op {
             Op::Fork(child) => of(child).take(1).for_each(|first| needs[first].push(index)),
-            Op::Join(child) => needs[index].extend(of(child).filter(|&at| at < index).last()),
+            Op::Join(child) => needs[index].extend(of(child).filter(|&at| at < index).max()),
             Op::Wait(object) => {
-                needs[index].extend((0..index).filter(|&at| events[at].op == Op::Signal(object)))
+                needs[index].extend((0..index).filter(|&at| events[at].op == Op::Signal(object)));
             }
             Op::Arrive(object) => {
                 let (round, inside) = rounds.entry(object.0).or_default();

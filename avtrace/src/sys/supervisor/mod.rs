@@ -217,7 +217,7 @@ impl Supervisor {
         loop {
             match supervisor.next_event()? {
                 Event::Exec { process } if process == pid as u32 => {
-                    return Ok(Started::Held(supervisor, process));
+                    return Ok(Started::Held(Box::new(supervisor), process));
                 }
                 Event::End { ending, .. } => {
                     // Without a reason nothing has failed.
@@ -511,7 +511,7 @@ impl Supervisor {
 #[derive(Debug)]
 pub enum Started {
     /// The process is held at its first instruction.
-    Held(Supervisor, u32),
+    Held(Box<Supervisor>, u32),
     /// It has ended before.
     Ended {
         /// The process that it was.
