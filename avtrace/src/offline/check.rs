@@ -14,7 +14,7 @@ use super::algorithms::Algorithm;
 use super::input::{Input, InputError};
 use super::names::TraceNames;
 use super::read::{self, Consumer, Stopped};
-use super::recording;
+use super::recording::{self, RecordedRun};
 use super::segments::{Joined, Recording, SegmentsStopped};
 use super::stats::Stats;
 use crate::progress::ReadBar;
@@ -247,6 +247,7 @@ fn report(
 ) -> Report {
     let (exit_code, signal) = names.ending();
     let subject = Subject::Trace { path: path.to_owned(), exit_code, signal };
+    let RecordedRun { capture, memory, trap, perturbation } = names.run();
     let context = report::Context {
         algorithm: request.algorithm.name.to_owned(),
         relation: request.options.relation,
@@ -254,7 +255,13 @@ fn report(
         with_instances: request.options.instances,
         not_seen,
         gaps: gaps.map(|gaps| gaps.gaps()),
+        capture,
+        memory,
+        trap,
+        perturbation,
         ..report::Context::new(subject)
     };
-    report::assemble(findings, &mut names, context)
+    let mut report = report::assemble(findings, &mut names, context);
+    report.not_seen.limitations.extend(names.missing_sources());
+    report
 }

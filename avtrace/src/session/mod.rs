@@ -65,7 +65,7 @@ pub use self::{
     options::{CaptureBackend, RunOptions, WhenFull},
     outcome::Outcome,
     process_selection::ProcessSelection,
-    record::{RecordTo, Rotation, RotationError},
+    record::{RecordPlace, RecordTo, Rotation, RotationError},
 };
 use crate::{
     debug_files,
@@ -160,6 +160,7 @@ pub fn attach(
             receiver(occasion, report)
         };
         let options = choice.apply(options);
+        choice.log();
         if choice.is_inline {
             let target = single.ok_or(AttachError::SeveralInline)?;
             return attach_inline::attach(&options, &target, Box::new(receive), status);
@@ -195,6 +196,7 @@ pub fn attach(
 /// Runs a program with the back end that was chosen.
 fn run_as(options: &RunOptions, choice: &Choice, program: &Path) -> Result<Outcome, RunError> {
     let options = choice.apply(options);
+    choice.log();
     if choice.is_inline {
         return inline_run::run(&options, program);
     }

@@ -2,9 +2,11 @@
 
 mod convert;
 mod damage;
+mod diff;
 mod formats;
 mod input;
 mod known;
+mod options;
 mod reports;
 mod segments;
 mod support;

@@ -5,8 +5,8 @@ use crate::support::{Trace, error};
 use checker::event::{Event, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId};
 use checker::format::{
     AvtWriter, CodeAddress, Frame, Gap, Location, LocationKind, Lost, Module, NO_LOCATION, Object,
-    ObjectKind, ObservedValue, Process, Property, ReadOptions, Region, Thread, TraceReader,
-    WriteError, convert, numbered_location,
+    ObjectKind, ObservedValue, Process, Property, ReadOptions, Region, SourceExcerpt, Thread,
+    TraceReader, WriteError, convert, numbered_location,
 };
 
 type Writer = AvtWriter<Vec<u8>>;
@@ -74,7 +74,13 @@ fn everything() -> Writer {
     writer.lost(&Lost { class: "lock".to_owned(), count: 5 }).unwrap();
     let (key, value) = ("note".to_owned(), "anything".to_owned());
     writer.property(&Property { key, value }).unwrap();
+    writer.excerpt(&excerpt()).unwrap();
     writer
+}
+
+fn excerpt() -> SourceExcerpt {
+    let lines = vec!["{".to_owned(), "    lock();".to_owned(), String::new()];
+    SourceExcerpt { file: "bank.c".to_owned(), first_line: 44, lines }
 }
 
 #[track_caller]
@@ -116,6 +122,7 @@ fn has_everything(trace: &Trace) {
     assert_eq!(process.argv, ["./bank", "-v"]);
     assert_eq!(names.lost(), [Lost { class: "lock".to_owned(), count: 5 }]);
     assert_eq!((names.properties()[0].key.as_str(), names.properties().len()), ("note", 1));
+    assert_eq!(names.excerpts(), [excerpt()]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ pub(in crate::format) const NAME: usize = 4;
 
 /// Major version. Readers refuse other major versions; they skip additions of a later minor version.
 pub(super) const MAJOR: u16 = 1;
-pub(super) const MINOR: u16 = 4;
+pub(super) const MINOR: u16 = 5;
 
 /// Size of the file's header, in bytes.
 pub(in crate::format) const HEADER: usize = 32;
@@ -90,6 +90,7 @@ pub(super) mod definition {
     pub(in crate::format::avt) const PROPERTY: u16 = 12;
     pub(in crate::format::avt) const SEGMENT: u16 = 13;
     pub(in crate::format::avt) const ORIGIN: u16 = 14;
+    pub(in crate::format::avt) const SOURCE: u16 = 15;
 }
 
 /// Value for "no id".
