@@ -4,9 +4,9 @@ use core::mem::size_of;
 
 /// Place at which threads are delayed: `run --perturb`.
 ///
-/// A thread that comes there is delayed if avtrace lives, fewer than `most` delays were made there, the
-/// random number of this passage is below `chance`, and neither it nor all threads together have spent more than their
-/// share of the time in delays so far. So the time in delays is at most the share and one delay.
+/// A thread that comes there is delayed if avtrace lives, it is one of those that are meant, fewer than `most` delays
+/// were made there, the random number of this passage is below `chance`, and neither it nor all threads together have
+/// spent more than their share of the time in delays so far. So the time in delays is at most the share and one delay.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DelayPlace {
@@ -26,7 +26,16 @@ pub struct DelayPlace {
     pub delayed: u64,
     /// 0: the futex on which threads sleep with probes in the process, and which nobody wakes.
     pub futex: u64,
+    /// Threads that are meant: [`ALL_THREADS`], [`FIRST_THREAD`] or [`OTHER_THREADS`].
+    pub threads: u64,
 }
+
+/// Each thread that comes to a place is delayed.
+pub const ALL_THREADS: u64 = 0;
+/// The thread that came to any of the places first is delayed.
+pub const FIRST_THREAD: u64 = 1;
+/// All threads are delayed but the one that came to any of the places first.
+pub const OTHER_THREADS: u64 = 2;
 
 /// Most places of delays.
 pub const DELAY_PLACES: u64 = 256;
@@ -48,7 +57,7 @@ pub const fn passes(seed: u64, passage: u64, chance: u64) -> bool {
     (number ^ number >> 31) >> 32 < chance
 }
 
-const _: () = assert!(size_of::<DelayPlace>() == 64);
+const _: () = assert!(size_of::<DelayPlace>() == 128);
 
 #[cfg(test)]
 mod tests {

@@ -24,7 +24,10 @@ pub mod symbols;
 pub use access::{ACCESS_GROUPS, AccessDescriptor, SAMPLES};
 pub use condition::FlagCondition;
 pub use cookie::{AllocCookie, CallCookie, Cookie, InlinedCookie, LinkerCookie};
-pub use delay::{DELAY_PLACES, DELAYS_BYTES, DelayPlace, RANDOM, passes};
+pub use delay::{
+    ALL_THREADS, DELAY_PLACES, DELAYS_BYTES, DelayPlace, FIRST_THREAD, OTHER_THREADS, RANDOM,
+    passes,
+};
 #[cfg(feature = "decode")]
 pub use kind::Record;
 pub use kind::{CLASSES, Class, Kind};

@@ -16,7 +16,7 @@ pub use diff::DiffArgs;
 pub use doctor::DoctorArgs;
 pub use explain::ExplainArgs;
 pub use hunt::{HuntArgs, MergeArgs};
-pub use offline::{CheckArgs, ConvertArgs, RelationArg, ReportArgs, TraceFormatArg};
+pub use offline::{CheckArgs, ConvertArgs, PropertyArg, RelationArg, ReportArgs, TraceFormatArg};
 pub use output::{ColorArg, FailOnArg, Format, FormatTo, OutputArgs, PlainFormat, Triage};
 pub use record::RecordArgs;
 pub use refine::RefineArgs;

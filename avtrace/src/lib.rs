@@ -20,4 +20,5 @@ pub mod session;
 pub mod status_line;
 pub mod suppress;
 pub mod sys;
+mod test_number;
 pub mod verbosity;

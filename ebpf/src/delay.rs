@@ -1,7 +1,13 @@
 //! Delays at instructions (`run --perturb`): the thread spins in the kernel, where it can be preempted and killed, for
 //! a bounded time and within a share of the time that all threads have in common.
+//!
+//! Other threads that are delayed run on the same processor meanwhile. From Linux 6.13 on, a program on a uprobe with
+//! 64 bytes of stack or more has its stack in memory of the processor (`bpf_enable_priv_stack` in
+//! `kernel/bpf/verifier.c`), also if it sleeps. There other threads overwrite it, and a thread that goes on with their
+//! pointers is killed by an oops. So the programs have less stack: little is kept over a delay, and what else is needed
+//! is looked up again. A test of `avtrace` checks the object.
 
-use abi::{DELAY_PLACES, DelayPlace, passes};
+use abi::{ALL_THREADS, DELAY_PLACES, DelayPlace, FIRST_THREAD, passes};
 use aya_ebpf::{
     helpers::{bpf_get_current_task_btf, bpf_ktime_get_ns, generated::bpf_copy_from_user_task},
     macros::{map, uprobe},
@@ -10,15 +16,16 @@ use aya_ebpf::{
 };
 use ebpf::verifier::{atomic_add, atomic_fetch_add, may_go_on};
 
-use crate::probe::{Hit, hit};
+use crate::probe::{Hit, UprobeContext as _, hit};
 
 /// Places of delays, by the upper halves of the cookies.
 #[map]
 static DELAYS: Array<DelayPlace> = Array::with_max_entries(DELAY_PLACES as u32, 0);
 
-/// Numbers that all threads have in common: the share in 2⁻³², the time from which on it is, the time in delays so far.
+/// Numbers that all threads have in common: the share in 2⁻³², the time from which on it is, the time in delays so far,
+/// the thread that came to a place first.
 #[map]
-static DELAY_TOTALS: Array<[u64; 3]> = Array::with_max_entries(1, 0);
+static DELAY_TOTALS: Array<[u64; 4]> = Array::with_max_entries(1, 0);
 
 /// Time at which each thread came to a place for the first time, and its time in delays so far.
 #[map]
@@ -48,19 +55,48 @@ pub fn delay_long(ctx: ProbeContext) -> u32 {
 
 #[inline(always)]
 fn delay_at<const LOOPS: bool>(ctx: &ProbeContext) -> u32 {
-    let Some(Hit { cookie, tid, regs, .. }) = hit(ctx) else { return 0 };
-    let Some(place) = DELAYS.get_ptr_mut((cookie.0 >> 32) as u32) else { return 0 };
-    let Some(totals) = DELAY_TOTALS.get_ptr_mut(0) else { return 0 };
-    // SAFETY: these do not change once the probe is attached.
-    let DelayPlace { nanoseconds, most, chance, seed, .. } = unsafe { *place };
-    let nanoseconds = nanoseconds.min(LONGEST);
-    // SAFETY: an aligned number of the map.
-    if unsafe { (&raw const (*place).hits).read_volatile() } >= most {
+    let end = admit(ctx);
+    if end == 0 {
         return 0;
     }
+    let stack = ctx.registers().rsp;
+    if LOOPS {
+        while may_go_on() && is_before(end, stack) {}
+    } else {
+        for _ in 0..ROUNDS {
+            if !is_before(end, stack) {
+                break;
+            }
+        }
+    }
+    settle(ctx, end);
+    0
+}
+
+/// Decides whether the thread is delayed here, and charges the delay to it and to all threads. Returns the end of the
+/// delay, or 0 for none.
+#[inline(never)]
+fn admit(ctx: &ProbeContext) -> u64 {
+    let Some(Hit { cookie, tid, .. }) = hit(ctx) else { return 0 };
+    let Some(place) = DELAYS.get_ptr_mut((cookie.0 >> 32) as u32) else { return 0 };
+    let Some(totals) = DELAY_TOTALS.get_ptr_mut(0) else { return 0 };
     // SAFETY: an aligned number of the map.
-    let passage = unsafe { atomic_fetch_add(&raw mut (*place).passages, 1) };
-    if !passes(seed, passage, chance) {
+    if unsafe { (&raw const (*place).hits).read_volatile() >= (*place).most } {
+        return 0;
+    }
+    // SAFETY: it does not change once the probe is attached.
+    let threads = unsafe { (*place).threads };
+    // SAFETY: the fourth number of the map's value.
+    if threads != ALL_THREADS
+        && is_first(unsafe { totals.cast::<u64>().add(3) }, tid) != (threads == FIRST_THREAD)
+    {
+        return 0;
+    }
+    // SAFETY: aligned numbers of the map; the seed and the chance do not change once the probe is attached.
+    if unsafe {
+        let passage = atomic_fetch_add(&raw mut (*place).passages, 1);
+        !passes((*place).seed, passage, (*place).chance)
+    } {
         return 0;
     }
     // SAFETY: the helper has no requirements.
@@ -69,48 +105,66 @@ fn delay_at<const LOOPS: bool>(ctx: &ProbeContext) -> u32 {
         // Without room for it, it is not delayed.
         let _ = DELAYED_THREADS.insert(tid, [began, 0], 0);
     }
-    let Some(thread) = DELAYED_THREADS.get_ptr_mut(tid) else { return 0 };
+    let Some(thread) = DELAYED_THREADS.get_ptr(tid) else { return 0 };
     // SAFETY: this thread's own numbers.
     let [since, delayed] = unsafe { *thread };
     // SAFETY: these do not change once a probe is attached.
-    let [share, from, _] = unsafe { *totals };
+    let [share, from, ..] = unsafe { *totals };
     if delayed > share_of(began.saturating_sub(since), share) {
         return 0;
     }
+    let nanoseconds = length(place);
     // SAFETY: the third number of the map's value.
     let total = unsafe { totals.cast::<u64>().add(2) };
     // SAFETY: an aligned number of the map. Whoever adds first, may.
     let before = unsafe { atomic_fetch_add(total, nanoseconds) };
-    if before > share_of(began.saturating_sub(from), share) {
-        // SAFETY: as above.
-        unsafe { atomic_add(total, nanoseconds.wrapping_neg()) };
-        return 0;
-    }
     // SAFETY: as above.
-    if unsafe { atomic_fetch_add(&raw mut (*place).hits, 1) } >= most {
+    if before > share_of(began.saturating_sub(from), share)
+        || unsafe { atomic_fetch_add(&raw mut (*place).hits, 1) >= (*place).most }
+    {
         // SAFETY: as above.
         unsafe { atomic_add(total, nanoseconds.wrapping_neg()) };
         return 0;
     }
-    let end = began + nanoseconds;
-    if LOOPS {
-        while may_go_on() && is_before(end, regs.rsp) {}
-    } else {
-        for _ in 0..ROUNDS {
-            if !is_before(end, regs.rsp) {
-                break;
-            }
-        }
-    }
+    began + nanoseconds
+}
+
+/// Charges the time that a delay has taken, in place of its length. It was to end at `end`.
+#[inline(never)]
+fn settle(ctx: &ProbeContext, end: u64) {
+    let Some(Hit { cookie, tid, .. }) = hit(ctx) else { return };
+    let Some(place) = DELAYS.get_ptr_mut((cookie.0 >> 32) as u32) else { return };
+    let Some(totals) = DELAY_TOTALS.get_ptr_mut(0) else { return };
+    let Some(thread) = DELAYED_THREADS.get_ptr_mut(tid) else { return };
+    let nanoseconds = length(place);
     // SAFETY: the helper has no requirements.
-    let passed = unsafe { bpf_ktime_get_ns() }.wrapping_sub(began);
-    // SAFETY: as above.
+    let passed = unsafe { bpf_ktime_get_ns() }.wrapping_sub(end.wrapping_sub(nanoseconds));
+    // SAFETY: aligned numbers of the maps, the third of the totals among them; those of the thread are its own.
     unsafe {
-        atomic_add(total, passed.wrapping_sub(nanoseconds));
+        atomic_add(totals.cast::<u64>().add(2), passed.wrapping_sub(nanoseconds));
         atomic_add(&raw mut (*place).delayed, passed);
-        (*thread)[1] = delayed.wrapping_add(passed);
+        (*thread)[1] = (*thread)[1].wrapping_add(passed);
     }
-    0
+}
+
+/// Returns the length of delays at a place, in nanoseconds.
+#[inline(always)]
+fn length(place: *const DelayPlace) -> u64 {
+    // SAFETY: it does not change once the probe is attached.
+    unsafe { (*place).nanoseconds }.min(LONGEST)
+}
+
+/// Returns whether a thread came to a place first of all, and notes it if nobody came before. Of threads that come at
+/// one moment any may be the first.
+#[inline(always)]
+fn is_first(first: *mut u64, tid: u32) -> bool {
+    // SAFETY: an aligned number of the map.
+    unsafe {
+        if first.read_volatile() == 0 {
+            first.write_volatile(tid.into());
+        }
+        first.read_volatile() == u64::from(tid)
+    }
 }
 
 /// Returns the share of a time, in 2⁻³² of it, with a precision of some microseconds.

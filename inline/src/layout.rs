@@ -301,6 +301,8 @@ pub struct Control {
     pub delay_share: u64,
     /// Time from which on that share is, by `CLOCK_MONOTONIC`, in nanoseconds.
     pub delays_from: u64,
+    /// Thread that came to any place of a delay first; 0 before.
+    pub first_delayed: u64,
     /// Time that all threads have spent in delays, and that of those that they are in, in nanoseconds.
     pub delayed: u64,
 }

@@ -1,7 +1,7 @@
 //! `avtrace hunt`: a bug that plain runs hardly ever show is found, and what was found can be shown again. Nothing is
 //! forced in the program: its threads meet because they are delayed.
 
-use std::{ffi::OsStr, path::Path, time::Duration};
+use std::{ffi::OsStr, path::Path, process::Command, time::Duration};
 
 use tests::{
     Ended, Program, c,
@@ -169,6 +169,57 @@ fn crashes_and_hangs_under_delays_are_failures_and_end() {
         let timed_out = report["hunt"]["timed_out"].as_u64().unwrap();
         assert_eq!(timed_out > 0, mode == "hang", "{:#}", report["hunt"]);
     }
+}
+
+#[test]
+fn a_region_in_which_the_program_dies_is_in_the_report_of_all_runs() {
+    require_bpf!();
+    let folder = folder();
+    let options = ["--runs", "10", "--seed", "1", "--repeat", "1"];
+    let (ended, report) = hunt(folder.path(), &options, &["closed"]);
+    assert_eq!(ended.code, Some(1), "{}", ended.stderr);
+    let open = report["open_at_end"].as_array().unwrap_or_else(|| panic!("{:#}", report["hunt"]));
+    let open = open.iter().find(|open| open["region"] == "close_and_open").expect("the region");
+    let hunted = &open["hunted"];
+    assert!(hunted["failing"]["runs"].as_u64().unwrap() > 0, "{hunted:#}");
+    assert_eq!(hunted["passing"]["runs"], 0, "{hunted:#}");
+    assert_eq!(hunted["replayed"]["of"], 1, "{hunted:#}");
+    assert_eq!(open["ending"], "the program was killed by SIGABRT");
+    // The delays were made for it, and are no reason to make shorter ones.
+    assert_eq!(report["hunt"]["failed_by_delay"], 0, "{:#}", report["hunt"]);
+    let thread = &open["thread"];
+    let threads = report["threads"].as_array().expect("threads");
+    assert!(threads.iter().any(|known| known["id"] == *thread), "{threads:#?}");
+    let report = folder.path().join("report");
+    let shown = avtrace_with(["report".as_ref(), "--color=never".as_ref(), report.as_os_str()]);
+    assert!(shown.stdout.contains("region `close_and_open` of T"), "{}", shown.stdout);
+    assert!(shown.stdout.contains("hunted"), "{}", shown.stdout);
+}
+
+#[test]
+fn runs_that_repeat_others_have_their_standard_input() {
+    require_bpf!();
+    let folder = folder();
+    let input = folder.path().join("input");
+    std::fs::write(&input, "given\n").unwrap();
+    let program = ["/bin/sh", "-c", "read word; test \"$word\" = given"].map(OsStr::new);
+    // The harness gives no standard input.
+    let mut hunt = Command::new("/bin/sh");
+    hunt.args(["-c", "input=$1 && shift && exec \"$0\" \"$@\" < \"$input\""])
+        .arg(avtrace())
+        .arg(&input);
+    hunt.args(arguments(folder.path(), &["--runs", "2", "--seed", "1"], &program));
+    let ended = tests::process::run(&mut hunt);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    std::fs::remove_file(&input).unwrap();
+    let results = folder.path().join("results").display().to_string();
+    let [option, report] = to_file(&folder);
+    let replay = ["hunt", "--replay", &format!("{results}#2"), "--repeat", "1", "--format", "json"];
+    let ended = avtrace_with(replay.into_iter().chain([option.as_str(), report.as_str()]));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let report: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&report).unwrap()).unwrap();
+    assert_eq!((&report["hunt"]["runs"], &report["hunt"]["failed"]), (&1.into(), &0.into()));
 }
 
 #[test]

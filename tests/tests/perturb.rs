@@ -172,6 +172,24 @@ fn programs_live_with_delays_as_without() {
     }
 }
 
+/// Threads that are delayed at one time on one processor; once they overwrote each other's state in the kernel, which
+/// killed them one by one.
+#[test]
+fn threads_that_are_delayed_on_one_processor_go_on() {
+    let program = c("delayed", &FLAGS);
+    for back_end in back_ends() {
+        for threads in ["all", "others"] {
+            let mut delay = gap(&program, 2_000_000, 1000);
+            delay["threads"] = json!(threads);
+            let (ended, reports) = Plan::delays(&[delay], 1.0).run(&program, back_end, &["turns"]);
+            let what = format!("{back_end} {threads}: {}", ended.stderr);
+            // Others come into the gap, so that there may be a defect.
+            assert_eq!(ended.stdout, "rounds 80\n", "{what}");
+            assert!(hits(&reports[0]).0 >= 4, "{what}");
+        }
+    }
+}
+
 #[test]
 fn each_program_of_a_process_has_its_delays() {
     let program = c("delayed", &FLAGS);

@@ -1,8 +1,10 @@
 //! `cargo xtask bench NAME`: the registry of benchmarks. Each is a file of its own below `bench/`
 //! and one line here.
 
+mod attach;
 mod capture;
 mod checker;
+mod hunt;
 mod lock_pairs;
 mod triage;
 
@@ -21,6 +23,11 @@ pub struct Bench {
 /// Every benchmark.
 const BENCHES: &[Bench] = &[
     Bench {
+        name: "attach",
+        about: "throughput of memcached before, while and after avtrace is attached to it",
+        run: attach::run,
+    },
+    Bench {
         name: "capture",
         about: "slowdown and findings of avtrace, Helgrind, DRD, ThreadSanitizer and bpftrace, side by side",
         run: capture::run,
@@ -29,6 +36,11 @@ const BENCHES: &[Bench] = &[
         name: "checker",
         about: "what Davida costs, beside a pass that only touches the state of each event's object",
         run: checker::run,
+    },
+    Bench {
+        name: "hunt",
+        about: "runs until a bug shows that nothing forces: with `avtrace hunt`, plain, under load, with random sleeps",
+        run: hunt::run,
     },
     Bench {
         name: "lock-pairs",

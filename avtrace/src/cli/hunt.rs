@@ -65,7 +65,7 @@ pub struct HuntArgs {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub limit: Option<Duration>,
 
-    /// Shell command that decides whether a run failed: with exit status 0 it did.
+    /// Shell command that decides whether a run failed: with exit status 0 it did. It may take as long as a run.
     #[arg(long, value_name = "CMD")]
     pub fail_if: Option<OsString>,
 

@@ -13,7 +13,7 @@ use crate::offline::algorithms::{self, ALGORITHMS, Algorithm};
 const CHECK: &str = "\
 Traces are text, one event a line (`THREAD|OP(OBJECT)|LOCATION`), or avtrace's own format (`avtrace record`, \
 `avtrace convert`). Either may be compressed with gzip or Zstandard. The first bytes of a file tell which it is, not \
-its name. Memory grows with the objects that a trace names, not with its length.
+its name. Memory grows with the objects that a trace names, not with its length (but for commit-node: with different transactions).
 
 Several traces are checked one after the other. As text their reports follow one another; as JSON, each is a \
 document on a line of its own.
@@ -23,7 +23,7 @@ Examples:
   avtrace check --format json *.avt | jq .counts.violations
   zcat big.std.gz | avtrace check --stats -
 
-Exit status, the worst of all traces: 0 when nothing was found, 66 when a likely or possible defect was (see --fail-on), 3 when a trace is unreadable, \
+Exit status, the worst of all traces: 0 when nothing was found, 66 when a likely or possible defect was (see --fail-on), a potential deadlock, or transactions that are not atomic in another interleaving, 3 when a trace is unreadable, \
 malformed, or cut short with nothing found in what is left, 2 for bad usage, 1 when avtrace failed.";
 
 /// Options of `check`.
@@ -37,6 +37,10 @@ pub struct CheckArgs {
     /// Dependencies that count.
     #[arg(long, value_enum, default_value_t = RelationArg::Full)]
     pub relation: RelationArg,
+
+    /// Property of all interleavings to check, with `--algorithm commit-node`.
+    #[arg(long, value_enum, default_value_t = PropertyArg::Conflict)]
+    pub property: PropertyArg,
 
     /// Levels of nested regions to check.
     #[arg(long, value_enum, default_value_t = RegionsArg::Outermost)]
@@ -52,6 +56,23 @@ pub struct CheckArgs {
     /// accesses have no lock in common. Those that are the likeliest bugs come first.
     #[arg(long)]
     pub gaps: bool,
+
+    /// Also look for potential deadlocks: threads that acquire locks in different orders, whether they met or not.
+    ///
+    /// Gate locks, reader-writer locks, and the order by forks, joins, signals and barriers are taken into account.
+    /// Each is shown with the acquisitions at which the threads would wait, and the locks held there.
+    #[arg(long)]
+    pub deadlocks: bool,
+
+    /// Also predict defects: accesses of other threads that did not come in between two accesses of a region, but could
+    /// have.
+    ///
+    /// Each prediction is shown with the gap and the access that would have to fall into it, in an order of the same
+    /// events that locks, forks, joins, signals and barriers allow, and with the reads that would find other values
+    /// then. Predictions are in a class of their own and count for the exit status only with `--fail-on predicted` or
+    /// `any`.
+    #[arg(long)]
+    pub predict: bool,
 
     /// Leave out lines that are no events, and events that do not fit, instead of refusing the trace.
     ///
@@ -83,6 +104,15 @@ pub enum RelationArg {
     Full,
     /// Dependencies on variables only.
     Data,
+}
+
+/// Properties of all interleavings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PropertyArg {
+    /// The order of conflicting accesses is that of a serial execution.
+    Conflict,
+    /// All reads, and the last writes, are those of a serial execution.
+    View,
 }
 
 fn algorithm() -> impl TypedValueParser<Value = &'static Algorithm> {

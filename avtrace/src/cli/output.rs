@@ -44,6 +44,13 @@ pub struct OutputArgs {
     #[arg(long, value_name = "N")]
     pub max: Option<usize>,
 
+    /// Show the call stack of each step as text, as far as it was recorded with that very event.
+    ///
+    /// Functions that were inlined are part of it. Return addresses are found along frame pointers: programs that are
+    /// compiled with -fno-omit-frame-pointer (Rust: -C force-frame-pointers=yes) show up to six calls, others one.
+    #[arg(long)]
+    pub stacks: bool,
+
     /// Options that decide which findings count.
     #[command(flatten)]
     pub triage: Triage,
@@ -93,7 +100,9 @@ pub enum FailOnArg {
     Likely,
     /// Likely and possible ones, and runs that are not serializable.
     Possible,
-    /// All, those by design as well.
+    /// Those of `possible`, and predictions (`check --predict`).
+    Predicted,
+    /// All, predictions and those by design as well.
     Any,
 }
 

@@ -30,6 +30,10 @@ use crate::{
 
 /// Runs by default.
 const RUNS: u64 = 50;
+/// Longest standard input that results keep, in bytes.
+const MOST_INPUT: u64 = 1 << 20;
+
+/// Runs a hunt, or repeats one of its runs.
 pub(super) fn run(arguments: &HuntArgs) -> Result<u8, Failure> {
     let suppressions = triage::of_config(triage::config(arguments.capture.no_config)?);
     let filter = triage::filter(&arguments.output, suppressions)?;
@@ -63,7 +67,7 @@ pub(super) fn run(arguments: &HuntArgs) -> Result<u8, Failure> {
         watch.set_target(&target.name);
         let (results, error) = match &arguments.replay {
             Some((path, run)) => replay(arguments, launch, (path, *run), &watch)?,
-            None => begin(arguments, &launch, &results, &watch)?,
+            None => begin(arguments, launch, &results, &watch)?,
         };
         watch.end();
         let mut whole = Whole::read(&results).map_err(failed)?;
@@ -138,7 +142,7 @@ fn results_of(path: &Path, name: &str, has_several: bool) -> PathBuf {
 /// Runs a hunt, or goes on with one. Returns its results, and the error with which it ended, if there is one.
 fn begin(
     arguments: &HuntArgs,
-    launch: &Launch,
+    mut launch: Launch,
     path: &Path,
     watch: &Watch,
 ) -> Result<(Results, Option<HuntError>), Failure> {
@@ -152,6 +156,7 @@ fn begin(
         command: launch.command.iter().map(|of| of.to_string_lossy().into_owned()).collect(),
         fail_if: launch.fail_if.as_ref().map(|of| of.to_string_lossy().into_owned()),
         build: hunt::build_of(&launch.command, launch.directory.as_deref()),
+        input: launch.input.as_deref().map(size_of_file),
         directory: match &launch.directory {
             Some(directory) => directory.clone(),
             None => env::current_dir().unwrap_or_default(),
@@ -177,9 +182,15 @@ fn begin(
             )));
         }
         before = results.last_run().map_err(failed)?;
+        take_input(&mut launch, &results, &of)?;
         results
     } else {
-        Results::create(path, &header).map_err(failed)?
+        let results = Results::create(path, &header).map_err(failed)?;
+        if let Some(input) = launch.input.as_deref().filter(|of| size_of_file(of) <= MOST_INPUT) {
+            let bytes = fs::read(input).map_err(Failure::internal)?;
+            results.set_input(&bytes).map_err(failed)?;
+        }
+        results
     };
     let runs = match (arguments.runs, arguments.time) {
         (None, Some(_)) => None,
@@ -197,7 +208,7 @@ fn begin(
         repetitions: arguments.repeat,
     };
     watch.begin(runs);
-    let ended = hunt::hunt(&options, launch, &mut results, watch);
+    let ended = hunt::hunt(&options, &launch, &mut results, watch);
     Ok((results, ended.err()))
 }
 
@@ -217,6 +228,7 @@ fn replay(
     if launch.fail_if.is_none() {
         launch.fail_if = header.fail_if.as_ref().map(OsString::from);
     }
+    take_input(&mut launch, &results, &header)?;
     if launch.command.is_empty() {
         launch.command = header.command.iter().map(OsString::from).collect();
         launch.directory = Some(header.directory.clone());
@@ -298,6 +310,26 @@ fn input(folder: &Path) -> io::Result<Option<PathBuf>> {
     let path = folder.join("input");
     io::copy(&mut from, &mut File::create(&path)?)?;
     Ok((fs::metadata(&path)?.len() > 0).then_some(path))
+}
+
+/// Gives runs the standard input that those of the results had, unless there is a new one.
+fn take_input(launch: &mut Launch, results: &Results, of: &Header) -> Result<(), Failure> {
+    let Some(length) = of.input.filter(|_| launch.input.is_none()) else { return Ok(()) };
+    let Some(bytes) = results.input().map_err(failed)? else {
+        return Err(Failure::usage(format!(
+            "the runs of `{}` had a standard input of {length} bytes, more than results keep: give it again, as `< FILE`",
+            results.path().display()
+        )));
+    };
+    let path = launch.scratch.join("input");
+    fs::write(&path, bytes).map_err(Failure::internal)?;
+    launch.input = Some(path);
+    Ok(())
+}
+
+/// Returns the length of a file in bytes.
+fn size_of_file(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |of| of.len())
 }
 
 fn seed_of_now() -> u64 {

@@ -68,8 +68,13 @@ fn is_recording(path: &Path) -> bool {
 /// Checks a recording as `avtrace check` does without options.
 fn check(path: &Path) -> Result<Loaded, InputError> {
     log::info!("checking the recording `{}`", path.display());
-    let request =
-        Request { algorithm: &ALGORITHMS[0], options: checker::Options::default(), gaps: false };
+    let request = Request {
+        algorithm: &ALGORITHMS[0],
+        options: checker::Options::default(),
+        gaps: false,
+        deadlocks: false,
+        predict: false,
+    };
     let mut loaded = Loaded::default();
     let mut add = |Checked { report, incomplete, .. }| {
         loaded.reports.push(report);

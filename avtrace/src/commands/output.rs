@@ -89,6 +89,7 @@ pub(super) fn text_options(arguments: &OutputArgs, destination: &Destination) ->
         width: width(destination),
         all: arguments.all,
         max: arguments.max,
+        stacks: arguments.stacks,
         ..TextOptions::default()
     }
 }

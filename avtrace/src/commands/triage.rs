@@ -117,7 +117,9 @@ fn has_text(arguments: &OutputArgs) -> bool {
 
 /// Returns whether a report has findings that count.
 pub(super) fn fails(arguments: &OutputArgs, report: &Report) -> bool {
-    report.fails(least_class(arguments))
+    let counts = matches!(arguments.triage.fail_on, FailOnArg::Predicted | FailOnArg::Any);
+    let predicts = report.predictions.as_ref().is_some_and(|predictions| !predictions.is_empty());
+    report.fails(least_class(arguments)) || (counts && predicts)
 }
 
 /// Returns whether a defect counts.
@@ -134,7 +136,7 @@ pub(super) const fn least_class(arguments: &OutputArgs) -> Class {
 pub(super) const fn class_of(fail_on: FailOnArg) -> Class {
     match fail_on {
         FailOnArg::Likely => Class::Likely,
-        FailOnArg::Possible => Class::Possible,
+        FailOnArg::Possible | FailOnArg::Predicted => Class::Possible,
         FailOnArg::Any => Class::ByDesign,
     }
 }

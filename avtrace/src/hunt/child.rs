@@ -91,7 +91,7 @@ impl Launch {
             Ended::Stopped => None,
             ended => {
                 let timed_out = matches!(ended, Ended::TimedOut);
-                let mut result = self.result(&report_file, &output_file, timed_out)?;
+                let mut result = self.result(&report_file, &output_file, (timed_out, limit))?;
                 result.status = status.code().and_then(|code| u8::try_from(code).ok());
                 result.elapsed_ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
                 (result.number, result.plan) = (number, plan.to_owned());
@@ -139,7 +139,12 @@ impl Launch {
     }
 
     /// Reads what a run has left.
-    fn result(&self, report: &Path, output: &Path, timed_out: bool) -> io::Result<RunResult> {
+    fn result(
+        &self,
+        report: &Path,
+        output: &Path,
+        (timed_out, limit): (bool, Duration),
+    ) -> io::Result<RunResult> {
         let documents = fs::read(report).unwrap_or_default();
         let reports = match report::json::read_all(&documents) {
             Ok(reports) if !reports.is_empty() => reports,
@@ -156,7 +161,7 @@ impl Launch {
             (false, None) => failure(&reports).map_or(Verdict::Passed, Verdict::Failed),
             (false, Some(condition)) => {
                 let status = failure(&reports);
-                match self.is_failure(condition, output, status.as_deref())? {
+                match is_failure(condition, (output, status.as_deref()), limit)? {
                     true => {
                         Verdict::Failed(status.unwrap_or_else(|| "--fail-if says so".to_owned()))
                     }
@@ -171,31 +176,48 @@ impl Launch {
         result.add_reports(reports);
         Ok(result)
     }
+}
 
-    /// Asks the user's command whether a run failed.
-    fn is_failure(
-        &self,
-        condition: &OsString,
-        output: &Path,
-        status: Option<&str>,
-    ) -> io::Result<bool> {
-        let asked = Command::new("/bin/sh")
-            .arg("-c")
-            .arg(condition)
-            .env("AVTRACE_OUTPUT", output)
-            .env("AVTRACE_FAILURE", status.unwrap_or_default())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .status()?;
-        match asked.code() {
-            Some(0) => Ok(true),
-            // The shell has not found the command, or could not run it.
-            Some(126 | 127) | None => {
-                let condition = condition.to_string_lossy();
-                Err(io::Error::other(format!("`{condition}` of --fail-if: {asked}")))
-            }
-            Some(_) => Ok(false),
+/// Asks the user's command whether a run failed. It has as much time as a run: a hunt that waits for it for ever would
+/// say nothing.
+fn is_failure(
+    condition: &OsString,
+    (output, status): (&Path, Option<&str>),
+    limit: Duration,
+) -> io::Result<bool> {
+    let mut child = Command::new("/bin/sh")
+        .arg("-c")
+        .arg(condition)
+        .env("AVTRACE_OUTPUT", output)
+        .env("AVTRACE_FAILURE", status.unwrap_or_default())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .process_group(0)
+        .spawn()?;
+    let deadline = Instant::now() + limit;
+    let asked = loop {
+        if let Some(asked) = child.try_wait()? {
+            break asked;
         }
+        if Instant::now() >= deadline {
+            // What the shell has started as well; it may have ended meanwhile.
+            let _ = kill(Pid::from_raw(-(child.id() as i32)), Signal::SIGKILL);
+            child.wait()?;
+            let (condition, seconds) = (condition.to_string_lossy(), limit.as_secs());
+            return Err(io::Error::other(format!(
+                "`{condition}` of --fail-if did not end within {seconds} seconds, the time that a run has"
+            )));
+        }
+        thread::sleep(POLL);
+    };
+    match asked.code() {
+        Some(0) => Ok(true),
+        // The shell has not found the command, or could not run it.
+        Some(126 | 127) | None => {
+            let condition = condition.to_string_lossy();
+            Err(io::Error::other(format!("`{condition}` of --fail-if: {asked}")))
+        }
+        Some(_) => Ok(false),
     }
 }
 
@@ -300,6 +322,21 @@ fn last_error(output: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_condition_that_does_not_end_is_killed() {
+        let folder = tempfile::tempdir().unwrap();
+        let output = folder.path().join("output");
+        let ask = |condition: &str, limit| {
+            is_failure(&condition.into(), (&output, Some("exit status 1")), limit)
+        };
+        let error = ask("sleep 100000 & wait", Duration::from_millis(1)).unwrap_err();
+        assert!(error.to_string().contains("did not end within"), "{error}");
+        let long = Duration::from_secs(600);
+        assert!(ask("test \"$AVTRACE_FAILURE\" = \"exit status 1\"", long).unwrap());
+        assert!(!ask("false", long).unwrap());
+        assert!(ask("no-such-command-of-avtrace", long).is_err());
+    }
 
     #[test]
     fn the_last_error_is_found_among_what_the_program_printed() {

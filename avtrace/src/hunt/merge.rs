@@ -1,19 +1,20 @@
 //! Reports of several runs become one: defects by their fingerprints, with the runs that showed them.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     path::Path,
 };
 
 use super::{
     results::{Header, Replay, Results, ResultsError},
-    run::{Finding, FoundGap, RunResult, Verdict},
+    run::{Finding, FoundGap, RunResult, Verdict, open_fingerprint},
     schedule::{Failures, Treatment},
 };
 use crate::report::{
-    Class, Defect, Failure, Hunt, HuntEnd, HuntedDefect, HuntedGaps, Report, Share, Thread,
-    Treatments, Violation, in_a_line,
+    Class, Defect, Failure, Hunt, HuntEnd, HuntedDefect, HuntedGaps, OpenRegion, Report, Share,
+    Thread, Treatments, Violation, in_a_line,
 };
+use crate::session::perturbation::DelayedThreads;
 
 /// Key of the first run's report in the results.
 pub const FIRST_REPORT: &str = "first_report";
@@ -73,23 +74,6 @@ impl Whole {
         (self.path, self.is_kept) = (run, false);
     }
 
-    /// Fingerprints of the likely defects, else of the possible ones, with the runs that show them best, those of most
-    /// runs first.
-    #[must_use]
-    pub fn defects_to_repeat(&self) -> Vec<(String, u64)> {
-        let mut found: Vec<(Class, u64, String, u64)> = Vec::new();
-        for (run, report) in &self.defects {
-            let Some(defect) = report.defects.first() else { continue };
-            if defect.class == Class::ByDesign || defect.set_aside.is_some() {
-                continue;
-            }
-            let runs = self.findings.iter().filter(|(_, of)| of.fingerprint == defect.fingerprint);
-            found.push((defect.class, runs.count() as u64, defect.fingerprint.clone(), *run));
-        }
-        found.sort_by(|one, other| (one.0, other.1).cmp(&(other.0, one.1)));
-        found.into_iter().map(|(_, _, fingerprint, run)| (fingerprint, run)).collect()
-    }
-
     /// Counts the gaps.
     fn gaps(&self) -> HuntedGaps {
         let delayed =
@@ -117,9 +101,14 @@ impl Whole {
                     let label = self.gaps.get(&delay.gap).map(|gap| gap.label.clone());
                     let label = label.unwrap_or_else(|| format!("gap {}", delay.gap));
                     let micros = delay.nanoseconds / 1000;
+                    let threads = match delay.threads {
+                        DelayedThreads::All => "",
+                        DelayedThreads::First => " of the first thread",
+                        DelayedThreads::Others => " of all threads but the first",
+                    };
                     match micros % 1000 {
-                        0 => format!("{} ms at {label}", micros / 1000),
-                        _ => format!("{micros} us at {label}"),
+                        0 => format!("{} ms{threads} at {label}", micros / 1000),
+                        _ => format!("{micros} us{threads} at {label}"),
                     }
                 };
                 let named: Vec<String> = delays.iter().take(3).map(name).collect();
@@ -149,18 +138,33 @@ impl Whole {
         merged.runs = sum(|finding| finding.executions);
         merged.cut_runs = sum(|finding| finding.cut);
         merged.ways = of_runs.values().map(|finding| finding.ways).max().unwrap_or(merged.ways);
+        merged.hunted = Some(self.hunted(run, &defect.fingerprint));
+        merged
+    }
+
+    /// Returns a region in which the program died with what all runs say about it.
+    fn open_region(&self, run: u64, open: &OpenRegion) -> OpenRegion {
+        let hunted = Some(self.hunted(run, &open_fingerprint(open)));
+        OpenRegion { hunted, ..open.clone() }
+    }
+
+    /// Returns what all runs say about a defect.
+    fn hunted(&self, run: u64, fingerprint: &str) -> HuntedDefect {
+        let of_runs: BTreeSet<u64> = (self.findings.iter())
+            .filter(|(_, finding)| finding.fingerprint == fingerprint)
+            .map(|(run, _)| *run)
+            .collect();
         let (mut failing, mut passing) = (Share::default(), Share::default());
         for result in self.traced() {
             let share = if result.verdict.is_failure() { &mut failing } else { &mut passing };
-            share.add(of_runs.contains_key(&result.number));
+            share.add(of_runs.contains(&result.number));
         }
-        let first_run = of_runs.keys().next().copied().unwrap_or(run);
         let mut replayed = Share::default();
         for replay in self.replays.iter().filter(|replay| replay.run == run) {
-            replayed.add(replay.fingerprints.contains(&defect.fingerprint));
+            replayed.add(replay.fingerprints.iter().any(|of| of == fingerprint));
         }
-        merged.hunted = Some(HuntedDefect {
-            first_run,
+        HuntedDefect {
+            first_run: of_runs.first().copied().unwrap_or(run),
             shown_run: run,
             by: self.treatment(run),
             runs: of_runs.len() as u64,
@@ -168,8 +172,7 @@ impl Whole {
             passing,
             replay: self.is_kept.then(|| replay_command(&self.path, run)),
             replayed: (replayed.of > 0).then_some(replayed),
-        });
-        merged
+        }
     }
 
     /// Counts what is of the whole hunt.
@@ -249,6 +252,9 @@ pub fn merged(hunts: &[Whole]) -> Option<Report> {
         defects: Vec::new(),
         violations: Vec::new(),
         exemplars: Vec::new(),
+        deadlocks: None,
+        predictions: None,
+        atomicity: None,
         open_at_end: Vec::new(),
         threads: Vec::new(),
         gaps: None,
@@ -257,6 +263,9 @@ pub fn merged(hunts: &[Whole]) -> Option<Report> {
     };
     for whole in hunts {
         for (run, shown) in &whole.defects {
+            for open in &shown.open_at_end {
+                add_open(&mut report, whole.open_region(*run, open), shown);
+            }
             let Some(defect) = shown.defects.first() else { continue };
             let defect = whole.defect(*run, defect);
             let known =
@@ -280,7 +289,9 @@ pub fn merged(hunts: &[Whole]) -> Option<Report> {
         hunt.add(other.hunt());
     }
     hunt.failures.sort_by_key(|failure| std::cmp::Reverse(failure.runs));
-    for hunted in report.defects.iter_mut().filter_map(|defect| defect.hunted.as_mut()) {
+    let of_defects = report.defects.iter_mut().filter_map(|defect| defect.hunted.as_mut());
+    let of_regions = report.open_at_end.iter_mut().filter_map(|open| open.hunted.as_mut());
+    for hunted in of_defects.chain(of_regions) {
         // Hunts that have not shown it count as well.
         hunted.failing.of = hunt.failed;
         hunted.passing.of = hunt.runs - hunt.failed;
@@ -315,12 +326,7 @@ pub fn merged(hunts: &[Whole]) -> Option<Report> {
 
 /// Adds a defect of one run to the report of all, with threads and violations numbered anew.
 fn push(report: &mut Report, mut defect: Defect, of_run: &Report) {
-    let mut numbers: HashMap<u32, u32> = HashMap::new();
-    for thread in &of_run.threads {
-        let number = report.threads.len() as u32 + 1;
-        numbers.insert(thread.id, number);
-        report.threads.push(Thread { id: number, ..thread.clone() });
-    }
+    let numbers = add_threads(report, of_run);
     let shown = of_run.violations.first().cloned();
     defect.violations.clear();
     if let Some(mut violation) = shown {
@@ -330,6 +336,36 @@ fn push(report: &mut Report, mut defect: Defect, of_run: &Report) {
         report.violations.push(violation);
     }
     report.defects.push(defect);
+}
+
+/// Adds the threads of one run to the report of all, and returns their new numbers.
+fn add_threads(report: &mut Report, of_run: &Report) -> HashMap<u32, u32> {
+    let mut numbers: HashMap<u32, u32> = HashMap::new();
+    for thread in &of_run.threads {
+        let number = report.threads.len() as u32 + 1;
+        numbers.insert(thread.id, number);
+        report.threads.push(Thread { id: number, ..thread.clone() });
+    }
+    numbers
+}
+
+/// Adds a region in which the program died to the report of all, or to what another shard says about it.
+fn add_open(report: &mut Report, mut open: OpenRegion, of_run: &Report) {
+    let fingerprint = open_fingerprint(&open);
+    let known = report.open_at_end.iter_mut().find(|known| open_fingerprint(known) == fingerprint);
+    if let Some(known) = known {
+        if let (Some(known), Some(other)) = (&mut known.hunted, &open.hunted) {
+            known.add(other);
+        }
+        return;
+    }
+    let numbers = add_threads(report, of_run);
+    open.for_each_thread(|thread| {
+        if let Some(number) = numbers.get(thread) {
+            *thread = *number;
+        }
+    });
+    report.open_at_end.push(open);
 }
 
 /// Numbers the threads of a violation anew.
@@ -349,9 +385,16 @@ fn add(known: &mut Defect, other: &Defect) {
     known.cut_runs += other.cut_runs;
     known.ways = known.ways.max(other.ways);
     let (Some(known), Some(other)) = (&mut known.hunted, &other.hunted) else { return };
-    known.runs += other.runs;
-    known.failing.runs += other.failing.runs;
-    known.passing.runs += other.passing.runs;
+    known.add(other);
+}
+
+impl HuntedDefect {
+    /// Adds the runs of another shard.
+    const fn add(&mut self, other: &Self) {
+        self.runs += other.runs;
+        self.failing.runs += other.failing.runs;
+        self.passing.runs += other.passing.runs;
+    }
 }
 
 impl Hunt {

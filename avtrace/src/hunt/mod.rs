@@ -14,6 +14,7 @@ mod schedule;
 mod targets;
 
 use std::{
+    cmp::Reverse,
     collections::{HashMap, HashSet},
     io,
     path::PathBuf,
@@ -38,8 +39,8 @@ pub use self::{
 use self::{
     child::Request,
     random::Random,
-    results::{FoundDefect, Replay},
-    run::FoundGap,
+    results::{FoundDefect, Rate, Replay},
+    run::{FoundGap, delay_id, open_fingerprint},
     schedule::{Learnt, Schedule, SeenGap},
 };
 use crate::{
@@ -259,6 +260,7 @@ impl<'a> State<'a> {
         state.schedule.know(&known);
         let mut open: HashSet<String> = HashSet::new();
         for FoundDefect { mut report, .. } in state.results.defects()? {
+            open.extend(report.open_at_end.iter().map(open_fingerprint));
             observer.set_aside(&mut report);
             let defects = report.defects.into_iter().filter(|defect| defect.set_aside.is_none());
             open.extend(defects.map(|defect| defect.fingerprint));
@@ -471,10 +473,15 @@ impl<'a> Hunting<'a> {
     /// Repeats the runs that show the likeliest defects best, to say how often they show again.
     fn repeat(&self) -> Result<(), HuntError> {
         let mut state = self.state();
-        let Some(whole) = Whole::read(state.results)? else { return Ok(()) };
+        let mut rates = state.results.rates()?;
+        rates.retain(|of| {
+            of.class != Class::ByDesign && state.classes.contains_key(&of.fingerprint)
+        });
+        // The likeliest, and of these those that most runs showed.
+        rates.sort_by_key(|of| (of.class, Reverse(of.runs)));
         let repeated: Vec<Replay> = state.results.replays()?;
         let mut runs: Vec<u64> = Vec::new();
-        for (_, run) in whole.defects_to_repeat() {
+        for Rate { shown: run, .. } in rates {
             let is_repeated = repeated.iter().any(|replay| replay.run == run);
             if !runs.contains(&run) && !is_repeated && runs.len() < REPEATED_DEFECTS {
                 runs.push(run);
@@ -542,6 +549,9 @@ impl State<'_> {
                 is_defect: seen.is_defect || known.seen.is_defect,
                 ..seen.clone()
             };
+            let mut places = known.clone();
+            places.add_places(found);
+            (found.delay_at, found.also_delay_at) = (places.delay_at, places.also_delay_at);
         }
         for found in &result.gaps {
             self.gaps.insert(found.id.clone(), found.clone());
@@ -579,22 +589,24 @@ impl State<'_> {
             Treatment::Move => plan.affinity = Some(Affinity { seed }),
             Treatment::Delay(delays) => {
                 for planned in delays {
-                    let place = self.gaps.get(&planned.gap).and_then(|gap| gap.delay_at.clone());
-                    let Some((module, address)) = place else { continue };
-                    let is_taken =
-                        |delay: &Delay| delay.module == module && delay.address == address;
-                    // Gaps may begin at one step: the first of them stands for all.
-                    if plan.delays.iter().any(is_taken) {
-                        continue;
+                    let places = self.gaps.get(&planned.gap).into_iter().flat_map(FoundGap::places);
+                    for (copy, (module, address)) in places.enumerate() {
+                        let is_taken =
+                            |delay: &Delay| delay.module == *module && delay.address == *address;
+                        // Gaps may begin at one step: the first of them stands for all.
+                        if plan.delays.iter().any(is_taken) {
+                            continue;
+                        }
+                        plan.delays.push(Delay {
+                            id: delay_id(&planned.gap, copy),
+                            module: module.clone(),
+                            address: *address,
+                            nanoseconds: planned.nanoseconds,
+                            hits: planned.hits,
+                            probability: planned.probability,
+                            threads: planned.threads,
+                        });
                     }
-                    plan.delays.push(Delay {
-                        id: planned.gap.clone(),
-                        module,
-                        address,
-                        nanoseconds: planned.nanoseconds,
-                        hits: planned.hits,
-                        probability: planned.probability,
-                    });
                 }
             }
         }

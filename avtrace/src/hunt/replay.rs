@@ -7,7 +7,7 @@ use super::{
     child::{Launch, Request},
     limit_after, merge,
     results::{Replay, Results},
-    run::FoundGap,
+    run::{FoundGap, delay_id, gap_of},
 };
 use crate::{
     report::HuntEnd,
@@ -28,9 +28,9 @@ pub fn replay(
     observer: &dyn Observer,
 ) -> Result<(), HuntError> {
     let (treatment, plan) = results.plan(run)?.ok_or(HuntError::NoRun(run))?;
-    let limit = match (limit, results.runs()?.first()) {
+    let limit = match (limit, results.first_elapsed()?) {
         (Some(limit), _) => limit,
-        (None, Some(first)) => limit_after(first.elapsed_ns),
+        (None, Some(first)) => limit_after(first),
         (None, None) => FIRST_LIMIT,
     };
     let is_same = results.header()?.build == repeats.header()?.build;
@@ -77,19 +77,26 @@ fn plan_of_build(
     let request = Request { number: 0, plan: &text, limit };
     let seen = launch.run(request, &|| observer.is_stopped())?;
     let seen: Vec<FoundGap> = seen.into_iter().flat_map(|result| result.gaps).collect();
-    let place = |id: &str| {
+    let found = |id: &str| {
         // The compiler may have put it into another function: then its lines decide.
         let label = known.iter().find(|gap| gap.id == id).map(|gap| &gap.label);
         let same = seen.iter().find(|gap| gap.id == id);
-        same.or_else(|| seen.iter().find(|gap| Some(&gap.label) == label))?.delay_at.clone()
+        same.or_else(|| seen.iter().find(|gap| Some(&gap.label) == label))
     };
-    plan.delays = delays
-        .into_iter()
-        .filter_map(|delay| {
-            let (module, address) = place(&delay.id)?;
-            Some(Delay { module, address, ..delay })
-        })
-        .collect();
+    // This build may have another number of copies of the code.
+    for delay in delays {
+        let gap = gap_of(&delay.id);
+        if plan.delays.iter().any(|known| gap_of(&known.id) == gap) {
+            continue;
+        }
+        let places = found(gap).into_iter().flat_map(FoundGap::places);
+        plan.delays.extend(places.enumerate().map(|(copy, (module, address))| Delay {
+            id: delay_id(gap, copy),
+            module: module.clone(),
+            address: *address,
+            ..delay.clone()
+        }));
+    }
     (plan.starvation, plan.affinity) = (starvation, affinity);
     if plan.delays.is_empty() {
         return Err(HuntError::NoGaps(run));

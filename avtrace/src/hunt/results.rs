@@ -16,10 +16,10 @@ use super::{
     run::{Finding, FoundGap, RunResult, Verdict},
     schedule::{Shard, Treatment},
 };
-use crate::report::Report;
+use crate::report::{Class, Report};
 
 /// Version of the tables.
-const VERSION: i32 = 1;
+const VERSION: i32 = 2;
 /// `application_id` of the database: `avth`.
 const APPLICATION: i32 = 0x6176_7468;
 
@@ -31,6 +31,9 @@ const TABLES: &str = "
 CREATE TABLE hunt (
     key TEXT PRIMARY KEY,
     value TEXT NOT NULL
+) STRICT;
+CREATE TABLE input (
+    bytes BLOB NOT NULL
 ) STRICT;
 CREATE TABLE runs (
     number INTEGER PRIMARY KEY,
@@ -100,6 +103,21 @@ pub struct Header {
     pub fail_if: Option<String>,
     /// Hash of the program's file: addresses in plans are of this build.
     pub build: Option<String>,
+    /// Length of the standard input of each run, in bytes; `None` if there is none.
+    pub input: Option<u64>,
+}
+
+/// Defect, with the number of runs that showed it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// Class.
+    pub class: Class,
+    /// Number of runs that showed it.
+    pub runs: u64,
+    /// Fingerprint.
+    pub fingerprint: String,
+    /// The run that shows it best.
+    pub shown: u64,
 }
 
 /// Defect as the run that shows it best has it.
@@ -467,6 +485,60 @@ impl Results {
         Ok(last.first().map_or(0, |&last| last as u64))
     }
 
+    /// Returns the time that the first run took, in nanoseconds; `None` if no run is over.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read.
+    pub fn first_elapsed(&self) -> Result<Option<u64>, ResultsError> {
+        let first = self.rows("SELECT elapsed_ns FROM runs ORDER BY number LIMIT 1", |row| {
+            row.get::<_, i64>(0)
+        })?;
+        Ok(first.first().map(|&elapsed| elapsed as u64))
+    }
+
+    /// Returns the defects with the number of runs that showed each.
+    ///
+    /// # Errors
+    ///
+    /// When they cannot be read.
+    pub fn rates(&self) -> Result<Vec<Rate>, ResultsError> {
+        let rows = self.rows(
+            "SELECT d.class, d.fingerprint, d.run, count(*)
+             FROM defects d JOIN findings f USING (fingerprint) GROUP BY d.fingerprint ORDER BY d.run, d.rowid",
+            |row| {
+                let numbers: [i64; 2] = [row.get(2)?, row.get(3)?];
+                Ok((row.get::<_, String>(0)?, row.get(1)?, numbers.map(|number| number as u64)))
+            },
+        )?;
+        rows.into_iter()
+            .map(|(class, fingerprint, [shown, runs])| {
+                let class = self.parse(&format!("\"{class}\""))?;
+                Ok(Rate { class, runs, fingerprint, shown })
+            })
+            .collect()
+    }
+
+    /// Keeps the standard input of the runs.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be written.
+    pub fn set_input(&self, bytes: &[u8]) -> Result<(), ResultsError> {
+        let added = self.database.execute("INSERT INTO input VALUES (?1)", [bytes]);
+        added.map(drop).map_err(|error| self.error(error))
+    }
+
+    /// Returns the standard input of the runs, if it was kept.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read.
+    pub fn input(&self) -> Result<Option<Vec<u8>>, ResultsError> {
+        let kept = self.rows("SELECT bytes FROM input", |row| row.get(0))?;
+        Ok(kept.into_iter().next())
+    }
+
     /// Returns the treatment of a run, and its plan; `None` if there is no such run.
     ///
     /// # Errors
@@ -625,8 +697,7 @@ fn to_json(value: &impl Serialize) -> serde_json::Result<String> {
 }
 
 /// Name of a class in the tables, which is that of JSON reports.
-const fn class_name(class: crate::report::Class) -> &'static str {
-    use crate::report::Class;
+const fn class_name(class: Class) -> &'static str {
     match class {
         Class::Likely => "likely",
         Class::Possible => "possible",

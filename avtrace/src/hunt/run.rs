@@ -4,8 +4,14 @@ use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::schedule::{Learnt, SeenGap, Treatment};
-use crate::report::{self, Class, Defect, RegionGap, Report, Subject};
+use super::{
+    random::hash,
+    schedule::{Learnt, SeenGap, Treatment},
+};
+use crate::report::{self, Class, CodePlace, Defect, OpenRegion, RegionGap, Report, Subject};
+
+/// Limit of places for delays at one gap.
+const MAX_PLACES: usize = 8;
 
 /// End of a run of the program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +56,9 @@ pub struct FoundGap {
     pub region: String,
     /// Place for delays: file, and link-time address of the instruction before which they are.
     pub delay_at: Option<(String, u64)>,
+    /// Such places in further copies of the code.
+    #[serde(default)]
+    pub also_delay_at: Vec<(String, u64)>,
     /// Most that runs have shown of it.
     pub seen: SeenGap,
 }
@@ -108,6 +117,26 @@ pub struct RunResult {
     pub report: Option<Box<Report>>,
 }
 
+impl FoundGap {
+    /// Places for delays, in all copies of the code.
+    pub fn places(&self) -> impl Iterator<Item = &(String, u64)> {
+        self.delay_at.iter().chain(&self.also_delay_at)
+    }
+
+    /// Adds the places of the same gap in another run, which came by other copies of the code.
+    pub fn add_places(&mut self, other: &Self) {
+        for place in other.places() {
+            if self.delay_at.is_none() {
+                self.delay_at = Some(place.clone());
+            } else if self.places().count() < MAX_PLACES
+                && self.places().all(|known| known != place)
+            {
+                self.also_delay_at.push(place.clone());
+            }
+        }
+    }
+}
+
 impl RunResult {
     /// Creates the result of a run of which nothing is known but its end.
     #[must_use]
@@ -158,17 +187,22 @@ impl RunResult {
                 seen.crossed += gap.crossed;
                 seen.cut += gap.cut;
                 seen.is_defect |= has_likely(report, gap);
+                let place = |at: &CodePlace| (at.module.clone(), at.address);
                 let found = FoundGap {
                     seen: seen.clone(),
                     id: gap.id.clone(),
                     label: label(gap),
                     region: gap.region.name.clone(),
-                    delay_at: gap.delay_at.as_ref().map(|at| (at.module.clone(), at.address)),
+                    delay_at: gap.delay_at.as_ref().map(place),
+                    also_delay_at: gap.also_delay_at.iter().map(place).collect(),
                 };
                 self.gaps.push(found);
             }
             for defect in &report.defects {
                 self.add_defect(report, defect);
+            }
+            for open in &report.open_at_end {
+                self.add_open_region(report, open);
             }
         }
         self.learnt.gaps = gaps.into_values().collect();
@@ -188,6 +222,43 @@ impl RunResult {
             *shown = alone(report, defect);
         }
         finding.add(defect);
+    }
+
+    /// Adds a region in which the program died: a possible defect, in a report with nothing else.
+    fn add_open_region(&mut self, report: &Report, open: &OpenRegion) {
+        let fingerprint = open_fingerprint(open);
+        if let Some((known, _)) =
+            self.findings.iter_mut().find(|(known, _)| known.fingerprint == fingerprint)
+        {
+            known.occurrences += 1;
+            return;
+        }
+        let mut open = OpenRegion { ending: report::ending(report), ..open.clone() };
+        let headline = format!(
+            "`{}` at {}: cut by the program's death ({})",
+            open.region,
+            open.edge.source_label,
+            report::class(open.class)
+        );
+        let class = open.class;
+        let mut threads: HashSet<u32> = HashSet::new();
+        open.for_each_thread(|thread| {
+            threads.insert(*thread);
+        });
+        let mut alone = with_nothing(report, &threads);
+        alone.open_at_end = vec![open];
+        self.findings.push((
+            Finding {
+                fingerprint,
+                class,
+                headline,
+                occurrences: 1,
+                executions: 0,
+                cut: 1,
+                ways: 1,
+            },
+            alone,
+        ));
     }
 
     /// Fingerprints of the likely and possible defects.
@@ -221,13 +292,27 @@ impl Finding {
     }
 }
 
+/// Separates the fingerprint of a gap and the number of a copy of its code in the name of a delay.
+const COPY: char = '#';
+
+/// Returns the name of the delay at a copy of the code of a gap, from 0.
+pub fn delay_id(gap: &str, copy: usize) -> String {
+    if copy == 0 { gap.to_owned() } else { format!("{gap}{COPY}{copy}") }
+}
+
+/// Returns the gap that a delay of this name is at.
+pub fn gap_of(delay: &str) -> &str {
+    delay.split(COPY).next().unwrap_or(delay)
+}
+
 /// Returns the number of delays at each gap, and the gaps that took no probe.
 fn delays(reports: &[Report]) -> (HashMap<String, u64>, HashSet<String>) {
     let mut hits: HashMap<String, u64> = HashMap::new();
     let mut attached: HashMap<String, bool> = HashMap::new();
     for delay in reports.iter().flat_map(|report| &report.perturbation).flat_map(|of| &of.delays) {
-        *hits.entry(delay.id.clone()).or_default() += delay.hits;
-        *attached.entry(delay.id.clone()).or_default() |= delay.attached;
+        let gap = gap_of(&delay.id);
+        *hits.entry(gap.to_owned()).or_default() += delay.hits;
+        *attached.entry(gap.to_owned()).or_default() |= delay.attached;
     }
     let refused = attached.into_iter().filter(|(_, attached)| !attached).map(|(id, _)| id);
     (hits, refused.collect())
@@ -269,7 +354,19 @@ fn alone(report: &Report, defect: &Defect) -> Report {
     Report {
         defects: vec![defect],
         violations: shown.into_iter().collect(),
+        ..with_nothing(report, &threads)
+    }
+}
+
+/// Returns a report without what was found, with these threads.
+fn with_nothing(report: &Report, threads: &HashSet<u32>) -> Report {
+    Report {
+        defects: Vec::new(),
+        violations: Vec::new(),
         exemplars: Vec::new(),
+        deadlocks: None,
+        predictions: None,
+        atomicity: None,
         open_at_end: Vec::new(),
         instances: None,
         cycle: None,
@@ -279,6 +376,13 @@ fn alone(report: &Report, defect: &Defect) -> Report {
         gaps: None,
         ..report.clone()
     }
+}
+
+/// Fingerprint of a region in which the program died: it is the same in another run.
+pub fn open_fingerprint(open: &OpenRegion) -> String {
+    let OpenRegion { region, edge, .. } = open;
+    let text = [region, &edge.source_label, &edge.sink_label].map(String::as_str).join("\n");
+    format!("{:016x}", hash(&text))
 }
 
 /// Returns the end of the first process of a run in words, if it failed.
@@ -298,5 +402,44 @@ fn label(gap: &RegionGap) -> String {
             format!("{} -> {line}", name(left))
         }
         _ => format!("{} -> {}", name(left), name(returned)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_of_a_gap_are_of_all_runs_and_bounded() {
+        let place = |address| ("/bin/p".to_owned(), address);
+        let gap = |addresses: &[u64]| FoundGap {
+            id: "g".to_owned(),
+            label: String::new(),
+            region: String::new(),
+            delay_at: addresses.first().map(|&address| place(address)),
+            also_delay_at: addresses.iter().skip(1).map(|&address| place(address)).collect(),
+            seen: SeenGap {
+                id: "g".to_owned(),
+                promise: 0.5,
+                crossed: 1,
+                cut: 0,
+                delays: 0,
+                is_defect: false,
+                is_refused: false,
+            },
+        };
+        let mut known = gap(&[]);
+        known.add_places(&gap(&[3, 1]));
+        known.add_places(&gap(&[1, 2]));
+        let addresses = |of: &FoundGap| of.places().map(|(_, at)| *at).collect::<Vec<u64>>();
+        assert_eq!(addresses(&known), [3, 1, 2]);
+        known.add_places(&gap(&(10..30).collect::<Vec<u64>>()));
+        assert_eq!(known.places().count(), MAX_PLACES);
+    }
+
+    #[test]
+    fn delays_at_copies_are_of_the_gap() {
+        assert_eq!((delay_id("g", 0).as_str(), delay_id("g", 2).as_str()), ("g", "g#2"));
+        assert_eq!((gap_of("g"), gap_of("g#2")), ("g", "g"));
     }
 }

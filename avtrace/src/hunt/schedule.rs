@@ -11,9 +11,14 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::random::{Random, hash};
+use crate::session::perturbation::DelayedThreads;
 
 /// Lengths of delays at one gap, in turn, in nanoseconds: what another thread needs for coming in is not known.
 const DELAYS: [u64; 4] = [10_000_000, 50_000_000, 2_000_000, 200_000_000];
+/// Threads that are delayed at one gap, in turn: where all are, one that comes there often may be through before the
+/// other one comes, or both keep their distance. As there are not as many as [`DELAYS`], all come with all.
+const THREADS: [DelayedThreads; 3] =
+    [DelayedThreads::All, DelayedThreads::Others, DelayedThreads::First];
 /// Shortest delay, in nanoseconds.
 const SHORTEST_DELAY: u64 = 200_000;
 /// Divisor of delays at a gap where the program failed without a defect.
@@ -74,6 +79,9 @@ pub struct PlannedDelay {
     pub hits: u32,
     /// Probability of a delay each time that the gap is crossed.
     pub probability: f64,
+    /// Threads that are delayed.
+    #[serde(default)]
+    pub threads: DelayedThreads,
 }
 
 /// Treatment of the program in a run.
@@ -312,11 +320,14 @@ impl Known {
         // One delay is always allowed, but of no more than the budget.
         let nanoseconds = length.min(budget).max(SHORTEST_DELAY);
         let hits = (budget / nanoseconds).clamp(1, 1000) as u32;
+        let threads = THREADS[self.tried as usize % THREADS.len()];
         self.tried += 1;
         self.pending += 1;
         // Spread over the run: threads that could come in may not have begun when it is crossed first.
-        let probability = (2.0 * f64::from(hits) / self.crossed.max(1) as f64).min(1.0);
-        PlannedDelay { gap: id.to_owned(), nanoseconds, hits, probability }
+        let share = (2.0 * f64::from(hits) / self.crossed.max(1) as f64).min(1.0);
+        // The others may come there once, however often the first thread does.
+        let probability = if threads == DelayedThreads::Others { 1.0 } else { share };
+        PlannedDelay { gap: id.to_owned(), nanoseconds, hits, probability, threads }
     }
 }
 
@@ -429,6 +440,22 @@ mod tests {
             assert!(delay.nanoseconds * u64::from(delay.hits) <= BUDGET, "{delay:?}");
             assert!(delay.probability > 0.0 && delay.probability <= 1.0, "{delay:?}");
         }
+    }
+
+    #[test]
+    fn each_length_comes_with_all_threads_that_can_be_delayed() {
+        let nothing = |delay: &PlannedDelay| {
+            let seen = SeenGap { delays: 1, ..gap(&delay.gap, 0.5) };
+            Learnt { gaps: vec![seen], ..Learnt::default() }
+        };
+        let delays = delays_of_one(20, nothing);
+        assert_eq!(delays[0].threads, DelayedThreads::All, "what is simplest comes first");
+        let pairs: Vec<(u64, DelayedThreads)> =
+            delays.iter().map(|delay| (delay.nanoseconds, delay.threads)).collect();
+        let distinct = (0..12).filter(|&at| !pairs[..at].contains(&pairs[at])).count();
+        assert_eq!(distinct, DELAYS.len() * THREADS.len(), "{pairs:?}");
+        let others = delays.iter().find(|delay| delay.threads == DelayedThreads::Others).unwrap();
+        assert!((others.probability - 1.0).abs() < 1e-9, "they may come there once");
     }
 
     #[test]

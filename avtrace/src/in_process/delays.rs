@@ -23,9 +23,11 @@ impl Image {
             field(offset_of!(DelayPlace, chance), place.chance);
             field(offset_of!(DelayPlace, seed), place.seed);
             field(offset_of!(DelayPlace, most), place.most);
+            field(offset_of!(DelayPlace, threads), place.threads);
         }
         control(offset_of!(Control, delay_share), table.share);
         control(offset_of!(Control, delays_from), monotonic());
+        control(offset_of!(Control, first_delayed), 0);
     }
 
     /// Returns the first places of delays with their counts so far.

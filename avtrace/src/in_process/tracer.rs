@@ -382,6 +382,10 @@ impl Tracer {
                 self.resume(process)?;
                 let _ = answer.send(());
             }
+            Request::LeaveAlone { process, answer } => {
+                self.leave_alone(process)?;
+                let _ = answer.send(());
+            }
             Request::Leave { answer } => {
                 self.is_alone = true;
                 self.holds.clear();

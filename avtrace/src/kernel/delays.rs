@@ -25,9 +25,9 @@ impl Kernel {
             places.set(number, Setting(*place), 0).map_err(wrong)?;
         }
         let totals = self.ebpf.map_mut(symbols::DELAY_TOTALS);
-        let totals = totals.and_then(|map| Array::<_, [u64; 3]>::try_from(map).ok());
+        let totals = totals.and_then(|map| Array::<_, [u64; 4]>::try_from(map).ok());
         let mut totals = totals.ok_or_else(|| missing(symbols::DELAY_TOTALS))?;
-        totals.set(0, [table.share, monotonic(), 0], 0).map_err(wrong)
+        totals.set(0, [table.share, monotonic(), 0, 0], 0).map_err(wrong)
     }
 
     /// Returns the places of delays with their counts so far, as many as there are.

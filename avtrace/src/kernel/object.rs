@@ -112,4 +112,51 @@ mod tests {
         assert!(matches!(check_abi(b""), Err(KernelError::Object(_))));
         assert!(matches!(check_abi(&BYTES[..BYTES.len() / 2]), Err(KernelError::Object(_))));
     }
+
+    /// Returns the most bytes of stack that a function of the program uses, rounded as the kernel does it.
+    fn stack_bytes(program: &str) -> i32 {
+        let mut object = Object::parse(BYTES).unwrap();
+        let sections = object.functions.keys().map(|(section, _address)| *section).collect();
+        object.relocate_calls(&sections).unwrap();
+        let program = object.programs.get(program).unwrap();
+        let instructions = &object.functions[&program.function_key()].instructions;
+        let frame = 10;
+        let mut copies: Vec<u8> = Vec::new();
+        let mut most = 0;
+        for instruction in instructions {
+            let (to, from) = (instruction.dst_reg(), instruction.src_reg());
+            // Class 2 is a store of a number, 1 a load, 3 a store of a register; 7 is arithmetics with 64 bits.
+            let below = match instruction.code {
+                // A copy of the frame pointer, to which a number is added.
+                0xbf if from == frame => {
+                    copies.push(to);
+                    0
+                }
+                0x07 if copies.contains(&to) => {
+                    copies.retain(|copy| *copy != to);
+                    -instruction.imm
+                }
+                code if code & 7 == 1 && from == frame => -i32::from(instruction.off),
+                code if matches!(code & 7, 2 | 3) && to == frame => -i32::from(instruction.off),
+                _ => 0,
+            };
+            most = most.max(below);
+        }
+        assert!(copies.is_empty(), "addresses on the stack that are not understood");
+        (most + 15) / 16 * 16
+    }
+
+    /// Programs that sleep have no stack that is the processor's: other threads, which run there meanwhile, would
+    /// overwrite it, and the kernel would kill the threads of the traced program.
+    #[test]
+    fn programs_that_sleep_have_their_stack_to_themselves() {
+        // `BPF_PRIV_STACK_MIN_SIZE` in `kernel/bpf/verifier.c`.
+        let least_of_processor = 64;
+        for program in ["delay", "delay_long"] {
+            let bytes = stack_bytes(program);
+            assert!((1..least_of_processor).contains(&bytes), "{program}: {bytes}");
+        }
+        // Others are not interrupted by threads, and need more.
+        assert!(stack_bytes("access") >= least_of_processor);
+    }
 }

@@ -528,7 +528,7 @@ fn signal_name(number: i32) -> String {
 /// Describes a region that was open at the end.
 #[must_use]
 pub fn open_at_end(open: &OpenRegion, report: &Report) -> String {
-    let OpenRegion { region, thread, edge, .. } = open;
+    let OpenRegion { region, thread, edge, ending: of_run, .. } = open;
     let did = match edge.sink_action {
         Action::Read => "read",
         _ => "wrote",
@@ -537,7 +537,8 @@ pub fn open_at_end(open: &OpenRegion, report: &Report) -> String {
     let what = object(&edge.object);
     let left = place(edge.source.as_ref(), &edge.source_label);
     let came = place(edge.sink.as_ref(), &edge.sink_label);
-    let end = ending(report).unwrap_or_else(|| "the program ended".to_owned());
+    let end = of_run.clone().or_else(|| ending(report));
+    let end = end.unwrap_or_else(|| "the program ended".to_owned());
     format!(
         "region `{region}` of T{thread} was cut: T{other} {did} {what} at {came}, after {left} and before the region's \
          end; {end} with the region open"

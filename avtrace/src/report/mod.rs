@@ -15,6 +15,7 @@ mod html;
 pub mod json;
 mod junit;
 mod limitation;
+mod locks;
 mod model;
 mod names;
 mod phrase;
@@ -43,7 +44,7 @@ pub use limitation::{
 };
 pub use model::*;
 pub use names::{Context, Names, RegionName, ThreadName, lines_alike};
-pub use phrase::{gap, in_a_line, in_short};
+pub use phrase::{class, gap, in_a_line, in_short};
 pub use quantity::{count, grouped};
 pub use rule::{RULES, Rule};
 pub use sarif::Sarif;

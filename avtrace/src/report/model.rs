@@ -10,6 +10,7 @@ mod defect;
 mod gap;
 mod hex_address;
 mod hunt;
+mod interleavings;
 mod perturbation;
 mod violation;
 
@@ -23,6 +24,7 @@ pub use self::coverage::*;
 pub use self::defect::*;
 pub use self::gap::*;
 pub use self::hunt::*;
+pub use self::interleavings::*;
 pub use self::perturbation::*;
 pub use self::violation::*;
 
@@ -66,6 +68,16 @@ pub struct Report {
     /// Gaps of regions that other threads could get into, the most promising first; present only when asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gaps: Option<Vec<RegionGap>>,
+    /// Potential deadlocks, the shortest first; present only when asked for, and with `commit-node`, which presumes
+    /// that there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadlocks: Option<Vec<PotentialDeadlock>>,
+    /// Predicted defects, which nobody has seen; present only when asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predictions: Option<Vec<Prediction>>,
+    /// Atomicity over all interleavings; present only with `commit-node`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub atomicity: Option<Atomicity>,
     /// Regions in which the program died, after other threads had depended on them by data. Each is `possible`: it may
     /// have been about to be violated. Absent if there is none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -122,6 +134,16 @@ impl Report {
         self.defects.iter().any(counts)
             || self.unclassified().next().is_some()
             || (self.has_cycle_alone() && least >= Class::Possible)
+            || self.has_unsafe_interleavings(least)
+    }
+
+    /// Returns whether another interleaving than the one observed counts as found: a potential deadlock, or a pattern
+    /// that two transactions alone show; with the least likely class also one that several transactions may show.
+    fn has_unsafe_interleavings(&self, least: Class) -> bool {
+        let patterns = self.atomicity.iter().flat_map(|atomicity| &atomicity.patterns);
+        let mut counting = patterns.filter(|of| of.certain || least == Class::ByDesign);
+        let has_deadlocks = self.deadlocks.as_ref().is_some_and(|found| !found.is_empty());
+        least >= Class::Possible && (has_deadlocks || counting.next().is_some())
     }
 
     /// Returns the violations that belong to no defect: those without a witness, and those of older reports.

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use checker::{
     Regions, Relation,
+    deadlock::Deadlocks,
     defect::{Origin, RegionRole, SubjectInfo},
     event::{EventNumber, LocationId, RegionId, ThreadId},
     finding::{self, Findings},
     gap::Gap,
+    predict::Prediction,
 };
 
 use super::model::{
@@ -152,6 +154,10 @@ pub struct Context {
     pub trap: Option<TrapDeath>,
     /// Gaps of regions, if they were observed.
     pub gaps: Option<Vec<Gap>>,
+    /// Potential deadlocks, if they were looked for.
+    pub deadlocks: Option<Deadlocks>,
+    /// Predictions, if they were looked for.
+    pub predictions: Option<Vec<Prediction>>,
     /// Delays and the like in the run, made on purpose.
     pub perturbation: Option<Perturbation>,
 }
@@ -172,6 +178,8 @@ impl Context {
             memory: None,
             trap: None,
             gaps: None,
+            deadlocks: None,
+            predictions: None,
             perturbation: None,
         }
     }

@@ -3,7 +3,7 @@
 
 use std::{fs::File, io::Read as _, path::Path};
 
-use abi::{DELAY_PLACES, DelayPlace};
+use abi::{ALL_THREADS, DELAY_PLACES, DelayPlace, FIRST_THREAD, OTHER_THREADS};
 use serde::{Deserialize, Serialize};
 
 /// Version of the plan that this avtrace reads.
@@ -59,6 +59,22 @@ pub struct Delay {
     /// Probability of a delay each time that a thread comes to the place.
     #[serde(default = "always")]
     pub probability: f64,
+    /// Threads that are delayed.
+    #[serde(default)]
+    pub threads: DelayedThreads,
+}
+
+/// Threads that are delayed at the places of a plan. Where all are, they may keep their distance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DelayedThreads {
+    /// Each that comes there.
+    #[default]
+    All,
+    /// The one that came to any of the places first.
+    First,
+    /// All but that one.
+    Others,
 }
 
 /// Starvation: a random thread gets no processor for a while.
@@ -184,6 +200,11 @@ impl Perturbation {
             // The first delay is always within a share: there is to be none.
             most: if self.share > 0.0 { delay.hits.into() } else { 0 },
             chance: fraction(delay.probability),
+            threads: match delay.threads {
+                DelayedThreads::All => ALL_THREADS,
+                DelayedThreads::First => FIRST_THREAD,
+                DelayedThreads::Others => OTHER_THREADS,
+            },
             seed: self.seed.wrapping_add((number as u64).wrapping_mul(abi::RANDOM[1])),
             ..DelayPlace::default()
         };

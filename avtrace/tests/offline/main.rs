@@ -5,6 +5,7 @@ mod damage;
 mod diff;
 mod formats;
 mod input;
+mod interleavings;
 mod known;
 mod options;
 mod reports;

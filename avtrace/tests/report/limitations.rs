@@ -130,6 +130,7 @@ fn all() -> Vec<Limitation> {
         [
             UntracedProgram::TooManyProcesses,
             UntracedProgram::Privileged,
+            UntracedProgram::LeakSanitizer,
             UntracedProgram::UnmappedEntry,
             UntracedProgram::EntryInNoFile,
             UntracedProgram::RefusedEntry { error: error() },

@@ -4,12 +4,14 @@ use std::collections::BTreeSet;
 
 use avtrace::doctor::{Auto, Check, CheckId, CheckStatus, Diagnosis, Verdict, Verdicts};
 use avtrace::report::{
-    Action, Busiest, Capture, CaptureBackend, CaptureOrder, Class, Counts, DataSeen, Defect, Edge,
-    Evidence, Gap, GapEnd, GapKind, Instance, LeftOut, Location, LostEvents, MemorySeen, Missing,
-    NotSeen, Object, ObjectKind, Order, Origin, Pattern, Process, Region, RegionRole, Report, Role,
-    SetAside, SetAsideBy, Settings, SkippedProbes, SourceFrame, Split, Step, Summary, Thread, Tool,
-    Transaction, TrapCause, TrapDeath, UndecodedReason, UnprobedCalls, UnusedSuppression,
-    Value as Observed, Violation, WatchedShare,
+    AccessStep, Acquisition, Action, Atomicity, Busiest, Capture, CaptureBackend, CaptureOrder,
+    Class, Counts, DataSeen, Defect, DependingRead, Edge, Evidence, Gap, GapEnd, GapKind, HeldLock,
+    Instance, LeftOut, Location, LostEvents, MemorySeen, MetAccess, Missing, NotSeen, Object,
+    ObjectKind, Order, Origin, OthersHeld, Pattern, PotentialDeadlock, PredictedClass, Prediction,
+    Process, Region, RegionRole, Report, Role, SetAside, SetAsideBy, Settings, SkippedProbes,
+    SourceFrame, Split, Step, Summary, Thread, Tool, Transaction, TrapCause, TrapDeath,
+    UndecodedReason, UnprobedCalls, UnserializablePattern, UnusedSuppression, Value as Observed,
+    Violation, WatchedShare,
 };
 use checker::{Regions, Relation};
 use serde::de::{DeserializeOwned, Deserializer, Error as _, Visitor, value::Error};
@@ -123,11 +125,25 @@ fn the_schema_has_the_names_of_the_types() {
         ("/$defs/defect/properties/evidence", names::<Evidence>()),
         ("/$defs/defect/properties/set_aside/anyOf/0", names::<SetAside>()),
         ("/$defs/defect/properties/set_aside/anyOf/0/properties/by", names::<SetAsideBy>()),
+        ("/properties/deadlocks/items", names::<PotentialDeadlock>()),
+        ("/$defs/acquisition", names::<Acquisition>()),
+        ("/$defs/held_lock", names::<HeldLock>()),
+        ("/properties/predictions/items", names::<Prediction>()),
+        ("/properties/predictions/items/properties/class", names::<PredictedClass>()),
+        ("/properties/predictions/items/properties/depends_on/items", names::<DependingRead>()),
+        ("/properties/atomicity", names::<Atomicity>()),
+        ("/properties/atomicity/properties/patterns/items", names::<UnserializablePattern>()),
+        (
+            "/properties/atomicity/properties/patterns/items/properties/accesses/items",
+            names::<MetAccess>(),
+        ),
+        ("/$defs/access_step", names::<AccessStep>()),
         ("/properties/settings", names::<Settings>()),
         ("/properties/settings/properties/unused/items", names::<UnusedSuppression>()),
         ("/$defs/gap", names::<Gap>()),
         ("/$defs/gap/properties/kind", names::<GapKind>()),
         ("/$defs/gap_end", names::<GapEnd>()),
+        ("/$defs/others_held", names::<OthersHeld>()),
         ("/$defs/violation", names::<Violation>()),
         ("/$defs/violation/properties/evidence", names::<Evidence>()),
         ("/$defs/violation/properties/data_seen/anyOf/0", names::<DataSeen>()),

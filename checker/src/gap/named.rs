@@ -7,6 +7,9 @@ use crate::event::{LocationId, RegionId};
 use crate::finding::Object;
 use std::collections::BTreeMap;
 
+/// Limit of further copies of the step before a gap.
+const MAX_COPIES: usize = 7;
+
 /// Gap, by the text of its lines.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
@@ -16,6 +19,9 @@ pub struct NamedGap {
     pub fingerprint: u64,
     /// Facts on all gaps that it stands for; ids are those of the first.
     pub gap: Gap,
+    /// Further copies of the step before it, where a compiler put the function into several others: threads that are
+    /// delayed at one of them only may all be beyond it when the others come.
+    pub copies: Vec<LocationId>,
     /// Likelihood that it is a bug which shows when a thread is delayed there, from 0 to 1.
     pub promise: f64,
 }
@@ -28,16 +34,21 @@ pub fn named(gaps: &[Gap], names: &mut dyn Describe) -> Vec<NamedGap> {
     let mut names = Names::new(names);
     let ends = gaps.iter().flat_map(|gap| [gap.left, gap.returned]);
     names.number_places(ends);
-    let mut merged: BTreeMap<Key, Gap> = BTreeMap::new();
+    let mut merged: BTreeMap<Key, (Gap, Vec<LocationId>)> = BTreeMap::new();
     for gap in gaps {
         let key = key(gap, &mut names);
-        match merged.get_mut(&key) {
-            Some(known) => known.merge(gap, &mut names),
-            None => drop(merged.insert(key, gap.clone())),
+        let Some((known, copies)) = merged.get_mut(&key) else {
+            merged.insert(key, (gap.clone(), Vec::new()));
+            continue;
+        };
+        known.merge(gap, &mut names);
+        let is_new = known.left != gap.left && !copies.contains(&gap.left);
+        if is_new && copies.len() < MAX_COPIES {
+            copies.push(gap.left);
         }
     }
     let mut found: Vec<(Key, NamedGap)> =
-        merged.into_iter().map(|(key, gap)| with_promise(key, gap, &mut names)).collect();
+        merged.into_iter().map(|(key, merged)| with_promise(key, merged, &mut names)).collect();
     found.sort_by(|(one, first), (other, second)| {
         second.promise.total_cmp(&first.promise).then_with(|| one.cmp(other))
     });
@@ -57,7 +68,11 @@ fn key(gap: &Gap, names: &mut Names<'_>) -> Key {
     (gap.kind, region, ends, subjects)
 }
 
-fn with_promise(key: Key, gap: Gap, names: &mut Names<'_>) -> (Key, NamedGap) {
+fn with_promise(
+    key: Key,
+    (gap, copies): (Gap, Vec<LocationId>),
+    names: &mut Names<'_>,
+) -> (Key, NamedGap) {
     let (kind, region, ends, subjects) = &key;
     let mut texts = vec![kind.text().to_owned(), region.clone()];
     for PlaceKey { function, text, ordinal } in ends {
@@ -78,7 +93,7 @@ fn with_promise(key: Key, gap: Gap, names: &mut Names<'_>) -> (Key, NamedGap) {
         sees_data: names.sees_data(),
     };
     let promise = promise(&facts);
-    (key, NamedGap { fingerprint, gap, promise })
+    (key, NamedGap { fingerprint, gap, copies, promise })
 }
 
 impl Kind {

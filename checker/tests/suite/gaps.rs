@@ -329,3 +329,42 @@ fn what_is_remembered_does_not_grow_with_the_trace() {
         (1, 60_000, 0, 2)
     );
 }
+
+#[test]
+fn copies_of_the_code_of_a_gap_are_known() {
+    /// Locations that are ten apart are of one line.
+    struct Lines;
+    impl Describe for Lines {
+        fn region(&mut self, _: RegionId) -> RegionInfo {
+            RegionInfo { name: "claim".to_owned(), ..RegionInfo::default() }
+        }
+        fn place(&mut self, location: LocationId) -> PlaceInfo {
+            PlaceInfo { text: (location.0 % 10).to_string(), ..PlaceInfo::default() }
+        }
+        fn subject(&mut self, object: Object) -> SubjectInfo {
+            SubjectInfo { name: format!("{object:?}"), ..SubjectInfo::default() }
+        }
+    }
+    let l = LockId(0);
+    let ops = [
+        Op::Begin(RegionId(0)),
+        Op::Acquire(l),
+        Op::Release(l),
+        Op::Acquire(l),
+        Op::Release(l),
+        Op::End(None),
+    ];
+    let mut events = Vec::new();
+    for (thread, first) in [(0, 10), (1, 20), (0, 10), (1, 30)] {
+        for (place, op) in (first..).zip(ops) {
+            events.push(Event { thread: ThreadId(thread), op, location: LocationId(place) });
+        }
+    }
+    let gaps = named(&observed(&events), &mut Lines);
+    assert_eq!(gaps.len(), 1, "{gaps:?}");
+    assert_eq!(gaps[0].gap.crossed, 4);
+    let mut places: Vec<LocationId> = gaps[0].copies.clone();
+    places.push(gaps[0].gap.left);
+    places.sort();
+    assert_eq!(places, [12, 22, 32].map(LocationId));
+}

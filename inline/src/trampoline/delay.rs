@@ -3,7 +3,7 @@
 
 use core::mem::offset_of;
 
-use abi::{Cookie, DelayPlace, RANDOM};
+use abi::{ALL_THREADS, Cookie, DelayPlace, FIRST_THREAD, RANDOM};
 use iced_x86::code_asm::{
     AsmMemoryOperand, CodeAssembler, CodeLabel, dword_ptr, eax, ecx, edi, edx, esi, ptr, qword_ptr,
     r8, r9, r10, r11, rax, rbx, rcx, rdi, rdx, rsi, rsp,
@@ -60,6 +60,7 @@ pub fn routine(code: &mut CodeAssembler, label: &mut CodeLabel) -> Emitted {
     code.mov(rax, field!(hits))?;
     code.cmp(rax, field!(most))?;
     code.jae(out)?;
+    jump_unless_meant(code, out)?;
     jump_unless_passes(code, out)?;
     time(code)?;
     code.mov(r8, rax)?;
@@ -100,6 +101,31 @@ pub fn routine(code: &mut CodeAssembler, label: &mut CodeLabel) -> Emitted {
     code.pop(r11)?;
     code.pop(rbx)?;
     code.ret()
+}
+
+/// Jumps if the thread is not one of those that are meant. Changes `rax`, `rcx` and `rdx`.
+fn jump_unless_meant(code: &mut CodeAssembler, to: CodeLabel) -> Emitted {
+    let [mut known, mut is_first, mut go_on] = [(); 3].map(|()| code.create_label());
+    code.mov(rax, field!(threads))?;
+    code.cmp(rax, ALL_THREADS as i32)?;
+    code.je(go_on)?;
+    code.mov(rdx, block!(tid))?;
+    code.mov(rcx, control!(first_delayed))?;
+    code.test(rcx, rcx)?;
+    code.jne(known)?;
+    // Of threads that come at one moment any may be the first.
+    code.mov(control!(first_delayed), rdx)?;
+    code.mov(rcx, control!(first_delayed))?;
+    place(code, &mut known)?;
+    code.cmp(rcx, rdx)?;
+    code.je(is_first)?;
+    code.cmp(rax, FIRST_THREAD as i32)?;
+    code.je(to)?;
+    code.jmp(go_on)?;
+    place(code, &mut is_first)?;
+    code.cmp(rax, FIRST_THREAD as i32)?;
+    code.jne(to)?;
+    place(code, &mut go_on)
 }
 
 /// Counts a passage, and jumps if its random number is not below the chance ([`passes`](abi::passes)).

@@ -103,3 +103,18 @@ fn neither_a_muted_thread_is_delayed_nor_one_without_avtrace() {
     unsafe { (*alone.control()).reader = 0 };
     assert_eq!(runs(&mut alone, 2).hits, 0);
 }
+
+#[test]
+fn the_thread_that_comes_first_is_known_from_the_others() {
+    for (threads, of_first, of_other) in
+        [(abi::ALL_THREADS, 2, 2), (abi::FIRST_THREAD, 2, 0), (abi::OTHER_THREADS, 0, 2)]
+    {
+        let mut machine = machine(1, 1000, ALL);
+        // SAFETY: as in `machine`.
+        unsafe { (*place_of(&machine)).threads = threads };
+        machine.block().tid = 7;
+        assert_eq!(runs(&mut machine, 2).hits, of_first, "{threads}");
+        machine.block().tid = 8;
+        assert_eq!(runs(&mut machine, 2).hits, of_first + of_other, "{threads}");
+    }
+}

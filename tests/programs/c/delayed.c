@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,9 @@
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#define THREADS 4
+#define ROUNDS 20
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static long total;
@@ -94,6 +98,38 @@ static int starved(long rounds) {
     return 0;
 }
 
+static void *counts(void *rounds) {
+    for (int i = 0; i < ROUNDS; i++) {
+        update();
+        (*(int *)rounds)++;
+    }
+    return NULL;
+}
+
+/* All threads on one processor, which they have in turn. */
+static int turns(void) {
+    pthread_t threads[THREADS];
+    int rounds[THREADS] = {0}, sum = 0;
+    cpu_set_t allowed, one;
+    sched_getaffinity(0, sizeof allowed, &allowed);
+    CPU_ZERO(&one);
+    for (int cpu = 0; CPU_COUNT(&one) == 0; cpu++) {
+        if (CPU_ISSET(cpu, &allowed)) {
+            CPU_SET(cpu, &one);
+        }
+    }
+    sched_setaffinity(0, sizeof one, &one);
+    for (int i = 0; i < THREADS; i++) {
+        pthread_create(&threads[i], NULL, counts, &rounds[i]);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        sum += rounds[i];
+    }
+    printf("rounds %d\n", sum);
+    return 0;
+}
+
 int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "split";
     setvbuf(stdout, NULL, _IOLBF, 0);
@@ -102,6 +138,8 @@ int main(int argc, char **argv) {
     }
     if (strcmp(mode, "split") == 0) {
         return split();
+    } else if (strcmp(mode, "turns") == 0) {
+        return turns();
     } else if (strcmp(mode, "loop") == 0) {
         for (long round = atol(argv[2]); round > 0; round--) {
             update();

@@ -5,6 +5,7 @@
  * crash: aborts when a deposit was lost; hang: waits for ever then; fork: a child process does all of it.
  * whole: with one critical section, so that nothing is to be found.
  * late: as whole, and fails when its time is over.
+ * closed: one thread closes the account and opens it again; the other one aborts when it finds it closed.
  * early: the program ends while a thread still makes deposits.
  */
 #include <pthread.h>
@@ -17,6 +18,7 @@
 
 #define DEPOSITS 30
 #define REST_US 1000
+#define CLOSED -1
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static long balance; /* guarded by lock */
@@ -52,6 +54,31 @@ __attribute__((noinline)) static void deposit_whole(long amount)
     pthread_mutex_unlock(&lock);
 }
 
+__attribute__((noinline)) static void close_and_open(void)
+{
+    set(CLOSED);
+    set(0);
+}
+
+static void *closings(void *unused)
+{
+    for (int i = 0; i < DEPOSITS; i++) {
+        close_and_open();
+        usleep(REST_US);
+    }
+    return unused;
+}
+
+static void *looks(void *unused)
+{
+    for (int i = 0; i < DEPOSITS; i++) {
+        if (get() == CLOSED)
+            abort();
+        usleep(REST_US);
+    }
+    return unused;
+}
+
 static void *deposits(void *unused)
 {
     for (int i = 0; i < DEPOSITS; i++) {
@@ -85,6 +112,13 @@ int main(int argc, char **argv)
         return WEXITSTATUS(status);
     }
     is_whole = strcmp(mode, "whole") == 0 || strcmp(mode, "late") == 0;
+    if (strcmp(mode, "closed") == 0) {
+        pthread_create(&one, NULL, closings, NULL);
+        pthread_create(&other, NULL, looks, NULL);
+        pthread_join(one, NULL);
+        pthread_join(other, NULL);
+        return 0;
+    }
     pthread_create(&one, NULL, deposits, NULL);
     usleep(REST_US / 2);
     pthread_create(&other, NULL, deposits, NULL);

@@ -2,13 +2,13 @@
 //! bad interleaving is forced, say what is found and at which rank; correct programs say what is reported all the
 //! same.
 
-mod correct;
+pub mod correct;
 mod debian;
-mod known;
-mod load;
-mod manifest;
-mod outcome;
-mod run;
+pub mod known;
+pub mod load;
+pub mod manifest;
+pub mod outcome;
+pub mod run;
 mod table;
 
 use std::{collections::HashSet, fs, io::Write as _, path::PathBuf};
@@ -23,7 +23,7 @@ use crate::{
     workspace,
 };
 use correct::Correct;
-use known::Known;
+use known::{Interleaving, Known};
 use run::{Case, Runner};
 use table::Row;
 
@@ -144,9 +144,9 @@ impl Bench {
                 continue;
             }
             for level in known::LEVELS {
-                let case = self
-                    .installed(program.needs())
-                    .and_then(|()| program.case(level, &self.dir, &self.scratch.0));
+                let case = self.installed(program.needs()).and_then(|()| {
+                    program.case((level, Interleaving::Forced), &self.dir, &self.scratch.0)
+                });
                 rows.push(self.row(&program.name, level, Some(&program.manifest), case));
             }
         }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use checker::{
     defect::{self, Describe, Origin, PlaceInfo, RegionInfo, SubjectInfo},
-    event::{EventNumber, LocationId, RegionId},
+    event::{EventNumber, LocationId, LockId, RegionId},
     finding::{self, Findings, Point},
 };
 use serde_json::Value;
@@ -13,8 +13,11 @@ use symbolize::is_system_file;
 use super::{
     super::{
         help::help,
-        model::{Defect, Gap, GapEnd, Location, Reason, SourceFrame, Violation},
+        model::{
+            Defect, Gap, GapEnd, Location, Object, OthersHeld, Reason, SourceFrame, Violation,
+        },
         names::lines_alike,
+        scene::is_function,
     },
     resolver::{Known, Place, Resolver},
 };
@@ -61,9 +64,17 @@ impl Resolver<'_> {
         let subject = |object: &finding::Object| self.names.subject(*object).name;
         let mut other_subjects = distinct(found.other_objects.iter().map(subject));
         other_subjects.retain(|name| !subjects.contains(name));
-        let (left, left_at) = self.end(&region, &found.gap.left, found.gap.left_chain.as_deref());
-        let (returned, returned_at) =
+        let (left, mut left_at) =
+            self.end(&region, &found.gap.left, found.gap.left_chain.as_deref());
+        left_at.held = self.locks(found.gap.left_held.as_deref());
+        let (returned, mut returned_at) =
             self.end(&region, &found.gap.returned, found.gap.returned_chain.as_deref());
+        returned_at.held = self.locks(found.gap.returned_held.as_deref());
+        let others = OthersHeld {
+            entered: self.locks(found.gap.others.entered.as_deref()),
+            left: self.locks(found.gap.others.left.as_deref()),
+            throughout: self.locks(found.gap.others.throughout.as_deref()),
+        };
         let held = found.gap.held_throughout.iter();
         let gap = Gap {
             left,
@@ -73,6 +84,7 @@ impl Resolver<'_> {
             kind: found.gap.kind,
             lock: found.gap.lock.as_ref().map(|lock| self.split(lock)),
             held: held.map(|&lock| self.object(finding::Object::Lock(lock))).collect(),
+            others,
         };
         let mut defect = Defect {
             id: format!("d{number}"),
@@ -109,7 +121,13 @@ impl Resolver<'_> {
         defect
     }
 
-    /// Returns the place of a step of the region, and the step.
+    /// Returns the objects of locks that were held, if these are known.
+    fn locks(&mut self, held: Option<&[LockId]>) -> Option<Vec<Object>> {
+        let held = held?.iter();
+        Some(held.map(|&lock| self.object(finding::Object::Lock(lock))).collect())
+    }
+
+    /// Returns the place of a step of the region, and the step; the locks held there are not known yet.
     fn end(
         &mut self,
         region: &str,
@@ -128,6 +146,7 @@ impl Resolver<'_> {
             chain,
             called_at,
             module: place.frames.get(place.shown).and_then(|frame| frame.module.clone()),
+            held: None,
         };
         (place.location, end)
     }
@@ -142,7 +161,7 @@ fn line_in_function(frame: &SourceFrame) -> Option<String> {
 /// Returns the calls that led from a region to a place in it, by the frames of the place or else by the regions nested
 /// in it, and the place of the first of them.
 fn calls(region: &str, place: &Place, nested: Vec<String>) -> (Vec<String>, Option<Location>) {
-    let is_region = |frame: &SourceFrame| frame.function.as_deref() == Some(region);
+    let is_region = |frame: &SourceFrame| is_function(frame, region);
     let own = place.frames.iter().position(is_region);
     let shown = place.frames.get(place.shown).and_then(|frame| {
         let function = frame.function.as_deref()?;

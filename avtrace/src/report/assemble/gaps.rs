@@ -6,7 +6,7 @@ use checker::{
 };
 
 use super::{
-    super::model::{GapRegion, RegionGap},
+    super::model::{CodePlace, GapRegion, RegionGap},
     resolver::Resolver,
 };
 
@@ -21,7 +21,7 @@ pub(super) fn gaps(gaps: &[Gap], resolver: &mut Resolver<'_>) -> Vec<RegionGap> 
 }
 
 impl Resolver<'_> {
-    fn gap(&mut self, NamedGap { fingerprint, gap, promise, .. }: &NamedGap) -> RegionGap {
+    fn gap(&mut self, NamedGap { fingerprint, gap, copies, promise, .. }: &NamedGap) -> RegionGap {
         let (left, returned) = (self.place(gap.left), self.place(gap.returned));
         let mut subjects: Vec<String> = Vec::new();
         for &object in &gap.objects {
@@ -37,6 +37,13 @@ impl Resolver<'_> {
                 remote_regions.push(name);
             }
         }
+        let is_call = gap.kind != Kind::Access;
+        let delay_at = self.names.after(gap.left, is_call);
+        let mut also_delay_at: Vec<CodePlace> = Vec::new();
+        for &copy in copies {
+            let place = self.names.after(copy, is_call);
+            also_delay_at.extend(place.filter(|place| Some(place) != delay_at.as_ref()));
+        }
         RegionGap {
             id: format!("{fingerprint:016x}"),
             kind: gap.kind,
@@ -45,7 +52,8 @@ impl Resolver<'_> {
             left_label: left.label,
             returned: returned.location,
             returned_label: returned.label,
-            delay_at: self.names.after(gap.left, gap.kind != Kind::Access),
+            delay_at,
+            also_delay_at,
             subject: subjects.join(" and "),
             crossed: gap.crossed,
             cut: gap.cut,

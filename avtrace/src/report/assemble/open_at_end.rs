@@ -26,5 +26,7 @@ fn region(open: &Found, resolver: &mut Resolver<'_>) -> OpenRegion {
         thread: open.begin.thread.0,
         begin,
         edge: resolver.edge(&open.edge),
+        ending: None,
+        hunted: None,
     }
 }

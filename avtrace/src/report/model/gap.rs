@@ -25,6 +25,9 @@ pub struct RegionGap {
     pub returned_label: String,
     /// Place in the code at which a delay falls into the gap; `None` where the code is not known.
     pub delay_at: Option<CodePlace>,
+    /// Such places in further copies of the code, where a compiler put the function into several others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also_delay_at: Vec<CodePlace>,
     /// Class of the lock or variable; of two, joined by `and`.
     pub subject: String,
     /// Number of times that a thread came from the one step to the other.

@@ -4,7 +4,7 @@ pub use checker::finding::{Action, Evidence, Instance, Order};
 pub use checker::format::ObjectKind;
 use serde::{Deserialize, Serialize};
 
-use super::{Class, hex_address};
+use super::{Class, HuntedDefect, hex_address};
 
 /// Transaction: an execution of an outermost region, or a single event outside every region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -180,6 +180,21 @@ pub struct OpenRegion {
     pub begin: Option<Location>,
     /// Dependency of another thread on an access of the region.
     pub edge: Edge,
+    /// End of the program in a run of a hunt, as a clause; absent in other reports, which have one end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ending: Option<String>,
+    /// Runs of a hunt that showed it; absent in other reports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hunted: Option<HuntedDefect>,
+}
+
+impl OpenRegion {
+    /// Calls `of` with the number of each thread that is part of it.
+    pub fn for_each_thread(&mut self, mut of: impl FnMut(&mut u32)) {
+        of(&mut self.thread);
+        of(&mut self.edge.source_transaction.thread);
+        of(&mut self.edge.sink_transaction.thread);
+    }
 }
 
 /// Reason for which a step is shown.

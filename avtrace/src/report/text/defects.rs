@@ -9,7 +9,7 @@ use super::{
     witness::View,
 };
 use crate::report::{
-    escape, explain,
+    escape, explain, locks,
     model::{Class, Defect, Location, Order, Report, SetAsideBy, Violation},
     phrase,
     quantity::{count, grouped},
@@ -210,8 +210,7 @@ fn in_full(
     let region = escape::printable(&defect.region).into_owned();
     let region = escape::cut_middle(&region, room);
     let new = if is_new { " (new)" } else { "" };
-    let headline =
-        format!(" {}{new}: region `{region}` is not atomic: {}", defect.id, phrase::what(defect));
+    let headline = format!(" {}{new}: {}", defect.id, phrase::headline(defect, violation, &region));
     let kind = phrase::class(defect.class);
     page.put(style(defect.class), kind);
     let columns = page.width.saturating_sub(kind.len());
@@ -262,6 +261,9 @@ fn meaning(page: &mut Page, view: &View<'_>, defect: &Defect, options: &TextOpti
     let number = |event| view.number(event);
     if let Some(sentence) = explain::came_between(violation, &|thread| view.who(thread), &number) {
         view.remark(page, FRAME, "why", &sentence);
+    }
+    if let Some(sentence) = locks::sentence(defect, violation, &number) {
+        view.remark(page, FRAME, "locks", &sentence);
     }
     let has = |kind: &str| defect.reasons.iter().any(|reason| reason.kind == kind);
     if !has("lock-reacquired") {

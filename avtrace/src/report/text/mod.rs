@@ -4,6 +4,7 @@
 mod defects;
 mod gaps;
 mod hunt;
+mod interleavings;
 mod kinds;
 mod lanes;
 pub(crate) mod layout;
@@ -68,6 +69,8 @@ pub struct TextOptions {
     pub max_violations: usize,
     /// Steps of a witness that are shown, at least 4; the others are left out and counted.
     pub max_steps: usize,
+    /// Shows the frames that were recorded with each step.
+    pub stacks: bool,
     /// The directory that shown paths are relative to, where they lie in it.
     pub base_dir: Option<String>,
 }
@@ -81,6 +84,7 @@ impl Default for TextOptions {
             max: None,
             max_violations: 20,
             max_steps: 24,
+            stacks: false,
             base_dir: None,
         }
     }
@@ -125,10 +129,11 @@ pub fn render(report: &Report, options: &TextOptions) -> String {
     not_retained(&mut page, report);
     if report.has_cycle_alone() {
         non_serializable(&mut page, report, &options);
-    } else if !report.has_findings() {
+    } else if !report.has_findings() && report.atomicity.is_none() {
         checked(&mut page, report, "no atomicity violation found");
     }
     open_at_end::write(&mut page, report);
+    interleavings::write(&mut page, report, &options);
     gaps::write(&mut page, report, &options);
     instances(&mut page, report);
     for warning in warnings(report) {

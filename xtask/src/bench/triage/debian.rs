@@ -118,7 +118,7 @@ pub fn built(
     let stem = patch.map_or(recipe.package.into(), |(patch, _)| {
         patch.file_stem().unwrap_or_default().to_string_lossy()
     });
-    let built = dir.join(format!("built/{stem}{level}"));
+    let built = dir.join(format!("built/{stem}{}", level.replace(' ', "")));
     let program = built.join(recipe.program);
     let mut sources = Vec::new();
     if let Some((patch, support)) = patch {

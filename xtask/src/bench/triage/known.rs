@@ -21,6 +21,15 @@ use crate::{process, workspace};
 /// Optimisation levels, as options of the C compilers.
 pub const LEVELS: [&str; 2] = ["-O0", "-O2"];
 
+/// Origin of the interleaving of a program's threads.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Interleaving {
+    /// Turns through pipes force the bad one.
+    Forced,
+    /// Threads meet as they happen to.
+    Free,
+}
+
 /// Directory of the programs, in the workspace.
 const PROGRAMS: &str = "xtask/src/bench/triage/programs";
 
@@ -71,15 +80,24 @@ impl Known {
     ///
     /// # Errors
     /// When it cannot be built.
-    pub fn case(&self, level: &str, dir: &Path, scratch: &Path) -> Result<Case> {
+    pub fn case(
+        &self,
+        (level, interleaving): (&str, Interleaving),
+        dir: &Path,
+        scratch: &Path,
+    ) -> Result<Case> {
         let name = format!("{}{level}", self.name);
         let Some(recipe) = self.recipe else {
-            let program = self.built(level, &dir.join("known"))?;
+            let program = self.built((level, interleaving, &[]), &dir.join("known"))?;
             let words = vec![program.into()];
             return Ok(Case { name, words, load: Load::Itself, dies: self.manifest.dies });
         };
         let support = workspace::root().join(PROGRAMS).join("support");
-        let program = debian::built(recipe, level, Some((&self.source, &support)), dir)?;
+        let level = match interleaving {
+            Interleaving::Forced => level.to_owned(),
+            Interleaving::Free => format!("{level} -DUNFORCED"),
+        };
+        let program = debian::built(recipe, &level, Some((&self.source, &support)), dir)?;
         let mut words: Vec<OsString> = vec![program.into()];
         let mut load = Load::Itself;
         if recipe.package == debian::MEMCACHED.package {
@@ -93,9 +111,28 @@ impl Known {
         Ok(Case { name, words, load, dies: self.manifest.dies })
     }
 
+    /// The program with ThreadSanitizer and nothing forced, built below `dir`; `None` if that is not possible.
+    ///
+    /// # Errors
+    /// When it cannot be built.
+    pub fn with_thread_sanitizer(&self, level: &str, dir: &Path) -> Result<Option<PathBuf>> {
+        // Rust's needs a nightly compiler.
+        if self.recipe.is_some() || extension(&self.source) == "rs" {
+            return Ok(None);
+        }
+        let options = (level, Interleaving::Free, &["-fsanitize=thread"][..]);
+        self.built(options, &dir.join("tsan")).map(Some)
+    }
+
     /// The executable, compiled when it is older than its sources.
-    fn built(&self, level: &str, dir: &Path) -> Result<PathBuf> {
-        let dir = dir.join(format!("{}{level}", self.name));
+    fn built(
+        &self,
+        (level, interleaving, options): (&str, Interleaving, &[&str]),
+        dir: &Path,
+    ) -> Result<PathBuf> {
+        let is_free = interleaving == Interleaving::Free;
+        let end = if is_free { "-unforced" } else { "" };
+        let dir = dir.join(format!("{}{level}{end}", self.name));
         fs::create_dir_all(&dir).with_context(|| format!("failed to create {}", dir.display()))?;
         let program = dir.join(&self.name);
         let support = workspace::root().join(PROGRAMS).join("support");
@@ -108,11 +145,23 @@ impl Known {
         }
         if let Some(source) = &self.library {
             let mut command = compiler(source, level)?;
-            command.args(["-shared", "-fPIC", "-o"]).arg(dir.join(library_file(source)));
+            command
+                .args(options)
+                .args(["-shared", "-fPIC", "-o"])
+                .arg(dir.join(library_file(source)));
             process::run(command.arg("-I").arg(&support).arg(source))?;
         }
         let mut command = compiler(&self.source, level)?;
-        command.arg("-o").arg(&program).arg(&self.source);
+        command.args(options).arg("-o").arg(&program).arg(&self.source);
+        match (is_free, extension(&self.source)) {
+            (false, _) => {}
+            (true, "rs") => {
+                command.args(["--check-cfg", "cfg(unforced)", "--cfg", "unforced"]);
+            }
+            (true, _) => {
+                command.arg("-DUNFORCED");
+            }
+        }
         if extension(&self.source) != "rs" {
             command.arg("-I").arg(&support);
         }

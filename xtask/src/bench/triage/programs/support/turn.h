@@ -1,5 +1,5 @@
 // Turns between threads, through pipes: they force an order and are nothing that avtrace records. The whole program ends
-// by SIGALRM when a turn does not come.
+// by SIGALRM when a turn does not come. A build with -DUNFORCED takes no turns: threads meet as they happen to.
 #ifndef TURN_H
 #define TURN_H
 
@@ -7,6 +7,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+
+#ifndef UNFORCED
+#define UNFORCED 0
+#endif
 
 // The program's limit, in seconds.
 #define TURN_LIMIT 60
@@ -27,6 +31,8 @@ static inline void turn_make(struct turn *turn)
 
 static inline void turn_give(const struct turn *turn)
 {
+    if (UNFORCED)
+        return;
     if (write(turn->ends[1], "!", 1) != 1) {
         perror("write to a pipe");
         exit(1);
@@ -37,6 +43,8 @@ static inline void turn_await(const struct turn *turn)
 {
     char byte;
 
+    if (UNFORCED)
+        return;
     if (read(turn->ends[0], &byte, 1) != 1) {
         perror("read from a pipe");
         exit(1);

@@ -1,5 +1,6 @@
 //! Turns between threads, through pipes: they force an order and are nothing that avtrace records. The whole program
-//! ends by `SIGALRM` when a turn does not come.
+//! ends by `SIGALRM` when a turn does not come. A build with `--cfg unforced` takes no turns: threads meet as they
+//! happen to.
 
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
 
@@ -21,10 +22,16 @@ impl Turn {
     }
 
     pub fn give(&self) {
+        if cfg!(unforced) {
+            return;
+        }
         (&self.1).write_all(b"!").expect("write to a pipe");
     }
 
     pub fn wait(&self) {
+        if cfg!(unforced) {
+            return;
+        }
         (&self.0).read_exact(&mut [0]).expect("read from a pipe");
     }
 }

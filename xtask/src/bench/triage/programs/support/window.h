@@ -34,6 +34,8 @@ static inline void window_enter(void)
 {
     char byte;
 
+    if (UNFORCED)
+        return;
     if (read(window.armed.ends[0], &byte, 1) == 1) {
         turn_give(&window.waiting);
         turn_give(&window.entered);
@@ -46,6 +48,8 @@ static inline void window_leave(void)
 {
     char byte;
 
+    if (UNFORCED)
+        return;
     if (read(window.waiting.ends[0], &byte, 1) == 1)
         turn_give(&window.passed);
 }
