@@ -21,3 +21,4 @@ pub mod status_line;
 pub mod suppress;
 pub mod sys;
 mod test_number;
+pub mod verbosity;

@@ -87,9 +87,9 @@ fn segments_that_wait_for_their_names_are_as_others() {
         let ended = Avtrace::on(&program)
             .at_same_addresses()
             .environment(LOOK_UP, time)
-            .options(["record", "--keep", "8M", "-o"])
+            .options(["record", "--keep", "2M", "-o"])
             .options([&directory])
-            .arguments(["1", "40000"])
+            .arguments(["1", "60000"])
             .run();
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
         assert!(segments(&directory).len() > 3, "{:?}", segments(&directory));
@@ -337,7 +337,7 @@ fn a_full_disk_ends_the_recording_and_not_the_program() {
     command.args(["-m", "sh", "-c", script, "sh"]).arg(&mounted).arg(avtrace());
     command.args(["--capture", "kernel", "--accesses", "sync", "--keep", "64M", "--record"]);
     command.arg(mounted.join("traces")).args(["--format", "json", "-o"]).arg(&file);
-    command.arg(&program.path).args(["2", "20000"]);
+    command.arg(&program.path).args(["2", "100000"]);
     let ended = tests::process::run(&mut command);
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     assert!(ended.stderr.contains("No space left on device"), "{}", ended.stderr);

@@ -73,6 +73,13 @@ pub struct AttachArgs {
     #[arg(long, value_name = "SIZE", requires = "record", value_parser = super::size)]
     pub keep: Option<u64>,
 
+    /// Also store source lines in the recording: those that a report on it needs, and two around each.
+    ///
+    /// A report on another machine then shows the same lines, and its defects have the same fingerprints. At most
+    /// 8 MiB; the report says if that was too little.
+    #[arg(long, requires = "record")]
+    pub embed_sources: bool,
+
     /// Options of capture.
     #[command(flatten)]
     pub capture: CaptureArgs,

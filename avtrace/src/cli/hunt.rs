@@ -143,7 +143,7 @@ bad usage, 1 when avtrace failed.";
 #[derive(Args, Debug)]
 #[command(after_help = MERGE)]
 pub struct MergeArgs {
-    /// Leave out the suppressions of `avtrace.toml` in the current directory.
+    /// Leave out the suppressions of `avtrace.toml`.
     #[arg(long)]
     pub no_config: bool,
 

@@ -84,7 +84,7 @@ pub struct CheckArgs {
     #[arg(long)]
     pub stats: bool,
 
-    /// Leave out the suppressions of `avtrace.toml` in the current directory.
+    /// Leave out the suppressions of `avtrace.toml`.
     #[arg(long)]
     pub no_config: bool,
 
@@ -169,6 +169,8 @@ pub enum TraceFormatArg {
 const REPORT: &str = "\
 Examples:
   avtrace report report.json
+  avtrace report --format html=report.html t.avt     a recording, which is checked first
+  avtrace report reports                             a directory: each defect once
   avtrace check --format json *.avt > all.json; avtrace report all.json
 
 Exit status: 0 when nothing was found, 66 when a likely or possible defect was (see --fail-on), 3 when a file is no report, 2 for bad usage, 1 when \
@@ -178,7 +180,7 @@ avtrace failed.";
 #[derive(Args, Debug)]
 #[command(after_help = REPORT)]
 pub struct ReportArgs {
-    /// Leave out the suppressions of `avtrace.toml` in the current directory.
+    /// Leave out the suppressions of `avtrace.toml`.
     #[arg(long)]
     pub no_config: bool,
 
@@ -186,8 +188,9 @@ pub struct ReportArgs {
     #[command(flatten)]
     pub output: OutputArgs,
 
-    /// Files of reports in JSON, one or several in each; `-` is standard input. Of a directory, all `*.json`: as text
-    /// each defect is shown once then, with the number of reports that have it.
+    /// Files of reports in JSON, one or several in each, or recordings (`.avt`); `-` is standard input, for JSON. Of a
+    /// directory, all `*.json`: as text each defect is shown once then, with the number of reports that have it; or the
+    /// recordings in segments.
     #[arg(required = true, value_name = "REPORT")]
     pub reports: Vec<PathBuf>,
 }

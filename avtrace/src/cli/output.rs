@@ -85,7 +85,7 @@ pub struct Triage {
     pub baseline: Vec<PathBuf>,
 }
 
-fn symbol(text: &str) -> Result<Glob, String> {
+pub(super) fn symbol(text: &str) -> Result<Glob, String> {
     let mistake = "a name is needed, in which `*`, `?` and `[…]` may stand";
     if text.is_empty() {
         return Err(mistake.to_owned());

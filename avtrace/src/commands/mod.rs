@@ -4,11 +4,13 @@
 mod attach;
 mod check;
 mod convert;
+mod diff;
 mod doctor;
 mod explain;
 mod hunt;
 mod list;
 mod live;
+mod load;
 mod options;
 mod output;
 mod record;
@@ -67,6 +69,7 @@ pub fn run(cli: Cli) -> Result<u8, Failure> {
         Some(Command::Check(arguments)) => check::run(&arguments),
         Some(Command::Convert(arguments)) => convert::run(&arguments),
         Some(Command::Report(arguments)) => report::run(&arguments),
+        Some(Command::Diff(arguments)) => diff::run(&arguments),
         Some(Command::Refine(arguments)) => refine::run(&arguments),
         Some(Command::Hunt(arguments)) => hunt::run(&arguments),
         Some(Command::Merge(arguments)) => hunt::merge(&arguments),

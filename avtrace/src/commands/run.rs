@@ -33,7 +33,8 @@ pub(super) fn run(arguments: RunArgs) -> Result<u8, Failure> {
     if let Some(directory) = &arguments.report_dir {
         report_dir::create(directory)?;
     }
-    let record = arguments.record.as_deref().map(|path| record_to(path, arguments.keep, 1));
+    let how = (arguments.keep, arguments.embed_sources);
+    let record = arguments.record.as_deref().map(|path| record_to(path, how, 1));
     let options = RunOptions { record: record.transpose()?, ..options };
     let Outcome { ending, programs } = session::run(&options)
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;

@@ -16,7 +16,7 @@ use super::algorithms::Algorithm;
 use super::input::{Input, InputError};
 use super::names::TraceNames;
 use super::read::{self, Consumer, Stopped};
-use super::recording;
+use super::recording::{self, RecordedRun};
 use super::segments::{Joined, Recording, SegmentsStopped};
 use super::stats::Stats;
 use crate::progress::ReadBar;
@@ -280,6 +280,7 @@ fn report(
 ) -> Report {
     let (exit_code, signal) = names.ending();
     let subject = Subject::Trace { path: path.to_owned(), exit_code, signal };
+    let RecordedRun { capture, memory, trap, perturbation } = names.run();
     let context = report::Context {
         algorithm: request.algorithm.name.to_owned(),
         relation: request.options.relation,
@@ -289,7 +290,13 @@ fn report(
         gaps: others.gaps.map(|gaps| gaps.gaps()),
         deadlocks: others.deadlocks.map(|deadlocks| deadlocks.deadlocks()),
         predictions: others.predictions.map(predict::Observer::predictions),
+        capture,
+        memory,
+        trap,
+        perturbation,
         ..report::Context::new(subject)
     };
-    report::assemble(findings, &mut names, context)
+    let mut report = report::assemble(findings, &mut names, context);
+    report.not_seen.limitations.extend(names.missing_sources());
+    report
 }

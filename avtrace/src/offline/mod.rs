@@ -10,6 +10,7 @@ mod names;
 mod read;
 pub mod recording;
 mod segments;
+mod sources;
 mod stats;
 
 pub use check::{Checked, Request, check, check_recording};

@@ -5,6 +5,7 @@
 //! out.
 
 mod assemble;
+mod diff;
 mod dot;
 mod escape;
 mod explain;
@@ -28,6 +29,7 @@ mod trace;
 mod warnings;
 
 pub use assemble::assemble;
+pub use diff::{Change, Changed, DIFF_SCHEMA, Diff};
 pub use dot::Dot;
 pub use escape::{cut_message, cut_middle, printable, text_of_bytes};
 pub use explain::{death, ending};
@@ -41,7 +43,7 @@ pub use limitation::{
     UnwatchedVariable,
 };
 pub use model::*;
-pub use names::{Context, Names, RegionName, ThreadName};
+pub use names::{Context, Names, RegionName, ThreadName, lines_alike};
 pub use phrase::{class, gap, in_a_line, in_short};
 pub use quantity::{count, grouped};
 pub use rule::{RULES, Rule};

@@ -93,7 +93,7 @@ pub struct Report {
     pub not_seen: NotSeen,
     /// Costs of the run.
     pub summary: Summary,
-    /// Way in which the events were captured; absent for recorded traces.
+    /// Way in which the events were captured; absent for traces of other tools and older recordings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capture: Option<Capture>,
     /// Coverage of memory accesses; absent where none was wanted.

@@ -65,7 +65,7 @@ pub use self::{
     options::{CaptureBackend, RunOptions, WhenFull},
     outcome::Outcome,
     process_selection::ProcessSelection,
-    record::{RecordTo, Rotation, RotationError},
+    record::{RecordPlace, RecordTo, Rotation, RotationError},
 };
 use crate::{
     debug_files,
@@ -159,6 +159,7 @@ pub fn attach(
             let mut receiver = receiver.lock().unwrap_or_else(PoisonError::into_inner);
             receiver(occasion, report)
         };
+        choice.log();
         if !choice.is_inline {
             privileges::check()?;
         }
@@ -186,6 +187,7 @@ pub fn attach(
 /// Runs a program with the back end that was chosen.
 fn run_as(options: &RunOptions, choice: &Choice, program: &Path) -> Result<Outcome, RunError> {
     let options = choice.apply(options);
+    choice.log();
     if choice.is_inline {
         return inline_run::run(&options, program);
     }

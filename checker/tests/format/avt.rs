@@ -5,8 +5,8 @@ use crate::support::{Trace, error};
 use checker::event::{Event, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId};
 use checker::format::{
     AvtWriter, CodeAddress, Frame, Gap, Location, LocationKind, Lost, Module, NO_LOCATION, Object,
-    ObjectKind, ObservedValue, Process, Property, ReadOptions, Region, Thread, TraceReader,
-    WriteError, convert, numbered_location,
+    ObjectKind, ObservedValue, Process, Property, ReadOptions, Region, SourceExcerpt, Thread,
+    TraceReader, WriteError, convert, numbered_location,
 };
 
 type Writer = AvtWriter<Vec<u8>>;
@@ -74,11 +74,23 @@ fn everything() -> Writer {
     writer.lost(&Lost { class: "lock".to_owned(), count: 5 }).unwrap();
     let (key, value) = ("note".to_owned(), "anything".to_owned());
     writer.property(&Property { key, value }).unwrap();
+    writer.excerpt(&excerpt()).unwrap();
     writer
+}
+
+fn excerpt() -> SourceExcerpt {
+    let lines = vec!["{".to_owned(), "    lock();".to_owned(), String::new()];
+    SourceExcerpt { file: "bank.c".to_owned(), first_line: 44, lines }
 }
 
 #[track_caller]
 fn has_everything(trace: &Trace) {
+    has_everything_of_version_1(trace);
+    assert_eq!(trace.names.excerpts(), [excerpt()]);
+}
+
+#[track_caller]
+fn has_everything_of_version_1(trace: &Trace) {
     let ops: Vec<Op> = trace.events.iter().map(|event| event.op).collect();
     let acquire = Op::Acquire(LockId(0));
     let begin = Op::Begin(RegionId(0));
@@ -140,8 +152,8 @@ fn files_of_version_1_are_read() {
     // `everything`, as the last build wrote it that had this version.
     let file = include_bytes!("data/version_1_4");
     assert_eq!(file[8..12], [1, 0, 4, 0]);
-    has_everything(&Trace::of(file).unwrap());
-    has_everything(&Trace::trickled(file, 7).unwrap());
+    has_everything_of_version_1(&Trace::of(file).unwrap());
+    has_everything_of_version_1(&Trace::trickled(file, 7).unwrap());
 }
 
 #[test]

@@ -16,13 +16,11 @@ use super::{
         model::{
             Defect, Gap, GapEnd, Location, Object, OthersHeld, Reason, SourceFrame, Violation,
         },
+        names::lines_alike,
         scene::is_function,
     },
     resolver::{Known, Place, Resolver},
 };
-
-/// Limit of lines of a function in which others of the same text are looked for.
-const MAX_LINES: u32 = 10_000;
 
 /// Groups findings into defects, numbered `d1`, `d2`, … in the order of the report. `ids` has the id of the violation
 /// that each finding became, `lists` those violations: the counted ones, and those that only defects show.
@@ -121,21 +119,6 @@ impl Resolver<'_> {
         let hint = violation.hint.clone();
         defect.help = if is_wait { hint } else { help(&defect, violation) };
         defect
-    }
-
-    /// Returns the number of lines of the same text in the function before that of a frame, as far as is known.
-    fn lines_before(&mut self, frame: &SourceFrame) -> u32 {
-        let (Some(file), Some(line), Some(declared)) = (&frame.file, frame.line, frame.declared)
-        else {
-            return 0;
-        };
-        let mut text_of = |line: u32| {
-            let text = self.names.source_line(file, line)?;
-            Some(text.trim().to_owned())
-        };
-        let Some(text) = text_of(line) else { return 0 };
-        let first = declared.max(line.saturating_sub(MAX_LINES));
-        (first..line).filter(|&before| text_of(before).as_ref() == Some(&text)).count() as u32
     }
 
     /// Returns the objects of locks that were held, if these are known.
@@ -256,7 +239,7 @@ impl Describe for Resolver<'_> {
             self.names.origin(location)
         };
         PlaceInfo {
-            ordinal: self.lines_before(&frame),
+            ordinal: lines_alike(self.names, &frame).len() as u32,
             text: place.source_text.or_else(|| line_in_function(&frame)).unwrap_or(place.label),
             file: frame.file,
             line: frame.line,

@@ -24,6 +24,7 @@ use super::{
     End, FLUSH, RecordError, Recording,
     describe::{self, Code, synchronisation},
     rotation::{Rotation, SegmentFile},
+    sources::{MAX_BYTES, Sources, sources},
 };
 use crate::{
     live::{
@@ -66,6 +67,7 @@ pub(super) struct SegmentRecorder {
     look_up: Duration,
     counts: finding::Counts,
     flushed: Instant,
+    embed_sources: bool,
 }
 
 #[derive(Debug)]
@@ -104,6 +106,7 @@ impl SegmentRecorder {
     pub(super) fn create(
         rotation: &Arc<Rotation>,
         process: &format::Process,
+        embed_sources: bool,
     ) -> Result<Self, RecordError> {
         let recording = RandomState::new().build_hasher().finish();
         let mut recorder = Self {
@@ -118,6 +121,7 @@ impl SegmentRecorder {
                 .map_or(LOOK_UP, Duration::from_micros),
             counts: finding::Counts::default(),
             flushed: Instant::now(),
+            embed_sources,
         };
         match recorder.current() {
             Ok(_) => Ok(recorder),
@@ -182,7 +186,7 @@ impl SegmentRecorder {
             if !first.look_up(names, until) {
                 break;
             }
-            name(&mut first.writer, names, first.limits.1)?;
+            name(&mut first.writer, names, first.limits.1, self.embed_sources)?;
             self.unnamed.pop_front().map_or(Ok(()), Current::complete)?;
         }
         Ok(())
@@ -212,12 +216,14 @@ impl Recording for SegmentRecorder {
             self.name_with(names, (0, None))?;
         }
         std::mem::take(&mut self.unnamed).into_iter().try_for_each(Current::complete)?;
+        let embed_sources = self.embed_sources;
         let Current { writer, limits, .. } = self.current()?;
         writer.process(&shortened(end.process))?;
         end.lost.iter().try_for_each(|lost| writer.lost(lost))?;
         writer.property(&end.not_seen)?;
+        writer.property(&end.run)?;
         if let Some(names) = names {
-            name(writer, names, limits.1)?;
+            name(writer, names, limits.1, embed_sources)?;
         }
         self.current.take().map_or(Ok(()), Current::complete)
     }
@@ -279,6 +285,7 @@ fn name(
     writer: &mut SegmentWriter<SegmentFile>,
     names: &mut LiveNames<'_>,
     most: u64,
+    embed_sources: bool,
 ) -> Result<(), WriteError> {
     let ids = |writer: &SegmentWriter<SegmentFile>, space| writer.origins(space).to_vec();
     let [locations, threads, locks, syncs, variables, regions] = [
@@ -329,7 +336,16 @@ fn name(
     }
     let classes = names.recorded_classes([&locations, &variables, &locks, &syncs]);
     let classes = recording::classes(&classes).map_err(|error| WriteError::Io(error.into()))?;
-    classes.map_or(Ok(()), |property| add(writer, &property, most))
+    classes.map_or(Ok(()), |property| add(writer, &property, most))?;
+    if embed_sources {
+        let room = most.saturating_sub(writer.length() + RESERVE);
+        let room = usize::try_from(room).unwrap_or(usize::MAX).min(MAX_BYTES);
+        let locations = locations.into_iter().map(LocationId);
+        let Sources { excerpts, left_out } = sources(names, locations, room);
+        excerpts.iter().try_for_each(|excerpt| writer.excerpt(excerpt))?;
+        writer.property(&recording::sources(left_out))?;
+    }
+    Ok(())
 }
 
 /// Room that is always left for the end of a segment and for one more name, in bytes.

@@ -6,7 +6,8 @@ use super::layout::{NONE, definition};
 use crate::event::LocationId;
 use crate::format::names::{
     CodeAddress, Frame, IdSpace, Location, LocationKind, Lost, Module, ModuleId, Names, Object,
-    ObjectExtra, ObjectKind, Process, Property, Region, Segment, Space, StoredFrame, Thread,
+    ObjectExtra, ObjectKind, Process, Property, Region, Segment, SourceExcerpt, Space, StoredFrame,
+    Thread,
 };
 
 /// Bits of an object's definition for the fields that are present.
@@ -185,6 +186,17 @@ pub(super) fn put_origin(space: IdSpace, id: u32, origin: u32, out: &mut Vec<u8>
     });
 }
 
+pub(super) fn put_excerpt(excerpt: &SourceExcerpt, out: &mut Vec<u8>) {
+    put(definition::SOURCE, out, |out| {
+        out.counted(excerpt.file.as_bytes());
+        out.u32(excerpt.first_line);
+        out.u32(excerpt.lines.len() as u32);
+        for line in &excerpt.lines {
+            out.counted(line.as_bytes());
+        }
+    });
+}
+
 /// Removes the first definition from a payload and adds it to the names.
 ///
 /// # Errors
@@ -207,6 +219,7 @@ pub(super) fn take(payload: &mut Fields<'_>, names: &mut Names) -> Result<(), &'
         definition::PROPERTY => property(fields, names),
         definition::SEGMENT => segment(fields, names),
         definition::ORIGIN => origin(fields, names),
+        definition::SOURCE => excerpt(fields, names),
         // A kind of a later minor version.
         _ => Some(true),
     };
@@ -339,4 +352,14 @@ fn origin(mut fields: Fields<'_>, names: &mut Names) -> Option<bool> {
     let (id, origin, space) = (fields.u32()?, fields.u32()?, fields.u8()?);
     // A space of a later minor version says nothing here.
     Some(IdSpace::from_code(space).is_none_or(|space| names.define_origin(space, id, origin)))
+}
+
+fn excerpt(mut fields: Fields<'_>, names: &mut Names) -> Option<bool> {
+    let (file, first_line, count) = (fields.text()?.to_owned(), fields.u32()?, fields.u32()?);
+    let mut lines = Vec::new();
+    for _ in 0..count {
+        lines.push(fields.text()?.to_owned());
+    }
+    names.define_excerpt(SourceExcerpt { file, first_line, lines });
+    Some(true)
 }

@@ -97,6 +97,7 @@ pub(super) mod definition {
     pub(in crate::format::avt) const PROPERTY: u16 = 12;
     pub(in crate::format::avt) const SEGMENT: u16 = 13;
     pub(in crate::format::avt) const ORIGIN: u16 = 14;
+    pub(in crate::format::avt) const SOURCE: u16 = 15;
 }
 
 /// Value for "no id".

@@ -12,7 +12,7 @@ use crate::format::convert::WriteError;
 use crate::format::intern::MAX_IDS;
 use crate::format::names::{
     Frame, IdSpace, Location, Lost, Module, ModuleId, NO_LOCATION, Object, Process, Property,
-    Region, Segment, Space, Thread, location_number,
+    Region, Segment, SourceExcerpt, Space, Thread, location_number,
 };
 use rustc_hash::FxHashMap;
 use std::io::Write;
@@ -26,6 +26,7 @@ pub(super) struct Copied {
     pub(super) revisions: usize,
     pub(super) lost: usize,
     pub(super) properties: usize,
+    pub(super) excerpts: usize,
     pub(super) has_segment: bool,
     /// By space.
     pub(super) origins: [u32; IdSpace::ALL.len()],
@@ -240,6 +241,14 @@ impl<W: Write> AvtWriter<W> {
     /// As [`event`](Self::event).
     pub fn lost(&mut self, lost: &Lost) -> Result<(), WriteError> {
         self.define(|out| definition::put_lost(lost, out))
+    }
+
+    /// Writes lines of a source file, as a report shows them where the file is not.
+    ///
+    /// # Errors
+    /// As [`event`](Self::event).
+    pub fn excerpt(&mut self, excerpt: &SourceExcerpt) -> Result<(), WriteError> {
+        self.define(|out| definition::put_excerpt(excerpt, out))
     }
 
     /// Writes a further property of the recording.
