@@ -104,7 +104,7 @@ fn excerpts(file: &str, lines: BTreeMap<u32, String>) -> Vec<SourceExcerpt> {
     for (line, text) in lines {
         match excerpts.last_mut() {
             Some(last) if last.first_line + last.lines.len() as u32 == line => {
-                last.lines.push(text)
+                last.lines.push(text);
             }
             _ => excerpts.push(SourceExcerpt {
                 file: file.to_owned(),
