@@ -20,3 +20,4 @@ pub mod session;
 pub mod status_line;
 pub mod suppress;
 pub mod sys;
+pub mod table;

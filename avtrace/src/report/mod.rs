@@ -1,8 +1,8 @@
 //! Reports: findings with names and source lines put on them, as data, and in the formats of [`ReportFormat`], one
 //! file each. What is found is decided in `checker`; how names are looked up, behind [`Names`].
 //!
-//! [`assemble`] makes a [`Report`]; [`Text`], [`Json`], [`Sarif`], [`JUnit`], [`Dot`], [`Trace`] and [`Html`] lay it
-//! out.
+//! [`assemble`] makes a [`Report`]; [`Text`], [`Json`], [`Sarif`], [`JUnit`], [`Dot`], [`Trace`], [`Html`]
+//! and those in [`parquet`] lay it out; [`merge`] makes one of several.
 
 mod assemble;
 mod dot;
@@ -14,8 +14,11 @@ mod html;
 pub mod json;
 mod junit;
 mod limitation;
+pub mod merge;
 mod model;
 mod names;
+mod otlp;
+pub mod parquet;
 mod phrase;
 mod quantity;
 mod rule;
@@ -26,10 +29,11 @@ mod topic;
 mod trace;
 mod warnings;
 
+pub use self::parquet::{ParquetDefects, ParquetFindings, ParquetRuns};
 pub use assemble::assemble;
 pub use dot::Dot;
 pub use escape::{cut_message, cut_middle, printable, text_of_bytes};
-pub use explain::{death, ending};
+pub use explain::{checked_anything, death, ending};
 pub use format::{Entry, FormatError, Layout, ReportFormat};
 pub use help::help;
 pub use html::Html;
@@ -41,6 +45,7 @@ pub use limitation::{
 };
 pub use model::*;
 pub use names::{Context, Names, RegionName, ThreadName};
+pub use otlp::Otlp;
 pub use phrase::{gap, in_a_line, in_short};
 pub use quantity::{count, grouped};
 pub use rule::{RULES, Rule};

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use avtrace::doctor::{Auto, Check, CheckId, CheckStatus, Diagnosis, Verdict, Verdicts};
 use avtrace::report::{
     Action, Busiest, Capture, CaptureBackend, CaptureOrder, Class, Counts, DataSeen, Defect, Edge,
-    Evidence, Gap, GapEnd, GapKind, Instance, LeftOut, Location, LostEvents, MemorySeen, Missing,
-    NotSeen, Object, ObjectKind, Order, Origin, Pattern, Process, Region, RegionRole, Report, Role,
-    SetAside, SetAsideBy, Settings, SkippedProbes, SourceFrame, Split, Step, Summary, Thread, Tool,
-    Transaction, TrapCause, TrapDeath, UndecodedReason, UnprobedCalls, UnusedSuppression,
-    Value as Observed, Violation, WatchedShare,
+    Evidence, Gap, GapEnd, GapKind, Instance, LeftOut, Location, LostEvents, MemorySeen, Merged,
+    Missing, NotSeen, Object, ObjectKind, Order, Origin, Pattern, Process, Region, RegionRole,
+    Report, Role, SetAside, SetAsideBy, Settings, SkippedProbes, SourceFrame, Split, Step, Summary,
+    Thread, Tool, Transaction, TrapCause, TrapDeath, UndecodedReason, UnprobedCalls,
+    UnusedSuppression, Value as Observed, Violation, WatchedShare,
 };
 use checker::{Regions, Relation};
 use serde::de::{DeserializeOwned, Deserializer, Error as _, Visitor, value::Error};
@@ -125,6 +125,7 @@ fn the_schema_has_the_names_of_the_types() {
         ("/$defs/defect/properties/set_aside/anyOf/0/properties/by", names::<SetAsideBy>()),
         ("/properties/settings", names::<Settings>()),
         ("/properties/settings/properties/unused/items", names::<UnusedSuppression>()),
+        ("/$defs/merged", names::<Merged>()),
         ("/$defs/gap", names::<Gap>()),
         ("/$defs/gap/properties/kind", names::<GapKind>()),
         ("/$defs/gap_end", names::<GapEnd>()),
