@@ -131,7 +131,7 @@ pub enum Command {
     Refine(RefineArgs),
     /// Run a program many times with delays where other threads could come in, until rare bugs show.
     Hunt(HuntArgs),
-    /// Make one report of the results of several hunts.
+    /// Make one report of many: of JSON reports by their defects, or of the results of several hunts.
     Merge(MergeArgs),
     /// Say what of avtrace works on this machine for this user, and what grants the rest.
     Doctor(DoctorArgs),

@@ -123,12 +123,14 @@ fn algorithm() -> impl TypedValueParser<Value = &'static Algorithm> {
 
 const CONVERT: &str = "\
 Text holds what a checker sees: the events, the gaps between them, and the names of objects and places. Call stacks, \
-addresses, values and what is known of the recorded process are in avtrace's own format only.
+addresses, values and what is known of the recorded process are in avtrace's own format only. Parquet is a table of \
+the events with their names and source lines, for databases (docs/parquet.md); it cannot be read back.
 
 Examples:
   avtrace convert t.avt t.std
   avtrace convert t.avt - | less
   avtrace convert bank.std.gz bank.avt
+  avtrace convert run.avt events.parquet
 
 Exit status: 0, 3 when the trace is unreadable, malformed or cut short, 2 for bad usage, 1 when avtrace failed.";
 
@@ -136,7 +138,8 @@ Exit status: 0, 3 when the trace is unreadable, malformed or cut short, 2 for ba
 #[derive(Args, Debug)]
 #[command(after_help = CONVERT)]
 pub struct ConvertArgs {
-    /// Format of the output; by default avtrace's own when OUT ends in `.avt`, and text otherwise.
+    /// Format of the output; by default avtrace's own when OUT ends in `.avt`, Parquet when it ends in `.parquet`, and
+    /// text otherwise.
     #[arg(long, value_enum)]
     pub to: Option<TraceFormatArg>,
 
@@ -164,6 +167,8 @@ pub enum TraceFormatArg {
     Text,
     /// avtrace's own.
     Avt,
+    /// A table of events in a Parquet file.
+    Parquet,
 }
 
 const REPORT: &str = "\

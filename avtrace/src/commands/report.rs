@@ -34,7 +34,12 @@ pub(super) fn run(arguments: &ReportArgs) -> Result<u8, Failure> {
         }
         all.extend(loaded.reports);
     }
-    all.iter_mut().for_each(|report| filter.apply(report));
+    for report in &mut all {
+        if arguments.output.no_host {
+            report.forget_hosts();
+        }
+        filter.apply(report);
+    }
     if let Some(last) = all.last_mut() {
         filter.list_unused(last);
     }
@@ -49,7 +54,7 @@ pub(super) fn run(arguments: &ReportArgs) -> Result<u8, Failure> {
             continue;
         };
         // As text each defect once; other forms have all reports as they are.
-        let name = report_dir::program(report);
+        let name = report.subject.program();
         let shown = summary.take(&arguments.output, report.clone());
         reports.add_with_text((report, shown.as_ref()), Some(name), None, true)?;
     }
@@ -61,7 +66,7 @@ pub(super) fn run(arguments: &ReportArgs) -> Result<u8, Failure> {
 }
 
 /// Returns the files of reports, those of directories among them.
-fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+pub(super) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::new();
     for path in paths {
         if !path.is_dir() || has_segments(path) {

@@ -5,6 +5,7 @@ pub mod algorithms;
 mod check;
 mod code;
 mod convert;
+pub mod events;
 mod input;
 mod names;
 mod read;
@@ -15,6 +16,7 @@ mod stats;
 
 pub use check::{Checked, Request, check, check_recording};
 pub use convert::{ConvertFailure, Converted, convert, convert_recording};
+pub use events::write_events;
 pub use input::{Input, InputError, shown};
 pub use names::TraceNames;
 pub use segments::{Recording, is_recording};

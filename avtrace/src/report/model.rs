@@ -11,10 +11,11 @@ mod gap;
 mod hex_address;
 mod hunt;
 mod interleavings;
+mod merged;
 mod perturbation;
 mod violation;
 
-use std::collections::HashSet;
+use std::{collections::HashSet, path::Path};
 
 use checker::{Regions, Relation};
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,7 @@ pub use self::defect::*;
 pub use self::gap::*;
 pub use self::hunt::*;
 pub use self::interleavings::*;
+pub use self::merged::*;
 pub use self::perturbation::*;
 pub use self::violation::*;
 
@@ -111,6 +113,19 @@ pub struct Report {
     /// Runs of a hunt; absent for other reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hunt: Option<Hunt>,
+    /// End of the run in UTC, as RFC 3339 has it: `2026-11-23T08:15:30.125Z`. Of several runs, of the last one. Absent
+    /// for recorded traces, and in reports of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<String>,
+    /// Name of the machine of the run; absent with `--no-host`, and where there is no time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// Trace context that the program was started with, as W3C has it (`TRACEPARENT` in its environment).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
+    /// Reports that this one was made of (`avtrace merge`); absent for others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merged: Option<Merged>,
 }
 
 impl Report {
@@ -152,6 +167,13 @@ impl Report {
             .flat_map(|defect| defect.violations.iter().map(String::as_str))
             .collect();
         self.violations.iter().filter(move |violation| !classified.contains(violation.id.as_str()))
+    }
+
+    /// Takes the names of machines out.
+    pub fn forget_hosts(&mut self) {
+        self.host = None;
+        let merged = self.defects.iter_mut().filter_map(|defect| defect.merged.as_mut());
+        merged.chain(&mut self.merged).for_each(|merged| merged.hosts.clear());
     }
 
     /// Returns the violation that shows a defect.
@@ -209,6 +231,17 @@ pub enum Subject {
 }
 
 impl Subject {
+    /// Returns the name of the program, or of the trace, without directories.
+    #[must_use]
+    pub fn program(&self) -> String {
+        let path = match self {
+            Self::Process { argv, .. } => argv.first().map(String::as_str).unwrap_or_default(),
+            Self::Trace { path, .. } => path,
+        };
+        let name = Path::new(path).file_name().unwrap_or_default().to_string_lossy();
+        if name.is_empty() { "program".to_owned() } else { name.into_owned() }
+    }
+
     /// Returns whether the program died: by a signal, or with an exit status that is an error.
     #[must_use]
     pub fn has_failed(&self) -> bool {

@@ -6,12 +6,12 @@ use avtrace::doctor::{Auto, Check, CheckId, CheckStatus, Diagnosis, Verdict, Ver
 use avtrace::report::{
     AccessStep, Acquisition, Action, Atomicity, Busiest, Capture, CaptureBackend, CaptureOrder,
     Class, Counts, DataSeen, Defect, DependingRead, Edge, Evidence, Gap, GapEnd, GapKind, HeldLock,
-    Instance, LeftOut, Location, LostEvents, MemorySeen, MetAccess, Missing, NotSeen, Object,
-    ObjectKind, Order, Origin, OthersHeld, Pattern, PotentialDeadlock, PredictedClass, Prediction,
-    Process, Region, RegionRole, Report, Role, SetAside, SetAsideBy, Settings, SkippedProbes,
-    SourceFrame, Split, Step, Summary, Thread, Tool, Transaction, TrapCause, TrapDeath,
-    UndecodedReason, UnprobedCalls, UnserializablePattern, UnusedSuppression, Value as Observed,
-    Violation, WatchedShare,
+    Instance, LeftOut, Location, LostEvents, MemorySeen, Merged, MetAccess, Missing, NotSeen,
+    Object, ObjectKind, Order, Origin, OthersHeld, Pattern, PotentialDeadlock, PredictedClass,
+    Prediction, Process, Region, RegionRole, Report, Role, SetAside, SetAsideBy, Settings,
+    SkippedProbes, SourceFrame, Split, Step, Summary, Thread, Tool, Transaction, TrapCause,
+    TrapDeath, UndecodedReason, UnprobedCalls, UnserializablePattern, UnusedSuppression,
+    Value as Observed, Violation, WatchedShare,
 };
 use checker::{Regions, Relation};
 use serde::de::{DeserializeOwned, Deserializer, Error as _, Visitor, value::Error};
@@ -140,6 +140,7 @@ fn the_schema_has_the_names_of_the_types() {
         ("/$defs/access_step", names::<AccessStep>()),
         ("/properties/settings", names::<Settings>()),
         ("/properties/settings/properties/unused/items", names::<UnusedSuppression>()),
+        ("/$defs/merged", names::<Merged>()),
         ("/$defs/gap", names::<Gap>()),
         ("/$defs/gap/properties/kind", names::<GapKind>()),
         ("/$defs/gap_end", names::<GapEnd>()),

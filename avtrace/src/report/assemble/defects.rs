@@ -110,6 +110,7 @@ impl Resolver<'_> {
             help: String::new(),
             set_aside: None,
             hunted: None,
+            merged: None,
         };
         let (finding, violation) = shown;
         // One call that releases a lock and acquires it again. A line is not enough: it may have several calls.

@@ -88,6 +88,10 @@ pub fn assemble(findings: &Findings, names: &mut dyn Names, context: Context) ->
         perturbation: context.perturbation,
         settings: None,
         hunt: None,
+        time: None,
+        host: None,
+        traceparent: None,
+        merged: None,
     }
 }
 

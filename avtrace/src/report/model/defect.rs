@@ -4,7 +4,7 @@ pub use checker::defect::{Class, GapKind, Origin, Pattern, RegionRole};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Action, Evidence, HuntedDefect, Location, Object, Order, Split};
+use super::{Action, Evidence, HuntedDefect, Location, Merged, Object, Order, Split};
 
 /// The violations of one region across one gap, on one subject.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -59,6 +59,9 @@ pub struct Defect {
     /// Runs of a hunt that showed it; absent in other reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hunted: Option<HuntedDefect>,
+    /// Reports that have it; absent where there is only one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merged: Option<Merged>,
 }
 
 /// Ends of a gap: where the region was left and returned to.

@@ -4,6 +4,7 @@
 use super::{
     TextOptions, and, hunt,
     layout::wrap_cut,
+    merged,
     paint::{ERROR, FRAME, HELP, PLAIN, Page, STRONG, WARNING},
     remark,
     witness::View,
@@ -306,6 +307,9 @@ fn meaning(page: &mut Page, view: &View<'_>, defect: &Defect, options: &TextOpti
     view.remark(page, FRAME, "seen", &phrase::seen(defect));
     for (kind, text) in defect.hunted.iter().flat_map(hunt::remarks) {
         view.remark(page, FRAME, kind, &text);
+    }
+    if let (Some(of), Some(all)) = (&defect.merged, &view.report.merged) {
+        view.remark(page, FRAME, "reports", &merged::remark(of, all));
     }
     view.remark(page, FRAME, "evidence", &explain::evidence(violation, view.report));
     if violation.order == Order::Racy {

@@ -8,6 +8,7 @@ mod interleavings;
 mod kinds;
 mod lanes;
 pub(crate) mod layout;
+mod merged;
 mod open_at_end;
 pub(crate) mod paint;
 mod summary;
@@ -32,7 +33,7 @@ use super::warnings::warnings;
 pub struct Text;
 
 impl ReportFormat for Text {
-    fn render(&self, entries: &[Entry<'_>], layout: &Layout) -> Result<String, FormatError> {
+    fn render(&self, entries: &[Entry<'_>], layout: &Layout) -> Result<Vec<u8>, FormatError> {
         let mut text = String::new();
         for (index, entry) in entries.iter().enumerate() {
             if layout.before + index > 0 {
@@ -46,7 +47,7 @@ impl ReportFormat for Text {
                 None => text += &render(entry.report, &layout.text),
             }
         }
-        Ok(text)
+        Ok(text.into_bytes())
     }
 
     fn is_stream(&self) -> bool {
@@ -151,6 +152,9 @@ pub fn render(report: &Report, options: &TextOptions) -> String {
             let style = if kind == "warning" { WARNING } else { STRONG };
             remark(&mut page, style, kind, &text);
         }
+    }
+    if let Some(all) = &report.merged {
+        remark(&mut page, STRONG, "note", &merged::note(all));
     }
     page.put(STRONG, "avtrace")
         .put(PLAIN, &format!(": {}", summary::summary(report, &kinds, &options)))

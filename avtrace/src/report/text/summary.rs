@@ -52,8 +52,10 @@ pub(super) fn summary(report: &Report, kinds: &[Vec<&Violation>], options: &Text
     if let Some(elapsed) = run.elapsed_ns {
         text.push_str(&format!("; {}", seconds(elapsed)));
     }
-    // Of a hunt it would be that of one run among many.
-    if let Some(ending) = explain::ending(report).filter(|_| report.hunt.is_none()) {
+    // Of several runs it would be that of one among many.
+    if let Some(ending) =
+        explain::ending(report).filter(|_| report.hunt.is_none() && report.merged.is_none())
+    {
         text.push_str(&format!("; {ending}"));
         if let Some(trap) = &report.trap {
             text.push_str(&format!(": {}", trap.cause.in_short()));
