@@ -80,18 +80,15 @@ fn a_rare_bug_is_found_and_shown_again() {
     assert_eq!(hunted["replay"], format!("avtrace hunt --replay {replay}"));
     let again = || {
         let words = ["hunt", "--format", "json", "--replay", &replay, "--repeat", "2"];
-        let ended = avtrace_with(
-            words
-                .into_iter()
-                .map(String::from)
-                .chain(tests::capture::options())
-                .chain(to_file(&folder)),
-        );
+        let ended = avtrace_with(words.into_iter().map(String::from).chain(to_file(&folder)));
         (ended.code, reports(folder.path()).remove(0), ended.stderr)
     };
+    let backend = report["capture"]["backend"].clone();
     let (code, report, stderr) = again();
     assert_eq!((code, &report["hunt"]["runs"]), (Some(66), &2.into()), "{stderr}");
     lost_update(&report);
+    // Nothing names it.
+    assert_eq!(report["capture"]["backend"], backend, "{stderr}");
     let ended = avtrace_with(["hunt", "--replay", &format!("{}#99", results.display())]);
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     assert!(ended.stderr.contains("the results have no run 99"), "{}", ended.stderr);
@@ -397,24 +394,12 @@ fn a_run_is_repeated_in_another_build() {
         .expect("a copy");
     let replay = format!("{}#{shown}", folder.path().join("results").display());
     let words = ["hunt", "--format", "json", "--replay", &replay, "--repeat", "3"];
-    let ended = avtrace_with(
-        words
-            .into_iter()
-            .map(String::from)
-            .chain(tests::capture::options())
-            .chain(to_file(&folder)),
-    );
+    let ended = avtrace_with(words.into_iter().map(String::from).chain(to_file(&folder)));
     assert_eq!(ended.code, Some(66), "{}", ended.stderr);
     lost_update(&reports(folder.path())[0]);
     // In which there is no such gap, nothing can be repeated.
     std::fs::copy("/bin/true", &program).expect("a copy");
-    let ended = avtrace_with(
-        words
-            .into_iter()
-            .map(String::from)
-            .chain(tests::capture::options())
-            .chain(to_file(&folder)),
-    );
+    let ended = avtrace_with(words.into_iter().map(String::from).chain(to_file(&folder)));
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
     assert!(ended.stderr.contains("none of the gaps"), "{}", ended.stderr);
     let resumed = avtrace_with(arguments(folder.path(), &["--resume"], &[program.as_ref()]));

@@ -28,6 +28,7 @@ pub fn run(long: bool, mut arguments: Vec<String>) -> Result<()> {
     let once = arguments.clone();
     if long {
         setup::traced_programs()?;
+        setup::examples::large_tools()?;
         include_ignored(&mut arguments);
     }
     tidy::run(tidy::Language::Check)?;

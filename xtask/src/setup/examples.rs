@@ -11,6 +11,8 @@ use crate::{process, workspace};
 
 /// Packages of PyPI, each with a command of its name.
 const PYTHON_PACKAGES: [&str; 4] = ["cmake", "meson", "ninja", "pytest"];
+/// Those of the tests that take long, which are large.
+const LARGE_PYTHON_PACKAGES: [&str; 1] = ["ray"];
 /// Debian packages of test frameworks, by a file of each.
 const FRAMEWORKS: [(&str, &str); 2] =
     [("/usr/include/gtest/gtest.h", "libgtest-dev"), ("/usr/include/catch2", "catch2")];
@@ -20,10 +22,7 @@ const FRAMEWORKS: [(&str, &str); 2] =
 /// # Errors
 /// When there is no target directory.
 pub fn tools() -> Result<()> {
-    let folder = workspace::target_dir()?.join("test-tools");
-    if let Err(error) = python_tools(&folder) {
-        println!("setup: the examples' tests have no {}: {error:#}", PYTHON_PACKAGES.join(", "));
-    }
+    install_python_tools(&PYTHON_PACKAGES)?;
     let missing = FRAMEWORKS.iter().filter(|(file, _)| !Path::new(file).exists());
     let missing: Vec<&str> = missing.map(|&(_, package)| package).collect();
     if !missing.is_empty()
@@ -35,16 +34,32 @@ pub fn tools() -> Result<()> {
     Ok(())
 }
 
-/// Installs the packages of PyPI into a virtual environment in `folder`.
-fn python_tools(folder: &Path) -> Result<()> {
+/// Installs the tools of examples whose tests take long, where it can.
+///
+/// # Errors
+/// When there is no target directory.
+pub fn large_tools() -> Result<()> {
+    install_python_tools(&LARGE_PYTHON_PACKAGES)
+}
+
+fn install_python_tools(packages: &[&str]) -> Result<()> {
+    let folder = workspace::target_dir()?.join("test-tools");
+    if let Err(error) = python_tools(&folder, packages) {
+        println!("setup: the examples' tests have no {}: {error:#}", packages.join(", "));
+    }
+    Ok(())
+}
+
+/// Installs packages of PyPI into a virtual environment in `folder`.
+fn python_tools(folder: &Path, packages: &[&str]) -> Result<()> {
     let programs = folder.join("bin");
-    if PYTHON_PACKAGES.iter().all(|name| programs.join(name).exists()) {
+    if packages.iter().all(|name| programs.join(name).exists()) {
         return Ok(());
     }
-    println!("setup: installing {} to {}", PYTHON_PACKAGES.join(", "), folder.display());
+    println!("setup: installing {} to {}", packages.join(", "), folder.display());
     process::run(Command::new("python3").args(["-m", "venv"]).arg(folder))
         .context("install Python 3 with its module venv")?;
     let mut install = Command::new(programs.join("pip"));
-    install.args(["install", "--quiet", "--disable-pip-version-check"]).args(PYTHON_PACKAGES);
+    install.args(["install", "--quiet", "--disable-pip-version-check"]).args(packages);
     process::run(&mut install).context("PyPI has to be within reach")
 }
