@@ -125,6 +125,15 @@ impl Backend {
         }
     }
 
+    /// Returns whether there is a process of a plan in which access probes can be switched: not if it has ended.
+    #[must_use]
+    pub fn can_switch(&self, plan: PlanNumber) -> bool {
+        match self {
+            Self::Kernel(_) => false,
+            Self::InProcess(process) => process.can_switch(plan),
+        }
+    }
+
     /// Switches groups of access probes in a plan's process off, or on again.
     pub fn switch_accesses(&self, plan: PlanNumber, groups: &BTreeSet<u16>, is_off: bool) {
         if let Self::InProcess(process) = self {
@@ -233,6 +242,14 @@ impl Backend {
         // Those in the process end with it.
         if let Some(kernel) = self.kernel() {
             kernel.stop_watchpoints();
+        }
+    }
+
+    /// Has a process that is held, and has no probes, go on without a tracer.
+    pub fn leave_alone(&self, pid: u32) {
+        // The kernel's probes need none.
+        if let Self::InProcess(process) = self {
+            process.leave_alone(pid);
         }
     }
 

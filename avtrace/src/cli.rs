@@ -1,7 +1,9 @@
 //! The command line: options and their help. Their effects are elsewhere.
 
 mod attach;
+mod diff;
 mod doctor;
+mod environment;
 mod explain;
 mod hunt;
 mod offline;
@@ -10,10 +12,11 @@ mod record;
 mod refine;
 
 pub use attach::{AttachArgs, ProcessesArgs};
+pub use diff::DiffArgs;
 pub use doctor::DoctorArgs;
 pub use explain::ExplainArgs;
 pub use hunt::{HuntArgs, MergeArgs};
-pub use offline::{CheckArgs, ConvertArgs, RelationArg, ReportArgs, TraceFormatArg};
+pub use offline::{CheckArgs, ConvertArgs, PropertyArg, RelationArg, ReportArgs, TraceFormatArg};
 pub use output::{ColorArg, FailOnArg, Format, FormatTo, OutputArgs, PlainFormat, Triage};
 pub use record::RecordArgs;
 pub use refine::RefineArgs;
@@ -21,8 +24,8 @@ pub use refine::RefineArgs;
 use std::{ffi::OsString, io::Write as _, path::PathBuf};
 
 use clap::{
-    ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum,
-    parser::ValueSource,
+    ArgAction, ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
+    ValueEnum, parser::ValueSource,
 };
 
 use crate::probes::{
@@ -39,6 +42,7 @@ use crate::probes::{
 #[command(
     name = "avtrace",
     version,
+    long_version = LONG_VERSION,
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
     after_help = EXAMPLES,
@@ -48,10 +52,24 @@ pub struct Cli {
     /// Command; running a program is the default.
     #[command(subcommand)]
     pub command: Option<Command>,
+    /// Print what avtrace decides on its way: -vv prints more, -vvv all. RUST_LOG says it for each part.
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub verbose: u8,
     /// Options of `run`.
     #[command(flatten)]
     pub run: RunArgs,
 }
+
+/// Version with the details of the build.
+const LONG_VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    env!("AVTRACE_DETAIL_COMMIT"),
+    "\ntarget: ",
+    env!("AVTRACE_DETAIL_TARGET"),
+    "\nprofile: ",
+    env!("AVTRACE_DETAIL_PROFILE"),
+    "\nkernel programs (BPF): built in",
+);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -65,10 +83,16 @@ Examples:
   avtrace check t.avt                     check later, as often as wanted
   sudo avtrace refine --runs 10 ./prog    take what runs that went well show as being by design
   avtrace hunt ./test                     run it again and again, delayed where it may break
+  avtrace diff old.json new.json          say which defects are new, gone or changed
   avtrace check --format html=report.html t.avt
                                           a page for browsers; also sarif, junit, dot, trace, json
   avtrace explain AV1                     say what a kind of defect means, and the usual repair
   avtrace doctor                          say what works on this machine, and what grants the rest
+
+Each option has an environment variable: AVTRACE_FORMAT=json is --format json for all commands, and
+AVTRACE_CHECK_FORMAT for `check` alone. What is on the command line comes first. Flags take 1 or 0; several
+values of one option are separated by `;`. --output and --runs have the names with the command only. The
+program gets the environment as it is.
 
 Regions are marked in the source, at the cost of a nop:
   C, C++   #include \"avtrace.h\"           AVTRACE_REGION(\"transfer\");
@@ -99,13 +123,15 @@ pub enum Command {
     Check(CheckArgs),
     /// Turn a trace into text, or into avtrace's own format.
     Convert(ConvertArgs),
-    /// Show JSON reports as text, or write them in other forms.
+    /// Show JSON reports or recordings as text, or write them in other forms.
     Report(ReportArgs),
+    /// Compare the defects of two reports or recordings: new, gone, changed.
+    Diff(DiffArgs),
     /// Run a program that is known to be good, and write what is found into `avtrace.toml` as being by design.
     Refine(RefineArgs),
     /// Run a program many times with delays where other threads could come in, until rare bugs show.
     Hunt(HuntArgs),
-    /// Make one report of the results of several hunts.
+    /// Make one report of many: of JSON reports by their defects, or of the results of several hunts.
     Merge(MergeArgs),
     /// Say what of avtrace works on this machine for this user, and what grants the rest.
     Doctor(DoctorArgs),
@@ -153,6 +179,13 @@ pub struct RunArgs {
     /// those that are left. It must be new or empty; 1M or more is needed for each process.
     #[arg(long, value_name = "SIZE", requires = "record", value_parser = size)]
     pub keep: Option<u64>,
+
+    /// Also store source lines in the recording: those that a report on it needs, and two around each.
+    ///
+    /// A report on another machine then shows the same lines, and its defects have the same fingerprints. At most
+    /// 8 MiB; the report says if that was too little.
+    #[arg(long, requires = "record")]
+    pub embed_sources: bool,
 
     /// Also write the report as JSON to a new file of DIR, which is made if there is none: NAME.PID.TIME.json.
     ///
@@ -269,12 +302,12 @@ pub struct CaptureArgs {
     /// Read regions, watches and locks from a TOML file with the lists `atomic`, `not_atomic`, `watch` and `lock`, and
     /// suppressions (see --suppress).
     ///
-    /// They come before those of the command line. Repeatable. `avtrace.toml` in the current directory is read in any
-    /// case, before the others.
+    /// They come before those of the command line. Repeatable. `avtrace.toml` in the current directory, or else in the
+    /// nearest one above, is read in any case, before the others.
     #[arg(long, value_name = "FILE")]
     pub spec: Vec<PathBuf>,
 
-    /// Leave out `avtrace.toml` in the current directory.
+    /// Leave out `avtrace.toml`.
     #[arg(long)]
     pub no_config: bool,
 
@@ -312,10 +345,18 @@ pub struct CaptureArgs {
 }
 
 impl Cli {
-    /// Parses a command line; if it is invalid, prints the error and exits.
+    /// Parses the command line with the options that environment variables add; if it is invalid, prints the error and
+    /// exits.
     #[must_use]
     pub fn parse_in_order() -> Self {
-        Self::parsed(std::env::args_os()).unwrap_or_else(|error| exit(&error))
+        let words = std::env::args_os().collect();
+        let get = |variable: &str| std::env::var_os(variable);
+        environment::with_environment(words, &Self::command(), get, Self::of_words)
+            .unwrap_or_else(|error| exit(&error))
+    }
+
+    fn of_words(words: &[OsString]) -> Result<Self, clap::Error> {
+        Self::parsed(words)
     }
 
     /// Parses a command line, of which the first word is the name of avtrace.

@@ -20,3 +20,6 @@ pub mod session;
 pub mod status_line;
 pub mod suppress;
 pub mod sys;
+pub mod table;
+mod test_number;
+pub mod verbosity;

@@ -6,6 +6,7 @@ use avtrace::{
     cli::Cli,
     commands,
     sys::memory::{self, Allocator},
+    verbosity,
 };
 
 #[global_allocator]
@@ -13,7 +14,9 @@ static ALLOCATOR: Allocator = Allocator;
 
 fn main() -> ExitCode {
     memory::adapt_to_limit();
-    let status = commands::run(Cli::parse_in_order()).unwrap_or_else(|failure| {
+    let cli = Cli::parse_in_order();
+    verbosity::start(cli.verbose);
+    let status = commands::run(cli).unwrap_or_else(|failure| {
         commands::complain(&failure.message);
         failure.status
     });

@@ -1,6 +1,7 @@
 //! The interface that all checkers share: the trait and its options. Each algorithm is in a file of its
 //! own.
 
+use crate::commit_node::Property;
 use crate::error::EventError;
 use crate::event::{Event, EventNumber, LocationId, SyncId, ThreadId, VarId};
 use crate::finding::{Counts, Findings};
@@ -150,6 +151,8 @@ pub struct Options {
     /// Limit of cuts that are stored, at every level of nested regions; violations of further ones are only counted.
     /// With 0 no region within another is looked at unless `regions` asks for it.
     pub cuts: usize,
+    /// Property that is checked over all interleavings.
+    pub property: Property,
 }
 
 impl Default for Options {
@@ -163,6 +166,7 @@ impl Default for Options {
             released_locks: true,
             witnesses: 100_000,
             cuts: 10_000,
+            property: Property::Conflict,
         }
     }
 }
@@ -200,6 +204,7 @@ setters! {
     released_locks: bool,
     witnesses: usize,
     cuts: usize,
+    property: Property,
 }
 
 /// Capabilities of an algorithm: the options that it honours beyond `lenient` and `relation`, which all do,
@@ -213,4 +218,6 @@ pub struct Capabilities {
     pub instances: bool,
     /// Set if violations have a witness.
     pub witnesses: bool,
+    /// Set if all interleavings are checked, and [`Options::property`] is honoured; [`Options::relation`] is not.
+    pub interleavings: bool,
 }

@@ -1,6 +1,7 @@
 //! Findings of checkers: violations with their witnesses, verdicts and counts, in ids only. Names and
 //! source lines are added by the caller.
 
+use crate::commit_node::Atomicity;
 use crate::event::{EventNumber, LocationId, LockId, RegionId, SyncId, ThreadId, VarId};
 
 /// A transaction: an execution of an outermost region, or a single event outside every region.
@@ -370,6 +371,8 @@ pub struct Findings {
     /// Regions in which a thread ended, of those that others had depended on by data: the first ones. Where the program
     /// died, they may have been about to be violated. Only [`Davida`](crate::Davida) lists them.
     pub open_at_end: Vec<OpenRegion>,
+    /// Atomicity over all interleavings. Only [`CommitNode`](crate::CommitNode) checks it.
+    pub atomicity: Option<Atomicity>,
 }
 
 impl Findings {

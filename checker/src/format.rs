@@ -44,8 +44,8 @@ pub use error::{BlockError, LineError, Place, ReadError, Reason};
 pub use join::{JoinError, Joiner};
 pub use names::{
     CodeAddress, Frame, IdSpace, Location, LocationKind, Lost, Module, ModuleId, NO_LOCATION,
-    Names, Object, ObjectKind, Process, Property, Region, Segment, Space, Thread, location_number,
-    numbered_location,
+    Names, Object, ObjectKind, Process, Property, Region, Segment, SourceExcerpt, Space, Thread,
+    location_number, numbered_location,
 };
 pub use read::{Format, ReadOptions, Summary, TraceReader};
 pub use segment::{Descriptions, SegmentWriter};

@@ -19,7 +19,8 @@
 //!
 //! Traces in files are read by [`format::TraceReader`], which passes them to any checker. [`Davida`] is the
 //! one to begin with; [`RegionTrack`], [`AeroDrome`], [`Velodrome`] and [`DoubleChecker`] answer a part of
-//! its questions in other ways, so that all can be compared on one trace.
+//! its questions in other ways, so that all can be compared on one trace. [`CommitNode`] asks another one: whether
+//! all interleavings of the trace are atomic.
 //!
 //! ```
 //! use checker::format::{ReadOptions, TraceReader};
@@ -36,6 +37,10 @@
 //! ```
 //!
 //! [`defect::defects`] groups findings into defects: what a person would fix, with a class and reasons.
+//!
+//! [`deadlock::Observer`] lists potential deadlocks, whether the trace came to one or not.
+//!
+//! [`predict::Observer`] predicts defects that another order of the same events would have shown.
 //!
 //! [`gap::Observer`] lists where other threads could have come in, whether they did or not.
 //!
@@ -57,7 +62,8 @@
 //! # Costs
 //!
 //! Memory grows with variables, locks, threads that have not ended, distinct witnesses and cuts (both limited by
-//! [`Options`]); never with the length of the trace. `docs/benchmarks.md` gives speeds and their bounds.
+//! [`Options`]); never with the length of the trace, but for [`CommitNode`], which stores all different transactions.
+//! `docs/benchmarks.md` gives speeds and their bounds.
 //!
 //! [`Op::Free`]: event::Op::Free
 //! [`Op::Reset`]: event::Op::Reset
@@ -65,7 +71,9 @@
 
 mod aerodrome;
 mod check;
+mod commit_node;
 mod davida;
+pub mod deadlock;
 pub mod defect;
 mod doublechecker;
 mod error;
@@ -74,6 +82,9 @@ pub mod finding;
 pub mod format;
 pub mod gap;
 mod hb;
+pub mod interleaving_tree;
+mod must_order;
+pub mod predict;
 mod regiontrack;
 mod vector;
 mod velodrome;
@@ -81,8 +92,9 @@ mod verdicts;
 
 pub use aerodrome::{AeroDrome, Detection};
 pub use check::{Capabilities, Checker, DeferredChecker, Options, Regions, Relation};
+pub use commit_node::{Atomicity, CommitNode, Property, Theorem, Unserializable};
 pub use davida::Davida;
-pub use doublechecker::{DoubleChecker, Work};
+pub use doublechecker::{DoubleChecker, FirstPass, Suspects, Work};
 pub use error::{EventError, EventErrorKind};
 pub use hb::Timestamp;
 pub use regiontrack::RegionTrack;

@@ -68,7 +68,7 @@ pub struct RegionTrack {
 impl RegionTrack {
     /// Options that the algorithm honours, and its results.
     pub const CAPABILITIES: Capabilities =
-        Capabilities { nested: true, instances: true, witnesses: false };
+        Capabilities { nested: true, instances: true, witnesses: false, interleavings: false };
 
     /// Creates a checker at the start of a trace.
     #[must_use]

@@ -7,7 +7,7 @@ use super::demangle::Name;
 use super::lines::Frame;
 
 /// Folders in which systems and compilers have headers and library sources.
-const SYSTEM_PREFIXES: [&str; 6] = [
+const SYSTEM_PREFIXES: [&str; 7] = [
     "/usr/include/",
     "/usr/local/include/",
     "/usr/lib/gcc/",
@@ -15,6 +15,8 @@ const SYSTEM_PREFIXES: [&str; 6] = [
     "/usr/lib/clang/",
     // Rust's standard library, as its distributed builds name it.
     "/rustc/",
+    // Crates that Rust's standard library is built from, such as hashbrown.
+    "/rust/deps/",
 ];
 
 /// Returns true if the line of `frame` is in a header of the system, a compiler or the C++ standard library, in
@@ -143,6 +145,7 @@ mod tests {
             "/home/user/.cargo/registry/src/index-1949cf8c6b5b557f/libc-0.2.1/src/lib.rs",
             "/home/user/.rustup/toolchains/stable/lib/rustlib/src/rust/library/core/src/cell.rs",
             "/home/user/project/vendor/avtrace.h",
+            "/rust/deps/hashbrown-0.16.1/src/raw/mod.rs",
             "/usr/src/rustc-1.85.0/library/core/src/sync/atomic.rs",
             "/build/rust/src/rustc-1.91.0-src/library/alloc/src/sync.rs",
             "library/core/src/sync/atomic.rs",

@@ -46,6 +46,12 @@ impl Running {
     /// When it cannot be started.
     #[must_use]
     pub fn start(command: &mut Command, input: Option<Vec<u8>>, limit: Duration) -> Self {
+        // They are for the tests; to avtrace they would be options.
+        for variable in ["AVTRACE_CAPTURE", "AVTRACE_ACCESSES"] {
+            if !command.get_envs().any(|(name, _)| name == variable) {
+                command.env_remove(variable);
+            }
+        }
         let described = format!("{command:?}");
         command
             .stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() })

@@ -53,8 +53,17 @@ pub fn c_file(source: &Path, flags: &[&str]) -> Program {
 /// When it does not compile.
 #[must_use]
 pub fn cpp(name: &str, flags: &[&str]) -> Program {
+    cpp_file(&sources("cpp").join(name).with_extension("cpp"), flags)
+}
+
+/// Builds a C++ source file that is none of `programs/`, as [`cpp`] does.
+///
+/// # Panics
+/// When it does not compile.
+#[must_use]
+pub fn cpp_file(source: &Path, flags: &[&str]) -> Program {
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
-    compile(&compiler, &sources("cpp").join(name).with_extension("cpp"), flags)
+    compile(&compiler, source, flags)
 }
 
 /// Builds the binary NAME of the package `programs/rust`, in the profile `release` or `dev`.

@@ -226,7 +226,10 @@ impl Code {
             let (start, end) = fields[0].split_once('-').expect("a range");
             let (start, end) = (hex(start), hex(end));
             let mut of_file = Vec::new();
-            let mut file = File::open(fields[5]).expect("a file of code");
+            // The name means this file in the process's own root only, and for as long as it is not removed.
+            let mapped = format!("/proc/{pid}/map_files/{}", fields[0]);
+            let file = File::open(mapped).or_else(|_| File::open(fields[5]));
+            let mut file = file.expect("a file of code");
             file.seek(SeekFrom::Start(hex(fields[2]))).expect("its code");
             file.take(end - start).read_to_end(&mut of_file).expect("its code");
             let mut of_process = vec![0; of_file.len()];

@@ -1,4 +1,4 @@
-//! Kills of `avtrace attach`, and of what it traces, at any moment: nothing is left that does harm.
+//! Kills of `avtrace attach`, and of what it traces, at any moment, and its panics: nothing is left that does harm.
 
 use std::{
     fs,
@@ -97,6 +97,33 @@ fn a_process_may_end_while_avtrace_attaches() {
         assert!(has_report || is_named, "call {call}: {stderr}");
         assert!(!has_report || call > 1, "nothing is traced that has ended before");
         assert!(made >= call || call > calls / 2, "{made} calls, and not {call}");
+    }
+}
+
+#[test]
+fn a_process_goes_on_when_avtrace_panics() {
+    require_bpf!();
+    if !cfg!(debug_assertions) {
+        machine::skip("panics are made in debug builds only");
+        return;
+    }
+    for back_end in ["kernel", "inline"] {
+        let mut service = Service::start();
+        let mut command = Command::new(avtrace());
+        command.env("AVTRACE_TEST_PANIC_AFTER", "10");
+        let options = ["--capture", back_end, "--accesses", "probe"];
+        let avtrace = service.attach_by(command, &options);
+        service.does("tn");
+        // At once, and not when somebody asks for the end.
+        let ended = avtrace.wait();
+        assert_eq!(ended.code, Some(1), "{back_end}: {}", ended.stderr);
+        assert!(ended.stderr.contains("by AVTRACE_TEST_PANIC_AFTER"), "{}", ended.stderr);
+        let said = format!("process {}: avtrace has panicked, as said above", service.pid());
+        assert!(ended.stderr.contains(&said), "{}", ended.stderr);
+        service.await_own_code();
+        service.is_left_alone();
+        service.does("tn");
+        service.end();
     }
 }
 

@@ -1,7 +1,8 @@
-//! `avtrace attach` to several processes at once: by id, by name, by control group.
+//! `avtrace attach` to several processes at once: by id, by name, by control group; with both back ends.
 
 use std::{
-    fs,
+    fs::{self, Permissions},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::Command,
     thread,
@@ -10,29 +11,34 @@ use std::{
 
 use serde_json::Value;
 use tests::{
-    Report, Service, machine,
+    Report, Service, c, machine,
     process::{Running, TIME_LIMIT},
     require_bpf,
+    service::changed_code,
     tracer::{avtrace, avtrace_with},
 };
 
 /// Name of a program that no other process has.
 const NAME: &str = "avtrace-twin";
 
-/// Running services.
+/// Back ends that trace several processes.
+const BACK_ENDS: [&str; 2] = ["kernel", "inline"];
+
+/// Running services, and the back end that traces them.
 struct Services {
     all: Vec<Service>,
     folder: tempfile::TempDir,
+    back_end: &'static str,
 }
 
 impl Services {
-    fn start(count: usize) -> Self {
-        Self::named("service", count)
+    fn start(back_end: &'static str, count: usize) -> Self {
+        Self::named("service", back_end, count)
     }
 
-    fn named(name: &str, count: usize) -> Self {
+    fn named(name: &str, back_end: &'static str, count: usize) -> Self {
         let all = (0..count).map(|_| Service::named(name)).collect();
-        Self { all, folder: tempfile::tempdir().expect("a folder") }
+        Self { all, folder: tempfile::tempdir().expect("a folder"), back_end }
     }
 
     fn pid(&self, number: usize) -> u32 {
@@ -50,7 +56,11 @@ impl Services {
 
     /// Starts avtrace with these options, and reports in a file; it is attached to so many processes then.
     fn attach(&self, options: &[&str]) -> Running {
-        let mut command = Command::new(avtrace());
+        self.attach_by(Command::new(avtrace()), &[&["--capture", self.back_end], options].concat())
+    }
+
+    /// Starts avtrace by a command that runs it in a way of its own, with the back end among the options if at all.
+    fn attach_by(&self, mut command: Command, options: &[&str]) -> Running {
         command.args(["attach", "--accesses", "probe", "--format", "json", "-o"]);
         let mut avtrace =
             Running::start(command.arg(self.report_file()).args(options), None, TIME_LIMIT);
@@ -94,7 +104,11 @@ fn check_transfer(report: &Report, pid: u32, occurrences: u64) {
 #[test]
 fn each_of_several_processes_has_its_defects_until_the_last_has_ended() {
     require_bpf!();
-    let mut services = Services::start(2);
+    BACK_ENDS.into_iter().for_each(finds_defects_of_each);
+}
+
+fn finds_defects_of_each(back_end: &'static str) {
+    let mut services = Services::start(back_end, 2);
     let (one, other) = (services.pid(0), services.pid(1));
     let mut avtrace = services.attach(&["--pid", &services.pids()]);
     services.all[0].does("t");
@@ -121,7 +135,11 @@ fn each_of_several_processes_has_its_defects_until_the_last_has_ended() {
 #[test]
 fn a_signal_ends_the_tracing_of_all() {
     require_bpf!();
-    let mut services = Services::start(2);
+    BACK_ENDS.into_iter().for_each(ends_by_a_signal);
+}
+
+fn ends_by_a_signal(back_end: &'static str) {
+    let mut services = Services::start(back_end, 2);
     let (one, other) = (services.pid(0).to_string(), services.pid(1).to_string());
     let avtrace = services.attach(&["--pid", &one, "--pid", &other]);
     services.all[1].does("t");
@@ -144,7 +162,11 @@ fn a_signal_ends_the_tracing_of_all() {
 #[test]
 fn all_processes_go_on_when_avtrace_is_killed() {
     require_bpf!();
-    let mut services = Services::start(2);
+    BACK_ENDS.into_iter().for_each(leaves_all_when_killed);
+}
+
+fn leaves_all_when_killed(back_end: &'static str) {
+    let mut services = Services::start(back_end, 2);
     let avtrace = services.attach(&["--pid", &services.pids()]);
     for service in &mut services.all {
         service.does("t");
@@ -154,13 +176,25 @@ fn all_processes_go_on_when_avtrace_is_killed() {
     for service in &mut services.all {
         service.does("t");
     }
-    services.end();
+    if back_end == "kernel" {
+        services.end();
+    } else {
+        // Their probes are there still, and do nothing.
+        for service in services.all {
+            assert!(changed_code(service.pid()).is_some());
+            service.end();
+        }
+    }
 }
 
 #[test]
 fn one_that_cannot_be_traced_leaves_the_others() {
     require_bpf!();
-    let mut services = Services::start(1);
+    BACK_ENDS.into_iter().for_each(leaves_out_one);
+}
+
+fn leaves_out_one(back_end: &'static str) {
+    let mut services = Services::start(back_end, 1);
     let mut child = Command::new("true").spawn().expect("a process");
     while !has_ended(child.id()) {
         thread::sleep(Duration::from_millis(1));
@@ -181,7 +215,8 @@ fn one_that_cannot_be_traced_leaves_the_others() {
         assert!(ended.stderr.contains(said), "{said}: {}", ended.stderr);
     }
     check_transfer(&services.reports()[0], services.pid(0), 1);
-    let none = avtrace_with(["attach", "--pid", &format!("{},4000000", child.id())]);
+    let pids = format!("{},4000000", child.id());
+    let none = avtrace_with(["attach", "--capture", back_end, "--pid", &pids]);
     assert_eq!((none.code, &*none.stdout), (Some(3), ""), "{}", none.stderr);
     assert!(none.stderr.contains("none of the 2 processes can be traced"), "{}", none.stderr);
     child.wait().expect("its end");
@@ -191,11 +226,16 @@ fn one_that_cannot_be_traced_leaves_the_others() {
 #[test]
 fn the_usual_limit_of_descriptors_is_no_limit_of_processes() {
     require_bpf!();
-    let mut services = Services::start(3);
+    BACK_ENDS.into_iter().for_each(takes_few_descriptors);
+}
+
+fn takes_few_descriptors(back_end: &'static str) {
+    let mut services = Services::start(back_end, 3);
     let (pids, report) = (services.pids(), services.report_file());
     let mut command = Command::new("sh");
     command.args(["-c", "ulimit -Sn 160; exec \"$@\"", "sh"]).arg(avtrace());
-    command.args(["attach", "--accesses", "probe", "--format", "json", "--pid", &pids, "-o"]);
+    command.args(["attach", "--capture", back_end, "--accesses", "probe"]);
+    command.args(["--format", "json", "--pid", &pids, "-o"]);
     let mut avtrace = Running::start(command.arg(report), None, TIME_LIMIT);
     for service in &services.all {
         avtrace.await_stderr(&format!("attached to process {} (", service.pid()));
@@ -218,7 +258,11 @@ fn has_ended(pid: u32) -> bool {
 #[test]
 fn processes_are_found_by_name() {
     require_bpf!();
-    let mut services = Services::named(NAME, 2);
+    BACK_ENDS.into_iter().for_each(finds_by_name);
+}
+
+fn finds_by_name(back_end: &'static str) {
+    let mut services = Services::named(NAME, back_end, 2);
     let avtrace = services.attach(&["--name", NAME]);
     for service in &mut services.all {
         service.does("t");
@@ -308,10 +352,12 @@ fn processes_are_found_by_cgroup() {
     let empty = avtrace_with(["attach", "--cgroup", path]);
     assert_eq!(empty.code, Some(3), "{}", empty.stderr);
     assert!(empty.stderr.contains("no process is in the cgroup"), "{}", empty.stderr);
-    let mut services = Services::start(2);
+    let mut services = Services::start("kernel", 2);
     group.takes(services.pid(0));
     below.takes(services.pid(1));
-    for named in [path, &*format!("/{name}")] {
+    let name = format!("/{name}");
+    for (named, back_end) in [(path, "kernel"), (&*name, "kernel"), (path, "inline")] {
+        services.back_end = back_end;
         let avtrace = services.attach(&["--cgroup", named]);
         for service in &mut services.all {
             service.does("t");
@@ -334,7 +380,11 @@ fn processes_are_found_by_cgroup() {
 #[test]
 fn each_process_has_a_recording() {
     require_bpf!();
-    let mut services = Services::start(2);
+    BACK_ENDS.into_iter().for_each(records_each);
+}
+
+fn records_each(back_end: &'static str) {
+    let mut services = Services::start(back_end, 2);
     let trace = services.folder.path().join("t.avt");
     let path = trace.to_str().expect("a path").to_owned();
     let avtrace = services.attach(&["--pid", &services.pids(), "--record", &path]);
@@ -357,4 +407,136 @@ fn runs(trace: &Path) -> u64 {
     assert_eq!(checked.code, Some(66), "{}", checked.stderr);
     let report: Value = serde_json::from_str(&checked.stdout).expect("JSON");
     report["defects"][0]["runs"].as_u64().expect("a number")
+}
+
+#[test]
+fn a_panic_ends_the_tracing_of_one_only() {
+    require_bpf!();
+    if !cfg!(debug_assertions) {
+        machine::skip("panics are made in debug builds only");
+        return;
+    }
+    for back_end in BACK_ENDS {
+        let mut services = Services::start(back_end, 2);
+        let mut command = Command::new(avtrace());
+        command.env("AVTRACE_TEST_PANIC_AFTER", "10");
+        let pids = services.pids();
+        let mut avtrace = services.attach_by(command, &["--capture", back_end, "--pid", &pids]);
+        services.all[0].does("tn");
+        let one = services.pid(0);
+        let said = format!("process {one} is not traced: process {one}: avtrace has panicked");
+        avtrace.await_stderr(&said);
+        services.all[0].await_own_code();
+        avtrace.signal("INT");
+        let ended = avtrace.wait();
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        let reports = services.reports();
+        assert_eq!((reports.len(), reports[0].subject.pid), (1, services.pid(1)));
+        services.end();
+    }
+}
+
+/// Threads that one process creates, and its death, are none of the others'.
+#[test]
+fn what_one_process_does_leaves_the_others_alone() {
+    let mut services = Services::start("inline", 3);
+    let avtrace = services.attach(&["--pid", &services.pids()]);
+    services.all[0].does("tn");
+    services.all[1].does("nnt");
+    services.all[2].running.signal("KILL");
+    services.all[0].does("nt");
+    avtrace.signal("INT");
+    let ended = avtrace.wait();
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    let reports = services.reports();
+    assert_eq!(reports.len(), 3);
+    check_transfer(&reports[0], services.pid(0), 4);
+    check_transfer(&reports[1], services.pid(1), 3);
+    assert_eq!((reports[2].subject.signal, reports[2].counts.violations), (Some(9), 0));
+    assert_eq!(services.all.pop().expect("the last").running.wait().signal, Some(9));
+    services.end();
+}
+
+#[test]
+fn several_may_be_an_ordinary_users_own() {
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    if !machine::can_drop_privileges() || !matches!(scope.trim(), "" | "0") {
+        machine::skip("not root, setpriv is not installed, or Yama restricts ptrace");
+        return;
+    }
+    let as_nobody = |program: &Path| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(program);
+        command
+    };
+    let start = || {
+        let program = c("service", &["-g", "-O2"]);
+        Service::start_by(&program, "service", |folder, program, fifo| {
+            fs::set_permissions(folder, Permissions::from_mode(0o777)).expect("a mode");
+            fs::set_permissions(fifo, Permissions::from_mode(0o666)).expect("a mode");
+            let mut command = as_nobody(program);
+            command.arg(fifo);
+            command
+        })
+    };
+    let (one, other, of_root) = (start(), start(), Service::start());
+    let copy = one.folder().join("avtrace");
+    fs::copy(avtrace(), &copy).expect("a copy");
+    let mut services = Services {
+        all: vec![one, other],
+        folder: tempfile::tempdir().expect("a folder"),
+        back_end: "inline",
+    };
+    fs::set_permissions(services.folder.path(), Permissions::from_mode(0o777)).expect("a mode");
+    // Without a choice of the back end; a process of another user is named, and left out.
+    let pids = format!("{},{}", services.pids(), of_root.pid());
+    let avtrace = services.attach_by(as_nobody(&copy), &["--pid", &pids]);
+    services.all[0].does("tn");
+    services.all[1].does("t");
+    avtrace.signal("INT");
+    let ended = avtrace.wait();
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    let named = format!("process {} is not traced: process {0} is of another user", of_root.pid());
+    assert!(ended.stderr.contains(&named), "{}", ended.stderr);
+    let reports = services.reports();
+    assert_eq!(reports.len(), 2);
+    check_transfer(&reports[0], services.pid(0), 2);
+    check_transfer(&reports[1], services.pid(1), 1);
+    let capture = reports[1].capture.as_ref().expect("how it was captured");
+    assert_eq!(
+        (&capture["backend"], &capture["reason_kind"]),
+        (&"inline".into(), &"no_privileges".into())
+    );
+    services.end();
+    of_root.end();
+}
+
+/// Checks that probes in the processes are used where the kernel takes no programs, in spite of capabilities.
+#[test]
+fn one_back_end_does_for_all_where_the_other_is_denied() {
+    require_bpf!();
+    if !machine::is_root() {
+        machine::skip("not root: capabilities do not decide then");
+        return;
+    }
+    let mut services = Services::start("inline", 2);
+    let mut command = Command::new(c("restricts_itself", &["-g", "-O1"]).path);
+    command.arg("no-bpf").arg(avtrace());
+    // One that is refused anyway is named once.
+    let pids = format!("4000000,{}", services.pids());
+    let avtrace = services.attach_by(command, &["--capture", "auto", "--pid", &pids]);
+    services.all[1].does("t");
+    avtrace.signal("INT");
+    let ended = avtrace.wait();
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    assert_eq!(ended.stderr.matches("there is no process 4000000").count(), 1, "{}", ended.stderr);
+    let reports = services.reports();
+    assert_eq!((reports.len(), reports[0].counts.violations), (2, 0));
+    check_transfer(&reports[1], services.pid(1), 1);
+    let capture = reports[0].capture.as_ref().expect("how it was captured");
+    assert_eq!(
+        (&capture["backend"], &capture["reason_kind"]),
+        (&"inline".into(), &"no_kernel".into())
+    );
+    services.end();
 }

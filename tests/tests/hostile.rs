@@ -10,7 +10,7 @@ use std::{
 };
 
 use tests::{
-    Avtrace, Report, Running, c,
+    Avtrace, Program, Report, Running, Service, c,
     capture::folder,
     machine,
     process::{TIME_LIMIT, child_of, run},
@@ -81,6 +81,12 @@ fn a_program_that_maps_and_unmaps_code() {
 }
 
 #[test]
+fn a_program_that_unwinds_through_everything() {
+    require_bpf!();
+    assert_eq!(check("unwinds").1, (Some(5), None));
+}
+
+#[test]
 fn a_program_that_dies_in_a_region() {
     require_bpf!();
     for (how, signal) in [("dead", 11), ("killed", 9)] {
@@ -135,12 +141,146 @@ fn commands() -> (tempfile::TempDir, File) {
 
 /// Starts avtrace on a process, with a report in this file.
 fn attach(pid: u32, report: &Path) -> Running {
+    attach_by("kernel", "probe", pid, report)
+}
+
+/// Starts avtrace on a process with this back end and level of accesses, with a report in this file.
+fn attach_by(back_end: &str, accesses: &str, pid: u32, report: &Path) -> Running {
     let mut command = Command::new(avtrace());
-    command.args(["attach", "--capture", "kernel", "--pid", &pid.to_string()]);
-    command.args(["--accesses", "probe", "--format", "json", "-o"]).arg(report);
+    command.args(["attach", "--capture", back_end, "--pid", &pid.to_string()]);
+    command.args(["--accesses", accesses, "--format", "json", "-o"]).arg(report);
     let mut running = Running::start(&mut command, None, TIME_LIMIT);
     running.await_stderr("attached to process");
     running
+}
+
+/// Starts a program that waits for a line before it does this, and has avtrace attach to it with each back end. Its
+/// output and its end must be those that it has alone. Returns the reports on all programs that it was.
+fn each_attached(program: &Program, how: &str, mut check: impl FnMut(&[Report])) {
+    let _ = avtrace();
+    let alone = native(&program.path, [how], None);
+    for back_end in ["kernel", "inline"] {
+        let (folder, mut commands) = commands();
+        let file = folder.path().join("reports");
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec \"$0\" \"$1\" wait <\"$2\""]).arg(&program.path).arg(how);
+        command.arg(folder.path().join("commands"));
+        let mut running = Running::start(&mut command, None, TIME_LIMIT);
+        running.await_stdout("ready\n");
+        let tracer = attach_by(back_end, "sync", running.pid(), &file);
+        writeln!(commands).expect("a reader");
+        let ended = running.wait();
+        let tracer = tracer.wait();
+        let what = format!("{how}, {back_end}: {}", tracer.stderr);
+        assert_eq!((ended.code, ended.signal), (alone.code, alone.signal), "{what}");
+        assert_eq!(
+            (ended.stdout, &ended.stderr),
+            (format!("ready\n{}", alone.stdout), &alone.stderr)
+        );
+        let text = fs::read_to_string(&file).expect("reports");
+        let reports: Vec<Report> = if text.starts_with("{\n") {
+            vec![Report::parse(&text)]
+        } else {
+            text.lines().map(Report::parse).collect()
+        };
+        let last = &reports.last().unwrap_or_else(|| panic!("a report: {what}")).subject;
+        assert_eq!((last.exit_code, last.signal), (alone.code, alone.signal), "{what}");
+        check(&reports);
+    }
+}
+
+#[test]
+fn programs_that_avtrace_has_attached_to() {
+    require_bpf!();
+    let program = c("hostile", &["-g", "-O2"]);
+    for how in [
+        "descriptors",
+        "signals",
+        "space",
+        "forks",
+        "threads",
+        "code",
+        "dead",
+        "killed",
+        "exits",
+        "unwinds",
+    ] {
+        each_attached(&program, how, |reports| {
+            assert_eq!(reports.len(), 1, "{how}");
+            check_split(&reports[0]);
+        });
+    }
+    each_attached(&program, "execs", |reports| {
+        assert_eq!(reports.len(), 2);
+        reports.iter().for_each(check_split);
+    });
+}
+
+/// Has so many threads come and go in a process that avtrace has attached to.
+fn short_threads(count: &str) {
+    let threads: u64 = count.parse().expect("a number");
+    each_attached(&c("many_threads", &["-g", "-O2"]), count, |reports| {
+        let counts = &reports[0].counts;
+        assert!(counts.transactions >= threads, "{counts:?}");
+        assert_eq!((counts.violations, counts.lost_events), (0, 0));
+    });
+}
+
+#[test]
+fn short_threads_of_a_process_that_avtrace_has_attached_to() {
+    require_bpf!();
+    short_threads("2000");
+}
+
+#[test]
+#[ignore = "long: run by `cargo xtask test --long`"]
+fn a_hundred_thousand_short_threads_of_a_process_that_avtrace_has_attached_to() {
+    require_bpf!();
+    short_threads("100000");
+}
+
+/// Inline probes need ptrace for themselves: others that need it are refused, and those that do not have their probes.
+#[test]
+fn inline_probes_beside_other_tracers() {
+    require_bpf!();
+    let mut service = Service::start();
+    let folder = folder();
+    let files = ["kernel", "inline", "late"].map(|name| folder.path().join(name));
+    let kernel = attach_by("kernel", "sync", service.pid(), &files[0]);
+    let inline = attach_by("inline", "sync", service.pid(), &files[1]);
+    service.does("tn");
+    let pid = service.pid().to_string();
+    for back_end in ["kernel", "inline"] {
+        let mut late = Command::new(avtrace());
+        late.args(["attach", "--capture", back_end, "--pid", &pid, "-o"]).arg(&files[2]);
+        let ended = run(&mut late);
+        assert_eq!(ended.code, Some(3), "{}", ended.stderr);
+        assert!(
+            ended.stderr.contains(&format!("process {pid} is traced by process ")),
+            "{}",
+            ended.stderr
+        );
+        assert!(!files[2].exists());
+    }
+    if machine::have("gdb") {
+        let ended = run(&mut gdb(service.pid()));
+        let said = format!("{}{}", ended.stdout, ended.stderr);
+        assert!(said.contains("is already traced"), "{said}");
+    }
+    inline.signal("INT");
+    let ended = inline.wait();
+    assert!(matches!(ended.code, Some(0 | 66)), "{}", ended.stderr);
+    // Places that have a breakpoint have no inline probe, which the report says.
+    let _ = Report::parse(&fs::read_to_string(&files[1]).expect("a report"));
+    service.does("tn");
+    kernel.signal("INT");
+    assert_eq!(kernel.wait().code, Some(66));
+    let report = Report::parse(&fs::read_to_string(&files[0]).expect("a report"));
+    check_split(&report);
+    assert_eq!(report.only_violation().occurrences, 4);
+    service.await_own_code();
+    service.is_left_alone();
+    service.end();
 }
 
 fn gdb(pid: u32) -> Command {
@@ -188,7 +328,8 @@ fn a_process_under_two_tracers_and_a_debugger() {
 #[test]
 fn a_process_that_dies_while_avtrace_is_attached() {
     require_bpf!();
-    for name in ["SEGV", "KILL"] {
+    let kills = ["kernel", "inline"].map(|back_end| ["SEGV", "KILL"].map(|name| (back_end, name)));
+    for (back_end, name) in kills.into_iter().flatten() {
         let (folder, mut commands) = commands();
         let _ = avtrace();
         let mut command = Command::new(c("service", &["-g", "-O2"]).path);
@@ -196,7 +337,7 @@ fn a_process_that_dies_while_avtrace_is_attached() {
             Running::start(command.arg(folder.path().join("commands")), None, TIME_LIMIT);
         service.await_stdout("ready\n");
         let file = folder.path().join("report");
-        let tracer = attach(service.pid(), &file);
+        let tracer = attach_by(back_end, "probe", service.pid(), &file);
         // A thread holds a lock within a region when it dies.
         write!(commands, "th").expect("a reader");
         service.await_stdout("h done\n");

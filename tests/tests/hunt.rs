@@ -135,9 +135,18 @@ fn a_hunt_goes_on_where_it_has_ended_and_is_merged() {
     let merged: serde_json::Value = serde_json::from_str(&merged.stdout).expect("a report");
     assert_eq!(merged["hunt"]["runs"], 7);
     let foreign = folder.path().join("report");
-    let refused = avtrace_with(["merge".as_ref(), foreign.as_os_str()]);
+    let mixed = avtrace_with(["merge".as_ref(), foreign.as_os_str(), results.as_os_str()]);
+    assert_eq!(mixed.code, Some(2), "{}", mixed.stderr);
+    assert!(
+        mixed.stderr.contains("has results of a hunt, the others are reports"),
+        "{}",
+        mixed.stderr
+    );
+    let other = folder.path().join("other");
+    std::fs::write(&other, "neither").expect("a file");
+    let refused = avtrace_with(["merge".as_ref(), other.as_os_str()]);
     assert_eq!(refused.code, Some(3), "{}", refused.stderr);
-    assert!(refused.stderr.contains("has no results of a hunt"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("not a report"), "{}", refused.stderr);
     // Nothing that is not a hunt's is put aside.
     let refused = avtrace_with([
         "hunt".as_ref(),

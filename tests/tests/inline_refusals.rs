@@ -191,6 +191,32 @@ fn leak_sanitizer_keeps_probes_out_of_the_program() {
 }
 
 #[test]
+fn what_becomes_a_program_with_leak_sanitizer_runs_without_a_tracer() {
+    let program = c("one_access", &["-g", "-O1", "-fsanitize=address"]);
+    let path = program.path.display();
+    for (script, option) in [
+        // The first process, then one that is followed.
+        (format!("exec {path}"), "--lossless"),
+        (format!("{path}; status=$?; echo ended; exit $status"), "--follow-forks"),
+    ] {
+        let alone = native("/bin/sh", ["-c", &script], None);
+        assert_eq!(alone.code, Some(0), "{}", alone.stderr);
+        for &as_nobody in users() {
+            let run = Avtrace::on_path("/bin/sh").inline().options([option]);
+            let run = if as_nobody { run.as_nobody() } else { run };
+            let ended = run.arguments(["-c", &script]).run();
+            assert_eq!(
+                (ended.code, &ended.stdout),
+                (alone.code, &alone.stdout),
+                "{}",
+                ended.stderr
+            );
+            assert!(ended.stderr.contains("it has LeakSanitizer, which"), "{}", ended.stderr);
+        }
+    }
+}
+
+#[test]
 fn root_too_has_probes_in_the_program_unless_an_option_needs_the_kernel() {
     require_bpf!();
     let program = c("bank", &["-g", "-O1"]);

@@ -10,6 +10,9 @@ use tests::{
     tracer::{avtrace, captures_inline},
 };
 
+/// Back ends that attach.
+const BACK_ENDS: [&str; 2] = ["kernel", "inline"];
+
 /// Options of `unshare` for PID and mount namespaces of its own.
 const OWN: [&str; 4] = ["--pid", "--fork", "--mount", "--mount-proc"];
 
@@ -24,9 +27,15 @@ macro_rules! require_namespaces {
     };
 }
 
-/// Has avtrace find the split transfer of a service, and ends this.
-fn check(mut service: Service) -> Report {
-    let avtrace = service.attach(&["--accesses", "probe"]);
+/// Has avtrace find the split transfer of a service with each back end, and ends the service. Returns both reports.
+fn check(mut service: Service) -> [Report; 2] {
+    let reports = BACK_ENDS.map(|back_end| check_by(back_end, &mut service));
+    service.end();
+    reports
+}
+
+fn check_by(back_end: &str, service: &mut Service) -> Report {
+    let avtrace = service.attach(&["--capture", back_end, "--accesses", "probe"]);
     // Threads are held where they load libraries.
     service.does("lt");
     avtrace.signal("INT");
@@ -34,7 +43,10 @@ fn check(mut service: Service) -> Report {
     let report = service.report();
     assert_eq!(ended.code, Some(66), "{}\n{report:#?}", ended.stderr);
     check_transfer(&report);
-    service.end();
+    let capture = report.capture.as_ref().expect("how it was captured");
+    assert_eq!(capture["backend"], back_end, "{capture:#}");
+    service.await_own_code();
+    service.is_left_alone();
     report
 }
 
@@ -75,14 +87,15 @@ fn a_process_in_namespaces_of_its_own_is_attached_to_from_outside() {
     let ids = status.lines().find(|line| line.starts_with("NSpid:")).expect("its numbers");
     assert!(ids.ends_with("\t1"), "the first of its namespace: {ids}");
     let pid = service.pid();
-    assert_eq!(check(service).subject.pid, pid);
+    assert!(check(service).iter().all(|report| report.subject.pid == pid));
 }
 
 #[test]
 fn avtrace_attaches_in_a_namespace_of_its_own() {
     require_namespaces!();
     // Its process numbers are others than those of the test, and those of the service are again others.
-    for layers in [&[][..], &OWN] {
+    let cases = BACK_ENDS.map(|back_end| [(&[][..], back_end), (&OWN[..], back_end)]);
+    for (layers, back_end) in cases.into_iter().flatten() {
         let (program, folder) = (service(), tempfile::tempdir().expect("a folder"));
         let [fifo, report, out] = ["fifo", "report", "out"].map(|name| folder.path().join(name));
         let script = "
@@ -92,7 +105,7 @@ fn avtrace_attaches_in_a_namespace_of_its_own() {
             for file in /proc/[0-9]*/exe; do
                 if [ \"$(readlink $file)\" = \"$PROGRAM\" ]; then pid=${file%/exe}; fi
             done
-            \"$AVTRACE\" attach --pid ${pid#/proc/} --accesses probe --format json -o \"$REPORT\" \
+            \"$AVTRACE\" attach --pid ${pid#/proc/} --capture $BACK_END --accesses probe --format json -o \"$REPORT\" \
                 2>\"$OUT.err\" 3>&- &
             avtrace=$!
             until grep -q 'attached to' \"$OUT.err\"; do kill -0 $avtrace || exit 1; done
@@ -104,6 +117,7 @@ fn avtrace_attaches_in_a_namespace_of_its_own() {
         let layers = if layers == "unshare" { String::new() } else { layers };
         let mut shell = command("unshare", &OWN, &[]);
         shell.args(["bash", "-c", script]).env("LAYERS", layers).env("AVTRACE", avtrace());
+        shell.env("BACK_END", back_end);
         shell.env("PROGRAM", &program.path).env("FIFO", &fifo).env("OUT", &out);
         let ended = run(shell.env("REPORT", &report));
         let said = fs::read_to_string(out.with_extension("err")).unwrap_or_default();
@@ -128,9 +142,10 @@ fn a_process_in_another_root_is_attached_to() {
     };
     // In the mount namespace of the test, whose names of files begin with the folder, and in one of its own.
     for wrapper in [&["chroot"][..], &["unshare", "--mount", "chroot"]] {
-        let report = check(service_of(wrapper));
-        let notes = report.not_seen["notes"].to_string();
-        assert!(!notes.contains("libraries that are loaded later"), "{notes}");
+        for report in check(service_of(wrapper)) {
+            let notes = report.not_seen["notes"].to_string();
+            assert!(!notes.contains("libraries that are loaded later"), "{notes}");
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! `cargo xtask bench NAME`: the registry of benchmarks. Each is a file of its own below `bench/`
 //! and one line here.
 
+mod attach;
 mod capture;
 mod checker;
 mod hunt;
@@ -21,6 +22,11 @@ pub struct Bench {
 
 /// Every benchmark.
 const BENCHES: &[Bench] = &[
+    Bench {
+        name: "attach",
+        about: "throughput of memcached before, while and after avtrace is attached to it",
+        run: attach::run,
+    },
     Bench {
         name: "capture",
         about: "slowdown and findings of avtrace, Helgrind, DRD, ThreadSanitizer and bpftrace, side by side",

@@ -4,7 +4,7 @@
 mod archive;
 pub mod guest;
 mod image;
-mod left_behind;
+pub mod left_behind;
 pub mod machine;
 mod packages;
 mod results;

@@ -3,6 +3,7 @@
 
 mod bench;
 mod demo;
+mod dist;
 mod kernels;
 mod process;
 mod setup;
@@ -38,6 +39,14 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
         arguments: Vec<String>,
     },
+    /// Make an archive and a Debian package with a static executable, below target/dist
+    Dist {
+        /// Try both in a Debian system of their own, which debootstrap makes; takes minutes, as root
+        #[arg(long)]
+        check: bool,
+    },
+    /// Write the manual pages and the shell completions to target/manual
+    Man,
     /// Run a benchmark; without a name, list them
     Bench {
         /// Name of the benchmark
@@ -80,6 +89,8 @@ fn main() -> ExitCode {
         Task::Setup => setup::run().and_then(|_| setup::examples::tools()),
         Task::Demo => demo::run(),
         Task::Test { long, arguments } => test::run(long, arguments),
+        Task::Dist { check } => dist::run(check),
+        Task::Man => dist::manual(),
         Task::Bench { name, arguments } => bench::run(name.as_deref(), &arguments),
         Task::Kernels { kernel, emulate, only } => kernels::run(&kernel, emulate, &only),
         Task::KernelsGuest { only } => kernels::guest::run(&only),

@@ -2,6 +2,7 @@
 //! prints; the rules are in the files below it, one a concern.
 
 mod dependencies;
+mod guide;
 mod language;
 mod links;
 mod manifests;
@@ -94,6 +95,7 @@ pub fn run(list: Language) -> Result<()> {
         problems.extend(rust::check(&source));
         problems.extend(manifests::check(&source));
         problems.extend(links::check(&source, root));
+        problems.extend(guide::check(&source, &files));
         problems.extend(references::check(&source, root, &files));
         language.insert(path.clone(), language::find(&source));
     }

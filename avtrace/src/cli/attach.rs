@@ -16,8 +16,8 @@ Examples:
   sudo avtrace attach --cgroup /sys/fs/cgroup/system.slice/postgresql.service
   avtrace attach --pid 1234               without root: a process of yours, by probes in it (--capture inline)
 
-Several processes (at most 32) are traced beside each other by programs in the kernel, and share --buffer; each has a \
-report. One that cannot be traced is named, and the others are traced. With --capture inline there is one process.
+Several processes (at most 32) are traced beside each other, and share --buffer; each has a report. One that cannot be \
+traced is named, and the others are traced.
 
 The process goes on when avtrace ends, however it ends. With --capture kernel it is never stopped. With --capture inline, \
 which an ordinary user may take for own processes, it is stopped twice, while memory is mapped and while its code is \
@@ -72,6 +72,13 @@ pub struct AttachArgs {
     /// must be new or empty; 1M or more is needed for each process.
     #[arg(long, value_name = "SIZE", requires = "record", value_parser = super::size)]
     pub keep: Option<u64>,
+
+    /// Also store source lines in the recording: those that a report on it needs, and two around each.
+    ///
+    /// A report on another machine then shows the same lines, and its defects have the same fingerprints. At most
+    /// 8 MiB; the report says if that was too little.
+    #[arg(long, requires = "record")]
+    pub embed_sources: bool,
 
     /// Options of capture.
     #[command(flatten)]

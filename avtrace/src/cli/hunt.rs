@@ -135,15 +135,18 @@ Examples:
   avtrace hunt --shard 1/2 --results one.avth ./test
   avtrace hunt --shard 2/2 --results two.avth ./test   on another machine, for instance
   avtrace merge one.avth two.avth
+  avtrace merge reports/ --format json=all.json --format parquet=defects.parquet
 
-Exit status: 66 when a likely or possible defect was found (see --fail-on), else 0; 3 when a file has no results, 2 for \
+Of reports, each defect is there once, by its fingerprint, with the number of reports and hosts that have it.
+
+Exit status: 66 when a likely or possible defect was found (see --fail-on), else 0; 3 when a file cannot be used, 2 for \
 bad usage, 1 when avtrace failed.";
 
 /// Options of `merge`.
 #[derive(Args, Debug)]
 #[command(after_help = MERGE)]
 pub struct MergeArgs {
-    /// Leave out the suppressions of `avtrace.toml` in the current directory.
+    /// Leave out the suppressions of `avtrace.toml`.
     #[arg(long)]
     pub no_config: bool,
 
@@ -151,8 +154,9 @@ pub struct MergeArgs {
     #[command(flatten)]
     pub output: OutputArgs,
 
-    /// Files of results of `avtrace hunt`.
-    #[arg(required = true, value_name = "RESULTS")]
+    /// Reports in JSON, directories of such (`*.json`; `avtrace run --report-dir`), or files of results of
+    /// `avtrace hunt`.
+    #[arg(required = true, value_name = "REPORT")]
     pub results: Vec<PathBuf>,
 }
 

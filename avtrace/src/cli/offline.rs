@@ -13,7 +13,7 @@ use crate::offline::algorithms::{self, ALGORITHMS, Algorithm};
 const CHECK: &str = "\
 Traces are text, one event a line (`THREAD|OP(OBJECT)|LOCATION`), or avtrace's own format (`avtrace record`, \
 `avtrace convert`). Either may be compressed with gzip or Zstandard. The first bytes of a file tell which it is, not \
-its name. Memory grows with the objects that a trace names, not with its length.
+its name. Memory grows with the objects that a trace names, not with its length (but for commit-node: with different transactions).
 
 Several traces are checked one after the other. As text their reports follow one another; as JSON, each is a \
 document on a line of its own.
@@ -23,7 +23,7 @@ Examples:
   avtrace check --format json *.avt | jq .counts.violations
   zcat big.std.gz | avtrace check --stats -
 
-Exit status, the worst of all traces: 0 when nothing was found, 66 when a likely or possible defect was (see --fail-on), 3 when a trace is unreadable, \
+Exit status, the worst of all traces: 0 when nothing was found, 66 when a likely or possible defect was (see --fail-on), a potential deadlock, or transactions that are not atomic in another interleaving, 3 when a trace is unreadable, \
 malformed, or cut short with nothing found in what is left, 2 for bad usage, 1 when avtrace failed.";
 
 /// Options of `check`.
@@ -37,6 +37,10 @@ pub struct CheckArgs {
     /// Dependencies that count.
     #[arg(long, value_enum, default_value_t = RelationArg::Full)]
     pub relation: RelationArg,
+
+    /// Property of all interleavings to check, with `--algorithm commit-node`.
+    #[arg(long, value_enum, default_value_t = PropertyArg::Conflict)]
+    pub property: PropertyArg,
 
     /// Levels of nested regions to check.
     #[arg(long, value_enum, default_value_t = RegionsArg::Outermost)]
@@ -53,6 +57,23 @@ pub struct CheckArgs {
     #[arg(long)]
     pub gaps: bool,
 
+    /// Also look for potential deadlocks: threads that acquire locks in different orders, whether they met or not.
+    ///
+    /// Gate locks, reader-writer locks, and the order by forks, joins, signals and barriers are taken into account.
+    /// Each is shown with the acquisitions at which the threads would wait, and the locks held there.
+    #[arg(long)]
+    pub deadlocks: bool,
+
+    /// Also predict defects: accesses of other threads that did not come in between two accesses of a region, but could
+    /// have.
+    ///
+    /// Each prediction is shown with the gap and the access that would have to fall into it, in an order of the same
+    /// events that locks, forks, joins, signals and barriers allow, and with the reads that would find other values
+    /// then. Predictions are in a class of their own and count for the exit status only with `--fail-on predicted` or
+    /// `any`.
+    #[arg(long)]
+    pub predict: bool,
+
     /// Leave out lines that are no events, and events that do not fit, instead of refusing the trace.
     ///
     /// The report says what was left out. A damaged trace is checked up to the damage.
@@ -63,7 +84,7 @@ pub struct CheckArgs {
     #[arg(long)]
     pub stats: bool,
 
-    /// Leave out the suppressions of `avtrace.toml` in the current directory.
+    /// Leave out the suppressions of `avtrace.toml`.
     #[arg(long)]
     pub no_config: bool,
 
@@ -85,6 +106,15 @@ pub enum RelationArg {
     Data,
 }
 
+/// Properties of all interleavings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PropertyArg {
+    /// The order of conflicting accesses is that of a serial execution.
+    Conflict,
+    /// All reads, and the last writes, are those of a serial execution.
+    View,
+}
+
 fn algorithm() -> impl TypedValueParser<Value = &'static Algorithm> {
     let values =
         ALGORITHMS.iter().map(|algorithm| PossibleValue::new(algorithm.name).help(algorithm.about));
@@ -93,12 +123,14 @@ fn algorithm() -> impl TypedValueParser<Value = &'static Algorithm> {
 
 const CONVERT: &str = "\
 Text holds what a checker sees: the events, the gaps between them, and the names of objects and places. Call stacks, \
-addresses, values and what is known of the recorded process are in avtrace's own format only.
+addresses, values and what is known of the recorded process are in avtrace's own format only. Parquet is a table of \
+the events with their names and source lines, for databases (docs/parquet.md); it cannot be read back.
 
 Examples:
   avtrace convert t.avt t.std
   avtrace convert t.avt - | less
   avtrace convert bank.std.gz bank.avt
+  avtrace convert run.avt events.parquet
 
 Exit status: 0, 3 when the trace is unreadable, malformed or cut short, 2 for bad usage, 1 when avtrace failed.";
 
@@ -106,7 +138,8 @@ Exit status: 0, 3 when the trace is unreadable, malformed or cut short, 2 for ba
 #[derive(Args, Debug)]
 #[command(after_help = CONVERT)]
 pub struct ConvertArgs {
-    /// Format of the output; by default avtrace's own when OUT ends in `.avt`, and text otherwise.
+    /// Format of the output; by default avtrace's own when OUT ends in `.avt`, Parquet when it ends in `.parquet`, and
+    /// text otherwise.
     #[arg(long, value_enum)]
     pub to: Option<TraceFormatArg>,
 
@@ -134,11 +167,15 @@ pub enum TraceFormatArg {
     Text,
     /// avtrace's own.
     Avt,
+    /// A table of events in a Parquet file.
+    Parquet,
 }
 
 const REPORT: &str = "\
 Examples:
   avtrace report report.json
+  avtrace report --format html=report.html t.avt     a recording, which is checked first
+  avtrace report reports                             a directory: each defect once
   avtrace check --format json *.avt > all.json; avtrace report all.json
 
 Exit status: 0 when nothing was found, 66 when a likely or possible defect was (see --fail-on), 3 when a file is no report, 2 for bad usage, 1 when \
@@ -148,7 +185,7 @@ avtrace failed.";
 #[derive(Args, Debug)]
 #[command(after_help = REPORT)]
 pub struct ReportArgs {
-    /// Leave out the suppressions of `avtrace.toml` in the current directory.
+    /// Leave out the suppressions of `avtrace.toml`.
     #[arg(long)]
     pub no_config: bool,
 
@@ -156,8 +193,9 @@ pub struct ReportArgs {
     #[command(flatten)]
     pub output: OutputArgs,
 
-    /// Files of reports in JSON, one or several in each; `-` is standard input. Of a directory, all `*.json`: as text
-    /// each defect is shown once then, with the number of reports that have it.
+    /// Files of reports in JSON, one or several in each, or recordings (`.avt`); `-` is standard input, for JSON. Of a
+    /// directory, all `*.json`: as text each defect is shown once then, with the number of reports that have it; or the
+    /// recordings in segments.
     #[arg(required = true, value_name = "REPORT")]
     pub reports: Vec<PathBuf>,
 }

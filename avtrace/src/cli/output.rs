@@ -9,12 +9,15 @@ use crate::suppress::Glob;
 /// Options of the report: its form, its destination, and its effect on the exit status.
 #[derive(Args, Clone, Debug)]
 pub struct OutputArgs {
-    /// Form of the report, and its file: `text`, `json`, `sarif`, `junit`, `dot`, `trace` or `html`.
+    /// Form of the report, and its file: `text`, `json`, `sarif`, `junit`, `dot`, `trace`, `html`,
+    /// `otlp`, `parquet`, `parquet-findings` or `parquet-runs`.
     ///
     /// `text` is for people, `json` has everything, `sarif` (2.1.0) is for code scanning and editors, `junit` for the
     /// test results of CI systems, `dot` draws the cycles by Graphviz, `trace` is a timeline for ui.perfetto.dev,
-    /// `html` a page for browsers that needs no network. Repeatable: `--format text --format html=report.html` writes
-    /// both.
+    /// `html` a page for browsers that needs no network; `otlp` has log events of OpenTelemetry, for a collector whose
+    /// address may stand for the file (`otlp=http://localhost:4318/v1/logs`); `parquet` is a table of defects for
+    /// databases, `parquet-findings` and `parquet-runs` are those of findings and of reports. Repeatable:
+    /// `--format text --format html=report.html` writes both.
     #[arg(long = "format", value_name = "FORMAT[=FILE]", default_value = "text", value_parser = format_to)]
     pub formats: Vec<FormatTo>,
 
@@ -43,6 +46,17 @@ pub struct OutputArgs {
     /// Show at most N defects in full, and N in a line each; by default 10.
     #[arg(long, value_name = "N")]
     pub max: Option<usize>,
+
+    /// Show the call stack of each step as text, as far as it was recorded with that very event.
+    ///
+    /// Functions that were inlined are part of it. Return addresses are found along frame pointers: programs that are
+    /// compiled with -fno-omit-frame-pointer (Rust: -C force-frame-pointers=yes) show up to six calls, others one.
+    #[arg(long)]
+    pub stacks: bool,
+
+    /// Leave the name of the machine out of reports.
+    #[arg(long)]
+    pub no_host: bool,
 
     /// Options that decide which findings count.
     #[command(flatten)]
@@ -78,7 +92,7 @@ pub struct Triage {
     pub baseline: Vec<PathBuf>,
 }
 
-fn symbol(text: &str) -> Result<Glob, String> {
+pub(super) fn symbol(text: &str) -> Result<Glob, String> {
     let mistake = "a name is needed, in which `*`, `?` and `[…]` may stand";
     if text.is_empty() {
         return Err(mistake.to_owned());
@@ -93,7 +107,9 @@ pub enum FailOnArg {
     Likely,
     /// Likely and possible ones, and runs that are not serializable.
     Possible,
-    /// All, those by design as well.
+    /// Those of `possible`, and predictions (`check --predict`).
+    Predicted,
+    /// All, predictions and those by design as well.
     Any,
 }
 
@@ -114,6 +130,14 @@ pub enum Format {
     Trace,
     /// A page for browsers.
     Html,
+    /// Log events of OpenTelemetry, in JSON.
+    Otlp,
+    /// A Parquet file of defects.
+    Parquet,
+    /// A Parquet file of findings.
+    ParquetFindings,
+    /// A Parquet file of runs.
+    ParquetRuns,
 }
 
 /// The form of a report, with its file where it has one of its own.

@@ -37,6 +37,17 @@ pub struct RecordArgs {
     #[arg(long, value_name = "SIZE", value_parser = super::size)]
     pub keep: Option<u64>,
 
+    /// Also store source lines in the recording: those that a report on it needs, and two around each.
+    ///
+    /// A report on another machine then shows the same lines, and its defects have the same fingerprints. At most
+    /// 8 MiB; the report says if that was too little.
+    #[arg(long)]
+    pub embed_sources: bool,
+
+    /// Print no line on what was recorded; warnings and errors are printed.
+    #[arg(short, long)]
+    pub quiet: bool,
+
     /// Options of capture.
     #[command(flatten)]
     pub capture: CaptureArgs,

@@ -31,9 +31,9 @@ pub struct RefineArgs {
     #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(1..))]
     pub quiet: Option<u32>,
 
-    /// The file that entries are added to.
-    #[arg(short, long, value_name = "FILE", default_value = "avtrace.toml")]
-    pub output: PathBuf,
+    /// The file that entries are added to; by default `avtrace.toml` in this directory, or in one above if it is there.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
 
     /// Exit with N when the last run still showed something new.
     #[arg(long, value_name = "N", default_value_t = 66, value_parser = clap::value_parser!(u8))]

@@ -26,7 +26,9 @@ pub(super) fn run(arguments: &AttachArgs) -> Result<u8, Failure> {
     let pids = selection.find().map_err(Failure::input)?;
     let has_several = pids.len() > 1;
     let record = arguments.record.as_deref();
-    let record = record.map(|path| record_to(path, arguments.keep, pids.len())).transpose()?;
+    let record = record
+        .map(|path| record_to(path, (arguments.keep, arguments.embed_sources), pids.len()))
+        .transpose()?;
     let options = RunOptions { record, ..options };
     let request = AttachRequest { pids, duration, quiet };
     let output = arguments.output.clone();

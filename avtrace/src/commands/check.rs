@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use checker::Property;
+
 use super::{
     Failure, complain,
     options::{regions, relation},
@@ -9,7 +11,7 @@ use super::{
     triage, worse,
 };
 use crate::{
-    cli::{CheckArgs, RegionsArg},
+    cli::{CheckArgs, PropertyArg, RegionsArg, RelationArg},
     offline::{self, Checked, Input, InputError, Recording, Request, algorithms::Algorithm},
     progress::ReadBar,
     report,
@@ -28,8 +30,14 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<u8, Failure> {
             .regions(regions(arguments.regions))
             .relation(relation(arguments.relation))
             .lenient(arguments.lenient)
-            .instances(arguments.instances),
+            .instances(arguments.instances)
+            .property(match arguments.property {
+                PropertyArg::Conflict => Property::Conflict,
+                PropertyArg::View => Property::View,
+            }),
         gaps: arguments.gaps,
+        deadlocks: arguments.deadlocks,
+        predict: arguments.predict,
     };
     let mut status = 0;
     let mut entries: Vec<String> = Vec::new();
@@ -82,6 +90,12 @@ fn check_options(arguments: &CheckArgs) -> Result<(), Failure> {
     };
     if arguments.regions == RegionsArg::All && !capabilities.nested {
         return refuse("--regions all");
+    }
+    if arguments.property != PropertyArg::Conflict && !capabilities.interleavings {
+        return Err(Failure::usage("--property is for --algorithm commit-node"));
+    }
+    if arguments.relation == RelationArg::Data && capabilities.interleavings {
+        return refuse("--relation data");
     }
     if arguments.instances && !capabilities.instances {
         return refuse("--instances");

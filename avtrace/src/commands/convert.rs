@@ -6,11 +6,12 @@ use std::{
 };
 
 use checker::format::Format;
+use tempfile::NamedTempFile;
 
 use super::{Failure, complain};
 use crate::{
     cli::{ConvertArgs, TraceFormatArg},
-    offline::{self, ConvertFailure, Input, InputError, Recording},
+    offline::{self, ConvertFailure, Converted, Input, InputError, Recording},
     progress::ReadBar,
     sys::output::OutputFile,
 };
@@ -19,14 +20,18 @@ pub(super) fn run(arguments: &ConvertArgs) -> Result<u8, Failure> {
     let output = arguments.output.as_deref().or(arguments.output_option.as_deref());
     let Some(output) = output else { return Err(Failure::usage("no output was named")) };
     let to = match arguments.to {
-        Some(TraceFormatArg::Text) => Format::Text,
-        Some(TraceFormatArg::Avt) => Format::Avt,
-        None if output.extension().is_some_and(|extension| extension == "avt") => Format::Avt,
-        None => Format::Text,
+        Some(to) => to,
+        None if output.extension().is_some_and(|extension| extension == "avt") => {
+            TraceFormatArg::Avt
+        }
+        None if output.extension().is_some_and(|extension| extension == "parquet") => {
+            TraceFormatArg::Parquet
+        }
+        None => TraceFormatArg::Text,
     };
     let to_stdout = output == Path::new("-");
-    if to_stdout && to == Format::Avt && io::stdout().is_terminal() {
-        return Err(Failure::usage("a binary trace is nothing for a terminal: name a file"));
+    if to_stdout && to != TraceFormatArg::Text && io::stdout().is_terminal() {
+        return Err(Failure::usage("binary output is nothing for a terminal: name a file"));
     }
     let input = open(&arguments.input).map_err(Failure::input)?;
     let write_error = |error: &dyn std::fmt::Display| {
@@ -37,8 +42,16 @@ pub(super) fn run(arguments: &ConvertArgs) -> Result<u8, Failure> {
         };
         Failure::internal(format!("failed to write the trace to {target}: {error}"))
     };
-    let convert = |out: &mut dyn Write| {
+    let convert = |out: &mut (dyn Write + Send)| {
         let lenient = arguments.lenient;
+        let to = match to {
+            TraceFormatArg::Text => Format::Text,
+            TraceFormatArg::Avt => Format::Avt,
+            TraceFormatArg::Parquet => {
+                let converted = events(&input, lenient, out);
+                return converted.map_err(|error| failure(error, &write_error));
+            }
+        };
         let converted = match &input {
             Trace::File(input) => {
                 let mut bar = ReadBar::on_terminal(input.shown(), input.length());
@@ -49,13 +62,10 @@ pub(super) fn run(arguments: &ConvertArgs) -> Result<u8, Failure> {
                 offline::convert_recording(recording, to, lenient, out, &mut bar)
             }
         };
-        converted.map_err(|error| match error {
-            ConvertFailure::Input(error) => Failure::input(error),
-            ConvertFailure::Output(error) => write_error(&error),
-        })
+        converted.map_err(|error| failure(error, &write_error))
     };
     let converted = if to_stdout {
-        convert(&mut io::stdout().lock())?
+        convert(&mut io::stdout())?
     } else {
         let mut file = OutputFile::create(output).map_err(|error| write_error(&error))?;
         let converted = convert(&mut file)?;
@@ -69,6 +79,57 @@ pub(super) fn run(arguments: &ConvertArgs) -> Result<u8, Failure> {
         }
         None => Ok(0),
     }
+}
+
+/// Returns the error of a conversion for the user.
+fn failure(
+    error: ConvertFailure,
+    write_error: &dyn Fn(&dyn std::fmt::Display) -> Failure,
+) -> Failure {
+    match error {
+        ConvertFailure::Input(error) => Failure::input(error),
+        ConvertFailure::Output(error) => write_error(&error),
+        ConvertFailure::Table(error) => write_error(&error),
+        ConvertFailure::Spool(error) => Failure::internal(format!(
+            "failed to copy the trace to a file for the time being: {error}; $TMPDIR names the directory for it"
+        )),
+    }
+}
+
+/// Writes the events as a table. Names may follow the events that have them, so the trace is read twice: of what is no
+/// file in avtrace's own format a copy is made first.
+fn events(
+    trace: &Trace,
+    lenient: bool,
+    out: &mut (dyn Write + Send),
+) -> Result<Converted, ConvertFailure> {
+    let (copy, converted) = match trace {
+        Trace::File(input) if input.is_mapped() => {
+            let mut bar = ReadBar::on_terminal(input.shown(), input.length());
+            return offline::write_events(input, lenient, out, &mut bar);
+        }
+        Trace::File(input) => {
+            let mut copy = NamedTempFile::new().map_err(ConvertFailure::Spool)?;
+            let mut bar = ReadBar::on_terminal(input.shown(), input.length());
+            let converted = offline::convert(input, Format::Avt, lenient, &mut copy, &mut bar);
+            (copy, converted)
+        }
+        Trace::Segments(recording) => {
+            let mut copy = NamedTempFile::new().map_err(ConvertFailure::Spool)?;
+            let mut bar = ReadBar::on_terminal(recording.name(), Some(recording.length()));
+            let converted =
+                offline::convert_recording(recording, Format::Avt, lenient, &mut copy, &mut bar);
+            (copy, converted)
+        }
+    };
+    let converted = converted.map_err(|error| match error {
+        ConvertFailure::Output(error) => ConvertFailure::Spool(io::Error::other(error)),
+        error => error,
+    })?;
+    let input = Input::open(copy.path())?;
+    let mut bar = ReadBar::on_terminal(input.shown(), input.length());
+    offline::write_events(&input, lenient, out, &mut bar)?;
+    Ok(converted)
 }
 
 /// A trace to be converted.

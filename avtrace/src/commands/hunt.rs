@@ -15,7 +15,7 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::{Failure, reports::Reports, triage, worse};
+use super::{Failure, provenance::Provenance, reports::Reports, triage, worse};
 use crate::{
     cli::{HuntArgs, MergeArgs, OutputArgs},
     hunt::{
@@ -76,6 +76,7 @@ pub(super) fn run(arguments: &HuntArgs) -> Result<u8, Failure> {
         }
         let merged = whole.as_ref().and_then(|whole| hunt::merged(std::slice::from_ref(whole)));
         if let Some(mut report) = merged {
+            Provenance::now(!arguments.output.no_host).put_into(&mut report);
             let mut filter = filter.clone();
             filter.apply(&mut report);
             filter.list_unused(&mut report);
@@ -271,6 +272,9 @@ pub(super) fn merge(arguments: &MergeArgs) -> Result<u8, Failure> {
     let Some(mut report) = hunt::merged(&hunts) else {
         return Err(Failure::input("no run of these hunts was over: nothing can be reported"));
     };
+    if arguments.output.no_host {
+        report.forget_hosts();
+    }
     filter.apply(&mut report);
     filter.list_unused(&mut report);
     reports.add(&report, None, None, false)?;
@@ -280,7 +284,7 @@ pub(super) fn merge(arguments: &MergeArgs) -> Result<u8, Failure> {
 }
 
 /// Refuses a file that is named twice: its runs would count twice.
-fn at_most_once(paths: &[PathBuf]) -> Result<(), Failure> {
+pub(super) fn at_most_once(paths: &[PathBuf]) -> Result<(), Failure> {
     let mut seen = HashSet::new();
     for path in paths {
         if !seen.insert(fs::canonicalize(path).unwrap_or_else(|_| path.clone())) {

@@ -3,14 +3,19 @@
 
 mod attach;
 mod check;
+mod collector;
 mod convert;
+mod diff;
 mod doctor;
 mod explain;
 mod hunt;
 mod list;
 mod live;
+mod load;
+mod merge;
 mod options;
 mod output;
+mod provenance;
 mod record;
 mod refine;
 mod report;
@@ -67,9 +72,10 @@ pub fn run(cli: Cli) -> Result<u8, Failure> {
         Some(Command::Check(arguments)) => check::run(&arguments),
         Some(Command::Convert(arguments)) => convert::run(&arguments),
         Some(Command::Report(arguments)) => report::run(&arguments),
+        Some(Command::Diff(arguments)) => diff::run(&arguments),
         Some(Command::Refine(arguments)) => refine::run(&arguments),
         Some(Command::Hunt(arguments)) => hunt::run(&arguments),
-        Some(Command::Merge(arguments)) => hunt::merge(&arguments),
+        Some(Command::Merge(arguments)) => merge::run(&arguments),
         Some(Command::Doctor(arguments)) => doctor::run(&arguments),
         Some(Command::Explain(arguments)) => explain::run(&arguments),
     }

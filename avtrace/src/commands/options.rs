@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use super::{
     Failure,
-    triage::{CONFIG, Suppressions, config, is_config},
+    triage::{Suppressions, config, is_config},
 };
 use crate::{
     cli::{
@@ -160,7 +160,7 @@ fn settings(arguments: &CaptureArgs) -> Result<Settings, Failure> {
     let mut specs: Vec<(String, Spec)> = Vec::new();
     let config = config(arguments.no_config)?;
     let has_config = config.is_some();
-    specs.extend(config.map(|spec| (CONFIG.to_owned(), spec)));
+    specs.extend(config);
     for path in arguments.spec.iter().filter(|path| !(has_config && is_config(path))) {
         specs.push((path.display().to_string(), Spec::read(path).map_err(Failure::usage)?));
     }

@@ -13,7 +13,7 @@ use super::Failure;
 use crate::{
     cli::{ColorArg, OutputArgs},
     report::{self, ColorChoice, TextOptions},
-    session::{RecordTo, Rotation, RotationError},
+    session::{RecordPlace, RecordTo, Rotation, RotationError},
     sys::output::Destination,
 };
 
@@ -33,18 +33,18 @@ pub(super) fn check_file(what: &str, path: &Path) -> Result<(), Failure> {
 /// Returns the destination of a recording: a file, or with a size to keep a directory, for so many processes.
 pub(super) fn record_to(
     path: &Path,
-    keep: Option<u64>,
+    (keep, embed_sources): (Option<u64>, bool),
     processes: usize,
 ) -> Result<RecordTo, Failure> {
     let Some(keep) = keep else {
         check_file("trace", path)?;
-        return Ok(RecordTo::File(path.to_owned()));
+        return Ok(RecordTo { place: RecordPlace::File(path.to_owned()), embed_sources });
     };
     let rotation = Rotation::create(path, keep, processes).map_err(|error| match error {
         RotationError::TooSmall { .. } => Failure::usage(error),
         _ => Failure::internal(error),
     })?;
-    Ok(RecordTo::Segments(Arc::new(rotation)))
+    Ok(RecordTo { place: RecordPlace::Segments(Arc::new(rotation)), embed_sources })
 }
 
 /// Returns the width of a report in columns: `COLUMNS`, that of the terminal that it goes to, or a width
@@ -89,6 +89,7 @@ pub(super) fn text_options(arguments: &OutputArgs, destination: &Destination) ->
         width: width(destination),
         all: arguments.all,
         max: arguments.max,
+        stacks: arguments.stacks,
         ..TextOptions::default()
     }
 }

@@ -9,7 +9,7 @@ use crate::{
 
 pub(super) fn run(arguments: RecordArgs) -> Result<u8, Failure> {
     let (options, _) = capture_options(&arguments.capture, &arguments.program)?;
-    let record = record_to(&arguments.output, arguments.keep, 1)?;
+    let record = record_to(&arguments.output, (arguments.keep, arguments.embed_sources), 1)?;
     let options = RunOptions { record: Some(record), ..options };
     let Outcome { ending, programs } = session::run(&options)
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
@@ -24,6 +24,9 @@ pub(super) fn run(arguments: RecordArgs) -> Result<u8, Failure> {
             Some(Err(error)) => return Err(Failure::internal(error)),
             None => return Err(Failure::internal("nothing was recorded")),
         };
+        if arguments.quiet {
+            continue;
+        }
         let path = path.display();
         let (threads, lost) = (report.counts.threads, report.counts.lost_events);
         let died = report::death(&report.subject).map(|died| format!("; {died}"));

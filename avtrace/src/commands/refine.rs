@@ -3,7 +3,12 @@
 
 use std::{collections::HashSet, fs, io, path::Path};
 
-use super::{Failure, options::capture_options, output::check_file, triage::is_config};
+use super::{
+    Failure,
+    options::capture_options,
+    output::check_file,
+    triage::{config_or_new, is_config},
+};
 use crate::{
     cli::RefineArgs,
     report::{self, Class, Defect, Report},
@@ -13,11 +18,14 @@ use crate::{
 };
 
 pub(super) fn run(arguments: &RefineArgs) -> Result<u8, Failure> {
-    check_file("suppressions", &arguments.output)?;
+    let output = &match &arguments.output {
+        Some(output) => output.clone(),
+        None => config_or_new()?,
+    };
+    check_file("suppressions", output)?;
     let (options, suppressions) = capture_options(&arguments.capture, &arguments.program)?;
     let options = RunOptions { checker: Some(checker::Options::live()), ..options };
     // The file may be none of those that the options name.
-    let output = &arguments.output;
     let is_read = (is_config(output) && !arguments.capture.no_config)
         || arguments.capture.spec.contains(output);
     let settings: Vec<Suppression> =

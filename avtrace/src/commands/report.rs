@@ -1,20 +1,12 @@
-//! `avtrace report`: shows JSON reports as text, or writes them in other forms.
+//! `avtrace report`: shows reports as text, or writes them in other forms.
 
-use std::{
-    fs,
-    io::{self, Read as _},
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use super::{
-    Failure, check::at_most_once, complain, report_dir, reports::Reports, summary::Summary, triage,
-    worse,
+    Failure, check::at_most_once, complain, load, report_dir, reports::Reports, summary::Summary,
+    triage, worse,
 };
-use crate::{
-    cli::ReportArgs,
-    report::{self, Report},
-    sys::output::Destination,
-};
+use crate::{cli::ReportArgs, offline::Recording, sys::output::Destination};
 
 pub(super) fn run(arguments: &ReportArgs) -> Result<u8, Failure> {
     at_most_once(Path::new("-"), &arguments.reports)?;
@@ -22,20 +14,32 @@ pub(super) fn run(arguments: &ReportArgs) -> Result<u8, Failure> {
     let suppressions = triage::of_config(triage::config(arguments.no_config)?);
     let mut filter = triage::filter(&arguments.output, suppressions)?;
     let (mut status, mut all) = (0, Vec::new());
-    let is_directory = |path: &PathBuf| path.is_dir();
+    let is_directory = |path: &PathBuf| path.is_dir() && !has_segments(path);
     let mut summary = arguments.reports.iter().any(is_directory).then(Summary::default);
     for path in &files(&arguments.reports)? {
-        let read = match read(path) {
-            Ok(read) => read,
+        let loaded = match load::load(path) {
+            Ok(loaded) => loaded,
             Err(error) => {
                 complain(&error);
                 status = worse(status, 3);
                 continue;
             }
         };
-        all.extend(read);
+        if let Some(why) = &loaded.incomplete {
+            complain(why);
+            // Findings are true even if a part is missing; without findings, the missing part decides.
+            let found =
+                loaded.reports.iter().any(|report| triage::fails(&arguments.output, report));
+            status = if found { status } else { worse(status, 3) };
+        }
+        all.extend(loaded.reports);
     }
-    all.iter_mut().for_each(|report| filter.apply(report));
+    for report in &mut all {
+        if arguments.output.no_host {
+            report.forget_hosts();
+        }
+        filter.apply(report);
+    }
     if let Some(last) = all.last_mut() {
         filter.list_unused(last);
     }
@@ -50,7 +54,7 @@ pub(super) fn run(arguments: &ReportArgs) -> Result<u8, Failure> {
             continue;
         };
         // As text each defect once; other forms have all reports as they are.
-        let name = report_dir::program(report);
+        let name = report.subject.program();
         let shown = summary.take(&arguments.output, report.clone());
         reports.add_with_text((report, shown.as_ref()), Some(name), None, true)?;
     }
@@ -62,10 +66,10 @@ pub(super) fn run(arguments: &ReportArgs) -> Result<u8, Failure> {
 }
 
 /// Returns the files of reports, those of directories among them.
-fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+pub(super) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::new();
     for path in paths {
-        if !path.is_dir() {
+        if !path.is_dir() || has_segments(path) {
             files.push(path.clone());
             continue;
         }
@@ -83,15 +87,7 @@ fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     Ok(files)
 }
 
-/// Reads the reports in a file.
-pub(super) fn read(path: &Path) -> Result<Vec<Report>, String> {
-    let name = path.display();
-    let mut bytes = Vec::new();
-    let read = if path == Path::new("-") {
-        io::stdin().lock().read_to_end(&mut bytes).map(drop)
-    } else {
-        fs::read(path).map(|contents| bytes = contents)
-    };
-    read.map_err(|error| format!("cannot read `{name}`: {error}"))?;
-    report::json::read_all(&bytes).map_err(|error| format!("{name}: {error}"))
+/// Returns whether a directory has a recording in segments, and no reports.
+fn has_segments(path: &Path) -> bool {
+    report_dir::files(path).is_ok_and(|files| files.is_empty()) && Recording::find(path).is_ok()
 }

@@ -10,7 +10,7 @@ use std::{
 
 use super::Failure;
 use crate::{
-    report::{self, Report, Subject},
+    report::{self, Report},
     session::ProgramReport,
     sys::output::{Destination, write_output},
 };
@@ -44,7 +44,7 @@ pub(super) fn write(directory: &Path, programs: &[ProgramReport]) -> Result<(), 
 /// Returns a name that no other run has: those of machines and containers that share a directory may have the same
 /// process ids, but not at the same time in the same program.
 fn file_name(report: &Report, pid: u32, milliseconds: u128) -> String {
-    let program = program(report);
+    let program = report.subject.program();
     let plain = |character: char| {
         let is_plain = character.is_ascii_alphanumeric() || "-_+.".contains(character);
         if is_plain { character } else { '_' }
@@ -53,16 +53,6 @@ fn file_name(report: &Report, pid: u32, milliseconds: u128) -> String {
     // A file whose name begins with a dot would be hidden.
     let program = program.trim_start_matches('.');
     format!("{program}.{pid}.{milliseconds}.json")
-}
-
-/// Returns the name of the program, or of the trace, that a report is on.
-pub(super) fn program(report: &Report) -> String {
-    let path = match &report.subject {
-        Subject::Process { argv, .. } => argv.first().map(String::as_str).unwrap_or_default(),
-        Subject::Trace { path, .. } => path,
-    };
-    let name = Path::new(path).file_name().unwrap_or_default().to_string_lossy();
-    if name.is_empty() { "program".to_owned() } else { name.into_owned() }
 }
 
 /// Returns the files of reports in a directory, by name.

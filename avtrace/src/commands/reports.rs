@@ -1,9 +1,16 @@
 //! Writes reports in the forms that the command line names, each to its destination.
 
-use std::{collections::HashSet, fs, path::PathBuf};
+use std::{
+    collections::HashSet,
+    fs,
+    io::{IsTerminal as _, stdout},
+    path::{Path, PathBuf},
+};
+
+use clap::ValueEnum as _;
 
 use super::{
-    Failure,
+    Failure, collector,
     output::{check_file, text_options},
     triage::least_class,
 };
@@ -23,6 +30,10 @@ const fn of(format: Format) -> &'static dyn ReportFormat {
         Format::Dot => &report::Dot,
         Format::Trace => &report::Trace,
         Format::Html => &report::Html,
+        Format::Otlp => &report::Otlp,
+        Format::Parquet => &report::ParquetDefects,
+        Format::ParquetFindings => &report::ParquetFindings,
+        Format::ParquetRuns => &report::ParquetRuns,
     }
 }
 
@@ -31,7 +42,9 @@ const fn of(format: Format) -> &'static dyn ReportFormat {
 struct Target {
     format: Format,
     destination: Destination,
-    pending: String,
+    /// Address of a collector in place of the destination.
+    collector: Option<String>,
+    pending: Vec<u8>,
     /// Number of reports in it so far.
     number: usize,
 }
@@ -69,9 +82,20 @@ impl<'a> Reports<'a> {
                 ));
             }
             let destination = file.clone().map_or_else(|| default.clone(), Destination::File);
-            if let Destination::File(path) = &destination {
+            let address = file.as_ref().and_then(|file| collector::address(file.to_str()?));
+            let collector = address.filter(|_| *format == Format::Otlp).map(str::to_owned);
+            if of(*format).is_binary() && !takes_binary(&destination) {
+                let name = format.to_possible_value().map(|value| value.get_name().to_owned());
+                let name = name.unwrap_or_default();
+                return Err(Failure::usage(format!(
+                    "{name} is binary, and nothing for a terminal: name a file, as in `--format {name}=FILE`"
+                )));
+            }
+            if let Some(address) = &collector {
+                collector::check(address)?;
+            } else if let Destination::File(path) = &destination {
                 check_file("report", path)?;
-                if !files.insert(fs::canonicalize(path).unwrap_or_else(|_| path.clone())) {
+                if !files.insert(whole(path)) {
                     return Err(Failure::usage(format!(
                         "two reports would go to `{}`: name another file for one of them",
                         path.display()
@@ -81,7 +105,8 @@ impl<'a> Reports<'a> {
             targets.push(Target {
                 format: *format,
                 destination,
-                pending: String::new(),
+                collector,
+                pending: Vec::new(),
                 number: 0,
             });
         }
@@ -118,13 +143,13 @@ impl<'a> Reports<'a> {
         brief: Option<String>,
         is_part: bool,
     ) -> Result<(), Failure> {
-        for Target { format, destination, pending, number } in &mut self.targets {
+        for Target { format, destination, pending, number, .. } in &mut self.targets {
             let shown = if *format == Format::Text { text } else { Some(report) };
             let (format, Some(report)) = (of(*format), shown) else { continue };
             if format.is_stream() {
                 let entry = [Entry { report, name: name.clone(), brief: brief.clone() }];
                 let layout = layout(self.arguments, destination, *number, is_part);
-                *pending += &format.render(&entry, &layout).map_err(Failure::internal)?;
+                pending.extend(format.render(&entry, &layout).map_err(Failure::internal)?);
                 *number += 1;
             }
         }
@@ -144,7 +169,7 @@ impl<'a> Reports<'a> {
     pub(super) fn flush(&mut self) -> Result<(), Failure> {
         for Target { destination, pending, .. } in &mut self.targets {
             if !pending.is_empty() && !matches!(destination, Destination::File(_)) {
-                write_output(destination, pending.as_bytes()).map_err(Failure::internal)?;
+                write_output(destination, pending).map_err(Failure::internal)?;
                 pending.clear();
             }
         }
@@ -162,10 +187,10 @@ impl<'a> Reports<'a> {
             })
             .collect();
         if let Some(text) = self.targets.iter_mut().find(|target| target.format == Format::Text) {
-            text.pending += entries;
+            text.pending.extend(entries.as_bytes());
         }
         let mut failure = None;
-        for Target { format, destination, pending, .. } in &mut self.targets {
+        for Target { format, destination, collector, pending, .. } in &mut self.targets {
             let laid_out = of(*format);
             if !laid_out.is_stream() && !kept.is_empty() {
                 let layout = layout(self.arguments, destination, 0, false);
@@ -174,7 +199,13 @@ impl<'a> Reports<'a> {
             if pending.is_empty() {
                 continue;
             }
-            let Err(error) = write_output(destination, pending.as_bytes()) else { continue };
+            if let Some(address) = collector {
+                if let Err(error) = collector::send(address, pending) {
+                    failure.get_or_insert(error);
+                }
+                continue;
+            }
+            let Err(error) = write_output(destination, pending) else { continue };
             if rescue && *destination != Destination::Stderr {
                 let text = if laid_out.is_stream() {
                     pending.clone()
@@ -183,11 +214,34 @@ impl<'a> Reports<'a> {
                     report::Text.render(&kept, &layout).map_err(Failure::internal)?
                 };
                 // The error of the file is the one to report.
-                let _ = write_output(&Destination::Stderr, text.as_bytes());
+                let _ = write_output(&Destination::Stderr, &text);
             }
             failure.get_or_insert_with(|| Failure::internal(error));
         }
         failure.map_or(Ok(()), Err)
+    }
+}
+
+/// Returns the path from the root, by which two names of one file are the same, also of one that is still to be made.
+fn whole(path: &Path) -> PathBuf {
+    if let Ok(path) = fs::canonicalize(path) {
+        return path;
+    }
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = fs::canonicalize(parent.unwrap_or_else(|| Path::new(".")));
+    match (parent, path.file_name()) {
+        (Ok(parent), Some(name)) => parent.join(name),
+        _ => path.to_owned(),
+    }
+}
+
+/// Returns whether bytes that are no text can go there: not to a terminal, nor among the messages of avtrace and of the
+/// program on standard error.
+fn takes_binary(destination: &Destination) -> bool {
+    match destination {
+        Destination::Stdout => !stdout().is_terminal(),
+        Destination::Stderr => false,
+        Destination::File(_) => true,
     }
 }
 

@@ -5,8 +5,8 @@ use std::path::Path;
 use nix::sys::{prctl, signal::Signal};
 
 use super::{
-    Failure, list, options::run_options, output::record_to, report_dir, reports::Reports,
-    test_listing, triage,
+    Failure, list, options::run_options, output::record_to, provenance::Provenance, report_dir,
+    reports::Reports, test_listing, triage,
 };
 use crate::{
     cli::{OutputArgs, RunArgs},
@@ -33,11 +33,13 @@ pub(super) fn run(arguments: RunArgs) -> Result<u8, Failure> {
     if let Some(directory) = &arguments.report_dir {
         report_dir::create(directory)?;
     }
-    let record = arguments.record.as_deref().map(|path| record_to(path, arguments.keep, 1));
+    let how = (arguments.keep, arguments.embed_sources);
+    let record = arguments.record.as_deref().map(|path| record_to(path, how, 1));
     let options = RunOptions { record: record.transpose()?, ..options };
     let Outcome { ending, programs } = session::run(&options)
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
-    let also = Also { report_dir: arguments.report_dir.as_deref(), quiet: arguments.quiet };
+    let report_dir = arguments.report_dir.as_deref();
+    let also = Also { report_dir, quiet: arguments.quiet, is_started: true };
     if write_reports(programs, (&arguments.output, also), filter, reports)? {
         return Ok(arguments.output.error_exitcode);
     }
@@ -52,6 +54,8 @@ pub(super) struct Also<'a> {
     report_dir: Option<&'a Path>,
     /// Set if nothing is printed where nothing counts.
     quiet: bool,
+    /// Set if avtrace started the programs.
+    is_started: bool,
 }
 
 /// Writes the reports on programs, without what the user has set aside, and entries for it. Returns whether anything
@@ -62,7 +66,12 @@ pub(super) fn write_reports(
     mut filter: Filter,
     mut reports: Reports<'_>,
 ) -> Result<bool, Failure> {
-    programs.iter_mut().for_each(|program| filter.apply(&mut program.report));
+    let provenance = Provenance::now(!arguments.no_host);
+    let provenance = if also.is_started { provenance.with_own_trace_context() } else { provenance };
+    for ProgramReport { report, .. } in &mut programs {
+        provenance.put_into(report);
+        filter.apply(report);
+    }
     if let Some(last) = programs.last_mut() {
         filter.list_unused(&mut last.report);
     }
@@ -70,6 +79,7 @@ pub(super) fn write_reports(
     let kept = also.report_dir.map_or(Ok(()), |directory| report_dir::write(directory, &programs));
     if also.quiet && !found {
         reports.leave_out(&Destination::Stderr);
+        say_if_nothing_was_checked(&programs);
     }
     let has_several = programs.len() > 1;
     for ProgramReport { report, .. } in &programs {
@@ -94,6 +104,19 @@ pub(super) fn write_reports(
         return Err(Failure::internal(error));
     }
     Ok(found)
+}
+
+/// Says that a run proves nothing, where no program had a region.
+fn say_if_nothing_was_checked(programs: &[ProgramReport]) {
+    if programs.iter().any(|program| report::checked_anything(&program.report)) {
+        return;
+    }
+    let name = programs.first().map(|program| program.report.subject.program());
+    let name = name.map(|name| format!(" of `{name}`")).unwrap_or_default();
+    let line = format!(
+        "avtrace: nothing was checked: no region{name} ran (`avtrace --list-regions` lists them, --atomic names some)"
+    );
+    eprintln!("{}", report::cut_message(&report::printable(&line)));
 }
 
 /// Returns whether a report is empty: the program only became another one, as `env` does, or a child had no

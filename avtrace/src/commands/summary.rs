@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use super::{report_dir::program, triage};
+use super::triage;
 use crate::{
     cli::OutputArgs,
     report::{self, Class, Defect, Report},
@@ -20,6 +20,8 @@ pub(super) struct Summary {
     defects: BTreeMap<(Class, usize), Seen>,
     reports: u64,
     with_defects: u64,
+    /// Number of reports in which no region ran.
+    without_regions: u64,
     /// Set if a report was shown.
     shown_any: bool,
 }
@@ -37,8 +39,9 @@ impl Summary {
     /// Takes a report. Returns it without the defects that another one had, if something is left to be shown.
     pub(super) fn take(&mut self, arguments: &OutputArgs, mut report: Report) -> Option<Report> {
         self.reports += 1;
+        self.without_regions += u64::from(!report::checked_anything(&report));
         self.with_defects += u64::from(triage::fails(arguments, &report));
-        let program = program(&report);
+        let program = report.subject.program();
         let counting = report.defects.iter().filter(|defect| triage::counts(arguments, defect));
         for defect in counting {
             self.count(defect, &program);
@@ -112,7 +115,11 @@ impl Summary {
         let found =
             if found.is_empty() { "nothing that counts".to_owned() } else { found.join(", ") };
         let clean = self.reports - self.with_defects;
-        text + &format!("avtrace: {reports}: {found}; {clean} of the reports without\n")
+        let unchecked = match self.without_regions {
+            0 => String::new(),
+            unchecked => format!(", {unchecked} of which checked nothing: no region ran"),
+        };
+        text + &format!("avtrace: {reports}: {found}; {clean} of the reports without{unchecked}\n")
     }
 }
 

@@ -5,22 +5,34 @@ use std::{
     env,
     ffi::{OsStr, OsString},
     io::{IsTerminal as _, stderr},
-    os::unix::process::CommandExt as _,
+    os::unix::{ffi::OsStrExt as _, process::CommandExt as _},
+    path::Path,
     process::Command,
 };
+
+use memchr::memmem;
+use symbolize::bytes::Bytes;
 
 use super::Failure;
 use crate::sys::user;
 
-/// Options by which test programs list their tests: of GoogleTest, of Catch2 (three), of doctest, of Boost.Test. Rust's
-/// `--list` is not among them: by itself it is an option of many programs.
-const LISTING: [&str; 6] = [
-    "--gtest_list_tests",
-    "--list-tests",
-    "--list-test-names-only",
-    "--list-reporters",
-    "--list-test-cases",
-    "--list_content",
+/// A framework of test programs.
+struct Framework {
+    /// Options by which its programs list their tests.
+    options: &'static [&'static str],
+    /// Text in each of its programs, also without symbols: in names of types, or in that of the library.
+    marks: &'static [&'static str],
+}
+
+/// Frameworks, by their options. Rust's `--list` is not among them: by itself it is an option of many programs.
+const FRAMEWORKS: [Framework; 4] = [
+    Framework { options: &["--gtest_list_tests"], marks: &["gtest"] },
+    Framework {
+        options: &["--list-tests", "--list-test-names-only", "--list-reporters"],
+        marks: &["N5Catch", "libCatch2"],
+    },
+    Framework { options: &["--list-test-cases"], marks: &["N7doctest", "doctest"] },
+    Framework { options: &["--list_content"], marks: &["boost9unit_test", "boost_unit_test"] },
 ];
 
 /// Variable by which cargo-nextest names its phase.
@@ -29,7 +41,8 @@ const NEXTEST_PHASE: &str = "NEXTEST_TEST_PHASE";
 /// Returns the failure to start a program that only lists its tests; does not return where it starts. `None` for other
 /// programs.
 pub(super) fn execute(program: &[OsString], as_root: bool) -> Option<Failure> {
-    let option = listing_option(program, env::var_os(NEXTEST_PHASE).as_deref())?;
+    let contains = |marks: &[&str]| program.first().is_some_and(|name| file_has(name, marks));
+    let option = listing_option(program, env::var_os(NEXTEST_PHASE).as_deref(), &contains)?;
     if stderr().is_terminal() {
         eprintln!("avtrace: not traced: with `{option}` the program lists its tests and runs none");
     }
@@ -45,8 +58,29 @@ pub(super) fn execute(program: &[OsString], as_root: bool) -> Option<Failure> {
     Some(Failure::input(format!("cannot run `{name}`: {error}; check its path and permissions")))
 }
 
-/// Returns the option by which a program lists its tests.
-fn listing_option(program: &[OsString], phase: Option<&OsStr>) -> Option<String> {
+/// Returns whether the file of a program has one of some texts in it. One that cannot be read has none: starting it
+/// says why.
+fn file_has(name: &OsStr, marks: &[&str]) -> bool {
+    let path = Path::new(name);
+    let path = if name.as_bytes().contains(&b'/') {
+        Some(path.to_owned())
+    } else {
+        let folders = env::var_os("PATH").unwrap_or_default();
+        let mut paths = env::split_paths(&folders).map(|folder| folder.join(path));
+        paths.find(|path| path.is_file())
+    };
+    let bytes = path.and_then(|path| Bytes::map_path(&path).ok());
+    bytes.is_some_and(|bytes| {
+        marks.iter().any(|mark| memmem::find(&bytes, mark.as_bytes()).is_some())
+    })
+}
+
+/// Returns the option by which a program lists its tests. `contains` says if the program has one of some texts in it.
+fn listing_option(
+    program: &[OsString],
+    phase: Option<&OsStr>,
+    contains: &dyn Fn(&[&str]) -> bool,
+) -> Option<String> {
     let arguments: Vec<&str> = program.iter().skip(1).filter_map(|word| word.to_str()).collect();
     // Arguments behind `--` are for the program that is tested.
     let of_runner = arguments.split(|&word| word == "--").next().unwrap_or_default();
@@ -56,7 +90,11 @@ fn listing_option(program: &[OsString], phase: Option<&OsStr>) -> Option<String>
     if has("--list") && (is_terse || phase == Some(OsStr::new("list"))) {
         return Some("--list".to_owned());
     }
-    LISTING.into_iter().find(|option| has(option)).map(str::to_owned)
+    // Other programs may have options of these names.
+    FRAMEWORKS.iter().find_map(|Framework { options, marks }| {
+        let option = options.iter().find(|option| has(option))?;
+        contains(marks).then(|| (*option).to_owned())
+    })
 }
 
 #[cfg(test)]
@@ -64,9 +102,17 @@ mod tests {
     use super::*;
 
     fn of(arguments: &[&str], phase: Option<&str>) -> Option<String> {
+        let framework = match arguments.first() {
+            Some(&"--gtest_list_tests") => "gtest",
+            _ => "N5Catch",
+        };
+        of_program(arguments, phase, framework)
+    }
+
+    fn of_program(arguments: &[&str], phase: Option<&str>, framework: &str) -> Option<String> {
         let program = [&["./tests"], arguments].concat();
         let program: Vec<OsString> = program.into_iter().map(OsString::from).collect();
-        listing_option(&program, phase.map(OsStr::new))
+        listing_option(&program, phase.map(OsStr::new), &|marks| marks.contains(&framework))
     }
 
     #[test]
@@ -87,5 +133,15 @@ mod tests {
         assert_eq!(of(&["--exact", "transfer"], Some("run")), None);
         assert_eq!(of(&["--", "--gtest_list_tests"], None), None);
         assert_eq!(of(&[], Some("list")), None);
+        assert_eq!(of_program(&["--list-tests"], None, "gtest"), None, "another framework's");
+        assert_eq!(of_program(&["--gtest_list_tests"], None, ""), None);
+    }
+
+    #[test]
+    fn programs_are_looked_at_where_they_are_found() {
+        let own = env::current_exe().expect("a path");
+        assert!(file_has(own.as_os_str(), &["no such text?", "listing_option"]));
+        assert!(!file_has(OsStr::new("sh"), &["N5Catch", "libCatch2"]));
+        assert!(!file_has(OsStr::new("/no/such/program"), &[""]));
     }
 }

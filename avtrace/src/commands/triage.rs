@@ -1,6 +1,10 @@
 //! Decisions of the user about what counts, from the files and options of a command line; entries for what does.
 
-use std::{fs, io, path::Path};
+use std::{
+    env, fs, io,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+};
 
 use super::{Failure, output::check_file};
 use crate::{
@@ -11,32 +15,63 @@ use crate::{
     sys::output::{Destination, write_output},
 };
 
-/// Configuration in the current directory.
+/// File name of the configuration.
 pub(super) const CONFIG: &str = "avtrace.toml";
 
-/// Reads the configuration of the current directory, if there is one and it is wanted.
-pub(super) fn config(no_config: bool) -> Result<Option<Spec>, Failure> {
-    let path = Path::new(CONFIG);
-    match fs::metadata(path) {
-        _ if no_config => Ok(None),
-        Ok(_) => Spec::read(path).map(Some).map_err(Failure::usage),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Failure::usage(format!("cannot read `{CONFIG}`: {error}"))),
+/// Returns the path of the configuration: that of the current directory, or of the nearest directory above that has
+/// one. One above counts only if it is root's, or its owner has the current directory, too: in a directory where
+/// everybody may write, such as `/tmp`, it could be anybody's.
+fn find_config() -> Result<Option<PathBuf>, Failure> {
+    let failed = |path: &Path, error: io::Error| {
+        Failure::usage(format!("cannot read `{}`: {error}", path.display()))
+    };
+    let here = Path::new(".");
+    let owner = fs::metadata(here).map_err(|error| failed(here, error))?.uid();
+    let depth = env::current_dir().map_or(0, |path| path.components().count());
+    let mut path = PathBuf::from(CONFIG);
+    for level in 0..depth.max(1) {
+        match fs::metadata(&path) {
+            Ok(found) if level == 0 || [0, owner].contains(&found.uid()) => return Ok(Some(path)),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            // What is above may be closed to this user.
+            Err(_) if level > 0 => {}
+            Err(error) => return Err(failed(&path, error)),
+        }
+        path = Path::new("..").join(path);
     }
+    Ok(None)
 }
 
-/// Returns whether a path is the configuration of the current directory.
+/// Reads the configuration, if there is one and it is wanted. Returns its path, too.
+pub(super) fn config(no_config: bool) -> Result<Option<(String, Spec)>, Failure> {
+    if no_config {
+        return Ok(None);
+    }
+    let Some(path) = find_config()? else { return Ok(None) };
+    let spec = Spec::read(&path).map_err(Failure::usage)?;
+    log::info!("settings from `{}`", path.display());
+    Ok(Some((path.display().to_string(), spec)))
+}
+
+/// Returns the path of the configuration, or of that to be made if there is none.
+pub(super) fn config_or_new() -> Result<PathBuf, Failure> {
+    Ok(find_config()?.unwrap_or_else(|| PathBuf::from(CONFIG)))
+}
+
+/// Returns whether a path is the configuration.
 pub(super) fn is_config(path: &Path) -> bool {
-    let same = || Some(fs::canonicalize(path).ok()? == fs::canonicalize(CONFIG).ok()?);
-    path == Path::new(CONFIG) || same().unwrap_or(false)
+    let Ok(config) = config_or_new() else { return false };
+    let same = || Some(fs::canonicalize(path).ok()? == fs::canonicalize(&config).ok()?);
+    path == config || same().unwrap_or(false)
 }
 
 /// Files of settings, by their names, with their suppressions.
 pub(super) type Suppressions = Vec<(String, Vec<Suppression>)>;
 
 /// Returns the suppressions of a configuration.
-pub(super) fn of_config(config: Option<Spec>) -> Suppressions {
-    config.into_iter().map(|spec| (CONFIG.to_owned(), spec.suppressions)).collect()
+pub(super) fn of_config(config: Option<(String, Spec)>) -> Suppressions {
+    config.into_iter().map(|(path, spec)| (path, spec.suppressions)).collect()
 }
 
 /// Returns the decisions of the user. `from_specs` has the suppressions of other files.
@@ -53,7 +88,7 @@ pub(super) fn filter(arguments: &OutputArgs, from_specs: Suppressions) -> Result
     }
     let mut filter = Filter::default();
     for (path, suppressions) in from_specs {
-        if path == CONFIG {
+        if is_config(Path::new(&path)) {
             filter.set_config(&path);
         }
         if !suppressions.is_empty() {
@@ -68,7 +103,7 @@ pub(super) fn filter(arguments: &OutputArgs, from_specs: Suppressions) -> Result
         filter.ignore(symbol.clone());
     }
     for path in &triage.baseline {
-        for report in super::report::read(path).map_err(Failure::input)? {
+        for report in super::load::load(path).map_err(Failure::input)?.reports {
             filter.add_baseline(&path.display().to_string(), &report);
         }
     }
@@ -82,7 +117,9 @@ fn has_text(arguments: &OutputArgs) -> bool {
 
 /// Returns whether a report has findings that count.
 pub(super) fn fails(arguments: &OutputArgs, report: &Report) -> bool {
-    report.fails(least_class(arguments))
+    let counts = matches!(arguments.triage.fail_on, FailOnArg::Predicted | FailOnArg::Any);
+    let predicts = report.predictions.as_ref().is_some_and(|predictions| !predictions.is_empty());
+    report.fails(least_class(arguments)) || (counts && predicts)
 }
 
 /// Returns whether a defect counts.
@@ -92,9 +129,14 @@ pub(super) fn counts(arguments: &OutputArgs, defect: &Defect) -> bool {
 
 /// Returns the least likely class that counts.
 pub(super) const fn least_class(arguments: &OutputArgs) -> Class {
-    match arguments.triage.fail_on {
+    class_of(arguments.triage.fail_on)
+}
+
+/// Returns the least likely class that counts with an option.
+pub(super) const fn class_of(fail_on: FailOnArg) -> Class {
+    match fail_on {
         FailOnArg::Likely => Class::Likely,
-        FailOnArg::Possible => Class::Possible,
+        FailOnArg::Possible | FailOnArg::Predicted => Class::Possible,
         FailOnArg::Any => Class::ByDesign,
     }
 }

@@ -93,6 +93,9 @@ fn judge_lockdown(text: Option<&str>) -> Check {
 /// Command that allows ptrace of own children, where Yama forbids it.
 const ALLOW_PTRACE: &str = "sudo sysctl kernel.yama.ptrace_scope=1";
 
+/// Command that allows ptrace of a user's processes that run already.
+const ALLOW_ATTACH: &str = "sudo sysctl kernel.yama.ptrace_scope=0";
+
 /// Checks whom Yama lets a process trace.
 pub(super) fn ptrace_scope(held: Option<Capabilities>) -> Check {
     let is_privileged = held.is_some_and(|held| held.has(Capability::SysPtrace));
@@ -109,7 +112,11 @@ fn judge_scope(scope: Option<&str>, is_privileged: bool) -> Check {
     let check = match scope {
         None => new(Works, "this kernel has no Yama"),
         Some("0") => new(Works, "0: a user's processes may be traced"),
-        Some("1") => new(Works, "1: children may be traced"),
+        Some("1") if is_privileged => new(Works, "1: this process has CAP_SYS_PTRACE"),
+        Some("1") => {
+            let found = "1: children may be traced, and a process that runs already takes root";
+            new(Limited, found).with_command(ALLOW_ATTACH)
+        }
         Some("2") if is_privileged => new(Works, "2: this process has CAP_SYS_PTRACE"),
         Some("2") => new(Fails, "2: it takes CAP_SYS_PTRACE").with_command(ALLOW_PTRACE),
         Some("3") => new(
@@ -151,7 +158,11 @@ mod tests {
     #[test]
     fn yama_decides_for_children() {
         let judged = |scope, is_privileged| judge_scope(scope, is_privileged).status;
-        assert_eq!([None, Some("0"), Some("1")].map(|scope| judged(scope, false)), [Works; 3]);
+        assert_eq!([None, Some("0")].map(|scope| judged(scope, false)), [Works; 2]);
+        assert_eq!([judged(Some("1"), true), judged(Some("1"), false)], [Works, Limited]);
+        let limited = judge_scope(Some("1"), false);
+        assert_eq!(limited.command.as_deref(), Some(ALLOW_ATTACH));
+        assert_eq!(allow_ptrace(&limited), None, "programs that are started may be traced");
         assert_eq!([judged(Some("2"), true), judged(Some("2"), false)], [Works, Fails]);
         assert_eq!([judged(Some("3"), true), judged(Some("?"), true)], [Fails, Untested]);
         assert_eq!(allow_ptrace(&judge_scope(Some("2"), false)).as_deref(), Some(ALLOW_PTRACE));

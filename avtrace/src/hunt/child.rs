@@ -116,7 +116,7 @@ impl Launch {
         command
             .arg("run")
             .args(&self.options)
-            .args(["--format", "json", "--error-exitcode", "0", "--perturb"])
+            .args(["--format", "json", "--no-host", "--error-exitcode", "0", "--perturb"])
             .arg(plan)
             .arg("--output")
             .arg(report)

@@ -108,6 +108,12 @@ impl InProcessError {
         matches!(self, Self::System { error, .. } if proc::is_gone(error))
     }
 
+    /// Returns whether the program would end with an error because it has a tracer.
+    #[must_use]
+    pub const fn is_of_leak_sanitizer(&self) -> bool {
+        matches!(self, Self::Refused(ProgramRefusal::HasLeakSanitizer))
+    }
+
     /// Returns the reason why the program refuses probes in it, as a clause; `None` for errors of another kind.
     #[must_use]
     pub fn refusal(&self) -> Option<String> {

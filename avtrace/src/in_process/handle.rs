@@ -130,6 +130,12 @@ impl InProcess {
         Some(Hold { process, shared, tracer })
     }
 
+    /// Has a process that is held, and has no probes, go on without a tracer.
+    pub fn leave_alone(&self, process: u32) {
+        // Without a tracer it is alone.
+        let _ = self.tracer.ask(|answer| Request::LeaveAlone { process, answer });
+    }
+
     /// Returns what starves threads.
     #[must_use]
     pub fn starver(&self) -> Starver {
@@ -182,6 +188,12 @@ impl InProcess {
     /// Returns whether access probes of a plan can be switched off.
     pub(super) fn is_limited(&self, plan: PlanNumber) -> bool {
         self.shared.limited().contains(&plan)
+    }
+
+    /// Returns whether there is a process of a plan in which access probes can be switched.
+    #[must_use]
+    pub fn can_switch(&self, plan: PlanNumber) -> bool {
+        self.program_of(plan).is_ok()
     }
 
     /// Switches groups of access probes in a plan's process off, or on again, and in all with which it shares memory.

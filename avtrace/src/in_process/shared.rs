@@ -147,6 +147,13 @@ pub(super) enum Request {
         /// Receives that it was done.
         answer: Sender<()>,
     },
+    /// Have a process that is held, and has no probes, go on without a tracer.
+    LeaveAlone {
+        /// The process.
+        process: u32,
+        /// Receives that it was done.
+        answer: Sender<()>,
+    },
     /// Let all processes go on: nobody plans any more.
     Leave {
         /// Receives that it was done.

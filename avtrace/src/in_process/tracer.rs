@@ -143,7 +143,7 @@ impl Tracer {
             StartError::InProcess(InProcessError::System { what, error })
         })?;
         let (mut supervisor, process) = match Supervisor::launch(launch)? {
-            Started::Held(supervisor, process) => (supervisor, process),
+            Started::Held(supervisor, process) => (*supervisor, process),
             Started::Ended { pid, ending } => return Ok(Followed::Ended { pid, ending }),
         };
         if let Err(error) = supervisor.stop_at_entry(process) {
@@ -380,6 +380,10 @@ impl Tracer {
             Request::Resume { process, answer } => {
                 self.holds.remove(&process);
                 self.resume(process)?;
+                let _ = answer.send(());
+            }
+            Request::LeaveAlone { process, answer } => {
+                self.leave_alone(process)?;
                 let _ = answer.send(());
             }
             Request::Leave { answer } => {

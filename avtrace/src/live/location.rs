@@ -1,6 +1,8 @@
 //! Code locations of live events: a call stack or a probe point, with dense ids. The stacks that the kernel side
 //! collected are cut to the part that the unwind tables confirm; names come later.
 
+use std::iter;
+
 use abi::FRAMES;
 use checker::event::LocationId;
 use rustc_hash::FxHashMap;
@@ -35,6 +37,24 @@ impl Location {
 const fn place(frames: &[u64; FRAMES]) -> usize {
     let mixed = frames[0] ^ frames[1].rotate_left(7);
     (mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as usize % RECENT
+}
+
+/// Returns whether two locations are the same.
+#[inline]
+fn are_same(one: &Location, other: &Location) -> bool {
+    match (one, other) {
+        (Location::Site(one), Location::Site(other)) => one == other,
+        (Location::Call(one), Location::Call(other))
+        | (Location::Access(one), Location::Access(other)) => are_same_frames(one, other),
+        _ => false,
+    }
+}
+
+/// Returns whether two stacks are the same. They mostly are: without a branch, and without the call of a function that
+/// compares arrays.
+#[inline]
+fn are_same_frames(one: &[u64; FRAMES], other: &[u64; FRAMES]) -> bool {
+    iter::zip(one, other).fold(0, |differing, (one, other)| differing | (one ^ other)) == 0
 }
 
 /// Gives locations their ids.
@@ -100,7 +120,7 @@ impl Locations {
     pub fn stack(&mut self, recorded: Location, code: &mut impl CodeMap) -> LocationId {
         let place = recorded.place();
         match self.recent.get(place) {
-            Some(Some((same, id))) if *same == recorded => *id,
+            Some(Some((known, id))) if are_same(known, &recorded) => *id,
             _ => self.look_up_at(place, recorded, code),
         }
     }
@@ -110,7 +130,7 @@ impl Locations {
     pub fn call(&mut self, frames: &[u64; FRAMES], code: &mut impl CodeMap) -> LocationId {
         let place = place(frames);
         match self.recent.get(place) {
-            Some(Some((Location::Call(same), id))) if same == frames => *id,
+            Some(Some((Location::Call(known), id))) if are_same_frames(known, frames) => *id,
             _ => self.look_up_at(place, Location::Call(*frames), code),
         }
     }

@@ -16,6 +16,8 @@ use aya::maps::{MapData, RingBuf};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use crate::test_number;
+
 /// Records in a batch at most.
 const BATCH: usize = 4096;
 /// Batches in flight at most: the reader waits beyond that, and the ring buffer takes the rest.
@@ -56,12 +58,9 @@ impl Outlet {
     }
 }
 
-/// Returns the time that the reader waits with each batch. Tests of overload make it slow, by milliseconds in the
-/// environment of a debug build.
+/// Returns the time that the reader waits with each batch. Tests of overload make it slow, by milliseconds.
 fn delay() -> Duration {
-    const VARIABLE: &str = "AVTRACE_TEST_READER_DELAY_MS";
-    let wanted = cfg!(debug_assertions).then(|| std::env::var(VARIABLE).ok()).flatten();
-    wanted.and_then(|wanted| wanted.parse().ok()).map_or(Duration::ZERO, Duration::from_millis)
+    test_number::get("AVTRACE_TEST_READER_DELAY_MS").map_or(Duration::ZERO, Duration::from_millis)
 }
 
 /// The receiving end.
@@ -113,11 +112,18 @@ impl Reader {
 
 impl Batches {
     /// Passes each batch to `consume`, and nothing at least so often, until the reader has ended.
+    ///
+    /// # Panics
+    /// After so many records as a test wants.
     pub fn for_each(self, often: Duration, mut consume: impl FnMut(&[Record])) {
+        let last = test_number::get("AVTRACE_TEST_PANIC_AFTER").unwrap_or(u64::MAX);
+        let mut count = 0;
         loop {
             match self.full.recv_timeout(often) {
                 Ok(mut batch) => {
                     consume(&batch);
+                    count += batch.len() as u64;
+                    assert!(count < last, "on purpose, by AVTRACE_TEST_PANIC_AFTER");
                     batch.clear();
                     // When the reader has ended there is nobody to use the memory again.
                     let _ = self.empty.try_send(batch);

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use checker::{
-    AeroDrome, Capabilities, Checker, Davida, DoubleChecker, Options, RegionTrack, Velodrome,
+    AeroDrome, Capabilities, Checker, CommitNode, Davida, DoubleChecker, Options, RegionTrack,
+    Velodrome,
 };
 
 /// All algorithms; the first is the default.
@@ -37,6 +38,12 @@ pub const ALGORITHMS: &[Algorithm] = &[
         about: "As velodrome, by an imprecise graph first, and logs of what may be on a cycle",
         capabilities: DoubleChecker::CAPABILITIES,
         start: |options| Box::new(DoubleChecker::new(options)),
+    },
+    Algorithm {
+        name: "commit-node",
+        about: "Whether all interleavings of the trace are atomic, with patterns of those that are not",
+        capabilities: CommitNode::CAPABILITIES,
+        start: |options| Box::new(CommitNode::new(options)),
     },
 ];
 

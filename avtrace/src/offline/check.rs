@@ -5,16 +5,18 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
 use checker::Checker;
-use checker::event::{EventNumber, LocationId, Op};
+use checker::deadlock;
+use checker::event::{Event, EventNumber, LocationId, Op};
 use checker::finding::Findings;
 use checker::format::{Batch, Compression, Format, Gap, Names, ObservedValue, Summary};
 use checker::gap::Observer;
+use checker::predict;
 
 use super::algorithms::Algorithm;
 use super::input::{Input, InputError};
 use super::names::TraceNames;
 use super::read::{self, Consumer, Stopped};
-use super::recording;
+use super::recording::{self, RecordedRun};
 use super::segments::{Joined, Recording, SegmentsStopped};
 use super::stats::Stats;
 use crate::progress::ReadBar;
@@ -30,6 +32,10 @@ pub struct Request {
     pub options: checker::Options,
     /// List the gaps of regions.
     pub gaps: bool,
+    /// Look for potential deadlocks.
+    pub deadlocks: bool,
+    /// Predict defects.
+    pub predict: bool,
 }
 
 /// Result of a check.
@@ -71,7 +77,7 @@ pub fn check(input: &Input, request: &Request, bar: &mut ReadBar) -> Result<Chec
         return Err(error);
     }
     run.checker(reader.names());
-    let Run { checker, gaps, values, begins, .. } = run;
+    let Run { checker, others, values, begins, .. } = run;
     let findings = checker.map(|mut checker| checker.finish()).unwrap_or_default();
     let stats = Stats {
         format: reader.format(),
@@ -82,7 +88,7 @@ pub fn check(input: &Input, request: &Request, bar: &mut ReadBar) -> Result<Chec
     let mut not_seen = recording::read_not_seen(reader.names());
     not_seen.limitations.extend(limitations(&stats, incomplete.as_deref(), lenient));
     let names = TraceNames::new(reader.into_names(), values.kept, begins);
-    let report = report(input.name(), request, &findings, (not_seen, gaps), names);
+    let report = report(input.name(), request, &findings, (not_seen, others), names);
     Ok(Checked { report, incomplete, stats })
 }
 
@@ -106,13 +112,13 @@ pub fn check_recording(
     })?;
     let Joined { names, incomplete, summary, bytes } = joined;
     run.checker(&names);
-    let Run { checker, gaps, values, begins, .. } = run;
+    let Run { checker, others, values, begins, .. } = run;
     let findings = checker.map(|mut checker| checker.finish()).unwrap_or_default();
     let stats = Stats { bytes, ..stats((&names, summary), &findings, started) };
     let mut not_seen = recording::read_not_seen(&names);
     not_seen.limitations.extend(limitations(&stats, incomplete.as_deref(), lenient));
     let names = TraceNames::new(names, values.kept, begins);
-    let report = report(recorded.name(), request, &findings, (not_seen, gaps), names);
+    let report = report(recorded.name(), request, &findings, (not_seen, others), names);
     Ok(Checked { report, incomplete, stats })
 }
 
@@ -121,7 +127,7 @@ struct Run<'request> {
     request: &'request Request,
     /// Created after the first part of the trace was read, since the trace's own description decides how.
     checker: Option<Box<dyn Checker>>,
-    gaps: Option<Observer>,
+    others: Observers,
     values: Values,
     /// Location of each region's first begin.
     begins: Vec<Option<LocationId>>,
@@ -129,9 +135,9 @@ struct Run<'request> {
 
 impl<'r> Run<'r> {
     fn new(request: &'r Request) -> Self {
-        let gaps = request.gaps.then(Observer::default);
+        let others = Observers::new(request);
         let (values, begins) = (Values::default(), Vec::new());
-        Self { request, checker: None, gaps, values, begins }
+        Self { request, checker: None, others, values, begins }
     }
 
     fn checker(&mut self, names: &Names) -> &mut dyn Checker {
@@ -168,9 +174,7 @@ impl Consumer for Run<'_> {
 
     fn events(&mut self, batch: &Batch<'_>) -> Result<(), Self::Error> {
         self.find_begins(batch);
-        if let Some(gaps) = &mut self.gaps {
-            batch.events.iter().for_each(|event| gaps.event(event));
-        }
+        batch.events.iter().for_each(|event| self.others.event(event));
         let checker = self.checker(batch.names);
         checker.events(batch.events)?;
         let found = checker.stored_violations();
@@ -179,9 +183,38 @@ impl Consumer for Run<'_> {
     }
 
     fn gap(&mut self, _gap: Gap, names: &Names) -> Result<(), Self::Error> {
-        self.gaps.iter_mut().for_each(Observer::gap);
+        self.others.gap();
         self.checker(names).gap();
         Ok(())
+    }
+}
+
+/// Observers beside the checker.
+struct Observers {
+    gaps: Option<Observer>,
+    deadlocks: Option<deadlock::Observer>,
+    predictions: Option<predict::Observer>,
+}
+
+impl Observers {
+    fn new(request: &Request) -> Self {
+        Self {
+            gaps: request.gaps.then(Observer::default),
+            deadlocks: request.deadlocks.then(deadlock::Observer::default),
+            predictions: request.predict.then(predict::Observer::default),
+        }
+    }
+
+    fn event(&mut self, event: &Event) {
+        self.gaps.iter_mut().for_each(|gaps| gaps.event(event));
+        self.deadlocks.iter_mut().for_each(|deadlocks| deadlocks.event(event));
+        self.predictions.iter_mut().for_each(|predictions| predictions.event(event));
+    }
+
+    fn gap(&mut self) {
+        self.gaps.iter_mut().for_each(Observer::gap);
+        self.deadlocks.iter_mut().for_each(deadlock::Observer::gap);
+        self.predictions.iter_mut().for_each(predict::Observer::gap);
     }
 }
 
@@ -242,19 +275,28 @@ fn report(
     path: &str,
     request: &Request,
     findings: &Findings,
-    (not_seen, gaps): (NotSeen, Option<Observer>),
+    (not_seen, others): (NotSeen, Observers),
     mut names: TraceNames,
 ) -> Report {
     let (exit_code, signal) = names.ending();
     let subject = Subject::Trace { path: path.to_owned(), exit_code, signal };
+    let RecordedRun { capture, memory, trap, perturbation } = names.run();
     let context = report::Context {
         algorithm: request.algorithm.name.to_owned(),
         relation: request.options.relation,
         nesting: request.options.regions,
         with_instances: request.options.instances,
         not_seen,
-        gaps: gaps.map(|gaps| gaps.gaps()),
+        gaps: others.gaps.map(|gaps| gaps.gaps()),
+        deadlocks: others.deadlocks.map(|deadlocks| deadlocks.deadlocks()),
+        predictions: others.predictions.map(predict::Observer::predictions),
+        capture,
+        memory,
+        trap,
+        perturbation,
         ..report::Context::new(subject)
     };
-    report::assemble(findings, &mut names, context)
+    let mut report = report::assemble(findings, &mut names, context);
+    report.not_seen.limitations.extend(names.missing_sources());
+    report
 }

@@ -1,10 +1,11 @@
 //! Converts one trace format into the other, as the trace is read. The caller provides the output.
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use checker::format::{
     AvtWriter, Batch, Format, Gap, Names, Summary, TextWriter, TraceWriter, WriteError,
 };
+use parquet::errors::ParquetError;
 
 use super::input::{Input, InputError};
 use super::read::{self, Consumer, Stopped};
@@ -29,6 +30,12 @@ pub enum ConvertFailure {
     /// The output could not be written.
     #[error(transparent)]
     Output(#[from] WriteError),
+    /// A table could not be written.
+    #[error(transparent)]
+    Table(#[from] ParquetError),
+    /// No copy of the trace could be made.
+    #[error(transparent)]
+    Spool(io::Error),
 }
 
 /// Converts a trace.

@@ -149,6 +149,12 @@ impl Input {
         self.length
     }
 
+    /// Returns whether the trace is used in place, and can be read more than once.
+    #[must_use]
+    pub const fn is_mapped(&self) -> bool {
+        matches!(self.contents, Contents::Mapped(_))
+    }
+
     /// Returns a reader of the trace; if the trace is not mapped, it continues where an earlier one
     /// stopped.
     ///

@@ -2,16 +2,14 @@
 //! names. Names are recorded by `checker`'s readers, or where the trace was recorded.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use checker::defect::{Origin, RegionRole, SubjectInfo};
 use checker::event::{EventNumber, LocationId, RegionId, ThreadId};
 use checker::finding::{self, Findings};
 use checker::format::{self, Frame, ObservedValue};
 use checker::gap::Gap;
-use symbolize::SourceCache;
 
-use super::{code::Code, recording};
+use super::{code::Code, recording, recording::RecordedRun, sources::Sources};
 use crate::names::{
     author_of,
     classes::{KnownClasses, Touches, class_of, shown_name},
@@ -19,7 +17,7 @@ use crate::names::{
 };
 use crate::probes::origin::Origins;
 use crate::report::{
-    CodePlace, Names, Object, ObjectKind, RegionName, SourceFrame, ThreadName, Value,
+    CodePlace, Limitation, Names, Object, ObjectKind, RegionName, SourceFrame, ThreadName, Value,
 };
 
 /// Name of the region of a `begin` without a name.
@@ -37,7 +35,7 @@ pub struct TraceNames {
     /// Code that accessed the variables of findings.
     touches: Touches,
     code: Code,
-    lines: SourceCache,
+    sources: Sources,
 }
 
 impl TraceNames {
@@ -52,12 +50,12 @@ impl TraceNames {
         Self {
             roles: recording::read_roles(&names),
             classes: recording::read_classes(&names),
+            sources: Sources::new(&names),
             touches: Touches::default(),
             names,
             values,
             begins,
             code: Code::default(),
-            lines: SourceCache::default(),
         }
     }
 
@@ -65,6 +63,16 @@ impl TraceNames {
     #[must_use]
     pub fn ending(&self) -> (Option<i32>, Option<i32>) {
         self.names.process().map_or((None, None), |process| (process.exit_code, process.signal))
+    }
+
+    /// Returns the recorded facts about the run itself.
+    pub(super) fn run(&self) -> RecordedRun {
+        recording::read_run(&self.names)
+    }
+
+    /// Returns what a report lacks for want of source lines.
+    pub(super) fn missing_sources(&self) -> Option<Limitation> {
+        self.sources.limitation()
     }
 
     fn named(&mut self, object: Option<format::Object>, unknown: ObjectKind) -> Object {
@@ -179,7 +187,7 @@ impl Names for TraceNames {
     }
 
     fn source_line(&mut self, file: &str, line: u32) -> Option<String> {
-        self.lines.line(Path::new(file), line, None).map(|line| line.text)
+        self.sources.line(file, line)
     }
 
     fn changed_value(&mut self, event: EventNumber) -> Option<bool> {

@@ -8,9 +8,13 @@ use checker::{
     format::{IdSpace, Lost, Names, Property},
 };
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     names::classes::{KnownClasses, RecordedClasses},
-    report::{Limitation, LostEvents, NotSeen},
+    report::{
+        Capture, Limitation, LostEvents, MemorySeen, NotSeen, Perturbation, Report, TrapDeath,
+    },
 };
 
 /// Key that marks a trace as recorded from a running program. Such a trace may begin in the middle of a
@@ -28,6 +32,12 @@ const ROLES: &str = "avtrace.region-roles";
 
 /// Key of the ability of the run to see data: `true` or `false`.
 const SEES_DATA: &str = "avtrace.sees-data";
+
+/// Key of what a report says about the run itself, as JSON.
+const RUN: &str = "avtrace.run";
+
+/// Key of the number of source lines that there was no room for. A recording without it has no source lines.
+const SOURCES: &str = "avtrace.source-lines-left-out";
 
 /// Largest value of a property: a block of the file must hold it.
 const MAX_VALUE: usize = 8 << 20;
@@ -103,6 +113,47 @@ pub(crate) fn read_sees_data(names: &Names) -> Option<bool> {
     property.value.parse().ok()
 }
 
+/// Facts about a run that its events do not show, as a report has them.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct RecordedRun {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) capture: Option<Capture>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) memory: Option<MemorySeen>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) trap: Option<TrapDeath>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) perturbation: Option<Perturbation>,
+}
+
+/// Returns the property that records the facts about the run itself.
+///
+/// # Errors
+/// Those of `serde_json`, for which there is no cause.
+pub(crate) fn run(report: &Report) -> Result<Property, serde_json::Error> {
+    let Report { capture, memory, trap, perturbation, .. } = report.clone();
+    let value = serde_json::to_string(&RecordedRun { capture, memory, trap, perturbation })?;
+    Ok(Property { key: RUN.to_owned(), value })
+}
+
+/// Returns the facts about the run that was recorded; none where the recording has none, or has them in another form.
+pub(crate) fn read_run(names: &Names) -> RecordedRun {
+    let property = names.properties().iter().rev().find(|property| property.key == RUN);
+    property.and_then(|property| serde_json::from_str(&property.value).ok()).unwrap_or_default()
+}
+
+/// Returns the property of a recording with source lines, of which so many were left out.
+#[must_use]
+pub fn sources(left_out: u64) -> Property {
+    Property { key: SOURCES.to_owned(), value: left_out.to_string() }
+}
+
+/// Returns the number of source lines that there was no room for in a recording; `None` if it has no source lines.
+pub(crate) fn read_sources(names: &Names) -> Option<u64> {
+    let of_sources = names.properties().iter().filter(|property| property.key == SOURCES);
+    of_sources.filter_map(|property| property.value.parse::<u64>().ok()).reduce(u64::saturating_add)
+}
+
 /// Returns the limitations of the run that was recorded.
 #[must_use]
 pub fn read_not_seen(names: &Names) -> NotSeen {
@@ -130,6 +181,7 @@ pub(super) struct JoinedProperties {
     has_mark: bool,
     classes: KnownClasses,
     roles: BTreeMap<u32, RegionRole>,
+    left_out: Option<u64>,
     /// Those of which the last one counts.
     latest: BTreeMap<&'static str, Property>,
 }
@@ -153,7 +205,10 @@ impl JoinedProperties {
             }
         }
         self.classes.extend(read_classes(names), joined);
-        for key in [SEES_DATA, NOT_SEEN] {
+        if let Some(left_out) = read_sources(names) {
+            *self.left_out.get_or_insert(0) += left_out;
+        }
+        for key in [SEES_DATA, NOT_SEEN, RUN] {
             let property = names.properties().iter().rev().find(|property| property.key == key);
             self.latest.extend(property.map(|property| (key, property.clone())));
         }
@@ -161,13 +216,14 @@ impl JoinedProperties {
 
     /// Returns the properties of the joined trace.
     pub(super) fn finish(self) -> Vec<Property> {
-        let Self { classes: known, roles: by_id, latest, .. } = self;
+        let Self { classes: known, roles: by_id, latest, left_out, .. } = self;
         let last = by_id.last_key_value().map_or(0, |(&id, _)| id + 1);
         let all: Vec<RegionRole> =
             (0..last).map(|id| by_id.get(&id).copied().unwrap_or_default()).collect();
         let classes = classes(&known.into()).ok().flatten();
         let roles = roles(&all).ok().filter(|_| !all.is_empty());
-        latest.into_values().chain(classes).chain(roles).collect()
+        let sources = left_out.map(sources);
+        latest.into_values().chain(classes).chain(roles).chain(sources).collect()
     }
 }
 

@@ -17,8 +17,8 @@ const NAME_COLUMNS: usize = 60;
 pub struct Dot;
 
 impl ReportFormat for Dot {
-    fn render(&self, entries: &[Entry<'_>], _layout: &Layout) -> Result<String, FormatError> {
-        Ok(entries.iter().map(graph).collect())
+    fn render(&self, entries: &[Entry<'_>], _layout: &Layout) -> Result<Vec<u8>, FormatError> {
+        Ok(entries.iter().map(graph).collect::<String>().into_bytes())
     }
 }
 

@@ -52,6 +52,12 @@ impl From<serde_json::Error> for FormatError {
     }
 }
 
+impl From<parquet::errors::ParquetError> for FormatError {
+    fn from(error: parquet::errors::ParquetError) -> Self {
+        Self(error.to_string())
+    }
+}
+
 impl From<std::io::Error> for FormatError {
     fn from(error: std::io::Error) -> Self {
         Self(error.to_string())
@@ -60,14 +66,19 @@ impl From<std::io::Error> for FormatError {
 
 /// A format of reports.
 ///
-/// A document holds nothing that could act on a terminal, and whatever comes from the program is escaped as the format
-/// demands.
+/// A document of text is UTF-8 and holds nothing that could act on a terminal, and whatever comes from the program is
+/// escaped as the format demands.
 pub trait ReportFormat: Sync {
-    /// Lays out reports, ending in a newline.
+    /// Lays out reports; text ends in a newline.
     ///
     /// # Errors
     /// Fails only when a serializer does.
-    fn render(&self, entries: &[Entry<'_>], layout: &Layout) -> Result<String, FormatError>;
+    fn render(&self, entries: &[Entry<'_>], layout: &Layout) -> Result<Vec<u8>, FormatError>;
+
+    /// Returns whether a document is not text, and so nothing for a terminal.
+    fn is_binary(&self) -> bool {
+        false
+    }
 
     /// Returns whether the document of several reports is those of each, one after the other, so that each can be
     /// written as soon as it is there.

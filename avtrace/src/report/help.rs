@@ -1,11 +1,23 @@
 //! Suggests a change for a defect, by its gap. Nothing is escaped here: names go in as they are.
 
+use std::path::Path;
+
+use symbolize::{is_system_file, library_folder};
+
 use super::{
-    explain::{distinct, is_lock, list, object, place, supported_splits, variables_of},
-    model::{Action, Defect, GapEnd, GapKind, ObjectKind, Order, RegionRole, Violation},
+    explain::{distinct, file_name, is_lock, list, object, place, supported_splits, variables_of},
+    locks::{Held, without_common},
+    model::{
+        Action, Defect, GapEnd, GapKind, Location, Object, ObjectKind, Order, RegionRole,
+        SourceFrame, Transaction, Violation,
+    },
     phrase::short_name,
+    scene::is_function,
 };
 
+/// Reminder for locks that functions take by themselves.
+const CALLEES_TAKE_IT: &str =
+    "; where the callees take it themselves, split off variants that expect it held";
 /// Longest name of a function that is called, in columns.
 const NAME_COLUMNS: usize = 48;
 
@@ -30,6 +42,17 @@ pub fn help(defect: &Defect, violation: &Violation) -> String {
             lock_of(defect, violation)
         );
     }
+    // A lock that the others held as well keeps them out for certain; one that they did not, only if they take it.
+    let locks = locks(defect, violation);
+    if !locks.is_empty() {
+        return held_longer(defect, violation, &list(&locks), &span);
+    }
+    let variables = distinct(variables_of(violation));
+    let held_at_steps = Held::of(defect, violation);
+    let common = held_at_steps.and_then(|held| held.common(defect));
+    if let Some(lock) = common {
+        return held_by_both(lock, defect, violation, &span);
+    }
     if let [held, ..] = defect.gap.held.as_slice() {
         return format!(
             "{} is held {span}, and others came in without it: take it {} as well",
@@ -37,13 +60,8 @@ pub fn help(defect: &Defect, violation: &Violation) -> String {
             elsewhere(violation)
         );
     }
-    let locks = locks(defect, violation);
-    if !locks.is_empty() {
-        return held_longer(defect, violation, &list(&locks), &span);
-    }
-    let variables = distinct(variables_of(violation));
     if !variables.is_empty() {
-        return for_data(violation, &list(&variables), &span);
+        return for_data(defect, violation, &list(&variables), &span);
     }
     let edges = violation.edges.first().zip(violation.edges.last());
     match edges {
@@ -83,7 +101,11 @@ fn span(defect: &Defect) -> String {
     let [Some(left), Some(returned)] = steps.map(|step| step.chain.get(1)) else {
         // One end, or both, in the region's own code: the lines there, of the code or of the call.
         let [left, returned] = steps.map(line);
-        let (from, to) = (left.unwrap_or(from), returned.unwrap_or(to));
+        let gap = &defect.gap;
+        let [in_left, in_returned] =
+            [&gap.left, &gap.returned].map(|at| library_call(at.as_ref(), region));
+        let from = left.or(in_left).unwrap_or(from);
+        let to = returned.or(in_returned).unwrap_or(to);
         return if from == to {
             format!("in `{region}` over all of {from}")
         } else {
@@ -108,6 +130,15 @@ fn span(defect: &Defect) -> String {
         named(left, steps[0]),
         named(returned, steps[1])
     )
+}
+
+/// The call from which a region came to a place in a library, where the line of the call is not known.
+fn library_call(at: Option<&Location>, region: &str) -> Option<String> {
+    let Location { file, function, .. } = at?;
+    let function = function.as_ref().filter(|function| *function != region)?;
+    let path = Path::new(file);
+    let is_library = is_system_file(path) || library_folder(path).is_some();
+    is_library.then(|| format!("its call of `{}`", short_name(function, NAME_COLUMNS)))
 }
 
 /// Stretch of code from one place to the other, in the function that the calls to both have in common last.
@@ -144,16 +175,20 @@ fn lock_of(defect: &Defect, violation: &Violation) -> String {
 }
 
 fn held_longer(defect: &Defect, violation: &Violation, locks: &str, span: &str) -> String {
-    if [&defect.gap.left_at, &defect.gap.returned_at].iter().all(|step| step.chain.len() > 1) {
-        let variant =
-            "where the callees take it themselves, split off variants that expect it held";
-        return format!("hold {locks} {span}; {variant}");
+    if calls_both(defect) {
+        return match by_lock_operations(defect) {
+            Some(calls) => format!("hold {locks} over that part of `{}`: {calls}", defect.region),
+            None => format!("hold {locks} {span}{CALLEES_TAKE_IT}"),
+        };
     }
     let splits: Vec<_> = match &defect.gap.lock {
         Some(split) => vec![split],
         None => supported_splits(violation).collect(),
     };
-    let released = splits.iter().map(|split| place(split.released.as_ref(), &split.released_label));
+    let released = splits.iter().map(|split| {
+        let at = (split.released.as_ref(), &*split.released_label);
+        lock_place(violation, split.released_event, at)
+    });
     let released = distinct(released);
     let is_shared = violation.steps.iter().any(|step| {
         step.action == Action::ReleaseShared
@@ -161,8 +196,10 @@ fn held_longer(defect: &Defect, violation: &Violation, locks: &str, span: &str) 
     });
     let mode = if is_shared { ", exclusively" } else { "" };
     if released == [ends(defect).0] {
-        let reacquired =
-            splits.iter().map(|split| place(split.reacquired.as_ref(), &split.reacquired_label));
+        let reacquired = splits.iter().map(|split| {
+            let at = (split.reacquired.as_ref(), &*split.reacquired_label);
+            lock_place(violation, split.reacquired_event, at)
+        });
         return format!(
             "hold {locks} over that part of `{}`{mode}: do not release it at {} only to take it again at {}",
             defect.region,
@@ -173,7 +210,69 @@ fn held_longer(defect: &Defect, violation: &Violation, locks: &str, span: &str) 
     format!("hold {locks} {span}{mode}: do not release it at {}", list(&released))
 }
 
-fn for_data(violation: &Violation, variables: &str, span: &str) -> String {
+/// Advice on two calls, the first of which releases the lock and the second of which takes it again: calls of wrappers,
+/// or of functions that lock for themselves.
+fn by_lock_operations(defect: &Defect) -> Option<String> {
+    let [left, returned] = [&defect.gap.left_at, &defect.gap.returned_at];
+    let releases = matches!(left.action, Action::Release | Action::ReleaseShared);
+    let acquires = matches!(returned.action, Action::Acquire | Action::AcquireShared);
+    if !releases || !acquires {
+        return None;
+    }
+    let call = |step: &GapEnd| {
+        let callee = short_name(step.chain.get(1)?, NAME_COLUMNS);
+        let line = step.called_at.as_ref().map(|at| format!(" ({})", place(Some(at), "")));
+        Some(format!("`{callee}`{}", line.unwrap_or_default()))
+    };
+    Some(format!(
+        "do not release it by the call of {} only to take it again by that of {}",
+        call(left)?,
+        call(returned)?
+    ))
+}
+
+/// The place of an operation on a lock in the region's own code: where it calls a wrapper, the line of the call.
+fn lock_place(violation: &Violation, event: u64, (at, label): (Option<&Location>, &str)) -> String {
+    let own = place(at, label);
+    let Some(step) = violation.steps.iter().find(|step| step.event == event) else { return own };
+    let is_region = |frame: &&SourceFrame| is_function(frame, &violation.region);
+    let function = at.and_then(|at| at.function.as_deref());
+    let Some(function) = function.filter(|function| *function != violation.region) else {
+        return own;
+    };
+    match step.frames.iter().find(is_region) {
+        Some(SourceFrame { file: Some(file), line: Some(line), .. }) => {
+            let callee = short_name(function, NAME_COLUMNS);
+            format!("{}:{line}, by its call of `{callee}`", file_name(file))
+        }
+        _ => own,
+    }
+}
+
+/// Suggests to hold a lock longer that the others held in between, and the region at one of its steps.
+fn held_by_both(lock: &Object, defect: &Defect, violation: &Violation, span: &str) -> String {
+    let by_region = match [&defect.gap.left_at, &defect.gap.returned_at]
+        .map(|step| step.held.as_ref().is_some_and(|held| held.contains(lock)))
+    {
+        [true, true] => "at both ends, and not in between",
+        [true, false] => "at the first end only",
+        _ => "at the second end only",
+    };
+    let calls = if calls_both(defect) { CALLEES_TAKE_IT } else { "" };
+    format!(
+        "hold {} {span}: `{}` holds it {by_region}, and {} held it in between{calls}",
+        object(lock),
+        defect.region,
+        holders(lock, defect, violation),
+    )
+}
+
+/// Returns whether both ends of the gap are in functions that the region calls.
+fn calls_both(defect: &Defect) -> bool {
+    [&defect.gap.left_at, &defect.gap.returned_at].iter().all(|step| step.chain.len() > 1)
+}
+
+fn for_data(defect: &Defect, violation: &Violation, variables: &str, span: &str) -> String {
     // An atomic load or store looks like any other access, so only read-modify-writes are known to be atomic.
     let mut actions =
         violation.edges.iter().flat_map(|edge| [edge.source_action, edge.sink_action]);
@@ -184,14 +283,53 @@ fn for_data(violation: &Violation, variables: &str, span: &str) -> String {
         );
     }
     let elsewhere = elsewhere(violation);
-    match violation.order {
+    let advice = match violation.order {
         Order::Racy => format!(
             "protect {variables} by one lock: hold it {span}, and take the same one {elsewhere}"
         ),
         Order::Synchronised => format!(
             "hold the lock that protects {variables} {span}, and take the same one {elsewhere}"
         ),
+    };
+    match Held::of(defect, violation) {
+        Some(held) if held.is_free() => {
+            format!(
+                "no lock is held at these steps: protect {variables} by one: hold it {span}, and take the same one \
+                 {elsewhere}"
+            )
+        }
+        Some(held) => {
+            let why = without_common(&held, &defect.region, &others(violation));
+            format!("{why}: {advice}")
+        }
+        None => advice,
     }
+}
+
+/// The transactions that held a lock where others came in, or where they left off.
+fn holders(lock: &Object, defect: &Defect, violation: &Violation) -> String {
+    let held = &defect.gap.others;
+    let entered = violation.edges.first().map(|edge| &edge.sink_transaction);
+    let left = violation.edges.last().map(|edge| &edge.source_transaction);
+    let holders = [(&held.entered, entered), (&held.left, left)].into_iter();
+    let holders = holders
+        .filter_map(|(locks, tx)| tx.filter(|_| locks.iter().flatten().any(|of| of == lock)));
+    side(violation, holders)
+}
+
+/// The other side of a violation, as the subject of a sentence.
+fn others(violation: &Violation) -> String {
+    side(violation, violation.witness.iter().filter(|tx| **tx != violation.transaction))
+}
+
+/// Transactions by their regions.
+fn side<'v>(violation: &Violation, of: impl Iterator<Item = &'v Transaction>) -> String {
+    let others = distinct(of.map(|tx| match &tx.region {
+        Some(region) if *region == violation.region => format!("the other `{region}`"),
+        Some(region) => format!("`{region}`"),
+        None => "the code outside every region".to_owned(),
+    }));
+    list(&others)
 }
 
 /// Other regions of the cycle, as the place for a lock.

@@ -15,10 +15,11 @@ use super::model::{Report, SCHEMA};
 pub struct Json;
 
 impl ReportFormat for Json {
-    fn render(&self, entries: &[Entry<'_>], layout: &Layout) -> Result<String, FormatError> {
+    fn render(&self, entries: &[Entry<'_>], layout: &Layout) -> Result<Vec<u8>, FormatError> {
         let is_part = layout.is_part || entries.len() > 1;
         let one = if is_part { render_line } else { render };
-        Ok(entries.iter().map(|entry| one(entry.report)).collect::<Result<String, _>>()?)
+        let text = entries.iter().map(|entry| one(entry.report)).collect::<Result<String, _>>()?;
+        Ok(text.into_bytes())
     }
 
     fn is_stream(&self) -> bool {

@@ -41,7 +41,7 @@ struct Case {
 }
 
 impl ReportFormat for JUnit {
-    fn render(&self, entries: &[Entry<'_>], layout: &Layout) -> Result<String, FormatError> {
+    fn render(&self, entries: &[Entry<'_>], layout: &Layout) -> Result<Vec<u8>, FormatError> {
         let suites: Vec<(&Entry<'_>, Vec<Case>)> =
             entries.iter().map(|entry| (entry, cases(entry.report, layout))).collect();
         let mut writer = Writer::new_with_indent(Vec::new(), b' ', 2);
@@ -57,9 +57,8 @@ impl ReportFormat for JUnit {
             .write_inner_content(|writer| {
                 suites.iter().try_for_each(|(entry, cases)| suite(writer, entry, cases))
             })?;
-        let mut text = String::from_utf8(writer.into_inner())
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-        text.push('\n');
+        let mut text = writer.into_inner();
+        text.push(b'\n');
         Ok(text)
     }
 }
@@ -85,10 +84,19 @@ fn cases(report: &Report, layout: &Layout) -> Vec<Case> {
     cases
 }
 
-/// The run as a case: it fails where no finding says that it is not serializable. Defects have cases of their own.
+/// The run as a case: it fails where the program did, and where no finding says that it is not serializable. Defects
+/// have cases of their own.
 fn run(report: &Report, least: Class) -> Case {
     let rule = Rule::NOT_SERIALIZABLE;
-    let outcome = if report.has_cycle_alone() && least >= Class::Possible {
+    let death = explain::death(&report.subject).filter(|_| report.merged.is_none());
+    let outcome = if let Some(death) = death.filter(|_| report.hunt.is_none()) {
+        let mut text = format!("{death}\n\nIts own output says more.");
+        for open in &report.open_at_end {
+            text.push_str(&format!("\n{}", explain::open_at_end(open, report)));
+        }
+        let kind = "program-failed";
+        Outcome::Failed(format!("the program failed: {death}"), kind, text)
+    } else if report.has_cycle_alone() && least >= Class::Possible {
         let text = format!("{}\n\nhelp: {}", rule.meaning, rule.repair);
         Outcome::Failed(format!("the run is not serializable: {}", rule.summary), rule.name, text)
     } else if !explain::checked_anything(report) {

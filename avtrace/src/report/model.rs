@@ -10,10 +10,12 @@ mod defect;
 mod gap;
 mod hex_address;
 mod hunt;
+mod interleavings;
+mod merged;
 mod perturbation;
 mod violation;
 
-use std::collections::HashSet;
+use std::{collections::HashSet, path::Path};
 
 use checker::{Regions, Relation};
 use serde::{Deserialize, Serialize};
@@ -23,6 +25,8 @@ pub use self::coverage::*;
 pub use self::defect::*;
 pub use self::gap::*;
 pub use self::hunt::*;
+pub use self::interleavings::*;
+pub use self::merged::*;
 pub use self::perturbation::*;
 pub use self::violation::*;
 
@@ -66,6 +70,16 @@ pub struct Report {
     /// Gaps of regions that other threads could get into, the most promising first; present only when asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gaps: Option<Vec<RegionGap>>,
+    /// Potential deadlocks, the shortest first; present only when asked for, and with `commit-node`, which presumes
+    /// that there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadlocks: Option<Vec<PotentialDeadlock>>,
+    /// Predicted defects, which nobody has seen; present only when asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predictions: Option<Vec<Prediction>>,
+    /// Atomicity over all interleavings; present only with `commit-node`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub atomicity: Option<Atomicity>,
     /// Regions in which the program died, after other threads had depended on them by data. Each is `possible`: it may
     /// have been about to be violated. Absent if there is none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -81,7 +95,7 @@ pub struct Report {
     pub not_seen: NotSeen,
     /// Costs of the run.
     pub summary: Summary,
-    /// Way in which the events were captured; absent for recorded traces.
+    /// Way in which the events were captured; absent for traces of other tools and older recordings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capture: Option<Capture>,
     /// Coverage of memory accesses; absent where none was wanted.
@@ -99,6 +113,19 @@ pub struct Report {
     /// Runs of a hunt; absent for other reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hunt: Option<Hunt>,
+    /// End of the run in UTC, as RFC 3339 has it: `2026-11-23T08:15:30.125Z`. Of several runs, of the last one. Absent
+    /// for recorded traces, and in reports of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time: Option<String>,
+    /// Name of the machine of the run; absent with `--no-host`, and where there is no time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// Trace context that the program was started with, as W3C has it (`TRACEPARENT` in its environment).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
+    /// Reports that this one was made of (`avtrace merge`); absent for others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merged: Option<Merged>,
 }
 
 impl Report {
@@ -122,6 +149,16 @@ impl Report {
         self.defects.iter().any(counts)
             || self.unclassified().next().is_some()
             || (self.has_cycle_alone() && least >= Class::Possible)
+            || self.has_unsafe_interleavings(least)
+    }
+
+    /// Returns whether another interleaving than the one observed counts as found: a potential deadlock, or a pattern
+    /// that two transactions alone show; with the least likely class also one that several transactions may show.
+    fn has_unsafe_interleavings(&self, least: Class) -> bool {
+        let patterns = self.atomicity.iter().flat_map(|atomicity| &atomicity.patterns);
+        let mut counting = patterns.filter(|of| of.certain || least == Class::ByDesign);
+        let has_deadlocks = self.deadlocks.as_ref().is_some_and(|found| !found.is_empty());
+        least >= Class::Possible && (has_deadlocks || counting.next().is_some())
     }
 
     /// Returns the violations that belong to no defect: those without a witness, and those of older reports.
@@ -130,6 +167,13 @@ impl Report {
             .flat_map(|defect| defect.violations.iter().map(String::as_str))
             .collect();
         self.violations.iter().filter(move |violation| !classified.contains(violation.id.as_str()))
+    }
+
+    /// Takes the names of machines out.
+    pub fn forget_hosts(&mut self) {
+        self.host = None;
+        let merged = self.defects.iter_mut().filter_map(|defect| defect.merged.as_mut());
+        merged.chain(&mut self.merged).for_each(|merged| merged.hosts.clear());
     }
 
     /// Returns the violation that shows a defect.
@@ -187,6 +231,17 @@ pub enum Subject {
 }
 
 impl Subject {
+    /// Returns the name of the program, or of the trace, without directories.
+    #[must_use]
+    pub fn program(&self) -> String {
+        let path = match self {
+            Self::Process { argv, .. } => argv.first().map(String::as_str).unwrap_or_default(),
+            Self::Trace { path, .. } => path,
+        };
+        let name = Path::new(path).file_name().unwrap_or_default().to_string_lossy();
+        if name.is_empty() { "program".to_owned() } else { name.into_owned() }
+    }
+
     /// Returns whether the program died: by a signal, or with an exit status that is an error.
     #[must_use]
     pub fn has_failed(&self) -> bool {

@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use checker::{
     Regions, Relation,
+    deadlock::Deadlocks,
     defect::{Origin, RegionRole, SubjectInfo},
     event::{EventNumber, LocationId, RegionId, ThreadId},
     finding::{self, Findings},
     gap::Gap,
+    predict::Prediction,
 };
 
 use super::model::{
@@ -87,6 +89,24 @@ pub trait Names {
     }
 }
 
+/// Limit of lines of a function in which others of the same text are looked for.
+const MAX_LINES: u32 = 10_000;
+
+/// Returns the lines of the same text as a frame's that come before it in its function, as far as is known.
+/// Fingerprints count them.
+pub fn lines_alike(names: &mut dyn Names, frame: &SourceFrame) -> Vec<u32> {
+    let (Some(file), Some(line), Some(declared)) = (&frame.file, frame.line, frame.declared) else {
+        return Vec::new();
+    };
+    let mut text_of = |line: u32| {
+        let text = names.source_line(file, line)?;
+        Some(text.trim().to_owned())
+    };
+    let Some(text) = text_of(line) else { return Vec::new() };
+    let first = declared.max(line.saturating_sub(MAX_LINES));
+    (first..line).filter(|&before| text_of(before).as_ref() == Some(&text)).collect()
+}
+
 /// The name of a region.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegionName {
@@ -134,6 +154,10 @@ pub struct Context {
     pub trap: Option<TrapDeath>,
     /// Gaps of regions, if they were observed.
     pub gaps: Option<Vec<Gap>>,
+    /// Potential deadlocks, if they were looked for.
+    pub deadlocks: Option<Deadlocks>,
+    /// Predictions, if they were looked for.
+    pub predictions: Option<Vec<Prediction>>,
     /// Delays and the like in the run, made on purpose.
     pub perturbation: Option<Perturbation>,
 }
@@ -154,6 +178,8 @@ impl Context {
             memory: None,
             trap: None,
             gaps: None,
+            deadlocks: None,
+            predictions: None,
             perturbation: None,
         }
     }

@@ -4,10 +4,13 @@
 use super::{
     escape,
     explain::{describe_step, list, object, place, without_generics},
-    model::{Class, Defect, ObjectKind, Pattern, Report, Step},
+    model::{Class, Defect, ObjectKind, Pattern, Report, Step, Violation},
     quantity::{count, grouped},
 };
 use crate::probes::regions::patterns::suffixes;
+
+/// Longest name of a region that came in between, in a headline, in columns.
+const HEADLINE_COLUMNS: usize = 48;
 
 /// Name of a class.
 #[must_use]
@@ -32,6 +35,54 @@ pub fn what(defect: &Defect) -> String {
         Pattern::Chain => format!("cycle through {subject}"),
         Pattern::SplitSection => format!("section split by {subject}"),
     }
+}
+
+/// A defect in one sentence: `` `transfer` was split by `audit`: lost update of `account.balance` ``. `region` is the
+/// region's name, as long as it may be.
+#[must_use]
+pub fn headline(defect: &Defect, violation: &Violation, region: &str) -> String {
+    let Some(others) = split_by(violation) else {
+        return format!("`{region}` is not atomic: {}", what(defect));
+    };
+    let subject = subject(defect);
+    let are = if defect.objects.len() > 1 { "were" } else { "was" };
+    let what = match defect.pattern {
+        Pattern::IntermediateState => format!("{subject} {are} seen between two writes"),
+        Pattern::Overwritten => format!("{subject} {are} overwritten before it was read back"),
+        Pattern::Torn => format!("its steps on {subject} were torn apart"),
+        Pattern::SplitSection if violation.edges.iter().all(|edge| edge.object.kind.is_lock()) => {
+            format!("{subject} {are} taken in between")
+        }
+        Pattern::SplitSection => format!("through {subject}"),
+        Pattern::LostUpdate | Pattern::StaleRead | Pattern::Chain => what(defect),
+    };
+    format!("`{region}` was split by {others}: {what}")
+}
+
+/// The transactions that came in between, by their regions, or by their functions outside every region.
+fn split_by(violation: &Violation) -> Option<String> {
+    let [_, between @ .., _] = violation.witness.as_slice() else { return None };
+    let mut names: Vec<String> = Vec::new();
+    for tx in between {
+        let function = || {
+            let step = violation.steps.iter().find(|step| step.event == tx.begin_event)?;
+            Some(step.location.as_ref()?.function.as_deref()?.to_owned())
+        };
+        let name = match &tx.region {
+            Some(region) if *region == violation.region => {
+                format!("another `{}`", short_name(region, HEADLINE_COLUMNS))
+            }
+            Some(region) => format!("`{}`", short_name(region, HEADLINE_COLUMNS)),
+            None => match function() {
+                Some(function) => format!("`{}`", short_name(&function, HEADLINE_COLUMNS)),
+                None => "code outside every region".to_owned(),
+            },
+        };
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    (!names.is_empty()).then(|| list(&names))
 }
 
 /// Subject of a defect with its kind, as [`object`] does it.
@@ -129,11 +180,11 @@ pub fn in_a_line(defect: &Defect) -> String {
 /// A defect and the steps of its witness, a line each.
 #[must_use]
 pub fn in_short(report: &Report, defect: &Defect, max_steps: usize) -> Vec<String> {
-    let mut lines = vec![
-        format!("region `{}` is not atomic: {}", defect.region, what(defect)),
-        format!("left and returned to at {}; {}", gap(defect), class(defect.class)),
-    ];
-    let Some(violation) = report.shown(defect) else { return lines };
+    let places = format!("left and returned to at {}; {}", gap(defect), class(defect.class));
+    let Some(violation) = report.shown(defect) else {
+        return vec![format!("region `{}` is not atomic: {}", defect.region, what(defect)), places];
+    };
+    let mut lines = vec![headline(defect, violation, &defect.region), places];
     let line = |step: &Step| {
         let at = place(step.location.as_ref(), &step.label);
         format!("  T{} {} ({at})", step.thread, describe_step(step))

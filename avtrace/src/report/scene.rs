@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 
 use super::{
     escape, explain,
-    model::{Class, Defect, Location, Order, Report, Role, Step, Transaction, Violation},
+    model::{
+        Class, Defect, Location, Order, Report, Role, SourceFrame, Step, Transaction, Violation,
+    },
     phrase,
     rule::Rule,
 };
@@ -66,7 +68,10 @@ impl<'r> Finding<'r> {
     pub(super) fn headline(&self) -> String {
         let region = self.region();
         match self.defect {
-            Some(defect) => format!("region `{region}` is not atomic: {}", phrase::what(defect)),
+            Some(defect) => match self.violation {
+                Some(violation) => phrase::headline(defect, violation, region),
+                None => format!("region `{region}` is not atomic: {}", phrase::what(defect)),
+            },
             None => format!("region `{region}` is not atomic"),
         }
     }
@@ -226,16 +231,30 @@ impl<'r> Scene<'r> {
     }
 }
 
+/// Returns whether a frame is of the function that a region is. Regions that are templates have names without the
+/// arguments: `add<..>`.
+pub(super) fn is_function(frame: &SourceFrame, region: &str) -> bool {
+    let of_template = |name: &str| {
+        region.contains("<..>") && without_arguments(name) == without_arguments(region)
+    };
+    frame.function.as_deref().is_some_and(|name| name == region || of_template(name))
+}
+
 /// The calls that led from the region to a step, where that is more than one: from the violated region, if the step is
 /// in it, or else from that of the step's transaction.
 pub(super) fn calls(step: &Step, violation: &Violation) -> Option<String> {
-    let find = |region: &String| {
-        step.frames.iter().position(|frame| frame.function.as_ref() == Some(region))
-    };
+    let find = |region: &String| step.frames.iter().position(|frame| is_function(frame, region));
     let violated = (step.thread == violation.transaction.thread).then_some(&violation.region);
     let own = violated.and_then(find).or_else(|| find(step.region.as_ref()?))?;
     let callees = step.frames[..=own].iter().rev().filter(|frame| !frame.is_wrapper);
     let mut chain: Vec<String> = callees.filter_map(|frame| frame.function.clone()).collect();
+    let mut regions = [Some(&violation.region), step.region.as_ref()].into_iter().flatten();
+    let named = regions.find(|region| is_function(&step.frames[own], region));
+    if let Some((first, region)) = chain.first_mut().zip(named)
+        && !step.frames[own].is_wrapper
+    {
+        first.clone_from(region);
+    }
     chain.dedup();
     join_calls(&chain)
 }

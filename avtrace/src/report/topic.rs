@@ -1,6 +1,8 @@
 //! Topics of `avtrace explain`: classes, evidence, order and the reasons for classes, in words. Patterns are in
 //! `rule`. All of it agrees with `docs/semantics.md#defects`.
 
+mod examples;
+
 use super::rule::{RULES, Rule};
 
 /// Kind of a topic.
@@ -29,7 +31,7 @@ pub struct Topic {
     pub meaning: &'static str,
     /// Usual repair, or what to look at.
     pub repair: &'static str,
-    /// Example; empty where the pattern has it.
+    /// Example of at most ten lines.
     pub example: &'static str,
 }
 
@@ -45,77 +47,6 @@ const fn topic(
 
 use TopicKind::{Against, Certainty, Class, For, Note};
 
-const CHECK_THEN_ACT: &str = "\
-lock(&pool.lock);
-int free = pool.free;                   /* reads */
-unlock(&pool.lock);
-                                        /* others come in */
-lock(&pool.lock);
-if (free > 0)                           /* decides by the old value */
-    pool.free--;
-unlock(&pool.lock);
-";
-
-const CALLEES: &str = "\
-void deposit(long amount)
-{
-    long balance = get_balance();       /* locks and unlocks */
-                                        /* others come in */
-    set_balance(balance + amount);      /* locks and unlocks again */
-}
-";
-
-const ITERATIONS: &str = "\
-while ((job = next_job())) {
-    lock(&stats.lock);
-    stats.jobs++;                       /* again in the next iteration: */
-    unlock(&stats.lock);                /* others may come in between */
-}
-";
-
-const AGAIN: &str = "\
-lock(&cache.lock);
-entry = find(key);                      /* nothing there */
-unlock(&cache.lock);
-value = compute(key);                   /* others come in */
-lock(&cache.lock);
-if (!find(key))                         /* looks again: no harm */
-    insert(key, value);
-unlock(&cache.lock);
-";
-
-const WITHOUT_LOCK: &str = "\
-lock(&list.lock);                       /* T2, without the lock: */
-first = list.head;
-                                        /*     list.head = node; */
-list.head = first->next;
-unlock(&list.lock);
-";
-
-const SEPARATE: &str = "\
-lock(&names.lock);  names.count++;  unlock(&names.lock);
-                                        /* others come in */
-lock(&log.lock);    log.lines++;    unlock(&log.lock);
-";
-
-const ATOMIC: &str = "\
-atomic_fetch_add(&stats.requests, 1);
-                                        /* others add, too */
-atomic_fetch_add(&stats.requests, 1);   /* no update is lost */
-";
-
-const ONE_OBJECT: &str = "\
-line->text[line->length] = c;           /* one field */
-                                        /* others come in */
-line->length++;                         /* another field of the same object */
-";
-
-const WAIT: &str = "\
-queue_push(&requests, request);
-wait_for(&request->done);               /* lets others work, on purpose */
-return request->result;
-";
-
 /// All topics beside the patterns.
 pub const TOPICS: &[Topic] = &[
     topic(
@@ -124,7 +55,7 @@ pub const TOPICS: &[Topic] = &[
         "The facts for a bug outweigh those against it: their weights sum to 3 or more, or a region that was named as \
          atomic was cut with data as evidence. Each fact is a reason of the defect.",
         "Read the witness, and do what `help` says; a defect that is by design goes into avtrace.toml.",
-        "",
+        examples::LIKELY,
     ),
     topic(
         Class,
@@ -132,7 +63,7 @@ pub const TOPICS: &[Topic] = &[
         "The weights of the facts sum to 1 or 2, or a fact limits the class: evidence by locks alone where data is seen, \
          a library's code, a variable that was read again, rates that say that the region is seldom whole.",
         "Look at those in your own code; `--all` shows them in full, `--watch` on the data gives better evidence.",
-        "",
+        examples::POSSIBLE,
     ),
     topic(
         Class,
@@ -140,14 +71,14 @@ pub const TOPICS: &[Topic] = &[
         "Others came in, but the facts speak against a bug: the sum of the weights is 0 or less, or at least half of 20 or \
          more executions were cut while no update was lost. Such defects are counted, not shown; `--all` shows them.",
         "None is needed. `--fail-on any` counts them as found.",
-        "",
+        examples::BY_DESIGN,
     ),
     topic(
         Certainty,
         "data",
         "Evidence: the cycle is one of accesses to variables alone, so the transactions were seen to meet on data.",
         "See the pattern.",
-        "",
+        examples::DATA,
     ),
     topic(
         Certainty,
@@ -155,7 +86,7 @@ pub const TOPICS: &[Topic] = &[
         "Evidence: another thread's critical section or other synchronisation came in between; the accesses that were seen \
          make no cycle.",
         "Name the data with `--watch`, or capture accesses (`--accesses`), to find out whether it met.",
-        "",
+        examples::SYNC,
     ),
     topic(
         Certainty,
@@ -163,28 +94,28 @@ pub const TOPICS: &[Topic] = &[
         "Order: no synchronisation that was seen orders two accesses of the cycle. Their order is known up to the capture \
          window, the few instructions between an access and its record.",
         "Protect the data by a lock, or use atomic operations; `--watch` or `--serialize` record the exact order.",
-        "",
+        examples::RACY,
     ),
     topic(
         Note,
         "pattern",
         "The accesses of the region at both ends of the gap and those of others in between follow a pattern.",
         "`avtrace explain` with the name of the pattern says more.",
-        "",
+        examples::PATTERN,
     ),
     topic(
         For,
         "value-changed",
         "The write of the other thread stored another value than was there.",
         "Hold one lock over both steps.",
-        "",
+        examples::CHANGED,
     ),
     topic(
         Against,
         "value-unchanged",
         "The write of the other thread stored the value that was there already: nobody could notice.",
         "None, unless other values are possible in other runs.",
-        "",
+        examples::UNCHANGED,
     ),
     topic(
         For,
@@ -192,7 +123,7 @@ pub const TOPICS: &[Topic] = &[
         "The variable was read before a lock was given up, and updated after it without another look at it: what was checked \
          may not hold any more.",
         "Check and act under one lock, or check again after acquiring it.",
-        CHECK_THEN_ACT,
+        examples::CHECK_THEN_ACT,
     ),
     topic(
         For,
@@ -200,14 +131,14 @@ pub const TOPICS: &[Topic] = &[
         "Each transaction of the cycle read what the one before it wrote, up to the region itself, which neither let others \
          go on in between nor waited for them.",
         "Hold one lock over the region, or read what it needs first.",
-        "",
+        examples::CAME_BACK,
     ),
     topic(
         For,
         "one-object",
         "Both variables are fields of one object: they probably belong together.",
         "Hold one lock over the accesses to both.",
-        ONE_OBJECT,
+        examples::ONE_OBJECT,
     ),
     topic(
         For,
@@ -215,49 +146,49 @@ pub const TOPICS: &[Topic] = &[
         "A marker or `--atomic` names the region: it is meant to be atomic. With data as evidence its defects are likely, \
          without at least possible.",
         "Make it atomic, or take the marker away.",
-        "AVTRACE_REGION(\"transfer\");           /* in C and C++ */\nlet _region = avtrace_markers::region!(\"transfer\");\n",
+        examples::NAMED,
     ),
     topic(
         Against,
         "thread-body",
         "The region is the body of a thread, the main function or a loop that waits for events: seldom meant to be atomic.",
         "Name smaller regions with a marker or `--atomic`.",
-        ITERATIONS,
+        examples::ITERATIONS,
     ),
     topic(
         Against,
         "waits",
         "The function waits for other threads or for time to pass, so others are meant to come in.",
         "End the region before the wait, and begin another one after it.",
-        WAIT,
+        examples::WAIT,
     ),
     topic(
         Against,
         "waited-in-between",
         "The region waited for another thread between the two steps: a wait, a join, or a condition variable.",
         "Read again after the wait what the region relies on.",
-        WAIT,
+        examples::WAIT,
     ),
     topic(
         For,
         "one-activation",
         "Both steps are in one run of one function.",
         "Hold one lock from the one to the other.",
-        CHECK_THEN_ACT,
+        examples::CHECK_THEN_ACT,
     ),
     topic(
         For,
         "callees",
         "The steps are in different calls of the region: each callee may be atomic by itself, both together are not.",
         "Hold the lock around both calls; where the callees take it themselves, split off variants that expect it held.",
-        CALLEES,
+        examples::CALLEES,
     ),
     topic(
         Against,
         "iterations",
         "The steps are in different iterations of a loop, between which others usually may come in.",
         "None, unless a later iteration relies on what an earlier one saw.",
-        ITERATIONS,
+        examples::ITERATIONS,
     ),
     topic(
         Against,
@@ -265,7 +196,7 @@ pub const TOPICS: &[Topic] = &[
         "More calls lie between the steps than are remembered, or both are at least four calls down: they seldom belong \
          together.",
         "Name a smaller region that holds both steps, if they do.",
-        "",
+        examples::FAR_APART,
     ),
     topic(
         For,
@@ -273,7 +204,7 @@ pub const TOPICS: &[Topic] = &[
         "A lock was released and acquired again between the two steps. By the function itself that is often on purpose, \
          and speaks against a bug where it loses no update; by what it calls, it is easily overlooked.",
         "Hold the lock over both steps, or look again at what was read before.",
-        CHECK_THEN_ACT,
+        examples::CHECK_THEN_ACT,
     ),
     topic(
         Against,
@@ -281,14 +212,14 @@ pub const TOPICS: &[Topic] = &[
         "A lock was held from one step to the other, and others came in without it. What is meant to be atomic is guarded by \
          the lock; for a single variable, others may have forgotten it.",
         "Take the lock in the other region as well, if it guards this variable.",
-        WITHOUT_LOCK,
+        examples::WITHOUT_LOCK,
     ),
     topic(
         For,
         "common-lock",
         "One lock guards both variables, in the region and in others: the program takes them for one thing.",
         "Hold that lock over the accesses to both.",
-        "",
+        examples::COMMON_LOCK,
     ),
     topic(
         Against,
@@ -296,49 +227,49 @@ pub const TOPICS: &[Topic] = &[
         "Each step is under a lock of its own, in the region as in others, and no section contains both: each section is \
          complete in itself.",
         "None, unless something is transferred between the two, as money between accounts.",
-        SEPARATE,
+        examples::SEPARATE,
     ),
     topic(
         Against,
         "partly-guarded",
         "Locks were held, but others accessed one of the variables without those of the region.",
         "Decide which lock guards the variable, and take it everywhere.",
-        WITHOUT_LOCK,
+        examples::WITHOUT_LOCK,
     ),
     topic(
         Against,
         "read-again",
         "The variable was read again after the gap, before it was used.",
         "None, if what was read first is not used any more.",
-        AGAIN,
+        examples::AGAIN,
     ),
     topic(
         Against,
         "read-again-under-lock",
         "The variable was read again under a lock that was not held before: check, lock, check again.",
         "None; the first read should be an atomic one.",
-        AGAIN,
+        examples::AGAIN,
     ),
     topic(
         Against,
         "atomic-updates",
         "The variable is updated by atomic operations, each in one step, so that no update is lost.",
         "None, unless the region relies on the value between two of them.",
-        ATOMIC,
+        examples::ATOMIC,
     ),
     topic(
         Against,
         "lock-word",
         "The variable is the word of a lock: it is meant to be changed by others.",
         "None; a lock of your own is made known by `--lock acquire=…,release=…`.",
-        "",
+        examples::LOCK_WORD,
     ),
     topic(
         Against,
         "sync-only",
         "Only locks and other synchronisation met, although accesses to data were seen.",
         "Name the data with `--watch`, if some may be out of sight.",
-        "",
+        examples::SYNC_ONLY,
     ),
     topic(
         Note,
@@ -346,28 +277,28 @@ pub const TOPICS: &[Topic] = &[
         "No execution of a transaction in the cycle accessed anything that was seen, although it held a lock: its data may be \
          out of sight.",
         "Name the data with `--watch`, or its code with `--probe`.",
-        "",
+        examples::OUT_OF_SIGHT,
     ),
     topic(
         For,
         "data-not-captured",
         "Accesses to memory were not captured, and a lock was given up in between.",
         "Run without `--accesses sync`.",
-        "",
+        examples::NOT_CAPTURED,
     ),
     topic(
         Against,
         "library",
         "The code is a library's or a crate's: its authors know which of their variables belong together.",
         "Report it to them, if the witness convinces you; `--ignore` or a suppression sets it aside.",
-        "",
+        examples::LIBRARY,
     ),
     topic(
         Note,
         "racy-order",
         "The order of racing accesses decides the cycle; it is known up to the capture window.",
         "See `avtrace explain racy`.",
-        "",
+        examples::RACY_ORDER,
     ),
     topic(
         Note,
@@ -375,7 +306,7 @@ pub const TOPICS: &[Topic] = &[
         "Others came in during that many executions of the region. One that is cut in most of its runs, and loses no update, \
          is not meant to be atomic; one that is cut 3 times in 100,000 is suspicious.",
         "A rare one seldom shows in tests: `avtrace hunt` delays threads there.",
-        "",
+        examples::CUT,
     ),
 ];
 
@@ -421,11 +352,9 @@ pub fn explanation(of: Explained) -> String {
         }
     };
     let mut text = format!("{title}\n\n{}\n", wrapped(meaning));
-    if !example.is_empty() {
-        text.push_str("\nExample:\n\n");
-        for line in example.lines() {
-            text.push_str(&format!("    {line}\n"));
-        }
+    text.push_str("\nExample:\n\n");
+    for line in example.lines() {
+        text.push_str(&format!("    {line}\n"));
     }
     text.push_str(&format!("\n{}\n", wrapped(&format!("Usual repair: {repair}"))));
     text

@@ -50,7 +50,7 @@ struct TraceEvent {
 }
 
 impl ReportFormat for Trace {
-    fn render(&self, entries: &[Entry<'_>], _layout: &Layout) -> Result<String, FormatError> {
+    fn render(&self, entries: &[Entry<'_>], _layout: &Layout) -> Result<Vec<u8>, FormatError> {
         let mut events = Vec::new();
         let mut pid = 0;
         for entry in entries {
@@ -69,7 +69,7 @@ impl ReportFormat for Trace {
             ("time", json!("positions of events in the run: one event is one microsecond")),
         ]);
         let document = Document { display_time_unit: "ns", other_data, trace_events: events };
-        Ok(json::document(&document)?)
+        Ok(json::document(&document)?.into_bytes())
     }
 }
 

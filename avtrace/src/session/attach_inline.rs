@@ -4,25 +4,23 @@
 
 use std::{
     os::{fd::AsFd as _, unix::net::UnixStream},
-    sync::{Arc, atomic::AtomicBool},
+    sync::Arc,
     thread,
     time::Instant,
 };
 
 use crossbeam_channel::bounded;
 use inline::layout::Mode;
-use signal_hook::{consts::SIGUSR1, flag};
 
 use super::{
-    attach_run::{announce, await_end},
+    attach_run::{Pending, Shared, announce, await_end},
     attach_target::{AttachError, AttachTarget},
     capture_end::CaptureEnd,
-    end_signals::EndSignals,
     error::RunError,
     finished_program::{FinishedProgram, ProgramReport},
     launching::first_program,
-    live_report::{LiveReports, Receiver},
-    options::{RunOptions, WhenFull},
+    live_report::LiveReports,
+    options::WhenFull,
     outcome::joined,
     processes::{ProcessTracker, arguments},
     program_end::ProgramEnd,
@@ -34,36 +32,22 @@ use crate::{
     in_process::{self, InProcess, InProcessError, Left, StartError},
     progress::Steps,
     report::Limitation,
-    status_line::StatusLine,
-    sys::{self, ids::NsPid, perf, proc, ptrace_refusal},
+    sys::{ids::NsPid, proc, ptrace_refusal},
 };
 
-/// Attaches to a process, and checks it until it ends or the tracing is to end. `receiver` gets reports meanwhile.
-/// Returns the report on each program that it has run.
+/// Attaches to a process, and checks it until it ends or the tracing is to end. The calling thread traces it. Returns
+/// the report on each program that it has run.
 ///
 /// # Errors
 ///
 /// See [`RunError`].
-pub(super) fn attach(
-    options: &RunOptions,
+pub(super) fn trace(
     target: &AttachTarget,
-    receiver: Receiver,
-    status: &StatusLine,
+    shared: &Arc<Shared>,
+    live_reports: LiveReports,
 ) -> Result<Vec<ProgramReport>, RunError> {
-    let memory_error = RunError::system("cannot set memory aside for the run");
-    sys::memory::check_headroom().map_err(memory_error)?;
-    // It forks while there is one thread.
-    let _ = perf::trial();
-    let handler_error = || RunError::system("cannot install signal handlers");
-    let end_signals = EndSignals::install().map_err(handler_error())?;
-    let report_asked_for = Arc::<AtomicBool>::default();
-    flag::register(SIGUSR1, Arc::clone(&report_asked_for)).map_err(handler_error())?;
-    let live_reports = LiveReports::new(
-        receiver,
-        report_asked_for,
-        end_signals.asker().map_err(handler_error())?,
-        status.clone(),
-    );
+    let (options, status) = (&shared.options, &shared.status);
+    let pending = Pending::new(shared);
     let (over, is_over) =
         UnixStream::pair().map_err(RunError::system("cannot create a pair of sockets"))?;
     let mode = match options.when_full() {
@@ -87,19 +71,22 @@ pub(super) fn attach(
     let (reader, batches) = in_process::read(streams, sees_memory).map_err(thread_error())?;
     let leave = in_process.end();
     let (finished, reporting) = crossbeam_channel::unbounded();
-    let options = Arc::new(options.clone());
     let argv = arguments(pid);
-    let id = ProgramId { argv: argv.clone(), ..first_program(&options, pid, NsPid(pid)) };
+    let id = ProgramId { argv: argv.clone(), ..first_program(options, pid, NsPid(pid)) };
     let (end_request, capture_end) = CaptureEnd::new(None);
     let (ready, is_ready) = bounded(1);
     let checking = thread::Builder::new().name("avtrace-checker".to_owned()).spawn({
-        let options = Arc::clone(&options);
+        let shared = Arc::clone(shared);
         move || -> Result<ProcessTracker, RunError> {
-            let (backend, first) = prepare(&options, id, in_process)?;
+            let mut turn = shared.turn(pid)?;
+            let (backend, first) = prepare(&shared, id, in_process)?;
+            turn.has_begun = true;
+            drop(turn);
             let _ = ready.send(());
-            let tracker = ProcessTracker::new(&options, backend, first, finished)
+            let tracker = ProcessTracker::new(&shared.options, backend, first, finished)
                 .until(capture_end)
-                .with_reports(live_reports);
+                .with_reports(live_reports)
+                .with_numbers(shared.numbers.clone());
             Ok(tracker.follow(batches))
         }
     });
@@ -109,18 +96,16 @@ pub(super) fn attach(
         .spawn(move || reporting.iter().map(FinishedProgram::report).collect())
         .map_err(thread_error())?;
     let ending = thread::Builder::new().name("avtrace-end".to_owned()).spawn({
-        let (target, status) = (*target, status.clone());
+        let (target, shared) = (*target, Arc::clone(shared));
         move || {
             // Without a plan there is nothing to end.
             if is_ready.recv().is_err() {
                 return Ok(());
             }
-            // The other back end, which forks, is not tried any more.
-            status.start_printer();
-            announce(&target, &argv, &status);
-            status.begin();
+            announce(&target, &argv, &shared.status);
+            drop(pending);
             let until = target.duration.map(|duration| Instant::now() + duration);
-            let awaited = await_end([is_over.as_fd(), end_signals.asked()], until);
+            let awaited = await_end(&[is_over.as_fd(), shared.end_signals.asked()], until);
             // Libraries that are loaded from here on get no probes.
             let _ = end_request.close();
             leave();
@@ -154,11 +139,11 @@ pub(super) fn attach(
 
 /// Plans while the process runs, and patches it. From then on it stops for records.
 fn prepare(
-    options: &Arc<RunOptions>,
+    shared: &Shared,
     id: ProgramId,
     in_process: InProcess,
 ) -> Result<(Backend, TracedProgram), RunError> {
-    let pid = id.pid;
+    let (options, pid) = (&shared.options, id.pid);
     let mut backend = Backend::InProcess(in_process);
     let steps = Steps::on_terminal();
     let prepared = TracedProgram::prepare(options, &mut backend, id, true, &steps);
@@ -167,7 +152,7 @@ fn prepare(
         RunError::InProcess(InProcessError::NoMemory) => AttachError::EndedMeanwhile { pid }.into(),
         error => error,
     })?;
-    first.start_recorder(0);
+    first.start_recorder(shared.numbers.next());
     if let Some(error) = first.recorder_error() {
         return Err(error.into());
     }

@@ -1,5 +1,5 @@
-//! Attaching to processes that run already: each is traced by threads and programs in the kernel of its own, so that
-//! what befalls one leaves the others alone. They share the end, and the receiver of reports.
+//! Attaching to processes that run already: each is traced by threads, and programs in the kernel or probes in it, of
+//! its own, so that what befalls one leaves the others alone. They share the end, and the receiver of reports.
 
 use std::{
     sync::{
@@ -12,8 +12,10 @@ use std::{
 use signal_hook::{consts::SIGUSR1, flag};
 
 use super::{
+    attach_inline,
     attach_run::{Loaded, Shared, Turns},
     attach_target::{AttachError, AttachTarget},
+    capture_choice::Choice,
     end_signals::EndSignals,
     error::RunError,
     finished_program::ProgramReport,
@@ -22,20 +24,62 @@ use super::{
     process_selection::MAX_PROCESSES,
     recording_numbers::RecordingNumbers,
 };
-use crate::{report, status_line::StatusLine, sys};
+use crate::{
+    report,
+    status_line::StatusLine,
+    sys::{self, perf},
+};
 
 /// Smallest buffer of a process, in bytes, when several share what is set aside.
 const LEAST_BUFFER: u32 = 4 << 20;
 
-/// Attaches to processes, and checks each until it ends or the tracing is to end. `receiver` gets reports meanwhile.
-/// Returns the report on each program that they have run. With several, one that cannot be attached to is named on
-/// standard error, and the others are traced.
+/// Process to attach to, with all that is to be made while this process has one thread.
+enum Prepared {
+    /// For programs in the kernel.
+    Kernel(Box<Loaded>),
+    /// For probes in the process. Whoever is to trace it has to seize it.
+    Inline(AttachTarget),
+}
+
+impl Prepared {
+    fn new(options: &RunOptions, is_inline: bool, target: AttachTarget) -> Result<Self, RunError> {
+        if is_inline {
+            target.check()?;
+            return Ok(Self::Inline(target));
+        }
+        Ok(Self::Kernel(Box::new(Loaded::load(options, target)?)))
+    }
+
+    const fn target(&self) -> &AttachTarget {
+        match self {
+            Self::Kernel(loaded) => loaded.target(),
+            Self::Inline(target) => target,
+        }
+    }
+
+    fn trace(
+        self,
+        shared: &Arc<Shared>,
+        live_reports: LiveReports,
+    ) -> Result<Vec<ProgramReport>, RunError> {
+        match self {
+            Self::Kernel(loaded) => loaded.trace(shared, live_reports),
+            Self::Inline(target) => attach_inline::trace(&target, shared, live_reports),
+        }
+    }
+}
+
+/// Attaches to processes with the back end that was chosen, and checks each until it ends or the tracing is to end.
+/// `receiver` gets reports meanwhile. Returns the report on each program that they have run. With several, one that
+/// cannot be attached to is named on standard error, and the others are traced.
 ///
 /// # Errors
 ///
-/// See [`RunError`]; that of the process, if there is only one.
+/// See [`RunError`]; that of the process, if there is only one. Where the other back end may do instead, nothing has
+/// been printed.
 pub(super) fn attach(
-    options: RunOptions,
+    options: &RunOptions,
+    choice: &Choice,
     targets: Vec<AttachTarget>,
     receiver: Receiver,
     status: &StatusLine,
@@ -44,34 +88,43 @@ pub(super) fn attach(
     sys::memory::check_headroom().map_err(memory_error)?;
     // A process for which none is left is named.
     let _raised = sys::descriptors::RaisedLimit::new();
+    // It forks while there is one thread.
+    let _ = perf::trial();
     let attempts = Attempts::new(targets.len(), status);
-    let mut loaded = Vec::new();
+    let (mut loaded, mut failed) = (Vec::new(), Vec::new());
     let within = targets.len().min(MAX_PROCESSES);
+    let options = choice.apply(options);
     let options = RunOptions { buffer_bytes: share(options.buffer_bytes, within), ..options };
     for target in targets {
         if loaded.len() == MAX_PROCESSES {
-            attempts.fail(&target, AttachError::TooMany { pid: target.pid }.into());
+            failed.push((target, AttachError::TooMany { pid: target.pid }.into()));
             continue;
         }
-        match Loaded::load(&options, target) {
+        match Prepared::new(&options, choice.is_inline, target) {
             Ok(process) => loaded.push(process),
-            Err(error) => attempts.fail(&target, error),
+            Err(RunError::Kernel(error))
+                if loaded.is_empty() && choice.without_kernel(&error).is_some() =>
+            {
+                return Err(error.into());
+            }
+            Err(error) => failed.push((target, error)),
         }
     }
+    failed.into_iter().for_each(|(target, error)| attempts.fail(&target, error));
     if !loaded.is_empty() {
         // All forks that need a single thread are done. Where nothing was loaded, those of the other back end follow.
         status.start_printer();
     }
     let handler_error = || RunError::system("cannot install signal handlers");
     let end_signals = EndSignals::install().map_err(handler_error())?;
-    let shared = Shared {
+    let shared = Arc::new(Shared {
         options: Arc::new(options),
         end_signals,
         numbers: RecordingNumbers::default(),
         turn: Mutex::new(Turns::default()),
         pending: AtomicUsize::new(loaded.len()),
         status: status.clone(),
-    };
+    });
     let receiver = Arc::new(Mutex::new(receiver));
     let mut traces = Vec::new();
     for process in loaded {
@@ -133,12 +186,7 @@ impl<'status> Attempts<'status> {
     /// Notes that a process could not be attached to. With others, it is said here.
     fn fail(&self, target: &AttachTarget, error: RunError) {
         let pid = target.pid;
-        let error = match error {
-            RunError::Record(_) | RunError::Attach(_) | RunError::Program(_) => error,
-            // Whatever failed, that is the reason.
-            _ if target.has_ended() => AttachError::EndedMeanwhile { pid }.into(),
-            _ => error,
-        };
+        let error = target.explain(error);
         if self.count > 1 {
             warn(self.status, &format!("process {pid} is not traced: {error}"));
         }

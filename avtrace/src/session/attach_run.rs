@@ -3,9 +3,12 @@
 
 use std::{
     io,
-    os::fd::{AsFd as _, OwnedFd},
+    os::{
+        fd::{AsFd as _, BorrowedFd, OwnedFd},
+        unix::net::UnixStream,
+    },
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
     thread,
@@ -69,9 +72,15 @@ pub(super) struct Shared {
 
 /// A process that is not attached to yet. When the last one of these is dropped, the status line begins: nothing else
 /// is printed then, but through it.
-struct Pending<'shared>(&'shared Shared);
+pub(super) struct Pending(Arc<Shared>);
 
-impl Drop for Pending<'_> {
+impl Pending {
+    pub(super) fn new(shared: &Arc<Shared>) -> Self {
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for Pending {
     fn drop(&mut self) {
         if self.0.pending.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.status.begin();
@@ -82,7 +91,25 @@ impl Drop for Pending<'_> {
 /// Turns of attaching to one process after the other.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    has_begun: bool,
+    /// A process is attached to.
+    pub(super) has_begun: bool,
+}
+
+impl Shared {
+    /// Waits for the turn to attach to a process.
+    ///
+    /// # Errors
+    ///
+    /// When the end was asked for meanwhile, unless it is the first one, which has a report in any case.
+    pub(super) fn turn(&self, pid: u32) -> Result<MutexGuard<'_, Turns>, RunError> {
+        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        if turn.has_begun
+            && self.end_signals.is_asked().map_err(RunError::system("cannot wait for the end"))?
+        {
+            return Err(AttachError::EndedBefore { pid }.into());
+        }
+        Ok(turn)
+    }
 }
 
 impl Loaded {
@@ -131,20 +158,14 @@ impl Loaded {
     /// See [`RunError`].
     pub(super) fn trace(
         self,
-        shared: &Shared,
+        shared: &Arc<Shared>,
         live_reports: LiveReports,
     ) -> Result<Vec<ProgramReport>, RunError> {
         let Self { target, ns_pid, process, mut kernel, guardian } = self;
         let (pid, options, end_signals) = (target.pid, &shared.options, &shared.end_signals);
         let thread_error = || RunError::system("cannot start a thread");
-        let pending = Pending(shared);
-        let mut turn = shared.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        // The first one has a report in any case.
-        if turn.has_begun
-            && end_signals.is_asked().map_err(RunError::system("cannot wait for the end"))?
-        {
-            return Err(AttachError::EndedBefore { pid }.into());
-        }
+        let pending = Pending::new(shared);
+        let mut turn = shared.turn(pid)?;
         let guardian = Arc::new(guardian);
         if options.debug_bpf {
             kernel.print_log()?;
@@ -173,7 +194,7 @@ impl Loaded {
         first.begin_within();
         let now = Some(Instant::now());
         let end_error = RunError::system("cannot wait for the end");
-        if await_end([process.as_fd(), process.as_fd()], now).map_err(end_error)? {
+        if await_end(&[process.as_fd()], now).map_err(end_error)? {
             return Err(AttachError::EndedMeanwhile { pid }.into());
         }
         gate.open()?;
@@ -182,6 +203,9 @@ impl Loaded {
         first.libraries(&mut backend, pid);
         drop(turn);
         let (reader, batches) = Reader::start(events).map_err(thread_error())?;
+        // Readable when nobody checks any more: after a panic.
+        let (checked, is_unchecked) =
+            UnixStream::pair().map_err(RunError::system("cannot create a pair of sockets"))?;
         let (finished, reporting) = crossbeam_channel::unbounded();
         let (end_request, capture_end) = CaptureEnd::new(Some(gate));
         let tracker = ProcessTracker::new(options, backend, first, finished)
@@ -193,8 +217,8 @@ impl Loaded {
             .spawn({
                 let in_case = guardian.in_case_of_panic();
                 move || {
-                    // Its probes are detached before this is dropped.
-                    let _in_case = in_case;
+                    // Its probes are detached before these are dropped.
+                    let (_in_case, _checked) = (in_case, checked);
                     tracker.follow(batches)
                 }
             })
@@ -208,7 +232,8 @@ impl Loaded {
         announce(&target, &argv, &shared.status);
         drop(pending);
         let until = target.duration.map(|duration| Instant::now() + duration);
-        let awaited = await_end([process.as_fd(), end_signals.asked()], until);
+        let ends = [process.as_fd(), end_signals.asked(), is_unchecked.as_fd()];
+        let awaited = await_end(&ends, until);
         // The program has its own code and speed again before the rest is checked.
         let closed = end_request.close();
         let undecodable = reader.finish();
@@ -252,12 +277,10 @@ fn described_end(target: &AttachTarget) -> String {
 }
 
 /// Waits until one of these is readable, or for this moment. Returns whether one is.
-pub(super) fn await_end(
-    readable: [std::os::fd::BorrowedFd<'_>; 2],
-    until: Option<Instant>,
-) -> io::Result<bool> {
+pub(super) fn await_end(readable: &[BorrowedFd<'_>], until: Option<Instant>) -> io::Result<bool> {
     loop {
-        let mut polled = readable.map(|descriptor| PollFd::new(descriptor, PollFlags::POLLIN));
+        let polled = |&descriptor| PollFd::new(descriptor, PollFlags::POLLIN);
+        let mut polled: Vec<PollFd<'_>> = readable.iter().map(polled).collect();
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         // Longer than the kernel's longest wait: once more.
         let timeout = left.map_or(PollTimeout::NONE, |left| {

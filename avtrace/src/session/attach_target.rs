@@ -8,6 +8,7 @@ use std::{
 
 use super::{
     attach_run::await_end,
+    error::RunError,
     process_selection::MAX_PROCESSES,
     program::{self, ProgramError},
 };
@@ -149,12 +150,6 @@ pub enum AttachError {
         /// The process.
         pid: u32,
     },
-    /// Several processes, and probes in the process.
-    #[error(
-        "several processes at once are traced by programs in the kernel only: attach as root with `sudo avtrace \
-         attach`, or to each by an avtrace of its own with `--pid`"
-    )]
-    SeveralInline,
     /// None of several processes can be attached to; the reasons have been printed.
     #[error(
         "none of the {count} processes can be traced, for the reasons above: mend one, or name others with --pid, \
@@ -194,8 +189,25 @@ impl AttachTarget {
     pub(super) fn is_ending(&self) -> bool {
         const MOMENT: Duration = Duration::from_secs(5);
         let Ok(process) = tracee::pidfd(self.pid) else { return self.has_ended() };
-        let ended = await_end([process.as_fd(), process.as_fd()], Some(Instant::now() + MOMENT));
+        let ended = await_end(&[process.as_fd()], Some(Instant::now() + MOMENT));
         self.has_ended() || ended.unwrap_or(false)
+    }
+
+    /// Returns the reason for which the process cannot be traced: its end, whatever failed then, or a refusal that has
+    /// its id.
+    pub(super) fn explain(&self, error: RunError) -> RunError {
+        let pid = self.pid;
+        match error {
+            RunError::Record(_) | RunError::Attach(_) | RunError::Program(_) => error,
+            RunError::InProcess(error) if error.is_gone() && self.is_ending() => {
+                AttachError::EndedMeanwhile { pid }.into()
+            }
+            _ if self.has_ended() => AttachError::EndedMeanwhile { pid }.into(),
+            RunError::InProcess(error) if error.refusal().is_some() => {
+                AttachError::Refused { pid, error }.into()
+            }
+            error => error,
+        }
     }
 
     /// Checks that the process can be attached to, as far as that can be said before.

@@ -167,6 +167,12 @@ impl Choice {
         RunOptions { capture, capture_reason: self.reason.clone(), ..options.clone() }
     }
 
+    /// Logs the choice.
+    pub(super) fn log(&self) {
+        let back_end = if self.is_inline { "inline" } else { "kernel" };
+        log::info!("capture by --capture {back_end}, since {}", self.reason);
+    }
+
     /// Returns the choice that remains where the kernel side has failed before the program started.
     #[must_use]
     pub fn without_kernel(&self, error: &KernelError) -> Option<Self> {

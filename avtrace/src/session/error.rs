@@ -87,6 +87,7 @@ impl RunError {
     #[must_use]
     pub const fn exit_status(&self) -> u8 {
         match self {
+            Self::Attach(AttachError::Panicked { .. }) => 1,
             Self::Program(_) | Self::Attach(_) => 3,
             Self::Watch(error) => error.exit_status(),
             Self::Select(_) => 2,

@@ -49,7 +49,7 @@ impl FinishedProgram {
         let recorded = recorder.map(|recorder| {
             let recorder = recorder?;
             let path = recorder.path().to_owned();
-            let events = recorder.finish(Some(&mut names), &process, &report.not_seen)?;
+            let events = recorder.finish(Some(&mut names), &process, &report)?;
             Ok((path, events))
         });
         if let Some(Err(error)) = &recorded {

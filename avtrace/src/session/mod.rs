@@ -65,7 +65,7 @@ pub use self::{
     options::{CaptureBackend, RunOptions, WhenFull},
     outcome::Outcome,
     process_selection::ProcessSelection,
-    record::{RecordTo, Rotation, RotationError},
+    record::{RecordPlace, RecordTo, Rotation, RotationError},
 };
 use crate::{
     debug_files,
@@ -159,34 +159,26 @@ pub fn attach(
             let mut receiver = receiver.lock().unwrap_or_else(PoisonError::into_inner);
             receiver(occasion, report)
         };
-        let options = choice.apply(options);
-        if choice.is_inline {
-            let target = single.ok_or(AttachError::SeveralInline)?;
-            return attach_inline::attach(&options, &target, Box::new(receive), status);
+        choice.log();
+        if !choice.is_inline {
+            privileges::check()?;
         }
-        privileges::check()?;
-        attach_many::attach(options, targets.clone(), Box::new(receive), status)
+        attach_many::attach(options, choice, targets.clone(), Box::new(receive), status)
     };
+    // Probes in the process are the choice only where nothing else would do.
     let (alternative, error) = match attach_as(&choice) {
         Err(RunError::Kernel(error)) => (choice.without_kernel(&error), RunError::from(error)),
-        Err(RunError::InProcess(error)) => (choice.without_inline(&error), error.into()),
         Err(error) => (None, error),
         Ok(programs) => return Ok(programs),
     };
-    // Of several, each failure is said by its own process.
-    let alternative = alternative.filter(|_| single.is_some());
     let attached = alternative.map_or(Err(error), |choice| attach_as(&choice));
     attached.map_err(|error| match (error, single) {
-        (error @ RunError::Record(_), _) => error,
-        (RunError::InProcess(error), Some(target)) if error.is_gone() && target.is_ending() => {
-            AttachError::EndedMeanwhile { pid: target.pid }.into()
+        (error @ (RunError::Record(_) | RunError::Attach(AttachError::Panicked { .. })), _) => {
+            error
         }
         // Whatever failed, that is the reason.
         (_, Some(target)) if target.has_ended() => {
             AttachError::EndedMeanwhile { pid: target.pid }.into()
-        }
-        (RunError::InProcess(error), Some(target)) if error.refusal().is_some() => {
-            AttachError::Refused { pid: target.pid, error }.into()
         }
         (error, _) => error,
     })
@@ -195,6 +187,7 @@ pub fn attach(
 /// Runs a program with the back end that was chosen.
 fn run_as(options: &RunOptions, choice: &Choice, program: &Path) -> Result<Outcome, RunError> {
     let options = choice.apply(options);
+    choice.log();
     if choice.is_inline {
         return inline_run::run(&options, program);
     }

@@ -54,7 +54,7 @@ pub(super) fn ended_early(
         Some(to) => {
             let recorder = Recorder::create(to, 0, &process)?;
             let path = recorder.path().to_owned();
-            let recorded = recorder.finish(None, &process, &report.not_seen);
+            let recorded = recorder.finish(None, &process, &report);
             Some(recorded.map(|events| (path, events)))
         }
         None => None,

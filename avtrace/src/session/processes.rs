@@ -14,6 +14,7 @@ use symbolize::{ProcessAddr, Symbolizer};
 
 use super::{
     capture_end::CaptureEnd,
+    error::RunError,
     finished_program::FinishedProgram,
     live_processes::LiveProcesses,
     live_report::LiveReports,
@@ -525,14 +526,20 @@ impl ProcessTracker {
         if let Some(Hold::Thread(held)) = held {
             self.run_to_entry(id, held, stops)?;
         }
-        TracedProgram::prepare(
+        let prepared = TracedProgram::prepare(
             &self.options,
             &mut self.backend,
             id.clone(),
             false,
             &Steps::silent(),
-        )
-        .map_err(Untraced::failed)
+        );
+        prepared.map_err(|error| match error {
+            RunError::InProcess(error) if error.is_of_leak_sanitizer() => {
+                self.backend.leave_alone(id.pid);
+                Untraced::LeakSanitizer
+            }
+            error => Untraced::failed(error),
+        })
     }
 
     /// Lets a process that has just replaced its program run to the entry point, where its libraries are mapped.

@@ -17,7 +17,7 @@ use nix::{
 };
 
 use super::{
-    spawn,
+    proc, spawn,
     status::{Patience, Status, peek_end, wait},
 };
 pub use super::{spawn::Launch, status::Ending};
@@ -305,6 +305,12 @@ pub fn is_thread_of(process: i32, thread: i32) -> bool {
     // SAFETY: no memory is involved; signal 0 is none.
     let sent = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, 0) };
     sent == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+}
+
+/// Returns whether a process is a child of this one.
+pub fn is_child(process: u32) -> bool {
+    let status = proc::Status::of_process(process);
+    status.is_ok_and(|status| status.parent() == Some(std::process::id()))
 }
 
 /// Returns whether two processes or threads have the same memory.

@@ -10,7 +10,13 @@ use crate::support::Folder;
 
 fn check_file(path: &Path, lenient: bool) -> Result<Checked, InputError> {
     let options = checker::Options::default().lenient(lenient);
-    let request = Request { algorithm: &ALGORITHMS[0], options, gaps: false };
+    let request = Request {
+        algorithm: &ALGORITHMS[0],
+        options,
+        gaps: false,
+        deadlocks: false,
+        predict: false,
+    };
     check(&Input::open(path)?, &request, &mut ReadBar::hidden())
 }
 
@@ -48,7 +54,7 @@ fn what_was_found_in_a_part_counts() {
     folder.write("cut.avt", &whole[..whole.len() - 1]);
     let ended = folder.run(&["check", "cut.avt"]);
     ended.check_error(66, &["cut.avt", "cut short", "20 events"]);
-    assert!(ended.stdout.contains("region `transfer` is not atomic"));
+    assert!(ended.stdout.contains("`transfer` was split by `audit`: "));
     assert!(ended.stdout.contains("the trace is incomplete"), "{}", ended.stdout);
     // With nothing found, a part is no proof.
     folder.write("cut.avt", &whole[..40]);

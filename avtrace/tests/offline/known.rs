@@ -157,6 +157,8 @@ fn options_that_an_algorithm_does_not_heed_are_refused() {
         ("aerodrome", &["--regions", "all"]),
         ("velodrome", &["--regions", "all"]),
         ("doublechecker", &["--regions", "all"]),
+        ("commit-node", &["--relation", "data"]),
+        ("commit-node", &["--instances"]),
     ] {
         let arguments = [&["check", "--algorithm", algorithm, "bank.std"], option].concat();
         avtrace_in(&folder, arguments, b"").check_error(2, &[algorithm, option[0]]);

@@ -2,9 +2,12 @@
 
 mod convert;
 mod damage;
+mod diff;
 mod formats;
 mod input;
+mod interleavings;
 mod known;
+mod options;
 mod reports;
 mod segments;
 mod support;

@@ -53,7 +53,13 @@ fn segment(recording: u64, number: u32, lost: u64) -> Vec<u8> {
 
 fn check_all(folder: &Path, lenient: bool) -> Vec<Checked> {
     let options = checker::Options::default().lenient(lenient);
-    let request = Request { algorithm: &ALGORITHMS[0], options, gaps: false };
+    let request = Request {
+        algorithm: &ALGORITHMS[0],
+        options,
+        gaps: false,
+        deadlocks: false,
+        predict: false,
+    };
     let recordings = Recording::find(folder).expect("recordings");
     let check = |recording| check_recording(recording, &request, &mut ReadBar::hidden());
     recordings.iter().map(|recording| check(recording).expect("a report")).collect()

@@ -2,10 +2,10 @@
 
 use std::process::Command;
 
-use avtrace::report::{Entry, Html, Report, ReportFormat};
+use avtrace::report::{Entry, Html, Report};
 use tempfile::TempDir;
 
-use crate::formats::{layout, of_each_class, render};
+use crate::formats::{document, layout, of_each_class, render};
 use crate::stories;
 
 /// Returns the page as Chromium has it after its script ran; `None` where there is no Chromium.
@@ -82,7 +82,7 @@ fn a_thousand_findings_and_several_reports_are_listed() {
     let named =
         |report: &'static str, of| Entry { name: Some(report.to_owned()), ..Entry::new(of) };
     let entries: [Entry<'_>; 2] = [named("many", &many), named("clean", &clean)];
-    let page = Html.render(&entries, &layout()).expect("a page");
+    let page = document(&Html, &entries, &layout());
     let Some(page) = opened(&page, "") else { return };
     assert_eq!(count(&page, "<details class=\"finding\""), 1_000);
     assert_eq!(count(&page, "<div class=\"body\">"), 0, "none is drawn");

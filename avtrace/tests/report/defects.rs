@@ -73,7 +73,7 @@ fn all_of_them_are_shown_when_asked_for() {
     let report = report(2, 3, 4);
     let shown = |all, max| {
         let text = render(&report, &TextOptions { all, max, ..TextOptions::default() });
-        text.matches(" is not atomic: ").count()
+        text.matches(" was split by ").count()
     };
     assert_eq!(shown(false, None), 2);
     assert_eq!(shown(false, Some(1)), 1);
@@ -84,8 +84,12 @@ fn all_of_them_are_shown_when_asked_for() {
 #[test]
 fn one_possible_defect_is_shown_in_full_where_none_is_likely() {
     let text = text(&report(0, 3, 0));
-    assert_eq!(text.matches(" is not atomic: ").count(), 1, "{text}");
-    assert!(text.starts_with("possible d1: region `handler_0` is not atomic: lost update of"));
+    assert_eq!(text.matches(" was split by ").count(), 1, "{text}");
+    assert!(
+        text.starts_with(
+            "possible d1: `handler_0` was split by another `handler_0`: lost update of"
+        )
+    );
     assert!(text.contains("\npossible d2: `handler_1` handlers.c:201 -> 202: lost"));
 }
 

@@ -1,8 +1,8 @@
 //! Reports in the formats for other programs: SARIF against its official schema, JUnit, DOT and trace events.
 
 use avtrace::report::{
-    Class, Dot, Entry, Html, JUnit, Json, Layout, RULES, Report, ReportFormat, Sarif, SetAside,
-    SetAsideBy, Text, TextOptions, Trace,
+    Class, Dot, Entry, Html, JUnit, Json, Layout, Otlp, RULES, Report, ReportFormat, Sarif,
+    SetAside, SetAsideBy, Text, TextOptions, Trace,
 };
 use insta::assert_snapshot;
 use serde_json::Value;
@@ -15,8 +15,14 @@ pub fn layout() -> Layout {
     Layout { text: TextOptions { base_dir, ..TextOptions::default() }, ..Layout::default() }
 }
 
+/// Lays out reports as text.
+pub fn document(format: &dyn ReportFormat, entries: &[Entry<'_>], layout: &Layout) -> String {
+    let bytes = format.render(entries, layout).expect("reports are laid out");
+    String::from_utf8(bytes).expect("a document of text")
+}
+
 pub fn render(format: &dyn ReportFormat, report: &Report) -> String {
-    let text = format.render(&[Entry::new(report)], &layout()).expect("a report is laid out");
+    let text = document(format, &[Entry::new(report)], &layout());
     assert!(text.ends_with('\n') && !has_control(&text), "{text:?}");
     text
 }
@@ -148,17 +154,49 @@ fn junit_of_several_reports() {
         .zip(["bad", "clean", "nothing <&\u{7}>", "cycle"])
         .map(|(report, name)| Entry { name: Some(name.to_owned()), ..Entry::new(report) })
         .collect();
-    assert_snapshot!(JUnit.render(&entries, &layout()).expect("XML"));
+    assert_snapshot!(document(&JUnit, &entries, &layout()));
 }
 
 #[test]
 fn junit_fails_what_counts() {
     let report = of_each_class();
     let failures = |least| {
-        let text = JUnit.render(&[Entry::new(&report)], &Layout { least, ..layout() });
-        text.expect("XML").matches("<failure ").count()
+        let text = document(&JUnit, &[Entry::new(&report)], &Layout { least, ..layout() });
+        text.matches("<failure ").count()
     };
     assert_eq!([Class::Likely, Class::Possible, Class::ByDesign].map(failures), [1, 2, 3]);
+}
+
+#[test]
+fn log_events_have_the_trace_of_the_program() {
+    let mut report = of_each_class();
+    report.time = Some("2026-11-23T08:15:30.125Z".to_owned());
+    report.host = Some("ci-1".to_owned());
+    report.traceparent = Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".to_owned());
+    let text = render(&Otlp, &report);
+    assert_eq!(text.lines().count(), 1);
+    let document: Value = serde_json::from_str(&text).expect("JSON");
+    let logs = &document["resourceLogs"][0];
+    let service = serde_json::json!({ "key": "service.name", "value": { "stringValue": "bank" } });
+    assert!(
+        logs["resource"]["attributes"].as_array().expect("a list").contains(&service),
+        "{text}"
+    );
+    let records = logs["scopeLogs"][0]["logRecords"].as_array().expect("events");
+    let severities: Vec<&Value> = records.iter().map(|record| &record["severityText"]).collect();
+    assert_eq!(severities, ["ERROR", "WARN", "INFO", "INFO"]);
+    for (record, defect) in records.iter().zip(&report.defects) {
+        assert_eq!(record["traceId"], "4bf92f3577b34da6a3ce929d0e0e4736");
+        assert_eq!((&record["spanId"], &record["flags"]), (&"00f067aa0ba902b7".into(), &1.into()));
+        assert_eq!(record["timeUnixNano"], "1795421730125000000");
+        let attributes = record["attributes"].as_array().expect("a list");
+        let fingerprint = attributes.iter().find(|of| of["key"] == "avtrace.fingerprint");
+        let fingerprint = &fingerprint.expect("a fingerprint")["value"]["stringValue"];
+        assert_eq!(*fingerprint, defect.fingerprint);
+    }
+    let alone: Value = serde_json::from_str(&render(&Otlp, &of_each_class())).expect("JSON");
+    let record = &alone["resourceLogs"][0]["scopeLogs"][0]["logRecords"][0];
+    assert!(record.get("traceId").is_none() && record.get("timeUnixNano").is_none(), "{record}");
 }
 
 #[test]
@@ -211,12 +249,13 @@ fn slices_of_a_track_nest() {
 fn streams_are_the_documents_of_each_report() {
     let reports = [stories::racy_data().report(), stories::clean().report()];
     let entries: Vec<Entry<'_>> = reports.iter().map(Entry::new).collect();
-    let formats: [&dyn ReportFormat; 7] = [&Text, &Json, &Sarif, &JUnit, &Dot, &Trace, &Html];
+    let formats: [&dyn ReportFormat; 8] =
+        [&Text, &Json, &Sarif, &JUnit, &Dot, &Trace, &Html, &Otlp];
     for format in formats.into_iter().filter(|format| format.is_stream()) {
-        let whole = format.render(&entries, &layout()).expect("a document");
+        let whole = document(format, &entries, &layout());
         let part = |(before, entry): (usize, &Entry<'_>)| {
             let layout = Layout { before, is_part: true, ..layout() };
-            format.render(std::slice::from_ref(entry), &layout).expect("a part")
+            document(format, std::slice::from_ref(entry), &layout)
         };
         assert_eq!(whole, entries.iter().enumerate().map(part).collect::<String>());
     }

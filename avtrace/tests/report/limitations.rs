@@ -34,6 +34,7 @@ fn counted(count: u64) -> Vec<Limitation> {
         Limitation::WordAccesses { count },
         Limitation::FreedAccesses { count },
         Limitation::UnseenAcquires { count },
+        Limitation::MissingSources { count, file: "/src/bank.c".to_owned(), left_out: count - 1 },
         Limitation::SkippedLines { count, first: 7 },
         Limitation::IgnoredEvents { count },
     ]
@@ -129,6 +130,7 @@ fn all() -> Vec<Limitation> {
         [
             UntracedProgram::TooManyProcesses,
             UntracedProgram::Privileged,
+            UntracedProgram::LeakSanitizer,
             UntracedProgram::UnmappedEntry,
             UntracedProgram::EntryInNoFile,
             UntracedProgram::RefusedEntry { error: error() },

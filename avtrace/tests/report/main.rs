@@ -9,6 +9,7 @@ mod formats;
 mod json;
 mod limitations;
 mod output;
+mod parquet;
 mod schema;
 mod stories;
 mod text;

@@ -39,6 +39,17 @@ fn every_reason_class_and_pattern_is_a_topic() {
 }
 
 #[test]
+fn every_topic_has_an_example_of_some_lines_and_a_repair() {
+    let rules = RULES.iter().map(|rule| (rule.name, rule.meaning, rule.example, rule.repair));
+    let topics = TOPICS.iter().map(|of| (of.name, of.meaning, of.example, of.repair));
+    for (name, meaning, example, repair) in rules.chain(topics) {
+        let lines = example.lines().count();
+        assert!((2..=12).contains(&lines), "{name}: {lines} lines");
+        assert!(meaning.ends_with('.') && repair.ends_with('.'), "{name}");
+    }
+}
+
+#[test]
 fn topics_are_found_by_any_spelling() {
     for name in ["AV1", "av1", "lost-update", "lost update", "Lost_Update", "LostUpdate"] {
         let found = find_topic(name);

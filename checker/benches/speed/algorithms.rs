@@ -4,12 +4,13 @@ use crate::measure::{Goals, Samples, time};
 use crate::passes;
 use crate::workload::{Kind, Workload};
 use crate::{Plan, THREADS};
-use checker::{AeroDrome, DoubleChecker, Options, RegionTrack, Velodrome};
+use checker::{AeroDrome, CommitNode, DoubleChecker, Options, RegionTrack, Velodrome};
 
 /// Goal of AeroDrome's time, as a multiple of Davida's.
 const AERODROME_GOAL: f64 = 3.0;
 
-const NAMES: [&str; 5] = ["Davida", "RegionTrack", "AeroDrome", "Velodrome", "DoubleChecker"];
+const NAMES: [&str; 6] =
+    ["Davida", "RegionTrack", "AeroDrome", "Velodrome", "DoubleChecker", "CommitNode"];
 
 fn pass(name: &str, trace: &[u8]) -> u64 {
     let options = Options::default();
@@ -18,6 +19,7 @@ fn pass(name: &str, trace: &[u8]) -> u64 {
         "AeroDrome" => passes::check(passes::in_memory(trace), AeroDrome::new(options)),
         "Velodrome" => passes::check(passes::in_memory(trace), Velodrome::new(options)),
         "DoubleChecker" => passes::check(passes::in_memory(trace), DoubleChecker::new(options)),
+        "CommitNode" => passes::check(passes::in_memory(trace), CommitNode::new(options)),
         _ => passes::davida(trace),
     }
 }

@@ -15,8 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
 use workload::{Kind, Workload};
 
-const USAGE: &str =
-    "usage: cargo xtask bench checker [--quick] [--algorithms] [--events N] [--rounds N]";
+const USAGE: &str = "usage: cargo xtask bench checker [--quick] [--algorithms | --reading] [--events N] [--rounds N]";
 
 const THREADS: [u32; 3] = [4, 16, 64];
 
@@ -33,6 +32,8 @@ struct Plan {
     rounds: usize,
     /// Set if nothing but the algorithms is compared.
     only_algorithms: bool,
+    /// Set if nothing but reading is measured.
+    only_reading: bool,
 }
 
 impl Plan {
@@ -46,6 +47,7 @@ impl Plan {
             locks: vec![1, 16],
             rounds: 5,
             only_algorithms: false,
+            only_reading: false,
         };
         let mut arguments = arguments.iter();
         while let Some(argument) = arguments.next() {
@@ -59,6 +61,7 @@ impl Plan {
                     plan.rounds = 3;
                 }
                 "--algorithms" => plan.only_algorithms = true,
+                "--reading" => plan.only_reading = true,
                 "--events" => {
                     let events: usize = number()?;
                     plan.sizes = [events.div_ceil(10), events];
@@ -97,6 +100,12 @@ fn main() {
         println!("\n{goals}");
         return;
     }
+    if plan.only_reading {
+        println!("Nanoseconds for an event, medians of {rounds} rounds.");
+        reading(&plan, &mut goals);
+        println!("\n{goals}");
+        return;
+    }
     println!(
         "Nanoseconds for an event, medians of {rounds} rounds. The null pass reads the same .avt and touches the state of\n\
          each event's object; growth is Davida's time for an event of the long trace beside that of the short one.\n"
@@ -123,25 +132,8 @@ fn main() {
         violating(&plan, &mut goals, threads);
     }
     algorithms::compare(&plan, &mut goals);
-    println!("\nReading text, beside counting lines: in memory, and of a file line by line:");
-    println!(
-        "{:>7} {:>9} {:>7} {:>7} {:>7}{:<13} {:>7} {:>7} {:>7}",
-        "threads", "variables", "lines", "read", "ratio", "  goal", "lines", "read", "ratio"
-    );
+    reading(&plan, &mut goals);
     let directory = scratch();
-    for &variables in &plan.variables {
-        text(
-            &plan,
-            &mut goals,
-            &directory,
-            Workload {
-                events: plan.sizes[1],
-                threads: 16,
-                variables,
-                kind: Kind::Locked { locks: 16 },
-            },
-        );
-    }
     println!("\nPeak memory of a process that checks a file as it reads it, in MiB:");
     println!("{:>7} {:>9} {:>9} {:>9} {:>7}", "threads", "variables", "short", "long", "ratio");
     for variables in LASTING {
@@ -154,6 +146,49 @@ fn main() {
     }
     std::fs::remove_dir_all(&directory).expect("the directory is there");
     println!("\n{goals}");
+}
+
+/// Measures reading, and compares the sizes of the two formats.
+fn reading(plan: &Plan, goals: &mut Goals) {
+    println!("\nReading text, beside counting lines: in memory, and of a file line by line:");
+    println!(
+        "{:>7} {:>9} {:>7} {:>7} {:>7}{:<13} {:>7} {:>7} {:>7}",
+        "threads", "variables", "lines", "read", "ratio", "  goal", "lines", "read", "ratio"
+    );
+    let directory = scratch();
+    let workload = |threads, variables| Workload {
+        events: plan.sizes[1],
+        threads,
+        variables,
+        kind: Kind::Locked { locks: 16 },
+    };
+    for &variables in &plan.variables {
+        text(plan, goals, &directory, workload(16, variables));
+    }
+    std::fs::remove_dir_all(&directory).expect("the directory is there");
+    println!("\nThe same trace as text and as .avt, in MB, and reading the latter:");
+    println!(
+        "{:>7} {:>9} {:>7} {:>7} {:>7}{:<13} {:>7}",
+        "threads", "variables", "text", ".avt", "ratio", "  goal", "read"
+    );
+    for threads in THREADS {
+        for &variables in &plan.variables {
+            sizes(plan, goals, workload(threads, variables));
+        }
+    }
+}
+
+/// Compares the sizes of a trace in both formats.
+fn sizes(plan: &Plan, goals: &mut Goals, workload: Workload) {
+    let Workload { events, threads, variables, .. } = workload;
+    let avt = workload.avt();
+    let [text, size] = [Workload::text(&avt).len(), avt.len()].map(|bytes| bytes as f64 / 1e6);
+    let mut read = Samples::default();
+    for _ in 0..plan.rounds {
+        read.add(time(events, || passes::read(&avt)));
+    }
+    let (read, verdict) = (read.median(), goals.verdict(size / text, 0.5));
+    println!("{threads:>7} {variables:>9} {text:>7.1} {size:>7.1} {verdict} {read:>7.1}");
 }
 
 /// Measures two traces, one ten times as long as the other: one line each.

@@ -8,7 +8,7 @@ mod common;
 use checker::finding::Findings;
 use checker::format::{ReadOptions, TraceReader};
 use checker::{
-    AeroDrome, Checker, Davida, DoubleChecker, Options, RegionTrack, Regions, Relation, Velodrome,
+    AeroDrome, Checker, CommitNode, Davida, DoubleChecker, Options, RegionTrack, Regions, Relation, Velodrome,
 };
 use common::{assemble, to_avt};
 use libfuzzer_sys::fuzz_target;
@@ -56,6 +56,8 @@ fuzz_target!(|input: (u8, &[u8])| {
     let (doublechecker, _) = check(bytes, options, DoubleChecker::new(options));
     assert_eq!(doublechecker.serializable, findings.serializable);
     assert!(doublechecker.counts.violations <= findings.counts.violations);
+    let (commit_node, _) = check(bytes, options, CommitNode::new(options));
+    assert_eq!(commit_node.counts.events, findings.counts.events);
     if bit(6)
         && complete
         && let Some(avt) = to_avt(bytes)

@@ -115,7 +115,7 @@ macro_rules! version {
 impl AeroDrome {
     /// Options that the algorithm honours, and its results.
     pub const CAPABILITIES: Capabilities =
-        Capabilities { nested: false, instances: false, witnesses: false };
+        Capabilities { nested: false, instances: false, witnesses: false, interleavings: false };
 
     /// Creates a checker at the start of a trace, with all optimisations. It stops at the first cycle: from
     /// then on it only counts events.

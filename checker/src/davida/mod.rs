@@ -62,7 +62,7 @@ pub struct Davida {
 impl Davida {
     /// Options that the algorithm honours, and its results.
     pub const CAPABILITIES: Capabilities =
-        Capabilities { nested: true, instances: true, witnesses: true };
+        Capabilities { nested: true, instances: true, witnesses: true, interleavings: false };
 
     /// Creates a checker at the start of a trace.
     #[must_use]

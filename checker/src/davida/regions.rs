@@ -76,6 +76,7 @@ impl Found {
             exemplars,
             executions,
             open_at_end,
+            atomicity: None,
         }
     }
 }

@@ -255,8 +255,9 @@ fn of<'a>(
             None => false,
         };
     let mut callees = ends.map(|end| {
-        let callee = end.chain.as_ref().and_then(|chain| chain.first())?;
-        Some(names.region(*callee).name.clone())
+        // A part of a function that the compiler split off goes by the function's name.
+        let mut called = end.chain.iter().flatten().map(|&id| names.region(id).name.clone());
+        called.find(|name| *name != info.name)
     });
     if is_inlined {
         let called = |place: &PlaceInfo| place.function.clone().filter(|name| *name != info.name);

@@ -8,7 +8,13 @@ const BASIS: u64 = 0xcbf2_9ce4_8422_2325;
 const PRIME: u64 = 0x0100_0000_01b3;
 
 /// Returns the fingerprint of a list of texts.
-pub(crate) fn of<'a>(texts: impl IntoIterator<Item = &'a str>) -> u64 {
+///
+/// ```
+/// use checker::defect::fingerprint;
+/// assert_ne!(fingerprint::of(["ab", "c"]), fingerprint::of(["a", "bc"]));
+/// ```
+#[must_use]
+pub fn of<'a>(texts: impl IntoIterator<Item = &'a str>) -> u64 {
     let mut hash = BASIS;
     let mut add = |bytes: &[u8]| {
         for &byte in bytes {

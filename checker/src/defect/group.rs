@@ -198,6 +198,7 @@ fn gap(candidate: &Candidate<'_>) -> Gap {
     let edges = &candidate.violation.edges;
     let begin = candidate.violation.begin;
     let chain = |end: fn(&Cut) -> &GapEnd| candidate.cut.and_then(|cut| end(cut).chain.clone());
+    let held = |end: fn(&Cut) -> &GapEnd| candidate.cut.and_then(|cut| end(cut).held.clone());
     Gap {
         left: edges.first().map_or(begin, |edge| edge.source),
         returned: edges.last().map_or(begin, |edge| edge.sink),
@@ -206,6 +207,9 @@ fn gap(candidate: &Candidate<'_>) -> Gap {
         returned_chain: chain(|cut| &cut.returned_end),
         lock: candidate.lock,
         held_throughout: candidate.cut.map_or(Vec::new(), |cut| cut.held_throughout.clone()),
+        left_held: held(|cut| &cut.left_end),
+        returned_held: held(|cut| &cut.returned_end),
+        others: candidate.cut.map_or_else(Default::default, |cut| cut.others.clone()),
     }
 }
 

@@ -39,7 +39,7 @@ mod candidate;
 mod class;
 mod describe;
 mod fact;
-pub(crate) mod fingerprint;
+pub mod fingerprint;
 mod group;
 mod guard;
 mod model;

@@ -3,7 +3,7 @@
 use super::class::Class;
 use super::fact::{Pattern, Reason};
 use crate::event::{LockId, RegionId};
-use crate::finding::{Evidence, GapKind, Object, Order, Point, ReleasedLock};
+use crate::finding::{Evidence, GapKind, Object, Order, OtherLocks, Point, ReleasedLock};
 
 /// Place that a person would fix: the violations of one region across one gap, on one subject.
 #[derive(Clone, Debug, PartialEq)]
@@ -71,4 +71,10 @@ pub struct Gap {
     pub lock: Option<ReleasedLock>,
     /// Locks held from one step to the other.
     pub held_throughout: Vec<LockId>,
+    /// Locks of the region at the first step. `None` if that is not known any more.
+    pub left_held: Option<Vec<LockId>>,
+    /// Locks of the region at the second step. `None` if that is not known any more.
+    pub returned_held: Option<Vec<LockId>>,
+    /// Locks of others where they came in and where they left off.
+    pub others: OtherLocks,
 }

@@ -1,5 +1,6 @@
 //! DoubleChecker: an imprecise graph of transactions as a filter before a precise one (Biswas, Huang, Sengupta and
-//! Bond, "DoubleChecker: Efficient Sound and Precise Atomicity Checking"), in its single-run mode.
+//! Bond, "DoubleChecker: Efficient Sound and Precise Atomicity Checking"), in its single-run mode; `first_pass` is the
+//! first run of its two-run mode.
 //!
 //! The *imprecise* analysis (`octet`, `graph`) stores for each variable only which threads may access it without a
 //! check, and adds edges between transactions where that changes: they imply all dependencies, and more. Transactions
@@ -44,9 +45,12 @@
 //! Invariants: a thread's live transactions are connected by program order, and are its latest; all live transactions
 //! in a row are of one thread; edges lead to transactions that are active at that time.
 
+mod first_pass;
 mod graph;
 mod octet;
 mod replay;
+
+pub use first_pass::{FirstPass, Suspects};
 
 use crate::check::{Capabilities, Checker, Options};
 use crate::error::EventError;
@@ -102,7 +106,7 @@ pub struct Work {
 impl DoubleChecker {
     /// Options that the algorithm honours, and its results.
     pub const CAPABILITIES: Capabilities =
-        Capabilities { nested: false, instances: true, witnesses: true };
+        Capabilities { nested: false, instances: true, witnesses: true, interleavings: false };
 
     /// Creates a checker at the start of a trace.
     #[must_use]
@@ -206,6 +210,8 @@ struct State {
     splits: Vec<Split>,
     replay: Replay,
     work: Work,
+    /// Contents of components, if they are collected and not replayed.
+    suspects: Option<Suspects>,
 }
 
 impl State {
@@ -220,6 +226,7 @@ impl State {
             splits: Vec::new(),
             replay: Replay::new(&options),
             work: Work::default(),
+            suspects: None,
         }
     }
 
@@ -324,7 +331,16 @@ impl State {
     fn collect(&mut self) {
         let garbage = self.graph.garbage();
         for component in &garbage.components {
-            self.replay.component(&self.graph, component, &self.splits);
+            if let Some(suspects) = &mut self.suspects {
+                suspects.components += 1;
+                for node in component.iter().map(|&node| self.graph.node(node)) {
+                    let accesses = node.accesses.iter().map(|access| access.now.location());
+                    let syncs = node.syncs.iter().flat_map(|sync| [&sync.source, &sync.sink]);
+                    suspects.locations.extend(accesses.chain(syncs.map(EventStamp::location)));
+                }
+            } else {
+                self.replay.component(&self.graph, component, &self.splits);
+            }
             let accesses = component.iter().map(|&node| self.graph.node(node).accesses.len());
             self.work.components += 1;
             self.work.transactions += component.len() as u64;

@@ -1,4 +1,4 @@
-//! The binary format, `.avt`: checksummed blocks of fixed-width event records, preceded by the names that
+//! The binary format, `.avt`: checksummed blocks of event records of one width each, preceded by the names that
 //! they use. The layout is in `docs/avt-format.md`; the text format is in `text`.
 
 mod block;
@@ -7,6 +7,7 @@ mod definition;
 mod fields;
 mod footer;
 mod layout;
+mod packed;
 mod read;
 mod record;
 mod write;

@@ -6,10 +6,10 @@ use super::error::Reason;
 use super::ids::{translate, translate_location};
 use super::names::{
     CodeAddress, Defined, IdSpace, LocationKind, Lost, ModuleId, NO_STRING, Names, ObjectExtra,
-    Property, Segment, Space, StoredFrame,
+    Property, Segment, SourceExcerpt, Space, StoredFrame,
 };
 use crate::event::{Event, EventNumber, LocationId, RegionId, ThreadId};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Limit of the memory for names, in bytes.
 const MEMORY_LIMIT: u64 = 4 << 30;
@@ -41,6 +41,8 @@ pub struct Joiner {
     /// By space: joined ids, by those of the recording.
     known: [FxHashMap<u32, u32>; IdSpace::ALL.len()],
     strings: FxHashMap<Box<str>, u32>,
+    /// Lines of source files, of which segments repeat many.
+    excerpts: FxHashSet<SourceExcerpt>,
     /// Losses of the whole recording, which its last segment has. They are no names of joined events before the end.
     lost: Vec<Lost>,
     /// Number of events of the segments before.
@@ -150,6 +152,11 @@ impl Joiner {
         }
         if !names.lost().is_empty() {
             self.lost = names.lost().to_vec();
+        }
+        for excerpt in names.excerpts() {
+            if self.excerpts.insert(excerpt.clone()) {
+                self.names.define_excerpt(excerpt.clone());
+            }
         }
         let events = self.events - self.before;
         self.next = self.current.segment.filter(|_| is_whole).map(|segment| Segment {

@@ -6,7 +6,7 @@ mod table;
 
 pub use definitions::{
     CodeAddress, Frame, IdSpace, Location, LocationKind, Lost, Module, ModuleId, Object,
-    ObjectKind, Process, Property, Region, Segment, Space, Thread,
+    ObjectKind, Process, Property, Region, Segment, SourceExcerpt, Space, Thread,
 };
 pub(super) use definitions::{NO_STRING, ObjectExtra, StoredFrame};
 pub(super) use table::Table;
@@ -82,6 +82,7 @@ pub struct Names {
     process: Option<Process>,
     lost: Vec<Lost>,
     properties: Vec<Property>,
+    excerpts: Vec<SourceExcerpt>,
     segment: Option<Segment>,
     /// By space; `NO_ORIGIN` where there is none.
     origins: [Vec<u32>; IdSpace::ALL.len()],
@@ -236,6 +237,12 @@ impl Names {
     #[must_use]
     pub fn properties(&self) -> &[Property] {
         &self.properties
+    }
+
+    /// Returns the lines of source files that the recording holds, in the order of their recording.
+    #[must_use]
+    pub fn excerpts(&self) -> &[SourceExcerpt] {
+        &self.excerpts
     }
 
     /// Returns the place of the trace in a recording that was written as several traces; `None` for all others.
@@ -396,6 +403,12 @@ impl Names {
     pub(super) fn define_property(&mut self, property: Property) {
         self.spent += 48 + (property.key.len() + property.value.len()) as u64;
         self.properties.push(property);
+    }
+
+    pub(super) fn define_excerpt(&mut self, excerpt: SourceExcerpt) {
+        let lines: usize = excerpt.lines.iter().map(|line| 24 + line.len()).sum();
+        self.spent += 64 + (excerpt.file.len() + lines) as u64;
+        self.excerpts.push(excerpt);
     }
 
     pub(super) fn define_segment(&mut self, segment: Segment) {

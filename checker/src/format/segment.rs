@@ -8,7 +8,7 @@ use super::convert::WriteError;
 use super::ids::{translate, translate_location};
 use super::names::{
     CodeAddress, Frame, IdSpace, Location, Lost, Module, ModuleId, Object, Process, Property,
-    Region, Segment, Space, Thread,
+    Region, Segment, SourceExcerpt, Space, Thread,
 };
 use crate::event::{Event, EventNumber, LocationId, LockId, RegionId, SyncId, ThreadId, VarId};
 use rustc_hash::FxHashMap;
@@ -165,6 +165,14 @@ impl<W: Write> SegmentWriter<W> {
     /// When nothing can be written.
     pub fn property(&mut self, property: &Property) -> Result<(), WriteError> {
         self.writer.property(property)
+    }
+
+    /// Writes lines of a source file.
+    ///
+    /// # Errors
+    /// When nothing can be written.
+    pub fn excerpt(&mut self, excerpt: &SourceExcerpt) -> Result<(), WriteError> {
+        self.writer.excerpt(excerpt)
     }
 
     /// Writes everything so far as whole blocks.

@@ -69,7 +69,10 @@ impl Thread {
     }
 
     /// Advances to the next event; returns it, and whether it starts a transaction.
-    #[inline]
+    ///
+    /// Always inlined: a stamp that is returned through memory in words would be loaded at once in larger parts, which
+    /// waits for the stores.
+    #[inline(always)]
     pub(crate) fn advance(
         &mut self,
         number: EventNumber,

@@ -71,7 +71,7 @@ pub struct Velodrome {
 impl Velodrome {
     /// Options that the algorithm honours, and its results.
     pub const CAPABILITIES: Capabilities =
-        Capabilities { nested: false, instances: true, witnesses: true };
+        Capabilities { nested: false, instances: true, witnesses: true, interleavings: false };
 
     /// Creates a checker at the start of a trace.
     #[must_use]

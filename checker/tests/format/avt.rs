@@ -5,8 +5,8 @@ use crate::support::{Trace, error};
 use checker::event::{Event, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId};
 use checker::format::{
     AvtWriter, CodeAddress, Frame, Gap, Location, LocationKind, Lost, Module, NO_LOCATION, Object,
-    ObjectKind, ObservedValue, Process, Property, ReadOptions, Region, Thread, TraceReader,
-    WriteError, convert, numbered_location,
+    ObjectKind, ObservedValue, Process, Property, ReadOptions, Region, SourceExcerpt, Thread,
+    TraceReader, WriteError, convert, numbered_location,
 };
 
 type Writer = AvtWriter<Vec<u8>>;
@@ -74,11 +74,23 @@ fn everything() -> Writer {
     writer.lost(&Lost { class: "lock".to_owned(), count: 5 }).unwrap();
     let (key, value) = ("note".to_owned(), "anything".to_owned());
     writer.property(&Property { key, value }).unwrap();
+    writer.excerpt(&excerpt()).unwrap();
     writer
+}
+
+fn excerpt() -> SourceExcerpt {
+    let lines = vec!["{".to_owned(), "    lock();".to_owned(), String::new()];
+    SourceExcerpt { file: "bank.c".to_owned(), first_line: 44, lines }
 }
 
 #[track_caller]
 fn has_everything(trace: &Trace) {
+    has_everything_of_version_1(trace);
+    assert_eq!(trace.names.excerpts(), [excerpt()]);
+}
+
+#[track_caller]
+fn has_everything_of_version_1(trace: &Trace) {
     let ops: Vec<Op> = trace.events.iter().map(|event| event.op).collect();
     let acquire = Op::Acquire(LockId(0));
     let begin = Op::Begin(RegionId(0));
@@ -116,6 +128,94 @@ fn has_everything(trace: &Trace) {
     assert_eq!(process.argv, ["./bank", "-v"]);
     assert_eq!(names.lost(), [Lost { class: "lock".to_owned(), count: 5 }]);
     assert_eq!((names.properties()[0].key.as_str(), names.properties().len()), ("note", 1));
+}
+
+/// A block with right checksums.
+fn block(kind: u16, records: u32, first_event: u64, number: u32, payload: &[u8]) -> Vec<u8> {
+    let mut body = payload.to_vec();
+    body.resize(body.len().next_multiple_of(8), 0);
+    let mut block = b"avtB".to_vec();
+    block.extend(u32::from(kind).to_le_bytes());
+    block.extend((payload.len() as u32).to_le_bytes());
+    block.extend(records.to_le_bytes());
+    block.extend(first_event.to_le_bytes());
+    block.extend(number.to_le_bytes());
+    block.extend([0; 4]);
+    block.extend(crc32fast::hash(&body).to_le_bytes());
+    block.extend(crc32fast::hash(&block).to_le_bytes());
+    block.extend(body);
+    block
+}
+
+#[test]
+fn files_of_version_1_are_read() {
+    // `everything`, as the last build wrote it that had this version.
+    let file = include_bytes!("data/version_1_4");
+    assert_eq!(file[8..12], [1, 0, 4, 0]);
+    has_everything_of_version_1(&Trace::of(file).unwrap());
+    has_everything_of_version_1(&Trace::trickled(file, 7).unwrap());
+}
+
+#[test]
+fn packed_blocks_that_cannot_be_are_refused() {
+    // Operation and its bits, widths of the columns; thread, object and location.
+    let columns = |first: [u8; 5], bases: [u32; 3]| {
+        [&first[..], &[0; 3], &bases.map(u32::to_le_bytes).concat()].concat()
+    };
+    let whole = [columns([2, 0, 1, 0, 0], [0; 3]), vec![0; 3]].concat();
+    let end = event(Op::End(None));
+    let of = |kind: u16, records: u32, payload: &[u8]| {
+        let mut writer = AvtWriter::new(Vec::new()).unwrap();
+        writer.thread(ThreadId(0), &Thread::default()).unwrap();
+        writer.flush().unwrap();
+        let start = writer.get_ref().len();
+        let file = [&writer.into_inner()[..], &block(kind, records, 0, 1, payload)].concat();
+        let start = format!("t: block 1 at byte {start}: ");
+        Trace::of(&file)
+            .map(|trace| trace.events)
+            .map_err(|error| error.to_string().replace(&start, ""))
+    };
+    assert_eq!(of(5, 3, &whole), Ok(vec![end; 3]));
+    let refused = |what: &str| Err(format!("record 0: {what}"));
+    let length = refused("the block's length is not that of its records");
+    for (records, payload) in [
+        (2, &whole[..]),
+        (4, &whole),
+        (u32::MAX, &whole),
+        (3, &whole[..19]),
+        (0, &[]),
+        (3, &[columns([2, 9, 1, 0, 0], [0; 3]), vec![0; 3]].concat()),
+        (3, &[columns([2, 0, 0, 0, 0], [0; 3])].concat()),
+        (3, &[columns([2, 0, 1, 5, 0], [0; 3]), vec![0; 18]].concat()),
+    ] {
+        assert_eq!(of(5, records, payload), length);
+    }
+    // A base and a difference from it that have no sum.
+    let far = [columns([2, 0, 1, 0, 0], [u32::MAX, 0, 0]), vec![0, 2]].concat();
+    assert_eq!(of(5, 2, &far), refused("a thread that is not defined"));
+    let unknown = [columns([200, 0, 1, 0, 0], [0; 3]), vec![0]].concat();
+    let what = "an operation that does not exist, or of objects of which none are defined";
+    assert_eq!(of(5, 1, &unknown), refused(what));
+    let undefined = [columns([2, 0, 1, 0, 1], [0; 3]), vec![0, 2]].concat();
+    assert_eq!(of(5, 1, &undefined), refused("a location that is not defined"));
+
+    assert_eq!(of(6, 1, &[0, 0, 1]), Ok(Vec::new()));
+    assert_eq!(of(6, 2, &[0, 0, 1]), refused("a value that goes past its block"));
+    assert_eq!(of(6, 1, &[0, 0, 1, 0]), length);
+    assert_eq!(of(6, 1 << 17, &[0; 3]), refused("more values than a block may have"));
+    let last = [[0xff; 9].as_slice(), &[1, 0, 0]].concat();
+    assert_eq!(of(6, 1, &last), Ok(Vec::new()));
+    assert_eq!(of(6, 2, &[&last[..], &[0, 0, 0]].concat()), refused("values out of order"));
+    let overlong = [[0xff; 9].as_slice(), &[2, 0, 0]].concat();
+    assert_eq!(of(6, 1, &overlong), refused("a value that goes past its block"));
+
+    let past = refused("a definition that goes past its block");
+    let field = refused("a definition with a field that is cut or not UTF-8");
+    assert_eq!(of(7, 1, &[1, 0x7f, 0]), past);
+    assert_eq!(of(7, 1, &[]), past);
+    // A location with more addresses than there are bytes, and one whose number of addresses is too large.
+    assert_eq!(of(7, 1, &[8, 9, 1, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xf]), field);
+    assert_eq!(of(7, 1, &[8, 10, 1, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff, 0xf]), field);
 }
 
 #[test]
@@ -287,13 +387,7 @@ fn values_of_events_that_cannot_be_do_no_harm() {
     ] {
         let payload = events.map(record).concat();
         let mut file = AvtWriter::new(Vec::new()).unwrap().into_inner();
-        let mut header = b"avtB\x03\0\0\0".to_vec();
-        header.extend((payload.len() as u32).to_le_bytes());
-        header.extend(2_u32.to_le_bytes());
-        header.extend([0; 16]);
-        header.extend(crc32fast::hash(&payload).to_le_bytes());
-        header.extend(crc32fast::hash(&header).to_le_bytes());
-        file.extend(header.iter().chain(&payload));
+        file.extend(block(3, 2, 0, 0, &payload));
         let read = Trace::of(&file).map(|trace| trace.values).map_err(|error| error.to_string());
         match expected {
             None => assert_eq!(read, Ok(Vec::new())),
@@ -334,23 +428,16 @@ fn splits_of_what_is_not_defined_are_refused() {
         writer.variable(VarId(id), &Object::new(ObjectKind::Variable)).unwrap();
     }
     let split = event(Op::SplitVariable { from: VarId(0), to: VarId(1) });
-    writer.event(&split).unwrap();
-    writer.event(&split).unwrap();
-    let file = writer.finish().unwrap();
-    // The block of events: its header of 40 bytes, then records of an operation, a thread and two variables.
-    let start = (0..file.len()).find(|&at| file[at..].starts_with(b"avtB\x02\0")).unwrap();
-    let (payload, second) = (start + 40, start + 40 + 16);
-    assert_eq!(file[second], 21, "a split");
+    writer.flush().unwrap();
+    let start = writer.get_ref().len();
+    // Records of version 1: an operation, a thread and two variables.
+    let record = [21_u32, 0, 0, 1].map(u32::to_le_bytes).concat();
     let damaged = |at: usize, byte: u8| {
-        let mut file = file.clone();
-        file[at] = byte;
-        // The checksums are right.
-        let sum = crc32fast::hash(&file[payload..payload + 32]).to_le_bytes();
-        file[start + 32..start + 36].copy_from_slice(&sum);
-        let sum = crc32fast::hash(&file[start..start + 36]).to_le_bytes();
-        file[start + 36..payload].copy_from_slice(&sum);
-        file
+        let mut payload = record.repeat(2);
+        payload[at] = byte;
+        [&writer.get_ref()[..], &block(2, 2, 0, 1, &payload)].concat()
     };
+    let second = record.len();
     assert_eq!(Trace::of(&damaged(second, 21)).unwrap().events, [split; 2]);
     let undefined =
         "a split of a variable or into one that is not defined, or by a thread that is not";

@@ -60,7 +60,7 @@ fn misfits_of_binary_traces_have_a_place_too() {
         .unwrap();
     let file = writer.into_inner();
     let expected =
-        "t: event 1 (block 1 at byte 136): release of lock l, which thread T1 does not hold";
+        "t: event 1 (block 1 at byte 96): release of lock l, which thread T1 does not hold";
     assert_eq!(check(&file), Err(expected.to_owned()));
 }
 

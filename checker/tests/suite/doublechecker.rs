@@ -7,7 +7,9 @@ use crate::text::{parse, run, run_on};
 use crate::velodrome::{check_cycle, check_witness, instance};
 use checker::event::{Event, LocationId, Op, RegionId, ThreadId, VarId};
 use checker::finding::Tx;
-use checker::{Checker, Davida, DoubleChecker, Options, Relation, Velodrome, Work};
+use checker::{
+    Checker, Davida, DoubleChecker, FirstPass, Options, Relation, Suspects, Velodrome, Work,
+};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -349,6 +351,61 @@ proptest! {
             let options = Options::default();
             let found = run_on(DoubleChecker::new(options), &events).serializable;
             prop_assert_eq!(found, run(&events, options).serializable);
+        }
+    }
+}
+
+/// Returns the regions that a first pass names.
+fn suspected(events: &[Event]) -> Vec<RegionId> {
+    let mut pass = FirstPass::default();
+    events.iter().for_each(|event| pass.event(event));
+    let found = pass.finish();
+    assert_eq!(pass.finish(), Suspects::default());
+    found.regions.into_keys().collect()
+}
+
+/// Figure 3: the first of two runs names the regions of the component, and no other one.
+#[test]
+fn a_first_pass_names_the_regions_of_the_component() {
+    let component = &["Tx1i", "Tx2j", "Tx3k", "Tx4l"][..];
+    for (last, expected) in [("; t1 w(o); t1 end", component), ("; t1 end", &[])] {
+        let (events, names) = parse(&format!("{FIGURE_3}{last}"));
+        let found: Vec<_> = suspected(&events).into_iter().map(|id| names.region(id)).collect();
+        assert_eq!(found, expected);
+    }
+}
+
+#[test]
+fn a_first_pass_names_the_inner_regions_of_a_thread_body() {
+    let regions = |trace: &str| {
+        let (events, names) = parse(trace);
+        let found = suspected(&events).into_iter();
+        found.map(|id| names.region(id).to_owned()).collect::<Vec<_>>()
+    };
+    let trace =
+        "t1 begin(body); t1 begin(outer); t1 begin(deposit); t1 r(x); t2 w(x); t1 w(x); t1 end
+         t1 begin(other); t1 w(y); t1 end; t1 end; t1 end";
+    // `other` is in the transaction of the body, as all of it is.
+    assert_eq!(regions(trace), ["outer", "deposit", "other"]);
+    assert!(regions(&trace.replace("t2 w(x); ", "")).is_empty());
+}
+
+proptest! {
+    /// A second run that looks at what the first names misses none of the violations that the first had.
+    #[test]
+    fn a_first_pass_names_both_ends_of_all_edges_of_violations(events in well_formed(160)) {
+        let mut pass = FirstPass::default();
+        // The location of an event is its number.
+        for (event, number) in events.iter().zip(0..) {
+            pass.event(&Event { location: LocationId(number), ..*event });
+        }
+        let suspects = pass.finish();
+        let found = run(&events, Options::default());
+        prop_assert!(found.serializable != Some(false) || suspects.components > 0);
+        for edge in found.violations.iter().flat_map(|violation| &violation.edges) {
+            for end in [edge.source.event, edge.sink.event] {
+                prop_assert!(suspects.locations.contains(&LocationId(end as u32)), "{end}");
+            }
         }
     }
 }

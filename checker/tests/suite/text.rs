@@ -26,6 +26,10 @@ impl Names {
     }
 
     /// Returns the region's name, or for a unary transaction the thread's.
+    pub fn region(&self, id: RegionId) -> &str {
+        &self.names[&('r', id.0)]
+    }
+
     pub fn tx(&self, tx: Tx) -> &str {
         match tx.region {
             Some(region) => &self.names[&('r', region.0)],

@@ -100,5 +100,5 @@ fn sizes_are_rounded_and_bounded() {
     let capacity = |slots| ArenaLayout { words: 0, cells: 0, slots, threads: 1 }.capacity();
     assert_eq!([0, 16, 17, 4096, 1 << 30].map(capacity), [16, 16, 32, 4096, 1 << 20]);
     let layout = ArenaLayout { words: 5000, cells: 0, slots: 64, threads: 2 };
-    assert_eq!(layout.file_size(), 4096 + 8192 + 9 * 4096 + 4 * 4096 + 2 * 4 * 4096);
+    assert_eq!(layout.file_size(), 4096 + 8192 + 9 * 4096 + 8 * 4096 + 2 * 4 * 4096);
 }

@@ -1,5 +1,6 @@
 /*
- * hostile.c [HOW] - `transfer` is split by `audit`, and after that the process does to itself what programs rarely do:
+ * hostile.c [HOW [wait]] - `transfer` is split by `audit`, and after that the process does to itself what programs
+ * rarely do. With `wait` it prints "ready", and begins when it has read a line.
  *
  * descriptors: it has closed all descriptors but those of standard output, before the threads start.
  * signals: it has blocked all signals.
@@ -11,8 +12,12 @@
  * killed: it kills itself within a region.
  * stopped: it stops itself within a region; somebody else continues it.
  * exits: `_exit` within a region, by another thread than the main one.
+ * unwinds: it unwinds its stack within nested regions, and ends the thread there by pthread_exit, whose handlers run.
+ * execs: it executes itself, with the argument "code", from another thread than the main one.
  */
 #define _GNU_SOURCE
+#include <dlfcn.h>
+#include <execinfo.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -182,6 +187,59 @@ static int own_code(void)
     return sum;
 }
 
+/* Prints the files of all callers. */
+static void print_callers(void)
+{
+    void *callers[64];
+    int count = backtrace(callers, 64);
+
+    printf("%d callers:", count);
+    for (int i = 0; i < count; i++) {
+        Dl_info info;
+        const char *slash = dladdr(callers[i], &info) && info.dli_fname ? strrchr(info.dli_fname, '/') : NULL;
+
+        printf(" %s", slash ? slash + 1 : "?");
+    }
+    printf("\n");
+}
+
+static void unlock(void *mutex)
+{
+    pthread_mutex_unlock(mutex);
+    print_callers();
+}
+
+__attribute__((noinline)) static void inner(int depth)
+{
+    AVTRACE_REGION("inner");
+
+    pthread_mutex_lock(&lock);
+    pthread_cleanup_push(unlock, &lock);
+    balance++;
+    if (depth == 0) {
+        print_callers();
+        if (nowhere == NULL)
+            pthread_exit(NULL);
+    }
+    pthread_cleanup_pop(1);
+    if (depth > 0)
+        inner(depth - 1);
+    balance--;
+}
+
+static void *unwind(void *unused)
+{
+    inner(3);
+    return unused;
+}
+
+static void *execute(void *program)
+{
+    fflush(stdout);
+    execl(program, program, "code", NULL);
+    return NULL;
+}
+
 /* Takes all that is left, in ever smaller pieces. */
 static int use_up(void)
 {
@@ -197,6 +255,12 @@ int main(int argc, char **argv)
 {
     if (argc > 1)
         how = argv[1];
+    if (argc > 2) {
+        printf("ready\n");
+        fflush(stdout);
+        if (getchar() != '\n')
+            return 1;
+    }
     if (is("descriptors"))
         syscall(SYS_close_range, 3, ~0u, 0);
     make_turn(go_transfer);
@@ -222,10 +286,14 @@ int main(int argc, char **argv)
         printf("used up: %d\n", use_up() > 0);
         audit();
     }
+    if (is("unwinds"))
+        join(start(unwind, NULL));
     printf("balance: %ld\n", balance);
     fflush(stdout);
     if (is("dead") || is("killed") || is("exits") || is("stopped"))
         join(start(run_ends, NULL));
+    if (is("execs"))
+        join(start(execute, argv[0]));
     printf("end\n");
     return 5;
 }

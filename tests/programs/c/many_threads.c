@@ -1,8 +1,9 @@
 /*
- * many_threads.c [THREADS] - more threads than a table of fixed size would hold, a few at a time.
+ * many_threads.c [THREADS [wait]] - more threads than a table of fixed size would hold, a few at a time.
  *
  * THREADS threads (200 by default) come and go in waves of 20. Each adds 1 under the lock, in a region.
- * There is nothing to find. The threads of later waves have identities (stacks, pthread_t) of earlier ones.
+ * There is nothing to find. The threads of later waves have identities (stacks, pthread_t) of earlier ones. With `wait`
+ * it prints "ready", and begins when it has read a line.
  */
 #include "avtrace.h"
 #include "threads.h"
@@ -27,6 +28,12 @@ int main(int argc, char **argv)
     long number = argc > 1 ? atol(argv[1]) : 200;
     pthread_t wave[WAVE];
 
+    if (argc > 2) {
+        printf("ready\n");
+        fflush(stdout);
+        if (getchar() != '\n')
+            return 1;
+    }
     while (number > 0) {
         int size = number < WAVE ? (int)number : WAVE;
 

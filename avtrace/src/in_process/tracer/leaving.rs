@@ -1,15 +1,39 @@
 //! End of the tracing of processes that go on: their threads leave the code of probes, and their code is their own
 //! again.
 
-use std::{collections::BTreeMap, io, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io, mem,
+    sync::Arc,
+};
 
-use super::{Traced, Tracer};
+use inline::tracer::Note;
+
+use super::{State, Traced, Tracer};
 use crate::{
     in_process::{image::Image, leave, libraries},
     sys::proc,
 };
 
 impl Tracer {
+    /// Has a process that is held, and whose program has no probes, go on without a tracer. The end of the first one is
+    /// waited for all the same, as it is a child of this process.
+    pub(super) fn leave_alone(&mut self, process: u32) -> io::Result<()> {
+        let Some(traced) = self.processes.get_mut(&process) else { return Ok(()) };
+        self.shared.programs().remove(&process);
+        traced.image = None;
+        traced.state = State::Running;
+        let (stream, threads) = (Arc::clone(&traced.stream), mem::take(&mut traced.threads));
+        for tid in threads {
+            stream.notes.add(Note::Ended { tid });
+        }
+        if !self.supervisor.leave_alone(process)? {
+            self.processes.remove(&process);
+            self.end_threads(&stream, BTreeSet::new());
+        }
+        Ok(())
+    }
+
     /// Has the processes that are left go on without probes and tracer.
     pub(super) fn leave(&mut self) -> io::Result<()> {
         self.supervisor.feed_all()?;

@@ -165,6 +165,30 @@ fn no_update_is_known_to_be_lost_where_loads_are_left_out() {
 }
 
 #[test]
+fn a_release_may_be_left_out() {
+    for take in [EXCHANGE, SWAPPED] {
+        let mut words = Words::default();
+        words.become_partial();
+        // Each of them may have released it by a store that is left out: the next one waits, whoever it is, and none is
+        // a release itself.
+        for thread in [A, B, B, A] {
+            assert_eq!(at(&mut words, AT, thread, take, 0), WAITS);
+        }
+    }
+    let mut words = Words::default();
+    let steps = |words: &mut Words, thread, all: &[Doing]| {
+        for &doing in all {
+            at(words, AT, thread, doing, 0);
+        }
+    };
+    steps(&mut words, A, &[SWAPPED, STORE]);
+    words.become_partial();
+    steps(&mut words, B, &[SWAPPED]);
+    steps(&mut words, A, &[STORE]);
+    assert!(words.is_lock(AT, 4), "that it was released and acquired between is left out");
+}
+
+#[test]
 fn an_increment_in_two_steps_is_of_whoever_took_the_word_or_of_data() {
     check(&[(A, SWAPPED, WAITS), (A, INCREMENT, SIGNALS), (B, INCREMENT, Meaning::Data)]);
 }

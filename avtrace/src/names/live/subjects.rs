@@ -121,7 +121,9 @@ impl LiveNames<'_> {
             Location::Access(stack) => class_of_access(self.symbolizer, &stack, modules),
             Location::Site(_) => None,
         }?;
-        (class.rank <= DataRank::Library).then(|| without_internals(&class.name))
+        // A type of the implementation, as `__gthread_mutex_t`, distinguishes nothing.
+        let is_known = class.rank <= DataRank::Library && !class.name.starts_with("__");
+        is_known.then(|| without_internals(&class.name))
     }
 
     /// Returns the class of an object.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use checker::{
     defect::{self, Describe, Origin, PlaceInfo, RegionInfo, SubjectInfo},
-    event::{EventNumber, LocationId, RegionId},
+    event::{EventNumber, LocationId, LockId, RegionId},
     finding::{self, Findings, Point},
 };
 use serde_json::Value;
@@ -13,13 +13,14 @@ use symbolize::is_system_file;
 use super::{
     super::{
         help::help,
-        model::{Defect, Gap, GapEnd, Location, Reason, SourceFrame, Violation},
+        model::{
+            Defect, Gap, GapEnd, Location, Object, OthersHeld, Reason, SourceFrame, Violation,
+        },
+        names::lines_alike,
+        scene::is_function,
     },
     resolver::{Known, Place, Resolver},
 };
-
-/// Limit of lines of a function in which others of the same text are looked for.
-const MAX_LINES: u32 = 10_000;
 
 /// Groups findings into defects, numbered `d1`, `d2`, … in the order of the report. `ids` has the id of the violation
 /// that each finding became, `lists` those violations: the counted ones, and those that only defects show.
@@ -63,9 +64,17 @@ impl Resolver<'_> {
         let subject = |object: &finding::Object| self.names.subject(*object).name;
         let mut other_subjects = distinct(found.other_objects.iter().map(subject));
         other_subjects.retain(|name| !subjects.contains(name));
-        let (left, left_at) = self.end(&region, &found.gap.left, found.gap.left_chain.as_deref());
-        let (returned, returned_at) =
+        let (left, mut left_at) =
+            self.end(&region, &found.gap.left, found.gap.left_chain.as_deref());
+        left_at.held = self.locks(found.gap.left_held.as_deref());
+        let (returned, mut returned_at) =
             self.end(&region, &found.gap.returned, found.gap.returned_chain.as_deref());
+        returned_at.held = self.locks(found.gap.returned_held.as_deref());
+        let others = OthersHeld {
+            entered: self.locks(found.gap.others.entered.as_deref()),
+            left: self.locks(found.gap.others.left.as_deref()),
+            throughout: self.locks(found.gap.others.throughout.as_deref()),
+        };
         let held = found.gap.held_throughout.iter();
         let gap = Gap {
             left,
@@ -75,6 +84,7 @@ impl Resolver<'_> {
             kind: found.gap.kind,
             lock: found.gap.lock.as_ref().map(|lock| self.split(lock)),
             held: held.map(|&lock| self.object(finding::Object::Lock(lock))).collect(),
+            others,
         };
         let mut defect = Defect {
             id: format!("d{number}"),
@@ -100,6 +110,7 @@ impl Resolver<'_> {
             help: String::new(),
             set_aside: None,
             hunted: None,
+            merged: None,
         };
         let (finding, violation) = shown;
         // One call that releases a lock and acquires it again. A line is not enough: it may have several calls.
@@ -111,22 +122,13 @@ impl Resolver<'_> {
         defect
     }
 
-    /// Returns the number of lines of the same text in the function before that of a frame, as far as is known.
-    fn lines_before(&mut self, frame: &SourceFrame) -> u32 {
-        let (Some(file), Some(line), Some(declared)) = (&frame.file, frame.line, frame.declared)
-        else {
-            return 0;
-        };
-        let mut text_of = |line: u32| {
-            let text = self.names.source_line(file, line)?;
-            Some(text.trim().to_owned())
-        };
-        let Some(text) = text_of(line) else { return 0 };
-        let first = declared.max(line.saturating_sub(MAX_LINES));
-        (first..line).filter(|&before| text_of(before).as_ref() == Some(&text)).count() as u32
+    /// Returns the objects of locks that were held, if these are known.
+    fn locks(&mut self, held: Option<&[LockId]>) -> Option<Vec<Object>> {
+        let held = held?.iter();
+        Some(held.map(|&lock| self.object(finding::Object::Lock(lock))).collect())
     }
 
-    /// Returns the place of a step of the region, and the step.
+    /// Returns the place of a step of the region, and the step; the locks held there are not known yet.
     fn end(
         &mut self,
         region: &str,
@@ -145,6 +147,7 @@ impl Resolver<'_> {
             chain,
             called_at,
             module: place.frames.get(place.shown).and_then(|frame| frame.module.clone()),
+            held: None,
         };
         (place.location, end)
     }
@@ -159,7 +162,7 @@ fn line_in_function(frame: &SourceFrame) -> Option<String> {
 /// Returns the calls that led from a region to a place in it, by the frames of the place or else by the regions nested
 /// in it, and the place of the first of them.
 fn calls(region: &str, place: &Place, nested: Vec<String>) -> (Vec<String>, Option<Location>) {
-    let is_region = |frame: &SourceFrame| frame.function.as_deref() == Some(region);
+    let is_region = |frame: &SourceFrame| is_function(frame, region);
     let own = place.frames.iter().position(is_region);
     let shown = place.frames.get(place.shown).and_then(|frame| {
         let function = frame.function.as_deref()?;
@@ -237,7 +240,7 @@ impl Describe for Resolver<'_> {
             self.names.origin(location)
         };
         PlaceInfo {
-            ordinal: self.lines_before(&frame),
+            ordinal: lines_alike(self.names, &frame).len() as u32,
             text: place.source_text.or_else(|| line_in_function(&frame)).unwrap_or(place.label),
             file: frame.file,
             line: frame.line,

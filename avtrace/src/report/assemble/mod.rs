@@ -3,6 +3,7 @@
 
 mod defects;
 mod gaps;
+mod interleavings;
 mod open_at_end;
 mod resolver;
 
@@ -29,6 +30,11 @@ pub fn assemble(findings: &Findings, names: &mut dyn Names, context: Context) ->
     let defects = defects::defects(findings, &ids, (&violations, &exemplars), &mut resolver);
 
     let gaps = context.gaps.map(|gaps| gaps::gaps(&gaps, &mut resolver));
+    let of_algorithm = findings.atomicity.as_ref().map(|atomicity| &atomicity.deadlocks);
+    let deadlocks = context.deadlocks.as_ref().map(|deadlocks| &deadlocks.found).or(of_algorithm);
+    let deadlocks = deadlocks.map(|deadlocks| resolver.deadlocks(deadlocks));
+    let predictions = context.predictions.map(|predictions| resolver.predictions(&predictions));
+    let atomicity = findings.atomicity.as_ref().map(|atomicity| resolver.atomicity(atomicity));
     let open_at_end = open_at_end::regions(findings, &context.subject, &mut resolver);
     let cycle = findings
         .cycle
@@ -67,6 +73,9 @@ pub fn assemble(findings: &Findings, names: &mut dyn Names, context: Context) ->
         violations,
         exemplars,
         gaps,
+        deadlocks,
+        predictions,
+        atomicity,
         open_at_end,
         instances: context.with_instances.then(|| findings.instances.clone()),
         threads: resolver.thread_table(),
@@ -79,6 +88,10 @@ pub fn assemble(findings: &Findings, names: &mut dyn Names, context: Context) ->
         perturbation: context.perturbation,
         settings: None,
         hunt: None,
+        time: None,
+        host: None,
+        traceparent: None,
+        merged: None,
     }
 }
 

@@ -324,6 +324,11 @@ impl<'a> Resolver<'a> {
         }
     }
 
+    /// Notes that the report names a thread.
+    pub(super) fn note_thread(&mut self, thread: ThreadId) {
+        self.threads.insert(thread);
+    }
+
     pub(super) fn thread_table(&mut self) -> Vec<Thread> {
         let mut ids = std::mem::take(&mut self.threads);
         ids.extend(self.names.threads());

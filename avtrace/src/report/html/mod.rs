@@ -20,7 +20,7 @@ const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
 impl ReportFormat for Html {
-    fn render(&self, entries: &[Entry<'_>], layout: &Layout) -> Result<String, FormatError> {
+    fn render(&self, entries: &[Entry<'_>], layout: &Layout) -> Result<Vec<u8>, FormatError> {
         let page = view::page(entries, layout);
         let title = escaped(&page.title);
         let data = in_script(json::compact_document(&page)?.trim_end());
@@ -40,7 +40,7 @@ impl ReportFormat for Html {
             }
         }
         out.push_str(rest);
-        Ok(out)
+        Ok(out.into_bytes())
     }
 }
 

@@ -135,7 +135,9 @@
       svg.append(s("path", { class: `arrow ${kind}`, d: `M${from.x},${from.y} Q${mid.x},${mid.y} ${to.x},${to.y}` }),
         arrowHead(to.x, to.y, (Math.atan2(to.y - mid.y, to.x - mid.x) * 180) / Math.PI, kind));
       const text = wrap((edge.steps ? `${edge.steps[0]} → ${edge.steps[1]}  ` : "") + plain(edge.label), 34, 1)[0];
-      const x = (from.x + to.x) / 4 + mid.x / 2, y = (from.y + to.y) / 4 + mid.y / 2;
+      // Beside the line, which may be shorter than its label; between two boxes there is room on the line.
+      const pull = count === 2 ? 0.5 : 0.95;
+      const x = ((from.x + to.x) / 2) * (1 - pull) + mid.x * pull, y = ((from.y + to.y) / 2) * (1 - pull) + mid.y * pull;
       labels.push(s("g", { class: "edge-label" },
         s("rect", { x: x - text.length * 3.4 - 6, y: y - 10, width: text.length * 6.8 + 12, height: 20, rx: 4 }),
         s("text", { x, y: y + 4, "text-anchor": "middle", "font-size": 12 }, s("title", null, edge.label), text)));
@@ -208,9 +210,9 @@
       const element = h("details", { class: "finding", id: prefix },
         h("summary", null,
           h("span", { class: `class ${css}` }, kind), h("span", { class: "id" }, finding.id),
-          h("span", { class: "title" }, h("code", null, finding.region), " ", prose(finding.what), finding.aside && h("span", { class: "aside" }, " set aside")),
+          h("span", { class: "title" }, prose(finding.headline), finding.aside && h("span", { class: "aside" }, " set aside")),
           h("span", { class: "where" }, [finding.gap, finding.cut].filter(Boolean).join("; "))));
-      const text = [kind, finding.id, finding.region, finding.what, finding.gap, finding.rule,
+      const text = [kind, finding.id, finding.region, finding.headline, finding.gap, finding.rule,
         ...finding.places.map((place) => place.text), ...finding.steps.map((step) => `${step.text} ${step.place}`)].join("\n").toLowerCase();
       const row = { element, finding, report, prefix, text, kind, body: null };
       element.addEventListener("toggle", () => element.open && open(row));
@@ -268,7 +270,9 @@
   // ---- Keyboard, links and paper ----
 
   const show = (id) => {
-    const row = rows.find((of) => id === of.prefix || id.startsWith(of.prefix + "-"));
+    const row = rows.find((of) => id === of.prefix || id.startsWith(of.prefix + "-"))
+      // With several reports, the first that has such a defect.
+      || rows.find((of) => id === of.finding.id);
     if (!row) return;
     row.element.hidden = false;
     row.element.open = true;

@@ -9,6 +9,7 @@ use crate::report::{
     escape::printable,
     explain,
     format::{Entry, Layout},
+    locks,
     model::{Action, Location, Order, Report, Role, Subject},
     phrase,
     quantity::{count, grouped},
@@ -53,7 +54,7 @@ struct FindingView {
     class: &'static str,
     rule: &'static str,
     region: String,
-    what: String,
+    headline: String,
     gap: String,
     counts: bool,
     aside: Option<String>,
@@ -235,7 +236,7 @@ fn view(finding: &Finding<'_>, layout: &Layout) -> FindingView {
         class: defect.map(|defect| phrase::class(defect.class)).unwrap_or_default(),
         rule: finding.rule().id,
         region: shown(finding.region()),
-        what: shown(&defect.map_or_else(|| finding.rule().title(), phrase::what)),
+        headline: shown(&finding.headline()),
         gap: shown(&defect.map(phrase::gap).unwrap_or_default()),
         counts: finding.counts(layout.least),
         aside: defect.and_then(|of| of.set_aside.as_ref()).map(|aside| shown(&aside.reason)),
@@ -268,6 +269,11 @@ fn notes(finding: &Finding<'_>, scene: Option<&Scene<'_>>) -> Vec<[String; 2]> {
         notes.extend(
             explain::came_between(scene.violation, &who, &number).map(|text| ("why", text)),
         );
+    }
+    if let (Some(defect), Some(scene)) = (finding.defect, scene) {
+        let number = |event| scene.number(event);
+        let held = locks::sentence(defect, scene.violation, &number);
+        notes.extend(held.map(|text| ("locks", text)));
     }
     if let Some(defect) = finding.defect {
         let reasons: Vec<&str> = defect.reasons.iter().map(|reason| reason.text.as_str()).collect();

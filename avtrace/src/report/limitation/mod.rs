@@ -465,6 +465,23 @@ pub enum Limitation {
         /// Reason.
         reason: String,
     },
+    /// Source lines of findings that are neither in a recording nor on this machine.
+    #[error(
+        "{} not on this machine (in `{file}` first), so that fingerprints may differ from those of the run: {}",
+        number(*count, "source line is", "source lines are"),
+        match left_out {
+            0 => "record with --embed-sources".to_owned(),
+            more => format!("the recording had no room for {}", quantity(*more, "line")),
+        }
+    )]
+    MissingSources {
+        /// Number of lines.
+        count: u64,
+        /// File of the first one.
+        file: String,
+        /// Number of lines that a recording with source lines had no room for.
+        left_out: u64,
+    },
     /// Lines of a trace that are no events.
     #[error(
         "{}",

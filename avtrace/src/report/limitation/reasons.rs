@@ -65,6 +65,12 @@ pub enum UntracedProgram {
          is in the process: run avtrace as root"
     )]
     PrivilegesLost,
+    /// LeakSanitizer would end it, as it has a tracer.
+    #[error(
+        "it has LeakSanitizer, which ends programs that are traced by ptrace, and runs without a tracer: use \
+         `--capture kernel`, as root, or `ASAN_OPTIONS=detect_leaks=0`"
+    )]
+    LeakSanitizer,
     /// No mapping has its entry point.
     #[error("its entry point is nowhere")]
     UnmappedEntry,

@@ -4,7 +4,7 @@ pub use checker::defect::{Class, GapKind, Origin, Pattern, RegionRole};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Action, Evidence, HuntedDefect, Location, Object, Order, Split};
+use super::{Action, Evidence, HuntedDefect, Location, Merged, Object, Order, Split};
 
 /// The violations of one region across one gap, on one subject.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -59,6 +59,9 @@ pub struct Defect {
     /// Runs of a hunt that showed it; absent in other reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hunted: Option<HuntedDefect>,
+    /// Reports that have it; absent where there is only one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merged: Option<Merged>,
 }
 
 /// Ends of a gap: where the region was left and returned to.
@@ -78,6 +81,20 @@ pub struct Gap {
     pub lock: Option<Split>,
     /// Locks that were held from one step to the other: others came in without them.
     pub held: Vec<Object>,
+    /// Locks of the others that came in.
+    #[serde(default)]
+    pub others: OthersHeld,
+}
+
+/// Locks that others held where they came in and where they left off. Each is `None` if it is not known.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OthersHeld {
+    /// At the later event of the first dependency.
+    pub entered: Option<Vec<Object>>,
+    /// At the earlier event of the closing dependency.
+    pub left: Option<Vec<Object>>,
+    /// From the one to the other in one hold; none if they are of different threads.
+    pub throughout: Option<Vec<Object>>,
 }
 
 /// Step at one end of a gap.
@@ -98,6 +115,9 @@ pub struct GapEnd {
     pub called_at: Option<Location>,
     /// The file that the code was loaded from.
     pub module: Option<String>,
+    /// Locks that the thread held at the step; `None` if that is not known.
+    #[serde(default)]
+    pub held: Option<Vec<Object>>,
 }
 
 /// Reason for the class of a defect: a fact.

@@ -27,9 +27,9 @@ const SCHEMA: &str =
 pub struct Sarif;
 
 impl ReportFormat for Sarif {
-    fn render(&self, entries: &[Entry<'_>], layout: &Layout) -> Result<String, FormatError> {
+    fn render(&self, entries: &[Entry<'_>], layout: &Layout) -> Result<Vec<u8>, FormatError> {
         let runs = entries.iter().map(|entry| run(entry, layout)).collect();
-        Ok(json::document(&Log { schema: SCHEMA, version: "2.1.0", runs })?)
+        Ok(json::document(&Log { schema: SCHEMA, version: "2.1.0", runs })?.into_bytes())
     }
 }
 

@@ -4,12 +4,13 @@
 use super::{
     TextOptions, and, hunt,
     layout::wrap_cut,
+    merged,
     paint::{ERROR, FRAME, HELP, PLAIN, Page, STRONG, WARNING},
     remark,
     witness::View,
 };
 use crate::report::{
-    escape, explain,
+    escape, explain, locks,
     model::{Class, Defect, Location, Order, Report, SetAsideBy, Violation},
     phrase,
     quantity::{count, grouped},
@@ -210,8 +211,7 @@ fn in_full(
     let region = escape::printable(&defect.region).into_owned();
     let region = escape::cut_middle(&region, room);
     let new = if is_new { " (new)" } else { "" };
-    let headline =
-        format!(" {}{new}: region `{region}` is not atomic: {}", defect.id, phrase::what(defect));
+    let headline = format!(" {}{new}: {}", defect.id, phrase::headline(defect, violation, &region));
     let kind = phrase::class(defect.class);
     page.put(style(defect.class), kind);
     let columns = page.width.saturating_sub(kind.len());
@@ -263,6 +263,9 @@ fn meaning(page: &mut Page, view: &View<'_>, defect: &Defect, options: &TextOpti
     if let Some(sentence) = explain::came_between(violation, &|thread| view.who(thread), &number) {
         view.remark(page, FRAME, "why", &sentence);
     }
+    if let Some(sentence) = locks::sentence(defect, violation, &number) {
+        view.remark(page, FRAME, "locks", &sentence);
+    }
     let has = |kind: &str| defect.reasons.iter().any(|reason| reason.kind == kind);
     if !has("lock-reacquired") {
         for note in explain::split_notes(violation) {
@@ -304,6 +307,9 @@ fn meaning(page: &mut Page, view: &View<'_>, defect: &Defect, options: &TextOpti
     view.remark(page, FRAME, "seen", &phrase::seen(defect));
     for (kind, text) in defect.hunted.iter().flat_map(hunt::remarks) {
         view.remark(page, FRAME, kind, &text);
+    }
+    if let (Some(of), Some(all)) = (&defect.merged, &view.report.merged) {
+        view.remark(page, FRAME, "reports", &merged::remark(of, all));
     }
     view.remark(page, FRAME, "evidence", &explain::evidence(violation, view.report));
     if violation.order == Order::Racy {

@@ -4,9 +4,11 @@
 mod defects;
 mod gaps;
 mod hunt;
+mod interleavings;
 mod kinds;
 mod lanes;
 pub(crate) mod layout;
+mod merged;
 mod open_at_end;
 pub(crate) mod paint;
 mod summary;
@@ -31,7 +33,7 @@ use super::warnings::warnings;
 pub struct Text;
 
 impl ReportFormat for Text {
-    fn render(&self, entries: &[Entry<'_>], layout: &Layout) -> Result<String, FormatError> {
+    fn render(&self, entries: &[Entry<'_>], layout: &Layout) -> Result<Vec<u8>, FormatError> {
         let mut text = String::new();
         for (index, entry) in entries.iter().enumerate() {
             if layout.before + index > 0 {
@@ -45,7 +47,7 @@ impl ReportFormat for Text {
                 None => text += &render(entry.report, &layout.text),
             }
         }
-        Ok(text)
+        Ok(text.into_bytes())
     }
 
     fn is_stream(&self) -> bool {
@@ -68,6 +70,8 @@ pub struct TextOptions {
     pub max_violations: usize,
     /// Steps of a witness that are shown, at least 4; the others are left out and counted.
     pub max_steps: usize,
+    /// Shows the frames that were recorded with each step.
+    pub stacks: bool,
     /// The directory that shown paths are relative to, where they lie in it.
     pub base_dir: Option<String>,
 }
@@ -81,6 +85,7 @@ impl Default for TextOptions {
             max: None,
             max_violations: 20,
             max_steps: 24,
+            stacks: false,
             base_dir: None,
         }
     }
@@ -125,10 +130,11 @@ pub fn render(report: &Report, options: &TextOptions) -> String {
     not_retained(&mut page, report);
     if report.has_cycle_alone() {
         non_serializable(&mut page, report, &options);
-    } else if !report.has_findings() {
+    } else if !report.has_findings() && report.atomicity.is_none() {
         checked(&mut page, report, "no atomicity violation found");
     }
     open_at_end::write(&mut page, report);
+    interleavings::write(&mut page, report, &options);
     gaps::write(&mut page, report, &options);
     instances(&mut page, report);
     for warning in warnings(report) {
@@ -146,6 +152,9 @@ pub fn render(report: &Report, options: &TextOptions) -> String {
             let style = if kind == "warning" { WARNING } else { STRONG };
             remark(&mut page, style, kind, &text);
         }
+    }
+    if let Some(all) = &report.merged {
+        remark(&mut page, STRONG, "note", &merged::note(all));
     }
     page.put(STRONG, "avtrace")
         .put(PLAIN, &format!(": {}", summary::summary(report, &kinds, &options)))

@@ -3,7 +3,7 @@
 use super::{TextOptions, defects, times};
 use crate::report::{
     explain,
-    model::{Capture, CaptureBackend, CaptureOrder, Class, Defect, Report, Violation},
+    model::{Atomicity, Capture, CaptureBackend, CaptureOrder, Class, Defect, Report, Violation},
     quantity::{count, grouped},
 };
 
@@ -14,6 +14,12 @@ pub(super) fn summary(report: &Report, kinds: &[Vec<&Violation>], options: &Text
     if !report.open_at_end.is_empty() {
         let regions = count(report.open_at_end.len() as u64, "region");
         found.push_str(&format!(", {regions} cut by the program's death (possible)"));
+    }
+    if let Some(number) = report.deadlocks.as_ref().map(Vec::len).filter(|&number| number > 0) {
+        found.push_str(&format!(", {}", count(number as u64, "potential deadlock")));
+    }
+    if let Some(number) = report.predictions.as_ref().map(Vec::len).filter(|&number| number > 0) {
+        found.push_str(&format!(", {} predicted", grouped(number as u64)));
     }
     if let Some(folded) = folded(report, options) {
         found.push_str(&format!("; {folded}"));
@@ -46,8 +52,10 @@ pub(super) fn summary(report: &Report, kinds: &[Vec<&Violation>], options: &Text
     if let Some(elapsed) = run.elapsed_ns {
         text.push_str(&format!("; {}", seconds(elapsed)));
     }
-    // Of a hunt it would be that of one run among many.
-    if let Some(ending) = explain::ending(report).filter(|_| report.hunt.is_none()) {
+    // Of several runs it would be that of one among many.
+    if let Some(ending) =
+        explain::ending(report).filter(|_| report.hunt.is_none() && report.merged.is_none())
+    {
         text.push_str(&format!("; {ending}"));
         if let Some(trap) = &report.trap {
             text.push_str(&format!(": {}", trap.cause.in_short()));
@@ -99,7 +107,11 @@ fn findings(report: &Report, kinds: &[Vec<&Violation>]) -> String {
             () if !explain::checked_anything(report) => {
                 "no violation, since nothing was checked".to_owned()
             }
-            () => "no violation".to_owned(),
+            () => match &report.atomicity {
+                Some(Atomicity { atomic: Some(true), .. }) => "atomic".to_owned(),
+                Some(Atomicity { patterns, .. }) => count(patterns.len() as u64, "pattern"),
+                None => "no violation".to_owned(),
+            },
         };
     }
     let number = |class: Class| of_class(report, class).count() as u64;

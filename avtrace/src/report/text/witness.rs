@@ -7,7 +7,7 @@ use super::kinds;
 use super::lanes::{Arrow, Cell, Lanes};
 use super::paint::{self, ERROR, FAINT, FRAME, HELP, PLAIN, Page, STRONG};
 use crate::report::model::{Action, Defect, Location, Order, Report, Role, Step, Violation};
-use crate::report::scene::{calls, join_calls, labels, without_arguments};
+use crate::report::scene::{calls, is_function, join_calls, labels, without_arguments};
 use crate::report::{
     escape, explain,
     quantity::{count, grouped},
@@ -69,6 +69,7 @@ pub(super) struct View<'a> {
     elided: BTreeMap<usize, usize>,
     /// Columns before the bar.
     pub(super) gutter: usize,
+    has_stacks: bool,
 }
 
 impl<'a> View<'a> {
@@ -109,6 +110,7 @@ impl<'a> View<'a> {
                 .iter()
                 .filter_map(|step| Some((step.event, calls(step, violation)?)))
                 .collect(),
+            has_stacks: options.stacks,
             gutter: steps.len().to_string().len().max(2),
             steps,
             threads,
@@ -228,6 +230,9 @@ impl<'a> View<'a> {
                 continue;
             }
             self.step(page, at, beside);
+            if self.has_stacks {
+                self.stack(page, at);
+            }
             at += 1;
         }
     }
@@ -288,6 +293,32 @@ impl<'a> View<'a> {
             self.under(page, at).put(FAINT, &place).end();
             self.under(page, at).put(FAINT, "| ");
             page.put(PLAIN, &escape::cut_end(&source, columns - 2)).end();
+        }
+    }
+
+    /// Writes the frames that were recorded with a step, innermost first.
+    fn stack(&self, page: &mut Page, at: usize) {
+        let step = self.steps[at];
+        // A region begins at its own function; its caller is not recorded.
+        if step.action == Action::Begin {
+            return;
+        }
+        let columns = page.width.saturating_sub(self.gutter + 3 + 8);
+        for (depth, frame) in step.frames.iter().enumerate() {
+            let verb = if depth == 0 { "in" } else { "from" };
+            let function = frame.function.as_deref().unwrap_or("an unknown function");
+            let place = match (&frame.file, frame.line) {
+                (Some(file), Some(line)) => format!(" at {}:{line}", explain::file_name(file)),
+                _ => frame.module.as_ref().map(|of| format!(" in {of}")).unwrap_or_default(),
+            };
+            let name = escape::cut_middle(function, columns.saturating_sub(escape::width(&place)));
+            self.under(page, at).put(FAINT, &format!("    {verb} {name}{place}")).end();
+        }
+        let reaches = |region: &&String| step.frames.iter().any(|frame| is_function(frame, region));
+        if let Some(region) = step.region.as_ref().filter(|region| !reaches(region)) {
+            let region = escape::cut_middle(region, columns.saturating_sub(40));
+            let text = format!("    within `{region}`, by calls that were not recorded");
+            self.under(page, at).put(FAINT, &text).end();
         }
     }
 

@@ -138,8 +138,8 @@ impl SwitchController {
         process.worked = now.unwrap_or(process.worked);
         process.costs = records.costs_inline(tracer_cost);
         common.add(&mem::take(&mut self.records), tracer_cost);
-        // Once for all processes: the first one of them has its tick first.
-        if common.decided.elapsed() >= TICK / 2 {
+        // Once for all processes, by the first one of them that has not ended: they have the same switches.
+        if common.decided.elapsed() >= TICK / 2 && backend.can_switch(self.plan) {
             common.decided = Instant::now();
             let change = common.decide();
             common.is_partial |= !change.detach.is_empty();

@@ -4,6 +4,7 @@
 mod describe;
 mod rotation;
 mod segments;
+mod sources;
 mod whole;
 
 use std::{
@@ -24,7 +25,7 @@ use symbolize::Symbolizer;
 use self::{segments::SegmentRecorder, whole::WholeRecorder};
 use crate::{
     live::source::Source, names::live::LiveNames, offline::recording, probes::plan::Site,
-    report::NotSeen,
+    report::Report,
 };
 
 pub use rotation::{LEAST_KEPT, Rotation, RotationError};
@@ -32,9 +33,18 @@ pub use rotation::{LEAST_KEPT, Rotation, RotationError};
 /// Interval at which recorded events are written, as long as events come.
 const FLUSH: Duration = Duration::from_millis(500);
 
+/// Recordings to be made.
+#[derive(Clone, Debug)]
+pub struct RecordTo {
+    /// Destination.
+    pub place: RecordPlace,
+    /// Store the lines of source files that a report needs.
+    pub embed_sources: bool,
+}
+
 /// Destination of recordings.
 #[derive(Clone, Debug)]
-pub enum RecordTo {
+pub enum RecordPlace {
     /// A file, with others beside it for further programs.
     File(PathBuf),
     /// Segments in a directory.
@@ -102,13 +112,15 @@ struct End<'run> {
     process: &'run format::Process,
     lost: Vec<Lost>,
     not_seen: Property,
+    run: Property,
 }
 
 impl<'run> End<'run> {
-    fn new(process: &'run format::Process, not_seen: &NotSeen) -> Result<Self, WriteError> {
-        let (lost, not_seen) =
-            recording::not_seen(not_seen).map_err(|error| WriteError::Io(error.into()))?;
-        Ok(Self { process, lost, not_seen })
+    fn new(process: &'run format::Process, report: &Report) -> Result<Self, WriteError> {
+        let failed = |error: serde_json::Error| WriteError::Io(error.into());
+        let (lost, not_seen) = recording::not_seen(&report.not_seen).map_err(failed)?;
+        let run = recording::run(report).map_err(failed)?;
+        Ok(Self { process, lost, not_seen, run })
     }
 }
 
@@ -123,11 +135,15 @@ impl Recorder {
         order: usize,
         process: &format::Process,
     ) -> Result<Self, RecordError> {
-        let recording: Box<dyn Recording> = match to {
-            RecordTo::File(path) => {
-                Box::new(WholeRecorder::create(&numbered(path, order), process)?)
+        let RecordTo { place, embed_sources } = to;
+        let recording: Box<dyn Recording> = match place {
+            RecordPlace::File(path) => {
+                let path = numbered(path, order);
+                Box::new(WholeRecorder::create(&path, process, *embed_sources)?)
             }
-            RecordTo::Segments(rotation) => Box::new(SegmentRecorder::create(rotation, process)?),
+            RecordPlace::Segments(rotation) => {
+                Box::new(SegmentRecorder::create(rotation, process, *embed_sources)?)
+            }
         };
         Ok(Self { recording, failed: None })
     }
@@ -162,12 +178,12 @@ impl Recorder {
         self,
         names: Option<&mut LiveNames<'_>>,
         process: &format::Process,
-        not_seen: &NotSeen,
+        report: &Report,
     ) -> Result<EventNumber, RecordError> {
         let Self { recording, failed } = self;
         let (path, events) = (recording.path().to_owned(), recording.counts().events);
         let finished = match failed {
-            None => End::new(process, not_seen).and_then(|end| recording.finish(names, &end)),
+            None => End::new(process, report).and_then(|end| recording.finish(names, &end)),
             Some(error) => Err(error),
         };
         finished.map(|()| events).map_err(|error| RecordError { path, error })

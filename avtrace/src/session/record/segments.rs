@@ -2,11 +2,11 @@
 //! can be removed. Their files are in `rotation`.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     hash::{BuildHasher as _, Hasher as _, RandomState},
     path::Path,
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use checker::{
@@ -24,6 +24,7 @@ use super::{
     End, FLUSH, RecordError, Recording,
     describe::{self, Code, synchronisation},
     rotation::{Rotation, SegmentFile},
+    sources::{MAX_BYTES, Sources, sources},
 };
 use crate::{
     live::{
@@ -34,7 +35,16 @@ use crate::{
     offline::recording,
     probes::plan::Site,
     report::{self, Names as _},
+    test_number,
 };
+
+/// Time for looking code up between two batches of records, but for the last location, whose look-up is not divided.
+/// What comes meanwhile is in the buffers, and must not exceed them: all locations of a segment may take seconds.
+const LOOK_UP: Duration = Duration::from_millis(5);
+
+/// Number of full segments that wait for their names at most: room is set aside for each. Of one more, the oldest is
+/// named at once.
+const WAITING: usize = 2;
 
 /// Length of a program's arguments in each segment, in bytes.
 const MAX_ARGUMENTS: usize = 4096;
@@ -49,10 +59,15 @@ pub(super) struct SegmentRecorder {
     begins_within: bool,
     /// The segment that is written, once there is something to write.
     current: Option<Current>,
-    /// Code that was looked up for the names of earlier segments.
+    /// Full segments, the oldest first: all their events are in their files, and the names are not.
+    unnamed: VecDeque<Current>,
+    /// Code that was looked up for the names of segments.
     known: KnownCode,
+    /// Time for that between two batches.
+    look_up: Duration,
     counts: finding::Counts,
     flushed: Instant,
+    embed_sources: bool,
 }
 
 #[derive(Debug)]
@@ -60,6 +75,27 @@ struct Current {
     writer: SegmentWriter<SegmentFile>,
     /// Length at which it is to end, and that which it may have with names.
     limits: (u64, u64),
+    /// Number of its locations whose code was looked up.
+    looked_up: usize,
+}
+
+impl Current {
+    /// Looks the code of its locations up, at least of one, until this moment. Returns whether all of it was.
+    fn look_up(&mut self, names: &mut LiveNames<'_>, until: Option<Instant>) -> bool {
+        for &id in &self.writer.origins(IdSpace::Location)[self.looked_up..] {
+            let _ = names.origin(LocationId(id));
+            self.looked_up += 1;
+            if until.is_some_and(|until| Instant::now() >= until) {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Gives it its name.
+    fn complete(self) -> Result<(), WriteError> {
+        Ok(self.writer.finish()?.complete()?)
+    }
 }
 
 impl SegmentRecorder {
@@ -70,6 +106,7 @@ impl SegmentRecorder {
     pub(super) fn create(
         rotation: &Arc<Rotation>,
         process: &format::Process,
+        embed_sources: bool,
     ) -> Result<Self, RecordError> {
         let recording = RandomState::new().build_hasher().finish();
         let mut recorder = Self {
@@ -78,9 +115,13 @@ impl SegmentRecorder {
             next: Segment { recording, number: 0, first_event: 0 },
             begins_within: false,
             current: None,
+            unnamed: VecDeque::new(),
             known: KnownCode::default(),
+            look_up: test_number::get("AVTRACE_TEST_LOOK_UP_US")
+                .map_or(LOOK_UP, Duration::from_micros),
             counts: finding::Counts::default(),
             flushed: Instant::now(),
+            embed_sources,
         };
         match recorder.current() {
             Ok(_) => Ok(recorder),
@@ -96,7 +137,7 @@ impl SegmentRecorder {
             let mut writer = SegmentWriter::new(file, self.next, self.begins_within)?;
             writer.property(&recording::mark())?;
             writer.process(&self.process)?;
-            self.current = Some(Current { writer, limits });
+            self.current = Some(Current { writer, limits, looked_up: 0 });
             self.next.number += 1;
             // Of what comes before the next ones, they know nothing.
             self.begins_within = true;
@@ -107,30 +148,48 @@ impl SegmentRecorder {
         }
     }
 
-    /// Gives the current segment its name.
-    fn complete(&mut self) -> Result<(), WriteError> {
-        if let Some(Current { writer, .. }) = self.current.take() {
-            self.next.first_event += writer.events_written();
-            writer.finish()?.complete()?;
+    /// Ends the current segment. Its names come later.
+    fn put_off(&mut self) -> Result<(), WriteError> {
+        if let Some(mut current) = self.current.take() {
+            self.next.first_event += current.writer.events_written();
+            current.writer.flush()?;
+            self.unnamed.push_back(current);
         }
         Ok(())
     }
 
-    fn name_and_complete(
+    /// Names full segments until no more than so many are left, or this moment. Looking up goes on where it has ended.
+    fn name_full(
         &mut self,
-        source: &Source,
-        sites: &[Site],
-        symbolizer: &Symbolizer,
+        (source, sites, symbolizer): (&Source, &[Site], &Symbolizer),
+        (most, until): (usize, Option<Instant>),
     ) -> Result<(), WriteError> {
-        if let Some(Current { writer, limits }) = &mut self.current {
-            let values = BTreeMap::new();
-            let known = std::mem::take(&mut self.known);
-            let mut names = LiveNames::new(source, sites, symbolizer, &values).knowing(known);
-            let named = name(writer, &mut names, limits.1);
-            self.known = names.into_known();
-            named?;
+        if self.unnamed.len() <= most {
+            return Ok(());
         }
-        self.complete()
+        let values = BTreeMap::new();
+        let known = std::mem::take(&mut self.known);
+        let mut names = LiveNames::new(source, sites, symbolizer, &values).knowing(known);
+        let named = self.name_with(&mut names, (most, until));
+        self.known = names.into_known();
+        named
+    }
+
+    /// Names full segments as [`name_full`](Self::name_full), with these names.
+    fn name_with(
+        &mut self,
+        names: &mut LiveNames<'_>,
+        (most, until): (usize, Option<Instant>),
+    ) -> Result<(), WriteError> {
+        while self.unnamed.len() > most {
+            let Some(first) = self.unnamed.front_mut() else { break };
+            if !first.look_up(names, until) {
+                break;
+            }
+            name(&mut first.writer, names, first.limits.1, self.embed_sources)?;
+            self.unnamed.pop_front().map_or(Ok(()), Current::complete)?;
+        }
+        Ok(())
     }
 }
 
@@ -150,17 +209,23 @@ impl Recording for SegmentRecorder {
 
     fn finish(
         mut self: Box<Self>,
-        names: Option<&mut LiveNames<'_>>,
+        mut names: Option<&mut LiveNames<'_>>,
         end: &End<'_>,
     ) -> Result<(), WriteError> {
-        let Current { writer, limits } = self.current()?;
+        if let Some(names) = &mut names {
+            self.name_with(names, (0, None))?;
+        }
+        std::mem::take(&mut self.unnamed).into_iter().try_for_each(Current::complete)?;
+        let embed_sources = self.embed_sources;
+        let Current { writer, limits, .. } = self.current()?;
         writer.process(&shortened(end.process))?;
         end.lost.iter().try_for_each(|lost| writer.lost(lost))?;
         writer.property(&end.not_seen)?;
+        writer.property(&end.run)?;
         if let Some(names) = names {
-            name(writer, names, limits.1)?;
+            name(writer, names, limits.1, embed_sources)?;
         }
-        self.complete()
+        self.current.take().map_or(Ok(()), Current::complete)
     }
 
     fn record(
@@ -170,6 +235,7 @@ impl Recording for SegmentRecorder {
         symbolizer: &Symbolizer,
     ) -> Result<(), WriteError> {
         self.counts.threads = source.threads().seen().len() as u64;
+        let of_run = (source, sites, symbolizer);
         let modules: Vec<&Module> = symbolizer.modules().collect();
         let code = Code { locations: source.locations(), sites, modules: &modules };
         let mut run = Run { source, code };
@@ -189,7 +255,7 @@ impl Recording for SegmentRecorder {
             };
             for event in events {
                 let number = self.counts.events;
-                let Current { writer, limits } = self.current()?;
+                let Current { writer, limits, .. } = self.current()?;
                 while let Some(value) = values.next_if(|value| value.event <= number) {
                     writer.value(value)?;
                 }
@@ -197,10 +263,12 @@ impl Recording for SegmentRecorder {
                 let is_full = writer.length() >= limits.0;
                 self.counts.events += 1;
                 if is_full {
-                    self.name_and_complete(source, sites, symbolizer)?;
+                    self.put_off()?;
+                    self.name_full(of_run, (WAITING, None))?;
                 }
             }
         }
+        self.name_full(of_run, (0, Some(Instant::now() + self.look_up)))?;
         if self.flushed.elapsed() >= FLUSH
             && let Some(Current { writer, .. }) = &mut self.current
         {
@@ -217,6 +285,7 @@ fn name(
     writer: &mut SegmentWriter<SegmentFile>,
     names: &mut LiveNames<'_>,
     most: u64,
+    embed_sources: bool,
 ) -> Result<(), WriteError> {
     let ids = |writer: &SegmentWriter<SegmentFile>, space| writer.origins(space).to_vec();
     let [locations, threads, locks, syncs, variables, regions] = [
@@ -267,7 +336,16 @@ fn name(
     }
     let classes = names.recorded_classes([&locations, &variables, &locks, &syncs]);
     let classes = recording::classes(&classes).map_err(|error| WriteError::Io(error.into()))?;
-    classes.map_or(Ok(()), |property| add(writer, &property, most))
+    classes.map_or(Ok(()), |property| add(writer, &property, most))?;
+    if embed_sources {
+        let room = most.saturating_sub(writer.length() + RESERVE);
+        let room = usize::try_from(room).unwrap_or(usize::MAX).min(MAX_BYTES);
+        let locations = locations.into_iter().map(LocationId);
+        let Sources { excerpts, left_out } = sources(names, locations, room);
+        excerpts.iter().try_for_each(|excerpt| writer.excerpt(excerpt))?;
+        writer.property(&recording::sources(left_out))?;
+    }
+    Ok(())
 }
 
 /// Room that is always left for the end of a segment and for one more name, in bytes.

@@ -18,6 +18,7 @@ use symbolize::{Module, Symbolizer};
 use super::{
     End, FLUSH, RecordError, Recording,
     describe::{self, Code, synchronisation},
+    sources::{MAX_BYTES, Sources, sources},
 };
 use crate::{
     live::{
@@ -39,6 +40,7 @@ pub(super) struct WholeRecorder {
     defined: Defined,
     gaps: u64,
     flushed: Instant,
+    embed_sources: bool,
 }
 
 /// Number of defined ids of each kind.
@@ -58,7 +60,11 @@ impl WholeRecorder {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub(super) fn create(path: &Path, process: &format::Process) -> Result<Self, RecordError> {
+    pub(super) fn create(
+        path: &Path,
+        process: &format::Process,
+        embed_sources: bool,
+    ) -> Result<Self, RecordError> {
         let failed = |error| RecordError { path: path.to_owned(), error };
         let file = File::create(path).map_err(|error| failed(error.into()))?;
         let mut writer = AvtWriter::new(file).map_err(failed)?;
@@ -70,6 +76,7 @@ impl WholeRecorder {
             defined: Defined::default(),
             gaps: 0,
             flushed: Instant::now(),
+            embed_sources,
         })
     }
 }
@@ -102,6 +109,7 @@ impl Recording for WholeRecorder {
         self.writer.process(end.process)?;
         end.lost.iter().try_for_each(|lost| self.writer.lost(lost))?;
         self.writer.property(&end.not_seen)?;
+        self.writer.property(&end.run)?;
         self.writer.finish().map(drop)
     }
 
@@ -210,6 +218,12 @@ impl WholeRecorder {
             if !frames.is_empty() {
                 writer.frames(id, &frames)?;
             }
+        }
+        if self.embed_sources {
+            let all = (0..defined.locations).map(LocationId);
+            let Sources { excerpts, left_out } = sources(names, all, MAX_BYTES);
+            excerpts.iter().try_for_each(|excerpt| writer.excerpt(excerpt))?;
+            writer.property(&recording::sources(left_out))?;
         }
         for id in (0..defined.threads).map(ThreadId) {
             let report::ThreadName { name, tid } = names.thread(id);

@@ -58,6 +58,8 @@ pub struct Supervisor {
     expected: BTreeMap<i32, Birth>,
     /// Ways in which programs that have not started stop at their entry points, by their processes.
     entries: BTreeMap<i32, Entry>,
+    /// Children that were left without a tracer, and whose ends are still reported.
+    left_alone: BTreeSet<i32>,
     options: Options,
 }
 
@@ -189,6 +191,7 @@ impl Supervisor {
             newborn: BTreeSet::new(),
             expected: BTreeMap::new(),
             entries: BTreeMap::new(),
+            left_alone: BTreeSet::new(),
             options,
         }
     }
@@ -214,7 +217,7 @@ impl Supervisor {
         loop {
             match supervisor.next_event()? {
                 Event::Exec { process } if process == pid as u32 => {
-                    return Ok(Started::Held(supervisor, process));
+                    return Ok(Started::Held(Box::new(supervisor), process));
                 }
                 Event::End { ending, .. } => {
                     // Without a reason nothing has failed.
@@ -268,7 +271,7 @@ impl Supervisor {
     /// Returns whether nothing is traced any more.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.threads.is_empty() && self.pending.is_empty()
+        self.threads.is_empty() && self.pending.is_empty() && self.left_alone.is_empty()
     }
 
     /// Detaches a process that an event has just announced, or that is frozen: it runs on without a tracer.
@@ -290,6 +293,23 @@ impl Supervisor {
             }
         }
         Ok(())
+    }
+
+    /// Detaches a frozen process for good, while others are traced. Returns whether it is a child of this process: of
+    /// those the end is reported all the same.
+    ///
+    /// # Errors
+    ///
+    /// When ptrace fails.
+    pub fn leave_alone(&mut self, process: u32) -> io::Result<bool> {
+        let is_child = tracee::is_child(process);
+        self.detach(process)?;
+        // The end of one that was killed meanwhile is reported as those of others.
+        if is_child && self.threads(process).is_empty() {
+            self.left_alone.insert(process as i32);
+        }
+        self.frozen.remove(&(process as i32));
+        Ok(is_child)
     }
 
     /// Lets the threads of the latest event go on, and waits for the next one.
@@ -464,6 +484,14 @@ impl Supervisor {
     }
 
     fn ended(&mut self, id: i32, ending: Ending) -> io::Result<()> {
+        if self.left_alone.remove(&id) {
+            let (process, status) = (id as u32, ending.status());
+            self.pending.extend([
+                Event::Exit { process, thread: process, status, is_last: true },
+                Event::End { process, ending },
+            ]);
+            return Ok(());
+        }
         self.newborn.remove(&id);
         if let Some(birth) = self.expected.remove(&id) {
             // It was killed before its first instruction.
@@ -483,7 +511,7 @@ impl Supervisor {
 #[derive(Debug)]
 pub enum Started {
     /// The process is held at its first instruction.
-    Held(Supervisor, u32),
+    Held(Box<Supervisor>, u32),
     /// It has ended before.
     Ended {
         /// The process that it was.

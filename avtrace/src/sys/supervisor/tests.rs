@@ -25,7 +25,7 @@ fn start_program(program: PathBuf, arguments: &[&str]) -> (Supervisor, u32) {
     };
     loop {
         match Supervisor::launch(launch()) {
-            Ok(Started::Held(supervisor, process)) => return (supervisor, process),
+            Ok(Started::Held(supervisor, process)) => return (*supervisor, process),
             Ok(Started::Ended { ending, .. }) => panic!("{ending:?}"),
             // A process that another test has forked still has the file open that this one has written.
             Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {

@@ -110,14 +110,16 @@ pub fn assemble(mut plan: &[u8]) -> Vec<u8> {
         let length = rest.len().min(usize::from(low) | usize::from(high & 15) << 8);
         let (payload, rest) = rest.split_at(length);
         plan = rest;
-        let kind = kind % 6;
+        let kind = kind % 8;
         let records = match kind {
             2 => length / 16,
             3 => length / 32,
+            5 => packed(payload).len(),
             _ => usize::from(definitions),
         };
-        let unit = [1, 1, 16, 32, 1, 1][usize::from(kind)];
+        let unit = [1, 1, 16, 32, 1, 1, 1, 1][usize::from(kind)];
         let payload = &payload[..length / unit * unit];
+        let payload = if kind == 5 { &payload[..length - unpacked(payload)] } else { payload };
         let start = file.len();
         file.extend(b"avtB");
         file.extend([kind, 0, 0, 0]);
@@ -135,8 +137,33 @@ pub fn assemble(mut plan: &[u8]) -> Vec<u8> {
         if kind == 2 {
             events += payload.chunks(16).filter(|record| record[0] != 255).count() as u64;
         }
+        if kind == 5 {
+            events += packed(payload).into_iter().filter(|&op| op != 255).count() as u64;
+        }
     }
     file
+}
+
+/// Returns the bytes that an event takes in a block of packed ones, in its first column and altogether.
+fn widths(payload: &[u8]) -> (usize, usize) {
+    let widths: Vec<usize> = payload.iter().skip(2).take(3).map(|&width| width.into()).collect();
+    (widths.first().copied().unwrap_or(0), widths.iter().sum())
+}
+
+/// Returns the number of bytes at the end of a block of packed events that are not enough for one more.
+fn unpacked(payload: &[u8]) -> usize {
+    payload.len().saturating_sub(20).checked_rem(widths(payload).1).unwrap_or(0)
+}
+
+/// Returns the operations of the events in a block of packed ones.
+fn packed(payload: &[u8]) -> Vec<u8> {
+    let (first, all) = widths(payload);
+    let count = payload.len().saturating_sub(20).checked_div(all).unwrap_or(0);
+    let column = payload.get(20..).unwrap_or_default().get(..count * first).unwrap_or_default();
+    let mask =
+        1_u32.checked_shl(payload.get(1).copied().unwrap_or(0).into()).unwrap_or(0).wrapping_sub(1);
+    let op = |number: &[u8]| (u32::from(number[0]) & mask) as u8;
+    column.chunks(first.max(1)).map(|number| op(number).wrapping_add(payload[0])).collect()
 }
 
 /// Adds the checksum of everything from `start` on.

@@ -23,12 +23,12 @@ pub(super) fn check_file_header(bytes: &[u8]) -> Result<usize, BlockError> {
         return Err(BlockError::HeaderCut { found: bytes.len(), expected: HEADER });
     };
     let (summed, checksum) = header.split_at(HEADER - 4);
-    let mut fields = Fields(&summed[MAGIC.len()..]);
+    let mut fields = Fields::fixed(&summed[MAGIC.len()..]);
     let (major, _minor, length) = (fields.u16(), fields.u16(), fields.u32());
-    if Fields(checksum).u32() != Some(crc32fast::hash(summed)) {
+    if Fields::fixed(checksum).u32() != Some(crc32fast::hash(summed)) {
         return Err(BlockError::BadHeader);
     }
-    if major != Some(MAJOR) {
+    if !major.is_some_and(|major| (1..=MAJOR).contains(&major)) {
         let found = major.unwrap_or_default();
         return Err(BlockError::Version { found, supported: MAJOR });
     }
@@ -76,10 +76,12 @@ impl BlockHeader {
     /// Decodes a header; `None` if it is damaged or is no block's header.
     pub(super) fn decode(header: &[u8; BLOCK_HEADER]) -> Option<Self> {
         let (summed, checksum) = header.split_at(BLOCK_HEADER - 4);
-        if !summed.starts_with(&BLOCK_MAGIC) || Fields(checksum).u32()? != crc32fast::hash(summed) {
+        if !summed.starts_with(&BLOCK_MAGIC)
+            || Fields::fixed(checksum).u32()? != crc32fast::hash(summed)
+        {
             return None;
         }
-        let mut fields = Fields(&summed[BLOCK_MAGIC.len()..]);
+        let mut fields = Fields::fixed(&summed[BLOCK_MAGIC.len()..]);
         let (kind, _flags, length) = (fields.u16()?, fields.u16()?, fields.u32()?);
         let (records, first_event) = (fields.u32()?, fields.u64()?);
         let (number, _reserved, checksum) = (fields.u32()?, fields.u32()?, fields.u32()?);
@@ -129,11 +131,15 @@ mod tests {
     #[test]
     fn other_versions_and_short_headers_are_told_apart() {
         let mut header = file_header();
-        header[8] = 2;
+        header[8] = 3;
         let checksum = crc32fast::hash(&header[..HEADER - 4]);
         header[HEADER - 4..].copy_from_slice(&checksum.to_le_bytes());
-        let version = BlockError::Version { found: 2, supported: 1 };
+        let version = BlockError::Version { found: 3, supported: 2 };
         assert_eq!(check_file_header(&header), Err(version));
+        header[8] = 1;
+        let checksum = crc32fast::hash(&header[..HEADER - 4]);
+        header[HEADER - 4..].copy_from_slice(&checksum.to_le_bytes());
+        assert_eq!(check_file_header(&header), Ok(HEADER));
         let cut = BlockError::HeaderCut { found: 9, expected: HEADER };
         assert_eq!(check_file_header(&header[..9]), Err(cut));
     }

@@ -54,6 +54,10 @@ impl<W: Write> AvtWriter<W> {
             self.property(property)?;
         }
         self.copied.properties = names.properties().len();
+        for excerpt in names.excerpts().iter().skip(self.copied.excerpts) {
+            self.excerpt(excerpt)?;
+        }
+        self.copied.excerpts = names.excerpts().len();
         if let Some(segment) = names.segment().filter(|_| !self.copied.has_segment) {
             self.segment(segment)?;
             self.copied.has_segment = true;

@@ -1,12 +1,13 @@
 //! Encoding and decoding of definitions, which describe ids before they are used. Blocks and events are
 //! elsewhere.
 
-use super::fields::{Fields, Put};
+use super::fields::{Compact, Fields, Put, put_number};
 use super::layout::{NONE, definition};
 use crate::event::LocationId;
 use crate::format::names::{
     CodeAddress, Frame, IdSpace, Location, LocationKind, Lost, Module, ModuleId, Names, Object,
-    ObjectExtra, ObjectKind, Process, Property, Region, Segment, Space, StoredFrame, Thread,
+    ObjectExtra, ObjectKind, Process, Property, Region, Segment, SourceExcerpt, Space, StoredFrame,
+    Thread,
 };
 
 /// Bits of an object's definition for the fields that are present.
@@ -24,15 +25,16 @@ const INLINED: u8 = 1;
 const WRAPPER: u8 = 2;
 const LIBRARY: u8 = 4;
 
-/// Adds a definition to a buffer.
-fn put(kind: u16, out: &mut Vec<u8>, fields: impl FnOnce(&mut Vec<u8>)) {
-    out.u16(kind);
-    out.u16(0);
-    let length = out.len();
-    out.u32(0);
-    fields(out);
-    let payload = u32::try_from(out.len() - length - 4).unwrap_or(u32::MAX);
-    out[length..length + 4].copy_from_slice(&payload.to_le_bytes());
+/// Adds a definition to a buffer: its kind, the length of its fields, and the fields, all of them compact.
+fn put(kind: u16, out: &mut Vec<u8>, fields: impl FnOnce(&mut Compact<'_>)) {
+    let start = out.len();
+    fields(&mut Compact(out));
+    let end = out.len();
+    put_number(kind.into(), out);
+    put_number((end - start) as u64, out);
+    // The length is known now, and stands before the fields.
+    let added = out.len() - end;
+    out[start..].rotate_right(added);
 }
 
 pub(super) fn put_string(text: &str, out: &mut Vec<u8>) {
@@ -184,15 +186,24 @@ pub(super) fn put_origin(space: IdSpace, id: u32, origin: u32, out: &mut Vec<u8>
     });
 }
 
+pub(super) fn put_excerpt(excerpt: &SourceExcerpt, out: &mut Vec<u8>) {
+    put(definition::SOURCE, out, |out| {
+        out.counted(excerpt.file.as_bytes());
+        out.u32(excerpt.first_line);
+        out.u32(excerpt.lines.len() as u32);
+        for line in &excerpt.lines {
+            out.counted(line.as_bytes());
+        }
+    });
+}
+
 /// Removes the first definition from a payload and adds it to the names.
 ///
 /// # Errors
 /// The reason why it is invalid.
 pub(super) fn take(payload: &mut Fields<'_>, names: &mut Names) -> Result<(), &'static str> {
     const CUT: &str = "a definition that goes past its block";
-    let kind = payload.u16().ok_or(CUT)?;
-    payload.u16().ok_or(CUT)?;
-    let fields = Fields(payload.counted().ok_or(CUT)?);
+    let (kind, fields) = payload.definition().ok_or(CUT)?;
     let defined = match kind {
         definition::STRING => string(fields, names),
         definition::THREAD => thread(fields, names),
@@ -208,6 +219,7 @@ pub(super) fn take(payload: &mut Fields<'_>, names: &mut Names) -> Result<(), &'
         definition::PROPERTY => property(fields, names),
         definition::SEGMENT => segment(fields, names),
         definition::ORIGIN => origin(fields, names),
+        definition::SOURCE => excerpt(fields, names),
         // A kind of a later minor version.
         _ => Some(true),
     };
@@ -261,13 +273,13 @@ fn module(mut fields: Fields<'_>, names: &mut Names) -> Option<bool> {
 
 fn location(mut fields: Fields<'_>, names: &mut Names) -> Option<bool> {
     let (id, kind) = (fields.u32()?, fields.u8()?);
-    fields.bytes(3)?;
+    let _reserved = (fields.u8()?, fields.u16()?);
     let label = fields.text()?;
     let count = fields.u32()?;
-    let mut addresses = Fields(fields.bytes((count as usize).checked_mul(16)?)?);
-    let mut stack = Vec::with_capacity(count as usize);
+    // Each takes three bytes at the least.
+    let mut stack = Vec::with_capacity((count as usize).min(fields.left() / 3));
     for _ in 0..count {
-        let (module, _, address) = (addresses.u32()?, addresses.u32()?, addresses.u64()?);
+        let (module, _, address) = (fields.u32()?, fields.u32()?, fields.u64()?);
         let module = Some(ModuleId(module)).filter(|module| module.0 != NONE);
         stack.push(CodeAddress { module, address });
     }
@@ -277,13 +289,13 @@ fn location(mut fields: Fields<'_>, names: &mut Names) -> Option<bool> {
 
 fn frames(mut fields: Fields<'_>, names: &mut Names) -> Option<bool> {
     let (id, count) = (fields.u32()?, fields.u32()?);
-    let mut records = Fields(fields.bytes((count as usize).checked_mul(24)?)?);
-    let mut frames = Vec::with_capacity(count as usize);
+    // Each takes eight bytes at the least.
+    let mut frames = Vec::with_capacity((count as usize).min(fields.left() / 8));
     for _ in 0..count {
-        let (function, file, module) = (records.u32()?, records.u32()?, records.u32()?);
-        let (line, column, flags) = (records.u32()?, records.u32()?, records.u8()?);
-        records.bytes(1)?;
-        let within = records.u16()?;
+        let (function, file, module) = (fields.u32()?, fields.u32()?, fields.u32()?);
+        let (line, column, flags) = (fields.u32()?, fields.u32()?, fields.u8()?);
+        fields.u8()?;
+        let within = fields.u16()?;
         let declared = if within > 0 { line.saturating_sub(u32::from(within) - 1) } else { 0 };
         frames.push(StoredFrame {
             function,
@@ -302,7 +314,7 @@ fn frames(mut fields: Fields<'_>, names: &mut Names) -> Option<bool> {
 
 fn process(mut fields: Fields<'_>, names: &mut Names) -> Option<bool> {
     let flags = fields.u8()?;
-    fields.bytes(3)?;
+    let _reserved = (fields.u8()?, fields.u16()?);
     let (pid, exit_code, signal) = (fields.u32()?, fields.u32()?, fields.u32()?);
     let count = fields.u32()?;
     let mut argv = Vec::new();
@@ -340,4 +352,14 @@ fn origin(mut fields: Fields<'_>, names: &mut Names) -> Option<bool> {
     let (id, origin, space) = (fields.u32()?, fields.u32()?, fields.u8()?);
     // A space of a later minor version says nothing here.
     Some(IdSpace::from_code(space).is_none_or(|space| names.define_origin(space, id, origin)))
+}
+
+fn excerpt(mut fields: Fields<'_>, names: &mut Names) -> Option<bool> {
+    let (file, first_line, count) = (fields.text()?.to_owned(), fields.u32()?, fields.u32()?);
+    let mut lines = Vec::new();
+    for _ in 0..count {
+        lines.push(fields.text()?.to_owned());
+    }
+    names.define_excerpt(SourceExcerpt { file, first_line, lines });
+    Some(true)
 }

@@ -69,7 +69,7 @@ impl Footer {
 
     /// Decodes a payload; `None` if it is too short. Additions of later minor versions are ignored.
     pub(super) fn decode(payload: &[u8]) -> Option<Self> {
-        let mut fields = Fields(payload);
+        let mut fields = Fields::fixed(payload);
         let footer = Self {
             blocks: fields.u64()?,
             events: fields.u64()?,

@@ -7,9 +7,10 @@ pub(in crate::format) const MAGIC: [u8; 8] = *b"\x89AVT\r\n\x1a\n";
 /// Number of them before the line ends: they identify the file even if the rest was altered.
 pub(in crate::format) const NAME: usize = 4;
 
-/// Major version. Readers refuse other major versions; they skip additions of a later minor version.
-pub(super) const MAJOR: u16 = 1;
-pub(super) const MINOR: u16 = 4;
+/// Major version that is written. Readers read those before it and refuse later ones; they skip additions of a later
+/// minor version.
+pub(super) const MAJOR: u16 = 2;
+pub(super) const MINOR: u16 = 0;
 
 /// Size of the file's header, in bytes.
 pub(in crate::format) const HEADER: usize = 32;
@@ -32,13 +33,19 @@ pub(super) mod block {
     pub(in crate::format::avt) const EVENTS: u16 = 2;
     pub(in crate::format::avt) const VALUES: u16 = 3;
     pub(in crate::format::avt) const FOOTER: u16 = 4;
+    pub(in crate::format::avt) const PACKED_EVENTS: u16 = 5;
+    pub(in crate::format::avt) const PACKED_VALUES: u16 = 6;
+    pub(in crate::format::avt) const COMPACT_DEFINITIONS: u16 = 7;
 }
 
-/// Size of an event record, in bytes.
+/// Size of an event record of version 1, in bytes.
 pub(super) const EVENT: usize = 16;
 
-/// Size of a value record, in bytes.
+/// Size of a value record of version 1, in bytes. No packed one is longer.
 pub(super) const VALUE: usize = 32;
+
+/// Limit of the values in a block of packed ones.
+pub(super) const MAX_VALUES: usize = 1 << 16;
 
 /// Size of the footer's payload, in bytes.
 pub(super) const FOOTER: usize = 88;
@@ -90,6 +97,7 @@ pub(super) mod definition {
     pub(in crate::format::avt) const PROPERTY: u16 = 12;
     pub(in crate::format::avt) const SEGMENT: u16 = 13;
     pub(in crate::format::avt) const ORIGIN: u16 = 14;
+    pub(in crate::format::avt) const SOURCE: u16 = 15;
 }
 
 /// Value for "no id".

@@ -6,14 +6,27 @@ use super::definition;
 use super::fields::Fields;
 use super::footer::{Footer, Ids};
 use super::layout::{BLOCK_HEADER, EVENT, HEADER, VALUE, block, op};
-use super::record;
-use crate::event::{Event, EventNumber, LocationId};
+use super::packed::{self, COLUMNS, Columns, Unpacked};
+use super::record::{self, Record};
+use crate::event::{Event, EventNumber, LocationId, Op, ThreadId};
 use crate::format::batch::{BATCH, Batch, Gap, ObservedValue};
 use crate::format::error::{BlockError, Place, Reason};
 use crate::format::input::Input;
 use crate::format::names::{NO_LOCATION, Names, location_number};
 use crate::format::read::{Failure, Step, Summary};
 use std::io;
+
+/// Event in a place that none was decoded into yet.
+const FILLER: Event = Event { thread: ThreadId(0), op: Op::Exit, location: NO_LOCATION };
+
+/// Form of the event records of a block.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    /// Records of sixteen bytes, as in version 1; they are consumed as they are decoded.
+    Fixed,
+    /// Columns, which are consumed with the padding.
+    Packed(Columns),
+}
 
 /// The reader's state.
 #[derive(Debug)]
@@ -35,6 +48,8 @@ pub(in crate::format) struct AvtReader {
     block_records: usize,
     records: usize,
     padding: usize,
+    form: Form,
+    unpacked: Option<Box<Unpacked>>,
     /// Limits of the defined ids, by operation code; fixed while a block of events is read.
     limits: Box<[u32; 256]>,
     gap: Option<Gap>,
@@ -69,6 +84,8 @@ impl AvtReader {
             block_records: 0,
             records: 0,
             padding: 0,
+            form: Form::Fixed,
+            unpacked: None,
             limits: Box::new([0; 256]),
             gap: None,
             ended: false,
@@ -151,40 +168,37 @@ impl AvtReader {
     /// Reads events up to a full batch, a gap, or the block's end.
     fn read_events(&mut self, input: &mut Input<'_>) -> Result<(), Reason> {
         let wanted = self.records.min(BATCH);
-        let bytes = window(input, wanted * EVENT)?;
-        let (records, _) = bytes.as_chunks::<EVENT>();
-        let records = records.get(..wanted).unwrap_or(records);
-        let threads = self.names.thread_count() as u32;
-        let locations = self.names.location_count() as u32;
-        let mut refused = None;
-        for (index, record) in records.iter().enumerate() {
-            let (code, thread, object, location) = record::fields(record);
-            let known = location < locations || is_free(LocationId(location));
-            if !known || thread >= threads || object >= self.limits[usize::from(code)] {
-                if self.is_split(record, threads) {
-                    self.events.extend(record::decode(record));
-                    continue;
-                }
-                refused = Some(index);
-                break;
+        let (used, refused) = match self.form {
+            Form::Fixed => {
+                let bytes = window(input, wanted * EVENT)?;
+                let (records, _) = bytes.as_chunks::<EVENT>();
+                let records = records.iter().take(wanted).map(Record::from_bytes);
+                self.take_records::<false>(wanted, records)
             }
-            match record::decode(record) {
-                Some(event) => self.events.push(event),
-                None => {
-                    refused = Some(index);
-                    break;
-                }
+            Form::Packed(columns) => {
+                let bytes = window(input, self.padding)?;
+                let start = self.block_records - self.records;
+                let mut unpacked = self.unpacked.take().unwrap_or_default();
+                columns.unpack(bytes, self.block_records, start..start + wanted, &mut unpacked);
+                let threads = self.names.thread_count() as u32;
+                let locations = self.names.location_count() as u32;
+                let taken = if unpacked.are_known(wanted, threads, locations) {
+                    self.take_records::<true>(wanted, unpacked.records(wanted))
+                } else {
+                    self.take_records::<false>(wanted, unpacked.records(wanted))
+                };
+                self.unpacked = Some(unpacked);
+                taken
             }
-        }
-        let mut used = records.len();
-        if let Some(index) = refused {
-            let record = &records[index];
-            used = index;
-            if record[0] == op::GAP {
+        };
+        let mut used = used;
+        if let Some(record) = refused {
+            if record.op == op::GAP {
                 self.gap = Some(record::decode_gap(record));
-                used = index + 1;
-            } else if index == 0 {
-                let what = refusal(record, threads, self.limits[usize::from(record[0])]);
+                used += 1;
+            } else if used == 0 {
+                let threads = self.names.thread_count() as u32;
+                let what = refusal(record, threads, self.limits[usize::from(record.op)]);
                 let record = (self.block_records - self.records) as u64;
                 return Err(BlockError::BadRecord { record, what }.into());
             }
@@ -193,13 +207,52 @@ impl AvtReader {
             return Err(Reason::Io(io::ErrorKind::UnexpectedEof.into()));
         }
         self.records -= used;
-        self.skip(input, used * EVENT);
+        if matches!(self.form, Form::Fixed) {
+            self.skip(input, used * EVENT);
+        }
         Ok(())
+    }
+
+    /// Decodes up to `wanted` records, and stops at one that is no valid event: returns how many were decoded, and
+    /// that one. With `KNOWN`, their threads and locations were checked.
+    #[inline]
+    fn take_records<const KNOWN: bool>(
+        &mut self,
+        wanted: usize,
+        records: impl Iterator<Item = Record>,
+    ) -> (usize, Option<Record>) {
+        let threads = self.names.thread_count() as u32;
+        let locations = self.names.location_count() as u32;
+        // Places are overwritten rather than added.
+        let mut events = std::mem::take(&mut self.events);
+        events.resize(wanted, FILLER);
+        let mut refused = None;
+        let mut used = 0;
+        for (place, record) in events.iter_mut().zip(records) {
+            let Record { op, thread, object, location } = record;
+            let is_known = KNOWN
+                || thread < threads && (location < locations || is_free(LocationId(location)));
+            let is_valid = is_known && object < self.limits[usize::from(op)];
+            let event = if is_valid || self.is_split(record, threads) {
+                record::decode(record)
+            } else {
+                None
+            };
+            let Some(event) = event else {
+                refused = Some(record);
+                break;
+            };
+            *place = event;
+            used += 1;
+        }
+        events.truncate(used);
+        self.events = events;
+        (used, refused)
     }
 
     /// Returns whether a record is a split of defined variables.
     #[cold]
-    fn is_split(&self, record: &[u8; EVENT], threads: u32) -> bool {
+    fn is_split(&self, record: Record, threads: u32) -> bool {
         let variables = self.limits[usize::from(op::READ)];
         record::split_ids(record)
             .is_some_and(|(thread, ids)| thread < threads && ids.iter().all(|&id| id < variables))
@@ -239,16 +292,29 @@ impl AvtReader {
                 self.records = header.records as usize;
                 self.block_records = self.records;
                 self.padding = whole - BLOCK_HEADER - payload.len();
+                self.form = Form::Fixed;
+                self.limits = limits(&self.names);
+            }
+            block::PACKED_EVENTS => {
+                let columns = Columns::decode(payload, header.records)
+                    .ok_or_else(|| malformed("the block's length is not that of its records"))?;
+                self.records = header.records as usize;
+                self.block_records = self.records;
+                self.padding = header.padded() - COLUMNS;
+                self.form = Form::Packed(columns);
                 self.limits = limits(&self.names);
             }
             block::DEFINITIONS => {
-                let mut fields = Fields(payload);
-                for record in 0..u64::from(header.records) {
-                    definition::take(&mut fields, &mut self.names)
-                        .map_err(|what| BlockError::BadRecord { record, what })?;
-                }
-                self.counts.definitions += u64::from(header.records);
-                self.names.check(self.memory_limit)?;
+                self.take_definitions(Fields::fixed(payload), header.records)?;
+            }
+            block::COMPACT_DEFINITIONS => {
+                self.take_definitions(Fields::compact(payload), header.records)?;
+            }
+            block::PACKED_VALUES => {
+                self.values.clear();
+                packed::take_values(payload, header.records, events, &mut self.values)
+                    .map_err(malformed)?;
+                self.counts.values += u64::from(header.records);
             }
             block::VALUES => {
                 let (records, rest) = payload.as_chunks::<VALUE>();
@@ -293,8 +359,23 @@ impl AvtReader {
         }
         self.headers.update(&bytes);
         self.counts.blocks += 1;
-        self.skip(input, if header.kind == block::EVENTS { BLOCK_HEADER } else { whole });
+        // Records of events are consumed as they are decoded.
+        let consumed = match header.kind {
+            block::EVENTS => BLOCK_HEADER,
+            block::PACKED_EVENTS => BLOCK_HEADER + COLUMNS,
+            _ => whole,
+        };
+        self.skip(input, consumed);
         Ok(())
+    }
+
+    fn take_definitions(&mut self, mut fields: Fields<'_>, count: u32) -> Result<(), Reason> {
+        for record in 0..u64::from(count) {
+            definition::take(&mut fields, &mut self.names)
+                .map_err(|what| BlockError::BadRecord { record, what })?;
+        }
+        self.counts.definitions += u64::from(count);
+        self.names.check(self.memory_limit)
     }
 
     /// Notes that the file ends without a footer, or inside a block.
@@ -347,8 +428,8 @@ fn is_free(location: LocationId) -> bool {
 
 /// Returns the reason why a record is invalid.
 #[cold]
-fn refusal(record: &[u8; EVENT], threads: u32, limit: u32) -> &'static str {
-    let (_, thread, object, _) = record::fields(record);
+fn refusal(record: Record, threads: u32, limit: u32) -> &'static str {
+    let Record { thread, object, .. } = record;
     if record::split_ids(record).is_some() {
         "a split of a variable or into one that is not defined, or by a thread that is not"
     } else if limit == 0 {

@@ -1,5 +1,5 @@
-//! Encoding and decoding of event and value records: sixteen and thirty-two bytes each. Blocks and
-//! definitions are elsewhere.
+//! Event records as four numbers, and their meaning; and both kinds of records of version 1, of sixteen and thirty-two
+//! bytes each. Blocks and definitions are elsewhere, and so are the packed forms of version 2.
 
 use super::fields::Fields;
 use super::layout::{EVENT, UNKNOWN, VALUE, op};
@@ -7,19 +7,41 @@ use crate::event::{Event, LocationId, LockId, Op, RegionId, SyncId, ThreadId, Va
 use crate::format::batch::{Gap, ObservedValue};
 use crate::format::names::NO_LOCATION;
 
-/// Returns the fields of a record, in their order.
-pub(super) fn fields(record: &[u8; EVENT]) -> (u8, u32, u32, u32) {
-    let word = u128::from_le_bytes(*record);
-    (word as u8, (word >> 32) as u32, (word >> 64) as u32, (word >> 96) as u32)
+/// An event or a gap as numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) op: u8,
+    pub(super) thread: u32,
+    pub(super) object: u32,
+    pub(super) location: u32,
 }
 
-fn record(op: u8, thread: u32, object: u32, location: u32) -> [u8; EVENT] {
-    let low = u64::from(thread) << 32 | u64::from(op);
-    let high = u64::from(location) << 32 | u64::from(object);
-    (u128::from(high) << 64 | u128::from(low)).to_le_bytes()
+impl Record {
+    /// Returns the record in its form of version 1.
+    pub(super) fn from_bytes(bytes: &[u8; EVENT]) -> Self {
+        let word = u128::from_le_bytes(*bytes);
+        Self {
+            op: word as u8,
+            thread: (word >> 32) as u32,
+            object: (word >> 64) as u32,
+            location: (word >> 96) as u32,
+        }
+    }
+
+    /// Returns the form of version 1, in which no id is too large.
+    pub(super) fn to_bytes(self) -> [u8; EVENT] {
+        let Self { op, thread, object, location } = self;
+        let low = u64::from(thread) << 32 | u64::from(op);
+        let high = u64::from(location) << 32 | u64::from(object);
+        (u128::from(high) << 64 | u128::from(low)).to_le_bytes()
+    }
 }
 
-pub(super) fn encode(event: &Event) -> [u8; EVENT] {
+fn record(op: u8, thread: u32, object: u32, location: u32) -> Record {
+    Record { op, thread, object, location }
+}
+
+pub(super) fn encode(event: &Event) -> Record {
     if let Op::SplitVariable { from, to } = event.op {
         return record(op::SPLIT, event.thread.0, from.0, to.0);
     }
@@ -52,15 +74,15 @@ pub(super) fn encode(event: &Event) -> [u8; EVENT] {
     record(op, event.thread.0, object, event.location.0)
 }
 
-pub(super) fn encode_gap(gap: Gap) -> [u8; EVENT] {
+pub(super) fn encode_gap(gap: Gap) -> Record {
     let lost = gap.lost.unwrap_or(UNKNOWN);
     record(op::GAP, 0, lost as u32, (lost >> 32) as u32)
 }
 
 /// Decodes the event in a record whose ids were checked; `None` for codes that are no operation.
 #[inline]
-pub(super) fn decode(record: &[u8; EVENT]) -> Option<Event> {
-    let (op, thread, object, location) = fields(record);
+pub(super) fn decode(record: Record) -> Option<Event> {
+    let Record { op, thread, object, location } = record;
     let op = match op {
         op::BEGIN => Op::Begin(RegionId(object)),
         op::END => Op::End(None),
@@ -95,31 +117,21 @@ pub(super) fn decode(record: &[u8; EVENT]) -> Option<Event> {
 }
 
 /// Returns the ids in the record of a split: its thread and both variables.
-pub(super) fn split_ids(record: &[u8; EVENT]) -> Option<(u32, [u32; 2])> {
-    let (op, thread, from, to) = fields(record);
+pub(super) fn split_ids(record: Record) -> Option<(u32, [u32; 2])> {
+    let Record { op, thread, object: from, location: to } = record;
     (op == op::SPLIT).then_some((thread, [from, to]))
 }
 
 /// Decodes the record of a gap.
-pub(super) fn decode_gap(record: &[u8; EVENT]) -> Gap {
-    let (_, _, low, high) = fields(record);
+pub(super) fn decode_gap(record: Record) -> Gap {
+    let Record { object: low, location: high, .. } = record;
     let lost = u64::from(high) << 32 | u64::from(low);
     Gap { lost: Some(lost).filter(|&lost| lost != UNKNOWN) }
 }
 
-pub(super) fn encode_value(value: &ObservedValue) -> [u8; VALUE] {
-    let flags = u8::from(value.written) | u8::from(value.before.is_some()) << 1;
-    let mut record = [0; VALUE];
-    record[..8].copy_from_slice(&value.event.to_le_bytes());
-    record[8..16].copy_from_slice(&value.before.unwrap_or(0).to_le_bytes());
-    record[16..24].copy_from_slice(&value.after.to_le_bytes());
-    record[24..26].copy_from_slice(&[value.length, flags]);
-    record
-}
-
-/// Decodes a value record; `None` if the length is invalid.
+/// Decodes a value record of version 1; `None` if the length is invalid.
 pub(super) fn decode_value(record: &[u8; VALUE]) -> Option<ObservedValue> {
-    let mut fields = Fields(record);
+    let mut fields = Fields::fixed(record);
     let (event, before, after) = (fields.u64()?, fields.u64()?, fields.u64()?);
     let (length, flags) = (fields.u8()?, fields.u8()?);
     let (written, before) = (flags & 1 != 0, (flags & 2 != 0).then_some(before));
@@ -157,44 +169,51 @@ mod tests {
         for (code, op) in (1..).zip(ops) {
             let event = Event { thread: ThreadId(77), op, location: LocationId(u32::MAX) };
             let record = encode(&event);
-            assert_eq!(record[0], code);
-            assert_eq!(decode(&record), Some(event));
+            assert_eq!(record.op, code);
+            assert_eq!(decode(record), Some(event));
         }
         let op = Op::CommutingUpdate(VarId(18));
         let event = Event { thread: ThreadId(77), op, location: LocationId(4) };
         let record_of_it = encode(&event);
-        assert_eq!((record_of_it[0], decode(&record_of_it)), (22, Some(event)));
+        assert_eq!((record_of_it.op, decode(record_of_it)), (22, Some(event)));
         for (code, op) in [(23, Op::Follow(Some(RegionId(19)))), (24, Op::Follow(None))] {
             let event = Event { thread: ThreadId(7), op, location: LocationId(4) };
             let record = encode(&event);
-            assert_eq!((record[0], decode(&record)), (code, Some(event)));
+            assert_eq!((record.op, decode(record)), (code, Some(event)));
         }
         let op = Op::SplitVariable { from: VarId(3), to: VarId(u32::MAX - 1) };
         let split = Event { thread: ThreadId(77), op, location: NO_LOCATION };
         let record_of_it = encode(&split);
-        assert_eq!((record_of_it[0], decode(&record_of_it)), (21, Some(split)));
+        assert_eq!((record_of_it.op, decode(record_of_it)), (21, Some(split)));
         for code in [0, 25, op::GAP] {
-            assert_eq!(decode(&record(code, 0, 0, 0)), None);
+            assert_eq!(decode(record(code, 0, 0, 0)), None);
         }
         for lost in [None, Some(0), Some(u64::MAX - 1)] {
-            assert_eq!(decode_gap(&encode_gap(Gap { lost })), Gap { lost });
+            assert_eq!(decode_gap(encode_gap(Gap { lost })), Gap { lost });
         }
     }
 
     #[test]
-    fn values_survive_the_round_trip() {
-        let value = ObservedValue {
-            event: 1 << 40,
-            before: Some(7),
-            after: u64::MAX,
-            length: 4,
-            written: true,
-        };
-        for value in [value, ObservedValue { before: None, written: false, ..value }] {
-            assert_eq!(decode_value(&encode_value(&value)), Some(value));
+    fn records_of_version_1_are_read() {
+        let mut bytes = [0; EVENT];
+        for (at, byte) in [(0, 5), (4, 7), (9, 1), (12, 0xff), (15, 0x80)] {
+            bytes[at] = byte;
         }
+        assert_eq!(Record::from_bytes(&bytes), record(op::WRITE, 7, 256, 0x8000_00ff));
+        assert_eq!(Record::from_bytes(&bytes).to_bytes(), bytes);
+        let mut value = [0; VALUE];
+        for (at, byte) in [(0, 9), (8, 7), (16, 1), (24, 4), (25, 3)] {
+            value[at] = byte;
+        }
+        let expected =
+            ObservedValue { event: 9, before: Some(7), after: 1, length: 4, written: true };
+        assert_eq!(decode_value(&value), Some(expected));
+        value[25] = 0;
+        let unknown = ObservedValue { before: None, written: false, ..expected };
+        assert_eq!(decode_value(&value), Some(unknown));
         for length in [0, 9] {
-            assert_eq!(decode_value(&encode_value(&ObservedValue { length, ..value })), None);
+            value[24] = length;
+            assert_eq!(decode_value(&value), None);
         }
     }
 }

@@ -4,14 +4,15 @@ use super::block::{BlockHeader, file_header};
 use super::definition;
 use super::footer::Footer;
 use super::layout::{ALIGN, BLOCK_HEADER, EVENT, FOOTER, MAX_PAYLOAD, NONE, VALUE, block};
-use super::record;
+use super::packed::{self, COLUMNS};
+use super::record::{self, Record};
 use crate::event::{Event, EventNumber, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId};
 use crate::format::batch::{BATCH, Gap, ObservedValue};
 use crate::format::convert::WriteError;
 use crate::format::intern::MAX_IDS;
 use crate::format::names::{
     Frame, IdSpace, Location, Lost, Module, ModuleId, NO_LOCATION, Object, Process, Property,
-    Region, Segment, Space, Thread, location_number,
+    Region, Segment, SourceExcerpt, Space, Thread, location_number,
 };
 use rustc_hash::FxHashMap;
 use std::io::Write;
@@ -25,6 +26,7 @@ pub(super) struct Copied {
     pub(super) revisions: usize,
     pub(super) lost: usize,
     pub(super) properties: usize,
+    pub(super) excerpts: usize,
     pub(super) has_segment: bool,
     /// By space.
     pub(super) origins: [u32; IdSpace::ALL.len()],
@@ -63,7 +65,9 @@ pub struct AvtWriter<W> {
     written: u64,
     definitions: Vec<u8>,
     definition_count: u32,
-    records: Vec<u8>,
+    records: Vec<Record>,
+    /// Payload of the last block, for the next one to be made in.
+    payload: Vec<u8>,
     values: Vec<ObservedValue>,
     /// Number of events before those of `records`.
     first: EventNumber,
@@ -88,7 +92,8 @@ impl<W: Write> AvtWriter<W> {
             written: header.len() as u64,
             definitions: Vec::new(),
             definition_count: 0,
-            records: Vec::with_capacity(BATCH * EVENT),
+            records: Vec::with_capacity(BATCH),
+            payload: Vec::new(),
             values: Vec::new(),
             first: 0,
             events: 0,
@@ -102,6 +107,11 @@ impl<W: Write> AvtWriter<W> {
     /// Returns the underlying writer.
     pub fn into_inner(self) -> W {
         self.out
+    }
+
+    /// Returns a reference to the underlying writer, which has only whole blocks.
+    pub fn get_ref(&self) -> &W {
+        &self.out
     }
 
     /// Returns the number of events written.
@@ -233,6 +243,14 @@ impl<W: Write> AvtWriter<W> {
         self.define(|out| definition::put_lost(lost, out))
     }
 
+    /// Writes lines of a source file, as a report shows them where the file is not.
+    ///
+    /// # Errors
+    /// As [`event`](Self::event).
+    pub fn excerpt(&mut self, excerpt: &SourceExcerpt) -> Result<(), WriteError> {
+        self.define(|out| definition::put_excerpt(excerpt, out))
+    }
+
     /// Writes a further property of the recording.
     ///
     /// # Errors
@@ -276,8 +294,8 @@ impl<W: Write> AvtWriter<W> {
     /// Returns a bound of the length of the file in bytes, were it finished now.
     #[must_use]
     pub fn length(&self) -> u64 {
-        let pending =
-            self.definitions.len() + self.records.len() + self.values.len() * VALUE + FOOTER;
+        let records = self.records.len() * EVENT + COLUMNS;
+        let pending = self.definitions.len() + records + self.values.len() * VALUE + FOOTER;
         // One block of each kind at most.
         self.written + (pending + 4 * (BLOCK_HEADER + ALIGN)) as u64
     }
@@ -315,7 +333,7 @@ impl<W: Write> AvtWriter<W> {
     pub fn event(&mut self, event: &Event) -> Result<(), WriteError> {
         self.check_ids(event)?;
         self.make_room()?;
-        self.records.extend_from_slice(&record::encode(event));
+        self.records.push(record::encode(event));
         self.events += 1;
         Ok(())
     }
@@ -376,7 +394,7 @@ impl<W: Write> AvtWriter<W> {
     /// When nothing can be written.
     pub fn gap(&mut self, gap: Gap) -> Result<(), WriteError> {
         self.make_room()?;
-        self.records.extend_from_slice(&record::encode_gap(gap));
+        self.records.push(record::encode_gap(gap));
         self.counts.gaps += 1;
         self.counts.lost = self.counts.lost.saturating_add(gap.lost.unwrap_or(0));
         Ok(())
@@ -386,7 +404,7 @@ impl<W: Write> AvtWriter<W> {
     /// come after it.
     #[inline]
     fn make_room(&mut self) -> Result<(), WriteError> {
-        if self.records.len() >= BATCH * EVENT { self.flush_blocks() } else { Ok(()) }
+        if self.records.len() >= BATCH { self.flush_blocks() } else { Ok(()) }
     }
 
     /// Writes everything so far as whole blocks, and flushes the output.
@@ -419,9 +437,16 @@ impl<W: Write> AvtWriter<W> {
         self.flush_definitions()?;
         self.flush_values()?;
         if !self.records.is_empty() {
-            let records = std::mem::take(&mut self.records);
-            self.write_block(block::EVENTS, (records.len() / EVENT) as u32, &records)?;
-            self.records = records;
+            let mut payload = std::mem::take(&mut self.payload);
+            payload.clear();
+            let kind = if packed::put_events(&self.records, &mut payload) {
+                block::PACKED_EVENTS
+            } else {
+                self.records.iter().for_each(|record| payload.extend(record.to_bytes()));
+                block::EVENTS
+            };
+            self.write_block(kind, self.records.len() as u32, &payload)?;
+            self.payload = payload;
             self.records.clear();
             self.first = self.events;
         }
@@ -432,7 +457,7 @@ impl<W: Write> AvtWriter<W> {
         if self.definition_count > 0 {
             let definitions = std::mem::take(&mut self.definitions);
             let count = std::mem::take(&mut self.definition_count);
-            self.write_block(block::DEFINITIONS, count, &definitions)?;
+            self.write_block(block::COMPACT_DEFINITIONS, count, &definitions)?;
             self.counts.definitions += u64::from(count);
             self.definitions = definitions;
             self.definitions.clear();
@@ -442,13 +467,14 @@ impl<W: Write> AvtWriter<W> {
 
     /// Writes the gathered values: they stand before the events that they belong to.
     fn flush_values(&mut self) -> Result<(), WriteError> {
+        // No more than there are events in a block.
         let ready = self.values.partition_point(|value| value.event < self.events);
         if ready > 0 {
-            let mut payload = Vec::with_capacity(ready * VALUE);
-            for value in self.values.drain(..ready) {
-                payload.extend_from_slice(&record::encode_value(&value));
-            }
-            self.write_block(block::VALUES, ready as u32, &payload)?;
+            let mut payload = std::mem::take(&mut self.payload);
+            payload.clear();
+            packed::put_values(self.values.drain(..ready), self.first, &mut payload);
+            self.write_block(block::PACKED_VALUES, ready as u32, &payload)?;
+            self.payload = payload;
             self.counts.values += ready as u64;
         }
         Ok(())

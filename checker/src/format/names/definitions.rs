@@ -394,6 +394,17 @@ pub struct Property {
     pub value: String,
 }
 
+/// Lines of a source file that stand together, for machines that do not have the file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SourceExcerpt {
+    /// The file, as frames name it.
+    pub file: String,
+    /// Number of the first line, from 1.
+    pub first_line: u32,
+    /// The lines, without their ends.
+    pub lines: Vec<String>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,17 +1,17 @@
-//! A client of memcached that makes a fixed number of operations: it sends the same in every run.
+//! Clients of memcached: they send the same operations in every run.
 
 use std::{
-    io::{self, BufReader, Write as _},
+    io::{self, BufReader, Read, Write},
     os::unix::net::UnixStream,
     path::Path,
     thread,
 };
 
 /// Clients that work at the same time.
-const CLIENTS: u64 = 4;
+pub const CLIENTS: u64 = 4;
 
 /// Requests that a client sends before it waits for their answers.
-const BATCH: u64 = 16;
+pub const BATCH: u64 = 16;
 
 /// Different keys, and the size of a value.
 const KEYS: u64 = 1000;
@@ -42,33 +42,53 @@ pub fn shut_down(socket: &Path) -> io::Result<()> {
 }
 
 fn client(socket: &Path, number: u64, operations: u64) -> io::Result<()> {
-    let mut to = UnixStream::connect(socket)?;
-    let mut from = BufReader::new(to.try_clone()?);
-    let mut random = number + 1;
-    let mut next = move || {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        random >> 33
-    };
-    let value = "v".repeat(VALUE);
+    let to = UnixStream::connect(socket)?;
+    let mut client = Client::new(to.try_clone()?, to, number);
     let mut left = operations;
     while left > 0 {
         let batch = left.min(BATCH);
+        client.batch(batch)?;
+        left -= batch;
+    }
+    Ok(())
+}
+
+/// A client, by its connection.
+pub struct Client<Connection: Read> {
+    from: BufReader<Connection>,
+    to: Connection,
+    random: u64,
+    value: String,
+}
+
+impl<Connection: Read + Write> Client<Connection> {
+    /// Creates one with both ends of a connection. Its number decides which operations it makes.
+    pub fn new(from: Connection, to: Connection, number: u64) -> Self {
+        Self { from: BufReader::new(from), to, random: number + 1, value: "v".repeat(VALUE) }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        self.random >> 33
+    }
+
+    /// Makes so many operations at once.
+    ///
+    /// # Errors
+    /// When the server goes away, or answers what it must not.
+    pub fn batch(&mut self, operations: u64) -> io::Result<()> {
         let mut requests = String::new();
-        for _ in 0..batch {
-            let key = next() % KEYS;
-            requests += &if next().is_multiple_of(10) {
-                format!("set key{key} 0 0 {VALUE}\r\n{value}\r\n")
+        for _ in 0..operations {
+            let key = self.next() % KEYS;
+            requests += &if self.next().is_multiple_of(10) {
+                format!("set key{key} 0 0 {VALUE}\r\n{}\r\n", self.value)
             } else {
                 format!("get key{key}\r\n")
             };
         }
-        to.write_all(requests.as_bytes())?;
-        for _ in 0..batch {
-            answer(&mut from)?;
-        }
-        left -= batch;
+        self.to.write_all(requests.as_bytes())?;
+        (0..operations).try_for_each(|_| answer(&mut self.from))
     }
-    Ok(())
 }
 
 /// Reads the answer to one request.

@@ -1,0 +1,67 @@
+//! The command line of `diff`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{ColorArg, FailOnArg, PlainFormat};
+use crate::suppress::Glob;
+
+const EXAMPLES: &str = "\
+Examples:
+  avtrace diff main.json branch.json           which defects a branch adds
+  avtrace diff reports-monday reports-today    the same for directories of reports
+  avtrace diff old.avt new.avt                 for recordings, which are checked first
+  avtrace diff --format json a.json b.json | jq '.new[].line'
+
+Defects are the same if they have the same fingerprint, which is of the region, the text of the lines at both ends of the \
+gap, and the subject: it stays when lines move. A defect is changed if its class, pattern, evidence or order is another \
+one. To fail a run at once for what an earlier report has not, see --baseline of `avtrace run`.
+
+Exit status: 0 when nothing is new, 66 when a defect that counts (see --fail-on) is new, or counts now and did not before; 3 \
+when a file is unreadable, 2 for bad usage, 1 when avtrace failed.";
+
+/// Options of `diff`.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct DiffArgs {
+    /// Form of the comparison.
+    #[arg(long, value_enum, default_value_t = PlainFormat::Text)]
+    pub format: PlainFormat,
+
+    /// Write the comparison to FILE.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// Colour the text.
+    #[arg(long, value_enum, default_value_t = ColorArg::Auto)]
+    pub color: ColorArg,
+
+    /// Defects that count for the exit status.
+    #[arg(long, value_enum, default_value_t = FailOnArg::Possible)]
+    pub fail_on: FailOnArg,
+
+    /// Exit with N when a defect that counts is new.
+    #[arg(long, value_name = "N", default_value_t = 66, value_parser = clap::value_parser!(u8))]
+    pub error_exitcode: u8,
+
+    /// Leave out the defects that a file names; as for `avtrace check`. Repeatable.
+    #[arg(long, value_name = "FILE")]
+    pub suppress: Vec<PathBuf>,
+
+    /// Leave out the defects that are about a variable, its fields or elements. Repeatable.
+    #[arg(long, value_name = "SYMBOL", value_parser = super::output::symbol)]
+    pub ignore: Vec<Glob>,
+
+    /// Leave out the suppressions of `avtrace.toml`.
+    #[arg(long)]
+    pub no_config: bool,
+
+    /// The earlier report (JSON), recording (`.avt`), or directory of either.
+    #[arg(value_name = "OLD")]
+    pub old: PathBuf,
+
+    /// The later one.
+    #[arg(value_name = "NEW")]
+    pub new: PathBuf,
+}

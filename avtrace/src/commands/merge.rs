@@ -1,0 +1,82 @@
+//! `avtrace merge`: one report of many, by their defects' fingerprints: of JSON reports and recordings, or of
+//! results of hunts, which `hunt` merges.
+
+use std::{
+    fs::File,
+    io::Read as _,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    Failure, check::at_most_once, complain, hunt, load, report::files, reports::Reports, triage,
+    worse,
+};
+use crate::{
+    cli::MergeArgs,
+    report::{Report, merge::merge},
+    sys::output::Destination,
+};
+
+/// First bytes of an SQLite database.
+const SQLITE: &[u8] = b"SQLite format 3\0";
+
+pub(super) fn run(arguments: &MergeArgs) -> Result<u8, Failure> {
+    let is_of_hunt = |path: &PathBuf| is_database(path);
+    if arguments.results.iter().all(is_of_hunt) {
+        return hunt::merge(arguments);
+    }
+    if let Some(path) = arguments.results.iter().find(|path| is_database(path)) {
+        return Err(Failure::usage(format!(
+            "`{}` has results of a hunt, the others are reports: merge one kind at a time",
+            path.display()
+        )));
+    }
+    at_most_once(Path::new("-"), &arguments.results)?;
+    hunt::at_most_once(&arguments.results)?;
+    merge_reports(arguments)
+}
+
+/// Returns whether a file is a database. Those that cannot be read are not: reading them as reports says why.
+fn is_database(path: &Path) -> bool {
+    // The end of a pipe cannot be put back.
+    if !path.is_file() {
+        return false;
+    }
+    let mut first = [0; SQLITE.len()];
+    File::open(path).and_then(|mut file| file.read_exact(&mut first)).is_ok() && first == *SQLITE
+}
+
+fn merge_reports(arguments: &MergeArgs) -> Result<u8, Failure> {
+    let mut reports = Reports::new(&arguments.output, Destination::Stdout)?;
+    let suppressions = triage::of_config(triage::config(arguments.no_config)?);
+    let mut filter = triage::filter(&arguments.output, suppressions)?;
+    let (mut status, mut all): (u8, Vec<Report>) = (0, Vec::new());
+    for path in &files(&arguments.results)? {
+        match load::load(path) {
+            Ok(loaded) => {
+                all.extend(loaded.reports);
+                if let Some(why) = loaded.incomplete {
+                    complain(&why);
+                    status = 3;
+                }
+            }
+            Err(error) => {
+                complain(&error);
+                status = 3;
+            }
+        }
+    }
+    let Some(mut report) = merge(&all) else {
+        return Err(Failure::input("no report could be read: nothing can be merged"));
+    };
+    if arguments.output.no_host {
+        report.forget_hosts();
+    }
+    filter.apply(&mut report);
+    filter.list_unused(&mut report);
+    reports.add(&report, None, None, false)?;
+    let entries = triage::entries(&arguments.output, &report);
+    reports.finish(&triage::write_entries(&arguments.output, entries)?, false)?;
+    let fails = triage::fails(&arguments.output, &report);
+    Ok(worse(status, if fails { arguments.output.error_exitcode } else { 0 }))
+}

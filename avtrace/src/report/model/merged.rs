@@ -1,0 +1,46 @@
+//! Reports that one was made of: how many, of which machines and programs, and from when.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::Report;
+
+/// Several reports: all that were merged, or those that have a defect.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Merged {
+    /// Number.
+    pub reports: u64,
+    /// Names of the machines, as far as the reports have them.
+    pub hosts: BTreeSet<String>,
+    /// Names of the programs, or of the traces.
+    pub programs: BTreeSet<String>,
+    /// Time of the first report; `None` if none has one.
+    pub first_time: Option<String>,
+    /// Time of the last report; `None` if none has one.
+    pub last_time: Option<String>,
+}
+
+impl Merged {
+    /// Returns what a report counts for in one of several: itself, or those that it was made of.
+    #[must_use]
+    pub fn of(report: &Report) -> Self {
+        report.merged.clone().unwrap_or_else(|| Self {
+            reports: 1,
+            hosts: report.host.clone().into_iter().collect(),
+            programs: BTreeSet::from([report.subject.program()]),
+            first_time: report.time.clone(),
+            last_time: report.time.clone(),
+        })
+    }
+
+    /// Adds others.
+    pub fn add(&mut self, other: Self) {
+        self.reports += other.reports;
+        self.hosts.extend(other.hosts);
+        self.programs.extend(other.programs);
+        // In UTC and of one form, times are in the order of their text.
+        self.first_time = self.first_time.take().into_iter().chain(other.first_time).min();
+        self.last_time = self.last_time.take().into_iter().chain(other.last_time).max();
+    }
+}

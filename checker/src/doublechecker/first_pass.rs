@@ -1,0 +1,113 @@
+//! First of two runs: the imprecise analysis alone, which names what a second run has to look at (sections 3.1 and 5.1
+//! of the paper). Nothing is replayed, and there is no verdict.
+//!
+//! The paper hands the second run the static sites of transactions in imprecise components. Here these are the regions
+//! in which their events were: the innermost one of each location and the one around it, since the outermost region
+//! may be the body of a thread; and the locations, for what is in no region.
+
+use super::DoubleChecker;
+use crate::check::{Checker, Options};
+use crate::event::{Event, LocationId, Op, RegionId, ThreadId};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Regions and locations of transactions in imprecise components.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Suspects {
+    /// Components: sets of transactions in which each may depend on each other one.
+    pub components: u64,
+    /// Regions, with the number of locations in each.
+    pub regions: BTreeMap<RegionId, u64>,
+    /// Locations of accesses and of synchronisation.
+    pub locations: BTreeSet<LocationId>,
+}
+
+/// Collects [`Suspects`] from the events of a run.
+///
+/// Every transaction of a cycle of the trace is among them, as far as the trace has the events of the cycle. Time and
+/// memory are those of [`DoubleChecker`] without its replays.
+///
+/// ```
+/// use checker::FirstPass;
+/// use checker::event::{Event, LocationId, Op, RegionId, ThreadId, VarId};
+///
+/// let (x, mut pass) = (VarId(0), FirstPass::default());
+/// let begin = (0, Op::Begin(RegionId(0)));
+/// let steps = [begin, (0, Op::Read(x)), (1, Op::Write(x)), (0, Op::Write(x)), (0, Op::End(None))];
+/// for (line, (thread, op)) in (0..).zip(steps) {
+///     pass.event(&Event { thread: ThreadId(thread), op, location: LocationId(line) });
+/// }
+/// let found = pass.finish();
+/// assert_eq!(found.regions.keys().collect::<Vec<_>>(), [&RegionId(0)]);
+/// assert_eq!(found.components, 1);
+/// ```
+pub struct FirstPass {
+    checker: DoubleChecker,
+    /// Open regions of each thread.
+    stacks: FxHashMap<ThreadId, Vec<RegionId>>,
+    /// Innermost region at each location and the one around it.
+    around: FxHashMap<LocationId, FxHashSet<RegionId>>,
+    /// Last event's location and innermost region: most are at the same as one before.
+    last: FxHashMap<ThreadId, (LocationId, Option<RegionId>)>,
+}
+
+impl Default for FirstPass {
+    fn default() -> Self {
+        let mut checker = DoubleChecker::new(Options::live());
+        checker.state.suspects = Some(Suspects::default());
+        Self {
+            checker,
+            stacks: FxHashMap::default(),
+            around: FxHashMap::default(),
+            last: FxHashMap::default(),
+        }
+    }
+}
+
+impl FirstPass {
+    /// Takes in an event. One that does not fit to those before it is left out.
+    pub fn event(&mut self, event: &Event) {
+        let Event { thread, op, location } = *event;
+        match op {
+            Op::Begin(region) => self.stacks.entry(thread).or_default().push(region),
+            Op::End(name) => {
+                let stack = self.stacks.entry(thread).or_default();
+                let at = stack.iter().rposition(|&open| name.is_none_or(|name| name == open));
+                stack.truncate(at.unwrap_or(stack.len()));
+            }
+            Op::Exit => {
+                self.stacks.remove(&thread);
+            }
+            _ => self.note(thread, location),
+        }
+        // A lenient checker counts what does not fit.
+        let _ = self.checker.event(event);
+    }
+
+    fn note(&mut self, thread: ThreadId, location: LocationId) {
+        let stack = self.stacks.get(&thread).map(Vec::as_slice).unwrap_or_default();
+        let now = (location, stack.last().copied());
+        if self.last.insert(thread, now) != Some(now) {
+            let around = self.around.entry(location).or_default();
+            around.extend(stack.iter().rev().take(2));
+        }
+    }
+
+    /// Takes in that events were lost: no region is open any more.
+    pub fn gap(&mut self) {
+        self.stacks.clear();
+        self.checker.gap();
+    }
+
+    /// Returns what was found, and starts anew.
+    #[must_use]
+    pub fn finish(&mut self) -> Suspects {
+        let Self { mut checker, around, .. } = std::mem::take(self);
+        checker.finish_replay();
+        let mut found = checker.state.suspects.take().unwrap_or_default();
+        for region in found.locations.iter().filter_map(|at| around.get(at)).flatten() {
+            *found.regions.entry(*region).or_default() += 1;
+        }
+        found
+    }
+}
