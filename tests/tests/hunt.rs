@@ -79,13 +79,13 @@ fn a_rare_bug_is_found_and_shown_again() {
     let replay = format!("{}#{shown}", results.display());
     assert_eq!(hunted["replay"], format!("avtrace hunt --replay {replay}"));
     let again = || {
-        let words = ["hunt", "--format", "json", "--replay", &replay, "--repeat", "2"];
+        let words = ["hunt", "--format", "json", "--replay", &replay, "--repeat", "10"];
         let ended = avtrace_with(words.into_iter().map(String::from).chain(to_file(&folder)));
         (ended.code, reports(folder.path()).remove(0), ended.stderr)
     };
     let backend = report["capture"]["backend"].clone();
     let (code, report, stderr) = again();
-    assert_eq!((code, &report["hunt"]["runs"]), (Some(66), &2.into()), "{stderr}");
+    assert_eq!((code, &report["hunt"]["runs"]), (Some(66), &10.into()), "{stderr}");
     lost_update(&report);
     // Nothing names it.
     assert_eq!(report["capture"]["backend"], backend, "{stderr}");
@@ -393,7 +393,7 @@ fn a_run_is_repeated_in_another_build() {
     let folder = folder();
     let program = folder.path().join("rare");
     std::fs::copy(&rare().path, &program).expect("a copy");
-    let options = ["--runs", "3", "--seed", "11", "--repeat", "0"];
+    let options = ["--runs", "6", "--seed", "11", "--repeat", "0"];
     let ended = avtrace_with(arguments(folder.path(), &options, &[program.as_ref()]));
     assert_eq!(ended.code, Some(66), "{}", ended.stderr);
     let shown = lost_update(&reports(folder.path())[0])["hunted"]["shown_run"].clone();
@@ -402,7 +402,7 @@ fn a_run_is_repeated_in_another_build() {
     std::fs::copy(&c("rare", &["-g", "-O2", "-fcf-protection=none"]).path, &program)
         .expect("a copy");
     let replay = format!("{}#{shown}", folder.path().join("results").display());
-    let words = ["hunt", "--format", "json", "--replay", &replay, "--repeat", "3"];
+    let words = ["hunt", "--format", "json", "--replay", &replay, "--repeat", "10"];
     let ended = avtrace_with(words.into_iter().map(String::from).chain(to_file(&folder)));
     assert_eq!(ended.code, Some(66), "{}", ended.stderr);
     lost_update(&reports(folder.path())[0]);
