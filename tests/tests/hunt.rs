@@ -181,7 +181,7 @@ fn crashes_and_hangs_under_delays_are_failures_and_end() {
 fn a_region_in_which_the_program_dies_is_in_the_report_of_all_runs() {
     require_bpf!();
     let folder = folder();
-    let options = ["--runs", "10", "--seed", "1", "--repeat", "1"];
+    let options = ["--runs", "20", "--seed", "1", "--repeat", "1"];
     let (ended, report) = hunt(folder.path(), &options, &["closed"]);
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     let open = report["open_at_end"].as_array().unwrap_or_else(|| panic!("{:#}", report["hunt"]));
@@ -393,7 +393,7 @@ fn a_run_is_repeated_in_another_build() {
     let folder = folder();
     let program = folder.path().join("rare");
     std::fs::copy(&rare().path, &program).expect("a copy");
-    let options = ["--runs", "6", "--seed", "11", "--repeat", "0"];
+    let options = ["--runs", "3", "--seed", "11", "--repeat", "0"];
     let ended = avtrace_with(arguments(folder.path(), &options, &[program.as_ref()]));
     assert_eq!(ended.code, Some(66), "{}", ended.stderr);
     let shown = lost_update(&reports(folder.path())[0])["hunted"]["shown_run"].clone();
