@@ -337,6 +337,33 @@ fn pytest_fails_for_a_defect() {
 }
 
 #[test]
+#[ignore = "long: run by `cargo xtask test --long`"]
+fn a_fleet_divides_a_hunt() {
+    let setup = Setup::of("fleet");
+    if !has(&setup, "python3 -c 'import ray'", "run `cargo xtask test --long`") {
+        return;
+    }
+    let program = c("rare", &["-g", "-O1"]).path.display().to_string();
+    let results = setup.folder.path().join("fleet");
+    let runs = format!("--runs 6 --seed 1 --capture inline --results {}", results.display());
+    let command = "python3 fleet.py --workers 2 --runs 20 -- ./test";
+    let ended = setup.documented(command, &[("--runs 20", &runs), ("./test", &program)], "lost");
+    assert_eq!(ended.code, Some(66), "{}", all(&ended));
+    assert!(ended.stdout.contains("`deposit` was split by"), "{}", all(&ended));
+    let shards = ["shard-1-of-2.avth", "shard-2-of-2.avth"].map(|name| results.join(name));
+    let mut words: Vec<OsString> = vec!["merge".into(), "--format=json".into()];
+    words.extend(shards.iter().map(Into::into));
+    let merged = tracer::avtrace_with(words);
+    let merged: serde_json::Value = serde_json::from_str(&merged.stdout).expect("a report");
+    assert_eq!(merged["hunt"]["runs"], 12, "{:#}", merged["hunt"]);
+    // A shard that cannot be hunted is no result.
+    let replaced = [("--runs 20", runs.as_str()), ("./test", "/nowhere/test")];
+    let ended = setup.documented(command, &replaced, "");
+    assert_eq!(ended.code, Some(1), "{}", all(&ended));
+    assert!(ended.stderr.contains("shard 1/2 failed with status 3"), "{}", all(&ended));
+}
+
+#[test]
 fn reports_of_programs_side_by_side_are_shown_together() {
     let setup = Setup::of("cargo");
     let (directory, runner) = setup.reports();

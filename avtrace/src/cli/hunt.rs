@@ -60,8 +60,8 @@ pub struct HuntArgs {
     #[arg(long, value_name = "PERCENT", default_value_t = 20, value_parser = clap::value_parser!(u8).range(1..=90))]
     pub delay: u8,
 
-    /// Kill the program when a run takes longer than this, and count it as failed; by default ten times the first run,
-    /// and at least 10 seconds.
+    /// Kill the program when a run takes longer than this, and count it as failed; by default ten times the longest run
+    /// so far, and at least 10 seconds.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub limit: Option<Duration>,
 

@@ -22,7 +22,7 @@ use crate::{
         self, Header, HuntError, HuntOptions, Launch, Observer, Progress, Results, ResultsError,
         Shard, Target, TargetError, Whole,
     },
-    report::{self, Class, Report},
+    report::{self, CaptureBackend, Class, Report},
     session::EndSignals,
     suppress::Filter,
     sys::output::{Destination, write_output},
@@ -226,6 +226,9 @@ fn replay(
     if launch.options.is_empty() {
         launch.options = header.options.iter().map(OsString::from).collect();
     }
+    if let Some(backend) = results.backend().map_err(failed)? {
+        choose_backend(&mut launch.options, backend);
+    }
     if launch.fail_if.is_none() {
         launch.fail_if = header.fail_if.as_ref().map(OsString::from);
     }
@@ -290,6 +293,20 @@ pub(super) fn at_most_once(paths: &[PathBuf]) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// Adds the back end of the run that is repeated, unless options name one: `auto` may choose another one elsewhere, by
+/// which delays at the same places have other effects.
+fn choose_backend(options: &mut Vec<OsString>, backend: CaptureBackend) {
+    options.retain(|option| option != "--capture=auto");
+    let is_named =
+        options.iter().any(|option| option.as_encoded_bytes().starts_with(b"--capture="));
+    if !is_named {
+        options.push(match backend {
+            CaptureBackend::Kernel => "--capture=kernel".into(),
+            CaptureBackend::Inline => "--capture=inline".into(),
+        });
+    }
 }
 
 /// Options of each run.
@@ -454,5 +471,22 @@ impl Observer for Watch {
     fn set_aside(&self, report: &mut Report) {
         // A copy, which does not count what it matches: that is done for the report.
         self.filter.clone().apply(report);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_repeated_by_the_back_end_that_ran_them_unless_options_name_one() {
+        let chosen = |options: &[&str]| {
+            let mut options: Vec<OsString> = options.iter().map(OsString::from).collect();
+            choose_backend(&mut options, CaptureBackend::Kernel);
+            options
+        };
+        assert_eq!(chosen(&[]), ["--capture=kernel"]);
+        assert_eq!(chosen(&["--capture=auto", "--lossless"]), ["--lossless", "--capture=kernel"]);
+        assert_eq!(chosen(&["--capture=inline"]), ["--capture=inline"]);
     }
 }

@@ -52,7 +52,7 @@ use crate::{
 const FIRST_LIMIT: Duration = Duration::from_secs(600);
 /// Least time that each further run has.
 const LEAST_LIMIT: Duration = Duration::from_secs(10);
-/// Time that a further run has, in first runs.
+/// Time that a further run has, in the longest run before.
 const LIMIT_FACTOR: u32 = 10;
 /// Longest time that a thread gets no processor, in milliseconds.
 const LONGEST_STARVATION_MS: u32 = 200;
@@ -228,9 +228,19 @@ pub fn hunt(
     state.error.map_or(Ok(end), Err)
 }
 
-/// Returns the time that a run may take, from that of the first one in nanoseconds.
-fn limit_after(first_ns: u64) -> Duration {
-    LEAST_LIMIT.max(Duration::from_nanos(first_ns) * LIMIT_FACTOR)
+/// Returns the time that a run may take, from that of the longest one before in nanoseconds.
+fn limit_after(longest_ns: u64) -> Duration {
+    LEAST_LIMIT.max(Duration::from_nanos(longest_ns) * LIMIT_FACTOR)
+}
+
+/// Returns the limit after a further run, which may have shown that the machine has other work now: the program has not
+/// failed because it takes longer than in the first run.
+fn raised(limit: Duration, result: &RunResult) -> Duration {
+    match result.verdict {
+        Verdict::TimedOut | Verdict::Untraced(_) => limit,
+        // Each that takes long would raise it for the next one.
+        _ => limit.max(limit_after(result.elapsed_ns).min(FIRST_LIMIT)),
+    }
 }
 
 impl<'a> State<'a> {
@@ -282,6 +292,8 @@ impl<'a> State<'a> {
             if result.number == 1 {
                 let report = state.results.get(merge::FIRST_REPORT)?;
                 state.adopt(options, &result, report.as_ref());
+            } else if options.limit.is_none() {
+                state.limit = raised(state.limit, &result);
             }
         }
         Ok(state)
@@ -457,6 +469,9 @@ impl<'a> Hunting<'a> {
                 1 => state.adopt(self.options, &result, result.report.as_deref()),
                 _ => state.set_budget(self.options, &result),
             }
+            if self.options.limit.is_none() && result.number > 1 {
+                state.limit = raised(state.limit, &result);
+            }
         }
         state.progress.gaps = state.schedule.counts();
         if self.options.first && state.progress.likely > 0 {
@@ -527,7 +542,11 @@ impl State<'_> {
 
     /// Adds a run's gaps to those that are known. One at the place of another one has its delays.
     fn credit_gaps(&mut self, result: &mut RunResult) {
-        let place_of = |id: &str| result.gaps.iter().find(|gap| gap.id == id)?.delay_at.clone();
+        let known = &self.gaps;
+        let place_of = |id: &str| {
+            let of_run = result.gaps.iter().find(|gap| gap.id == id);
+            of_run.or_else(|| known.get(id))?.delay_at.clone()
+        };
         let delayed: Vec<((String, u64), u64)> = (result.learnt.gaps.iter())
             .filter(|gap| gap.delays > 0)
             .filter_map(|gap| Some((place_of(&gap.id)?, gap.delays)))
@@ -623,4 +642,23 @@ pub fn scratch() -> io::Result<(tempfile::TempDir, PathBuf)> {
     let directory = tempfile::Builder::new().prefix("avtrace-hunt-").tempdir()?;
     let path = directory.path().to_owned();
     Ok((directory, path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_follow_the_longest_run_that_ends() {
+        let seconds = Duration::from_secs;
+        let after = |verdict, elapsed: u64| {
+            let elapsed_ns = seconds(elapsed).as_nanos() as u64;
+            raised(seconds(20), &RunResult { elapsed_ns, ..RunResult::of(verdict) })
+        };
+        assert_eq!(after(Verdict::Passed, 1), seconds(20));
+        assert_eq!(after(Verdict::Passed, 5), seconds(50));
+        assert_eq!(after(Verdict::Failed("status 1".to_owned()), 5), seconds(50));
+        assert_eq!(after(Verdict::TimedOut, 5), seconds(20));
+        assert_eq!(after(Verdict::Passed, 300), FIRST_LIMIT);
+    }
 }

@@ -28,9 +28,9 @@ pub fn replay(
     observer: &dyn Observer,
 ) -> Result<(), HuntError> {
     let (treatment, plan) = results.plan(run)?.ok_or(HuntError::NoRun(run))?;
-    let limit = match (limit, results.first_elapsed()?) {
+    let limit = match (limit, results.longest_elapsed()?) {
         (Some(limit), _) => limit,
-        (None, Some(first)) => limit_after(first),
+        (None, Some(longest)) => limit_after(longest),
         (None, None) => FIRST_LIMIT,
     };
     let is_same = results.header()?.build == repeats.header()?.build;

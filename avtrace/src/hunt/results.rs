@@ -16,7 +16,7 @@ use super::{
     run::{Finding, FoundGap, RunResult, Verdict},
     schedule::{Shard, Treatment},
 };
-use crate::report::{Class, Report};
+use crate::report::{CaptureBackend, Class, Report};
 
 /// Version of the tables.
 const VERSION: i32 = 2;
@@ -433,6 +433,16 @@ impl Results {
         self.get("header")?.ok_or_else(foreign)
     }
 
+    /// Returns the back end that captured the events of the first run; `None` before it.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read.
+    pub fn backend(&self) -> Result<Option<CaptureBackend>, ResultsError> {
+        let first: Option<Report> = self.get(FIRST_REPORT)?;
+        Ok(first.and_then(|report| report.capture).map(|capture| capture.backend))
+    }
+
     /// Returns the runs in their order, without the reports on their findings.
     ///
     /// # Errors
@@ -485,16 +495,22 @@ impl Results {
         Ok(last.first().map_or(0, |&last| last as u64))
     }
 
-    /// Returns the time that the first run took, in nanoseconds; `None` if no run is over.
+    /// Returns the longest time that a run took which ended by itself, in nanoseconds; `None` if there is none.
     ///
     /// # Errors
     ///
     /// When it cannot be read.
-    pub fn first_elapsed(&self) -> Result<Option<u64>, ResultsError> {
-        let first = self.rows("SELECT elapsed_ns FROM runs ORDER BY number LIMIT 1", |row| {
-            row.get::<_, i64>(0)
+    pub fn longest_elapsed(&self) -> Result<Option<u64>, ResultsError> {
+        let ended = self.rows("SELECT verdict, elapsed_ns FROM runs", |row| {
+            Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?))
         })?;
-        Ok(first.first().map(|&elapsed| elapsed as u64))
+        let mut longest = None;
+        for (verdict, elapsed) in ended {
+            if self.parse::<Verdict>(&verdict)? != Verdict::TimedOut {
+                longest = longest.max(Some(elapsed as u64));
+            }
+        }
+        Ok(longest)
     }
 
     /// Returns the defects with the number of runs that showed each.

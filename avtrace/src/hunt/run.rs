@@ -205,6 +205,7 @@ impl RunResult {
                 self.add_open_region(report, open);
             }
         }
+        add_delayed(&mut gaps, &delays_at);
         self.learnt.gaps = gaps.into_values().collect();
         self.learnt.gaps.sort_by(|one, other| one.id.cmp(&other.id));
         self.report = reports.into_iter().next().map(Box::new);
@@ -316,6 +317,25 @@ fn delays(reports: &[Report]) -> (HashMap<String, u64>, HashSet<String>) {
     }
     let refused = attached.into_iter().filter(|(_, attached)| !attached).map(|(id, _)| id);
     (hits, refused.collect())
+}
+
+/// Adds gaps with delays that the report does not list: where others came in, it may be the gap of another region.
+fn add_delayed(gaps: &mut HashMap<String, SeenGap>, delays: &HashMap<String, u64>) {
+    for (id, &delays) in delays {
+        if delays == 0 || gaps.contains_key(id) {
+            continue;
+        }
+        let seen = SeenGap {
+            id: id.clone(),
+            promise: 0.0,
+            crossed: 0,
+            cut: 0,
+            delays,
+            is_defect: false,
+            is_refused: false,
+        };
+        gaps.insert(id.clone(), seen);
+    }
 }
 
 /// Returns whether a report is on a child of the first process.
@@ -441,5 +461,18 @@ mod tests {
     fn delays_at_copies_are_of_the_gap() {
         assert_eq!((delay_id("g", 0).as_str(), delay_id("g", 2).as_str()), ("g", "g#2"));
         assert_eq!((gap_of("g"), gap_of("g#2")), ("g", "g"));
+    }
+
+    #[test]
+    fn delays_count_where_the_gap_is_not_listed() {
+        let mut gaps = HashMap::new();
+        let delays = HashMap::from([("missing".to_owned(), 3), ("not reached".to_owned(), 0)]);
+        add_delayed(&mut gaps, &delays);
+        let found: Vec<(&str, u64)> =
+            gaps.values().map(|gap| (gap.id.as_str(), gap.delays)).collect();
+        assert_eq!(found, [("missing", 3)]);
+        gaps.get_mut("missing").unwrap().cut = 2;
+        add_delayed(&mut gaps, &delays);
+        assert_eq!(gaps["missing"].cut, 2);
     }
 }
