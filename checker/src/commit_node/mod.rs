@@ -86,11 +86,22 @@ pub use outcome::{Atomicity, Property, Theorem, Unserializable};
 /// use checker::event::{Event, LocationId, Op, RegionId, ThreadId, VarId};
 /// use checker::{Checker, CommitNode, Options};
 ///
-/// // Nobody came in, though somebody could have. let mut checker = CommitNode::new(Options::default()); let x =
-/// VarId(0); let trace = [(0, Op::Begin(RegionId(0))), (0, Op::Read(x)), (0, Op::Write(x)), (0, Op::End(None)), (1,
-/// Op::Write(x))]; for (line, (thread, op)) in (0..).zip(trace) { checker.event(&Event { thread: ThreadId(thread),
-/// op, location: LocationId(line) })?; } let atomicity = checker.finish().atomicity.expect("this algorithm decides
-/// it"); assert_eq!(atomicity.atomic, Some(false)); assert_eq!(atomicity.patterns[0].remotes[0].thread, ThreadId(1));
+/// // Nobody came in, though somebody could have.
+/// let mut checker = CommitNode::new(Options::default());
+/// let x = VarId(0);
+/// let trace = [
+///     (0, Op::Begin(RegionId(0))),
+///     (0, Op::Read(x)),
+///     (0, Op::Write(x)),
+///     (0, Op::End(None)),
+///     (1, Op::Write(x)),
+/// ];
+/// for (line, (thread, op)) in (0..).zip(trace) {
+///     checker.event(&Event { thread: ThreadId(thread), op, location: LocationId(line) })?;
+/// }
+/// let atomicity = checker.finish().atomicity.expect("this algorithm decides it");
+/// assert_eq!(atomicity.atomic, Some(false));
+/// assert_eq!(atomicity.patterns[0].remotes[0].thread, ThreadId(1));
 /// # Ok::<(), checker::EventError>(())
 /// ```
 pub struct CommitNode {

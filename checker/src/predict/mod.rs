@@ -16,11 +16,22 @@
 //! use checker::event::{Event, LocationId, Op, RegionId, ThreadId, VarId};
 //! use checker::predict::Observer;
 //!
-//! let x = VarId(0); let trace = [(0, Op::Begin(RegionId(0))), (0, Op::Read(x)), (0, Op::Write(x)), (0,
-//! Op::End(None)), (1, Op::Write(x))]; let mut observer = Observer::default(); for (line, (thread, op)) in
-//! (0..).zip(trace) { observer.event(&Event { thread: ThreadId(thread), op, location: LocationId(line) }); } let
-//! found = observer.predictions(); assert_eq!((found[0].left.event, found[0].remote.event, found[0].returned.event),
-//! (1, 4, 2)); assert!(found[0].depends_on.is_empty());
+//! let x = VarId(0);
+//! let trace = [
+//!     (0, Op::Begin(RegionId(0))),
+//!     (0, Op::Read(x)),
+//!     (0, Op::Write(x)),
+//!     (0, Op::End(None)),
+//!     (1, Op::Write(x)),
+//! ];
+//! let mut observer = Observer::default();
+//! for (line, (thread, op)) in (0..).zip(trace) {
+//!     observer.event(&Event { thread: ThreadId(thread), op, location: LocationId(line) });
+//! }
+//! let found = observer.predictions();
+//! let gap = (found[0].left.event, found[0].remote.event, found[0].returned.event);
+//! assert_eq!(gap, (1, 4, 2));
+//! assert!(found[0].depends_on.is_empty());
 //! ```
 
 mod named;
