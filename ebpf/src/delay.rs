@@ -87,9 +87,8 @@ fn admit(ctx: &ProbeContext) -> u64 {
     // SAFETY: it does not change once the probe is attached.
     let threads = unsafe { (*place).threads };
     // SAFETY: the fourth number of the map's value.
-    if threads != ALL_THREADS
-        && is_first(unsafe { totals.cast::<u64>().add(3) }, tid) != (threads == FIRST_THREAD)
-    {
+    let first = unsafe { totals.cast::<u64>().add(3) };
+    if threads != ALL_THREADS && is_first(first, tid) != (threads == FIRST_THREAD) {
         return 0;
     }
     // SAFETY: aligned numbers of the map; the seed and the chance do not change once the probe is attached.
@@ -118,10 +117,9 @@ fn admit(ctx: &ProbeContext) -> u64 {
     let total = unsafe { totals.cast::<u64>().add(2) };
     // SAFETY: an aligned number of the map. Whoever adds first, may.
     let before = unsafe { atomic_fetch_add(total, nanoseconds) };
-    // SAFETY: as above.
-    if before > share_of(began.saturating_sub(from), share)
-        || unsafe { atomic_fetch_add(&raw mut (*place).hits, 1) >= (*place).most }
-    {
+    // SAFETY: as above; `most` does not change once the probe is attached.
+    let has_hits = || unsafe { atomic_fetch_add(&raw mut (*place).hits, 1) < (*place).most };
+    if before > share_of(began.saturating_sub(from), share) || !has_hits() {
         // SAFETY: as above.
         unsafe { atomic_add(total, nanoseconds.wrapping_neg()) };
         return 0;
