@@ -75,8 +75,8 @@ fn elsewhere(trace: &Path, command: &str) -> (Ended, Value) {
 /// Checks that a report on a recording says what that on the run did.
 fn check_same(live: &Value, replayed: &Value) {
     Report::check(replayed);
-    // What was checked is a file now, and the time that it took is another. When and where the program ran is no part
-    // of a recording.
+    // The subject is a file now, and the time of the check is another. Time and place of the run are no part of a
+    // recording.
     let named = ["subject", "summary", "time", "host", "traceparent"];
     let live = &without_unrecorded_values(live, replayed);
     let keys = live.as_object().expect("keys").keys();
@@ -119,7 +119,7 @@ fn a_recording_gives_the_report_of_the_run_without_the_program() {
             let (ended, replayed) = elsewhere(&recorded.trace(), command);
             assert_eq!((ended.code, &*ended.stderr), (Some(66), ""));
             check_same(&recorded.live, &replayed);
-            // What is watched by name has all values.
+            // Variables that are watched by name have all values.
             let has_all =
                 options.len() == 1 || recorded.live["violations"] == replayed["violations"];
             assert!(has_all, "{replayed}");

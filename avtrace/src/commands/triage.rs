@@ -34,7 +34,7 @@ fn find_config() -> Result<Option<PathBuf>, Failure> {
             Ok(found) if level == 0 || [0, owner].contains(&found.uid()) => return Ok(Some(path)),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            // What is above may be closed to this user.
+            // Directories above may be closed to this user.
             Err(_) if level > 0 => {}
             Err(error) => return Err(failed(&path, error)),
         }

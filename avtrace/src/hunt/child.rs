@@ -200,7 +200,7 @@ fn is_failure(
             break asked;
         }
         if Instant::now() >= deadline {
-            // What the shell has started as well; it may have ended meanwhile.
+            // Processes that the shell has started as well; it may have ended meanwhile.
             let _ = kill(Pid::from_raw(-(child.id() as i32)), Signal::SIGKILL);
             child.wait()?;
             let (condition, seconds) = (condition.to_string_lossy(), limit.as_secs());

@@ -18,7 +18,7 @@
 //! them overlap is known from forks, joins, signals and barriers, and not from locks. For view-atomicity it decides
 //! only about a trace of two units.
 //!
-//! Where the paper is wrong or silent:
+//! Departures, as the paper is wrong or silent:
 //!
 //! - *Commit nodes*, in section 3.3, are "not contained in any other communication nodes"; in the introduction, in
 //!   the example there and in all proofs they are those that contain none. The latter is right: by the definition of
@@ -329,7 +329,7 @@ impl State {
         outcome.left_out = self.units.left_out;
         let deadlocks = self.deadlocks.deadlocks();
         let presumes_none = deadlocks.found.is_empty() && !deadlocks.is_incomplete;
-        // What was left out could add inter-edges, and takes none away.
+        // Units that were left out could add inter-edges, and take none away.
         let is_whole = outcome.left_out == 0 || outcome.atomic == Some(false);
         if !presumes_none || !is_whole {
             (outcome.atomic, outcome.theorem) = (None, None);

@@ -241,7 +241,7 @@ impl Check<'_> {
                 let group = self.forest.group(next, access as usize);
                 reached.insert(self.forest.node((unit, with), group));
             }
-            // What comes later in any interleaving; also another copy of the transaction.
+            // Units that come later in any interleaving; also another copy of the transaction.
             let Self { forest, later, .. } = self;
             later.visit(forest, next, &mut visit_from, |other| {
                 if visited.insert(other) {

@@ -141,7 +141,7 @@ impl Observer {
         let mut beyond = u32::MAX;
         let searches = if is_known { self.gaps.entry(gap).or_default() } else { &mut beyond };
         *searches = searches.saturating_add(1);
-        // What was seen counts in each execution; what could be is searched for less and less often.
+        // Observed interferences count in each execution; possible ones are searched for less and less often.
         let reach =
             if *searches <= MAX_SEARCHES || searches.is_power_of_two() { NEIGHBOURS } else { 0 };
         let near = from.saturating_sub(reach)..accesses.len().min(to + reach + 1);

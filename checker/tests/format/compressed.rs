@@ -76,7 +76,7 @@ fn compressed_text_that_was_cut_is_an_error() {
 fn avt_in_gzip_that_was_cut_reads_up_to_the_last_whole_block() {
     let expected = Trace::of(&text()).unwrap().events;
     let file = gzip(&avt());
-    // What is in the decoder's window is lost with the end.
+    // The content of the decoder's window is lost with the end.
     let trace = Trace::of(&file[..file.len() / 10 * 9]).unwrap();
     assert!(trace.summary.truncated.is_some());
     assert!(!trace.events.is_empty());

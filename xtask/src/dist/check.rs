@@ -102,7 +102,7 @@ fn system(dist: &Path) -> Result<PathBuf> {
     if bpf_build::find_on_path("debootstrap").is_none() {
         bail!("debootstrap is needed to try the packages: install the package debootstrap");
     }
-    // What an earlier attempt left may be incomplete.
+    // A folder of an earlier attempt may be incomplete.
     let draft = dist.join("debian.part");
     if draft.exists() {
         fs::remove_dir_all(&draft)?;

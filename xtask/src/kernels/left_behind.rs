@@ -27,7 +27,7 @@ pub fn check() -> Result<Found> {
     mkfifo(fifo, Mode::S_IRUSR | Mode::S_IWUSR)?;
     let mut service = Running::start(&program("service"), &[fifo], User::Root)?;
     service.await_stdout("ready")?;
-    // Where each probe is a link, those of the programs before are still being detached.
+    // Links of the programs before are still being detached on kernels where each probe is a link.
     let waited = await_own_code(service.pid())? + eventually(LIMIT, no_programs)?;
     let detail = if waited < Duration::from_millis(100) {
         String::new()

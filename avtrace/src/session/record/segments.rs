@@ -39,7 +39,7 @@ use crate::{
 };
 
 /// Time for looking code up between two batches of records, but for the last location, whose look-up is not divided.
-/// What comes meanwhile is in the buffers, and must not exceed them: all locations of a segment may take seconds.
+/// Later events wait in the buffers, and must not exceed them: all locations of a segment may take seconds.
 const LOOK_UP: Duration = Duration::from_millis(5);
 
 /// Number of full segments that wait for their names at most: room is set aside for each. Of one more, the oldest is
