@@ -252,9 +252,9 @@ fn replay(
 
 /// Merges the results of several hunts.
 pub(super) fn merge(arguments: &MergeArgs) -> Result<u8, Failure> {
-    let mut reports = Reports::new(&arguments.output, Destination::Stdout)?;
+    let reports = Reports::new(&arguments.output, Destination::Stdout)?;
     let suppressions = triage::of_config(triage::config(arguments.no_config)?);
-    let mut filter = triage::filter(&arguments.output, suppressions)?;
+    let filter = triage::filter(&arguments.output, suppressions)?;
     let mut hunts = Vec::new();
     at_most_once(&arguments.results)?;
     for path in &arguments.results {
@@ -269,18 +269,10 @@ pub(super) fn merge(arguments: &MergeArgs) -> Result<u8, Failure> {
             "results of different programs, `{one}` and `{other}`: merge those of one"
         )));
     }
-    let Some(mut report) = hunt::merged(&hunts) else {
+    let Some(report) = hunt::merged(&hunts) else {
         return Err(Failure::input("no run of these hunts was over: nothing can be reported"));
     };
-    if arguments.output.no_host {
-        report.forget_hosts();
-    }
-    filter.apply(&mut report);
-    filter.list_unused(&mut report);
-    reports.add(&report, None, None, false)?;
-    let entries = triage::entries(&arguments.output, &report);
-    reports.finish(&triage::write_entries(&arguments.output, entries)?, false)?;
-    Ok(if triage::fails(&arguments.output, &report) { arguments.output.error_exitcode } else { 0 })
+    super::merge::write(arguments, report, reports, filter)
 }
 
 /// Refuses a file that is named twice: its runs would count twice.

@@ -14,6 +14,7 @@ use super::{
 use crate::{
     cli::MergeArgs,
     report::{Report, merge::merge},
+    suppress::Filter,
     sys::output::Destination,
 };
 
@@ -47,9 +48,9 @@ fn is_database(path: &Path) -> bool {
 }
 
 fn merge_reports(arguments: &MergeArgs) -> Result<u8, Failure> {
-    let mut reports = Reports::new(&arguments.output, Destination::Stdout)?;
+    let reports = Reports::new(&arguments.output, Destination::Stdout)?;
     let suppressions = triage::of_config(triage::config(arguments.no_config)?);
-    let mut filter = triage::filter(&arguments.output, suppressions)?;
+    let filter = triage::filter(&arguments.output, suppressions)?;
     let (mut status, mut all): (u8, Vec<Report>) = (0, Vec::new());
     for path in &files(&arguments.results)? {
         match load::load(path) {
@@ -66,9 +67,19 @@ fn merge_reports(arguments: &MergeArgs) -> Result<u8, Failure> {
             }
         }
     }
-    let Some(mut report) = merge(&all) else {
+    let Some(report) = merge(&all) else {
         return Err(Failure::input("no report could be read: nothing can be merged"));
     };
+    Ok(worse(status, write(arguments, report, reports, filter)?))
+}
+
+/// Writes the one report of many, and returns the exit status for what it has.
+pub(super) fn write(
+    arguments: &MergeArgs,
+    mut report: Report,
+    mut reports: Reports<'_>,
+    mut filter: Filter,
+) -> Result<u8, Failure> {
     if arguments.output.no_host {
         report.forget_hosts();
     }
@@ -77,6 +88,5 @@ fn merge_reports(arguments: &MergeArgs) -> Result<u8, Failure> {
     reports.add(&report, None, None, false)?;
     let entries = triage::entries(&arguments.output, &report);
     reports.finish(&triage::write_entries(&arguments.output, entries)?, false)?;
-    let fails = triage::fails(&arguments.output, &report);
-    Ok(worse(status, if fails { arguments.output.error_exitcode } else { 0 }))
+    Ok(if triage::fails(&arguments.output, &report) { arguments.output.error_exitcode } else { 0 })
 }
