@@ -185,7 +185,8 @@ fn a_region_in_which_the_program_dies_is_in_the_report_of_all_runs() {
     let (ended, report) = hunt(folder.path(), &options, &["closed"]);
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);
     let open = report["open_at_end"].as_array().unwrap_or_else(|| panic!("{:#}", report["hunt"]));
-    let open = open.iter().find(|open| open["region"] == "close_and_open").expect("the region");
+    let is_it = |open: &&serde_json::Value| open["region"] == "close_and_open";
+    let open = open.iter().find(is_it).unwrap_or_else(|| panic!("{open:#?}"));
     let hunted = &open["hunted"];
     assert!(hunted["failing"]["runs"].as_u64().unwrap() > 0, "{hunted:#}");
     assert_eq!(hunted["passing"]["runs"], 0, "{hunted:#}");

@@ -5,7 +5,8 @@
  * crash: aborts when a deposit was lost; hang: waits for ever then; fork: a child process does all of it.
  * whole: with one critical section, so that nothing is to be found.
  * late: as whole, and fails when its time is over.
- * closed: one thread closes the account and opens it again; the other one aborts when it finds it closed.
+ * closed: one thread closes the account and opens it again; the other one aborts when it finds it closed, with the lock
+ *   held, so that it cannot be opened before the program is dead.
  * early: the program ends while a thread still makes deposits.
  */
 #include <pthread.h>
@@ -72,8 +73,10 @@ static void *closings(void *unused)
 static void *looks(void *unused)
 {
     for (int i = 0; i < DEPOSITS; i++) {
-        if (get() == CLOSED)
+        pthread_mutex_lock(&lock);
+        if (balance == CLOSED)
             abort();
+        pthread_mutex_unlock(&lock);
         usleep(REST_US);
     }
     return unused;
