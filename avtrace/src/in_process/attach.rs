@@ -398,8 +398,10 @@ impl Attaching<'_> {
         let mut there = vec![0; length];
         let place = patch.range.start.wrapping_add(bias);
         self.memory.read_exact_at(&mut there, place).map_err(|error| error.to_string())?;
-        let own = own.filter(|own| is_known || *own == there);
-        own.map(<[u8]>::to_vec).ok_or("the code in memory is not that of the file".to_owned())
+        match own {
+            Some(own) if is_known || *own == there => Ok(own.to_vec()),
+            own => Err(difference(own.unwrap_or_default(), &there).to_owned()),
+        }
     }
 
     /// Returns whether nothing executes the bytes of a jump at a link-time address: padding as it is in the file, or
@@ -410,6 +412,18 @@ impl Attaching<'_> {
         let is_unchanged =
             read.is_ok() && file.bytes_at(LinkAddr(room), code.len()) == Some(&code[..]);
         is_unchanged && padding.is_free(room)
+    }
+}
+
+/// Says how code in memory differs from that of the file.
+fn difference(of_file: &[u8], in_memory: &[u8]) -> &'static str {
+    const BREAKPOINT: u8 = 0xcc;
+    let is_own = |(file, memory): (&u8, &u8)| file == memory || *memory == BREAKPOINT;
+    if of_file.len() == in_memory.len() && of_file.iter().zip(in_memory).all(is_own) {
+        "another tool has a breakpoint there (`perf probe`, bpftrace, or an earlier run of avtrace whose probes this \
+         kernel is still removing)"
+    } else {
+        "the code in memory is not that of the file"
     }
 }
 
@@ -430,4 +444,17 @@ fn part_at(file: &ElfFile, start: LinkAddr) -> Option<Part<'_>> {
     let length = usize::try_from(extent.end.0.checked_sub(start.0)?).ok()?;
     let code = file.bytes_at(start, length).filter(|code| code.len() == length)?;
     Some(Part { start: start.0, code })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::difference;
+
+    #[test]
+    fn breakpoints_of_others_are_told_from_other_code() {
+        let file = [0x55, 0x48, 0x89, 0xe5];
+        assert!(difference(&file, &[0xcc, 0x48, 0x89, 0xe5]).starts_with("another tool"));
+        assert!(difference(&file, &[0xcc, 0x48, 0x89, 0xe4]).starts_with("the code in memory"));
+        assert!(difference(&[], &[0xcc]).starts_with("the code in memory"));
+    }
 }

@@ -27,7 +27,7 @@ use super::{
 use crate::{
     report,
     status_line::StatusLine,
-    sys::{self, perf},
+    sys::{self, ptrace_breakpoint},
 };
 
 /// Smallest buffer of a process, in bytes, when several share what is set aside.
@@ -89,7 +89,7 @@ pub(super) fn attach(
     // A process for which none is left is named.
     let _raised = sys::descriptors::RaisedLimit::new();
     // It forks while there is one thread.
-    let _ = perf::trial();
+    let _ = ptrace_breakpoint::trial();
     let attempts = Attempts::new(targets.len(), status);
     let (mut loaded, mut failed) = (Vec::new(), Vec::new());
     let within = targets.len().min(MAX_PROCESSES);

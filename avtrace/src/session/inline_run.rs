@@ -24,7 +24,7 @@ use crate::{
     live::reader::Batches,
     progress::Steps,
     report::Limitation,
-    sys::{self, ids::NsPid, perf},
+    sys::{self, ids::NsPid, ptrace_breakpoint},
 };
 
 /// Runs a program and checks it, and what it becomes.
@@ -36,7 +36,7 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
     let memory_error = RunError::system("cannot set memory aside for the run");
     sys::memory::check_headroom().map_err(memory_error)?;
     // It forks while there is one thread.
-    let _ = perf::trial();
+    let _ = ptrace_breakpoint::trial();
     let mode = match options.when_full() {
         WhenFull::Wait => Mode::Lossless,
         WhenFull::Drop => Mode::Drop,

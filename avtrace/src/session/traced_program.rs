@@ -58,7 +58,7 @@ use crate::{
     sys::{
         ids::KernelPid,
         perf::{self, Trial},
-        proc,
+        proc, ptrace_breakpoint,
         tracee::Ending,
     },
 };
@@ -144,11 +144,7 @@ impl TracedProgram {
         let is_shared =
             |site: &Site| site.kind.region().and_then(RegionSite::shared_variable).is_some();
         let is_inline = backend.kernel().is_none();
-        let trial = match perf::trial() {
-            // Those that ptrace sets need no permission of perf's.
-            Trial::Refused if is_inline => Trial::Works,
-            trial => trial,
-        };
+        let trial = if is_inline { ptrace_breakpoint::trial() } else { perf::trial() };
         let more = self.probes.sites().iter().any(is_shared);
         let samples = self.options.accesses.level.samples();
         if let Some(problem) = trial.problem()

@@ -71,7 +71,7 @@ impl fmt::Display for Line {
             Self::Begin => write!(formatter, "{MARK}|begin"),
             Self::End => write!(formatter, "{MARK}|end"),
             Self::Result { check, outcome, detail } => {
-                let detail: String = detail.chars().map(plain).take(400).collect();
+                let detail: String = detail.chars().map(plain).take(2000).collect();
                 write!(formatter, "{MARK}|{check}|{outcome}|{}", detail.trim())
             }
         }

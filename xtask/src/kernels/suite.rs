@@ -124,6 +124,7 @@ fn uprobe_multi() -> Result<Found> {
 
 /// Traces the program that has a defect, and the one without.
 fn bank(capture: &str, user: User) -> Result<Found> {
+    await_own_code(capture)?;
     let start = Instant::now();
     let report = format!("/tmp/bank-{capture}-{user:?}.json");
     let options = ["--capture", capture, "--format", "json", "-o", &report];
@@ -140,6 +141,7 @@ fn bank(capture: &str, user: User) -> Result<Found> {
 
 /// Watches the program's variable, whose value at each access the report then has.
 fn watch(capture: &str) -> Result<Found> {
+    await_own_code(capture)?;
     let report = format!("/tmp/watch-{capture}.json");
     let options =
         ["--capture", capture, "--watch", "account.balance", "--format", "json", "-o", &report];
@@ -252,6 +254,12 @@ fn yama_scopes() -> Result<Found> {
         }
     }
     Found::works("")
+}
+
+/// Waits, for inline probes, until those of earlier checks are gone from the files that they share: where they still
+/// are, there can be no others.
+fn await_own_code(capture: &str) -> Result<()> {
+    if capture == "inline" { left_behind::await_none().map(drop) } else { Ok(()) }
 }
 
 fn seconds(time: Duration) -> String {
