@@ -5,6 +5,7 @@ mod diff;
 mod doctor;
 mod environment;
 mod explain;
+mod explore;
 mod hunt;
 mod offline;
 mod output;
@@ -15,6 +16,7 @@ pub use attach::{AttachArgs, ProcessesArgs};
 pub use diff::DiffArgs;
 pub use doctor::DoctorArgs;
 pub use explain::ExplainArgs;
+pub use explore::ExploreArgs;
 pub use hunt::{HuntArgs, MergeArgs};
 pub use offline::{CheckArgs, ConvertArgs, PropertyArg, RelationArg, ReportArgs, TraceFormatArg};
 pub use output::{ColorArg, FailOnArg, Format, FormatTo, OutputArgs, PlainFormat, Triage};
@@ -83,6 +85,7 @@ Examples:
   avtrace check t.avt                     check later, as often as wanted
   sudo avtrace refine --runs 10 ./prog    take what runs that went well show as being by design
   avtrace hunt ./test                     run it again and again, delayed where it may break
+  avtrace explore ./small_test            run it in all interleavings of its threads
   avtrace diff old.json new.json          say which defects are new, gone or changed
   avtrace check --format html=report.html t.avt
                                           a page for browsers; also sarif, junit, dot, trace, json
@@ -131,6 +134,8 @@ pub enum Command {
     Refine(RefineArgs),
     /// Run a program many times with delays where other threads could come in, until rare bugs show.
     Hunt(HuntArgs),
+    /// Run a small test in all interleavings of its threads, and say which races decide on a fault.
+    Explore(ExploreArgs),
     /// Make one report of many: of JSON reports by their defects, or of the results of several hunts.
     Merge(MergeArgs),
     /// Say what of avtrace works on this machine for this user, and what grants the rest.

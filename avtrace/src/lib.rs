@@ -6,6 +6,7 @@ pub mod cli;
 pub mod commands;
 pub mod debug_files;
 pub mod doctor;
+pub mod explore;
 pub mod hunt;
 pub mod in_process;
 pub mod kernel;

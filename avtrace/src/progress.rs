@@ -120,6 +120,42 @@ impl ReadBar {
     }
 }
 
+/// Bar for runs of a program. It is removed when this is dropped.
+#[derive(Debug)]
+pub struct RunBar {
+    bar: ProgressBar,
+    from: Option<Instant>,
+}
+
+impl RunBar {
+    /// Creates the bar for at most `limit` runs, on standard error if that is a terminal.
+    #[must_use]
+    pub fn on_terminal(name: &str, limit: u64) -> Self {
+        let bar = ProgressBar::with_draw_target(Some(limit), ProgressDrawTarget::hidden());
+        let template = "{prefix} [{wide_bar}] {pos} of at most {len} runs, {per_sec}, {elapsed}";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        bar.set_prefix(cut_middle(&printable(name), 30).into_owned());
+        Self { bar, from: stderr().is_terminal().then(|| Instant::now() + READ_PATIENCE) }
+    }
+
+    /// Notes that this many runs have begun.
+    pub fn advance(&mut self, runs: u64) {
+        if self.from.is_some_and(|from| Instant::now() >= from) {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
+            self.from = None;
+        }
+        self.bar.set_position(runs);
+    }
+}
+
+impl Drop for RunBar {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
 fn bar(name: &str, length: Option<u64>) -> ProgressBar {
     let template = match length {
         Some(_) => {

@@ -8,6 +8,7 @@ mod convert;
 mod diff;
 mod doctor;
 mod explain;
+mod explore;
 mod hunt;
 mod list;
 mod live;
@@ -75,6 +76,7 @@ pub fn run(cli: Cli) -> Result<u8, Failure> {
         Some(Command::Diff(arguments)) => diff::run(&arguments),
         Some(Command::Refine(arguments)) => refine::run(&arguments),
         Some(Command::Hunt(arguments)) => hunt::run(&arguments),
+        Some(Command::Explore(arguments)) => explore::run(&arguments),
         Some(Command::Merge(arguments)) => merge::run(&arguments),
         Some(Command::Doctor(arguments)) => doctor::run(&arguments),
         Some(Command::Explain(arguments)) => explain::run(&arguments),

@@ -48,7 +48,13 @@ fn launch() -> Result<Launch, ChildError> {
     let program = found.map_or_else(std::env::current_exe, Ok::<PathBuf, _>);
     let program = program.map_err(|error| ChildError::Ptrace(error.to_string()))?;
     let arg0 = program.clone().into_os_string();
-    Ok(Launch { program, arg0, arguments: vec!["--version".into()], user: user::sudo_user() })
+    Ok(Launch {
+        program,
+        arg0,
+        arguments: vec!["--version".into()],
+        user: user::sudo_user(),
+        streams: None,
+    })
 }
 
 /// Holds a program as the kernel's back end does.

@@ -24,6 +24,7 @@ pub(super) fn launch(options: &RunOptions, program: &Path) -> Launch {
         arg0: options.command.first().cloned().unwrap_or_default(),
         arguments: options.command.get(1..).unwrap_or_default().to_vec(),
         user: user(options),
+        streams: None,
     }
 }
 

@@ -85,6 +85,12 @@ struct Probes {
 }
 
 impl Listing {
+    /// Returns the plan, and the names.
+    #[must_use]
+    pub fn into_parts(self) -> (Plan, Symbolizer) {
+        (self.plan, self.symbolizer)
+    }
+
     /// Formats the regions, and the functions that could be regions and are none, each with the reason, in `width`
     /// columns.
     #[must_use]

@@ -5,6 +5,7 @@ pub mod apart;
 pub mod bpf;
 pub mod breakpoints;
 pub mod cgroup;
+pub mod controlled;
 pub mod descriptors;
 pub mod guardian;
 pub mod ids;

@@ -334,6 +334,14 @@ pub fn pid_namespace(pid: u32) -> io::Result<(u64, u64, u32)> {
     Ok((kernel_device(namespace.dev()), namespace.ino(), innermost))
 }
 
+/// Returns whether a thread sleeps in the kernel until something wakes it (`S`).
+#[must_use]
+pub fn sleeps(process: u32, thread: u32) -> bool {
+    let text = fs::read(format!("/proc/{process}/task/{thread}/stat")).unwrap_or_default();
+    let name_end = text.iter().rposition(|&byte| byte == b')');
+    name_end.and_then(|end| text.get(end + 2)) == Some(&b'S')
+}
+
 /// Returns the number of the system call in which a thread waits; `None` for one that runs, or has ended.
 #[must_use]
 pub fn system_call(process: u32, thread: u32) -> Option<i64> {

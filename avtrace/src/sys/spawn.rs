@@ -2,6 +2,7 @@
 
 use std::{
     ffi::{CStr, CString, OsString},
+    fs::File,
     io::{self, PipeReader, PipeWriter, Read as _, Write as _},
     os::{fd::AsRawFd as _, unix::ffi::OsStringExt as _},
     path::PathBuf,
@@ -20,6 +21,8 @@ pub struct Launch {
     pub arguments: Vec<OsString>,
     /// The user to become; `None` keeps this process's.
     pub user: Option<Identity>,
+    /// Files in place of the standard streams: input, output and errors; `None` keeps this process's.
+    pub streams: Option<[File; 3]>,
 }
 
 /// Failed step of the child, as reported through the pipe.
@@ -113,7 +116,7 @@ fn fork(
     mut tracing: Tracing,
     start: Option<&PipeWriter>,
 ) -> io::Result<(i32, Failure)> {
-    let Launch { program, arg0, arguments, user } = launch;
+    let Launch { program, arg0, arguments, user, streams } = launch;
     let path = c_string(program.into_os_string())?;
     let arguments: Vec<CString> =
         std::iter::once(arg0).chain(arguments).map(c_string).collect::<io::Result<_>>()?;
@@ -129,6 +132,10 @@ fn fork(
                 if let Some(start) = start {
                     // SAFETY: the child uses the descriptor no more, and does not return.
                     unsafe { libc::close(start.as_raw_fd()) };
+                }
+                for (file, number) in streams.iter().flatten().zip(0..) {
+                    // SAFETY: both are open, and no memory is involved.
+                    unsafe { libc::dup2(file.as_raw_fd(), number) };
                 }
                 tracing.begin().map_err(|error| (Step::Trace, error))?;
                 if let Some(user) = &user {

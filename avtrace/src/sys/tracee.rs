@@ -158,6 +158,11 @@ impl Held {
         }
     }
 
+    /// Leaves it to another owner, as it is.
+    pub(super) fn hand_over(self) {
+        std::mem::forget(self);
+    }
+
     fn into_ended(self, ending: Ending) -> Start {
         let pid = self.pid();
         // Its process id is free again.

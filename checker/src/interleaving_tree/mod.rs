@@ -22,7 +22,7 @@
 //! - *Duplicate states* are not merged, since a program need not be able to compare its states.
 //!
 //! Of the paper's table all rows but one are models in `tests/suite/interleaving_tree.rs`, with its answers: Snark, a
-//! deque, is missing. Programs that run natively are not controlled anywhere yet.
+//! deque, is missing. `avtrace explore` controls programs that run natively.
 //!
 //! The theorem on "no data race, no fault" is not used. No panic on any program, but a program that does not do the
 //! same again for the same choices is refused.

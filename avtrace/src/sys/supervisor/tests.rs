@@ -22,6 +22,7 @@ fn start_program(program: PathBuf, arguments: &[&str]) -> (Supervisor, u32) {
         arg0: program.clone().into_os_string(),
         arguments: arguments.iter().map(OsString::from).collect(),
         user: None,
+        streams: None,
     };
     loop {
         match Supervisor::launch(launch()) {
