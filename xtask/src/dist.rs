@@ -159,8 +159,8 @@ fn time() -> String {
 fn archive(dist: &Path, name: &str) -> Result<PathBuf> {
     let archive = dist.join(format!("{name}.tar.gz"));
     let mut tar = Command::new("tar");
-    tar.env("GZIP", "-9n")
-        .args(["--create", "--gzip", "--sort=name", "--owner=0", "--group=0", "--numeric-owner"])
+    tar.args(["--create", "--use-compress-program=gzip -9n", "--sort=name"])
+        .args(["--owner=0", "--group=0", "--numeric-owner"])
         .arg(format!("--mtime=@{}", time()))
         .arg("--file")
         .arg(&archive)

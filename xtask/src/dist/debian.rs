@@ -16,10 +16,10 @@ const REVISION: &str = "1";
 
 /// Complaints of lintian that are meant to be so.
 const OVERRIDES: &str = "\
-# It runs on systems with other C libraries, and traces programs from before main.
-avtrace: statically-linked-binary [usr/bin/avtrace]
-# It is made for machines, not for Debian's archive.
-avtrace: initial-upload-closes-no-bugs [usr/share/doc/avtrace/changelog.Debian.gz:1]
+# A static executable whose address is not fixed looks like a library.
+avtrace: shared-library-lacks-prerequisites [usr/bin/avtrace]
+# It has symbols and no more: `avtrace doctor` attaches a probe to one.
+avtrace: unstripped-binary-or-object [usr/bin/avtrace]
 ";
 
 /// Returns the person who makes the package, as `NAME <ADDRESS>`: the first author in the workspace's metadata, else
@@ -69,12 +69,15 @@ pub(super) fn package(dist: &Path, stage: &Path, maintainer: &str) -> Result<Pat
     process::run(Command::new("cp").arg("--archive").arg(stage).arg(&usr))?;
     let documents = usr.join("share/doc/avtrace");
     let mit = fs::read_to_string(documents.join("LICENSE-MIT"))?;
-    fs::write(documents.join("copyright"), copyright(&mit)?)?;
+    let date = date()?;
+    // `Mon, 05 Jan 2026 …`
+    let year = date.split(' ').nth(3).context("a date has a year")?;
+    fs::write(documents.join("copyright"), copyright(&mit, year)?)?;
     for name in ["LICENSE-MIT", "LICENSE-APACHE"] {
         fs::remove_file(documents.join(name))?;
     }
     fs::rename(documents.join("CHANGELOG.md"), documents.join("changelog"))?;
-    fs::write(documents.join("changelog.Debian"), changelog(maintainer, &date()?))?;
+    fs::write(documents.join("changelog.Debian"), changelog(maintainer, &date))?;
     let overrides = usr.join("share/lintian/overrides");
     fs::create_dir_all(&overrides)?;
     fs::write(overrides.join("avtrace"), OVERRIDES)?;
@@ -132,11 +135,11 @@ fn control(maintainer: &str, kilobytes: &str, linked: Option<&str>) -> String {
     )
 }
 
-/// Returns the licences of the package's files, in Debian's machine-readable form.
+/// Returns the licences of the package's files, in Debian's machine-readable form, which names a year.
 ///
 /// # Errors
 /// When the text of the MIT licence names no holder.
-fn copyright(mit: &str) -> Result<String> {
+fn copyright(mit: &str, year: &str) -> Result<String> {
     let Some((_, text)) = mit.split_once("Copyright (c) ") else {
         bail!("LICENSE-MIT names no holder of the copyright");
     };
@@ -155,7 +158,7 @@ fn copyright(mit: &str) -> Result<String> {
          LGPL-2.1 or later; Built-Using names its source package.\n\
          \n\
          Files: *\n\
-         Copyright: {holder}\n\
+         Copyright: {year} {holder}\n\
          License: Expat or Apache-2.0\n\
          \n\
          License: Expat\n{terms}\
@@ -213,10 +216,12 @@ mod tests {
     #[test]
     fn the_licence_is_in_debians_form() {
         let text = "MIT License\n\nCopyright (c) Some People\n\nPermission is.\n\nNo warranty.\n";
-        let copyright = copyright(text).unwrap();
-        assert!(copyright.contains("\nCopyright: Some People\nLicense: Expat or Apache-2.0\n"));
+        let copyright = copyright(text, "2026").unwrap();
+        assert!(
+            copyright.contains("\nCopyright: 2026 Some People\nLicense: Expat or Apache-2.0\n")
+        );
         assert!(copyright.contains("\nLicense: Expat\n Permission is.\n .\n No warranty.\n\nL"));
-        assert!(super::copyright("no such line").is_err());
+        assert!(super::copyright("no such line", "2026").is_err());
     }
 
     #[test]
