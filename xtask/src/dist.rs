@@ -17,7 +17,8 @@ use anyhow::{Context as _, Result, bail};
 use crate::{process, setup, workspace};
 
 /// Target of the executable. Linked statically with glibc: rustup's musl target is a download of its own that not every
-/// build machine has, and nothing that avtrace does needs glibc to load anything at run time.
+/// build machine has, and nothing that avtrace does needs glibc to load anything at run time: accounts are asked of
+/// `getent`.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Version of the packages, that of the workspace.
