@@ -6,6 +6,8 @@ mod doctor;
 mod environment;
 mod explain;
 mod explore;
+mod heading;
+pub mod help;
 mod hunt;
 mod offline;
 mod output;
@@ -27,7 +29,7 @@ use std::{ffi::OsString, io::Write as _, path::PathBuf};
 
 use clap::{
     ArgAction, ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
-    ValueEnum, parser::ValueSource,
+    ValueEnum, error::ErrorKind, parser::ValueSource,
 };
 
 use crate::probes::{
@@ -45,9 +47,10 @@ use crate::probes::{
     name = "avtrace",
     version,
     long_version = LONG_VERSION,
-    args_conflicts_with_subcommands = true,
+    override_usage = help::USAGE,
     subcommand_negates_reqs = true,
-    after_help = EXAMPLES,
+    after_help = help::BRIEF,
+    after_long_help = help::FULL,
     max_term_width = 100
 )]
 pub struct Cli {
@@ -73,74 +76,38 @@ const LONG_VERSION: &str = concat!(
     "\nkernel programs (BPF): built in",
 );
 
-const EXAMPLES: &str = "\
-Examples:
-  avtrace ./prog                          run ./prog and report what was not atomic, as any user
-  sudo avtrace ./prog                     the same from the kernel, which --accesses watch needs
-  avtrace --watch account.balance ./prog
-                                          also see the accesses to a variable
-  sudo avtrace --format json -o report.json ./prog --its-own-option
-  sudo avtrace attach --pid 1234          trace a process that runs, until Ctrl-C
-  sudo avtrace record -o t.avt ./prog     record now,
-  avtrace check t.avt                     check later, as often as wanted
-  sudo avtrace refine --runs 10 ./prog    take what runs that went well show as being by design
-  avtrace hunt ./test                     run it again and again, delayed where it may break
-  avtrace explore ./small_test            run it in all interleavings of its threads
-  avtrace diff old.json new.json          say which defects are new, gone or changed
-  avtrace check --format html=report.html t.avt
-                                          a page for browsers; also sarif, junit, dot, trace, json
-  avtrace explain AV1                     say what a kind of defect means, and the usual repair
-  avtrace doctor                          say what works on this machine, and what grants the rest
-
-Each option has an environment variable: AVTRACE_FORMAT=json is --format json for all commands, and
-AVTRACE_CHECK_FORMAT for `check` alone. What is on the command line comes first. Flags take 1 or 0; several
-values of one option are separated by `;`. --output and --runs have the names with the command only. The
-program gets the environment as it is.
-
-Regions are marked in the source, at the cost of a nop:
-  C, C++   #include \"avtrace.h\"           AVTRACE_REGION(\"transfer\");
-  Rust     avtrace-markers = \"0.1\"        let _region = avtrace_markers::region!(\"transfer\");
-
-Exit status: 66 when a likely or possible defect was found (see --fail-on), else the program's own
-(128 + N when signal N killed it); 1 when avtrace failed, 2 for bad usage, 3 when the program cannot
-be read.
-
-Signals: INT, QUIT, TERM, HUP, USR1 and USR2 that a process sends to avtrace are passed on to the
-program. What is typed on the terminal reaches the program by itself, once. A signal to the whole
-process group, as by `kill -- -PGID`, reaches it twice.
-
-`avtrace COMMAND --help` describes each command.";
-
 /// Commands of avtrace.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run a program and check it while it runs (the default).
+    #[command(after_help = help::RUN)]
     Run(RunArgs),
     /// Attach to a process that runs, and check it while it runs on.
     Attach(AttachArgs),
-    /// List the probes that a program would get, with the cost of each, and do not run it.
+    /// List the probes that a program would get, and the cost of each.
+    #[command(after_help = help::PROBES)]
     Probes(RunArgs),
     /// Run a program and record its events in a file, to be checked later.
     Record(RecordArgs),
-    /// Check recorded traces.
+    /// Check recordings: find in them what was not atomic.
     Check(CheckArgs),
-    /// Turn a trace into text, or into avtrace's own format.
+    /// Turn a recording into text, a Parquet table, or avtrace's own format.
     Convert(ConvertArgs),
-    /// Show JSON reports or recordings as text, or write them in other forms.
+    /// Show JSON reports or recordings as text, or in another form.
     Report(ReportArgs),
-    /// Compare the defects of two reports or recordings: new, gone, changed.
+    /// Compare two reports or recordings: which defects are new or gone.
     Diff(DiffArgs),
-    /// Run a program that is known to be good, and write what is found into `avtrace.toml` as being by design.
+    /// Run a program that works, and note in avtrace.toml what is by design.
     Refine(RefineArgs),
-    /// Run a program many times with delays where other threads could come in, until rare bugs show.
+    /// Run a program many times, delayed in its gaps, until rare bugs show.
     Hunt(HuntArgs),
-    /// Run a small test in all interleavings of its threads, and say which races decide on a fault.
+    /// Run a small test in all interleavings of its threads: which one fails?
     Explore(ExploreArgs),
-    /// Make one report of many: of JSON reports by their defects, or of the results of several hunts.
+    /// Make one report of many, or of the results of several hunts.
     Merge(MergeArgs),
-    /// Say what of avtrace works on this machine for this user, and what grants the rest.
+    /// Say what works on this machine for this user, and how to get the rest.
     Doctor(DoctorArgs),
-    /// Say what a pattern, a class or a reason in a report means, and the usual repair.
+    /// Say what a word of a report means, and the usual repair.
     Explain(ExplainArgs),
 }
 
@@ -155,51 +122,51 @@ pub struct RunArgs {
     pub capture: CaptureArgs,
 
     /// Levels of nested regions that are checked.
-    #[arg(long, value_enum, default_value_t = RegionsArg::Outermost)]
+    #[arg(long, value_enum, default_value_t = RegionsArg::Outermost, help_heading = heading::REGIONS)]
     pub regions: RegionsArg,
 
     /// Dependencies that count.
-    #[arg(long, value_enum, default_value_t = RelationArg::Full)]
+    #[arg(long, value_enum, default_value_t = RelationArg::Full, help_heading = heading::CHECKING)]
     pub relation: RelationArg,
 
     /// List the regions that would be watched, and why, and do not run the program.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::REGIONS)]
     pub list_regions: bool,
 
     /// Also list the gaps of regions: where another thread could have come in, whether it did or not. See `avtrace
     /// check --help`.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::CHECKING)]
     pub gaps: bool,
 
     /// Also record the events in FILE, for `avtrace check`.
     ///
     /// Where there is more than one program (see --follow-forks), the others go to files beside it: of `t.avt`, the
     /// second to `t.2.avt`.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = heading::RECORDING)]
     pub record: Option<PathBuf>,
 
     /// Record to a directory, and keep the last events only: SIZE altogether, as `512K`, `64M` or `2G`.
     ///
     /// The directory gets files of some seconds or minutes each, and the oldest are removed. `avtrace check DIR` checks
     /// those that are left. It must be new or empty; 1M or more is needed for each process.
-    #[arg(long, value_name = "SIZE", requires = "record", value_parser = size)]
+    #[arg(long, value_name = "SIZE", requires = "record", value_parser = size, help_heading = heading::RECORDING)]
     pub keep: Option<u64>,
 
     /// Also store source lines in the recording: those that a report on it needs, and two around each.
     ///
     /// A report on another machine then shows the same lines, and its defects have the same fingerprints. At most
     /// 8 MiB; the report says if that was too little.
-    #[arg(long, requires = "record")]
+    #[arg(long, requires = "record", help_heading = heading::RECORDING)]
     pub embed_sources: bool,
 
     /// Also write the report as JSON to a new file of DIR, which is made if there is none: NAME.PID.TIME.json.
     ///
     /// For tests, of which many run side by side. `avtrace report DIR` shows all of them, each defect once.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", help_heading = heading::REPORT)]
     pub report_dir: Option<PathBuf>,
 
     /// Print no report where nothing was found that counts.
-    #[arg(short, long)]
+    #[arg(short, long, help_heading = heading::REPORT)]
     pub quiet: bool,
 
     /// Perturb the run as FILE says, which `avtrace hunt` writes.
@@ -218,70 +185,6 @@ pub struct RunArgs {
 /// Options of capture.
 #[derive(Args, Debug)]
 pub struct CaptureArgs {
-    /// Way of capturing events.
-    ///
-    /// `kernel`: BPF programs at breakpoints; needs root or capabilities. `inline`: machine code in the program
-    /// itself, as any user who may trace the program; without --accesses watch. `auto`: inline, and for `attach` the
-    /// kernel where that is permitted. Where an option needs the other way, or the chosen one turns out to be
-    /// impossible before the program starts, `auto` takes the other one, and the report says why.
-    #[arg(long, value_enum, default_value_t = CaptureArg::Auto)]
-    pub capture: CaptureArg,
-
-    /// Have threads wait where avtrace cannot keep up, and lose no event. The default with `--capture inline`, and not
-    /// possible with `--capture kernel`.
-    #[arg(long, conflicts_with = "drop")]
-    pub lossless: bool,
-
-    /// Lose events where avtrace cannot keep up, and let no thread wait. Lost events are counted, and regions that were
-    /// open are not checked. Always so with `--capture kernel`.
-    #[arg(long)]
-    pub drop: bool,
-
-    /// Watch a variable with a hardware watchpoint, and see every access to it.
-    ///
-    /// SYMBOL is a global or static variable, or a field of one (`account.balance`, `table[3].count`,
-    /// `bank::TOTAL`), or an address (`0x…`). OFFSET is in bytes; LEN is 1, 2, 4 or 8, by default the variable's
-    /// size. Repeatable: at most four ranges.
-    #[arg(long, value_name = "SYMBOL[+OFFSET][:LEN]")]
-    pub watch: Vec<String>,
-
-    /// Ways of capturing memory accesses.
-    ///
-    /// `sync`: only those to what --watch or the program names; regions, locks and threads suffice. `watch`: also
-    /// hardware watchpoints, four at a time, on what regions touch. `probe`: a probe beside each instruction of the
-    /// regions that touches memory. `auto`: both, as far as --overhead allows.
-    #[arg(long, value_enum, default_value_t = AccessesArg::Auto)]
-    pub accesses: AccessesArg,
-
-    /// With `--accesses auto`: how much slower than with `sync` the program may become, in percent.
-    ///
-    /// What is bounded is the time that processors work for seeing accesses, in the program and in avtrace, as a share of
-    /// what they work for the program with `sync`.
-    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = percent, allow_hyphen_values = true)]
-    pub overhead: u32,
-
-    /// Depth to which functions of the program that regions call are probed, in calls. By default 2, and deeper where
-    /// that is little code.
-    #[arg(long, value_name = "CALLS", value_parser = depth, allow_hyphen_values = true)]
-    pub probe_depth: Option<u32>,
-
-    /// Also probe the instructions of functions that no region calls; PATTERN as for --atomic. Repeatable.
-    #[arg(long, value_name = "PATTERN")]
-    pub probe: Vec<Pattern>,
-
-    /// Breakpoints in the program's own code, where markers, functions and accesses to memory are seen.
-    ///
-    /// A program that copies its code, maps it anew or compares it must not meet any. `auto`: it gets them, unless it is
-    /// known for that and no option names functions of it. `probe`: in any case. `leave`: never; the locks of libraries,
-    /// threads, functions of libraries and what --watch names are seen all the same.
-    #[arg(long, value_enum, default_value_t = OwnCodeArg::Auto)]
-    pub own_code: OwnCodeArg,
-
-    /// Run all threads of the program on one processor: what is recorded is then in the order in which it happened,
-    /// also where no lock orders it, and the program has no parallelism.
-    #[arg(long)]
-    pub serialize: bool,
-
     /// Functions that are atomic regions, beside those that markers name.
     ///
     /// PATTERN is a name (`transfer`, `Account::deposit`, `bank::*`, `deposit(long)`), with `*`, `?` and `[…]`;
@@ -289,19 +192,27 @@ pub struct CaptureArgs {
     /// Functions of the program itself are meant, those of a library with `LIB.so!PATTERN`. Repeatable: of
     /// `--atomic` and `--not-atomic` the last that matches a function decides. With neither, and without markers in
     /// the program, its functions that take locks are regions; see `--list-regions`.
-    #[arg(long, value_name = "PATTERN")]
+    #[arg(long, value_name = "PATTERN", help_heading = heading::REGIONS)]
     pub atomic: Vec<Pattern>,
 
     /// Functions that are no regions; as for `--atomic`.
-    #[arg(long, value_name = "PATTERN")]
+    #[arg(long, value_name = "PATTERN", help_heading = heading::REGIONS)]
     pub not_atomic: Vec<Pattern>,
+
+    /// Watch a variable with a hardware watchpoint, and see every access to it.
+    ///
+    /// SYMBOL is a global or static variable, or a field of one (`account.balance`, `table[3].count`,
+    /// `bank::TOTAL`), or an address (`0x…`). OFFSET is in bytes; LEN is 1, 2, 4 or 8, by default the variable's
+    /// size. Repeatable: at most four ranges.
+    #[arg(long, value_name = "SYMBOL[+OFFSET][:LEN]", help_heading = heading::REGIONS)]
+    pub watch: Vec<String>,
 
     /// Functions of a lock of your own: `acquire=PATTERN,release=PATTERN[,try=PATTERN][,arg=N]`.
     ///
     /// The lock is held when a function of `acquire` has returned, or one of `try` with a result that is not 0, until
     /// one of `release` is called. It is the one that argument N points to, from 1 to 4, by default 1. Patterns are
     /// those of `--atomic`. Repeatable.
-    #[arg(long, value_name = "acquire=PATTERN,release=PATTERN")]
+    #[arg(long, value_name = "acquire=PATTERN,release=PATTERN", help_heading = heading::REGIONS)]
     pub lock: Vec<LockRule>,
 
     /// Read regions, watches and locks from a TOML file with the lists `atomic`, `not_atomic`, `watch` and `lock`, and
@@ -309,12 +220,68 @@ pub struct CaptureArgs {
     ///
     /// They come before those of the command line. Repeatable. `avtrace.toml` in the current directory, or else in the
     /// nearest one above, is read in any case, before the others.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = heading::REGIONS)]
     pub spec: Vec<PathBuf>,
 
     /// Leave out `avtrace.toml`.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::REGIONS)]
     pub no_config: bool,
+
+    /// Way of capturing events.
+    ///
+    /// `kernel`: BPF programs at breakpoints; needs root or capabilities. `inline`: machine code in the program
+    /// itself, as any user who may trace the program; without --accesses watch. `auto`: inline, and for `attach` the
+    /// kernel where that is permitted. Where an option needs the other way, or the chosen one turns out to be
+    /// impossible before the program starts, `auto` takes the other one, and the report says why.
+    #[arg(long, value_enum, default_value_t = CaptureArg::Auto, help_heading = heading::CAPTURE)]
+    pub capture: CaptureArg,
+
+    /// Have threads wait where avtrace cannot keep up, and lose no event. The default with `--capture inline`, and not
+    /// possible with `--capture kernel`.
+    #[arg(long, conflicts_with = "drop", help_heading = heading::CAPTURE, hide_short_help = true)]
+    pub lossless: bool,
+
+    /// Lose events where avtrace cannot keep up, and let no thread wait. Lost events are counted, and regions that were
+    /// open are not checked. Always so with `--capture kernel`.
+    #[arg(long, help_heading = heading::CAPTURE, hide_short_help = true)]
+    pub drop: bool,
+
+    /// Ways of capturing memory accesses.
+    ///
+    /// `sync`: only those to what --watch or the program names; regions, locks and threads suffice. `watch`: also
+    /// hardware watchpoints, four at a time, on what regions touch. `probe`: a probe beside each instruction of the
+    /// regions that touches memory. `auto`: both, as far as --overhead allows.
+    #[arg(long, value_enum, default_value_t = AccessesArg::Auto, help_heading = heading::CAPTURE)]
+    pub accesses: AccessesArg,
+
+    /// With `--accesses auto`: how much slower than with `sync` the program may become, in percent.
+    ///
+    /// What is bounded is the time that processors work for seeing accesses, in the program and in avtrace, as a share of
+    /// what they work for the program with `sync`.
+    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = percent, allow_hyphen_values = true, help_heading = heading::CAPTURE)]
+    pub overhead: u32,
+
+    /// Depth to which functions of the program that regions call are probed, in calls. By default 2, and deeper where
+    /// that is little code.
+    #[arg(long, value_name = "CALLS", value_parser = depth, allow_hyphen_values = true, help_heading = heading::CAPTURE, hide_short_help = true)]
+    pub probe_depth: Option<u32>,
+
+    /// Also probe the instructions of functions that no region calls; PATTERN as for --atomic. Repeatable.
+    #[arg(long, value_name = "PATTERN", help_heading = heading::CAPTURE, hide_short_help = true)]
+    pub probe: Vec<Pattern>,
+
+    /// Breakpoints in the program's own code, where markers, functions and accesses to memory are seen.
+    ///
+    /// A program that copies its code, maps it anew or compares it must not meet any. `auto`: it gets them, unless it is
+    /// known for that and no option names functions of it. `probe`: in any case. `leave`: never; the locks of libraries,
+    /// threads, functions of libraries and what --watch names are seen all the same.
+    #[arg(long, value_enum, default_value_t = OwnCodeArg::Auto, help_heading = heading::CAPTURE, hide_short_help = true)]
+    pub own_code: OwnCodeArg,
+
+    /// Run all threads of the program on one processor: what is recorded is then in the order in which it happened,
+    /// also where no lock orders it, and the program has no parallelism.
+    #[arg(long, help_heading = heading::CAPTURE, hide_short_help = true)]
+    pub serialize: bool,
 
     /// `--atomic` and `--not-atomic` in the order of the command line; not an option itself.
     #[arg(skip)]
@@ -322,11 +289,11 @@ pub struct CaptureArgs {
 
     /// Size of the ring buffer between kernel and checker, in MiB: a power of two. Inline probes have buffers of their
     /// own.
-    #[arg(long, value_name = "MIB", default_value_t = DEFAULT_BUFFER_MIB, value_parser = buffer_size)]
+    #[arg(long, value_name = "MIB", default_value_t = DEFAULT_BUFFER_MIB, value_parser = buffer_size, help_heading = heading::CAPTURE, hide_short_help = true)]
     pub buffer: u32,
 
     /// Under sudo, run the program as root and not as the user who called sudo.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::CAPTURE)]
     pub as_root: bool,
 
     /// Trace child processes as well, each with a report of its own, and wait for their ends.
@@ -337,11 +304,11 @@ pub struct CaptureArgs {
     /// (SIGCHLD, WUNTRACED). No process but the traced ones gets a breakpoint, but each system call on the machine takes up
     /// to 1 us longer meanwhile. Needs Linux 6.12. Patterns that match nothing appear in the reports only. A process that
     /// replaces its program (execve) is followed in any case, with a report for each program.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::CAPTURE)]
     pub follow_forks: bool,
 
     /// Print what the programs in the kernel do.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::CAPTURE, hide_short_help = true)]
     pub debug_bpf: bool,
 
     /// Attach each probe as a perf event, as on kernels before 6.6.
@@ -356,7 +323,7 @@ impl Cli {
     pub fn parse_in_order() -> Self {
         let words = std::env::args_os().collect();
         let get = |variable: &str| std::env::var_os(variable);
-        environment::with_environment(words, &Self::command(), get, Self::of_words)
+        environment::with_environment(words, &help::command(), get, Self::of_words)
             .unwrap_or_else(|error| exit(&error))
     }
 
@@ -372,10 +339,23 @@ impl Cli {
     pub fn parsed<W: Into<OsString> + Clone>(
         words: impl IntoIterator<Item = W>,
     ) -> Result<Self, clap::Error> {
-        Self::from_matches(&Self::command().try_get_matches_from(words)?)
+        let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
+        let command = help::command();
+        match command.clone().try_get_matches_from(&words) {
+            Ok(matches) => Self::from_matches(&matches),
+            // What a command lacks may be among the options before it.
+            Err(error) if error.use_stderr() => {
+                let matches = command.ignore_errors(true).try_get_matches_from(&words).ok();
+                Err(matches.as_ref().and_then(misplaced).unwrap_or(error))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn from_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        if let Some(error) = misplaced(matches) {
+            return Err(error);
+        }
         let mut cli = Self::from_arg_matches(matches)?;
         cli.run.capture.rules = rules(matches);
         let Some((_, matches)) = matches.subcommand() else { return Ok(cli) };
@@ -392,6 +372,36 @@ impl Cli {
         }
         Ok(cli)
     }
+}
+
+/// Returns the error of a command line with an option of `run` before the name of a command: what follows the name are
+/// options of that command, and it is unclear which of them was meant.
+fn misplaced(matches: &ArgMatches) -> Option<clap::Error> {
+    let name = matches.subcommand_name()?;
+    let cli = Cli::command();
+    let options = cli.get_arguments().filter(|argument| !argument.is_global_set());
+    let options = options.filter_map(|argument| {
+        let id = argument.get_id().as_str();
+        let written = matches.value_source(id) == Some(ValueSource::CommandLine);
+        let first = matches.indices_of(id).filter(|_| written)?.min()?;
+        Some((first, argument))
+    });
+    let (_, option) = options.min_by_key(|(first, _)| *first)?;
+    let long = option.get_long()?;
+    let value = if option.get_action().takes_values() { " \u{2026}" } else { "" };
+    let subcommand = cli.find_subcommand(name);
+    let has_it = subcommand
+        .is_some_and(|command| command.get_arguments().any(|own| own.get_long() == Some(long)));
+    let remedy = if has_it {
+        format!("options of a command follow it: `avtrace {name} --{long}{value}`")
+    } else {
+        format!("`avtrace {name}` has no such option")
+    };
+    let message = format!(
+        "--{long} stands before the command `{name}`; {remedy}. A program of this name is run by \
+         `avtrace run --{long}{value} {name}`\n"
+    );
+    Some(clap::Error::raw(ErrorKind::ArgumentConflict, message))
 }
 
 /// Prints the error of a command line, or the requested help, and exits. Errors quote arguments, which may
@@ -530,8 +540,7 @@ mod tests {
     use super::*;
 
     fn parse(arguments: &[&str]) -> Result<Cli, clap::Error> {
-        let arguments = std::iter::once("avtrace").chain(arguments.iter().copied());
-        Cli::from_matches(&Cli::command().try_get_matches_from(arguments)?)
+        Cli::parsed(std::iter::once("avtrace").chain(arguments.iter().copied()))
     }
 
     #[test]
@@ -562,6 +571,46 @@ mod tests {
         let cli = parse(&["run", "--", "-prog", "-v"]).unwrap();
         let Some(Command::Run(run)) = cli.command else { panic!("`run` was not understood") };
         assert_eq!(run.program, ["-prog", "-v"]);
+    }
+
+    #[test]
+    fn commands_are_found_behind_options_of_all() {
+        for before in [&["-v"][..], &["-vv"], &["--verbose"], &["-v", "--verbose"]] {
+            let words = [before, &["record", "-o", "t.avt", "./prog"][..]].concat();
+            let cli = parse(&words).expect("valid");
+            let count = before.iter().map(|word| if *word == "-vv" { 2 } else { 1 }).sum::<u8>();
+            assert_eq!(cli.verbose, count, "{before:?}");
+            let Some(Command::Record(record)) = cli.command else { panic!("`record`: {before:?}") };
+            assert_eq!(record.program, ["./prog"]);
+        }
+        let after = parse(&["record", "-vv", "-o", "t.avt", "./prog"]).expect("valid");
+        assert_eq!(after.verbose, 2);
+        for words in [&["-v", "./record", "check"][..], &["-v", "--", "record", "check"]] {
+            let cli = parse(words).expect("valid");
+            assert!(cli.command.is_none() && cli.run.program.len() == 2, "{words:?}");
+        }
+        let program = parse(&["run", "record", "-o", "x"]).expect("valid").command;
+        let Some(Command::Run(run)) = program else { panic!("`run`") };
+        assert_eq!(run.program, ["record", "-o", "x"]);
+    }
+
+    #[test]
+    fn options_of_run_before_a_command_are_refused() {
+        let refusal = |words: &[&str]| parse(words).expect_err("refused").to_string();
+        let error = refusal(&["-v", "--format", "json", "check", "t.avt"]);
+        for part in [
+            "--format stands before the command `check`",
+            "`avtrace check --format \u{2026}`",
+            "`avtrace run --format \u{2026} check`",
+        ] {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+        let error = refusal(&["--stacks", "-o", "x", "record", "./prog"]);
+        assert!(error.contains("--stacks stands before the command `record`"), "{error}");
+        assert!(error.contains("`avtrace record` has no such option"), "{error}");
+        assert!(refusal(&["--atomic=f", "run", "./prog"]).contains("`avtrace run --atomic"));
+        let cli = parse(&["--format", "json", "./prog", "check"]).expect("a program");
+        assert_eq!(cli.run.program, ["./prog", "check"]);
     }
 
     #[test]

@@ -90,7 +90,7 @@ fn main() -> ExitCode {
         Task::Demo => demo::run(),
         Task::Test { long, arguments } => test::run(long, arguments),
         Task::Dist { check } => dist::run(check),
-        Task::Man => dist::manual(),
+        Task::Man => dist::manual().map(drop),
         Task::Bench { name, arguments } => bench::run(name.as_deref(), &arguments),
         Task::Kernels { kernel, emulate, only } => kernels::run(&kernel, emulate, &only),
         Task::KernelsGuest { only } => kernels::guest::run(&only),

@@ -4,17 +4,17 @@ use std::{path::PathBuf, time::Duration};
 
 use clap::Args;
 
-use super::{CaptureArgs, OutputArgs, RegionsArg, RelationArg};
+use super::{CaptureArgs, OutputArgs, RegionsArg, RelationArg, heading};
 
 const EXAMPLES: &str = "\
 Examples:
-  sudo avtrace attach --pid 1234          trace process 1234 until Ctrl-C, and report
+  sudo avtrace attach --pid 1234          trace it until Ctrl-C, and report
   sudo avtrace attach --pid $(pgrep -n memcached) --duration 60s
   sudo avtrace attach --pid 1234 --record t.avt --duration 5m
   sudo avtrace attach --pid 1234 --record traces --keep 500M
   sudo avtrace attach --name nginx        trace all processes of this name
   sudo avtrace attach --cgroup /sys/fs/cgroup/system.slice/postgresql.service
-  avtrace attach --pid 1234               without root: a process of yours, by probes in it (--capture inline)
+  avtrace attach --pid 1234               without root: a process of yours
 
 Several processes (at most 32) are traced beside each other, and share --buffer; each has a report. One that cannot be \
 traced is named, and the others are traced.
@@ -39,30 +39,26 @@ pub struct AttachArgs {
     pub processes: ProcessesArgs,
 
     /// Detach after this time: `500ms`, `60s`, `5m`, `2h`.
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = heading::PROCESSES)]
     pub duration: Option<Duration>,
 
     /// Detach when this many defects were found that count (see --fail-on).
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = heading::PROCESSES)]
     pub max_defects: Option<u64>,
 
-    /// Print nothing but the report: not the defects as they are found, nor the line on a terminal.
-    #[arg(short, long)]
-    pub quiet: bool,
-
     /// Levels of nested regions that are checked.
-    #[arg(long, value_enum, default_value_t = RegionsArg::Outermost)]
+    #[arg(long, value_enum, default_value_t = RegionsArg::Outermost, help_heading = heading::REGIONS)]
     pub regions: RegionsArg,
 
     /// Dependencies that count.
-    #[arg(long, value_enum, default_value_t = RelationArg::Full)]
+    #[arg(long, value_enum, default_value_t = RelationArg::Full, help_heading = heading::CHECKING)]
     pub relation: RelationArg,
 
     /// Also record the events in FILE, for `avtrace check`.
     ///
     /// Where there are several processes, or one replaces its program, the next ones go to files beside it: of `t.avt`,
     /// the second to `t.2.avt`.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = heading::RECORDING)]
     pub record: Option<PathBuf>,
 
     /// Record to a directory, and keep the last events only: SIZE altogether, as `512K`, `64M` or `2G`.
@@ -70,19 +66,23 @@ pub struct AttachArgs {
     /// The directory gets files of some seconds or minutes each, and the oldest are removed, so that the time before a
     /// failure is there afterwards. `avtrace check DIR` checks those that are left, also after kill -9 of avtrace. It
     /// must be new or empty; 1M or more is needed for each process.
-    #[arg(long, value_name = "SIZE", requires = "record", value_parser = super::size)]
+    #[arg(long, value_name = "SIZE", requires = "record", value_parser = super::size, help_heading = heading::RECORDING)]
     pub keep: Option<u64>,
 
     /// Also store source lines in the recording: those that a report on it needs, and two around each.
     ///
     /// A report on another machine then shows the same lines, and its defects have the same fingerprints. At most
     /// 8 MiB; the report says if that was too little.
-    #[arg(long, requires = "record")]
+    #[arg(long, requires = "record", help_heading = heading::RECORDING)]
     pub embed_sources: bool,
 
     /// Options of capture.
     #[command(flatten)]
     pub capture: CaptureArgs,
+
+    /// Print nothing but the report: not the defects as they are found, nor the line on a terminal.
+    #[arg(short, long, help_heading = heading::REPORT)]
+    pub quiet: bool,
 
     /// Options of the report.
     #[command(flatten)]
@@ -99,17 +99,18 @@ pub struct ProcessesArgs {
         long,
         value_name = "PID",
         value_delimiter = ',',
-        value_parser = clap::value_parser!(u32).range(1..)
+        value_parser = clap::value_parser!(u32).range(1..),
+        help_heading = heading::PROCESSES
     )]
     pub pid: Vec<u32>,
 
     /// Attach to all processes of this name: that of the process (`/proc/PID/comm`), or of the file of its program.
-    #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new(), help_heading = heading::PROCESSES)]
     pub name: Vec<String>,
 
     /// Attach to all processes in this cgroup of version 2 and below, as of now: a path, or a name as in
     /// `/proc/PID/cgroup`.
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", help_heading = heading::PROCESSES)]
     pub cgroup: Vec<PathBuf>,
 }
 

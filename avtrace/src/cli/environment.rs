@@ -3,7 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use clap::{ArgAction, Command, error::ErrorKind, parser::ValueSource};
+use clap::{ArgAction, ArgMatches, Command, error::ErrorKind, parser::ValueSource};
 
 /// Names of options that mean something else as variables: the output of a run for `hunt --fail-if`, and the runs of
 /// avtrace's own tests. Such an option has its variable with the command's name only, such as `AVTRACE_HUNT_RUNS`.
@@ -40,11 +40,13 @@ pub(super) fn with_environment<T>(
     get: impl Fn(&str) -> Option<OsString>,
     parse: impl Fn(&[OsString]) -> Result<T, clap::Error>,
 ) -> Result<T, clap::Error> {
-    let settings = settings(&words, command, get)?;
+    // Errors of the command line are for the parser.
+    let Some(matches) = matches(&words, command) else { return parse(&words) };
+    let settings = settings(&matches, command, get)?;
     if settings.is_empty() {
         return parse(&words);
     }
-    let place = place(&words, command);
+    let place = place(&words, matches.subcommand_name());
     let spliced = |settings: &[Setting]| -> Vec<OsString> {
         let added = settings.iter().flat_map(|setting| setting.words.iter().cloned());
         words[..place].iter().cloned().chain(added).chain(words[place..].iter().cloned()).collect()
@@ -74,33 +76,36 @@ pub(super) fn with_environment<T>(
     parse(&spliced(&used))
 }
 
-/// Returns the place in a command line where options of its command may stand.
-fn place(words: &[OsString], command: &Command) -> usize {
-    let named = words.get(1).and_then(|word| word.to_str());
-    let is_command = named.is_some_and(|name| command.find_subcommand(name).is_some());
-    (1 + usize::from(is_command)).min(words.len())
+/// Returns what a command line holds, if it is one to which options can be added.
+fn matches(words: &[OsString], command: &Command) -> Option<ArgMatches> {
+    let matches = command.clone().ignore_errors(true).try_get_matches_from(words).ok()?;
+    super::misplaced(&matches).is_none().then_some(matches)
+}
+
+/// Returns the place in a command line where options of its command may stand: behind its name. Before that are
+/// options of all commands alone, none of which takes a value.
+fn place(words: &[OsString], named: Option<&str>) -> usize {
+    let at = named.and_then(|name| words.iter().skip(1).position(|word| word == name));
+    at.map_or(1, |at| at + 2).min(words.len())
 }
 
 /// Returns the options that variables set and the command line does not.
 fn settings(
-    words: &[OsString],
+    matches: &ArgMatches,
     command: &Command,
     get: impl Fn(&str) -> Option<OsString>,
 ) -> Result<Vec<Setting>, clap::Error> {
-    let named = words.get(1).and_then(|word| word.to_str());
-    let subcommand = named.and_then(|name| command.find_subcommand(name));
-    // Errors of the command line are for the parser.
-    let Ok(matches) = command.clone().ignore_errors(true).try_get_matches_from(words) else {
-        return Ok(Vec::new());
-    };
-    let matches = matches.subcommand().map_or(&matches, |(_, matches)| matches);
+    let subcommand = matches.subcommand_name().and_then(|name| command.find_subcommand(name));
+    let matches = matches.subcommand().map_or(matches, |(_, matches)| matches);
     // Runs of a hunt have the options of the hunt, and no others.
     if matches!(matches.try_contains_id("perturb"), Ok(true)) {
         return Ok(Vec::new());
     }
     let name = subcommand.map_or("run", Command::get_name);
     let mut settings = Vec::new();
-    for argument in subcommand.unwrap_or(command).get_arguments() {
+    let of_all = command.get_arguments().filter(|argument| argument.is_global_set());
+    let of_all = of_all.filter(|_| subcommand.is_some());
+    for argument in subcommand.unwrap_or(command).get_arguments().chain(of_all) {
         let id = argument.get_id().as_str();
         let Some(long) = argument.get_long().filter(|_| !argument.is_hide_set()) else { continue };
         if matches!(matches.try_contains_id(id), Ok(true))
@@ -117,7 +122,11 @@ fn settings(
             ArgAction::Help | ArgAction::HelpShort | ArgAction::HelpLong | ArgAction::Version => {
                 continue;
             }
-            ArgAction::SetTrue | ArgAction::Count => match flag(&value) {
+            ArgAction::Count => match count(&value) {
+                Some(times) => vec![OsString::from(format!("--{long}")); times],
+                None => return Err(at_fault(&variable, "a number from 0 to 9 is needed")),
+            },
+            ArgAction::SetTrue => match flag(&value) {
                 Some(true) => vec![OsString::from(format!("--{long}"))],
                 Some(false) => continue,
                 None => return Err(at_fault(&variable, "`1` or `0` is needed")),
@@ -153,6 +162,12 @@ fn flag(value: &OsStr) -> Option<bool> {
         "0" | "false" | "no" | "off" => Some(false),
         _ => None,
     }
+}
+
+/// Reads how often an option is given, where that counts.
+fn count(value: &OsStr) -> Option<usize> {
+    let times = value.to_str()?.parse().ok();
+    times.filter(|times| *times <= 9).or_else(|| flag(value).map(usize::from))
 }
 
 fn at_fault(variable: &str, problem: &str) -> clap::Error {
@@ -220,6 +235,27 @@ mod tests {
             parse(&["record", "./prog"], &[("AVTRACE_OUTPUT", "t.avt")]).is_err(),
             "it is taken"
         );
+    }
+
+    #[test]
+    fn options_of_all_commands_may_stand_before_one() {
+        let environment = [("AVTRACE_FORMAT", "json"), ("AVTRACE_VERBOSE", "2")];
+        let cli = parse(&["check", "t.avt"], &environment).expect("valid");
+        assert_eq!(cli.verbose, 2);
+        let cli = parse(&["-v", "check", "t.avt"], &environment).expect("valid");
+        assert_eq!(cli.verbose, 1);
+        let Some(Sub::Check(check)) = cli.command else { panic!("`check`") };
+        assert_eq!(check.output.formats[0].format, Format::Json);
+        let environment = [("AVTRACE_VERBOSE", "ten")];
+        assert!(parse(&["check", "t.avt"], &environment).expect_err("a number").contains("0 to 9"));
+    }
+
+    #[test]
+    fn a_misplaced_option_of_the_command_line_is_the_one_that_is_named() {
+        let environment = [("AVTRACE_COLOR", "never")];
+        let words = ["--watch", "check", "check", "t.avt"];
+        let error = parse(&words, &environment).expect_err("it is before `check`");
+        assert!(error.contains("--watch stands before the command `check`"), "{error}");
     }
 
     #[test]

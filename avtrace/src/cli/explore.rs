@@ -9,14 +9,15 @@ use crate::{explore::Schedule, probes::regions::patterns::Pattern};
 
 const EXAMPLES: &str = "\
 Examples:
-  avtrace explore ./test                  all interleavings, first those with few preemptions
+  avtrace explore ./test                  all interleavings of its threads
   avtrace explore --atomic push --atomic pop ./stack_test
-                                          also compare what it prints with push and pop one after the other
+                                          what it prints must be as of push
+                                          and pop one after the other
   avtrace explore --preemptions 2 --runs 50000 ./test
   avtrace explore --random --seed 7 --runs 1000 ./test
-                                          random interleavings, for comparison
+                                          at random, for comparison
   avtrace explore --replay 1x4,2,1x2 ./test
-                                          one interleaving again, as a report names it
+                                          the one that a report names, again
 
 The test is a small program: two or three threads, a few operations each. It runs again and again, one thread at a time; \
 threads are switched before each access to memory that several of them touch and each call that synchronises. First come \

@@ -4,7 +4,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::Args;
 
-use super::{CaptureArgs, OutputArgs, RegionsArg, RelationArg, attach::duration};
+use super::{CaptureArgs, OutputArgs, RegionsArg, RelationArg, attach::duration, heading};
 use crate::hunt::Shard;
 
 const EXAMPLES: &str = "\
@@ -13,7 +13,7 @@ Examples:
   avtrace hunt --time 8h --results night.avth ./test --its-option
   avtrace hunt --first ./test             until the first likely defect
   avtrace hunt --fail-if 'grep -q \"wrong sum\" \"$AVTRACE_OUTPUT\"' ./test
-  avtrace hunt --runs 20 -- cargo test    the test executables of a crate, one after the other
+  avtrace hunt --runs 20 -- cargo test    the test executables, in turn
   avtrace hunt --per-test ./tests         each test case by itself
   avtrace hunt --replay avtrace.avth#7    run 7 again, ten times
   avtrace hunt --resume --runs 200 ./test go on where the last hunt ended
@@ -37,76 +37,72 @@ avtrace failed; 2 for bad usage, 3 when the program cannot be read. With --repla
 #[command(after_help = EXAMPLES)]
 pub struct HuntArgs {
     /// Number of runs; by default 50, or with --time as many as there is time for.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = heading::HUNTING)]
     pub runs: Option<u64>,
 
     /// Begin no run after this time: `90s`, `5m`, `8h`.
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = heading::HUNTING)]
     pub time: Option<Duration>,
 
     /// Runs side by side: for programs that share no port and no file.
-    #[arg(long, value_name = "J", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "J", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256), help_heading = heading::HUNTING)]
     pub jobs: u16,
 
     /// Seed of all choices; by default that of the time.
-    #[arg(long, value_name = "S", conflicts_with = "resume")]
+    #[arg(long, value_name = "S", conflicts_with = "resume", help_heading = heading::HUNTING)]
     pub seed: Option<u64>,
 
     /// End with the first likely defect.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::HUNTING)]
     pub first: bool,
 
     /// Time that delays may take, in percent of that of the runs.
-    #[arg(long, value_name = "PERCENT", default_value_t = 20, value_parser = clap::value_parser!(u8).range(1..=90))]
+    #[arg(long, value_name = "PERCENT", default_value_t = 20, value_parser = clap::value_parser!(u8).range(1..=90), help_heading = heading::HUNTING)]
     pub delay: u8,
 
     /// Kill the program when a run takes longer than this, and count it as failed; by default ten times the longest run
     /// so far, and at least 10 seconds.
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = heading::HUNTING)]
     pub limit: Option<Duration>,
 
     /// Shell command that decides whether a run failed: with exit status 0 it did. It may take as long as a run.
-    #[arg(long, value_name = "CMD")]
+    #[arg(long, value_name = "CMD", help_heading = heading::HUNTING)]
     pub fail_if: Option<OsString>,
 
     /// Runs that repeat the one that shows a defect, to measure how often it shows again; 0 for none.
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(long, value_name = "N", default_value_t = 10, help_heading = heading::HUNTING)]
     pub repeat: u64,
 
     /// File for the results of all runs, an SQLite database. An older one is kept with `.old` at its end.
-    #[arg(long, value_name = "FILE", default_value = "avtrace.avth")]
+    #[arg(long, value_name = "FILE", default_value = "avtrace.avth", help_heading = heading::HUNTING)]
     pub results: PathBuf,
 
     /// Go on with the hunt that the results are of; --runs and --time count anew from there.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::HUNTING)]
     pub resume: bool,
 
     /// Repeat run N of the results in FILE as often as --repeat says. The program is the one of that hunt, if none is
     /// given.
-    #[arg(long, value_name = "FILE#N", value_parser = run_of_file, conflicts_with_all = ["resume", "time", "runs", "jobs", "shard", "first"])]
+    #[arg(long, value_name = "FILE#N", value_parser = run_of_file, conflicts_with_all = ["resume", "time", "runs", "jobs", "shard", "first"], help_heading = heading::HUNTING)]
     pub replay: Option<(PathBuf, u64)>,
 
     /// Do part I of N of the hunt: gaps and choices are divided among them. `avtrace merge` makes one report of the
     /// results of all.
-    #[arg(long, value_name = "I/N", value_parser = shard, conflicts_with = "resume")]
+    #[arg(long, value_name = "I/N", value_parser = shard, conflicts_with = "resume", help_heading = heading::HUNTING)]
     pub shard: Option<Shard>,
 
     /// Hunt each test case by itself: those of an executable with GoogleTest or Rust's test harness, and of `cargo
     /// test`. --runs and --time are for each, and each has results of its own: of `a.avth`, those of `moves` are in
     /// `a.moves.avth`.
-    #[arg(long, conflicts_with_all = ["replay", "resume"])]
+    #[arg(long, conflicts_with_all = ["replay", "resume"], help_heading = heading::HUNTING)]
     pub per_test: bool,
 
-    /// Print nothing but the report.
-    #[arg(short, long)]
-    pub quiet: bool,
-
     /// Levels of nested regions that are checked.
-    #[arg(long, value_enum, default_value_t = RegionsArg::Outermost)]
+    #[arg(long, value_enum, default_value_t = RegionsArg::Outermost, help_heading = heading::REGIONS)]
     pub regions: RegionsArg,
 
     /// Dependencies that count.
-    #[arg(long, value_enum, default_value_t = RelationArg::Full)]
+    #[arg(long, value_enum, default_value_t = RelationArg::Full, help_heading = heading::CHECKING)]
     pub relation: RelationArg,
 
     /// Options of capture.
@@ -116,6 +112,10 @@ pub struct HuntArgs {
     /// Options of capture, as they were written; not an option itself.
     #[arg(skip)]
     pub written: Vec<OsString>,
+
+    /// Print nothing but the report.
+    #[arg(short, long, help_heading = heading::REPORT)]
+    pub quiet: bool,
 
     /// Options of the report.
     #[command(flatten)]
@@ -133,7 +133,7 @@ pub struct HuntArgs {
 const MERGE: &str = "\
 Examples:
   avtrace hunt --shard 1/2 --results one.avth ./test
-  avtrace hunt --shard 2/2 --results two.avth ./test   on another machine, for instance
+  avtrace hunt --shard 2/2 --results two.avth ./test      on another machine
   avtrace merge one.avth two.avth
   avtrace merge reports/ --format json=all.json --format parquet=defects.parquet
 
@@ -147,7 +147,7 @@ bad usage, 1 when avtrace failed.";
 #[command(after_help = MERGE)]
 pub struct MergeArgs {
     /// Leave out the suppressions of `avtrace.toml`.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::COUNTS)]
     pub no_config: bool,
 
     /// Options of the report.

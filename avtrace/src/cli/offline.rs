@@ -7,7 +7,7 @@ use clap::{
     builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
 };
 
-use super::{OutputArgs, RegionsArg};
+use super::{OutputArgs, RegionsArg, heading};
 use crate::offline::algorithms::{self, ALGORITHMS, Algorithm};
 
 const CHECK: &str = "\
@@ -31,37 +31,37 @@ malformed, or cut short with nothing found in what is left, 2 for bad usage, 1 w
 #[command(after_help = CHECK)]
 pub struct CheckArgs {
     /// The algorithm, which decides what can be found.
-    #[arg(long, value_name = "NAME", default_value = ALGORITHMS[0].name, value_parser = algorithm())]
+    #[arg(long, value_name = "NAME", default_value = ALGORITHMS[0].name, value_parser = algorithm(), help_heading = heading::CHECKING)]
     pub algorithm: &'static Algorithm,
 
     /// Dependencies that count.
-    #[arg(long, value_enum, default_value_t = RelationArg::Full)]
+    #[arg(long, value_enum, default_value_t = RelationArg::Full, help_heading = heading::CHECKING)]
     pub relation: RelationArg,
 
     /// Property of all interleavings to check, with `--algorithm commit-node`.
-    #[arg(long, value_enum, default_value_t = PropertyArg::Conflict)]
+    #[arg(long, value_enum, default_value_t = PropertyArg::Conflict, help_heading = heading::CHECKING)]
     pub property: PropertyArg,
 
     /// Levels of nested regions to check.
-    #[arg(long, value_enum, default_value_t = RegionsArg::Outermost)]
+    #[arg(long, value_enum, default_value_t = RegionsArg::Outermost, help_heading = heading::REGIONS)]
     pub regions: RegionsArg,
 
     /// List every violation instance by its event numbers, not only one for each distinct witness.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::CHECKING)]
     pub instances: bool,
 
     /// Also list the gaps of regions: where another thread could have come in, whether it did or not.
     ///
     /// A gap lies between two steps of a region: a lock is released and acquired again, or another one acquired, or two
     /// accesses have no lock in common. Those that are the likeliest bugs come first.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::CHECKING)]
     pub gaps: bool,
 
     /// Also look for potential deadlocks: threads that acquire locks in different orders, whether they met or not.
     ///
     /// Gate locks, reader-writer locks, and the order by forks, joins, signals and barriers are taken into account.
     /// Each is shown with the acquisitions at which the threads would wait, and the locks held there.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::CHECKING)]
     pub deadlocks: bool,
 
     /// Also predict defects: accesses of other threads that did not come in between two accesses of a region, but could
@@ -71,21 +71,21 @@ pub struct CheckArgs {
     /// events that locks, forks, joins, signals and barriers allow, and with the reads that would find other values
     /// then. Predictions are in a class of their own and count for the exit status only with `--fail-on predicted` or
     /// `any`.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::CHECKING)]
     pub predict: bool,
 
     /// Leave out lines that are no events, and events that do not fit, instead of refusing the trace.
     ///
     /// The report says what was left out. A damaged trace is checked up to the damage.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::CHECKING)]
     pub lenient: bool,
 
     /// Say on standard error what the trace is made of, and what checking it took.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::CHECKING)]
     pub stats: bool,
 
     /// Leave out the suppressions of `avtrace.toml`.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::COUNTS)]
     pub no_config: bool,
 
     /// Options of the report.
@@ -174,8 +174,8 @@ pub enum TraceFormatArg {
 const REPORT: &str = "\
 Examples:
   avtrace report report.json
-  avtrace report --format html=report.html t.avt     a recording, which is checked first
-  avtrace report reports                             a directory: each defect once
+  avtrace report --format html=report.html t.avt  a recording, checked first
+  avtrace report reports                          a directory: each defect once
   avtrace check --format json *.avt > all.json; avtrace report all.json
 
 Exit status: 0 when nothing was found, 66 when a likely or possible defect was (see --fail-on), 3 when a file is no report, 2 for bad usage, 1 when \
@@ -186,7 +186,7 @@ avtrace failed.";
 #[command(after_help = REPORT)]
 pub struct ReportArgs {
     /// Leave out the suppressions of `avtrace.toml`.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::COUNTS)]
     pub no_config: bool,
 
     /// Options of the report.

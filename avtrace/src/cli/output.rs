@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::heading;
 use crate::suppress::Glob;
 
 /// Options of the report: its form, its destination, and its effect on the exit status.
@@ -18,44 +19,44 @@ pub struct OutputArgs {
     /// address may stand for the file (`otlp=http://localhost:4318/v1/logs`); `parquet` is a table of defects for
     /// databases, `parquet-findings` and `parquet-runs` are those of findings and of reports. Repeatable:
     /// `--format text --format html=report.html` writes both.
-    #[arg(long = "format", value_name = "FORMAT[=FILE]", default_value = "text", value_parser = format_to)]
+    #[arg(long = "format", value_name = "FORMAT[=FILE]", default_value = "text", value_parser = format_to, help_heading = heading::REPORT)]
     pub formats: Vec<FormatTo>,
 
     /// Write the report to FILE: that of the one --format without a file of its own.
     ///
     /// Several reports are written to it one after the other, JSON documents one a line; other forms have them in one
     /// document.
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", help_heading = heading::REPORT)]
     pub output: Option<PathBuf>,
 
     /// Exit with N when something was found; see --fail-on.
-    #[arg(long, value_name = "N", default_value_t = 66, value_parser = clap::value_parser!(u8))]
+    #[arg(long, value_name = "N", default_value_t = 66, value_parser = clap::value_parser!(u8), help_heading = heading::COUNTS)]
     pub error_exitcode: u8,
 
     /// Colour the report.
-    #[arg(long, value_enum, default_value_t = ColorArg::Auto)]
+    #[arg(long, value_enum, default_value_t = ColorArg::Auto, help_heading = heading::REPORT)]
     pub color: ColorArg,
 
     /// Show every defect in full as text: possible ones and those by design, too.
     ///
     /// Without it likely ones are shown in full, possible ones in a line each, and those by design are counted. JSON
     /// always has all.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::REPORT)]
     pub all: bool,
 
     /// Show at most N defects in full, and N in a line each; by default 10.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = heading::REPORT)]
     pub max: Option<usize>,
 
     /// Show the call stack of each step as text, as far as it was recorded with that very event.
     ///
     /// Functions that were inlined are part of it. Return addresses are found along frame pointers: programs that are
     /// compiled with -fno-omit-frame-pointer (Rust: -C force-frame-pointers=yes) show up to six calls, others one.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::REPORT)]
     pub stacks: bool,
 
     /// Leave the name of the machine out of reports.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::REPORT)]
     pub no_host: bool,
 
     /// Options that decide which findings count.
@@ -67,7 +68,7 @@ pub struct OutputArgs {
 #[derive(Args, Clone, Debug)]
 pub struct Triage {
     /// Defects that count as found for the exit status.
-    #[arg(long, value_enum, default_value_t = FailOnArg::Possible)]
+    #[arg(long, value_enum, default_value_t = FailOnArg::Possible, help_heading = heading::COUNTS)]
     pub fail_on: FailOnArg,
 
     /// Set the defects aside that a file names.
@@ -75,20 +76,20 @@ pub struct Triage {
     /// FILE is TOML with a table `[[suppress]]` for each: any of `region`, `subject`, `module` and `file` (patterns
     /// with `*`, `?` and `[…]`) and `fingerprint`, all of which must match, and a `reason`. Defects that are set
     /// aside are counted, entries that match nothing are listed. Repeatable.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = heading::COUNTS)]
     pub suppress: Vec<PathBuf>,
 
     /// Write entries for --suppress for what was found, to FILE or after the report.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-", help_heading = heading::COUNTS)]
     pub gen_suppressions: Option<PathBuf>,
 
     /// Set the defects aside that are about a variable, its fields or elements. Its name may have `*`, `?` and `[…]`.
     /// Repeatable.
-    #[arg(long, value_name = "SYMBOL", value_parser = symbol)]
+    #[arg(long, value_name = "SYMBOL", value_parser = symbol, help_heading = heading::COUNTS)]
     pub ignore: Vec<Glob>,
 
     /// Set the defects aside that a JSON report has: only new ones count. Repeatable.
-    #[arg(long, value_name = "REPORT")]
+    #[arg(long, value_name = "REPORT", help_heading = heading::COUNTS)]
     pub baseline: Vec<PathBuf>,
 }
 

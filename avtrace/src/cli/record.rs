@@ -4,11 +4,11 @@ use std::{ffi::OsString, path::PathBuf};
 
 use clap::Args;
 
-use super::CaptureArgs;
+use super::{CaptureArgs, heading};
 
 const EXAMPLES: &str = "\
 Examples:
-  sudo avtrace record -o t.avt ./prog     run ./prog and record its events
+  avtrace record -o t.avt ./prog          run ./prog and record its events
   avtrace check t.avt                     find what was not atomic
   avtrace convert t.avt t.std             read the events as text
 
@@ -27,21 +27,21 @@ pub struct RecordArgs {
     ///
     /// Where there is more than one program (see --follow-forks), the others go to files beside it: of `t.avt`, the
     /// second to `t.2.avt`.
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", help_heading = heading::RECORDING)]
     pub output: PathBuf,
 
     /// Record to a directory, and keep the last events only: SIZE altogether, as `512K`, `64M` or `2G`.
     ///
     /// The directory gets files of some seconds or minutes each, and the oldest are removed. `avtrace check DIR` checks
     /// those that are left. It must be new or empty; 1M or more is needed for each process.
-    #[arg(long, value_name = "SIZE", value_parser = super::size)]
+    #[arg(long, value_name = "SIZE", value_parser = super::size, help_heading = heading::RECORDING)]
     pub keep: Option<u64>,
 
     /// Also store source lines in the recording: those that a report on it needs, and two around each.
     ///
     /// A report on another machine then shows the same lines, and its defects have the same fingerprints. At most
     /// 8 MiB; the report says if that was too little.
-    #[arg(long)]
+    #[arg(long, help_heading = heading::RECORDING)]
     pub embed_sources: bool,
 
     /// Print no line on what was recorded; warnings and errors are printed.

@@ -8,8 +8,8 @@ use super::CaptureArgs;
 
 const EXAMPLES: &str = "\
 Examples:
-  sudo avtrace refine --runs 10 ./prog --its-test
-  sudo avtrace ./prog                     avtrace.toml is read: only what is new is shown
+  avtrace refine --runs 10 ./prog --its-test
+  avtrace ./prog                          shows what avtrace.toml has not
 
 The program is run N times: one run shows one of many interleavings, so that a run without anything new says little by \
 itself. Each run must go well: the tests or checks of its own pass, and it exits with status 0. Whatever is found in such \

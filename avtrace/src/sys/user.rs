@@ -1,14 +1,17 @@
-//! Identity of this process, and the user that a program is started as.
+//! Identity of this process, and the user that a program is started as. Accounts are asked of `getent`: the C library
+//! loads modules for that (of sssd, of systemd), which an executable that is linked statically cannot.
 
 use std::{
     ffi::{CString, OsStr, OsString},
-    io,
+    fs, io,
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
+    str,
+    sync::OnceLock,
 };
 
-use nix::unistd::{Gid, Uid, User, initgroups, setgid, setgroups, setuid};
+use nix::unistd::{Gid, Uid, setgid, setgroups, setuid};
 
 /// A user to become.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,15 +28,37 @@ pub struct Identity {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Account {
     name: CString,
+    /// Group of the account itself.
     group: Gid,
+    /// All groups, that one among them.
+    groups: Vec<Gid>,
     home: PathBuf,
     shell: PathBuf,
 }
 
 impl Account {
-    fn of(user: User) -> Option<Self> {
-        let name = CString::new(user.name).ok()?;
-        Some(Self { name, group: user.gid, home: user.dir, shell: user.shell })
+    /// Returns the entry of a user, if there is one.
+    fn find(uid: Uid) -> Option<Self> {
+        let entries = database(&["passwd", &uid.to_string()], "/etc/passwd")?;
+        let account = lines(&entries).find_map(|line| Self::parse(line, uid))?;
+        let name = account.name.to_str().ok()?;
+        let groups = match database(&["initgroups", name], "/etc/group") {
+            Some(entries) => groups(&entries, name, account.group),
+            None => vec![account.group],
+        };
+        Some(Self { groups, ..account })
+    }
+
+    /// Reads a line of `/etc/passwd` if it is that of a user: `NAME:x:UID:GID:COMMENT:HOME:SHELL`.
+    fn parse(line: &[u8], uid: Uid) -> Option<Self> {
+        let fields: Vec<&[u8]> = line.split(|byte| *byte == b':').collect();
+        let [name, _, own, group, _, home, shell] = fields[..] else { return None };
+        let number = |field| str::from_utf8(field).ok()?.parse::<u32>().ok();
+        (number(own)? == uid.as_raw()).then_some(())?;
+        let group = Gid::from_raw(number(group)?);
+        let path = |field: &[u8]| PathBuf::from(OsStr::from_bytes(field));
+        let name = CString::new(name).ok()?;
+        Some(Self { name, group, groups: vec![group], home: path(home), shell: path(shell) })
     }
 
     /// Returns what sudo sets a variable to where the program runs as this user.
@@ -117,7 +142,7 @@ impl Identity {
     /// Becomes the user, for good: with the groups of the account, and the one that the user acted with.
     pub(super) fn assume(&self) -> io::Result<()> {
         match &self.account {
-            Some(account) => initgroups(&account.name, account.group)?,
+            Some(account) => setgroups(&account.groups)?,
             None => setgroups(&[self.gid])?,
         }
         setgid(self.gid)?;
@@ -140,6 +165,11 @@ pub fn is_root() -> bool {
 /// The user who called sudo, if this process runs under it.
 #[must_use]
 pub fn sudo_user() -> Option<Identity> {
+    static USER: OnceLock<Option<Identity>> = OnceLock::new();
+    USER.get_or_init(find_sudo_user).clone()
+}
+
+fn find_sudo_user() -> Option<Identity> {
     if !is_root() {
         return None;
     }
@@ -148,11 +178,53 @@ pub fn sudo_user() -> Option<Identity> {
     if uid.is_root() {
         return None;
     }
-    let account = |uid| User::from_uid(uid).ok().flatten().and_then(Account::of);
-    let own = account(uid);
+    let own = Account::find(uid);
     let group = own.as_ref().map_or(uid.as_raw(), |account| account.group.as_raw());
     let gid = Gid::from_raw(number("SUDO_GID").unwrap_or(group));
-    Some(Identity { uid, gid, account: own, root: account(Uid::effective()) })
+    Some(Identity { uid, gid, account: own, root: Account::find(Uid::effective()) })
+}
+
+/// Places of the program that asks the databases of the system.
+const GETENT: [&str; 2] = ["/usr/bin/getent", "/bin/getent"];
+
+/// Returns the entries of a database of the system; those of a file where there is no `getent`.
+fn database(query: &[&str], file: &str) -> Option<Vec<u8>> {
+    let outputs = GETENT.iter().filter_map(|program| {
+        let mut command = Command::new(program);
+        command.args(query).env_clear().stdin(Stdio::null()).stderr(Stdio::null());
+        command.output().ok()
+    });
+    match outputs.into_iter().next() {
+        Some(output) => output.status.success().then_some(output.stdout),
+        None => fs::read(file).ok(),
+    }
+}
+
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|byte| *byte == b'\n')
+}
+
+/// Returns the groups of a user: of the answer of `getent initgroups`, `NAME GID…`, or of the lines of `/etc/group`
+/// that name the user, `GROUP:x:GID:NAME,…`.
+fn groups(entries: &[u8], name: &str, own: Gid) -> Vec<Gid> {
+    let mut groups = vec![own];
+    for line in lines(entries).filter_map(|line| str::from_utf8(line).ok()) {
+        let fields: Vec<&str> = line.split(':').collect();
+        let numbers: Vec<&str> = match fields[..] {
+            [_, _, group, members] if members.split(',').any(|member| member == name) => {
+                vec![group]
+            }
+            [words] => words.split_whitespace().skip(1).collect(),
+            _ => continue,
+        };
+        for number in numbers.into_iter().filter_map(|number| number.parse().ok()) {
+            let group = Gid::from_raw(number);
+            if !groups.contains(&group) {
+                groups.push(group);
+            }
+        }
+    }
+    groups
 }
 
 #[cfg(test)]
@@ -163,6 +235,7 @@ mod tests {
         Account {
             name: CString::new(name).expect("no zero"),
             group: Gid::from_raw(5),
+            groups: vec![Gid::from_raw(5)],
             home: home.into(),
             shell: "/bin/sh".into(),
         }
@@ -170,6 +243,37 @@ mod tests {
 
     fn identity(account: Option<Account>, root: Option<Account>) -> Identity {
         Identity { uid: Uid::from_raw(4242), gid: Gid::from_raw(4243), account, root }
+    }
+
+    #[test]
+    fn accounts_are_read() {
+        let line = b"eve:x:1000:5:Eve,,,:/users/eve:/bin/sh";
+        let read = Account::parse(line, Uid::from_raw(1000)).expect("an account");
+        assert_eq!(read, account("eve", "/users/eve"));
+        assert_eq!(Account::parse(line, Uid::from_raw(1001)), None);
+        for line in [&b""[..], b"eve:x:1000:5", b"eve:x:1000:g:Eve:/users/eve:/bin/sh"] {
+            assert_eq!(Account::parse(line, Uid::from_raw(1000)), None);
+        }
+    }
+
+    #[test]
+    fn groups_are_read_from_both_forms() {
+        let raw = |entries: &str| -> Vec<u32> {
+            let groups = groups(entries.as_bytes(), "eve", Gid::from_raw(5));
+            groups.into_iter().map(Gid::as_raw).collect()
+        };
+        assert_eq!(raw("eve                   27 5 44\n"), [5, 27, 44]);
+        assert_eq!(raw("eve\n"), [5]);
+        assert_eq!(raw("sudo:x:27:bob,eve\nvideo:x:44:eve\nevening:x:45:evelyn\n"), [5, 27, 44]);
+        assert_eq!(raw(""), [5]);
+    }
+
+    #[test]
+    fn root_has_an_account_and_strangers_have_none() {
+        let root = Account::find(Uid::from_raw(0)).expect("the account of root");
+        assert_eq!((root.name.to_bytes(), root.group.as_raw()), (&b"root"[..], 0));
+        assert!(root.groups.contains(&Gid::from_raw(0)));
+        assert_eq!(Account::find(Uid::from_raw(u32::MAX - 4242)), None);
     }
 
     #[test]
