@@ -101,7 +101,7 @@ pub enum Command {
     Refine(RefineArgs),
     /// Run a program many times, delayed in its gaps, until rare bugs show.
     Hunt(HuntArgs),
-    /// Run a small test in all interleavings of its threads: which one fails?
+    /// Run a small test in all interleavings of its threads.
     Explore(ExploreArgs),
     /// Make one report of many, or of the results of several hunts.
     Merge(MergeArgs),

@@ -14,7 +14,8 @@ fn recorded(program: &Program, capture: &str, options: &[&str], arguments: &[&st
         .capturing(capture)
         .options(options);
     let (ended, report) = run.options(["--record"]).options([&file]).arguments(arguments).report();
-    assert!(matches!(ended.code, Some(0 | 66)), "{capture}: {}", ended.stderr);
+    let how = (ended.code, ended.signal);
+    assert!(matches!(ended.code, Some(0 | 66)), "{capture}: {how:?} {}", ended.stderr);
     assert_eq!(report.counts.lost_events, 0, "{capture}");
     Stream::from_file(&file)
 }
