@@ -20,6 +20,8 @@ const OVERRIDES: &str = "\
 avtrace: shared-library-lacks-prerequisites [usr/bin/avtrace]
 # It has symbols and no more: `avtrace doctor` attaches a probe to one.
 avtrace: unstripped-binary-or-object [usr/bin/avtrace]
+# It answers no request for a package.
+avtrace: initial-upload-closes-no-bugs
 ";
 
 /// Returns the person who makes the package, as `NAME <ADDRESS>`: the first author in the workspace's metadata, else
