@@ -5,12 +5,9 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use tests::folder;
 use tests::programs::{self, Program};
 use tests::tracer::Avtrace;
-
-fn folder() -> tempfile::TempDir {
-    tempfile::Builder::new().prefix("avtrace-gaps.").tempdir().expect("a folder")
-}
 
 /// Flags of the compiler.
 const FLAGS: [&str; 3] = ["-g", "-O1", "-pthread"];

@@ -57,8 +57,12 @@ __attribute__((noinline)) static void deposit_whole(long amount)
 
 __attribute__((noinline)) static void close_and_open(void)
 {
-    set(CLOSED);
-    set(0);
+    pthread_mutex_lock(&lock);
+    balance = CLOSED;
+    pthread_mutex_unlock(&lock);
+    pthread_mutex_lock(&lock);
+    balance = 0;
+    pthread_mutex_unlock(&lock);
 }
 
 static void *closings(void *unused)
