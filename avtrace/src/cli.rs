@@ -343,7 +343,7 @@ impl Cli {
         let command = help::command();
         match command.clone().try_get_matches_from(&words) {
             Ok(matches) => Self::from_matches(&matches),
-            // What a command lacks may be among the options before it.
+            // An argument that is missing may be one that stands before the command.
             Err(error) if error.use_stderr() => {
                 let matches = command.ignore_errors(true).try_get_matches_from(&words).ok();
                 Err(matches.as_ref().and_then(misplaced).unwrap_or(error))

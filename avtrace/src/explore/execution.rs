@@ -125,7 +125,7 @@ impl<'a> Execution<'a> {
     pub(super) fn finish(&mut self) -> Outcome {
         let deadlock = self.ending.is_none()
             && !self.threads.iter().any(|thread| matches!(thread.state, State::Ready { .. }));
-        // What it has printed so far counts.
+        // The program is killed, and its output read: that of an unfinished execution is part of the result.
         self.program = None;
         let streams = self.subject.streams.borrow();
         let meetings = Meetings::of(&self.done);

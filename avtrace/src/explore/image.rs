@@ -298,7 +298,7 @@ impl Image {
             what: what.to_owned(),
             variable: variable.map(|variable| {
                 let name = variable.to_string();
-                // What a lock is made of is no concern of its user.
+                // Members of a lock are internal to the library: the lock itself is named.
                 let end = name.find(".__").filter(|_| caller.is_some());
                 name[..end.unwrap_or(name.len())].to_owned()
             }),
