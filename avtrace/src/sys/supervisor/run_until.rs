@@ -32,12 +32,15 @@ impl Supervisor {
     ) -> io::Result<bool> {
         /// Longest time in which it comes out of the code of a probe, and of a wait in it.
         const PATIENCE: Duration = Duration::from_secs(10);
-        /// Times for which it runs at once. One that is to stop at once would execute no instruction.
+        /// Times for which it runs at once, in turn. One that is to stop at once would execute no instruction; one that
+        /// runs for long fills its ring, and then nearly always waits for the reader when it is stopped.
         const SHORTEST: Duration = Duration::from_micros(20);
         const LONGEST: Duration = Duration::from_millis(1);
+        /// Longest time for which it stands still in between, so that the reader makes room.
+        const REST: Duration = Duration::from_millis(10);
         let id = thread as i32;
         let started = Instant::now();
-        let mut time = SHORTEST;
+        let (mut time, mut rest) = (SHORTEST, Duration::ZERO);
         loop {
             let Ok(registers) = request::registers(id) else {
                 // It was killed.
@@ -56,9 +59,15 @@ impl Supervisor {
             // It may stand before a signal already.
             let signal = self.signal_of(thread);
             let status = if signal == 0 {
+                thread::sleep(rest);
                 request::resume(id, Resume::Continue(0))?;
                 thread::sleep(time);
-                time = (time * 2).min(LONGEST);
+                if time < LONGEST {
+                    time *= 2;
+                } else {
+                    time = SHORTEST;
+                    rest = (rest * 2).clamp(SHORTEST, REST);
+                }
                 request::interrupt(id)?;
                 let Some(status) = self.wait_for(id)? else { return Ok(true) };
                 status
