@@ -426,20 +426,25 @@ impl Image {
             let trampolines = self.trampolines();
             let below = trampolines.range(..=address).next_back();
             let original = below.and_then(|(_, trampoline)| trampoline.original(address));
+            // Within a patch there is code to go on at only after the patch is taken back.
+            let original = original.filter(|&original| self.patch_around(original).is_none());
             return original.map_or(Standing::Inside, Standing::Before);
         }
         let patches = self.patches();
         if patches.get(&address).is_some_and(|written| written.is_padding) {
             return Standing::Inside;
         }
+        drop(patches);
         // Behind the jump within a patch that calls the trampoline: none of what it displaces was executed.
-        let within = patches.range(..address).rev().find(|(_, written)| !written.is_padding);
-        match within {
-            Some((&start, written)) if address - start < written.now.len() as u64 => {
-                Standing::Before(start)
-            }
-            _ => Standing::Outside,
-        }
+        self.patch_around(address).map_or(Standing::Outside, Standing::Before)
+    }
+
+    /// Returns the start of the patch that an address is in, behind its start.
+    fn patch_around(&self, address: u64) -> Option<u64> {
+        let patches = self.patches();
+        let (&start, written) =
+            patches.range(..address).rev().find(|(_, written)| !written.is_padding)?;
+        (address - start < written.now.len() as u64).then_some(start)
     }
 
     /// Returns where a thread goes on whose next instruction is a patch's, and which has executed nothing of it that
