@@ -28,6 +28,7 @@ use super::{
     error::{InProcessError, ProgramRefusal, failed},
     module_patches::ModulePatches,
     remote_file::{MapError, create, denied, leave_out_of_dumps},
+    standing::{self, Standing},
     switches::Switches,
     written::{Found, Written, write_code},
 };
@@ -67,17 +68,6 @@ pub struct Image {
     modules: Mutex<BTreeMap<(u64, PathBuf), ModulePatches>>,
     /// Bytes that were written over the program's code, by their addresses.
     patches: Mutex<BTreeMap<u64, Written>>,
-}
-
-/// Place of a thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// In the program's own code, at no place that a patch has changed the meaning of.
-    Outside,
-    /// In a trampoline, where all registers are as at this instruction of the program.
-    Before(u64),
-    /// Elsewhere in code of probes.
-    Inside,
 }
 
 /// Part of the file of code, as the process has mapped it.
@@ -421,30 +411,12 @@ impl Image {
 
     /// Returns where a thread stands whose next instruction is at an address.
     pub(super) fn standing(&self, address: u64) -> Standing {
-        let is_around = |area: &Area| address.wrapping_sub(area.address) < AREA;
-        if self.areas().iter().any(is_around) {
-            let trampolines = self.trampolines();
-            let below = trampolines.range(..=address).next_back();
-            let original = below.and_then(|(_, trampoline)| trampoline.original(address));
-            // Within a patch there is code to go on at only after the patch is taken back.
-            let original = original.filter(|&original| self.patch_around(original).is_none());
-            return original.map_or(Standing::Inside, Standing::Before);
+        let is_in_area = self.areas().iter().any(|area| address.wrapping_sub(area.address) < AREA);
+        if is_in_area {
+            standing::in_trampolines(&self.trampolines(), &self.patches(), address)
+        } else {
+            standing::in_program(&self.patches(), address)
         }
-        let patches = self.patches();
-        if patches.get(&address).is_some_and(|written| written.is_padding) {
-            return Standing::Inside;
-        }
-        drop(patches);
-        // Behind the jump within a patch that calls the trampoline: none of what it displaces was executed.
-        self.patch_around(address).map_or(Standing::Outside, Standing::Before)
-    }
-
-    /// Returns the start of the patch that an address is in, behind its start.
-    fn patch_around(&self, address: u64) -> Option<u64> {
-        let patches = self.patches();
-        let (&start, written) =
-            patches.range(..address).rev().find(|(_, written)| !written.is_padding)?;
-        (address - start < written.now.len() as u64).then_some(start)
     }
 
     /// Returns where a thread goes on whose next instruction is a patch's, and which has executed nothing of it that

@@ -6,11 +6,7 @@
 
 use std::io;
 
-use super::{
-    image::{Image, Standing},
-    libraries,
-    tracer::signals,
-};
+use super::{image::Image, libraries, standing::Standing, tracer::signals};
 use crate::sys::{proc, supervisor::Supervisor};
 
 /// Moves the threads of a process out of trampolines. No thread of it runs. Returns whether the handler of a signal was

@@ -22,6 +22,7 @@ mod remote_file;
 mod ring_sites;
 mod shared;
 mod stacks;
+mod standing;
 mod starver;
 mod switches;
 mod tracer;

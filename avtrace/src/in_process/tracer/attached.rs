@@ -10,9 +10,9 @@ use crate::{
     in_process::{
         error::{InProcessError, ProgramRefusal, StartError, failed},
         handle::{InProcess, connect},
-        image::Standing,
         left_over,
         records::Stream,
+        standing::Standing,
     },
     sys::{proc, supervisor::Supervisor, tracee},
 };
