@@ -1,12 +1,6 @@
 //! Trial of hardware breakpoints that a tracer sets through ptrace, on a child of its own.
 
-use std::{
-    io,
-    sync::{
-        OnceLock,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::{io, sync::OnceLock};
 
 use nix::{
     sys::{
@@ -37,7 +31,8 @@ pub fn trial() -> Trial {
 }
 
 fn try_in_child() -> Trial {
-    let watched = AtomicU64::new(0);
+    let mut watched = 0u64;
+    let watched = &raw mut watched;
     // SAFETY: this process is single-threaded, so that the child may do what it likes.
     match unsafe { libc::fork() } {
         -1 => Trial::Untried,
@@ -50,13 +45,17 @@ fn try_in_child() -> Trial {
             }
             // SAFETY: no memory is involved; the tracer continues it.
             unsafe { libc::raise(libc::SIGSTOP) };
-            (0..HITS).for_each(|_| watched.store(1, Ordering::SeqCst));
+            for _ in 0..HITS {
+                // Nobody reads it: stores that are not volatile may become one, or none.
+                // SAFETY: a local variable of this function, in memory of the child's own.
+                unsafe { watched.write_volatile(1) };
+            }
             // SAFETY: as above.
             unsafe { libc::_exit(0) }
         }
         child => {
             let child = Pid::from_raw(child);
-            let trial = observe(child, watched.as_ptr() as u64).unwrap_or(Trial::Refused);
+            let trial = observe(child, watched as u64).unwrap_or(Trial::Refused);
             // It may have ended.
             let _ = kill(child, Signal::SIGKILL);
             while let Ok(Status::Stopped { .. }) = wait(child.as_raw()) {}
