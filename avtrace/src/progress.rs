@@ -15,8 +15,8 @@ use crate::report::{cut_middle, printable};
 /// Time before the steps of a start are printed.
 const START_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Time before the bar of an input is shown.
-const READ_PATIENCE: Duration = Duration::from_secs(1);
+/// Time before a bar is shown.
+const BAR_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Steps of a start: the code of large programs is read before they run.
 ///
@@ -84,92 +84,83 @@ fn print(steps: &Receiver<String>, from: Instant, mut out: impl Write) {
 
 /// Bar for an input that is being read. It is removed when this is dropped.
 #[derive(Debug)]
-pub struct ReadBar {
+pub struct ReadBar(PatientBar);
+
+impl ReadBar {
+    /// Creates the bar for an input of `length` bytes, if that is known, on standard error if that is a terminal.
+    #[must_use]
+    pub fn on_terminal(name: &str, length: Option<u64>) -> Self {
+        let template = match length {
+            Some(_) => {
+                "{prefix} [{wide_bar}] {percent}% of {total_bytes}, {msg}, {bytes_per_sec}, {eta} left"
+            }
+            None => "{prefix} {bytes}, {msg}, {bytes_per_sec}, {elapsed}",
+        };
+        Self(PatientBar::on_terminal(name, length, template))
+    }
+
+    /// Creates a bar that is never shown.
+    #[must_use]
+    pub fn hidden() -> Self {
+        Self(PatientBar { bar: ProgressBar::hidden(), from: None })
+    }
+
+    /// Notes that `position` bytes have been read, and `events` events in them.
+    pub fn advance(&mut self, position: u64, events: u64) {
+        let bar = self.0.shown_if_due();
+        if !bar.is_hidden() {
+            bar.set_message(format!("{} M events", events / 1_000_000));
+        }
+        bar.set_position(position);
+    }
+}
+
+/// Bar for runs of a program. It is removed when this is dropped.
+#[derive(Debug)]
+pub struct RunBar(PatientBar);
+
+impl RunBar {
+    /// Creates the bar for at most `limit` runs, on standard error if that is a terminal.
+    #[must_use]
+    pub fn on_terminal(name: &str, limit: u64) -> Self {
+        let template = "{prefix} [{wide_bar}] {pos} of at most {len} runs, {per_sec}, {elapsed}";
+        Self(PatientBar::on_terminal(name, Some(limit), template))
+    }
+
+    /// Notes that this many runs have begun.
+    pub fn advance(&mut self, runs: u64) {
+        self.0.shown_if_due().set_position(runs);
+    }
+}
+
+/// Bar that is shown once it has lasted a while, and removed when it is dropped.
+#[derive(Debug)]
+struct PatientBar {
     /// Updated from the beginning, so that its rate is right once it is shown.
     bar: ProgressBar,
     /// Time at which to show it; `None` once it is shown, or if it never is.
     from: Option<Instant>,
 }
 
-impl ReadBar {
-    /// Creates the bar for an input of `length` bytes, if that is known, on standard error if that is a terminal.
-    #[must_use]
-    pub fn on_terminal(name: &str, length: Option<u64>) -> Self {
-        if !stderr().is_terminal() {
-            return Self::hidden();
-        }
-        Self { bar: bar(&printable(name), length), from: Some(Instant::now() + READ_PATIENCE) }
-    }
-
-    /// Creates a bar that is never shown.
-    #[must_use]
-    pub fn hidden() -> Self {
-        Self { bar: ProgressBar::hidden(), from: None }
-    }
-
-    /// Notes that `position` bytes have been read, and `events` events in them.
-    pub fn advance(&mut self, position: u64, events: u64) {
-        if self.from.is_some_and(|from| Instant::now() >= from) {
-            self.bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
-            self.from = None;
-        }
-        if !self.bar.is_hidden() {
-            self.bar.set_message(format!("{} M events", events / 1_000_000));
-        }
-        self.bar.set_position(position);
-    }
-}
-
-/// Bar for runs of a program. It is removed when this is dropped.
-#[derive(Debug)]
-pub struct RunBar {
-    bar: ProgressBar,
-    from: Option<Instant>,
-}
-
-impl RunBar {
-    /// Creates the bar for at most `limit` runs, on standard error if that is a terminal.
-    #[must_use]
-    pub fn on_terminal(name: &str, limit: u64) -> Self {
-        let bar = ProgressBar::with_draw_target(Some(limit), ProgressDrawTarget::hidden());
-        let template = "{prefix} [{wide_bar}] {pos} of at most {len} runs, {per_sec}, {elapsed}";
+impl PatientBar {
+    fn on_terminal(name: &str, length: Option<u64>, template: &str) -> Self {
+        let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::hidden());
+        // The template is ours, so it is well-formed; a plain bar is no loss.
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style.progress_chars("=> "));
         }
         bar.set_prefix(cut_middle(&printable(name), 30).into_owned());
-        Self { bar, from: stderr().is_terminal().then(|| Instant::now() + READ_PATIENCE) }
+        Self { bar, from: stderr().is_terminal().then(|| Instant::now() + BAR_PATIENCE) }
     }
 
-    /// Notes that this many runs have begun.
-    pub fn advance(&mut self, runs: u64) {
+    /// Returns the bar, which is shown from now on if its time has come.
+    fn shown_if_due(&mut self) -> &ProgressBar {
         if self.from.is_some_and(|from| Instant::now() >= from) {
             self.bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
             self.from = None;
         }
-        self.bar.set_position(runs);
+        &self.bar
     }
-}
-
-impl Drop for RunBar {
-    fn drop(&mut self) {
-        self.bar.finish_and_clear();
-    }
-}
-
-fn bar(name: &str, length: Option<u64>) -> ProgressBar {
-    let template = match length {
-        Some(_) => {
-            "{prefix} [{wide_bar}] {percent}% of {total_bytes}, {msg}, {bytes_per_sec}, {eta} left"
-        }
-        None => "{prefix} {bytes}, {msg}, {bytes_per_sec}, {elapsed}",
-    };
-    let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::hidden());
-    // The template is ours, so it is well-formed; a plain bar is no loss.
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style.progress_chars("=> "));
-    }
-    bar.set_prefix(cut_middle(name, 30).into_owned());
-    bar
 }
 
 #[cfg(test)]
