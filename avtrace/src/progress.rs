@@ -2,13 +2,14 @@
 //! taken a while.
 
 use std::{
+    fmt,
     io::{IsTerminal as _, Write, stderr},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use crate::report::{cut_middle, printable};
 
@@ -123,7 +124,7 @@ impl RunBar {
     /// Creates the bar for at most `limit` runs, on standard error if that is a terminal.
     #[must_use]
     pub fn on_terminal(name: &str, limit: u64) -> Self {
-        let template = "{prefix} [{wide_bar}] {pos} of at most {len} runs, {per_sec}, {elapsed}";
+        let template = "{prefix} [{wide_bar}] {pos} of at most {len} runs, {rate}, {elapsed}";
         Self(PatientBar::on_terminal(name, Some(limit), template))
     }
 
@@ -147,7 +148,11 @@ impl PatientBar {
         let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::hidden());
         // The template is ours, so it is well-formed; a plain bar is no loss.
         if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style.progress_chars("=> "));
+            let rate = |state: &ProgressState, text: &mut dyn fmt::Write| {
+                // What cannot be written is not shown.
+                let _ = write!(text, "{:.1}/s", state.per_sec());
+            };
+            bar.set_style(style.progress_chars("=> ").with_key("rate", rate));
         }
         bar.set_prefix(cut_middle(&printable(name), 30).into_owned());
         Self { bar, from: stderr().is_terminal().then(|| Instant::now() + BAR_PATIENCE) }

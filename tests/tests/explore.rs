@@ -1,15 +1,38 @@
 //! `avtrace explore`: small tests in all interleavings of their threads. Nothing depends on the machine: one thread
 //! runs at a time, and the order is chosen.
 
+use std::{fs, process::Command, time::Duration};
+
 use serde_json::Value;
-use tests::{Ended, Program, c, cpp, tracer::avtrace_with};
+use tests::{
+    Ended, Program, c, cpp,
+    process::Running,
+    root,
+    tracer::{avtrace, avtrace_with},
+};
+
+/// Time after which an exploration that was interrupted has surely hung.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Reads the document of a result, which must follow the schema.
+fn document(ended: &Ended) -> Value {
+    let result = serde_json::from_str(&ended.stdout).unwrap_or_else(|_| panic!("{ended:#?}"));
+    let schema = fs::read_to_string(root().join("docs/explore.schema.json")).expect("the schema");
+    let schema = serde_json::from_str(&schema).expect("the schema is JSON");
+    let validator = jsonschema::validator_for(&schema).expect("a JSON Schema");
+    let errors: Vec<String> = (validator.iter_errors(&result))
+        .map(|error| format!("{}: {error}", error.instance_path()))
+        .collect();
+    assert!(errors.is_empty(), "{}\n{result:#}", errors.join("\n"));
+    result
+}
 
 /// Explores a program, and returns the document of the result.
 fn explore(options: &[&str], program: &Program, arguments: &[&str]) -> (Ended, Value) {
     let path = program.path.to_str().expect("a path in UTF-8");
     let words = [&["explore", "--format", "json"], options, &["--", path], arguments].concat();
     let ended = avtrace_with(words);
-    let result = serde_json::from_str(&ended.stdout).unwrap_or_else(|_| panic!("{ended:#?}"));
+    let result = document(&ended);
     (ended, result)
 }
 
@@ -161,6 +184,30 @@ fn deadlocks_are_found_and_shown_again() {
     let (ended, result) = explore(&["--replay", schedule], &program, &["deadlock"]);
     assert_eq!(ended.code, Some(66), "{result:#}");
     assert_eq!(result["search"]["deadlocks"], 1, "{result:#}");
+}
+
+/// The terminal's signal goes to the whole process group, and must not end the program that is being run.
+#[test]
+fn a_search_that_is_interrupted_reports_what_it_has_run() {
+    let program = queue();
+    for (mode, status) in [("broken", 66), ("locked", 0)] {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let runs = directory.path().join("runs");
+        let mut command = Command::new(avtrace());
+        command.args(["explore", "--format", "json", "--random", "--runs", "1000000"]);
+        command.args(["--atomic", "poll_broken", "--"]).arg(&program.path).arg(mode).arg(&runs);
+        let mut running = Running::start(&mut command, None, LIMIT);
+        // Of the first runs several are a fault, with this seed.
+        running.await_that("60 runs", |_| fs::metadata(&runs).is_ok_and(|file| file.len() > 60));
+        running.signal_group("INT");
+        let ended = running.wait();
+        assert_eq!(ended.code, Some(status), "{mode}: {ended:#?}");
+        let result = document(&ended);
+        assert_eq!(result["search"]["interrupted"], true, "{mode}: {result:#}");
+        let count = result["search"]["interleavings"].as_u64().expect("a number");
+        assert!((20..1_000_000).contains(&count), "{mode}: {result:#}");
+        assert_ne!(result["fault"]["kind"], "failure", "{mode}: {result:#}");
+    }
 }
 
 /// Threads that wait in loops, sleep, are woken and add without atomicity.

@@ -12,7 +12,7 @@ use crate::{
         regions::patterns::Rule,
     },
     progress::RunBar,
-    session::{CaptureBackend, CaptureReason, RunOptions},
+    session::{CaptureBackend, CaptureReason, EndSignals, RunOptions},
     sys::output::{Destination, write_output},
 };
 
@@ -33,7 +33,8 @@ pub(super) fn run(arguments: &ExploreArgs) -> Result<u8, Failure> {
     };
     let name = arguments.program.first().map(|name| name.to_string_lossy()).unwrap_or_default();
     let bar = RunBar::on_terminal(&name, arguments.runs);
-    let explored = explore::run(&options, &capture(arguments), bar).map_err(failure)?;
+    let signals = EndSignals::install().map_err(Failure::internal)?;
+    let explored = explore::run(&options, &capture(arguments), bar, &signals).map_err(failure)?;
     let text = match arguments.format {
         PlainFormat::Text => explored.text(),
         PlainFormat::Json => {

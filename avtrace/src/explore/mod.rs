@@ -36,7 +36,7 @@ pub use self::{
 };
 use crate::{
     progress::RunBar,
-    session::{self, RunError, RunOptions, environment, program},
+    session::{self, EndSignals, RunError, RunOptions, environment, program},
     sys::controlled,
 };
 
@@ -73,6 +73,11 @@ pub enum ExplorationError {
         "no code of `{0}` is known to access memory: build it with debug information (-g), and do not strip it"
     )]
     NoCode(PathBuf),
+    /// A signal came before there was anything to report.
+    #[error(
+        "interrupted before the operations had run in all orders, one after the other: nothing was judged yet"
+    )]
+    Interrupted,
     /// More orders than runs.
     #[error(
         "the operations of the test have more serial orders than --runs {0} can try: let it do fewer operations"
@@ -88,7 +93,7 @@ pub enum ExplorationError {
     },
 }
 
-/// Explores a program.
+/// Explores a program, until one of these signals comes at the latest.
 ///
 /// # Errors
 ///
@@ -97,6 +102,7 @@ pub fn run(
     options: &ExploreOptions,
     capture: &RunOptions,
     bar: RunBar,
+    signals: &EndSignals,
 ) -> std::result::Result<Explored, ExplorationError> {
     let begin = Instant::now();
     let name = capture.command.first().cloned().unwrap_or_default();
@@ -110,7 +116,7 @@ pub fn run(
     }
     let streams = RefCell::new(Streams::new().map_err(ExecutionError::from)?);
     let subject = Subject { image, program: path, command: capture.command.clone(), streams };
-    let native = Native::new(&subject, bar);
+    let native = Native::new(&subject, bar, signals);
     let mut result = match &options.mode {
         Mode::Systematic => systematic(options, &native)?,
         Mode::Random { seed } => random(options, &native, *seed)?,
@@ -122,6 +128,7 @@ pub fn run(
     result.operations = subject.image.operations.clone();
     result.inlined = subject.image.inlined.iter().cloned().collect();
     result.runs = native.executions();
+    result.search.interrupted = native.is_interrupted();
     result.seconds = begin.elapsed().as_secs_f64();
     Ok(result)
 }
@@ -150,7 +157,11 @@ fn serial(
     if native.has_grown() {
         return Ok(Part::Anew);
     }
-    if !found?.is_complete {
+    let found = found?;
+    if native.is_interrupted() {
+        return Err(ExplorationError::Interrupted);
+    }
+    if !found.is_complete {
         return Err(ExplorationError::Orders(options.runs));
     }
     Ok(Part::Done(specification))
@@ -178,7 +189,7 @@ fn systematic(
                 !native.is_over() && native.executions() < options.runs
             });
             native.check()?;
-            if native.has_grown() {
+            if native.has_grown() && !native.is_interrupted() {
                 continue 'anew;
             }
             let found = found?;
@@ -221,7 +232,8 @@ fn random(
         }
     };
     native.forget_always();
-    let found = run_randomly(&native, seed, options.runs, options.depth);
+    let bounds = (options.runs, options.depth);
+    let found = run_randomly(&native, seed, bounds, || !native.is_interrupted());
     native.check()?;
     Ok(Explored::of_random(native, serial, seed, found))
 }

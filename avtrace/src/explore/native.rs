@@ -16,7 +16,7 @@ use super::{
     subject::{ExecutionError, Subject},
     thread::{MOST_THREADS, Outcome, Status},
 };
-use crate::{progress::RunBar, sys::tracee::Ending};
+use crate::{progress::RunBar, session::EndSignals, sys::tracee::Ending};
 
 /// State of an execution that was reached once.
 #[derive(Debug)]
@@ -31,6 +31,8 @@ struct Node {
 #[derive(Debug)]
 pub(super) struct Native<'a> {
     subject: &'a Subject,
+    /// Becomes set when the user wants no more of it.
+    signals: &'a EndSignals,
     bar: RefCell<RunBar>,
     /// Places at which threads are switched: those at which several have met.
     visible: RefCell<Rc<BTreeSet<SiteId>>>,
@@ -46,9 +48,10 @@ pub(super) struct Native<'a> {
 }
 
 impl<'a> Native<'a> {
-    pub(super) fn new(subject: &'a Subject, bar: RunBar) -> Self {
+    pub(super) fn new(subject: &'a Subject, bar: RunBar, signals: &'a EndSignals) -> Self {
         Self {
             subject,
+            signals,
             bar: RefCell::new(bar),
             visible: RefCell::default(),
             nodes: RefCell::default(),
@@ -89,9 +92,16 @@ impl<'a> Native<'a> {
         self.bar.borrow_mut().advance(self.executions.get());
     }
 
-    /// Returns whether the exploration has to end: for an error, or to begin anew with more places.
+    /// Returns whether the exploration has to end: for an error, a signal, or to begin anew with more places.
     pub(super) fn is_over(&self) -> bool {
-        self.error.borrow().is_some() || (self.has_grown.get() && self.remembers.get())
+        self.error.borrow().is_some()
+            || (self.has_grown.get() && self.remembers.get())
+            || self.is_interrupted()
+    }
+
+    /// Returns whether a signal has asked for the end.
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.signals.is_asked().unwrap_or(true)
     }
 
     /// Forgets all executions if more places are known by now. Returns whether that is so.

@@ -88,6 +88,8 @@ pub struct Search {
     pub all: bool,
     /// Label of the tree's root.
     pub label: Option<String>,
+    /// Set if a signal has ended the search.
+    pub interrupted: bool,
 }
 
 /// Kind of a fault.
@@ -204,6 +206,7 @@ impl Result {
             first_fault: found.first_fault_run,
             preemptions: Some(preemptions),
             within_bound: found.is_complete,
+            interrupted: false,
             all: found.is_complete && found.left_out == 0 && found.cut == 0,
             label: found.label.map(|label| label.to_string()),
         };

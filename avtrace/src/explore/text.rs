@@ -89,8 +89,9 @@ impl Result {
             Mode::Random { seed } => {
                 let first = search.first_fault.map(|run| format!(", the first in run {run}"));
                 format!(
-                    "{faults} in {interleavings} at random, seed {seed}{} ({time})",
-                    first.unwrap_or_default()
+                    "{faults} in {interleavings} at random, seed {seed}{}{} ({time})",
+                    first.unwrap_or_default(),
+                    if search.interrupted { ", interrupted" } else { "" }
                 )
             }
             Mode::Systematic => {
@@ -104,7 +105,8 @@ impl Result {
                 } else if search.within_bound {
                     format!("all {bound}")
                 } else {
-                    format!("some of those {bound}: more with --runs")
+                    let more = if search.interrupted { "interrupted" } else { "more with --runs" };
+                    format!("some of those {bound}: {more}")
                 };
                 let cut = match search.cut {
                     0 => "",

@@ -21,7 +21,8 @@ pub struct Launch {
     pub arguments: Vec<OsString>,
     /// The user to become; `None` keeps this process's.
     pub user: Option<Identity>,
-    /// Files in place of the standard streams: input, output and errors; `None` keeps this process's.
+    /// Files in place of the standard streams: input, output and errors; `None` keeps this process's. A program with
+    /// streams of its own is in a process group of its own, too: keys of the terminal send it no signals.
     pub streams: Option<[File; 3]>,
 }
 
@@ -136,6 +137,10 @@ fn fork(
                 for (file, number) in streams.iter().flatten().zip(0..) {
                     // SAFETY: both are open, and no memory is involved.
                     unsafe { libc::dup2(file.as_raw_fd(), number) };
+                }
+                if streams.is_some() {
+                    // SAFETY: no memory is involved; a child that has executed nothing yet may do so.
+                    unsafe { libc::setpgid(0, 0) };
                 }
                 tracing.begin().map_err(|error| (Step::Trace, error))?;
                 if let Some(user) = &user {

@@ -9,8 +9,16 @@ use checker::{AeroDrome, CommitNode, DoubleChecker, Options, RegionTrack, Velodr
 /// Goal of AeroDrome's time, as a multiple of Davida's.
 const AERODROME_GOAL: f64 = 3.0;
 
-const NAMES: [&str; 6] =
-    ["Davida", "RegionTrack", "AeroDrome", "Velodrome", "DoubleChecker", "CommitNode"];
+const NAMES: [&str; 8] = [
+    "Davida",
+    "RegionTrack",
+    "AeroDrome",
+    "Velodrome",
+    "DoubleChecker",
+    "CommitNode",
+    "predictions",
+    "deadlocks",
+];
 
 fn pass(name: &str, trace: &[u8]) -> u64 {
     let options = Options::default();
@@ -20,6 +28,8 @@ fn pass(name: &str, trace: &[u8]) -> u64 {
         "Velodrome" => passes::check(passes::in_memory(trace), Velodrome::new(options)),
         "DoubleChecker" => passes::check(passes::in_memory(trace), DoubleChecker::new(options)),
         "CommitNode" => passes::check(passes::in_memory(trace), CommitNode::new(options)),
+        "predictions" => passes::predict(trace),
+        "deadlocks" => passes::deadlocks(trace),
         _ => passes::davida(trace),
     }
 }
@@ -41,18 +51,48 @@ pub fn compare(plan: &Plan, goals: &mut Goals) {
 }
 
 fn one(plan: &Plan, goals: &mut Goals, workload: Workload) {
-    let trace = workload.avt();
-    let mut samples: [Samples; NAMES.len()] = Default::default();
     let mut ratio = Samples::default();
-    for _ in 0..plan.rounds {
-        let times = NAMES.map(|name| time(workload.events, || pass(name, &trace)));
-        let [davida, _, aerodrome, ..] = times;
+    let mut samples = timed(plan, workload, |[davida, _, aerodrome, ..]| {
         ratio.add(aerodrome / davida);
-        samples.iter_mut().zip(times).for_each(|(samples, time)| samples.add(time));
-    }
+    });
     let Workload { threads, variables, kind, .. } = workload;
     let Kind::Locked { locks } = kind else { return };
     print!("{threads:>7} {variables:>9} {locks:>5}");
     samples.iter_mut().for_each(|samples| print!(" {:>13.1}", samples.median()));
     println!("   {}", goals.verdict(ratio.median(), AERODROME_GOAL));
+}
+
+/// Measures all algorithms on one trace; `round` receives the times of each round.
+fn timed(
+    plan: &Plan,
+    workload: Workload,
+    mut round: impl FnMut([f64; NAMES.len()]),
+) -> [Samples; NAMES.len()] {
+    let trace = workload.avt();
+    let mut samples: [Samples; NAMES.len()] = Default::default();
+    for _ in 0..plan.rounds {
+        let times = NAMES.map(|name| time(workload.events, || pass(name, &trace)));
+        samples.iter_mut().zip(times).for_each(|(samples, time)| samples.add(time));
+        round(times);
+    }
+    samples
+}
+
+/// Measures how the cost of an event grows with the trace.
+pub fn growth(plan: &Plan) {
+    let [short, long] = [plan.sizes[0].div_ceil(10), plan.sizes[0]];
+    println!("\nCost of an event of a trace of {long} events beside that of one of {short}:");
+    print!("{:>7} {:>9} {:>5}", "threads", "variables", "locks");
+    NAMES.iter().for_each(|name| print!(" {name:>13}"));
+    println!();
+    for threads in THREADS {
+        let (variables, locks) = (100, 16);
+        let of = |events| Workload { events, threads, variables, kind: Kind::Locked { locks } };
+        let [mut before, mut after] = [short, long].map(|events| timed(plan, of(events), |_| ()));
+        print!("{threads:>7} {variables:>9} {locks:>5}");
+        for (before, after) in before.iter_mut().zip(&mut after) {
+            print!(" {:>13.2}", after.median() / before.median());
+        }
+        println!();
+    }
 }

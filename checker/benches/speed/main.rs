@@ -97,6 +97,7 @@ fn main() {
     if plan.only_algorithms {
         println!("Nanoseconds for an event, medians of {rounds} rounds.");
         algorithms::compare(&plan, &mut goals);
+        algorithms::growth(&plan);
         println!("\n{goals}");
         return;
     }
@@ -132,6 +133,7 @@ fn main() {
         violating(&plan, &mut goals, threads);
     }
     algorithms::compare(&plan, &mut goals);
+    algorithms::growth(&plan);
     reading(&plan, &mut goals);
     let directory = scratch();
     println!("\nPeak memory of a process that checks a file as it reads it, in MiB:");

@@ -3,7 +3,7 @@
 use crate::null::Null;
 use checker::event::Op;
 use checker::format::{Item, ReadOptions, TraceReader};
-use checker::{Checker, Davida, Options};
+use checker::{Checker, Davida, Options, deadlock, predict};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -36,6 +36,20 @@ pub fn davida(trace: &[u8]) -> u64 {
 pub fn check(mut reader: TraceReader<'_>, mut checker: impl Checker) -> u64 {
     reader.check(&mut checker).expect("well-formed");
     checker.finish().counts.violations
+}
+
+/// Predicts from the trace; returns the number of predictions.
+pub fn predict(trace: &[u8]) -> u64 {
+    let mut observer = predict::Observer::default();
+    each_batch(in_memory(trace), |events| events.iter().for_each(|event| observer.event(event)));
+    observer.predictions().len() as u64
+}
+
+/// Looks for deadlocks that other orders may have; returns their number.
+pub fn deadlocks(trace: &[u8]) -> u64 {
+    let mut observer = deadlock::Observer::default();
+    each_batch(in_memory(trace), |events| events.iter().for_each(|event| observer.event(event)));
+    observer.deadlocks().found.len() as u64
 }
 
 /// Checks a file as it is read.

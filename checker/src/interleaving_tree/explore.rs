@@ -341,7 +341,13 @@ pub struct RandomRuns {
 
 /// Runs a test as often as wanted with a scheduler that chooses among the threads that can go on, each with the same
 /// probability, at every access. The seed decides on all of them. An execution of more than `depth` accesses is cut.
-pub fn run_randomly<P: Program>(program: &P, seed: u64, runs: u64, depth: usize) -> RandomRuns {
+/// Ends earlier when `goes_on`, which is asked before each execution, says so.
+pub fn run_randomly<P: Program>(
+    program: &P,
+    seed: u64,
+    (runs, depth): (u64, usize),
+    mut goes_on: impl FnMut() -> bool,
+) -> RandomRuns {
     let mut state = seed ^ 0x9e37_79b9_7f4a_7c15;
     let mut random = move |below: usize| {
         // Steele, Lea and Flood's SplitMix64.
@@ -352,6 +358,9 @@ pub fn run_randomly<P: Program>(program: &P, seed: u64, runs: u64, depth: usize)
     };
     let mut result = RandomRuns::default();
     for _ in 0..runs {
+        if !goes_on() {
+            break;
+        }
         let mut run = program.start();
         result.runs += 1;
         for depth_left in (0..=depth).rev() {
