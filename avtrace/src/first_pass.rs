@@ -12,10 +12,7 @@ use checker::Suspects;
 use serde::{Deserialize, Serialize};
 use symbolize::{Module, Symbolizer, is_system_module};
 
-use crate::{
-    names::live::LiveNames,
-    report::{Names as _, Tool},
-};
+use crate::{names::live::LiveNames, report::Tool};
 
 /// Identifier of the form of the file.
 pub const FIRST_PASS_SCHEMA: &str = "avtrace-first-pass/1";
@@ -102,7 +99,7 @@ impl Default for FirstPassFile {
 impl FirstPassFile {
     /// Names what a program's events have shown.
     #[must_use]
-    pub fn new(suspects: &Suspects, names: &mut LiveNames<'_>, lost_events: u64) -> Self {
+    pub fn new(suspects: &Suspects, names: &LiveNames<'_>, lost_events: u64) -> Self {
         let region = |(&id, &locations)| {
             let known = names.source().regions().get(id)?;
             let module = names.function_at(known.location).map(|(module, _)| module);
@@ -119,7 +116,7 @@ impl FirstPassFile {
         Self {
             program: names.symbolizer().executable().map(ProgramFile::of),
             components: suspects.components,
-            regions_run: names.regions().len() as u64,
+            regions_run: suspects.regions_run,
             lost_events,
             regions,
             functions: functions.into_iter().collect(),
@@ -348,8 +345,14 @@ mod tests {
         for (text, reason) in [
             ("", "`first.json` is no first pass: EOF"),
             ("{\"schema\": 1}", "`first.json` is no first pass: invalid type"),
-            ("{\"schema\": \"avtrace-first-pass/1\"}", "`first.json` is no first pass: missing field"),
-            ("{\"schema\": \"avtrace-report/1\"}", "`first.json` is of the form `avtrace-report/1`"),
+            (
+                "{\"schema\": \"avtrace-first-pass/1\"}",
+                "`first.json` is no first pass: missing field",
+            ),
+            (
+                "{\"schema\": \"avtrace-report/1\"}",
+                "`first.json` is of the form `avtrace-report/1`",
+            ),
         ] {
             let error = read(text).expect_err(text);
             assert!(error.starts_with(reason) && error.ends_with(remedy), "{error}");

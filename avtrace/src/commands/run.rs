@@ -5,8 +5,8 @@ use std::path::Path;
 use nix::sys::{prctl, signal::Signal};
 
 use super::{
-    Failure, first_pass, list, options::run_options, output::record_to, provenance::Provenance, report_dir,
-    reports::Reports, test_listing, triage,
+    Failure, first_pass, list, options::run_options, output::record_to, provenance::Provenance,
+    report_dir, reports::Reports, test_listing, triage,
 };
 use crate::{
     cli::{OutputArgs, RunArgs},

@@ -62,8 +62,7 @@ impl FinishedProgram {
             report.not_seen.limitations.push(Limitation::RecordingFailed { error });
         }
         let lost = report.counts.lost_events;
-        let first_pass =
-            suspects.map(|suspects| FirstPassFile::new(&suspects, &mut names, lost));
+        let first_pass = suspects.map(|suspects| FirstPassFile::new(&suspects, &names, lost));
         ProgramReport { report, recorded, first_pass }
     }
 }

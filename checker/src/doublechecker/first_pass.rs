@@ -9,7 +9,7 @@
 use super::DoubleChecker;
 use crate::check::{Checker, Options};
 use crate::event::{Event, LocationId, Op, RegionId, ThreadId};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Regions and locations of transactions in imprecise components.
@@ -17,6 +17,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Suspects {
     /// Components: sets of transactions in which each may depend on each other one.
     pub components: u64,
+    /// Number of regions that ran, in components or not.
+    pub regions_run: u64,
     /// Regions, with the number of locations that are in each and in one region within it at most. 0 of those further
     /// out.
     pub regions: BTreeMap<RegionId, u64>,
@@ -41,10 +43,12 @@ pub struct Suspects {
 /// }
 /// let found = pass.finish();
 /// assert_eq!(found.regions.keys().collect::<Vec<_>>(), [&RegionId(0)]);
-/// assert_eq!(found.components, 1);
+/// assert_eq!((found.components, found.regions_run), (1, 1));
 /// ```
 pub struct FirstPass {
     checker: DoubleChecker,
+    /// Regions that have begun.
+    run: FxHashSet<RegionId>,
     /// Open regions of each thread.
     stacks: FxHashMap<ThreadId, Vec<RegionId>>,
     /// Regions around each location, and whether each is one of the two innermost.
@@ -59,6 +63,7 @@ impl Default for FirstPass {
         checker.state.suspects = Some(Suspects::default());
         Self {
             checker,
+            run: FxHashSet::default(),
             stacks: FxHashMap::default(),
             around: FxHashMap::default(),
             last: FxHashMap::default(),
@@ -72,6 +77,7 @@ impl FirstPass {
         let Event { thread, op, location } = *event;
         match op {
             Op::Begin(region) => {
+                self.run.insert(region);
                 self.stacks.entry(thread).or_default().push(region);
                 self.last.remove(&thread);
             }
@@ -111,9 +117,10 @@ impl FirstPass {
     /// Returns what was found, and starts anew.
     #[must_use]
     pub fn finish(&mut self) -> Suspects {
-        let Self { mut checker, around, .. } = std::mem::take(self);
+        let Self { mut checker, run, around, .. } = std::mem::take(self);
         checker.finish_replay();
         let mut found = checker.state.suspects.take().unwrap_or_default();
+        found.regions_run = run.len() as u64;
         let regions = found.locations.iter().filter_map(|at| around.get(at)).flatten();
         for (&region, &is_near) in regions {
             *found.regions.entry(region).or_default() += u64::from(is_near);

@@ -110,10 +110,10 @@ pub(in crate::probes) fn add(
         if let Some(focus) = &focus {
             let name = module.name();
             for (index, function) in own_code(functions) {
-                let function = &function.name.short;
-                if focus.has_function(&name, function) {
+                let short = &function.name.short;
+                if focus.has_function(&name, short) && !is_runtime(function) {
                     chosen.insert(index);
-                    plan.focused_functions.insert((name.clone(), function.clone()));
+                    plan.focused_functions.insert((name.clone(), short.clone()));
                 }
             }
         }
@@ -353,11 +353,7 @@ fn followed(plan: &Plan, module: &Module) -> Vec<LinkAddr> {
     places(plan, module, &RegionSite::is_in_followed)
 }
 
-fn places(
-    plan: &Plan,
-    module: &Module,
-    is_wanted: &dyn Fn(&RegionSite) -> bool,
-) -> Vec<LinkAddr> {
+fn places(plan: &Plan, module: &Module, is_wanted: &dyn Fn(&RegionSite) -> bool) -> Vec<LinkAddr> {
     plan.sites
         .iter()
         .filter(|site| site.kind.region().is_some_and(is_wanted))

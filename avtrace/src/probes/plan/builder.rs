@@ -83,8 +83,7 @@ impl Planner<'_, '_> {
         (address, followed): (ProcessAddr, bool),
     ) -> bool {
         let Some(focus) = self.plan.focus.clone() else { return false };
-        if self.plan.looks_at(region)
-            || followed && focus.has_function(&self.module.name(), region)
+        if self.plan.looks_at(region) || followed && focus.has_function(&self.module.name(), region)
         {
             return false;
         }

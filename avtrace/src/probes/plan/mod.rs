@@ -274,7 +274,9 @@ impl Plan {
         let is_begin = |site: &Site| {
             matches!(
                 site.kind.region(),
-                Some(RegionSite::Marker(Meaning::Begin(_)) | RegionSite::Outside(Meaning::Begin(_)))
+                Some(
+                    RegionSite::Marker(Meaning::Begin(_)) | RegionSite::Outside(Meaning::Begin(_))
+                )
             )
         };
         self.sites.iter().any(is_begin)
