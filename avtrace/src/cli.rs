@@ -140,18 +140,18 @@ pub struct RunArgs {
 
     /// First of two runs: find out cheaply what a second one has to look at, and write that to the file of --output.
     ///
-    /// Named are the regions and functions that took part in cycles of transactions, by an imprecise analysis that misses
-    /// no cycle of what was seen (that of DoubleChecker). There is no verdict and no report, and the exit status is that of
-    /// the program. Memory is seen as --accesses and --overhead say, with --overhead 20 by default. Options that choose
-    /// regions are those of the second run, too.
+    /// Named are the regions and functions that took part in cycles of transactions, by an imprecise analysis that
+    /// misses no cycle of what was seen (that of DoubleChecker). There is no verdict and no report, and the exit status
+    /// is that of the program. Memory is seen as --accesses and --overhead say, with --overhead 20 by default. Options
+    /// that choose regions are those of the second run, too.
     #[arg(long, requires = "output", conflicts_with_all = ["focus", "gaps", "list_regions", "formats", "record", "report_dir", "perturb"], help_heading = heading::CHECKING)]
     pub first_pass: bool,
 
     /// Second of two runs: look at what FILE names, which --first-pass has written, and at nothing else.
     ///
-    /// Its regions make transactions, and no others; each access of its regions and functions is probed (--accesses probe),
-    /// and none of others. Locks and threads are seen as without it. The report counts what was left out, and names the
-    /// regions of FILE that the program does not have.
+    /// Its regions make transactions, and no others; each access of its regions and functions is probed (--accesses
+    /// probe), and none of others. Locks and threads are seen as without it. The report counts what was left out, and
+    /// names the regions of FILE that the program does not have.
     #[arg(long, value_name = "FILE", help_heading = heading::CHECKING)]
     pub focus: Option<PathBuf>,
 

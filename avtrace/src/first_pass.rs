@@ -147,7 +147,7 @@ impl FirstPassFile {
 pub struct Focus {
     file: String,
     program: Option<ProgramFile>,
-    /// Whether each region is one of the inner ones.
+    /// By name, with `true` for inner ones.
     regions: BTreeMap<String, bool>,
     /// By module.
     functions: BTreeMap<String, BTreeSet<String>>,

@@ -1,5 +1,5 @@
-//! Two runs: the first names what took part in imprecise cycles, the second looks at that alone. The report says what was
-//! left out, and errors what to do.
+//! Two runs: the first names what took part in imprecise cycles, the second looks at that alone. The report says what
+//! was left out, and errors what to do.
 
 use std::{fs, path::Path};
 

@@ -25,7 +25,7 @@ pub struct FinishedProgram {
     pub(super) context: report::Context,
     pub(super) recorder: Option<Result<Recorder, RecordError>>,
     pub(super) process: format::Process,
-    /// What took part in imprecise cycles, in a first pass.
+    /// Participants of imprecise cycles, in a first pass.
     pub(super) suspects: Option<Suspects>,
 }
 

@@ -51,7 +51,7 @@ pub(super) struct Checked {
     pub(super) values: BTreeMap<EventNumber, format::ObservedValue>,
     /// Gaps of regions, if they were observed.
     pub(super) gaps: Option<Vec<Gap>>,
-    /// What took part in imprecise cycles, in a first pass.
+    /// Participants of imprecise cycles, in a first pass.
     pub(super) suspects: Option<Suspects>,
 }
 
