@@ -93,10 +93,10 @@ impl Checking {
             recorder.record(source, sites, symbolizer);
         }
         if let Some(gaps) = &mut self.gaps {
-            observe(source, &mut **gaps, (Observer::event, Observer::gap));
+            observe(source, &mut **gaps, Observer::event, Observer::gap);
         }
         if let Some(first_pass) = &mut self.first_pass {
-            observe(source, &mut **first_pass, (FirstPass::event, FirstPass::gap));
+            observe(source, &mut **first_pass, FirstPass::event, FirstPass::gap);
         }
         let mut found = 0;
         if let Some(checker) = &mut self.checker {
@@ -163,7 +163,8 @@ impl Checking {
 fn observe<O>(
     source: &mut Source,
     observer: &mut O,
-    (event, gap): (fn(&mut O, &Event), fn(&mut O)),
+    event: fn(&mut O, &Event),
+    gap: fn(&mut O),
 ) {
     for item in source.stream().items() {
         match item {
