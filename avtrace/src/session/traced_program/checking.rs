@@ -160,12 +160,7 @@ impl Checking {
 }
 
 /// Passes the events and gaps that a source has on to an observer by these functions of it.
-fn observe<O>(
-    source: &mut Source,
-    observer: &mut O,
-    event: fn(&mut O, &Event),
-    gap: fn(&mut O),
-) {
+fn observe<O>(source: &mut Source, observer: &mut O, event: fn(&mut O, &Event), gap: fn(&mut O)) {
     for item in source.stream().items() {
         match item {
             Item::Events(events) => events.iter().for_each(|one| event(observer, one)),
