@@ -29,7 +29,7 @@ use std::{ffi::OsString, io::Write as _, path::PathBuf};
 
 use clap::{
     ArgAction, ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
-    ValueEnum, error::ErrorKind, parser::ValueSource,
+    ValueEnum, builder::ArgPredicate, error::ErrorKind, parser::ValueSource,
 };
 
 use crate::probes::{
@@ -137,6 +137,23 @@ pub struct RunArgs {
     /// check --help`.
     #[arg(long, help_heading = heading::CHECKING)]
     pub gaps: bool,
+
+    /// First of two runs: find out cheaply what a second one has to look at, and write that to the file of --output.
+    ///
+    /// Named are the regions and functions that took part in cycles of transactions, by an imprecise analysis that
+    /// misses no cycle of what was seen (that of DoubleChecker). There is no verdict and no report, and the exit status
+    /// is that of the program. Memory is seen as --accesses and --overhead say, with --overhead 20 by default. Options
+    /// that choose regions are those of the second run, too.
+    #[arg(long, requires = "output", conflicts_with_all = ["focus", "gaps", "list_regions", "formats", "record", "report_dir", "perturb"], help_heading = heading::CHECKING)]
+    pub first_pass: bool,
+
+    /// Second of two runs: look at what FILE names, which --first-pass has written, and at nothing else.
+    ///
+    /// Its regions make transactions, and no others; each access of its regions and functions is probed (--accesses
+    /// probe), and none of others. Locks and threads are seen as without it. The report counts what was left out, and
+    /// names the regions of FILE that the program does not have.
+    #[arg(long, value_name = "FILE", help_heading = heading::CHECKING)]
+    pub focus: Option<PathBuf>,
 
     /// Also record the events in FILE, for `avtrace check`.
     ///
@@ -251,14 +268,14 @@ pub struct CaptureArgs {
     /// `sync`: only those to what --watch or the program names; regions, locks and threads suffice. `watch`: also
     /// hardware watchpoints, four at a time, on what regions touch. `probe`: a probe beside each instruction of the
     /// regions that touches memory. `auto`: both, as far as --overhead allows.
-    #[arg(long, value_enum, default_value_t = AccessesArg::Auto, help_heading = heading::CAPTURE)]
+    #[arg(long, value_enum, default_value_t = AccessesArg::Auto, default_value_if("focus", ArgPredicate::IsPresent, "probe"), help_heading = heading::CAPTURE)]
     pub accesses: AccessesArg,
 
     /// With `--accesses auto`: how much slower than with `sync` the program may become, in percent.
     ///
     /// What is bounded is the time that processors work for seeing accesses, in the program and in avtrace, as a share of
     /// what they work for the program with `sync`.
-    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = percent, allow_hyphen_values = true, help_heading = heading::CAPTURE)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 100, default_value_if("first_pass", "true", "20"), value_parser = percent, allow_hyphen_values = true, help_heading = heading::CAPTURE)]
     pub overhead: u32,
 
     /// Depth to which functions of the program that regions call are probed, in calls. By default 2, and deeper where
@@ -611,6 +628,31 @@ mod tests {
         assert!(refusal(&["--atomic=f", "run", "./prog"]).contains("`avtrace run --atomic"));
         let cli = parse(&["--format", "json", "./prog", "check"]).expect("a program");
         assert_eq!(cli.run.program, ["./prog", "check"]);
+    }
+
+    #[test]
+    fn the_two_runs_have_accesses_and_overhead_of_their_own() {
+        let capture = |words: &[&str]| {
+            let capture = parse(words).expect("valid").run.capture;
+            (capture.accesses, capture.overhead)
+        };
+        let first = ["--first-pass", "-o", "first.json"];
+        let second = ["--focus", "first.json"];
+        let with = |options: &[&'static str], more: &[&'static str]| {
+            capture(&[options, more, &["./prog"]].concat())
+        };
+        assert_eq!(with(&[], &[]), (AccessesArg::Auto, 100));
+        assert_eq!(with(&first, &[]), (AccessesArg::Auto, 20));
+        assert_eq!(with(&first, &["--accesses", "sync"]), (AccessesArg::Sync, 20));
+        assert_eq!(with(&first, &["--overhead", "50"]), (AccessesArg::Auto, 50));
+        assert_eq!(with(&second, &[]), (AccessesArg::Probe, 100));
+        assert_eq!(with(&second, &["--accesses", "auto"]), (AccessesArg::Auto, 100));
+        assert!(parse(&["--first-pass", "./prog"]).is_err(), "without --output");
+        assert!(parse(&[&first[..], &second, &["./prog"]].concat()).is_err(), "both runs");
+        assert!(parse(&[&first[..], &["--format", "json", "./prog"]].concat()).is_err());
+        let attach = parse(&["attach", "--pid", "1"]).expect("valid").command;
+        let Some(Command::Attach(attach)) = attach else { panic!("`attach`") };
+        assert_eq!((attach.capture.accesses, attach.capture.overhead), (AccessesArg::Auto, 100));
     }
 
     #[test]

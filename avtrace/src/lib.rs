@@ -7,6 +7,7 @@ pub mod commands;
 pub mod debug_files;
 pub mod doctor;
 pub mod explore;
+pub mod first_pass;
 pub mod hunt;
 pub mod in_process;
 pub mod kernel;

@@ -84,6 +84,8 @@ Examples:
   avtrace run --format json -o report.json ./prog
   avtrace run --record t.avt ./prog       also record, for `avtrace check`
   avtrace run --baseline old.json ./prog  only what old.json has not counts
+  avtrace run --first-pass -o first.json ./prog
+  avtrace run --focus first.json ./prog   what that run has named, and only that
   avtrace run --report-dir reports -- make test
   avtrace report reports                  all of them, each defect once
 

@@ -91,5 +91,7 @@ fn capture(arguments: &ExploreArgs) -> RunOptions {
         follow_forks: false,
         perturbation: None,
         gaps: false,
+        first_pass: false,
+        focus: None,
     }
 }

@@ -9,6 +9,7 @@ mod diff;
 mod doctor;
 mod explain;
 mod explore;
+mod first_pass;
 mod hunt;
 mod list;
 mod live;

@@ -1,6 +1,6 @@
 //! Options of a run, from the arguments of the command line and the files that they name.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, sync::Arc};
 
 use super::{
     Failure,
@@ -11,6 +11,7 @@ use crate::{
         AccessesArg, AttachArgs, CaptureArg, CaptureArgs, OwnCodeArg, RegionsArg, RelationArg,
         RunArgs,
     },
+    first_pass::Focus,
     probes::{
         memory::{
             options::{Accesses, Level},
@@ -33,8 +34,10 @@ pub(super) fn run_options(arguments: &RunArgs) -> Result<(RunOptions, Suppressio
         .relation(relation(arguments.relation));
     let perturbation = arguments.perturb.as_deref().map(Perturbation::read).transpose();
     let perturbation = perturbation.map_err(Failure::usage)?;
-    let gaps = arguments.gaps;
-    let options = RunOptions { checker: Some(checker), perturbation, gaps, ..options };
+    let focus = arguments.focus.as_deref().map(Focus::read).transpose().map_err(Failure::input)?;
+    let (gaps, first_pass, focus) = (arguments.gaps, arguments.first_pass, focus.map(Arc::new));
+    let checker = Some(checker);
+    let options = RunOptions { checker, perturbation, gaps, first_pass, focus, ..options };
     Ok((options, suppressions))
 }
 
@@ -95,6 +98,8 @@ pub(super) fn capture_options(
         follow_forks: capture.follow_forks,
         perturbation: None,
         gaps: false,
+        first_pass: false,
+        focus: None,
     };
     Ok((options, suppressions))
 }

@@ -12,7 +12,7 @@ use terminal_size::Width;
 use super::Failure;
 use crate::{
     cli::{ColorArg, OutputArgs},
-    report::{self, ColorChoice, TextOptions},
+    report::{self, ColorChoice, Report, TextOptions, Warning},
     session::{RecordPlace, RecordTo, Rotation, RotationError},
     sys::output::Destination,
 };
@@ -45,6 +45,19 @@ pub(super) fn record_to(
         _ => Failure::internal(error),
     })?;
     Ok(RecordTo { place: RecordPlace::Segments(Arc::new(rotation)), embed_sources })
+}
+
+/// Prints a line to standard error.
+pub(super) fn say(text: &str) {
+    eprintln!("avtrace: {}", report::cut_message(&report::printable(text)));
+}
+
+/// Prints what the capture of a run could not see, where no report says it.
+pub(super) fn warn(report: &Report) {
+    for Warning { message, help } in report::capture_warnings(report) {
+        let help = help.map(|help| format!(" ({help})")).unwrap_or_default();
+        say(&format!("warning: {message}{help}"));
+    }
 }
 
 /// Returns the width of a report in columns: `COLUMNS`, that of the terminal that it goes to, or a width

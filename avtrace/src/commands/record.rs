@@ -1,9 +1,13 @@
 //! `avtrace record`: records a program while it runs.
 
-use super::{Failure, options::capture_options, output::record_to};
+use super::{
+    Failure,
+    options::capture_options,
+    output::{record_to, say, warn},
+};
 use crate::{
     cli::RecordArgs,
-    report::{self, Warning},
+    report,
     session::{self, Outcome, ProgramReport, RunOptions},
 };
 
@@ -13,12 +17,8 @@ pub(super) fn run(arguments: RecordArgs) -> Result<u8, Failure> {
     let options = RunOptions { record: Some(record), ..options };
     let Outcome { ending, programs } = session::run(&options)
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
-    let say = |text: &str| eprintln!("avtrace: {}", report::cut_message(&report::printable(text)));
-    for ProgramReport { report, recorded } in programs {
-        for Warning { message, help } in report::capture_warnings(&report) {
-            let help = help.map(|help| format!(" ({help})")).unwrap_or_default();
-            say(&format!("warning: {message}{help}"));
-        }
+    for ProgramReport { report, recorded, .. } in programs {
+        warn(&report);
         let (path, events) = match recorded {
             Some(Ok(recorded)) => recorded,
             Some(Err(error)) => return Err(Failure::internal(error)),

@@ -5,8 +5,8 @@ use std::path::Path;
 use nix::sys::{prctl, signal::Signal};
 
 use super::{
-    Failure, list, options::run_options, output::record_to, provenance::Provenance, report_dir,
-    reports::Reports, test_listing, triage,
+    Failure, first_pass, list, options::run_options, output::record_to, provenance::Provenance,
+    report_dir, reports::Reports, test_listing, triage,
 };
 use crate::{
     cli::{OutputArgs, RunArgs},
@@ -26,6 +26,9 @@ pub(super) fn run(arguments: RunArgs) -> Result<u8, Failure> {
     }
     if let Some(failure) = test_listing::execute(&arguments.program, arguments.capture.as_root) {
         return Err(failure);
+    }
+    if arguments.first_pass {
+        return first_pass::run(&arguments);
     }
     let (options, suppressions) = run_options(&arguments)?;
     let filter = triage::filter(&arguments.output, suppressions)?;

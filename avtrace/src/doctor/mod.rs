@@ -89,7 +89,7 @@ pub fn examine(buffer_bytes: u32) -> Diagnosis {
     };
     Diagnosis {
         schema: SCHEMA.to_owned(),
-        tool: Tool { name: "avtrace".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() },
+        tool: Tool::this(),
         capture: verdict::verdicts(&trials, &container, held),
         checks,
     }

@@ -48,15 +48,32 @@ struct Open {
     leaving: bool,
     /// Set after its jump to the start of this function: it ends with that one.
     tail: Option<u32>,
-    /// Set if it is only followed: it makes no transaction.
-    followed: bool,
+    /// Part in what is checked.
+    scope: Scope,
+}
+
+/// Part of an open region in what is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    /// It makes a transaction.
+    Transaction,
+    /// It is only followed.
+    Followed,
+    /// It is outside the focus, and only there for its end, which would be that of another region.
+    Outside,
 }
 
 impl Open {
     const fn of((region, followed): (RegionId, bool), location: LocationId, frame: Frame) -> Self {
         let sp = frame.sp;
         let frame = Some(frame);
-        Self { region, location, frame, sp, inlined: false, leaving: false, tail: None, followed }
+        let scope = if followed { Scope::Followed } else { Scope::Transaction };
+        Self { region, location, frame, sp, inlined: false, leaving: false, tail: None, scope }
+    }
+
+    const fn marked(region: RegionId, location: LocationId, sp: u64, scope: Scope) -> Self {
+        let (frame, inlined, leaving, tail) = (None, false, false, None);
+        Self { region, location, frame, sp, inlined, leaving, tail, scope }
     }
 }
 
@@ -126,7 +143,7 @@ impl RegionStacks {
     #[must_use]
     pub fn lowest(&self, thread: ThreadId) -> u64 {
         let open = self.threads.get(thread.index()).map_or(&[][..], |stack| &stack.open);
-        let transactions = open.iter().filter(|open| !open.followed);
+        let transactions = open.iter().filter(|open| open.scope == Scope::Transaction);
         let known = transactions.filter_map(|open| Some((open.frame?, open.leaving)));
         known.map(|(frame, leaving)| if leaving { 0 } else { frame.sp }).min().unwrap_or(u64::MAX)
     }
@@ -162,9 +179,18 @@ impl RegionStacks {
 
     /// Begins a region by a marker.
     pub fn begin(&mut self, thread: ThreadId, region: RegionId, location: LocationId, sp: u64) {
-        let (inlined, leaving, tail, followed) = (false, false, None, false);
-        let frame = None;
-        self.push(thread, Open { region, location, frame, sp, inlined, leaving, tail, followed });
+        self.push(thread, Open::marked(region, location, sp, Scope::Transaction));
+    }
+
+    /// Begins a region by a marker that is outside the focus, and no transaction.
+    pub fn begin_outside(
+        &mut self,
+        thread: ThreadId,
+        region: RegionId,
+        location: LocationId,
+        sp: u64,
+    ) {
+        self.push(thread, Open::marked(region, location, sp, Scope::Outside));
     }
 
     /// Ends a region by a marker: the innermost one, or the innermost of that name. Markers inside it end with it.
@@ -340,9 +366,10 @@ impl RegionStacks {
         let stack = self.stack(thread);
         stack.functions += usize::from(open.frame.is_some());
         stack.open.push(open);
-        self.changes.push_back(match open.followed {
-            true => Change::Follow(Some(open.region), open.location),
-            false => Change::Begin(open.region, open.location),
+        self.changes.extend(match open.scope {
+            Scope::Transaction => Some(Change::Begin(open.region, open.location)),
+            Scope::Followed => Some(Change::Follow(Some(open.region), open.location)),
+            Scope::Outside => None,
         });
     }
 
@@ -364,22 +391,24 @@ impl RegionStacks {
         keep: impl Fn(&Open) -> bool,
     ) {
         let stack = self.stack(thread);
-        if index + 1 == stack.open.len() && !stack.open[index].followed {
+        let scope = stack.open[index].scope;
+        if index + 1 == stack.open.len() && scope == Scope::Transaction {
             let is_function = stack.open.pop().is_some_and(|open| open.frame.is_some());
             stack.functions -= usize::from(is_function);
             self.changes.push_back(Change::End(location));
             return;
         }
-        let ended = match stack.open[index].followed {
-            true => vec![stack.open.remove(index)],
-            false => stack.open.split_off(index),
+        let ended = match scope {
+            Scope::Followed => vec![stack.open.remove(index)],
+            Scope::Transaction | Scope::Outside => stack.open.split_off(index),
         };
         stack.functions -= ended.iter().filter(|open| open.frame.is_some()).count();
-        let transactions = ended.iter().filter(|open| !open.followed);
+        let transactions = ended.iter().filter(|open| open.scope == Scope::Transaction);
         self.changes.extend(transactions.map(|_| Change::End(location)));
-        if ended.iter().any(|open| open.followed) {
+        let is_followed = |open: &&Open| open.scope == Scope::Followed;
+        if ended.iter().any(|open| is_followed(&open)) {
             let open = &self.stack(thread).open;
-            let followed = open.iter().rfind(|open| open.followed).map(|open| open.region);
+            let followed = open.iter().rfind(is_followed).map(|open| open.region);
             self.changes.push_back(Change::Follow(followed, location));
         }
         for open in ended.into_iter().skip(1).filter(keep) {
@@ -443,6 +472,21 @@ mod tests {
         stacks.begin(T, RegionId(4), L, 70);
         stacks.exit(T, frame(1, 100), (Leaves::Always, 0), None);
         assert_eq!(changes(&mut stacks), "+4--+4f");
+    }
+
+    #[test]
+    fn regions_outside_the_focus_take_their_own_ends() {
+        let mut stacks = RegionStacks::default();
+        stacks.begin(T, RegionId(1), L, 100);
+        stacks.begin_outside(T, RegionId(9), L, 90);
+        assert!(stacks.end(T, None, L));
+        assert_eq!(changes(&mut stacks), "+1");
+        stacks.begin_outside(T, RegionId(9), L, 90);
+        stacks.begin(T, RegionId(2), L, 80);
+        assert!(stacks.end(T, Some(RegionId(9)), L));
+        assert_eq!(changes(&mut stacks), "+2-", "what is in it ends with it");
+        assert!(stacks.end(T, None, L));
+        assert_eq!(changes(&mut stacks), "-");
     }
 
     #[test]

@@ -256,6 +256,25 @@ impl<'run> LiveNames<'run> {
             .collect()
     }
 
+    /// Returns the address of a location's code, and whether it is the return address of a call.
+    fn address(&self, location: LocationId) -> Option<(u64, bool)> {
+        Some(match self.source.locations().get(location)? {
+            Location::Call(frames) => (frames[0], true),
+            Location::Access(frames) => (frames[0], false),
+            Location::Site(site) => (self.sites.get(site as usize)?.address.0, false),
+        })
+    }
+
+    /// Returns the function around a location, by the file name of its module and its own name.
+    #[must_use]
+    pub fn function_at(&self, location: LocationId) -> Option<(String, String)> {
+        let (address, is_return) = self.address(location)?;
+        let known = self.source.locations().modules_known(location);
+        let found = self.symbolizer.resolve_of(ProcessAddr(address), is_return, known).ok()?;
+        let module = found.module.file_name().unwrap_or(found.module.as_os_str());
+        Some((module.to_string_lossy().into_owned(), found.function?.0.short))
+    }
+
     /// Describes the memory at an address: a variable, or a part of a block that was allocated.
     pub fn memory(&mut self, address: u64, length: u64) -> Option<String> {
         let described = self.symbolizer.describe(ProcessAddr(address), length);
@@ -397,11 +416,7 @@ impl Names for LiveNames<'_> {
     }
 
     fn after(&mut self, location: LocationId, is_release: bool) -> Option<CodePlace> {
-        let (address, is_call) = match self.source.locations().get(location)? {
-            Location::Call(frames) => (frames[0], true),
-            Location::Access(frames) => (frames[0], false),
-            Location::Site(site) => (self.sites.get(site as usize)?.address.0, false),
-        };
+        let (address, is_call) = self.address(location)?;
         let module = self.symbolizer.module_at(ProcessAddr(address))?;
         let link = module.link_address(ProcessAddr(address))?;
         let file = module.file().ok()?;

@@ -10,6 +10,8 @@ pub mod regions;
 mod selection;
 pub mod sync;
 
+use std::sync::Arc;
+
 use symbolize::{Module, Symbolizer};
 
 pub use self::{
@@ -33,6 +35,7 @@ impl Plan {
         let mut plan = Self {
             sees_memory: wanted.sees_memory(),
             place_rules: wanted.place_rules,
+            focus: wanted.focus.map(Arc::clone),
             ..Self::default()
         };
         let is_named = own_code::names_own(wanted.rules, wanted.locks, wanted.accesses);

@@ -193,6 +193,14 @@ pub struct Tool {
     pub version: String,
 }
 
+impl Tool {
+    /// Returns this program.
+    #[must_use]
+    pub fn this() -> Self {
+        Self { name: "avtrace".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() }
+    }
+}
+
 /// Checked program or trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]

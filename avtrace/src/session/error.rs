@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     backend::BackendError,
+    first_pass::FocusError,
     in_process::InProcessError,
     kernel::{KernelError, privileges::remedy_to_gain},
     probes::SelectError,
@@ -32,6 +33,9 @@ pub enum RunError {
     /// A function cannot be a region.
     #[error(transparent)]
     Select(#[from] SelectError),
+    /// The first pass cannot be used.
+    #[error(transparent)]
+    Focus(#[from] FocusError),
     /// The kernel side does not work.
     #[error(transparent)]
     Kernel(#[from] KernelError),
@@ -88,7 +92,7 @@ impl RunError {
     pub const fn exit_status(&self) -> u8 {
         match self {
             Self::Attach(AttachError::Panicked { .. }) => 1,
-            Self::Program(_) | Self::Attach(_) => 3,
+            Self::Program(_) | Self::Attach(_) | Self::Focus(_) => 3,
             Self::Watch(error) => error.exit_status(),
             Self::Select(_) => 2,
             Self::Choice(error) => error.exit_status(),

@@ -2,11 +2,12 @@
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use checker::{event::EventNumber, finding::Findings, format};
+use checker::{Suspects, event::EventNumber, finding::Findings, format};
 use symbolize::Symbolizer;
 
 use super::record::{RecordError, Recorder};
 use crate::{
+    first_pass::FirstPassFile,
     live::source::Source,
     names::live::LiveNames,
     probes::plan::Site,
@@ -24,6 +25,8 @@ pub struct FinishedProgram {
     pub(super) context: report::Context,
     pub(super) recorder: Option<Result<Recorder, RecordError>>,
     pub(super) process: format::Process,
+    /// Participants of imprecise cycles, in a first pass.
+    pub(super) suspects: Option<Suspects>,
 }
 
 /// Results of a program.
@@ -33,14 +36,16 @@ pub struct ProgramReport {
     pub report: Report,
     /// Path of the recording and number of its events, if there was to be one.
     pub recorded: Option<Result<(PathBuf, EventNumber), RecordError>>,
+    /// Result of a first pass, if it was to be one.
+    pub first_pass: Option<FirstPassFile>,
 }
 
 impl FinishedProgram {
     /// Looks names up, and writes them to the recording.
     #[must_use]
     pub fn report(self) -> ProgramReport {
-        let Self { findings, source, sites, symbolizer, values, mut context, recorder, process } =
-            self;
+        let Self { findings, source, sites, symbolizer, values, .. } = self;
+        let Self { mut context, recorder, process, suspects, .. } = self;
         let mut names = LiveNames::new(&source, &sites, &symbolizer, &values);
         for share in context.memory.iter_mut().flat_map(|memory| &mut memory.watched) {
             share.name = share.address.and_then(|address| names.memory(address, share.length));
@@ -56,6 +61,8 @@ impl FinishedProgram {
             let error = RecordError::to_string(error);
             report.not_seen.limitations.push(Limitation::RecordingFailed { error });
         }
-        ProgramReport { report, recorded }
+        let lost = report.counts.lost_events;
+        let first_pass = suspects.map(|suspects| FirstPassFile::new(&suspects, &names, lost));
+        ProgramReport { report, recorded, first_pass }
     }
 }

@@ -41,10 +41,7 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
         WhenFull::Wait => Mode::Lossless,
         WhenFull::Drop => Mode::Drop,
     };
-    // Recordings have each event at its place. A child has the addresses of its parent, and other memory.
-    let defers_owned = options.accesses.level.probes_instructions()
-        && options.record.is_none()
-        && !options.follow_forks;
+    let defers_owned = options.accesses.level.probes_instructions() && options.defers_owned();
     let follows_forks = options.follow_forks;
     let launch = launch(options, program);
     let started = in_process::Tracer::start(launch, mode, follows_forks, defers_owned);

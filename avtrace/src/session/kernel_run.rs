@@ -142,8 +142,7 @@ fn prepare(options: &Arc<RunOptions>, held: &Held) -> Result<Prepared, RunError>
         follow: options.follow_forks,
         is_gated: false,
         accesses: options.accesses.level.probes_instructions(),
-        // Recordings have each event at its place. A child has the addresses of its parent, and other memory.
-        defers_owned: options.record.is_none() && !options.follow_forks,
+        defers_owned: options.defers_owned(),
     })?;
     // Both fork while there is one thread.
     let _ = perf::trial();

@@ -95,6 +95,7 @@ pub fn inspect(options: &RunOptions) -> Result<Listing, RunError> {
             let symbolizer = Symbolizer::from_pid_with(held.pid(), debug_files::search())?;
             let steps = Steps::on_terminal();
             steps.step(|| traced_program::reading(&symbolizer));
+            options.focus.as_ref().map_or(Ok(()), |focus| focus.check(&symbolizer))?;
             let plan = Plan::build(&symbolizer, held.pid(), options.wanted());
             drop(steps);
             match plan.unmatched.first() {

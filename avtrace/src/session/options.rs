@@ -1,16 +1,19 @@
 //! Options of a run.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, sync::Arc};
 
 use checker::Regions;
 use x86::placement::PlaceRules;
 
 use super::{capture_reason::CaptureReason, perturbation::Perturbation, record::RecordTo};
-use crate::probes::{
-    memory::{options::Accesses, watch_spec::WatchSpec},
-    plan::{Wanted, own_code::OwnCode},
-    regions::patterns::Rules,
-    sync::lock_rule::LockRule,
+use crate::{
+    first_pass::Focus,
+    probes::{
+        memory::{options::Accesses, watch_spec::WatchSpec},
+        plan::{Wanted, own_code::OwnCode},
+        regions::patterns::Rules,
+        sync::lock_rule::LockRule,
+    },
 };
 
 /// Choice of the back end of capture.
@@ -74,6 +77,10 @@ pub struct RunOptions {
     pub perturbation: Option<Perturbation>,
     /// List the gaps of regions.
     pub gaps: bool,
+    /// Name what takes part in imprecise cycles, instead of checking.
+    pub first_pass: bool,
+    /// Look at what a first pass has named alone.
+    pub focus: Option<Arc<Focus>>,
 }
 
 impl RunOptions {
@@ -93,6 +100,12 @@ impl RunOptions {
         }
     }
 
+    /// Returns whether accesses of a variable's owner may come late. Recordings and first passes have each event at its
+    /// place. A child has the addresses of its parent, and other memory.
+    pub(super) const fn defers_owned(&self) -> bool {
+        self.record.is_none() && !self.first_pass && !self.follow_forks
+    }
+
     /// Returns the options for the plans of its programs.
     pub(super) fn wanted(&self) -> Wanted<'_> {
         Wanted {
@@ -107,6 +120,7 @@ impl RunOptions {
             },
             low_prior: self.checker.is_some_and(|options| options.regions == Regions::All),
             delays: self.perturbation.as_ref().map_or(&[], |perturbation| &perturbation.delays),
+            focus: self.focus.as_ref(),
         }
     }
 }

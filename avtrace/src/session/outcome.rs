@@ -11,6 +11,7 @@ use super::{
     record::Recorder,
 };
 use crate::{
+    first_pass::FirstPassFile,
     names,
     report::{self, Limitation, NotSeen},
     sys::{ids::NsPid, tracee::Ending},
@@ -59,5 +60,6 @@ pub(super) fn ended_early(
         }
         None => None,
     };
-    Ok(Outcome { ending, programs: vec![ProgramReport { report, recorded }] })
+    let first_pass = options.first_pass.then(FirstPassFile::default);
+    Ok(Outcome { ending, programs: vec![ProgramReport { report, recorded, first_pass }] })
 }

@@ -23,7 +23,7 @@ use self::{
 use super::{
     coverage::{
         accesses, captured,
-        limitations::{not_seen, unprobed, unrecorded_hits},
+        limitations::{focused, not_seen, unprobed, unrecorded_hits},
     },
     error::RunError,
     finished_program::FinishedProgram,
@@ -109,6 +109,9 @@ impl TracedProgram {
         backend.limit_plan(number, pid);
         let symbolizer = Symbolizer::from_pid_with(pid, debug_files::search())?;
         steps.step(|| reading(&symbolizer));
+        if let Some(focus) = options.focus.as_ref().filter(|_| is_initial) {
+            focus.check(&symbolizer)?;
+        }
         let plan = Plan::build(&symbolizer, pid, options.wanted());
         if is_initial && let Some(error) = must_match(&plan, options.follow_forks) {
             return Err(error.clone().into());
@@ -202,7 +205,7 @@ impl TracedProgram {
             modules: PlannedModules::new(code.module_count()),
             code,
             probes: Probes::default(),
-            checking: Checking::new(options.checker, options.observes_gaps()),
+            checking: Checking::new(options),
             capture: Capture::default(),
             coverage: Coverage::new(backend),
             has_lost_leader: false,
@@ -507,6 +510,7 @@ impl TracedProgram {
             if let Some(problem) = debug_files::problem() {
                 coverage.limit(Limitation::DebugServers { problem: problem.to_string() });
             }
+            coverage.extend(focused(plan));
             if !plan.left_out.is_empty() {
                 let libraries = plan.left_out.iter().cloned().collect();
                 coverage.limit(Limitation::LeftOutLibraries { libraries });
@@ -534,11 +538,21 @@ impl TracedProgram {
             perturbation,
             ..context
         };
-        let Checked { findings, recorder, values, gaps } = checking.finish();
+        let Checked { findings, recorder, values, gaps, suspects } = checking.finish();
         let context = report::Context { gaps, ..context };
         let (sites, symbolizer) = (probes.into_sites(), code.into_symbolizer());
         let process = recorded_process(&id, end);
-        FinishedProgram { findings, source, sites, symbolizer, values, context, recorder, process }
+        FinishedProgram {
+            findings,
+            source,
+            sites,
+            symbolizer,
+            values,
+            context,
+            recorder,
+            process,
+            suspects,
+        }
     }
 
     /// Returns the delays of the run, with their counts.

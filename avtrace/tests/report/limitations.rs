@@ -47,6 +47,11 @@ fn over_budget(functions: &[&str]) -> Limitation {
     Limitation::OverBudget { functions: functions.collect() }
 }
 
+fn focused(regions: u64, functions: u64, left_out: u64, missing: &[&str]) -> Limitation {
+    let missing = missing.iter().map(|&region| region.to_owned()).collect();
+    Limitation::Focused { file: "first.json".to_owned(), regions, functions, left_out, missing }
+}
+
 /// Creates a limitation of each kind, and of each form of its reasons.
 fn all() -> Vec<Limitation> {
     let text = str::to_owned;
@@ -74,6 +79,9 @@ fn all() -> Vec<Limitation> {
             libraries: ["liba.so", "libb.so", "libc.so", "libd.so"].map(text).into(),
         },
         Limitation::UnlikelyRegions { count: 12, limit: 400 },
+        focused(1, 1, 1, &["pay"]),
+        focused(3, 7, 41, &["pay", "take", "give", "serve", "audit"]),
+        focused(2, 2, 0, &[]),
         Limitation::HotRegions { functions: ["add", "count", "push", "take"].map(text).into() },
         Limitation::UnmatchedPattern {
             option: text("--atomic"),

@@ -2,8 +2,9 @@
 //! of the paper). Nothing is replayed, and there is no verdict.
 //!
 //! The paper hands the second run the static sites of transactions in imprecise components. Here these are the regions
-//! in which their events were: the innermost one of each location and the one around it, since the outermost region
-//! may be the body of a thread; and the locations, for what is in no region.
+//! in which their events were, of all levels, so that the second run has the transactions of the first; and the
+//! locations, for what is in no region. The innermost region of each location and the one around it are distinguished
+//! from those further out: the outermost one may be the body of a thread, and what it calls most of the program.
 
 use super::DoubleChecker;
 use crate::check::{Checker, Options};
@@ -16,7 +17,10 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Suspects {
     /// Components: sets of transactions in which each may depend on each other one.
     pub components: u64,
-    /// Regions, with the number of locations in each.
+    /// Number of regions that ran, in components or not.
+    pub regions_run: u64,
+    /// Regions, with the number of locations that are in each and in one region within it at most. 0 of those further
+    /// out.
     pub regions: BTreeMap<RegionId, u64>,
     /// Locations of accesses and of synchronisation.
     pub locations: BTreeSet<LocationId>,
@@ -39,16 +43,18 @@ pub struct Suspects {
 /// }
 /// let found = pass.finish();
 /// assert_eq!(found.regions.keys().collect::<Vec<_>>(), [&RegionId(0)]);
-/// assert_eq!(found.components, 1);
+/// assert_eq!((found.components, found.regions_run), (1, 1));
 /// ```
 pub struct FirstPass {
     checker: DoubleChecker,
+    /// Regions that have begun.
+    run: FxHashSet<RegionId>,
     /// Open regions of each thread.
     stacks: FxHashMap<ThreadId, Vec<RegionId>>,
-    /// Innermost region at each location and the one around it.
-    around: FxHashMap<LocationId, FxHashSet<RegionId>>,
-    /// Last event's location and innermost region: most are at the same as one before.
-    last: FxHashMap<ThreadId, (LocationId, Option<RegionId>)>,
+    /// Regions around each location, and whether each is one of the two innermost.
+    around: FxHashMap<LocationId, FxHashMap<RegionId, bool>>,
+    /// Location of the last event since a region began or ended: most are at the same as one before.
+    last: FxHashMap<ThreadId, LocationId>,
 }
 
 impl Default for FirstPass {
@@ -57,6 +63,7 @@ impl Default for FirstPass {
         checker.state.suspects = Some(Suspects::default());
         Self {
             checker,
+            run: FxHashSet::default(),
             stacks: FxHashMap::default(),
             around: FxHashMap::default(),
             last: FxHashMap::default(),
@@ -69,11 +76,16 @@ impl FirstPass {
     pub fn event(&mut self, event: &Event) {
         let Event { thread, op, location } = *event;
         match op {
-            Op::Begin(region) => self.stacks.entry(thread).or_default().push(region),
+            Op::Begin(region) => {
+                self.run.insert(region);
+                self.stacks.entry(thread).or_default().push(region);
+                self.last.remove(&thread);
+            }
             Op::End(name) => {
                 let stack = self.stacks.entry(thread).or_default();
                 let at = stack.iter().rposition(|&open| name.is_none_or(|name| name == open));
                 stack.truncate(at.unwrap_or(stack.len()));
+                self.last.remove(&thread);
             }
             Op::Exit => {
                 self.stacks.remove(&thread);
@@ -85,28 +97,33 @@ impl FirstPass {
     }
 
     fn note(&mut self, thread: ThreadId, location: LocationId) {
+        if self.last.insert(thread, location) == Some(location) {
+            return;
+        }
         let stack = self.stacks.get(&thread).map(Vec::as_slice).unwrap_or_default();
-        let now = (location, stack.last().copied());
-        if self.last.insert(thread, now) != Some(now) {
-            let around = self.around.entry(location).or_default();
-            around.extend(stack.iter().rev().take(2));
+        let around = self.around.entry(location).or_default();
+        for (depth, &region) in stack.iter().rev().enumerate() {
+            *around.entry(region).or_default() |= depth < 2;
         }
     }
 
     /// Takes in that events were lost: no region is open any more.
     pub fn gap(&mut self) {
         self.stacks.clear();
+        self.last.clear();
         self.checker.gap();
     }
 
     /// Returns what was found, and starts anew.
     #[must_use]
     pub fn finish(&mut self) -> Suspects {
-        let Self { mut checker, around, .. } = std::mem::take(self);
+        let Self { mut checker, run, around, .. } = std::mem::take(self);
         checker.finish_replay();
         let mut found = checker.state.suspects.take().unwrap_or_default();
-        for region in found.locations.iter().filter_map(|at| around.get(at)).flatten() {
-            *found.regions.entry(*region).or_default() += 1;
+        found.regions_run = run.len() as u64;
+        let regions = found.locations.iter().filter_map(|at| around.get(at)).flatten();
+        for (&region, &is_near) in regions {
+            *found.regions.entry(region).or_default() += u64::from(is_near);
         }
         found
     }

@@ -11,7 +11,7 @@ use checker::{
     Checker, Davida, DoubleChecker, FirstPass, Options, Relation, Suspects, Velodrome, Work,
 };
 use proptest::prelude::*;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Checks the witnesses found and the cycle shown; returns what was replayed.
 #[track_caller]
@@ -355,13 +355,13 @@ proptest! {
     }
 }
 
-/// Returns the regions that a first pass names.
-fn suspected(events: &[Event]) -> Vec<RegionId> {
+/// Returns the regions that a first pass names, each with its locations.
+fn suspected(events: &[Event]) -> BTreeMap<RegionId, u64> {
     let mut pass = FirstPass::default();
     events.iter().for_each(|event| pass.event(event));
     let found = pass.finish();
     assert_eq!(pass.finish(), Suspects::default());
-    found.regions.into_keys().collect()
+    found.regions
 }
 
 /// Figure 3: the first of two runs names the regions of the component, and no other one.
@@ -370,23 +370,26 @@ fn a_first_pass_names_the_regions_of_the_component() {
     let component = &["Tx1i", "Tx2j", "Tx3k", "Tx4l"][..];
     for (last, expected) in [("; t1 w(o); t1 end", component), ("; t1 end", &[])] {
         let (events, names) = parse(&format!("{FIGURE_3}{last}"));
-        let found: Vec<_> = suspected(&events).into_iter().map(|id| names.region(id)).collect();
+        let found: Vec<_> = suspected(&events).into_keys().map(|id| names.region(id)).collect();
         assert_eq!(found, expected);
     }
 }
 
 #[test]
-fn a_first_pass_names_the_inner_regions_of_a_thread_body() {
+fn a_first_pass_counts_locations_for_the_inner_regions_of_a_thread_body() {
     let regions = |trace: &str| {
         let (events, names) = parse(trace);
         let found = suspected(&events).into_iter();
-        found.map(|id| names.region(id).to_owned()).collect::<Vec<_>>()
+        found.map(|(id, count)| format!("{} {count}", names.region(id))).collect::<Vec<_>>()
     };
     let trace =
         "t1 begin(body); t1 begin(outer); t1 begin(deposit); t1 r(x); t2 w(x); t1 w(x); t1 end
          t1 begin(other); t1 w(y); t1 end; t1 end; t1 end";
     // `other` is in the transaction of the body, as all of it is.
-    assert_eq!(regions(trace), ["outer", "deposit", "other"]);
+    assert_eq!(regions(trace), ["body 0", "outer 3", "deposit 2", "other 1"]);
+    let deeper = trace.replace("t1 begin(other)", "t1 begin(helper); t1 begin(other)");
+    let deeper = deeper.replace("t1 w(y); t1 end;", "t1 w(y); t1 end; t1 end;");
+    assert_eq!(regions(&deeper), ["body 0", "outer 2", "deposit 2", "helper 1", "other 1"]);
     assert!(regions(&trace.replace("t2 w(x); ", "")).is_empty());
 }
 

@@ -151,7 +151,11 @@ impl Bench {
         };
         for tool in self.tools() {
             match tool {
-                Tool::Native | Tool::Avtrace(_) | Tool::Inline(_) => {}
+                Tool::Native
+                | Tool::Avtrace(_)
+                | Tool::Inline(_)
+                | Tool::FirstPass
+                | Tool::Focused => {}
                 Tool::Valgrind(_) => install(&["valgrind"]),
                 Tool::Bpftrace => install(&["bpftrace"]),
                 Tool::Sanitizer(Compiler::Gcc) => install(&["gcc", "g++"]),

@@ -74,6 +74,8 @@ pub struct Regions {
     /// By id.
     known: Vec<KnownRegion>,
     ids: FxHashMap<String, RegionId>,
+    /// Ids of regions outside the focus, from the highest down: they are known to the stacks alone.
+    outside: FxHashMap<String, RegionId>,
     /// By the number of a marker's site.
     by_site: Vec<Option<RegionId>>,
     /// Numbers of inlined functions that have ended before an instruction, though their end comes behind it.
@@ -419,10 +421,16 @@ impl Regions {
             Kind::Begin | Kind::End => Some(self.of_site(record.header.site.number(), passage)?),
             _ => None,
         };
+        let is_known = named.is_none_or(|region| region.index() < self.known.len());
         match (kind, named) {
-            (Kind::Begin, Some(region)) => self.stacks.begin(thread, region, location, record.sp),
+            (Kind::Begin, Some(region)) if is_known => {
+                self.stacks.begin(thread, region, location, record.sp);
+            }
+            (Kind::Begin, Some(region)) => {
+                self.stacks.begin_outside(thread, region, location, record.sp);
+            }
             _ => {
-                if !self.stacks.end(thread, named, location) {
+                if !self.stacks.end(thread, named, location) && is_known {
                     // An end without a begin, which the checker counts.
                     self.emit_changes(thread, threads, stream);
                     stream.emit(thread, Op::End(named), location);
@@ -438,10 +446,16 @@ impl Regions {
             return Ok(region);
         }
         let site = passage.site.and_then(|site| site.kind.region());
-        let Some(RegionSite::Marker(Meaning::Begin(name) | Meaning::End(name))) = site else {
-            return Err(Foreign);
+        let region = match site {
+            Some(RegionSite::Marker(Meaning::Begin(name) | Meaning::End(name))) => {
+                self.named(name, passage.location, RegionRole::Named)
+            }
+            Some(RegionSite::Outside(Meaning::Begin(name) | Meaning::End(name))) => {
+                let next = RegionId(u32::MAX - self.outside.len() as u32);
+                *self.outside.entry(name.clone()).or_insert(next)
+            }
+            _ => return Err(Foreign),
         };
-        let region = self.named(name, passage.location, RegionRole::Named);
         if self.by_site.len() <= index {
             self.by_site.resize(index + 1, None);
         }

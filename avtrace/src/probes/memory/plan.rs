@@ -50,7 +50,9 @@ pub(in crate::probes) fn add(
         return;
     }
     let own = OwnModules::of(symbolizer);
-    let has_regions = plan.has_regions && accesses.level.samples();
+    let focus = plan.focus.clone();
+    // The rest of the program's code.
+    let has_more = plan.has_regions && accesses.level.samples() && focus.is_none();
     let choices: Vec<Choice<'_>> = which
         .iter()
         .filter_map(|&index| symbolizer.modules().nth(index))
@@ -62,10 +64,12 @@ pub(in crate::probes) fn add(
                 accesses.also.iter().any(about)
             };
             let is_own = || own.contains(module);
-            let may_be_probed = has_regions && is_own()
+            let is_focused = || focus.as_ref().is_some_and(|focus| focus.is_about(&module.name()));
+            let may_be_probed = has_more && is_own()
                 || !roots(plan, module).is_empty()
                 || !followed(plan, module).is_empty()
-                || is_wanted();
+                || is_wanted()
+                || is_focused();
             may_be_probed.then(|| Choice::new(module, file, is_program))
         })
         .collect();
@@ -103,9 +107,19 @@ pub(in crate::probes) fn add(
         let deeper = if in_kernel { MAX_DEEPER_CODE } else { MAX_DEEPER_CODE * CHEAPER };
         let mut chosen = called(file, functions, roots.clone(), (accesses.depth, deeper));
         chosen.extend(wanted);
+        if let Some(focus) = &focus {
+            let name = module.name();
+            for (index, function) in own_code(functions) {
+                let short = &function.name.short;
+                if focus.has_function(&name, short) && !is_runtime(function) {
+                    chosen.insert(index);
+                    plan.focused_functions.insert((name.clone(), short.clone()));
+                }
+            }
+        }
         // Their callees would be most of the program.
         chosen.extend(followed(plan, module).into_iter().filter_map(|at| functions.containing(at)));
-        let all = match has_regions && own.contains(module) {
+        let all = match has_more && own.contains(module) {
             true => own_code_of((module, file, functions), symbolizer, in_kernel),
             false => None,
         };
@@ -327,17 +341,19 @@ fn inner(plan: &Plan) -> BTreeMap<ProcessAddr, ProcessAddr> {
     inner
 }
 
-/// Places of a module in functions that are regions, or have regions in them.
+/// Places of a module in functions that are regions, or have regions in them. Of the regions around others in a focus,
+/// the functions alone are probed that it names.
 fn roots(plan: &Plan, module: &Module) -> Vec<LinkAddr> {
-    places(plan, module, RegionSite::is_in_region)
+    let is_wanted = |region: &str| plan.focus.as_ref().is_none_or(|focus| focus.has_inner(region));
+    places(plan, module, &|site| site.is_in_region(&is_wanted))
 }
 
 /// Places of a module in functions that are followed for cuts.
 fn followed(plan: &Plan, module: &Module) -> Vec<LinkAddr> {
-    places(plan, module, RegionSite::is_in_followed)
+    places(plan, module, &RegionSite::is_in_followed)
 }
 
-fn places(plan: &Plan, module: &Module, is_wanted: fn(&RegionSite) -> bool) -> Vec<LinkAddr> {
+fn places(plan: &Plan, module: &Module, is_wanted: &dyn Fn(&RegionSite) -> bool) -> Vec<LinkAddr> {
     plan.sites
         .iter()
         .filter(|site| site.kind.region().is_some_and(is_wanted))

@@ -10,7 +10,7 @@ use x86::{
 };
 
 use super::{
-    Plan, PlannedProbe, Site, SiteKind,
+    Plan, PlannedProbe, Site, SiteKind, UnwatchedFunction,
     skipped::{ProbePurpose, SkipReason, SkippedProbe},
 };
 use crate::kernel::ProbePoint;
@@ -73,6 +73,26 @@ impl Planner<'_, '_> {
             return Some(Err(Refusal::Restartable));
         }
         Some(self.plan.place_rules.cost_at(code))
+    }
+
+    /// Returns whether the focus leaves out a region, which is listed then. One that is only followed is not left out
+    /// where its accesses are probed.
+    pub(in crate::probes) fn leaves_out(
+        &mut self,
+        region: &str,
+        (address, followed): (ProcessAddr, bool),
+    ) -> bool {
+        let Some(focus) = self.plan.focus.clone() else { return false };
+        if self.plan.looks_at(region) || followed && focus.has_function(&self.module.name(), region)
+        {
+            return false;
+        }
+        if !followed {
+            self.plan.out_of_focus.insert(region.to_owned());
+        }
+        let why = format!("--focus {}: the first pass does not name it", focus.file());
+        self.plan.unwatched.push(UnwatchedFunction { name: region.to_owned(), address, why });
+        true
     }
 
     pub(in crate::probes) fn skip(&mut self, purpose: ProbePurpose, reason: impl Into<SkipReason>) {

@@ -8,6 +8,7 @@ pub mod skipped;
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
     ops::Range,
+    sync::Arc,
 };
 
 use abi::Cookie;
@@ -33,7 +34,7 @@ use super::{
     selection::SelectError,
     sync::{lock_rule::LockRule, site::SyncSite},
 };
-use crate::{kernel::ProbePoint, session::perturbation::Delay};
+use crate::{first_pass::Focus, kernel::ProbePoint, session::perturbation::Delay};
 
 /// Meaning of the records of a site number.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,6 +175,8 @@ pub struct Wanted<'options> {
     pub low_prior: bool,
     /// Delays at instructions.
     pub delays: &'options [Delay],
+    /// Regions and functions that a first pass has named, to look at these alone.
+    pub focus: Option<&'options Arc<Focus>>,
 }
 
 impl Wanted<'_> {
@@ -222,6 +225,12 @@ pub struct Plan {
     pub sees_memory: bool,
     /// Set if the program may map its own code anew and gets probes in it all the same.
     pub remapped_code: Option<RemappedCode>,
+    /// Regions that the focus leaves out.
+    pub out_of_focus: BTreeSet<String>,
+    /// Functions of the focus whose accesses are probed: module and name.
+    pub focused_functions: BTreeSet<(String, String)>,
+    /// Regions and functions that are looked at alone.
+    pub(in crate::probes) focus: Option<Arc<Focus>>,
     /// Set if functions are regions by default.
     pub(in crate::probes) by_default: bool,
     /// Set if the program's own code gets no probes.
@@ -247,6 +256,30 @@ impl Plan {
         names.sort_unstable();
         names.dedup();
         names
+    }
+
+    /// Returns what is looked at alone.
+    #[must_use]
+    pub fn focus(&self) -> Option<&Focus> {
+        self.focus.as_deref()
+    }
+
+    /// Returns whether a region is one that the user wants looked at: any without a focus.
+    pub(in crate::probes) fn looks_at(&self, region: &str) -> bool {
+        self.focus.as_ref().is_none_or(|focus| focus.has_region(region))
+    }
+
+    /// Returns whether markers begin regions, also outside the focus.
+    pub(in crate::probes) fn has_markers(&self) -> bool {
+        let is_begin = |site: &Site| {
+            matches!(
+                site.kind.region(),
+                Some(
+                    RegionSite::Marker(Meaning::Begin(_)) | RegionSite::Outside(Meaning::Begin(_))
+                )
+            )
+        };
+        self.sites.iter().any(is_begin)
     }
 
     /// Records whether the rule of this number matches anything in the modules of this step: all modules at

@@ -168,6 +168,10 @@ impl Planner<'_, '_> {
         let refused = |at: u64| restartable_sequences(self.file).contains(LinkAddr(at));
         let InlinedExtent { begin, ends } =
             inlined_extent::places(&parts, call.entry.0, &own, (self.plan.place_rules, &refused))?;
+        // Only now: where a call cannot be one, the function around it may be the region that the focus names.
+        if self.leaves_out(&name, (address, chosen.followed)) {
+            return Ok(());
+        }
         let number = self.plan.functions.len() as u32;
         let (into, role, followed) = (&around.name.short, chosen.role, chosen.followed);
         let why = format!("{}; inlined into `{into}`", chosen.why);

@@ -70,7 +70,14 @@ impl Planner<'_, '_> {
             }
         };
         let Some(address) = self.module.process_address(marker.address) else { return };
-        let site = self.add_site(address, RegionSite::Marker(marker.meaning));
+        let is_outside = match &marker.meaning {
+            Meaning::Begin(region) => self.leaves_out(region, (address, false)),
+            Meaning::End(region) => !self.plan.looks_at(region),
+            Meaning::EndInnermost => self.plan.focus.is_some(),
+            Meaning::Shared(_) => false,
+        };
+        let of = if is_outside { RegionSite::Outside } else { RegionSite::Marker };
+        let site = self.add_site(address, of(marker.meaning));
         self.add_probe(program, marker.address, Cookie::new(kind, site), purpose);
     }
 

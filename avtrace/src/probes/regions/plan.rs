@@ -51,7 +51,7 @@ pub(in crate::probes) fn add(
     first: bool,
 ) {
     let had_regions = !first && plan.has_regions;
-    let has_markers = !plan.marked_regions().is_empty();
+    let has_markers = plan.has_markers();
     if first {
         plan.by_default = !rules.iter().any(|rule| rule.atomic);
     }
@@ -276,6 +276,9 @@ impl Planner<'_, '_> {
         let Some(address) = self.module.process_address(function.start) else {
             return self.skip(purpose, SkipReason::NotInFile);
         };
+        if self.leaves_out(&name, (address, chosen.followed)) {
+            return;
+        }
         let number = self.plan.functions.len() as u32;
         self.plan.functions.push(WatchedFunction {
             name: name.clone(),

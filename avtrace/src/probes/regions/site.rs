@@ -14,6 +14,9 @@ use super::{
 pub enum RegionSite {
     /// A marker.
     Marker(Meaning),
+    /// A marker of a region outside the focus, or one that ends the innermost region, which may be outside: begins and
+    /// ends belong together.
+    Outside(Meaning),
     /// The entry or an exit of a function that is a region.
     Function(FunctionPlace),
     /// Begins and ends of functions that were inlined.
@@ -33,13 +36,19 @@ impl RegionSite {
         }
     }
 
-    /// Returns whether the function around the site is a region that makes transactions, or has one in it.
+    /// Returns whether the function around the site is a region that makes transactions, or has one in it, of a name
+    /// that is wanted.
     #[must_use]
-    pub fn is_in_region(&self) -> bool {
+    pub fn is_in_region(&self, is_wanted: &dyn Fn(&str) -> bool) -> bool {
         match self {
-            Self::Marker(Meaning::Begin(_) | Meaning::End(_) | Meaning::EndInnermost) => true,
-            Self::Function(FunctionPlace::Entry { followed, .. }) => !followed,
-            Self::Inlined(inlined) => inlined.begins.iter().any(|begin| !begin.followed),
+            Self::Marker(Meaning::Begin(name) | Meaning::End(name)) => is_wanted(name),
+            Self::Marker(Meaning::EndInnermost) => true,
+            Self::Function(FunctionPlace::Entry { name, followed, .. }) => {
+                !followed && is_wanted(name)
+            }
+            Self::Inlined(inlined) => {
+                inlined.begins.iter().any(|begin| !begin.followed && is_wanted(&begin.name))
+            }
             _ => false,
         }
     }

@@ -50,7 +50,7 @@ pub fn assemble(findings: &Findings, names: &mut dyn Names, context: Context) ->
     let counts = &findings.counts;
     Report {
         schema: SCHEMA.to_owned(),
-        tool: Tool { name: "avtrace".to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() },
+        tool: Tool::this(),
         algorithm: context.algorithm,
         relation: context.relation,
         nesting: context.nesting,

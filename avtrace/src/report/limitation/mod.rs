@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub use self::reasons::{
     PartlySeen, RanOnAt, UnseenLibraries, UntracedProcess, UntracedProgram, UnwatchedVariable,
 };
-use self::reasons::{hot_regions, left_out, over_budget, remapped_code};
+use self::reasons::{focused, hot_regions, left_out, over_budget, remapped_code};
 use super::quantity::{count as quantity, grouped};
 
 /// Limitation of a run or of a trace. [`Display`](std::fmt::Display) is its sentence, [`kind`](Self::kind) its
@@ -147,6 +147,20 @@ pub enum Limitation {
         count: u64,
         /// Number of those that are regions.
         limit: u64,
+    },
+    /// Regions and functions that a first pass has named were looked at, and nothing else.
+    #[error("{}", focused(file, (*regions, *functions), *left_out, missing))]
+    Focused {
+        /// File of the first pass.
+        file: String,
+        /// Number of its regions that were looked at.
+        regions: u64,
+        /// Number of its functions whose accesses were probed.
+        functions: u64,
+        /// Number of regions that were left out.
+        left_out: u64,
+        /// Its regions that the program does not have, or that could not be probed.
+        missing: Vec<String>,
     },
     /// Regions that seldom take a lock and were given up while the program ran.
     #[error("{}", hot_regions(functions))]

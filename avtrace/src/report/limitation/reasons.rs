@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::report::{count, explain::list};
+
 /// Reason for which a variable that the program names was not watched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
@@ -133,6 +135,34 @@ pub(super) fn left_out(libraries: &[String]) -> String {
         "no function of a library that takes locks and is not the program's own is a region by default (of {}): \
          `--atomic '{one}!*'` takes one in",
         names.join(", ")
+    )
+}
+
+/// Returns the sentence about a run that looks at these numbers of regions and functions alone.
+pub(super) fn focused(
+    file: &str,
+    (regions, functions): (u64, u64),
+    left_out: u64,
+    missing: &[String],
+) -> String {
+    let quoted: Vec<String> = missing.iter().map(|region| format!("`{region}`")).collect();
+    let missing = match missing.len() as u64 {
+        0 => String::new(),
+        1 => format!("; {} is not in this program, or could not be probed", list(&quoted)),
+        more => format!(
+            "; {} are not in this program, or could not be probed: {}",
+            count(more, "region"),
+            list(&quoted)
+        ),
+    };
+    format!(
+        "focused on {} and {} of `{file}`: {} not probed{missing}",
+        count(regions, "region"),
+        count(functions, "function"),
+        match left_out {
+            1 => "1 other region was".to_owned(),
+            more => format!("{} were", count(more, "other region")),
+        }
     )
 }
 

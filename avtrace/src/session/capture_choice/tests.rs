@@ -29,6 +29,8 @@ fn options(capture: CaptureBackend) -> RunOptions {
         follow_forks: false,
         perturbation: None,
         gaps: false,
+        first_pass: false,
+        focus: None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Limitations of a run, for its report: from what the source left out, and the kernel's counters.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use symbolize::Symbolizer;
 
@@ -10,7 +10,7 @@ use crate::{
     probes::{
         SelectError,
         memory::uncovered::Uncovered,
-        plan::{own_code::RemappedCode, skipped::SkippedProbe},
+        plan::{Plan, own_code::RemappedCode, skipped::SkippedProbe},
     },
     report::{
         Limitation, LostEvents, Missing, NotSeen, Process, SkippedProbes, UndecodedReason,
@@ -61,6 +61,23 @@ pub(crate) fn unprobed(uncovered: &Uncovered) -> UnprobedCalls {
         libraries: uncovered.libraries.iter().cloned().collect(),
         c_functions: uncovered.c_functions.iter().cloned().collect(),
     }
+}
+
+/// Returns the limitation of a run that looks at what a first pass has named alone.
+pub(crate) fn focused(plan: &Plan) -> Option<Limitation> {
+    let focus = plan.focus()?;
+    let mut probed: BTreeSet<&str> =
+        plan.functions.iter().map(|function| function.name.as_str()).collect();
+    probed.extend(plan.marked_regions());
+    let (found, missing): (Vec<&str>, Vec<&str>) =
+        focus.regions().partition(|region| probed.contains(region));
+    Some(Limitation::Focused {
+        file: focus.file().to_owned(),
+        regions: found.len() as u64,
+        functions: plan.focused_functions.len() as u64,
+        left_out: plan.out_of_focus.len() as u64,
+        missing: missing.into_iter().map(str::to_owned).collect(),
+    })
 }
 
 /// Events lost since a moment, by class. An error where the counters could not be read, then or now.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use checker::{
-    Davida, DeferredChecker,
-    event::{EventNumber, RegionId},
+    Davida, DeferredChecker, FirstPass, Suspects,
+    event::{Event, EventNumber, RegionId},
     finding::Findings,
     format,
     gap::{Gap, Observer},
@@ -20,6 +20,7 @@ use crate::{
     probes::plan::Site,
     session::{
         coverage::busiest::Busiest,
+        options::RunOptions,
         record::{RecordError, RecordTo, Recorder},
     },
 };
@@ -32,6 +33,7 @@ const MAX_RETAINED_VALUES: usize = 1 << 20;
 pub(super) struct Checking {
     checker: Option<Box<dyn DeferredChecker + Send>>,
     gaps: Option<Box<Observer>>,
+    first_pass: Option<Box<FirstPass>>,
     recorder: Option<Result<Recorder, RecordError>>,
     epochs: EpochTimestamps,
     values: BTreeMap<EventNumber, format::ObservedValue>,
@@ -49,14 +51,18 @@ pub(super) struct Checked {
     pub(super) values: BTreeMap<EventNumber, format::ObservedValue>,
     /// Gaps of regions, if they were observed.
     pub(super) gaps: Option<Vec<Gap>>,
+    /// Participants of imprecise cycles, in a first pass.
+    pub(super) suspects: Option<Suspects>,
 }
 
 impl Checking {
-    /// Checks with these options, nothing without them, and observes gaps if that is wanted.
-    pub(super) fn new(options: Option<checker::Options>, observes_gaps: bool) -> Self {
-        let checker = options.map(|options| Box::new(Davida::new(options)) as Box<_>);
-        let gaps = observes_gaps.then(Box::default);
-        Self { checker, gaps, ..Self::default() }
+    /// Checks and observes what the options of a run say.
+    pub(super) fn new(options: &RunOptions) -> Self {
+        let checked = options.checker.filter(|_| !options.first_pass);
+        let checker = checked.map(|options| Box::new(Davida::new(options)) as Box<_>);
+        let gaps = options.observes_gaps().then(Box::default);
+        let first_pass = options.first_pass.then(Box::default);
+        Self { checker, gaps, first_pass, ..Self::default() }
     }
 
     /// Starts to record the events of a process at this place among all, from 0.
@@ -87,13 +93,10 @@ impl Checking {
             recorder.record(source, sites, symbolizer);
         }
         if let Some(gaps) = &mut self.gaps {
-            for item in source.stream().items() {
-                match item {
-                    Item::Events(events) => events.iter().for_each(|event| gaps.event(event)),
-                    Item::Mark(Mark::Gap) => gaps.gap(),
-                    Item::Mark(_) => {}
-                }
-            }
+            observe(source, &mut **gaps, Observer::event, Observer::gap);
+        }
+        if let Some(first_pass) = &mut self.first_pass {
+            observe(source, &mut **first_pass, FirstPass::event, FirstPass::gap);
         }
         let mut found = 0;
         if let Some(checker) = &mut self.checker {
@@ -144,13 +147,25 @@ impl Checking {
 
     /// Ends the checking.
     pub(super) fn finish(self) -> Checked {
-        let Self { checker, recorder, values, gaps, .. } = self;
+        let Self { checker, recorder, values, gaps, first_pass, .. } = self;
         let findings = match (checker, &recorder) {
             (Some(mut checker), _) => checker.finish(),
             (None, Some(Ok(recorder))) => Findings::from_counts(recorder.counts()),
             (None, _) => Findings::default(),
         };
         let gaps = gaps.map(|gaps| gaps.gaps());
-        Checked { findings, recorder, values, gaps }
+        let suspects = first_pass.map(|mut first_pass| first_pass.finish());
+        Checked { findings, recorder, values, gaps, suspects }
+    }
+}
+
+/// Passes the events and gaps that a source has on to an observer by these functions of it.
+fn observe<O>(source: &mut Source, observer: &mut O, event: fn(&mut O, &Event), gap: fn(&mut O)) {
+    for item in source.stream().items() {
+        match item {
+            Item::Events(events) => events.iter().for_each(|one| event(observer, one)),
+            Item::Mark(Mark::Gap) => gap(observer),
+            Item::Mark(_) => {}
+        }
     }
 }

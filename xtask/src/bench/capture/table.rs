@@ -119,7 +119,11 @@ impl Row {
     fn detection(&self) -> &'static str {
         match (&self.split, self.tool) {
             (None, _) | (Some(Found { reports: None, .. }), _) => "-",
-            (Some(found), Tool::Avtrace(_) | Tool::Inline(_)) if found.transfer => "found",
+            (Some(found), Tool::Avtrace(_) | Tool::Inline(_) | Tool::FirstPass | Tool::Focused)
+                if found.transfer =>
+            {
+                "found"
+            }
             // Nothing but the region is wrong, so that any report would be of something else.
             (Some(_), _) => "not found",
         }

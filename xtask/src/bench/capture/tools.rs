@@ -21,6 +21,10 @@ pub enum Tool {
     Avtrace(&'static str),
     /// avtrace with probes in the program itself, and this for `--accesses`.
     Inline(&'static str),
+    /// The first of two runs, with probes in the program itself.
+    FirstPass,
+    /// The second, which looks at what the latest first one has named.
+    Focused,
     /// A tool of Valgrind.
     Valgrind(&'static str),
     /// The program as this compiler builds it with `-fsanitize=thread`.
@@ -49,7 +53,7 @@ impl Compiler {
 }
 
 /// All of them, in the order in which they run and are shown.
-pub const TOOLS: [Tool; 12] = [
+pub const TOOLS: [Tool; 14] = [
     Tool::Avtrace("sync"),
     Tool::Avtrace("auto"),
     Tool::Avtrace("watch"),
@@ -57,6 +61,8 @@ pub const TOOLS: [Tool; 12] = [
     Tool::Inline("sync"),
     Tool::Inline("auto"),
     Tool::Inline("probe"),
+    Tool::FirstPass,
+    Tool::Focused,
     Tool::Valgrind("helgrind"),
     Tool::Valgrind("drd"),
     Tool::Sanitizer(Compiler::Gcc),
@@ -110,6 +116,8 @@ impl Tool {
             Self::Native => "native".to_owned(),
             Self::Avtrace(level) => format!("avtrace {level}"),
             Self::Inline(level) => format!("inline {level}"),
+            Self::FirstPass => "inline first".to_owned(),
+            Self::Focused => "inline focused".to_owned(),
             Self::Valgrind(tool) => tool.to_owned(),
             Self::Sanitizer(compiler) => format!("tsan {}", compiler.commands().0),
             Self::Bpftrace => "bpftrace".to_owned(),
@@ -119,7 +127,9 @@ impl Tool {
     /// Reason that it cannot run at all, if there is one.
     pub fn is_missing(self) -> Option<String> {
         let (program, package) = match self {
-            Self::Native | Self::Avtrace(_) | Self::Inline(_) => return None,
+            Self::Native | Self::Avtrace(_) | Self::Inline(_) | Self::FirstPass | Self::Focused => {
+                return None;
+            }
             Self::Valgrind(_) => ("valgrind", "valgrind"),
             Self::Sanitizer(Compiler::Gcc) => ("gcc", "gcc"),
             Self::Sanitizer(Compiler::Clang) => ("clang", "clang"),
@@ -151,6 +161,19 @@ impl Tool {
                 // A status of 0 also when something was found, so that any other is a failure.
                 command.args(["--error-exitcode", "0", "--format", "json", "--accesses"]);
                 command.arg(level).arg("-o").arg(&report).arg("--").args(words);
+                return Ok(command);
+            }
+            Self::FirstPass => {
+                let mut command = as_root(&place.avtrace);
+                command.args(["run", "--capture", "inline", "--first-pass", "-o"]);
+                command.arg(place.first_pass()).arg("--").args(words);
+                return Ok(command);
+            }
+            Self::Focused => {
+                let mut command = as_root(&place.avtrace);
+                command.args(["run", "--capture", "inline", "--error-exitcode", "0", "--focus"]);
+                command.arg(place.first_pass()).args(["--format", "json", "-o"]).arg(&report);
+                command.arg("--").args(words);
                 return Ok(command);
             }
             Self::Valgrind(tool) => {
@@ -198,7 +221,12 @@ impl Tool {
                 anyhow::ensure!(text.contains("@calls"), "bpftrace has counted nothing");
                 Ok(Found::default())
             }
-            Self::Avtrace(_) | Self::Inline(_) => violations(&text),
+            Self::Avtrace(_) | Self::Inline(_) | Self::Focused => violations(&text),
+            Self::FirstPass => {
+                let text = fs::read_to_string(place.first_pass())
+                    .context("there is no first pass to be read")?;
+                named(&text)
+            }
             Self::Valgrind(_) => {
                 let reports = valgrind_contexts(&text).context("valgrind left no summary")?;
                 Ok(Found { reports: Some(reports), ..Found::default() })
@@ -215,6 +243,11 @@ impl Place {
     /// Path of a tool's report; some tools append to the name.
     fn report(&self) -> PathBuf {
         self.scratch.join("report")
+    }
+
+    /// Path of the first of two runs' result, which the second one reads.
+    fn first_pass(&self) -> PathBuf {
+        self.scratch.join("first.json")
     }
 
     /// The reports that there are.
@@ -249,6 +282,17 @@ fn violations(text: &str) -> Result<Found> {
     })
 }
 
+/// Reads the result of a first pass: the regions that it names count as reports.
+fn named(text: &str) -> Result<Found> {
+    let first: Value = serde_json::from_str(text).context("the first pass is no JSON")?;
+    let regions = first["regions"].as_array().context("the first pass has no regions")?;
+    Ok(Found {
+        reports: Some(regions.len() as u64),
+        transfer: regions.iter().any(|region| region["name"] == "transfer"),
+        events: None,
+    })
+}
+
 /// Number of places that the last summary of Valgrind names: `ERROR SUMMARY: 7 errors from 2 contexts`.
 fn valgrind_contexts(text: &str) -> Option<u64> {
     let (_, summary) = text.rsplit_once("ERROR SUMMARY:")?;
@@ -271,6 +315,9 @@ mod tests {
         let found = violations(json).unwrap();
         assert_eq!(found, Found { reports: Some(2), transfer: true, events: Some((9, 1)) });
         assert!(violations("{}").is_err() && violations("").is_err());
+        let first = r#"{"regions": [{"name": "step"}, {"name": "transfer"}]}"#;
+        assert_eq!(named(first).unwrap(), Found { reports: Some(2), transfer: true, events: None });
+        assert!(named("{}").is_err());
     }
 
     #[test]
@@ -284,6 +331,8 @@ mod tests {
         };
         assert_eq!(shown(Tool::Native), "prog 7");
         assert!(shown(Tool::Avtrace("watch")).ends_with("/report -- prog 7"));
+        assert!(shown(Tool::FirstPass).ends_with("/first.json -- prog 7"));
+        assert!(shown(Tool::Focused).contains("/first.json --format json "));
         let valgrind = shown(Tool::Valgrind("drd"));
         assert!(valgrind.starts_with("prlimit --nofile=76:76 valgrind "), "{valgrind}");
         assert!(shown(Tool::Bpftrace).ends_with("-c 'prog 7'"));

@@ -1,0 +1,64 @@
+//! `avtrace run --first-pass`: names what took part in imprecise cycles, for a run with `--focus`.
+
+use super::{
+    Failure,
+    options::run_options,
+    output::{check_file, say, warn},
+};
+use crate::{
+    cli::RunArgs,
+    first_pass::FirstPassFile,
+    report::{self, Subject},
+    session::{self, Outcome, ProgramReport},
+    sys::output::{Destination, write_output},
+};
+
+pub(super) fn run(arguments: &RunArgs) -> Result<u8, Failure> {
+    let Some(path) = &arguments.output.output else {
+        return Err(Failure::usage("--first-pass needs a file: add `-o first.json`"));
+    };
+    check_file("first pass", path)?;
+    let (options, _) = run_options(arguments)?;
+    let Outcome { ending, mut programs } = session::run(&options)
+        .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
+    // That of the program that was started is the one that the others are added to.
+    programs.sort_by_key(|ProgramReport { report, .. }| match report.subject {
+        Subject::Process { parent, program, .. } => (parent.is_some(), program),
+        Subject::Trace { .. } => (true, 0),
+    });
+    let mut found: Option<FirstPassFile> = None;
+    for ProgramReport { report, first_pass, .. } in programs {
+        warn(&report);
+        match (&mut found, first_pass) {
+            (Some(found), Some(more)) => found.add(more),
+            (found, more) => *found = found.take().or(more),
+        }
+    }
+    let found = found.unwrap_or_default();
+    let document = serde_json::to_string_pretty(&found).map_err(Failure::internal)? + "\n";
+    write_output(&Destination::File(path.clone()), document.as_bytes())
+        .map_err(Failure::internal)?;
+    if !arguments.quiet {
+        say(&line(&found, &path.display().to_string()));
+    }
+    // As shown by a shell: the low byte.
+    Ok(ending.shell_status() as u8)
+}
+
+/// Returns the line about what was found.
+fn line(found: &FirstPassFile, path: &str) -> String {
+    let FirstPassFile { regions, functions, components, regions_run, lost_events, .. } = found;
+    let run = report::count(*regions_run, "region");
+    if regions.is_empty() && functions.is_empty() {
+        return format!(
+            "first pass: none of {run} took part in a cycle, {lost_events} events lost; `{path}` names nothing to look at"
+        );
+    }
+    format!(
+        "first pass: {} of {run} and {} took part in {}, {lost_events} events lost; `avtrace run --focus {path}` looks \
+         at them",
+        regions.len(),
+        report::count(functions.len() as u64, "function"),
+        report::count(*components, "imprecise cycle"),
+    )
+}
