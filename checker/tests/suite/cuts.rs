@@ -234,6 +234,29 @@ proptest! {
 }
 
 /// Executions of a region that are cut by different writers each time: as many witnesses as there are executions.
+/// One way is the other one, and then a transaction of the first region at the first location: both have number 0.
+#[test]
+fn ways_differ_by_transactions_whose_numbers_are_zeros() {
+    let [violated, first, second] = [9, 0, 3].map(RegionId);
+    let [x, y, z] = [0, 1, 2].map(VarId);
+    let event = |thread, op, at| Event { thread: ThreadId(thread), op, location: LocationId(at) };
+    let one = |thread, region, at, ops: [Op; 2]| {
+        [Op::Begin(region), ops[0], ops[1], Op::End(None)].map(|op| event(thread, op, at))
+    };
+    let mut events = vec![event(0, Op::Begin(violated), 8), event(0, Op::Read(x), 5)];
+    events.extend(one(2, second, 7, [Op::Write(x), Op::Write(z)]));
+    events.extend([event(0, Op::Write(z), 6), event(0, Op::End(None), 8)]);
+    events.extend([event(0, Op::Begin(violated), 8), event(0, Op::Read(x), 5)]);
+    events.extend(one(2, second, 7, [Op::Write(x), Op::Write(y)]));
+    events.extend(one(1, first, 0, [Op::Read(y), Op::Write(z)]));
+    events.extend([event(0, Op::Write(z), 6), event(0, Op::End(None), 8)]);
+    let findings = run(&events, Options::default());
+    let cut = |cut: &&Cut| (cut.region, cut.left.0, cut.returned.0) == (violated, 5, 6);
+    let found: Vec<&Cut> = findings.cuts.iter().filter(cut).collect();
+    assert_eq!(found.len(), 1, "{findings:#?}");
+    assert_eq!((found[0].executions, found[0].ways), (2, 2), "{findings:#?}");
+}
+
 fn many_ways(count: u32) -> Vec<Event> {
     let mut events = Vec::new();
     let mut add = |thread: u32, op: Op, location: u32| {
