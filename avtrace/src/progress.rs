@@ -149,7 +149,7 @@ impl PatientBar {
         // The template is ours, so it is well-formed; a plain bar is no loss.
         if let Ok(style) = ProgressStyle::with_template(template) {
             let rate = |state: &ProgressState, text: &mut dyn fmt::Write| {
-                // What cannot be written is not shown.
+                // Formatting into a string does not fail.
                 let _ = write!(text, "{:.1}/s", state.per_sec());
             };
             bar.set_style(style.progress_chars("=> ").with_key("rate", rate));

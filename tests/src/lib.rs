@@ -8,6 +8,7 @@ pub mod machine;
 pub mod process;
 pub mod programs;
 pub mod report;
+pub mod schema;
 pub mod service;
 pub mod steps;
 pub mod streams;

@@ -3,13 +3,12 @@
 
 #![expect(missing_docs, reason = "the schema describes the keys")]
 
-use std::fs;
 use std::sync::OnceLock;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::root;
+use crate::schema::{assert_follows, validator};
 
 /// A report of the schema `avtrace-report/1`.
 #[derive(Debug, Deserialize)]
@@ -136,11 +135,7 @@ impl Report {
     /// # Panics
     /// When it does not follow the one in `docs/report.schema.json`.
     pub fn check(report: &Value) {
-        let errors: Vec<String> = schema()
-            .iter_errors(report)
-            .map(|error| format!("{}: {error}", error.instance_path()))
-            .collect();
-        assert!(errors.is_empty(), "the report does not follow the schema:\n{}", errors.join("\n"));
+        assert_follows(report, schema());
     }
 
     /// The only violation of the report. A second one of the same transaction by its locks, after one by its data, does
@@ -204,11 +199,5 @@ impl Edge {
 
 fn schema() -> &'static jsonschema::Validator {
     static SCHEMA: OnceLock<jsonschema::Validator> = OnceLock::new();
-    SCHEMA.get_or_init(|| {
-        let path = root().join("docs/report.schema.json");
-        let text = fs::read_to_string(&path)
-            .unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
-        let schema = serde_json::from_str(&text).expect("the schema is JSON");
-        jsonschema::validator_for(&schema).expect("the schema is a JSON Schema")
-    })
+    SCHEMA.get_or_init(|| validator("docs/report.schema.json"))
 }

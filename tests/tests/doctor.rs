@@ -9,7 +9,8 @@ use std::{
 
 use serde_json::Value;
 use tests::{
-    Ended, machine, process, programs, require_bpf, root,
+    Ended, machine, process, programs, require_bpf,
+    schema::{assert_follows, validator},
     tracer::{avtrace, avtrace_with},
 };
 
@@ -30,14 +31,7 @@ fn within(wrapper: &[&str], arguments: &[&str]) -> Ended {
 fn diagnosis(ended: &Ended) -> Value {
     let document: Value = serde_json::from_str(&ended.stdout)
         .unwrap_or_else(|error| panic!("no JSON ({error}): {ended:#?}"));
-    let schema = fs::read_to_string(root().join("docs/doctor.schema.json")).expect("the schema");
-    let schema: Value = serde_json::from_str(&schema).expect("the schema is JSON");
-    assert!(jsonschema::meta::is_valid(&schema), "the schema is one of its draft");
-    let validator = jsonschema::validator_for(&schema).expect("a JSON Schema");
-    let errors: Vec<String> = (validator.iter_errors(&document))
-        .map(|error| format!("{}: {error}", error.instance_path()))
-        .collect();
-    assert!(errors.is_empty(), "{}\n{document:#}", errors.join("\n"));
+    assert_follows(&document, &validator("docs/doctor.schema.json"));
     document
 }
 

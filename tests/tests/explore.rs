@@ -7,7 +7,7 @@ use serde_json::Value;
 use tests::{
     Ended, Program, c, cpp,
     process::Running,
-    root,
+    schema::{assert_follows, validator},
     tracer::{avtrace, avtrace_with},
 };
 
@@ -17,13 +17,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 /// Reads the document of a result, which must follow the schema.
 fn document(ended: &Ended) -> Value {
     let result = serde_json::from_str(&ended.stdout).unwrap_or_else(|_| panic!("{ended:#?}"));
-    let schema = fs::read_to_string(root().join("docs/explore.schema.json")).expect("the schema");
-    let schema = serde_json::from_str(&schema).expect("the schema is JSON");
-    let validator = jsonschema::validator_for(&schema).expect("a JSON Schema");
-    let errors: Vec<String> = (validator.iter_errors(&result))
-        .map(|error| format!("{}: {error}", error.instance_path()))
-        .collect();
-    assert!(errors.is_empty(), "{}\n{result:#}", errors.join("\n"));
+    assert_follows(&result, &validator("docs/explore.schema.json"));
     result
 }
 
