@@ -130,9 +130,6 @@ fn command(toolchain: &Toolchain, source_dir: &Path, target_dir: &Path) -> Comma
         .args(["build", "--quiet", "--color=never", "--locked", "--release"])
         .args(["--package", PACKAGE, "--bin", BINARY, "--features", FEATURE, "--target", TARGET])
         .args(["--config", "profile.release.panic=\"abort\""])
-        // The linker for BPF optimises the whole program itself.
-        .args(["--config", "profile.release.lto=false"])
-        .args(["--config", "profile.release.codegen-units=16"])
         .arg("--manifest-path")
         .arg(source_dir.join("Cargo.toml"))
         .arg("--target-dir")
