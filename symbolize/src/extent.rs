@@ -6,7 +6,7 @@ use gimli::{
     UnwindContext, UnwindSection as _, X86_64,
 };
 
-use super::address::LinkAddr;
+use super::address::{LinkAddr, ProcessAddr};
 use super::elf::ElfImage;
 use super::sections::Section;
 use super::symbols::Symbol;
@@ -46,6 +46,17 @@ pub struct UnwindRange {
     /// Set if the code is entered by a jump from a function whose frame it continues: at its first instruction the
     /// return address is not at the top of the stack.
     pub is_part: bool,
+}
+
+/// A function that has called another one, and the registers that it has once that returns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CallerFrame {
+    /// The address to which the called function returns.
+    pub return_address: ProcessAddr,
+    /// Stack pointer.
+    pub stack_pointer: u64,
+    /// Register `rbp`, which is the frame pointer in some functions.
+    pub rbp: u64,
 }
 
 /// The unwind information of one file.
@@ -140,6 +151,16 @@ impl Extents {
     pub(crate) fn frame_address(&self, address: LinkAddr) -> Option<(gimli::Register, i64)> {
         self.frames.as_ref()?.frame_address(address)
     }
+
+    pub(crate) fn caller(
+        &self,
+        address: LinkAddr,
+        stack_pointer: u64,
+        rbp: u64,
+        read: impl Fn(u64) -> Option<u64>,
+    ) -> Option<CallerFrame> {
+        self.frames.as_ref()?.caller(address, stack_pointer, rbp, read)
+    }
 }
 
 impl Frames {
@@ -154,6 +175,36 @@ impl Frames {
             CfaRule::RegisterAndOffset { register, offset } => Some((register, offset)),
             CfaRule::Expression(_) => None,
         }
+    }
+
+    fn caller(
+        &self,
+        address: LinkAddr,
+        stack_pointer: u64,
+        rbp: u64,
+        read: impl Fn(u64) -> Option<u64>,
+    ) -> Option<CallerFrame> {
+        let entry = self.entry(address)?;
+        let mut context = UnwindContext::new();
+        let row = entry
+            .unwind_info_for_address(&self.section, &self.bases, &mut context, address.0)
+            .ok()?;
+        let frame = match *row.cfa() {
+            CfaRule::RegisterAndOffset { register: X86_64::RSP, offset } => {
+                stack_pointer.wrapping_add_signed(offset)
+            }
+            CfaRule::RegisterAndOffset { register: X86_64::RBP, offset } => {
+                rbp.wrapping_add_signed(offset)
+            }
+            _ => return None,
+        };
+        let Some(RegisterRule::Offset(at)) = row.register(X86_64::RA) else { return None };
+        let return_address = ProcessAddr(read(frame.wrapping_add_signed(at))?);
+        let rbp = match row.register(X86_64::RBP) {
+            Some(RegisterRule::Offset(at)) => read(frame.wrapping_add_signed(at))?,
+            _ => rbp,
+        };
+        Some(CallerFrame { return_address, stack_pointer: frame, rbp })
     }
 
     fn new(frames: Section, header: Option<Section>, text: Option<Section>) -> Self {

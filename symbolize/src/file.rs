@@ -16,7 +16,7 @@ use super::demangle::Name;
 use super::dwarf::{DebugInfo, load_section};
 use super::elf::ElfImage;
 use super::error::Error;
-use super::extent::{Extents, FunctionExtent, Reader, UnwindRange};
+use super::extent::{CallerFrame, Extents, FunctionExtent, Reader, UnwindRange};
 use super::landing_pads::landing_pads;
 use super::restartable::{JumpTarget, RestartableSequences};
 use super::symbols::{Symbol, SymbolTable};
@@ -179,6 +179,20 @@ impl ElfFile {
     #[must_use]
     pub fn uses_frame_pointer_at(&self, address: LinkAddr) -> bool {
         self.extents().uses_frame_pointer_at(address)
+    }
+
+    /// Returns the caller of a function that is at `address`, with these registers; `read` reads 8 bytes of the
+    /// process's memory. For a caller's own frame `address` is before the return address: within the call. `None`
+    /// without unwind information, or where it has an expression.
+    #[must_use]
+    pub fn caller(
+        &self,
+        address: LinkAddr,
+        stack_pointer: u64,
+        rbp: u64,
+        read: impl Fn(u64) -> Option<u64>,
+    ) -> Option<CallerFrame> {
+        self.extents().caller(address, stack_pointer, rbp, read)
     }
 
     /// The separate debug file, if one is needed and found: by build id, then by `.gnu_debuglink`.

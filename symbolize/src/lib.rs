@@ -65,7 +65,7 @@ pub use debuginfod::{CacheOwner, DebugServers, ServerProblem};
 pub use demangle::{Name, name_starts_with};
 pub use elf::{ElfImage, Segment};
 pub use error::Error;
-pub use extent::{ExtentSource, FunctionExtent, UnwindRange};
+pub use extent::{CallerFrame, ExtentSource, FunctionExtent, UnwindRange};
 pub use file::ElfFile;
 pub use file_lines::LineStart;
 pub use held::{DataClass, DataPath, DataRank, Holder};

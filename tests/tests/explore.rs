@@ -7,6 +7,7 @@ use serde_json::Value;
 use tests::{
     Ended, Program, c, cpp,
     process::Running,
+    rust,
     schema::{assert_follows, validator},
     tracer::{avtrace, avtrace_with},
 };
@@ -125,6 +126,23 @@ fn marked_regions_are_operations() {
     assert_eq!(result["serial"]["orders"], 2, "{result:#}");
 }
 
+/// Without a serial order there is nothing to compare a result with.
+#[test]
+fn operations_that_wait_for_one_another_are_not_judged_by_what_they_print() {
+    let program = queue();
+    let options = ["--atomic", "poll_waiting", "--atomic", "poll_locked"];
+    let (ended, result) = explore(&options, &program, &["turns"]);
+    assert_eq!(ended.code, Some(0), "{result:#}");
+    assert_eq!(result["serial"]["orders"], 0, "{result:#}");
+    let path = program.path.to_str().expect("a path in UTF-8");
+    let ended = avtrace_with([&["explore"], &options[..], &["--", path, "turns"]].concat());
+    assert_eq!(ended.code, Some(0), "{ended:#?}");
+    assert!(
+        ended.stdout.contains("note: the operations never ran one after the other"),
+        "{ended:#?}"
+    );
+}
+
 #[test]
 fn a_correct_stack_has_no_fault() {
     let program = c("explore_stack", &["-g", "-O1"]);
@@ -220,6 +238,64 @@ fn threads_that_wait_in_any_way_are_followed() {
     let (ended, result) = explore(&[], &program, &["adds"]);
     assert_eq!(ended.code, Some(66), "{result:#}");
     assert_eq!(result["sequences"][0]["pattern"], "G", "{result:#}");
+}
+
+/// Locks of Rust's library are one step each, whatever they do inside; places are those of the program.
+#[test]
+fn locks_and_atomics_of_rust_are_followed() {
+    for release in [false, true] {
+        let program = rust("explore_takes", release);
+        let take = |mode: &'static str| {
+            let (ended, result) =
+                explore(&["--atomic", "explore_takes::take_*"], &program, &[mode]);
+            assert_eq!(result["search"]["all"], true, "{mode}: {result:#}");
+            let status = if result["fault"].is_null() { 0 } else { 66 };
+            assert_eq!(ended.code, Some(status), "{mode}: {result:#}");
+            result
+        };
+        let result = take("broken");
+        assert_eq!(result["fault"]["kind"], "not-linearizable", "{result:#}");
+        assert_eq!(result["fault"]["output"], "1 1\n", "{result:#}");
+        let lines = ["read", "write"].map(|mark| u64::from(program.line(mark)));
+        let of_steps = steps(&result);
+        assert!(of_steps.iter().all(|(_, line)| lines.contains(line)), "{result:#}");
+        let first = &result["fault"]["steps"][0];
+        assert_eq!(first["what"], "locks", "{result:#}");
+        assert_eq!(first["variable"], "explore_takes::NEXT", "{result:#}");
+        assert_eq!(first["function"], "explore_takes::take_broken", "{result:#}");
+        assert!(result["search"]["interleavings"].as_u64() < Some(50), "{result:#}");
+
+        let result = take("split");
+        let (load, store) = (u64::from(program.line("load")), u64::from(program.line("store")));
+        assert_eq!(steps(&result), [(1, load), (2, load), (2, store), (1, store)], "{result:#}");
+        assert_eq!(take("readers")["fault"]["output"], "1 1\n");
+        for mode in ["locked", "atomic", "spins"] {
+            assert_eq!(take(mode)["fault"], Value::Null, "{mode}");
+        }
+    }
+}
+
+/// The code of templates is a function of its own without optimisation: its caller is meant.
+#[test]
+fn places_in_templates_are_those_of_their_callers() {
+    let program = cpp("explore_waits", &["-g", "-O0"]);
+    let (ended, result) = explore(&[], &program, &["lost-wakeup"]);
+    assert_eq!(ended.code, Some(66), "{result:#}");
+    let steps = result["fault"]["steps"].as_array().expect("steps");
+    let in_program =
+        |step: &Value| step["file"].as_str().is_some_and(|of| of.ends_with("waits.cpp"));
+    assert!(!steps.is_empty() && steps.iter().all(in_program), "{result:#}");
+}
+
+#[test]
+fn static_programs_are_explored() {
+    let program = c("explore_queue", &["-g", "-O1", "-static"]);
+    let (ended, result) = explore(&["--atomic", "poll_broken"], &program, &[]);
+    assert_eq!(ended.code, Some(66), "{result:#}");
+    assert_eq!(result["fault"]["output"], "7 7\n");
+    let (ended, result) = explore(&[], &program, &["deadlock"]);
+    assert_eq!(ended.code, Some(66), "{result:#}");
+    assert_eq!(result["fault"]["kind"], "deadlock");
 }
 
 #[test]

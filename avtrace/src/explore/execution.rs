@@ -540,23 +540,34 @@ impl<'a> Execution<'a> {
         registers.rip = address;
         self.program()?.set_registers(tid, registers)?;
         self.follow_operations(index, site, &registers);
-        let caller = site.call.map(|_| {
-            let mut bytes = [0; 8];
-            let program = self.program.as_ref();
-            program.map(|of| of.read(registers.rsp, &mut bytes));
-            u64::from_ne_bytes(bytes)
-        });
-        let is_inner = caller.is_some_and(|caller| image.is_runtime(&self.loaded, caller));
-        let touches =
-            if is_inner { Vec::new() } else { self.touches(index, (id, site), &registers) };
+        if site.pauses {
+            self.threads[index].yields = true;
+        }
+        let program = self.program.as_ref();
+        let read = |address| {
+            let mut word = [0; 8];
+            let length = program.map_or(0, |of| of.read(address, &mut word));
+            (length == word.len()).then_some(u64::from_ne_bytes(word))
+        };
+        let mut touches = self.touches(index, (id, site), &registers);
         let others = self.threads.iter().filter(|thread| !matches!(thread.state, State::Ended));
         if touches.is_empty() || others.count() < 2 {
             self.step_over(index)?;
             return Ok(Arrival::Unnoticed);
         }
+        let callers = image.callers(&self.loaded, (id, site), &registers, read);
+        if site.call.is_some() && callers.first().is_some_and(|&caller| image.is_runtime(caller)) {
+            self.step_over(index)?;
+            return Ok(Arrival::Unnoticed);
+        }
         let what = site.call.map_or_else(|| kind_of(&touches), |spec| spec.name);
         let data = touches.first().map_or((0, 0), |touch| (touch.address, touch.bytes));
-        let place = image.place(&self.loaded, id, (what, caller), data, false);
+        let place = image.place(&self.loaded, (id, site), what, callers, data);
+        if let Some(lock) = place.lock {
+            for touch in &mut touches {
+                touch.become_lock(lock);
+            }
+        }
         Ok(Arrival::Place(Pending { site: id, place, touches, has_read: None }))
     }
 

@@ -9,8 +9,12 @@ use std::{
     rc::Rc,
 };
 
-use iced_x86::{FlowControl, InstructionInfoFactory};
-use symbolize::{LinkAddr, Module, ProcessAddr, SourceCache, Symbolizer, parse_maps};
+use abi::AccessDescriptor;
+use iced_x86::{FlowControl, InstructionInfoFactory, Mnemonic};
+use symbolize::{
+    CallerFrame, Frame, LinkAddr, Module, ProcessAddr, Resolution, SourceCache, Symbolizer,
+    is_wrapper, parse_maps,
+};
 use x86::{
     functions::{Function, Functions},
     instruction::decode,
@@ -22,7 +26,10 @@ use crate::{
         origin::{Author, Origins},
         plan::Plan,
         regions::{markers::Meaning, site::RegionSite},
-        sync::functions::{CALLS, CallEffect, CallSpec},
+        sync::{
+            functions::{CALLS, CallEffect, CallSpec},
+            slow_paths,
+        },
     },
     session::listing::Listing,
     sys::{controlled::Controlled, proc},
@@ -36,6 +43,9 @@ const RUNTIMES: [&str; 3] = ["libc.", "libpthread", "ld-"];
 
 /// A page, in which breakpoints are written at once. In bytes.
 const PAGE: u64 = 4096;
+
+/// Callers that are looked at for one that is of the program.
+const MOST_CALLERS: usize = 64;
 
 /// Breakpoint instruction.
 pub(super) const BREAKPOINT: u8 = 0xcc;
@@ -62,12 +72,54 @@ pub(super) struct Site {
     pub(super) returns: bool,
     /// Marker that is here.
     pub(super) marker: Option<Marker>,
+    /// Set if the code is of a library, on behalf of its caller.
+    is_of_library: bool,
+    /// Set for an instruction that says that the thread waits in a loop.
+    pub(super) pauses: bool,
+}
+
+/// Use of a lock by the code of a library that has no function for it that could be stopped at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum LockUse {
+    Acquires,
+    /// Acquires it if nobody has it.
+    Tries,
+    Releases,
+}
+
+impl LockUse {
+    /// Recognises the functions of Rust's locks by their names.
+    fn of_function(name: &str) -> Option<Self> {
+        let name = slow_paths::plain(name);
+        let (path, function) = name.rsplit_once("::")?;
+        let is_lock = path.starts_with("std::sys::sync::")
+            && ["::Mutex", "::RwLock"].iter().any(|lock| path.ends_with(lock));
+        match function {
+            "lock" | "read" | "write" if is_lock => Some(Self::Acquires),
+            "try_lock" | "try_read" | "try_write" if is_lock => Some(Self::Tries),
+            "unlock" | "read_unlock" | "write_unlock" if is_lock => Some(Self::Releases),
+            _ => None,
+        }
+    }
+
+    const fn what(self) -> &'static str {
+        match self {
+            Self::Acquires => "locks",
+            Self::Tries => "tries to lock",
+            Self::Releases => "unlocks",
+        }
+    }
 }
 
 impl Site {
     /// First byte of the instruction.
     pub(super) const fn original(&self) -> u8 {
         self.original
+    }
+
+    /// Returns whether the instruction reads memory and writes it in one step.
+    fn is_atomic(&self) -> bool {
+        self.operands.iter().any(|operand| operand.flags & AccessDescriptor::ATOMIC != 0)
     }
 }
 
@@ -93,7 +145,7 @@ struct ImageModule {
 /// Place as the user knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Serialize)]
 pub struct Place {
-    /// `reads`, `writes`, `updates`, or the name of a function that synchronises.
+    /// `reads`, `writes`, `updates`, `locks`, `tries to lock`, `unlocks`, or the name of a function that synchronises.
     pub what: String,
     /// Variable, if it has a name.
     pub variable: Option<String>,
@@ -107,10 +159,13 @@ pub struct Place {
     pub source: Option<String>,
     /// Set for a thread that was woken there.
     pub woken: bool,
+    /// Lock operation that the instruction is.
+    #[serde(skip)]
+    pub(super) lock: Option<LockUse>,
 }
 
-/// Place, caller of a function, address of named data, and whether the thread is woken.
-type PlaceKey = (SiteId, Option<SiteId>, u64, bool);
+/// Place, callers in libraries and the first one that is none, and address of named data.
+type PlaceKey = (SiteId, Vec<SiteId>, u64);
 
 /// All places of a program.
 #[derive(Debug)]
@@ -123,6 +178,8 @@ pub(super) struct Image {
     /// Operations that were inlined somewhere, where they are not seen.
     pub(super) inlined: BTreeSet<String>,
     places: RefCell<HashMap<PlaceKey, Rc<Place>>>,
+    /// Addresses to which functions return, and whether code of a library is there.
+    library_calls: RefCell<HashMap<SiteId, bool>>,
 }
 
 impl Image {
@@ -174,6 +231,7 @@ impl Image {
             operations: names,
             inlined,
             places: RefCell::default(),
+            library_calls: RefCell::default(),
         }
     }
 
@@ -204,14 +262,9 @@ impl Image {
         })
     }
 
-    /// Returns whether an address is in the C library or the dynamic linker.
-    pub(super) fn is_runtime(&self, loaded: &Loaded, address: u64) -> bool {
-        let modules = self.symbolizer.modules().zip(&self.modules).zip(&loaded.biases);
-        let mut runtimes = modules.filter(|((_, of), _)| of.is_runtime);
-        runtimes.any(|((module, _), bias)| {
-            let link = bias.map(|bias| LinkAddr(address.wrapping_sub(bias)));
-            link.is_some_and(|link| module.process_address(link).is_some())
-        })
+    /// Returns whether code is in the C library or the dynamic linker.
+    pub(super) fn is_runtime(&self, at: SiteId) -> bool {
+        self.modules[at.module].is_runtime
     }
 
     /// Writes all breakpoints.
@@ -265,54 +318,125 @@ impl Image {
         (address, u64::from(operand.size).saturating_mul(times))
     }
 
-    /// Returns the place as the user knows it, with the caller of a function and the accessed data.
+    /// Returns the addresses to which the code at a place returns, from the innermost caller to the first that is not
+    /// of a library. None for code of the program itself.
+    pub(super) fn callers(
+        &self,
+        loaded: &Loaded,
+        (id, site): (SiteId, &Site),
+        registers: &libc::user_regs_struct,
+        read: impl Fn(u64) -> Option<u64>,
+    ) -> Vec<SiteId> {
+        let mut callers = Vec::new();
+        let (sp, rbp) = (registers.rsp, registers.rbp);
+        let first = if site.call.is_some() {
+            let word = read(sp).map(ProcessAddr);
+            word.map(|return_address| CallerFrame { return_address, stack_pointer: sp + 8, rbp })
+        } else if site.is_of_library {
+            self.caller(id, 0, (sp, rbp), &read)
+        } else {
+            None
+        };
+        let mut next = first;
+        while let Some(frame) = next.take().filter(|_| callers.len() < MOST_CALLERS) {
+            let Some(at) = self.identity(loaded, frame.return_address.0) else { break };
+            callers.push(at);
+            if !self.returns_to_library(at) {
+                return callers;
+            }
+            next = self.caller(at, 1, (frame.stack_pointer, frame.rbp), &read);
+        }
+        // Nothing of the program is known: the innermost one is as good as any.
+        callers.truncate(1);
+        callers
+    }
+
+    fn caller(
+        &self,
+        at: SiteId,
+        back: u64,
+        (stack_pointer, rbp): (u64, u64),
+        read: impl Fn(u64) -> Option<u64>,
+    ) -> Option<CallerFrame> {
+        let file = self.symbolizer.modules().nth(at.module)?.file().ok()?;
+        file.caller(at.address.checked_sub(back)?, stack_pointer, rbp, read)
+    }
+
+    fn returns_to_library(&self, at: SiteId) -> bool {
+        *self.library_calls.borrow_mut().entry(at).or_insert_with(|| {
+            let resolution = self.resolve(at, true);
+            let has_own = |of: &Resolution| of.frames.iter().any(|frame| !is_wrapper(frame));
+            resolution.is_some_and(|resolution| !has_own(&resolution))
+        })
+    }
+
+    fn resolve(&self, at: SiteId, is_return: bool) -> Option<Resolution> {
+        let known = self.symbolizer.modules().nth(at.module)?.process_address(at.address)?;
+        if is_return {
+            self.symbolizer.resolve_return_address(known).ok()
+        } else {
+            self.symbolizer.resolve(known).ok()
+        }
+    }
+
+    /// Returns the module that has an address of a process, and the address in its file.
+    fn identity(&self, loaded: &Loaded, address: u64) -> Option<SiteId> {
+        self.symbolizer.modules().enumerate().find_map(|(module, of)| {
+            let link = LinkAddr(address.wrapping_sub(loaded.biases[module]?));
+            of.process_address(link).map(|_| SiteId { module, address: link })
+        })
+    }
+
+    /// Returns the place as the user knows it, with the accessed data: where the program itself is.
     pub(super) fn place(
         &self,
         loaded: &Loaded,
-        site: SiteId,
-        (what, caller): (&str, Option<u64>),
+        (id, site): (SiteId, &Site),
+        what: &str,
+        callers: Vec<SiteId>,
         (address, length): (u64, u64),
-        woken: bool,
     ) -> Rc<Place> {
-        let identity = |address: u64| {
-            self.symbolizer.modules().enumerate().find_map(|(module, of)| {
-                let link = address.wrapping_sub(loaded.biases[module]?);
-                let known = of.process_address(LinkAddr(link))?;
-                Some((SiteId { module, address: LinkAddr(link) }, known))
-            })
-        };
-        let caller = caller.and_then(identity);
-        let data = identity(address);
-        let named = data.map_or(0, |(_, known)| known.0);
-        let key = (site, caller.map(|(id, _)| id), named, woken);
+        let data = self.identity(loaded, address);
+        let data = data
+            .and_then(|at| self.symbolizer.modules().nth(at.module)?.process_address(at.address));
+        let named = data.map_or(0, |known| known.0);
+        let key = (id, callers, named);
         if let Some(place) = self.places.borrow().get(&key) {
             return Rc::clone(place);
         }
-        let own = || self.symbolizer.modules().nth(site.module)?.process_address(site.address);
-        let resolution = match caller {
-            Some((_, known)) => self.symbolizer.resolve_return_address(known).ok(),
-            None => own().and_then(|known| self.symbolizer.resolve(known).ok()),
-        };
-        let variable = data.and_then(|(_, known)| self.symbolizer.describe(known, length).ok());
+        let mut resolutions = Vec::new();
+        if site.call.is_none() {
+            resolutions.extend(self.resolve(id, false));
+        }
+        resolutions.extend(key.1.iter().filter_map(|&caller| self.resolve(caller, true)));
+        let frames: Vec<&Frame> = resolutions.iter().flat_map(|of| &of.frames).collect();
+        let functions = frames.iter().filter_map(|frame| frame.function.as_ref());
+        let lock = functions
+            .map(|name| LockUse::of_function(&name.short))
+            .find(Option::is_some)
+            .flatten()
+            .filter(|_| site.is_atomic());
+        let variable = data.and_then(|known| self.symbolizer.describe(known, length).ok());
         let mut place = Place {
-            what: what.to_owned(),
+            what: lock.map_or_else(|| what.to_owned(), |lock| lock.what().to_owned()),
             variable: variable.map(|variable| {
                 let name = variable.to_string();
                 // Members of a lock are internal to the library: the lock itself is named.
-                let end = name.find(".__").filter(|_| caller.is_some());
+                let member = if lock.is_some() { ".inner" } else { ".__" };
+                let end = name.find(member).filter(|_| lock.is_some() || site.call.is_some());
                 name[..end.unwrap_or(name.len())].to_owned()
             }),
-            woken,
+            lock,
             ..Place::default()
         };
-        if let Some(resolution) = resolution {
-            let frame = resolution.frames.iter().find(|frame| frame.line.is_some());
-            place.function = resolution.function.as_ref().map(|(name, _)| name.short.clone());
-            if let Some(frame) = frame {
-                place.function = frame.function.as_ref().map(|name| name.short.clone());
-                place.file = frame.file.clone();
-                place.line = frame.line;
-            }
+        let lines = || frames.iter().filter(|frame| frame.line.is_some());
+        if let Some(frame) = lines().find(|frame| !is_wrapper(frame)).or_else(|| lines().next()) {
+            place.function = frame.function.as_ref().map(|name| name.short.clone());
+            place.file = frame.file.clone();
+            place.line = frame.line;
+        } else {
+            let function = resolutions.first().and_then(|of| of.function.as_ref());
+            place.function = function.map(|(name, _)| name.short.clone());
         }
         if let (Some(file), Some(line)) = (&place.file, place.line) {
             let source = self.sources.borrow_mut().line(file, line, None);
@@ -388,19 +512,19 @@ fn sites_of(module: &Module, symbolizer: &Symbolizer, origins: &Origins) -> BTre
         return sites;
     }
     let functions = Functions::from_file(file);
-    let authors: Vec<(&Function, bool, bool)> = functions
+    let authors: Vec<(&Function, bool, FunctionAuthor)> = functions
         .iter()
         .filter(|function| !function.is_startup())
-        .map(|function| {
-            let (has_line, is_own) = is_of_program(function, module, symbolizer, origins);
-            (function, has_line, is_own)
+        .filter_map(|function| {
+            let (has_line, author) = author(function, module, symbolizer, origins);
+            Some((function, has_line, author?))
         })
         .collect();
     // In a program with debug information, code without it is that of libraries that were linked statically.
-    let has_lines = authors.iter().any(|(_, has_line, is_own)| *has_line && *is_own);
+    let has_lines = authors.iter().any(|(_, has_line, _)| *has_line);
     let mut info = InstructionInfoFactory::new();
-    for (function, has_line, is_own) in authors {
-        if !is_own || (has_lines && !has_line) {
+    for (function, has_line, author) in authors {
+        if has_lines && !has_line {
             continue;
         }
         for part in function.parts(file).unwrap_or_default() {
@@ -416,8 +540,11 @@ fn sites_of(module: &Module, symbolizer: &Symbolizer, origins: &Origins) -> BTre
                     })
                     .filter(|operand| operand.base != iced_x86::Register::RSP)
                     .collect();
-                if !operands.is_empty() {
-                    sites.entry(instruction.ip()).or_default().operands = operands;
+                let pauses = instruction.mnemonic() == Mnemonic::Pause;
+                if !operands.is_empty() || pauses {
+                    let site = sites.entry(instruction.ip()).or_default();
+                    (site.operands, site.pauses) = (operands, pauses);
+                    site.is_of_library = author == FunctionAuthor::Library;
                 }
             }
         }
@@ -437,14 +564,22 @@ fn returns_of(module: &Module, start: LinkAddr) -> Vec<u64> {
         .collect()
 }
 
-/// Returns whether a function has a source line, and whether its accesses are the program's own. Those of templates
-/// that a C++ library has in its headers, and of Rust's atomics and locks, are.
-fn is_of_program(
+/// Author of a function whose accesses are the program's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FunctionAuthor {
+    Program,
+    /// A library: templates that C++ has in its headers, and Rust's atomics and locks.
+    Library,
+}
+
+/// Returns whether a function has a source line, and its author. `None` for one whose accesses do not count: what waits
+/// for a lock is a part of acquiring it.
+fn author(
     function: &Function,
     module: &Module,
     symbolizer: &Symbolizer,
     origins: &Origins,
-) -> (bool, bool) {
+) -> (bool, Option<FunctionAuthor>) {
     let start = module.process_address(function.start);
     let resolution = start.and_then(|start| symbolizer.resolve(start).ok());
     let frame = resolution.as_ref().and_then(|resolution| resolution.frames.last());
@@ -453,14 +588,14 @@ fn is_of_program(
         let text = file.to_string_lossy();
         text.contains("/rustc/") || text.contains("/rustlib/")
     });
-    let is_own = match origins.author(Some(module), file, Some(&function.name)) {
-        Author::Own => true,
-        Author::Language if file.is_some() && !is_of_rust => true,
-        _ => ATOMICS
-            .iter()
-            .any(|start| function.name.full.trim_start_matches('<').starts_with(start)),
+    let name = function.name.full.trim_start_matches('<');
+    let author = match origins.author(Some(module), file, Some(&function.name)) {
+        Author::Own => Some(FunctionAuthor::Program),
+        Author::Language if file.is_some() && !is_of_rust => Some(FunctionAuthor::Library),
+        _ if slow_paths::of_lock(&function.name.short).is_some() => None,
+        _ => ATOMICS.iter().any(|start| name.starts_with(start)).then_some(FunctionAuthor::Library),
     };
-    (file.is_some(), is_own)
+    (file.is_some(), author)
 }
 
 /// Returns whether others can notice when a function is called. Threads are seen as the kernel makes them.
@@ -497,5 +632,22 @@ pub(super) fn value_of(registers: &libc::user_regs_struct, register: iced_x86::R
         Register::R14 => registers.r14,
         Register::R15 => registers.r15,
         _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locks_of_rust_are_known_by_their_functions() {
+        let of = LockUse::of_function;
+        assert_eq!(of("std::sys::sync::mutex::futex::Mutex::lock"), Some(LockUse::Acquires));
+        assert_eq!(of("<std::sys::sync::mutex::futex::Mutex>::unlock"), Some(LockUse::Releases));
+        assert_eq!(of("<std::sys::sync::rwlock::futex::RwLock>::try_read"), Some(LockUse::Tries));
+        assert_eq!(of("std::sync::poison::mutex::Mutex<T>::lock"), None, "its flag is no lock");
+        assert_eq!(of("std::sys::sync::condvar::futex::Condvar::wait"), None);
+        assert_eq!(of("bank::Mutex::lock"), None);
+        assert_eq!(of("lock"), None);
     }
 }

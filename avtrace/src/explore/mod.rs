@@ -176,7 +176,7 @@ fn systematic(
     'anew: loop {
         let Part::Done(specification) = serial(options, native)? else { continue };
         let serial = specification.as_ref().map(Serial::of);
-        native.specify(specification);
+        native.judge_by(specification);
         let mut best: Option<(usize, Exploration)> = None;
         for preemptions in 0..=options.preemptions.unwrap_or(options.depth) {
             let bounds = Bounds {
@@ -223,7 +223,7 @@ fn random(
         let Part::Done(specification) = serial(options, native)? else { continue };
         let bounds = Bounds { depth: options.depth, preemptions: 0, runs: 100, sequences: 0 };
         let serial = specification.as_ref().map(Serial::of);
-        native.specify(specification);
+        native.judge_by(specification);
         let found = explore(&native, bounds, |_| !native.is_over());
         native.check()?;
         if !native.has_grown() {
@@ -250,7 +250,7 @@ fn replay(
         }
     };
     let serial = specification.as_ref().map(Serial::of);
-    native.specify(specification);
+    native.judge_by(specification);
     let mut execution = native.everywhere()?;
     let mut last = 0;
     for (place, thread) in schedule.iter().enumerate() {

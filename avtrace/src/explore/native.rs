@@ -127,6 +127,12 @@ impl<'a> Native<'a> {
         self.specification.borrow_mut().take()
     }
 
+    /// Judges executions by a specification, unless it is empty: operations that wait for one another have no serial
+    /// order, and nothing to be compared with.
+    pub(super) fn judge_by(&self, specification: Option<Specification>) {
+        self.specify(specification.filter(|of| of.orders() > 0));
+    }
+
     /// The first execution that was a fault.
     pub(super) fn first_fault(&self) -> Option<Rc<Outcome>> {
         self.first_fault.borrow().clone()

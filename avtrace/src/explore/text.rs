@@ -39,6 +39,12 @@ impl Result {
                 "note: no operations are named (--atomic, or markers): only the program's exit status decides"
             )?;
         }
+        if self.serial.as_ref().is_some_and(|serial| serial.orders == 0) {
+            writeln!(
+                text,
+                "note: the operations never ran one after the other to a good end, as where each waits for another: only the exit status decides"
+            )?;
+        }
         if let Some(fault) = &self.fault {
             text.push('\n');
             self.write_fault(text, fault)?;

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     history::{Interval, OperationId},
-    image::{Place, SiteId},
+    image::{LockUse, Place, SiteId},
     schedule::Schedule,
 };
 use crate::{probes::sync::functions::CallEffect, sys::tracee::Ending};
@@ -73,7 +73,7 @@ pub(super) struct Touch {
     pub(super) address: u64,
     pub(super) bytes: u64,
     pub(super) writes: bool,
-    /// For calls.
+    /// For calls, and for locks.
     pub(super) effect: Option<CallEffect>,
     /// Set for calls that fail where others wait.
     pub(super) tries: bool,
@@ -132,6 +132,16 @@ pub(super) struct Outcome {
 }
 
 impl Touch {
+    /// Makes an access to a lock the operation that it stands for.
+    pub(super) const fn become_lock(&mut self, lock: LockUse) {
+        self.effect = Some(match lock {
+            LockUse::Acquires | LockUse::Tries => CallEffect::Acquire,
+            LockUse::Releases => CallEffect::Release,
+        });
+        self.tries = matches!(lock, LockUse::Tries);
+        (self.writes, self.splits) = (true, false);
+    }
+
     /// Returns the addresses of the bytes that it touches, as far as they are looked at.
     pub(super) fn places(&self) -> impl Iterator<Item = u64> + use<> {
         self.address..self.address.saturating_add(self.bytes.clamp(1, MOST_BYTES))

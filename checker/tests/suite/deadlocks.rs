@@ -86,6 +86,12 @@ fn three_threads_in_a_ring() {
          t3 acq(c); t3 acq(a); t3 rel(a); t3 rel(c)",
         &[&[1, 5, 9]],
     );
+    // The third acquisition comes before the second one, always.
+    check(
+        "t1 acq(a); t1 acq(b); t1 rel(b); t1 rel(a); t3 acq(c); t3 acq(a); t3 rel(a); t3 rel(c)
+         t3 signal(s); t2 wait(s); t2 acq(b); t2 acq(c); t2 rel(c); t2 rel(b)",
+        &[],
+    );
 }
 
 #[test]

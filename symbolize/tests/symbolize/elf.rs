@@ -2,7 +2,10 @@
 
 use std::path::Path;
 
-use symbolize::{Binding, DebugSearch, ElfFile, Error, ExtentSource, LinkAddr, SymbolKind};
+use symbolize::{
+    Binding, CallerFrame, DebugSearch, ElfFile, Error, ExtentSource, LinkAddr, ProcessAddr,
+    SymbolKind,
+};
 
 use crate::support::Workspace;
 
@@ -221,6 +224,21 @@ fn frame_pointers_are_trusted_where_they_are_set_up() {
     assert!(!file.uses_frame_pointer_at(deposit.address));
     assert!(file.uses_frame_pointer_at(LinkAddr(deposit.address.0 + deposit.size / 2)));
     assert!(!file.uses_frame_pointer_at(LinkAddr(deposit.end().0 - 1)), "at the return");
+
+    // The caller of a function, from its first instruction and from its middle.
+    let word = |stack: &'static [(u64, u64)]| {
+        move |address| stack.iter().find(|(at, _)| *at == address).map(|(_, word)| *word)
+    };
+    let caller = file.caller(deposit.address, 0x1000, 0x2000, word(&[(0x1000, 0x42)]));
+    let expected =
+        |stack_pointer, rbp| CallerFrame { return_address: ProcessAddr(0x42), stack_pointer, rbp };
+    assert_eq!(caller, Some(expected(0x1008, 0x2000)));
+    let middle = LinkAddr(deposit.address.0 + deposit.size / 2);
+    let caller = file.caller(middle, 0x1000, 0x2000, word(&[(0x2000, 0x3000), (0x2008, 0x42)]));
+    assert_eq!(caller, Some(expected(0x2010, 0x3000)));
+    let caller = file.caller(middle, 0x1000, 0x2000, word(&[(0x2000, 0x3000)]));
+    assert_eq!(caller, None, "memory that cannot be read");
+    assert_eq!(file.caller(LinkAddr(1), 0x1000, 0x2000, word(&[])), None, "no code");
 
     let path = workspace.compile("bank.c", "bank", &["-O2", "-fomit-frame-pointer"]);
     let file = ElfFile::open(&path).expect("opens");

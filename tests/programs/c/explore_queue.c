@@ -3,11 +3,14 @@
  * Localization"); with the argument `locked` it does so under a lock. Prints what each thread took.
  *
  * With `-DMARKED` markers make a region of `poll_broken`. `deadlock`: the threads take two locks, each in another order.
+ * `turns`: one operation waits for the other one in its midst.
  * A file that is named after the mode gets a byte in each run. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #ifdef MARKED
 #include "avtrace.h"
 #endif
@@ -45,6 +48,30 @@ __attribute__((noinline)) static void take_both(int turned) {
     pthread_mutex_unlock(&lock);
 }
 
+static int to_second[2], to_first[2];
+
+__attribute__((noinline)) static int poll_waiting(void) {
+    char byte = '!';
+    int item = poll_broken();
+    if (write(to_second[1], &byte, 1) != 1 || read(to_first[0], &byte, 1) != 1) {
+        abort();
+    }
+    atomic_store(&head, 0);
+    return item;
+}
+
+static int poll_in_turn(void) {
+    char byte = '!';
+    if (read(to_second[0], &byte, 1) != 1) {
+        abort();
+    }
+    int item = poll_locked();
+    if (write(to_first[1], &byte, 1) != 1) {
+        abort();
+    }
+    return item;
+}
+
 static const char *mode = "";
 
 static void *run(void *number) {
@@ -53,6 +80,8 @@ static void *run(void *number) {
         take_both(number != NULL);
     } else if (strcmp(mode, "locked") == 0) {
         *result = poll_locked();
+    } else if (strcmp(mode, "turns") == 0) {
+        *result = number == NULL ? poll_waiting() : poll_in_turn();
     } else {
         *result = poll_broken();
     }
@@ -71,6 +100,9 @@ int main(int argc, char **argv) {
     }
     if (strcmp(mode, "fails") == 0) {
         return 3;
+    }
+    if (pipe(to_second) != 0 || pipe(to_first) != 0) {
+        return 5;
     }
     pthread_t threads[2];
     for (long i = 0; i < 2; i++) {

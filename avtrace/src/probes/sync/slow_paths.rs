@@ -325,7 +325,7 @@ pub fn is_of_their_crates(name: &str) -> bool {
 
 /// A function's short name without its generic arguments, and without angle brackets elsewhere.
 #[must_use]
-pub(in crate::probes) fn plain(mut short: &str) -> String {
+pub fn plain(mut short: &str) -> String {
     if let Some(inside) = short.strip_suffix('>') {
         let mut open = 1;
         let start = inside.rfind(|c: char| {
