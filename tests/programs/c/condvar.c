@@ -7,9 +7,9 @@
  *     thread 1: take                             thread 2: put
  *
  *     lock
- *                              -- go_put -->     lock (has to wait)
+ *                              -- go_put -->
  *     wait (releases the mutex)
- *                                                full = 1, signal, unlock
+ *                                                lock, full = 1, signal, unlock
  *     (takes the mutex again) full = 0, unlock
  *
  * whole: `take` waits before its region, and looks again in it. Nothing is to be found.
@@ -35,6 +35,7 @@ static int full;   /* guarded by mutex */
 static int peeked; /* guarded by mutex */
 static turn_t go_put;
 static turn_t go_take;
+static turn_t taker;
 static const char *how;
 
 static int is(const char *word)
@@ -148,6 +149,7 @@ static void interrupt(pthread_t waiter)
 
 static void *first(void *unused)
 {
+    give_thread(taker);
     if (is("late"))
         await_turn(go_take);
     if (is("whole"))
@@ -167,6 +169,7 @@ static void *second(void *unused)
         return unused;
     }
     await_turn(go_put);
+    await_futex(receive_thread(taker));
     if (is("timeout"))
         peek();
     else
@@ -179,6 +182,7 @@ int main(int argc, char **argv)
     how = argc > 1 ? argv[1] : "wait";
     make_turn(go_put);
     make_turn(go_take);
+    make_turn(taker);
 
     if (is("cancel")) {
         pthread_t waiter = start(wait_for_ever, NULL);
