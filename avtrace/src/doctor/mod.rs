@@ -58,8 +58,12 @@ pub fn examine(buffer_bytes: u32) -> Diagnosis {
     let fired = "some have fired in threads of avtrace";
     checks.extend([
         kernel_side::breakpoints(CheckId::PerfBreakpoints, by_perf, fired).used_by(&[Kernel]),
-        kernel_side::breakpoints(CheckId::PtraceBreakpoints, by_ptrace, "some have fired in a child")
-            .used_by(&[Inline]),
+        kernel_side::breakpoints(
+            CheckId::PtraceBreakpoints,
+            by_ptrace,
+            "some have fired in a child",
+        )
+        .used_by(&[Inline]),
         restrictions::capabilities(held),
         restrictions::memlock(),
         restrictions::perf_event_paranoid(held),
