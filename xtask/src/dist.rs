@@ -118,16 +118,31 @@ fn lay_out(stage: &Path, built: &Path) -> Result<()> {
         copy(&root.join(name), &shared.join(name))?;
     }
     fs::write(shared.join(licences::FILE), licences::collect(TARGET)?)?;
-    documents(&root.join("docs"), &shared.join("docs"))
+    copy_tree(&root.join("docs"), &shared.join("docs"), is_document)?;
+    // Documents lead to them.
+    copy_tree(&root.join("examples"), &shared.join("examples"), is_source)
 }
 
-/// Copies the documents of a directory and those below it: Markdown, and schemas.
-fn documents(from: &Path, to: &Path) -> Result<()> {
+/// Markdown, and schemas.
+fn is_document(path: &Path) -> bool {
+    path.is_dir() || path.extension().is_some_and(|own| own == "md" || own == "json")
+}
+
+/// All but what a build has made.
+fn is_source(path: &Path) -> bool {
+    path.file_name().is_none_or(|name| name != "target" && name != "__pycache__")
+}
+
+/// Copies the files of a directory and of those below it that are wanted.
+fn copy_tree(from: &Path, to: &Path, is_wanted: fn(&Path) -> bool) -> Result<()> {
     for entry in fs::read_dir(from)? {
         let (path, target) = entry.map(|entry| (entry.path(), to.join(entry.file_name())))?;
+        if !is_wanted(&path) {
+            continue;
+        }
         if path.is_dir() {
-            documents(&path, &target)?;
-        } else if path.extension().is_some_and(|own| own == "md" || own == "json") {
+            copy_tree(&path, &target, is_wanted)?;
+        } else {
             copy(&path, &target)?;
         }
     }
@@ -185,10 +200,24 @@ mod tests {
     #[test]
     fn documents_are_laid_out_with_those_of_the_guide() {
         let stage = tempfile::tempdir().unwrap();
-        documents(&workspace::root().join("docs"), stage.path()).unwrap();
+        copy_tree(&workspace::root().join("docs"), stage.path(), is_document).unwrap();
         for file in ["usage.md", "report.schema.json", "guide/first-run.md"] {
             assert!(stage.path().join(file).is_file(), "{file}");
         }
         assert!(!stage.path().join("book.toml").exists());
+    }
+
+    #[test]
+    fn what_was_built_of_examples_is_left_out() {
+        let (from, stage) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for file in ["cargo/src/lib.rs", "cargo/target/debug/lib", "pytest/__pycache__/a.pyc"] {
+            let path = from.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        copy_tree(from.path(), stage.path(), is_source).unwrap();
+        assert!(stage.path().join("cargo/src/lib.rs").is_file());
+        assert!(!stage.path().join("cargo/target").exists());
+        assert!(!stage.path().join("pytest/__pycache__").exists());
     }
 }

@@ -47,7 +47,8 @@ avtrace diff /demo/bank.avt /demo/bank.json
 for file in /usr/include/avtrace.h /usr/share/man/man1/avtrace.1.gz /usr/share/man/man1/avtrace-run.1.gz \
     /usr/share/bash-completion/completions/avtrace /usr/share/zsh/vendor-completions/_avtrace \
     /usr/share/fish/vendor_completions.d/avtrace.fish /usr/share/doc/avtrace/copyright \
-    /usr/share/doc/avtrace/changelog.Debian.gz /usr/share/doc/avtrace/docs/guide/first-run.md; do
+    /usr/share/doc/avtrace/changelog.Debian.gz /usr/share/doc/avtrace/docs/guide/first-run.md \
+    /usr/share/doc/avtrace/examples/bank/bank.c; do
     [ -s "$file" ] || fail "$file is missing"
 done
 bash -euc '. /usr/share/bash-completion/completions/avtrace; complete -p avtrace'
