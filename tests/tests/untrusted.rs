@@ -86,11 +86,11 @@ fn limited(arguments: &[&str], program: &Path) -> Ended {
 }
 
 /// Checks an end with a result or with an error, and no panic.
-fn check_end(mut ended: Ended, what: &str) {
+fn check_end(mut ended: Ended, program: &Path, what: &str) {
     // What the dynamic linker says of a damaged program is that program's own output.
+    let start = format!("{}: ", program.display());
     let is_linkers = |line: &str| {
-        line.contains(": error while loading shared libraries: ")
-            || line.starts_with("Inconsistency detected by ld.so")
+        line.starts_with(&start) || line.starts_with("Inconsistency detected by ld.so")
     };
     let lines = ended.stderr.split_inclusive('\n').filter(|line| !is_linkers(line));
     ended.stderr = lines.collect();
@@ -134,7 +134,7 @@ fn absurd_sizes(step: usize) {
         let mut damaged = whole.clone();
         damaged[at..at + length].copy_from_slice(&value.to_le_bytes()[..length]);
         install_contents(&damaged, &path);
-        check_end(limited(&["probes"], &path), &format!("{at:#x} = {value:#x}"));
+        check_end(limited(&["probes"], &path), &path, &format!("{at:#x} = {value:#x}"));
     }
 }
 
@@ -166,7 +166,7 @@ fn damaged_programs(rounds: usize) {
             damaged.truncate(numbers.below(whole.len()));
         }
         install_contents(&damaged, &path);
-        check_end(limited(&["probes"], &path), &format!("round {round}"));
+        check_end(limited(&["probes"], &path), &path, &format!("round {round}"));
     }
 }
 
