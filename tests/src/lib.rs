@@ -44,12 +44,12 @@ pub(crate) fn profile_dir() -> PathBuf {
     test.ancestors().nth(2).expect("TARGET/PROFILE/deps/TEST").to_owned()
 }
 
-/// Number of runs of a program that must have the same outcome: `usual`, or the number in `AVTRACE_RUNS`.
+/// Number of runs of a program that must have the same outcome: `usual`, or the number in `AVTRACE_RUNS` if that is more.
 ///
 /// # Panics
 /// When the variable is no number.
 #[must_use]
 pub fn runs(usual: usize) -> usize {
     let wanted = std::env::var("AVTRACE_RUNS").ok();
-    wanted.map_or(usual, |wanted| wanted.parse().expect("AVTRACE_RUNS is a number"))
+    wanted.map_or(usual, |wanted| usual.max(wanted.parse().expect("AVTRACE_RUNS is a number")))
 }

@@ -108,7 +108,7 @@ fn check_run(report: &Report, program: &Program) {
 
 fn check(build: &Build) {
     let mut first: Option<String> = None;
-    for _ in 0..runs(5) {
+    for _ in 0..runs(1) {
         let (ended, report) = Avtrace::on(&build.bank).report();
         assert_eq!((ended.code, &*ended.stdout), (Some(66), "balance: 900\n"), "{}", ended.stderr);
         check_run(&report, &build.bank);
@@ -120,7 +120,7 @@ fn check(build: &Build) {
         let fingerprint = violation.fingerprint();
         assert_eq!(first.get_or_insert_with(|| fingerprint.clone()), &fingerprint);
     }
-    for _ in 0..runs(5) {
+    for _ in 0..runs(1) {
         let (ended, report) = Avtrace::on(&build.fixed).report();
         assert_eq!((ended.code, &*ended.stdout), (Some(0), "balance: 895\n"), "{}", ended.stderr);
         check_run(&report, &build.fixed);

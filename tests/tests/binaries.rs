@@ -13,7 +13,7 @@ use tests::{Avtrace, Program, c, c_by, process, require_bpf, runs, target_dir};
 #[track_caller]
 fn check(build: impl Fn(&str) -> Program) {
     let (bank, fixed) = (build("bank"), build("bank_fixed"));
-    for _ in 0..runs(2) {
+    for _ in 0..runs(1) {
         let (ended, report) = Avtrace::on(&bank).report();
         assert_eq!((ended.code, &*ended.stdout), (Some(66), "balance: 900\n"), "{}", ended.stderr);
         let violation = report.only_violation();
@@ -40,7 +40,7 @@ fn check(build: impl Fn(&str) -> Program) {
             ]
         );
     }
-    for _ in 0..runs(2) {
+    for _ in 0..runs(1) {
         let (ended, report) = Avtrace::on(&fixed).report();
         assert_eq!((ended.code, &*ended.stdout), (Some(0), "balance: 895\n"), "{}", ended.stderr);
         assert!(report.violations.is_empty(), "{:#?}", report.violations);

@@ -8,7 +8,7 @@ use tests::{Avtrace, Program, Report, c, cpp, require_bpf, runs, rust};
 /// Runs the program and checks that a region of this name is violated.
 #[track_caller]
 fn finds(program: &Program, arguments: &[&str], region: &str) {
-    for _ in 0..runs(2) {
+    for _ in 0..runs(1) {
         // All levels: the body of a thread is around what it calls.
         let (ended, report) =
             Avtrace::on(program).options(["--regions", "all"]).arguments(arguments).report();

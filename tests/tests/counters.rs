@@ -5,7 +5,7 @@ use tests::tracer::avtrace_with;
 use tests::{Avtrace, Program, Report, c, cpp, require_bpf, runs, rust};
 
 /// Runs that each program gets, unless the environment says otherwise.
-const RUNS: usize = 2;
+const RUNS: usize = 1;
 
 fn run(program: &Program, kind: &str, options: &[&str]) -> (Option<i32>, Report) {
     let run = Avtrace::on(program).seeing_memory().options(["--overhead", "1000000"]);

@@ -5,7 +5,7 @@ use tests::tracer::captures_inline;
 use tests::{Avtrace, Program, Report, c, cpp, require_bpf, runs, rust};
 
 /// Runs that each program gets, unless the environment says otherwise.
-const RUNS: usize = 3;
+const RUNS: usize = 1;
 
 /// A program, how it is run, and what is wrong in it.
 struct Case<'case> {

@@ -9,7 +9,7 @@ const LEVELS: [&str; 2] = ["-O0", "-O2"];
 /// Runs the program with these options of avtrace and checks what is found.
 #[track_caller]
 fn check(program: &Program, options: &[&str], arguments: &[&str], cycle: Option<&[&str]>) {
-    for _ in 0..runs(3) {
+    for _ in 0..runs(1) {
         let (ended, report) = Avtrace::on(program).options(options).arguments(arguments).report();
         assert_eq!(report.counts.lost_events, 0);
         let Some(cycle) = cycle else {
@@ -125,7 +125,7 @@ fn what_threads_of_rust_start_with_is_told_with_and_without_debug_information() 
                 .is_some_and(|(_, after)| after.contains("a thread starts with it"));
             assert!(of_start, "{release}: {}", listed.stdout);
             let cycle = ["starts::transfer", "starts::audit", "starts::transfer"];
-            for _ in 0..runs(2) {
+            for _ in 0..runs(1) {
                 let (ended, report) = Avtrace::on(program).report();
                 assert_eq!(ended.code, Some(66), "{release}: {}", ended.stderr);
                 assert_eq!(report.only_violation().cycle(), cycle);
@@ -421,7 +421,7 @@ fn a_function_that_was_inlined_is_a_region_where_its_code_is() {
     for level in ["-O0", "-O1", "-O2", "-O3", "-Os"] {
         for format in ["-gdwarf-4", "-gdwarf-5"] {
             let bank = c("inlined", &[format, level]);
-            for _ in 0..runs(3) {
+            for _ in 0..runs(1) {
                 let (ended, report) = Avtrace::on(&bank).options(options).report();
                 let skipped = &report.not_seen["skipped_probes"];
                 assert!(skipped.as_array().is_some_and(Vec::is_empty), "{level}: {skipped:#}");

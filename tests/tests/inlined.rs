@@ -59,7 +59,7 @@ fn finds_in(
 ) {
     for release in [true, false] {
         let program = rust(program, release);
-        for _ in 0..runs(2) {
+        for _ in 0..runs(1) {
             let report = run(&program, &[lock, "split"], balances[0]);
             let violations = &report.violations;
             let regions = violations.iter().all(|violation| violation.cycle() == cycle);
@@ -168,7 +168,7 @@ fn channels_of_the_standard_library() {
             let there = ("channel", "", ("signal", &*send), ("wait", receive));
             let unlock = ("release", "use_unlock");
             let back = ("mutex", "channels::MUTEX", unlock, ("acquire", "prepare_lock"));
-            for _ in 0..runs(2) {
+            for _ in 0..runs(1) {
                 let report = run(&program, &[&how, "split"], "done: 2\n");
                 let violation = report.only_violation();
                 assert_eq!(violation.cycle(), ["prepare", "use", "prepare"]);
@@ -195,7 +195,7 @@ fn barriers_of_the_standard_library() {
     require_bpf!();
     for release in [true, false] {
         let program = rust("waits", release);
-        for _ in 0..runs(2) {
+        for _ in 0..runs(1) {
             let report = run(&program, &["barrier", "split"], "done: 0\n");
             assert!(!report.violations.is_empty(), "release: {release}");
             for violation in &report.violations {

@@ -5,7 +5,7 @@ use tests::tracer::avtrace_with;
 use tests::{Avtrace, Program, c, require_bpf, runs};
 
 /// Runs that each program gets, unless the environment says otherwise.
-const RUNS: usize = 3;
+const RUNS: usize = 1;
 
 /// All that `avtrace probes` lists for a program, as JSON.
 fn listed(program: &Program, options: &[&str]) -> Value {

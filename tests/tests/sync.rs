@@ -66,7 +66,7 @@ fn finds_each(
     cycle: &[&str],
     series: &[&[Step]],
 ) {
-    for _ in 0..runs(2) {
+    for _ in 0..runs(1) {
         let report = run(program, arguments, stdout);
         let violations = &report.violations;
         let all = || format!("{arguments:?}: {violations:#?}");
@@ -90,7 +90,7 @@ fn finds(program: &Program, arguments: &[&str], stdout: &str, cycle: &[&str], st
 }
 
 fn finds_nothing(program: &Program, arguments: &[&str], stdout: &str) {
-    for _ in 0..runs(2) {
+    for _ in 0..runs(1) {
         let report = run(program, arguments, stdout);
         assert!(report.violations.is_empty(), "{arguments:?}: {:#?}", report.violations);
         assert!(report.counts.dependencies > 0, "{arguments:?}: {:?}", report.counts);
@@ -210,7 +210,7 @@ fn a_wait_that_is_cancelled_has_taken_the_mutex_again() {
     require_bpf!();
     for program in in_c("condvar") {
         let stdout = "the waiter was cancelled\n";
-        for _ in 0..runs(2) {
+        for _ in 0..runs(1) {
             let report = run(&program, &["cancel"], stdout);
             let steps = [
                 ("mutex", "mutex", ("release", ""), ("acquire", "")),
@@ -409,7 +409,7 @@ fn barriers_of_cpp() {
 
 /// Checks a region that starts a thread and waits for its end.
 fn finds_thread(program: &Program, how: &str, create: Option<&'static str>, join: &'static str) {
-    for _ in 0..runs(2) {
+    for _ in 0..runs(1) {
         let report = run(program, &[how], "balance: 900\n");
         let violation = report.only_violation();
         // The thread's end is outside every region.

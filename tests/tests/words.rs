@@ -4,7 +4,7 @@
 use tests::{Avtrace, Report, c, require_bpf, runs};
 
 /// Runs that each program gets, unless the environment says otherwise.
-const RUNS: usize = 2;
+const RUNS: usize = 1;
 
 const LEVELS: [&str; 2] = ["-O0", "-O2"];
 

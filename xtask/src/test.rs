@@ -37,6 +37,9 @@ pub fn run(long: bool, mut arguments: Vec<String>) -> Result<()> {
     let avtrace = workspace::target_dir()?.join("debug/avtrace");
     let privilege = Privilege::detect();
     for mut command in commands(&arguments, privilege, &avtrace) {
+        if long && env::var_os(RUNS).is_none() {
+            command.env(RUNS, LONG_RUNS);
+        }
         process::run(&mut command)?;
     }
     if long && !names_packages(&arguments) {
@@ -46,6 +49,10 @@ pub fn run(long: bool, mut arguments: Vec<String>) -> Result<()> {
     }
     Ok(())
 }
+
+/// Variable that says how often tests run programs that must have the same outcome each time, at least.
+const RUNS: &str = "AVTRACE_RUNS";
+const LONG_RUNS: &str = "3";
 
 /// The test runs, in order.
 fn commands(arguments: &[String], privilege: Privilege, avtrace: &Path) -> Vec<Command> {

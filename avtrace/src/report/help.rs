@@ -195,19 +195,19 @@ fn held_longer(defect: &Defect, violation: &Violation, locks: &str, span: &str) 
             && splits.iter().any(|split| split.released_event == step.event)
     });
     let mode = if is_shared { ", exclusively" } else { "" };
-    if released == [ends(defect).0] {
+    if released == [format!("at {}", ends(defect).0)] {
         let reacquired = splits.iter().map(|split| {
             let at = (split.reacquired.as_ref(), &*split.reacquired_label);
             lock_place(violation, split.reacquired_event, at)
         });
         return format!(
-            "hold {locks} over that part of `{}`{mode}: do not release it at {} only to take it again at {}",
+            "hold {locks} over that part of `{}`{mode}: do not release it {} only to take it again {}",
             defect.region,
             list(&released),
             list(&distinct(reacquired))
         );
     }
-    format!("hold {locks} {span}{mode}: do not release it at {}", list(&released))
+    format!("hold {locks} {span}{mode}: do not release it {}", list(&released))
 }
 
 /// Advice on two calls, the first of which releases the lock and the second of which takes it again: calls of wrappers,
@@ -231,9 +231,10 @@ fn by_lock_operations(defect: &Defect) -> Option<String> {
     ))
 }
 
-/// The place of an operation on a lock in the region's own code: where it calls a wrapper, the line of the call.
+/// The place of an operation on a lock in the region's own code, as the end of a sentence: where it calls a wrapper, the
+/// line of the call; without that line the function, as lines of libraries are no place to change anything.
 fn lock_place(violation: &Violation, event: u64, (at, label): (Option<&Location>, &str)) -> String {
-    let own = place(at, label);
+    let own = format!("at {}", place(at, label));
     let Some(step) = violation.steps.iter().find(|step| step.event == event) else { return own };
     let is_region = |frame: &&SourceFrame| is_function(frame, &violation.region);
     let function = at.and_then(|at| at.function.as_deref());
@@ -243,10 +244,16 @@ fn lock_place(violation: &Violation, event: u64, (at, label): (Option<&Location>
     match step.frames.iter().find(is_region) {
         Some(SourceFrame { file: Some(file), line: Some(line), .. }) => {
             let callee = short_name(function, NAME_COLUMNS);
-            format!("{}:{line}, by its call of `{callee}`", file_name(file))
+            format!("at {}:{line}, by its call of `{callee}`", file_name(file))
         }
-        _ => own,
+        _ if drops_guard(function) => "by dropping its guard".to_owned(),
+        _ => library_call(at, &violation.region).map_or(own, |call| format!("by {call}")),
     }
+}
+
+/// Returns whether a function ends the life of a guard of Rust, which releases the lock.
+fn drops_guard(function: &str) -> bool {
+    function.ends_with("::drop") && function.contains("Guard")
 }
 
 /// Suggests to hold a lock longer that the others held in between, and the region at one of its steps.
