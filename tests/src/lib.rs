@@ -44,7 +44,8 @@ pub(crate) fn profile_dir() -> PathBuf {
     test.ancestors().nth(2).expect("TARGET/PROFILE/deps/TEST").to_owned()
 }
 
-/// Number of runs of a program that must have the same outcome: `usual`, or the number in `AVTRACE_RUNS` if that is more.
+/// Number of runs of a program that must have the same outcome: `usual`, or the number in `AVTRACE_RUNS` if that is
+/// more.
 ///
 /// # Panics
 /// When the variable is no number.

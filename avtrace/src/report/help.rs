@@ -231,8 +231,8 @@ fn by_lock_operations(defect: &Defect) -> Option<String> {
     ))
 }
 
-/// The place of an operation on a lock in the region's own code, as the end of a sentence: where it calls a wrapper, the
-/// line of the call; without that line the function, as lines of libraries are no place to change anything.
+/// The place of an operation on a lock in the region's own code, as the end of a sentence: where it calls a wrapper,
+/// the line of the call; without that line the function, as lines of libraries are no place to change anything.
 fn lock_place(violation: &Violation, event: u64, (at, label): (Option<&Location>, &str)) -> String {
     let own = format!("at {}", place(at, label));
     let Some(step) = violation.steps.iter().find(|step| step.event == event) else { return own };
