@@ -543,6 +543,10 @@ impl Visitor for ActiveRegions {
         self.threads[row].notified = now.event();
     }
 
+    fn waited(&mut self, row: usize, now: &EventStamp) {
+        self.threads[row].waited = now.event();
+    }
+
     fn reset(&mut self, lock: LockId) {
         for thread in &mut self.threads {
             thread.trail.released_locks.forget(lock);

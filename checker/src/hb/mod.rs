@@ -129,6 +129,8 @@ pub trait Visitor {
     fn released(&mut self, _row: usize, _lock: LockId, _now: &EventStamp, _since: EventNumber) {}
     /// Notes that the thread lets others go on: it signals, arrives, or starts a thread.
     fn notified(&mut self, _row: usize, _now: &EventStamp) {}
+    /// Notes that the thread has waited for a thread that was not retained, on which no dependency is reported.
+    fn waited(&mut self, _row: usize, _now: &EventStamp) {}
     /// Notes that the id stands for a new lock from now on.
     fn reset(&mut self, _lock: LockId) {}
 }

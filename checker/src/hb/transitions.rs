@@ -312,6 +312,9 @@ impl Engine {
                     report!(source, Object::Sync(object));
                 });
                 counts.dependencies += dropped;
+                if dropped > 0 {
+                    visitor.waited(row, now.event);
+                }
             }
             Op::Arrive(object) => {
                 visitor.notified(row, &now);
@@ -327,6 +330,9 @@ impl Engine {
                     report!(source, Object::Sync(object));
                 });
                 counts.dependencies += dropped;
+                if dropped > 0 {
+                    visitor.waited(row, now.event);
+                }
             }
             Op::Fork(child) => {
                 visitor.notified(row, &now);
@@ -355,6 +361,7 @@ impl Engine {
                 Entry::Ended => {
                     counts.dependencies += 1;
                     table.set(child, Entry::Joined);
+                    visitor.waited(row, &now);
                 }
                 Entry::Unseen | Entry::Joined => table.set(child, Entry::Joined),
             },

@@ -3,7 +3,7 @@
 
 use crate::generate::well_formed;
 use crate::oracle::{Execution, Oracle};
-use crate::text::run;
+use crate::text::{parse, run};
 use checker::event::{Event, LocationId, LockId, Op, RegionId, ThreadId, VarId};
 use checker::finding::{Cut, Evidence, Findings, GapEnd, Point, Violation};
 use checker::{Options, Regions, Relation};
@@ -12,6 +12,25 @@ use std::collections::{BTreeMap, BTreeSet};
 
 fn options(regions: Regions, relation: Relation) -> Options {
     Options::default().regions(regions).relation(relation)
+}
+
+/// Checks whether the region waited within the gap of the exemplar: an event that waits depends on one of another
+/// thread, or a lock was released and acquired again at one place, as by a wait for a condition.
+fn check_waited(oracle: &Oracle, cut: &Cut, violation: &Violation) {
+    let thread = violation.begin.thread;
+    let ends = violation.edges.first().zip(violation.edges.last());
+    let (first, closing) = ends.expect("edges");
+    let waits = |event: &u64| {
+        let at = *event as usize;
+        let Event { thread: of, op, .. } = oracle.events[at];
+        of == thread
+            && matches!(op, Op::Wait(_) | Op::Join(_) | Op::Depart(_))
+            && oracle.dependencies.keys().any(|(_, sink)| *sink == at)
+    };
+    let by_event = (first.source.event + 1..=closing.sink.event).any(|event| waits(&event));
+    let mut locks = violation.released_locks.iter();
+    let by_lock = locks.any(|lock| lock.released.location == lock.reacquired.location);
+    assert_eq!(cut.waited, by_event || by_lock);
 }
 
 /// Returns the executions that a dependency violates, outermost first.
@@ -189,6 +208,7 @@ proptest! {
                     check_exemplar(&oracle, cut, violation, relation);
                     check_others(&oracle, cut, violation);
                     check_update(&events, cut);
+                    check_waited(&oracle, cut, violation);
                     prop_assert!(cut.executions >= 1 && cut.ways >= 1);
                 }
                 // Each location is in one execution only: those of a region are cut at least once each.
@@ -231,6 +251,14 @@ proptest! {
         prop_assert_eq!(&findings.violations, &unlimited.violations);
         prop_assert_eq!(findings.executions, unlimited.executions);
     }
+}
+
+/// The thread that is joined has ended, and nothing of it can be on a cycle.
+#[test]
+fn a_region_has_waited_also_for_a_thread_that_is_forgotten() {
+    let text = "t0 begin(r); t0 w(x); t2 r(y); t2 exit; t0 join(t2); t3 w(x); t0 w(x); t0 end";
+    let findings = run(&parse(text).0, Options::default());
+    assert_eq!(findings.cuts.iter().map(|cut| cut.waited).collect::<Vec<_>>(), [true]);
 }
 
 /// Executions of a region that are cut by different writers each time: as many witnesses as there are executions.
