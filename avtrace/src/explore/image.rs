@@ -410,11 +410,9 @@ impl Image {
         }
         resolutions.extend(key.1.iter().filter_map(|&caller| self.resolve(caller, true)));
         let frames: Vec<&Frame> = resolutions.iter().flat_map(|of| &of.frames).collect();
-        let functions = frames.iter().filter_map(|frame| frame.function.as_ref());
+        let mut functions = frames.iter().filter_map(|frame| frame.function.as_ref());
         let lock = functions
-            .map(|name| LockUse::of_function(&name.short))
-            .find(Option::is_some)
-            .flatten()
+            .find_map(|name| LockUse::of_function(&name.short))
             .filter(|_| site.is_atomic());
         let variable = data.and_then(|known| self.symbolizer.describe(known, length).ok());
         let mut place = Place {
