@@ -39,7 +39,7 @@ pub fn run(tries: bool) -> Result<()> {
         fs::remove_dir_all(&stage)?;
     }
     process::run(&mut release())?;
-    let built = target_dir.join(TARGET).join("dist/avtrace");
+    let built = target_dir.join(TARGET).join("packaged/avtrace");
     must_be_static(&built)?;
     lay_out(&stage, &built)?;
     let archive = archive(&dist, &name)?;
@@ -76,7 +76,7 @@ fn release() -> Command {
     let mut command = workspace::cargo();
     command
         .env("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS", "-C target-feature=+crt-static")
-        .args(["build", "--locked", "--profile", "dist", "--target", TARGET])
+        .args(["build", "--locked", "--profile", "packaged", "--target", TARGET])
         .args(["--package", "avtrace", "--bin", "avtrace"]);
     command
 }
