@@ -3,7 +3,7 @@
 use crate::bytes::Bytes;
 use gimli::{
     BaseAddresses, CfaRule, EhFrame, EhFrameHdr, FrameDescriptionEntry, LittleEndian, RegisterRule,
-    UnwindContext, UnwindSection as _, X86_64,
+    UnwindContext, UnwindSection as _, UnwindTableRow, X86_64,
 };
 
 use super::address::{LinkAddr, ProcessAddr};
@@ -164,13 +164,20 @@ impl Extents {
 }
 
 impl Frames {
+    /// Returns how to unwind from an address.
+    fn row<'a>(
+        &self,
+        address: LinkAddr,
+        context: &'a mut UnwindContext<usize>,
+    ) -> Option<&'a UnwindTableRow<usize>> {
+        let entry = self.entry(address)?;
+        entry.unwind_info_for_address(&self.section, &self.bases, context, address.0).ok()
+    }
+
     /// Returns the register and the distance that give the canonical frame address.
     fn frame_address(&self, address: LinkAddr) -> Option<(gimli::Register, i64)> {
-        let entry = self.entry(address)?;
         let mut context = UnwindContext::new();
-        let row = entry
-            .unwind_info_for_address(&self.section, &self.bases, &mut context, address.0)
-            .ok()?;
+        let row = self.row(address, &mut context)?;
         match *row.cfa() {
             CfaRule::RegisterAndOffset { register, offset } => Some((register, offset)),
             CfaRule::Expression(_) => None,
@@ -184,11 +191,8 @@ impl Frames {
         rbp: u64,
         read: impl Fn(u64) -> Option<u64>,
     ) -> Option<CallerFrame> {
-        let entry = self.entry(address)?;
         let mut context = UnwindContext::new();
-        let row = entry
-            .unwind_info_for_address(&self.section, &self.bases, &mut context, address.0)
-            .ok()?;
+        let row = self.row(address, &mut context)?;
         let frame = match *row.cfa() {
             CfaRule::RegisterAndOffset { register: X86_64::RSP, offset } => {
                 stack_pointer.wrapping_add_signed(offset)
@@ -250,11 +254,8 @@ impl Frames {
     }
 
     fn uses_frame_pointer_at(&self, address: LinkAddr) -> Option<bool> {
-        let entry = self.entry(address)?;
         let mut context = UnwindContext::new();
-        let row = entry
-            .unwind_info_for_address(&self.section, &self.bases, &mut context, address.0)
-            .ok()?;
+        let row = self.row(address, &mut context)?;
         let frame = *row.cfa() == CfaRule::RegisterAndOffset { register: X86_64::RBP, offset: 16 };
         let caller_frame = row.register(X86_64::RBP) == Some(RegisterRule::Offset(-16));
         let return_address = row.register(X86_64::RA) == Some(RegisterRule::Offset(-8));

@@ -87,7 +87,7 @@ fn limited(arguments: &[&str], program: &Path) -> Ended {
 
 /// Checks an end with a result or with an error, and no panic.
 fn check_end(mut ended: Ended, program: &Path, what: &str) {
-    // What the dynamic linker says of a damaged program is that program's own output.
+    // Messages of the dynamic linker about a damaged program are that program's own output.
     let start = format!("{}: ", program.display());
     let is_linkers = |line: &str| {
         line.starts_with(&start) || line.starts_with("Inconsistency detected by ld.so")
