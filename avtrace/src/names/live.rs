@@ -218,7 +218,7 @@ impl<'run> LiveNames<'run> {
         };
         let touched = self.touched(variable);
         let name = shown_name(name, &storage, touched.as_ref());
-        Object { kind: ObjectKind::Variable, name, address: Some(address) }
+        Object { name, address: Some(address), ..Object::unnamed(ObjectKind::Variable) }
     }
 
     /// Returns a call stack, with the functions between the innermost call and the one that synchronises: those that
@@ -325,7 +325,7 @@ impl LiveNames<'_> {
             describe(self.symbolizer, ProcessAddr(address), size_of_kind(object), modules);
         let name = described.map(|described| without_internals(&described));
         let name = name.or_else(|| self.typed_name(first_used, size_of_kind(object)));
-        Object { kind: object, name, address: Some(address) }
+        Object { name, address: Some(address), ..Object::unnamed(object) }
     }
 }
 
@@ -394,14 +394,18 @@ impl Names for LiveNames<'_> {
         match object {
             finding::Object::Variable(variable) => self.variable(variable),
             finding::Object::Lock(lock) => {
-                self.synchronisation(self.source.lock(lock), ObjectKind::Lock)
+                let lock = self.source.lock(lock);
+                let named = self.synchronisation(lock, ObjectKind::Lock);
+                named.classified(|| Some(self.synchronisation_class(lock, ObjectKind::Lock)))
             }
             finding::Object::Sync(sync) => {
-                self.synchronisation(self.source.sync(sync), ObjectKind::Sync)
+                let sync = self.source.sync(sync);
+                let named = self.synchronisation(sync, ObjectKind::Sync);
+                named.classified(|| Some(self.synchronisation_class(sync, ObjectKind::Sync)))
             }
             finding::Object::Thread(thread) => {
                 let name = self.thread(thread).name;
-                Object { kind: ObjectKind::Thread, name, address: None }
+                Object { name, ..Object::unnamed(ObjectKind::Thread) }
             }
             _ => Object::unnamed(ObjectKind::Sync),
         }

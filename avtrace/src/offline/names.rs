@@ -83,7 +83,17 @@ impl TraceNames {
             let name = self.code.variable(&self.names, address?, size.unwrap_or(1))?;
             Some(if unknown == ObjectKind::Variable { name } else { without_internals(&name) })
         });
-        Object { kind, name, address }
+        Object { name, address, ..Object::unnamed(kind) }
+    }
+
+    fn classified(
+        &mut self,
+        recorded: Option<format::Object>,
+        unknown: ObjectKind,
+        object: finding::Object,
+    ) -> Object {
+        let named = self.named(recorded, unknown);
+        named.classified(|| self.classes.synchronisation(object).cloned())
     }
 }
 
@@ -142,11 +152,15 @@ impl Names for TraceNames {
                 }
                 object
             }
-            finding::Object::Lock(id) => self.named(self.names.lock(id), ObjectKind::Lock),
-            finding::Object::Sync(id) => self.named(self.names.sync(id), ObjectKind::Sync),
+            finding::Object::Lock(id) => {
+                self.classified(self.names.lock(id), ObjectKind::Lock, object)
+            }
+            finding::Object::Sync(id) => {
+                self.classified(self.names.sync(id), ObjectKind::Sync, object)
+            }
             finding::Object::Thread(id) => {
                 let name = self.thread(id).name;
-                Object { kind: ObjectKind::Thread, name, address: None }
+                Object { name, ..Object::unnamed(ObjectKind::Thread) }
             }
             _ => Object::unnamed(ObjectKind::Sync),
         }

@@ -46,6 +46,17 @@ pub fn object(object: &Object) -> String {
     }
 }
 
+/// A lock in a sentence about where it is to be held: one without a name by where it is used, as its address helps
+/// nobody to find it: `the mutex of queue.c:17 (at 0x5581)`.
+#[must_use]
+pub fn lock_in_source(lock: &Object) -> String {
+    match (&lock.name, &lock.class, lock.address) {
+        (None, Some(class), Some(address)) => format!("the {class} (at {address:#x})"),
+        (None, Some(class), None) => format!("the {class}"),
+        _ => object(lock),
+    }
+}
+
 /// A name without its generic arguments where it is long: `Shared<..>.len`.
 #[must_use]
 pub fn without_generics(name: &str) -> Cow<'_, str> {
@@ -209,7 +220,7 @@ pub fn hint(violation: &Violation, is_wait: &dyn Fn(&Split) -> bool) -> String {
     }
     let opening = violation.edges.first().unwrap_or(closing);
     if is_lock(&opening.object) && is_lock(&closing.object) && opening.object != closing.object {
-        let (first, second) = (object(&opening.object), object(&closing.object));
+        let [first, second] = [opening, closing].map(|edge| lock_in_source(&edge.object));
         return format!(
             "take {second} before releasing {first}, so that `{region}` takes all its locks before it \
              releases any; or hold one lock over the whole of it"
@@ -218,7 +229,7 @@ pub fn hint(violation: &Violation, is_wait: &dyn Fn(&Split) -> bool) -> String {
     if is_lock(&closing.object) {
         return format!(
             "hold {} over the whole of `{region}`, and around whatever it works with",
-            object(&closing.object)
+            lock_in_source(&closing.object)
         );
     }
     format!(
@@ -249,7 +260,7 @@ fn split_hint(violation: &Violation, is_wait: &dyn Fn(&Split) -> bool) -> String
     let splits: Vec<&Split> = supported_splits(violation).collect();
     let released = |split: &&Split| place(split.released.as_ref(), &split.released_label);
     let reacquired = |split: &&Split| place(split.reacquired.as_ref(), &split.reacquired_label);
-    let locks = distinct(splits.iter().map(|split| object(&split.lock)));
+    let locks = distinct(splits.iter().map(|split| lock_in_source(&split.lock)));
     let waits = |split: &&&Split| split.released.is_some() && is_wait(split);
     let waits = distinct(splits.iter().filter(waits).map(released));
     if !waits.is_empty() {
@@ -587,5 +598,19 @@ mod tests {
         assert_eq!(signal_name(11), "SIGSEGV");
         assert_eq!(signal_name(6), "SIGABRT");
         assert_eq!(signal_name(40), "signal 40");
+    }
+
+    #[test]
+    fn locks_without_a_name_go_by_their_use() {
+        let nameless = Object { address: Some(0x5581), ..Object::unnamed(ObjectKind::Mutex) };
+        let class = |class: &str| nameless.clone().classified(|| Some(class.to_owned()));
+        assert_eq!(
+            lock_in_source(&class("mutex of queue.c:17")),
+            "the mutex of queue.c:17 (at 0x5581)"
+        );
+        assert_eq!(lock_in_source(&class("a mutex")), "mutex at 0x5581");
+        let named = Object { name: Some("lock".to_owned()), ..nameless };
+        let named = named.classified(|| Some("mutex of queue.c:17".to_owned()));
+        assert_eq!(lock_in_source(&named), "mutex `lock`");
     }
 }

@@ -5,7 +5,9 @@ use std::path::Path;
 use symbolize::{is_system_file, library_folder};
 
 use super::{
-    explain::{distinct, file_name, is_lock, list, object, place, supported_splits, variables_of},
+    explain::{
+        distinct, file_name, is_lock, list, lock_in_source, place, supported_splits, variables_of,
+    },
     locks::{Held, without_common},
     model::{
         Action, Defect, GapEnd, GapKind, Location, Object, ObjectKind, Order, RegionRole,
@@ -56,7 +58,7 @@ pub fn help(defect: &Defect, violation: &Violation) -> String {
     if let [held, ..] = defect.gap.held.as_slice() {
         return format!(
             "{} is held {span}, and others came in without it: take it {} as well",
-            object(held),
+            lock_in_source(held),
             elsewhere(violation)
         );
     }
@@ -71,12 +73,15 @@ pub fn help(defect: &Defect, violation: &Violation) -> String {
             format!(
                 "take {} before releasing {}, so that `{region}` takes all its locks before it releases any; or hold \
                  one lock {span}",
-                object(&last.object),
-                object(&first.object)
+                lock_in_source(&last.object),
+                lock_in_source(&first.object)
             )
         }
         Some((_, last)) if is_lock(&last.object) => {
-            format!("hold {} {span}, and around whatever it works with", object(&last.object))
+            format!(
+                "hold {} {span}, and around whatever it works with",
+                lock_in_source(&last.object)
+            )
         }
         _ => violation.hint.clone(),
     }
@@ -163,8 +168,8 @@ fn within_callee(steps: [&GapEnd; 2], places: [String; 2]) -> String {
 /// Locks that the region released in between, and others held there.
 fn locks(defect: &Defect, violation: &Violation) -> Vec<String> {
     match &defect.gap.lock {
-        Some(split) => vec![object(&split.lock)],
-        None => distinct(supported_splits(violation).map(|split| object(&split.lock))),
+        Some(split) => vec![lock_in_source(&split.lock)],
+        None => distinct(supported_splits(violation).map(|split| lock_in_source(&split.lock))),
     }
 }
 
@@ -268,7 +273,7 @@ fn held_by_both(lock: &Object, defect: &Defect, violation: &Violation, span: &st
     let calls = if calls_both(defect) { CALLEES_TAKE_IT } else { "" };
     format!(
         "hold {} {span}: `{}` holds it {by_region}, and {} held it in between{calls}",
-        object(lock),
+        lock_in_source(lock),
         defect.region,
         holders(lock, defect, violation),
     )

@@ -2,7 +2,7 @@
 //! here.
 
 use super::{
-    explain::{list, object},
+    explain::{list, lock_in_source, object},
     model::{Defect, Object, ObjectKind, Violation},
     quantity::count,
 };
@@ -74,7 +74,7 @@ impl<'d> Held<'d> {
     pub(super) fn by_side(&self) -> [Vec<String>; 2] {
         [[self.left, self.returned], [self.entered, self.gave_back]].map(|steps| {
             let mut names = Vec::new();
-            for name in steps.into_iter().flatten().map(object) {
+            for name in steps.into_iter().flatten().map(lock_in_source) {
                 if !names.contains(&name) {
                     names.push(name);
                 }
@@ -127,7 +127,7 @@ pub fn sentence(
         let has_namesake = locks.iter().any(|other| other != lock && other.name == lock.name);
         let name = match lock.address.filter(|_| has_namesake && lock.name.is_some()) {
             Some(address) => format!("{} at {address:#x}", object(lock)),
-            None => object(lock),
+            None => lock_in_source(lock),
         };
         let mut part = format!("{name} held {}", at(&of(&|held| held.contains(lock))));
         let ends = [held.left, held.returned];

@@ -35,16 +35,14 @@ impl Names for FakeNames {
     }
 
     fn object(&mut self, object: Object) -> report::Object {
-        self.objects.get(&object).cloned().unwrap_or(report::Object {
-            kind: match object {
+        self.objects.get(&object).cloned().unwrap_or_else(|| {
+            report::Object::unnamed(match object {
                 Object::Variable(_) => ObjectKind::Variable,
                 Object::Lock(_) => ObjectKind::Lock,
                 Object::Sync(_) => ObjectKind::Sync,
                 Object::Thread(_) => ObjectKind::Thread,
                 _ => unreachable!("{object:?}"),
-            },
-            name: None,
-            address: None,
+            })
         })
     }
 
@@ -145,7 +143,10 @@ impl Story {
     fn object(&mut self, object: Object, kind: ObjectKind, name: &str) -> Object {
         let address = 0x5555_5555_8040 + 0x40 * self.names.objects.len() as u64;
         let name = (!name.is_empty()).then(|| name.to_owned());
-        self.names.objects.insert(object, report::Object { kind, name, address: Some(address) });
+        self.names.objects.insert(
+            object,
+            report::Object { name, address: Some(address), ..report::Object::unnamed(kind) },
+        );
         object
     }
 

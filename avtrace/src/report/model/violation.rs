@@ -64,13 +64,25 @@ pub struct Object {
     /// Process address in hexadecimal, `0x…`, where it has one.
     #[serde(with = "hex_address")]
     pub address: Option<u64>,
+    /// Class of an object without a name, such as `mutex of queue.c:17`: where it was first used, or what it is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
 }
 
 impl Object {
     /// An object of which only the kind is known.
     #[must_use]
     pub const fn unnamed(kind: ObjectKind) -> Self {
-        Self { kind, name: None, address: None }
+        Self { kind, name: None, address: None, class: None }
+    }
+
+    /// The object with its class, if that is what distinguishes it: it has no name, and is more than `a mutex`.
+    #[must_use]
+    pub fn classified(self, class: impl FnOnce() -> Option<String>) -> Self {
+        if self.name.is_some() {
+            return self;
+        }
+        Self { class: class().filter(|class| !class.starts_with("a ")), ..self }
     }
 }
 
