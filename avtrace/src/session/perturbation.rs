@@ -50,7 +50,8 @@ pub struct Delay {
     pub id: String,
     /// Path of the file, as `/proc/PID/maps` has it.
     pub module: String,
-    /// Link-time address of the instruction before which the delay takes place.
+    /// Link-time address of the instruction before which the delay takes place; before the next one where an access
+    /// that comes first needs the place for its probe.
     pub address: u64,
     /// Duration.
     pub nanoseconds: u64,

@@ -1,7 +1,7 @@
 //! The gaps that threads have crossed, each with the threads and objects of its crossings. Whether another thread could
 //! have come in is decided at the end, or when an object's memory ends its life.
 
-use super::object::{Accessed, Mode, Users};
+use super::object::{Accessed, Mode, Steps, User, Users};
 use super::order::Spans;
 use super::thread::Spanning;
 use super::{Data, Gap, Kind, Remote};
@@ -109,17 +109,43 @@ pub(super) struct Crossed<'a> {
 /// Objects with what threads did to them.
 pub(super) type Objects = FxHashMap<Subject, Users>;
 
-/// Pairs of objects that threads use in one execution of an outermost region.
-pub(super) type Pairs = FxHashMap<[Subject; 2], FxHashSet<ThreadId>>;
+/// Pairs of locks that threads take in one execution of an outermost region.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pairs {
+    /// Each pair in both directions.
+    threads: FxHashMap<LockId, FxHashMap<LockId, FxHashSet<ThreadId>>>,
+    count: usize,
+}
 
-/// Notes that a thread uses two objects in one execution.
-pub(super) fn add_pair(pairs: &mut Pairs, [one, other]: [Subject; 2], thread: ThreadId) {
-    let pair = [one.min(other), one.max(other)];
-    if one != other && (pairs.len() < MAX_PAIRS || pairs.contains_key(&pair)) {
-        let threads = pairs.entry(pair).or_default();
-        if threads.len() < MAX_TOGETHER {
-            threads.insert(thread);
+impl Pairs {
+    /// Notes that a thread takes two locks in one execution.
+    pub(super) fn add(&mut self, [one, other]: [LockId; 2], thread: ThreadId) {
+        let is_known = self.threads.get(&one).is_some_and(|others| others.contains_key(&other));
+        if one == other || (!is_known && self.count >= MAX_PAIRS) {
+            return;
         }
+        self.count += usize::from(!is_known);
+        for [from, to] in [[one, other], [other, one]] {
+            let threads = self.threads.entry(from).or_default().entry(to).or_default();
+            if threads.len() < MAX_TOGETHER {
+                threads.insert(thread);
+            }
+        }
+    }
+
+    /// Returns whether a thread takes both locks in one execution.
+    fn has(&self, [one, other]: [LockId; 2], thread: ThreadId) -> bool {
+        let threads = self.threads.get(&one).and_then(|others| others.get(&other));
+        threads.is_some_and(|threads| threads.contains(&thread))
+    }
+
+    /// Returns whether one thread takes the first lock together with a third one, and another thread that one together
+    /// with the second.
+    fn hands_on(&self, [first, second]: [LockId; 2], [one, other]: [ThreadId; 2]) -> bool {
+        let mut thirds = self.threads.get(&first).into_iter().flatten();
+        thirds.any(|(&third, threads)| {
+            third != second && threads.contains(&one) && self.has([third, second], other)
+        })
     }
 }
 
@@ -268,26 +294,11 @@ impl Decided {
         let is_one = first == second;
         let mut others = 0;
         for user in at_first.users.iter().filter(|user| user.thread != crossing.thread) {
-            let reaches = |steps: &&super::object::Steps, ends: &[Mode]| {
-                ends.iter().all(|end| end.conflicts(steps.mode))
-                    && !steps.guards.iter().any(|guard| crossing.guards.contains(guard))
-                    && steps.spans.reach(&crossing.spans, (user.thread, crossing.thread))
-            };
             let ends: &[Mode] = if is_one { &[left, returned] } else { &[left] };
-            let mut into: Vec<Remote> = user
-                .steps
-                .iter()
-                .filter(|steps| reaches(steps, ends))
-                .map(|at| at.remote)
-                .collect();
+            let mut into: Vec<Remote> = ways(crossing, user, ends).collect();
             let second_user = at_second.of(user.thread);
-            if let Some(user) = second_user.filter(|_| !is_one) {
-                let at_second = user.steps.iter().filter(|steps| reaches(steps, &[returned]));
-                let at_second: Vec<_> = at_second.map(|steps| steps.remote).collect();
-                if at_second.is_empty() {
-                    into.clear();
-                }
-            } else if !is_one {
+            let reaches_second = |user: &User| ways(crossing, user, &[returned]).next().is_some();
+            if !is_one && !second_user.is_some_and(reaches_second) {
                 into.clear();
             }
             if into.is_empty() {
@@ -299,8 +310,12 @@ impl Decided {
             }
             let data = second_user.map(|second| data(crossing, [&user.data, &second.data]));
             self.data = data.unwrap_or_default().max(self.data);
-            let pair = [first.min(second), first.max(second)];
-            self.together |= pairs.get(&pair).is_some_and(|threads| threads.contains(&user.thread));
+            if let (Subject::Lock(first), Subject::Lock(second)) = (first, second) {
+                self.together |= pairs.has([first, second], user.thread);
+            }
+        }
+        if others == 0 {
+            others = self.add_relays(crossing, [at_first, at_second], pairs);
         }
         self.other_threads = others.max(self.other_threads);
         if others > 0 && self.objects.is_empty() {
@@ -308,6 +323,56 @@ impl Decided {
             self.objects.extend((!is_one).then_some(Object::from(second)));
         }
     }
+}
+
+impl Decided {
+    /// Adds the threads that could take the first lock in these crossings and hand on, by a third lock that both take,
+    /// to another thread, which could take the second. Returns their number.
+    fn add_relays(
+        &mut self,
+        crossing: &Crossing,
+        [at_first, at_second]: [&Users; 2],
+        pairs: &Pairs,
+    ) -> usize {
+        let [(Subject::Lock(first), left), (Subject::Lock(second), returned)] = crossing.ends
+        else {
+            return 0;
+        };
+        let is_other = |user: &&User| user.thread != crossing.thread;
+        let reaches = |user: &&User| ways(crossing, user, &[returned]).next().is_some();
+        let takers: Vec<&User> = at_second.users.iter().filter(is_other).filter(reaches).collect();
+        let mut relays = 0;
+        for user in at_first.users.iter().filter(is_other) {
+            let hands_on = |taker: &&User| {
+                taker.thread != user.thread
+                    && pairs.hands_on([first, second], [user.thread, taker.thread])
+            };
+            if !takers.iter().any(hands_on) {
+                continue;
+            }
+            let end = [left];
+            let mut ways = ways(crossing, user, &end).peekable();
+            relays += usize::from(ways.peek().is_some());
+            for Remote { region, location } in ways {
+                self.remotes.entry(region).or_insert(location);
+            }
+        }
+        relays
+    }
+}
+
+/// Returns the steps of a user that could come into a crossing and conflict with these ends.
+fn ways<'a>(
+    crossing: &'a Crossing,
+    user: &'a User,
+    ends: &'a [Mode],
+) -> impl Iterator<Item = Remote> + 'a {
+    let reaches = move |steps: &&Steps| {
+        ends.iter().all(|end| end.conflicts(steps.mode))
+            && !steps.guards.iter().any(|guard| crossing.guards.contains(guard))
+            && steps.spans.reach(&crossing.spans, (user.thread, crossing.thread))
+    };
+    user.steps.iter().filter(reaches).map(|at| at.remote)
 }
 
 /// Returns the data that a crossing and another thread have to do with; `remote` are the variables that the other

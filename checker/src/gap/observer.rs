@@ -1,6 +1,6 @@
 //! Observation of gaps: events in, gaps out.
 
-use super::list::{Crossed, Ends, Gaps, Key, Objects, Pairs, Subject, add_pair};
+use super::list::{Crossed, Ends, Gaps, Key, Objects, Pairs, Subject};
 use super::object::{Accessed, Mode, NewStep};
 use super::order::{Known, Order};
 use super::thread::{Access, Hold, Left, Thread};
@@ -23,8 +23,8 @@ const MAX_OBJECTS: usize = 1 << 18;
 ///   when they were superseded;
 /// - 4,096 threads whose order by forks and joins is known, and of each object and thread 8 spans between joins;
 /// - 32 variables for each lock that is held, and for all that one thread did under one lock;
-/// - 8 accesses among which the one before another one is looked for. Accesses to two variables make a gap only from
-///   the time on at which several threads have used both.
+/// - of each thread the last accesses to 1,024 variables; for gaps between two variables the last 8 accesses, and only
+///   from the time on at which several threads have used both.
 #[derive(Clone, Debug, Default)]
 pub struct Observer {
     now: EventNumber,
@@ -106,7 +106,7 @@ impl Observer {
         let ended = self.end_gaps(event, (lock, mode));
         let Some(thread) = self.threads.get_mut(&event.thread) else { return };
         for other in thread.taken(lock) {
-            add_pair(&mut self.pairs, [subject, Subject::Lock(other)], event.thread);
+            self.pairs.add([lock, other], event.thread);
         }
         let guards = thread.guards(None);
         thread.made(event, now);
@@ -166,12 +166,16 @@ impl Observer {
         let is_before = |access: &&Access| {
             access.variable == variable || (is_shared && shared(access.variable))
         };
-        let before = thread.recent().find(is_before).filter(|access| {
+        let is_left = |access: &&Access| {
             let users = self.objects.get(&Subject::Variable(access.variable));
             users.is_some_and(|users| users.born <= access.event)
                 && !thread.has_held_since(access.event)
-        });
-        if let Some(access) = before.cloned() {
+        };
+        let nearest = thread.recent().find(is_before);
+        let same = thread.latest(variable);
+        let same = same.filter(|same| nearest.is_none_or(|nearest| nearest.event != same.event));
+        let left = [nearest, same].map(|access| access.filter(is_left).cloned());
+        for access in left.into_iter().flatten() {
             let ends = [(Subject::Variable(access.variable), access.mode), (subject, mode)];
             self.cross(event, Kind::Access, (&From::from(&access), ends), None);
         }

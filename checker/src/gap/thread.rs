@@ -14,6 +14,10 @@ const MAX_LEFT: usize = 64;
 /// Number of accesses among which the one before a gap is looked for.
 const MAX_RECENT: usize = 8;
 
+/// Limit of variables whose last access is known, for gaps with more accesses than [`MAX_RECENT`] in between; all are
+/// forgotten when there are more.
+const MAX_LATEST: usize = 1 << 10;
+
 /// Limit of steps that are remembered, to recognise those that are made again.
 const MAX_MADE: usize = 1 << 14;
 
@@ -88,6 +92,8 @@ pub(super) struct Thread {
     /// Lock of the last step on a lock, if that was a release.
     pub(super) released_last: Option<LockId>,
     recent: VecDeque<Access>,
+    /// Last access to each variable.
+    latest: FxHashMap<VarId, Access>,
     /// Last release, and the last one that an acquisition came after.
     last_release: Option<EventNumber>,
     reacquired_since: Option<EventNumber>,
@@ -123,6 +129,7 @@ impl Thread {
         if self.open.is_empty() && self.followed.is_none() {
             self.left.clear();
             self.recent.clear();
+            self.latest.clear();
         }
     }
 
@@ -249,6 +256,12 @@ impl Thread {
         self.recent.iter().take_while(move |access| since.is_none_or(|since| since < access.event))
     }
 
+    /// Returns the last access to a variable, if it is [recent](Self::recent) but for its distance.
+    pub(super) fn latest(&self, variable: VarId) -> Option<&Access> {
+        let since = self.reacquired_since;
+        self.latest.get(&variable).filter(|access| since.is_none_or(|since| since < access.event))
+    }
+
     /// Returns whether a lock has been held since before that event.
     pub(super) fn has_held_since(&self, event: EventNumber) -> bool {
         self.held.iter().any(|hold| hold.since < event)
@@ -259,6 +272,10 @@ impl Thread {
         for hold in &mut self.held {
             hold.data.add(access.variable, access.mode);
         }
+        if self.latest.len() >= MAX_LATEST && !self.latest.contains_key(&access.variable) {
+            self.latest.clear();
+        }
+        self.latest.insert(access.variable, access.clone());
         self.recent.truncate(MAX_RECENT - 1);
         self.recent.push_front(access);
     }

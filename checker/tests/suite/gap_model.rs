@@ -31,10 +31,14 @@ pub enum Mistake {
     NoIterations,
     /// Steps that are made again are not seen.
     NoRepetition,
+    /// The last access to the same variable is forgotten as soon as others are.
+    NoLatest,
+    /// Threads hand on to no other one.
+    NoRelays,
 }
 
 impl Mistake {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::NoOrder,
         Self::Outermost,
         Self::NoGuards,
@@ -45,10 +49,12 @@ impl Mistake {
         Self::NoWait,
         Self::NoIterations,
         Self::NoRepetition,
+        Self::NoLatest,
+        Self::NoRelays,
     ];
 }
 
-/// Number of accesses among which the one before a gap is looked for.
+/// Number of accesses among which the one before a gap between two variables is looked for.
 const RECENT: usize = 8;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -280,16 +286,26 @@ impl<'a> Model<'a> {
                 }
             }
             if let Some((returned, variable)) = self.access(at) {
-                let recent = earlier.iter().rev().filter_map(|&at| self.access(at)).take(RECENT);
-                let mut recent = recent.take_while(|(step, _)| !self.is_separated(step.at, at));
+                let accesses = earlier.iter().rev().filter_map(|&at| self.access(at));
+                let accesses: Vec<_> =
+                    accesses.take_while(|(step, _)| !self.is_separated(step.at, at)).collect();
                 let shared = |variable| self.is_shared(variable, at);
-                let left = recent
-                    .find(|(_, other)| *other == variable || (shared(variable) && shared(*other)));
+                let is_same = |(_, other): &&(Step, VarId)| *other == variable;
+                let nearest = accesses
+                    .iter()
+                    .take(RECENT)
+                    .find(|access| is_same(access) || (shared(variable) && shared(access.1)));
+                let same = accesses.iter().find(is_same);
+                let same = same.filter(|(same, _)| {
+                    self.mistake != Mistake::NoLatest
+                        && nearest.is_none_or(|(nearest, _)| nearest.at != same.at)
+                });
                 let holds = self.holds(thread, at);
                 let is_free = |step: &Step| {
                     self.mistake == Mistake::NoHold || !holds.iter().any(|hold| hold.2 < step.at)
                 };
-                if let Some((left, _)) = left.filter(|(step, _)| is_free(step)) {
+                let left = [nearest, same].into_iter().flatten().map(|(step, _)| *step);
+                for left in left.filter(is_free) {
                     found.extend(self.crossing(Kind::Access, left, returned));
                 }
             }
@@ -383,7 +399,15 @@ impl<'a> Model<'a> {
                 others += 1;
                 facts.4.extend(regions);
                 facts.1 = facts.1.max(self.data_of(group, other, &steps));
-                facts.2 |= self.uses_together(group[0], other, &steps);
+                let ends = [group[0].left.object, group[0].returned.object];
+                facts.2 |= self.uses_together(ends, other, &steps);
+            }
+            if others == 0 && self.mistake != Mistake::NoRelays {
+                for &other in threads.iter().filter(|other| *other != thread) {
+                    let regions = self.relays(group, other, &threads, &steps);
+                    others += usize::from(!regions.is_empty());
+                    facts.4.extend(regions);
+                }
             }
             facts.3 = facts.3.max(others);
         }
@@ -531,9 +555,36 @@ impl<'a> Model<'a> {
         strongest
     }
 
+    /// Regions of the steps with which a thread could take the first lock, if it hands on to one that could take the
+    /// second.
+    fn relays(
+        &self,
+        group: &[Crossing],
+        thread: ThreadId,
+        threads: &BTreeSet<ThreadId>,
+        steps: &[Step],
+    ) -> BTreeSet<Option<RegionId>> {
+        let Crossing { left, returned, .. } = group[0];
+        let crossing = self.events[left.at].thread;
+        let thirds: BTreeSet<Object> = steps.iter().map(|step| step.object).collect();
+        let hands_on = |taker: ThreadId| {
+            thirds.iter().any(|&third| {
+                self.uses_together([left.object, third], thread, steps)
+                    && self.uses_together([third, returned.object], taker, steps)
+            })
+        };
+        let takes = |&taker: &ThreadId| {
+            let regions = || self.regions(group, taker, returned.object, &[returned.mode], steps);
+            taker != crossing && taker != thread && hands_on(taker) && !regions().is_empty()
+        };
+        if left.object == returned.object || !threads.iter().any(takes) {
+            return BTreeSet::new();
+        }
+        self.regions(group, thread, left.object, &[left.mode], steps)
+    }
+
     /// Returns whether a thread takes both locks in one outermost execution.
-    fn uses_together(&self, gap: Crossing, other: ThreadId, steps: &[Step]) -> bool {
-        let (one, two) = (gap.left.object, gap.returned.object);
+    fn uses_together(&self, [one, two]: [Object; 2], other: ThreadId, steps: &[Step]) -> bool {
         let executions = |object: Object| -> BTreeSet<usize> {
             let its = steps.iter().filter(|step| {
                 step.object == object

@@ -33,6 +33,9 @@ fn events(seed: u64) -> Vec<Event> {
     let threads = 2 + random.below(3);
     let (locks, variables, places) =
         (1 + random.below(3), 1 + random.below(3), 3 + random.below(9));
+    // Each of three threads takes two of three locks, so that none takes both that another one does.
+    let is_ring = seed.is_multiple_of(8);
+    let threads = if is_ring { 3 } else { threads };
     let (mut acted, mut joined) = (vec![false; 5], vec![false; 5]);
     let mut held: Vec<(LockId, ThreadId, bool)> = Vec::new();
     // Rest of a critical section of each thread.
@@ -40,7 +43,11 @@ fn events(seed: u64) -> Vec<Event> {
     let mut events = Vec::new();
     for _ in 0..20 + random.below(60) {
         let thread = ThreadId(random.below(threads));
-        let (lock, variable) = (LockId(random.below(locks)), VarId(random.below(variables)));
+        let lock = match is_ring {
+            true => (thread.0 + random.below(2)) % 3,
+            false => random.below(locks),
+        };
+        let (lock, variable) = (LockId(lock), VarId(random.below(variables)));
         let region = RegionId(random.below(3));
         let other = ThreadId(random.below(threads));
         let section = &mut sections[thread.index()];
@@ -51,6 +58,12 @@ fn events(seed: u64) -> Vec<Event> {
                 accesses[random.below(3) as usize],
                 Op::Acquire(lock),
             ]);
+        }
+        if section.is_empty() && is_ring {
+            let [one, two] = [thread.0, thread.0 + 1].map(|lock| LockId(lock % 3));
+            let [first, second] = if random.below(2) == 0 { [one, two] } else { [two, one] };
+            section.extend([Op::End(None), Op::Release(second), Op::Acquire(second)]);
+            section.extend([Op::Release(first), Op::Acquire(first), Op::Begin(region)]);
         }
         let scripted = if random.below(4) > 0 { section.pop() } else { None };
         let any = match random.below(26) {
@@ -221,6 +234,29 @@ fn a_lock_that_one_thread_takes_has_no_gap() {
     assert_eq!(of_text(&format!("{one}B|acq(l)|7\nB|rel(l)|8\n")).len(), 1);
     let joined = format!("M|fork(A)|0\n{one}M|join(A)|7\nM|acq(l)|8\nM|rel(l)|9\n");
     assert_eq!(of_text(&joined).len(), 0, "the other steps come after the end of the thread");
+}
+
+#[test]
+fn threads_that_hand_on_could_get_into_a_section_gap() {
+    let publish = "A|begin(publish)|1\nA|acq(price)|2\nA|rel(price)|3\nA|acq(shipped)|4\nA|rel(shipped)|5\nA|end|6\n";
+    let copies = |first: &str, second: &str| {
+        let copy = |thread: &str, line: u32, [one, two]: [&str; 2]| {
+            format!(
+                "{thread}|begin(copy{thread})|{line}\n{thread}|acq({one})|{line}1\n{thread}|rel({one})|{line}2\n\
+                 {thread}|acq({two})|{line}3\n{thread}|rel({two})|{line}4\n{thread}|end|{line}5\n"
+            )
+        };
+        let gaps = of_text(&format!(
+            "{publish}{}{}",
+            copy("B", 1, ["price", first]),
+            copy("C", 2, [second, "shipped"])
+        ));
+        let of_publish = gaps.into_iter().filter(|(region, ..)| region == "publish");
+        of_publish.map(|(_, gap, _)| (gap.other_threads, gap.remotes.len())).collect::<Vec<_>>()
+    };
+    assert_eq!(copies("order", "order"), [(1, 1)], "B takes what it hands on to C");
+    assert_eq!(copies("order", "other"), [], "they have nothing in common");
+    assert_eq!(copies("shipped", "order"), [(1, 1)], "B alone takes both");
 }
 
 #[test]
