@@ -106,6 +106,30 @@ fn a_hunt_ends_with_the_first_likely_defect() {
 }
 
 #[test]
+fn a_thread_that_is_over_before_the_others_come_starts_late() {
+    let folder = folder();
+    let program = c("early_bird", &["-g", "-O1"]);
+    let [results, report] = ["results", "report"].map(|name| folder.path().join(name));
+    // Threads that sleep are late by what is said; those that the kernel lets spin, by less.
+    let options = ["hunt", "--capture", "inline", "--runs", "40", "--first", "--seed", "1"];
+    let mut words: Vec<std::ffi::OsString> = options.map(Into::into).into();
+    words.extend(["--format", "json", "--results"].map(Into::into));
+    words.extend([results.into(), "-o".into(), report.clone().into(), "--".into()]);
+    words.push(program.path.clone().into());
+    let ended = avtrace_with(words);
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    let report = std::fs::read(report).expect("a report");
+    let report: serde_json::Value = serde_json::from_slice(&report).expect("JSON");
+    let defect = &report["defects"][0];
+    assert_eq!(defect["region"], "pay");
+    assert_eq!(defect["subject"], "account.funds");
+    let hunted = &defect["hunted"];
+    let shown = hunted["by"].as_str().unwrap_or_default();
+    assert!(shown.ends_with(", and threads that start late"), "{hunted:#}");
+    assert!(hunted["replayed"]["runs"].as_u64() > Some(5), "by the same delays: {hunted:#}");
+}
+
+#[test]
 fn a_hunt_goes_on_where_it_has_ended_and_is_merged() {
     require_bpf!();
     let folder = folder();

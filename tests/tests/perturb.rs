@@ -94,6 +94,41 @@ fn a_delay_in_a_gap_lets_the_other_thread_in() {
 }
 
 #[test]
+fn an_access_right_before_a_delay_is_seen() {
+    let program = c("delayed", &FLAGS);
+    let listing = Command::new("objdump").arg("-d").arg(&program.path).output().expect("objdump");
+    let listing = String::from_utf8(listing.stdout).expect("text");
+    let claim = listing.split("<claim>:\n").nth(1).expect("the function");
+    let first = claim.lines().next().expect("an instruction");
+    assert!(first.contains("mov    (%rdi),%eax"), "the first instruction reads: {first}");
+    let delay = json!({
+        "id": "gap",
+        "module": program.path,
+        "address": address(&program.path, "claim", None),
+        "nanoseconds": LONG,
+        "hits": 1
+    });
+    for back_end in back_ends() {
+        let plan = Plan::delays(std::slice::from_ref(&delay), 0.5);
+        let report = plan.folder.path().join("report.json");
+        let report = report.to_str().expect("text");
+        let run = plan.on(&program, back_end, &["claim"]).seeing_memory();
+        let ended =
+            run.options(["--atomic", "claim", "--format", "json", "--output", report]).run();
+        assert_eq!(ended.stdout, "done\n", "{back_end}: {}", ended.stderr);
+        let report = std::fs::read_to_string(report).expect("a report");
+        let report: Value = serde_json::from_str(&report).expect("JSON");
+        assert_eq!(hits(&report).0, 1, "{back_end}");
+        let defect = &report["defects"][0];
+        assert_eq!(
+            (&defect["region"], &defect["subject"]),
+            (&json!("claim"), &json!("claimed")),
+            "{back_end}: {report}"
+        );
+    }
+}
+
+#[test]
 fn delays_keep_their_number_and_their_share() {
     let program = c("delayed", &FLAGS);
     for back_end in back_ends() {

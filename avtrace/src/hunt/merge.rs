@@ -100,6 +100,7 @@ impl Whole {
                 let name = |delay: &super::schedule::PlannedDelay| {
                     let label = self.gaps.get(&delay.gap).map(|gap| gap.label.clone());
                     let label = label.unwrap_or_else(|| format!("gap {}", delay.gap));
+                    let copy = if delay.copy.is_some() { " (one copy of the code)" } else { "" };
                     let micros = delay.nanoseconds / 1000;
                     let threads = match delay.threads {
                         DelayedThreads::All => "",
@@ -107,8 +108,8 @@ impl Whole {
                         DelayedThreads::Others => " of all threads but the first",
                     };
                     match micros % 1000 {
-                        0 => format!("{} ms{threads} at {label}", micros / 1000),
-                        _ => format!("{micros} us{threads} at {label}"),
+                        0 => format!("{} ms{threads} at {label}{copy}", micros / 1000),
+                        _ => format!("{micros} us{threads} at {label}{copy}"),
                     }
                 };
                 let named: Vec<String> = delays.iter().take(3).map(name).collect();
@@ -116,7 +117,11 @@ impl Whole {
                     0 => String::new(),
                     more => format!(" and {more} more gaps"),
                 };
-                format!("with delays of {}{more}", named.join(", "))
+                let late = match delays.iter().any(|delay| delay.late_starts) {
+                    true => ", and threads that start late",
+                    false => "",
+                };
+                format!("with delays of {}{more}{late}", named.join(", "))
             }
         }
     }
@@ -258,6 +263,7 @@ pub fn merged(hunts: &[Whole]) -> Option<Report> {
         open_at_end: Vec::new(),
         threads: Vec::new(),
         gaps: None,
+        thread_starts: Vec::new(),
         perturbation: None,
         ..first.first.clone()
     };

@@ -15,7 +15,7 @@ mod targets;
 
 use std::{
     cmp::Reverse,
-    collections::{HashMap, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     io,
     path::PathBuf,
     sync::{
@@ -40,12 +40,12 @@ use self::{
     child::Request,
     random::Random,
     results::{FoundDefect, Rate, Replay},
-    run::{FoundGap, delay_id, open_fingerprint},
-    schedule::{Learnt, Schedule, SeenGap},
+    run::{FoundGap, THREAD_START, delay_id, open_fingerprint},
+    schedule::{Learnt, PlannedDelay, Schedule, SeenGap},
 };
 use crate::{
     report::{CaptureBackend, Class, HuntEnd, Report},
-    session::perturbation::{Affinity, Delay, Perturbation, Starvation, VERSION},
+    session::perturbation::{Affinity, Delay, DelayedThreads, Perturbation, Starvation, VERSION},
 };
 
 /// Longest time that the first run may take, if no limit is given.
@@ -58,6 +58,8 @@ const LIMIT_FACTOR: u32 = 10;
 const LONGEST_STARVATION_MS: u32 = 200;
 /// Defects of which it is measured how often they show again.
 const REPEATED_DEFECTS: usize = 3;
+/// Functions that threads start with which get a delay, at most.
+const MAX_THREAD_STARTS: usize = 16;
 /// Runs that avtrace cannot trace before the hunt is given up, if there are no others.
 const MOST_UNTRACED: u64 = 3;
 
@@ -154,6 +156,8 @@ struct State<'a> {
     schedule: Schedule,
     results: &'a mut Results,
     gaps: HashMap<String, FoundGap>,
+    /// Places for delays at the start of threads.
+    thread_starts: BTreeSet<(String, u64)>,
     /// Number of the next run.
     next: u64,
     progress: Progress,
@@ -253,6 +257,7 @@ impl<'a> State<'a> {
         let mut state = Self {
             schedule: Schedule::new(options.seed, options.shard),
             gaps: results.gaps()?.into_iter().map(|gap| (gap.id.clone(), gap)).collect(),
+            thread_starts: BTreeSet::new(),
             next: 1,
             progress: Progress::default(),
             classes: HashMap::new(),
@@ -575,12 +580,27 @@ impl State<'_> {
         for found in &result.gaps {
             self.gaps.insert(found.id.clone(), found.clone());
         }
+        self.thread_starts.extend(result.thread_starts.iter().cloned());
     }
 
     /// Returns the longest time for which a thread gets no processor, in milliseconds: a tenth of the run.
     fn longest_starvation(&self) -> u32 {
         let tenth = u32::try_from(self.program.as_millis() / 10).unwrap_or(u32::MAX);
         tenth.clamp(1, LONGEST_STARVATION_MS)
+    }
+
+    /// Returns the delays of threads at their start, beside those at a gap.
+    fn late_starts(&self, planned: &PlannedDelay) -> impl Iterator<Item = Delay> {
+        let starts = self.thread_starts.iter().take(MAX_THREAD_STARTS).enumerate();
+        starts.map(|(copy, (module, address))| Delay {
+            id: delay_id(THREAD_START, copy),
+            module: module.clone(),
+            address: *address,
+            nanoseconds: (planned.nanoseconds / 2).max(1),
+            hits: planned.hits,
+            probability: 0.5,
+            threads: DelayedThreads::All,
+        })
     }
 
     /// Returns the plan of a run.
@@ -607,9 +627,15 @@ impl State<'_> {
             }
             Treatment::Move => plan.affinity = Some(Affinity { seed }),
             Treatment::Delay(delays) => {
+                if let Some(late) = delays.iter().find(|planned| planned.late_starts) {
+                    plan.delays.extend(self.late_starts(late));
+                }
                 for planned in delays {
                     let places = self.gaps.get(&planned.gap).into_iter().flat_map(FoundGap::places);
-                    for (copy, (module, address)) in places.enumerate() {
+                    let is_meant = |(copy, _): &(usize, &(String, u64))| {
+                        planned.copy.is_none_or(|meant| meant as usize == *copy)
+                    };
+                    for (copy, (module, address)) in places.enumerate().filter(is_meant) {
                         let is_taken =
                             |delay: &Delay| delay.module == *module && delay.address == *address;
                         // Gaps may begin at one step: the first of them stands for all.

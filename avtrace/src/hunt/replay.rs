@@ -1,13 +1,13 @@
 //! Runs that repeat one of a hunt: with the same plan, or in another build of the program with delays at the same gaps.
 
-use std::{io, time::Duration};
+use std::{collections::BTreeSet, io, time::Duration};
 
 use super::{
-    FIRST_LIMIT, HuntError, Observer, Progress, RunResult, Verdict,
+    FIRST_LIMIT, HuntError, MAX_THREAD_STARTS, Observer, Progress, RunResult, Verdict,
     child::{Launch, Request},
     limit_after, merge,
     results::{Replay, Results},
-    run::{FoundGap, delay_id, gap_of},
+    run::{FoundGap, THREAD_START, delay_id, gap_of},
 };
 use crate::{
     report::HuntEnd,
@@ -76,7 +76,10 @@ fn plan_of_build(
     let text = serde_json::to_string(&plan).map_err(damaged)?;
     let request = Request { number: 0, plan: &text, limit };
     let seen = launch.run(request, &|| observer.is_stopped())?;
-    let seen: Vec<FoundGap> = seen.into_iter().flat_map(|result| result.gaps).collect();
+    let (gaps, starts): (Vec<_>, Vec<_>) =
+        seen.into_iter().map(|result| (result.gaps, result.thread_starts)).unzip();
+    let seen: Vec<FoundGap> = gaps.into_iter().flatten().collect();
+    let starts: BTreeSet<(String, u64)> = starts.into_iter().flatten().collect();
     let found = |id: &str| {
         // The compiler may have put it into another function: then its lines decide.
         let label = known.iter().find(|gap| gap.id == id).map(|gap| &gap.label);
@@ -89,8 +92,11 @@ fn plan_of_build(
         if plan.delays.iter().any(|known| gap_of(&known.id) == gap) {
             continue;
         }
-        let places = found(gap).into_iter().flat_map(FoundGap::places);
-        plan.delays.extend(places.enumerate().map(|(copy, (module, address))| Delay {
+        let places: Vec<&(String, u64)> = match gap {
+            THREAD_START => starts.iter().take(MAX_THREAD_STARTS).collect(),
+            _ => found(gap).into_iter().flat_map(FoundGap::places).collect(),
+        };
+        plan.delays.extend(places.into_iter().enumerate().map(|(copy, (module, address))| Delay {
             id: delay_id(gap, copy),
             module: module.clone(),
             address: *address,

@@ -113,6 +113,8 @@ pub struct RunResult {
     pub lost_events: u64,
     /// Exit status of avtrace, if it could not trace the program.
     pub status: Option<u8>,
+    /// Places for delays at the start of threads.
+    pub thread_starts: Vec<(String, u64)>,
     /// Report on the program, or the first of them.
     pub report: Option<Box<Report>>,
 }
@@ -151,6 +153,7 @@ impl RunResult {
             delayed_ns: 0,
             output: String::new(),
             gaps: Vec::new(),
+            thread_starts: Vec::new(),
             learnt: Learnt { failed, ..Learnt::default() },
             findings: Vec::new(),
             is_not_serializable: false,
@@ -182,11 +185,14 @@ impl RunResult {
                     delays: delays_at.get(&gap.id).copied().unwrap_or_default(),
                     is_defect: false,
                     is_refused: gap.delay_at.is_none() || refused.contains(&gap.id),
+                    copies: 0,
                 });
                 seen.promise = seen.promise.max(gap.promise);
                 seen.crossed += gap.crossed;
                 seen.cut += gap.cut;
                 seen.is_defect |= has_likely(report, gap);
+                let copies = usize::from(gap.delay_at.is_some()) + gap.also_delay_at.len();
+                seen.copies = seen.copies.max(copies as u32);
                 let place = |at: &CodePlace| (at.module.clone(), at.address);
                 let found = FoundGap {
                     seen: seen.clone(),
@@ -198,6 +204,8 @@ impl RunResult {
                 };
                 self.gaps.push(found);
             }
+            let starts = report.thread_starts.iter().map(|at| (at.module.clone(), at.address));
+            self.thread_starts.extend(starts);
             for defect in &report.defects {
                 self.add_defect(report, defect);
             }
@@ -301,6 +309,9 @@ pub fn delay_id(gap: &str, copy: usize) -> String {
     if copy == 0 { gap.to_owned() } else { format!("{gap}{COPY}{copy}") }
 }
 
+/// Name of delays at the start of threads, in place of a gap's.
+pub const THREAD_START: &str = "thread-start";
+
 /// Returns the gap that a delay of this name is at.
 pub fn gap_of(delay: &str) -> &str {
     delay.split(COPY).next().unwrap_or(delay)
@@ -312,6 +323,9 @@ fn delays(reports: &[Report]) -> (HashMap<String, u64>, HashSet<String>) {
     let mut attached: HashMap<String, bool> = HashMap::new();
     for delay in reports.iter().flat_map(|report| &report.perturbation).flat_map(|of| &of.delays) {
         let gap = gap_of(&delay.id);
+        if gap == THREAD_START {
+            continue;
+        }
         *hits.entry(gap.to_owned()).or_default() += delay.hits;
         *attached.entry(gap.to_owned()).or_default() |= delay.attached;
     }
@@ -333,6 +347,7 @@ fn add_delayed(gaps: &mut HashMap<String, SeenGap>, delays: &HashMap<String, u64
             delays,
             is_defect: false,
             is_refused: false,
+            copies: 0,
         };
         gaps.insert(id.clone(), seen);
     }
@@ -394,6 +409,7 @@ fn with_nothing(report: &Report, threads: &HashSet<u32>) -> Report {
         threads: report.threads.iter().filter(|of| threads.contains(&of.id)).cloned().collect(),
         regions: Vec::new(),
         gaps: None,
+        thread_starts: Vec::new(),
         ..report.clone()
     }
 }
@@ -446,6 +462,7 @@ mod tests {
                 delays: 0,
                 is_defect: false,
                 is_refused: false,
+                copies: 0,
             },
         };
         let mut known = gap(&[]);

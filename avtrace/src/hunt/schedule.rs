@@ -4,7 +4,8 @@
 //! Gaps that promise most come first (CTrigger, ASPLOS 2009, ranks unserializable interleavings in the same way), one
 //! at a time, or a few where there are more than runs. Where nobody came in, a gap loses weight, and its next delay has
 //! another length. Some runs starve threads at random (the chaos mode of rr) or put them on random processors, for
-//! what no gap was seen of.
+//! what no gap was seen of. A thread that is over before the others come waits for nobody: then threads are held at
+//! their start as well, some of them, so that the others are the first.
 
 use std::collections::BTreeMap;
 
@@ -66,6 +67,9 @@ pub struct SeenGap {
     pub is_defect: bool,
     /// Set if threads cannot be delayed in it: its code is not known, or takes no probe.
     pub is_refused: bool,
+    /// Number of copies of its code.
+    #[serde(default)]
+    pub copies: u32,
 }
 
 /// A delay at a gap.
@@ -82,6 +86,12 @@ pub struct PlannedDelay {
     /// Threads that are delayed.
     #[serde(default)]
     pub threads: DelayedThreads,
+    /// The copy of the code in which they are delayed; `None` for all.
+    #[serde(default)]
+    pub copy: Option<u32>,
+    /// Set if threads are delayed at their start, too: half as long, and each as likely as not.
+    #[serde(default)]
+    pub late_starts: bool,
 }
 
 /// Treatment of the program in a run.
@@ -128,10 +138,30 @@ struct Known {
     /// Runs in which others came in, without a new defect.
     harmless: u32,
     shortened: u32,
+    copies: u32,
     is_defect: bool,
     is_refused: bool,
     was_delayed: bool,
     was_cut: bool,
+}
+
+/// Variant of the delays at a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Variant {
+    AllCopies,
+    /// In one copy of the code.
+    Copy(u32),
+    /// In all copies, and at the start of threads.
+    LateStarts,
+}
+
+impl Variant {
+    const fn copy(self) -> Option<u32> {
+        match self {
+            Self::Copy(copy) => Some(copy),
+            Self::AllCopies | Self::LateStarts => None,
+        }
+    }
 }
 
 impl Known {
@@ -249,6 +279,7 @@ impl Schedule {
             let known = self.gaps.entry(gap.id.clone()).or_default();
             known.promise = known.promise.max(gap.promise);
             known.crossed = known.crossed.max(gap.crossed);
+            known.copies = known.copies.max(gap.copies);
             known.is_defect |= gap.is_defect;
             known.is_refused = gap.is_refused;
             known.was_cut |= gap.cut > 0 && gap.delays > 0;
@@ -316,18 +347,41 @@ impl Schedule {
 impl Known {
     /// Decides on the delays of a run at this gap, which may take `budget` nanoseconds altogether.
     fn delay(&mut self, id: &str, budget: u64) -> PlannedDelay {
-        let length = DELAYS[self.tried as usize % DELAYS.len()] / SHORTENING.pow(self.shortened);
+        let tried = self.tried as usize;
+        let length = DELAYS[tried % DELAYS.len()] / SHORTENING.pow(self.shortened);
         // One delay is always allowed, but of no more than the budget.
         let nanoseconds = length.min(budget).max(SHORTEST_DELAY);
         let hits = (budget / nanoseconds).clamp(1, 1000) as u32;
-        let threads = THREADS[self.tried as usize % THREADS.len()];
+        let variant = self.variant();
+        let (late_starts, copy) = (variant == Variant::LateStarts, variant.copy());
+        // The first one to come to a place of a delay would be the first one to start. To one copy may come only one.
+        let threads = match variant {
+            Variant::AllCopies => THREADS[tried % THREADS.len()],
+            Variant::LateStarts | Variant::Copy(_) => DelayedThreads::All,
+        };
         self.tried += 1;
         self.pending += 1;
         // Spread over the run: threads that could come in may not have begun when it is crossed first.
         let share = (2.0 * f64::from(hits) / self.crossed.max(1) as f64).min(1.0);
-        // The others may come there once, however often the first thread does.
-        let probability = if threads == DelayedThreads::Others { 1.0 } else { share };
-        PlannedDelay { gap: id.to_owned(), nanoseconds, hits, probability, threads }
+        // The others may come there once, however often the first thread does; so may all to one copy of the code.
+        let is_rare = threads == DelayedThreads::Others || copy.is_some();
+        let probability = if is_rare { 1.0 } else { share };
+        let gap = id.to_owned();
+        PlannedDelay { gap, nanoseconds, hits, probability, threads, copy, late_starts }
+    }
+
+    /// Returns what the next run varies: in turn all copies of the code, the last one alone, late starts, and the other
+    /// copies. What comes once in a run mostly comes last.
+    const fn variant(&self) -> Variant {
+        let others = if self.copies > 1 { self.copies } else { 0 };
+        // Another turn for each round of lengths and threads.
+        let round = (DELAYS.len() * THREADS.len()) as u32;
+        match (self.tried + self.tried / round) % (others + 2) {
+            0 => Variant::AllCopies,
+            1 if others > 0 => Variant::Copy(others - 1),
+            number if others == 0 || number == 2 => Variant::LateStarts,
+            number => Variant::Copy(others + 1 - number),
+        }
     }
 }
 
@@ -348,6 +402,7 @@ mod tests {
             delays: 0,
             is_defect: false,
             is_refused: false,
+            copies: 1,
         }
     }
 
@@ -448,14 +503,28 @@ mod tests {
             let seen = SeenGap { delays: 1, ..gap(&delay.gap, 0.5) };
             Learnt { gaps: vec![seen], ..Learnt::default() }
         };
-        let delays = delays_of_one(20, nothing);
+        let delays = delays_of_one(31, nothing);
         assert_eq!(delays[0].threads, DelayedThreads::All, "what is simplest comes first");
+        let (late, usual): (Vec<_>, Vec<_>) = delays.iter().partition(|delay| delay.late_starts);
         let pairs: Vec<(u64, DelayedThreads)> =
-            delays.iter().map(|delay| (delay.nanoseconds, delay.threads)).collect();
-        let distinct = (0..12).filter(|&at| !pairs[..at].contains(&pairs[at])).count();
+            usual.iter().map(|delay| (delay.nanoseconds, delay.threads)).collect();
+        let distinct = (0..pairs.len()).filter(|&at| !pairs[..at].contains(&pairs[at])).count();
         assert_eq!(distinct, DELAYS.len() * THREADS.len(), "{pairs:?}");
+        assert!(late.iter().all(|delay| delay.threads == DelayedThreads::All), "{late:?}");
+        let lengths: BTreeSet<u64> = late.iter().map(|delay| delay.nanoseconds).collect();
+        assert_eq!(lengths.len(), DELAYS.len(), "{late:?}");
         let others = delays.iter().find(|delay| delay.threads == DelayedThreads::Others).unwrap();
         assert!((others.probability - 1.0).abs() < 1e-9, "they may come there once");
+    }
+
+    #[test]
+    fn each_copy_of_the_code_is_delayed_by_itself_and_threads_start_late() {
+        let mut known = Known { promise: 0.5, crossed: 1, copies: 3, ..Known::default() };
+        let delays: Vec<_> = (0..6).map(|_| known.delay("a", BUDGET)).collect();
+        let copies: Vec<_> = delays.iter().map(|delay| delay.copy).collect();
+        assert_eq!(copies, [None, Some(2), None, Some(1), Some(0), None]);
+        let late: Vec<_> = delays.iter().map(|delay| delay.late_starts).collect();
+        assert_eq!(late, [false, false, true, false, false, false]);
     }
 
     #[test]

@@ -5,7 +5,7 @@ mod subjects;
 
 use std::{
     cell::OnceCell,
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
 };
 
@@ -39,7 +39,7 @@ use crate::{
     probes::{
         memory::site::MemorySite,
         origin::Origins,
-        plan::Site,
+        plan::{Site, SiteKind},
         regions::site::{FunctionPlace, InlinedRegions, RegionSite},
         sync::{functions, site::SyncSite},
     },
@@ -430,6 +430,17 @@ impl Names for LiveNames<'_> {
             (false, false) => after_instruction(file, link)?,
         };
         Some(CodePlace { module: module.path().to_string_lossy().into_owned(), address: address.0 })
+    }
+
+    fn thread_starts(&self) -> Vec<CodePlace> {
+        let starts = |site: &&Site| site.kind == SiteKind::ThreadStart;
+        let places = self.sites.iter().filter(starts).filter_map(|site| {
+            let module = self.symbolizer.module_at(site.address)?;
+            let LinkAddr(address) = module.link_address(site.address)?;
+            Some(CodePlace { module: module.path().to_string_lossy().into_owned(), address })
+        });
+        let unique: BTreeSet<_> = places.map(|place| (place.module, place.address)).collect();
+        unique.into_iter().map(|(module, address)| CodePlace { module, address }).collect()
     }
 
     fn subject(&mut self, object: finding::Object) -> SubjectInfo {

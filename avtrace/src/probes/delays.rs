@@ -43,14 +43,15 @@ pub(super) fn add(
         for (number, delay) in here {
             let at = LinkAddr(delay.address);
             let purpose = ProbePurpose::Delay { id: delay.id.clone() };
+            if module.process_address(at).is_none() {
+                planner.skip(purpose, SkipReason::NotInFile);
+                continue;
+            }
             let function = functions.containing(at).and_then(|index| functions.get(index));
             let parts = function.and_then(|function| function.parts(file)).unwrap_or_default();
-            let Some(at) = place(&parts, at) else {
+            let found = place(&parts, at).and_then(|at| Some((at, module.process_address(at)?)));
+            let Some((at, address)) = found else {
                 planner.skip(purpose, SkipReason::NoInstruction);
-                continue;
-            };
-            let Some(address) = module.process_address(at) else {
-                planner.skip(purpose, SkipReason::NotInFile);
                 continue;
             };
             let site = planner.add_site(address, SiteKind::Delay);

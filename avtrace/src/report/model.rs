@@ -70,6 +70,9 @@ pub struct Report {
     /// Gaps of regions that other threads could get into, the most promising first; present only when asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gaps: Option<Vec<RegionGap>>,
+    /// First instructions of functions that threads start with, for delays there; only beside gaps.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub thread_starts: Vec<CodePlace>,
     /// Potential deadlocks, the shortest first; present only when asked for, and with `commit-node`, which presumes
     /// that there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -34,6 +34,11 @@ pub trait Names {
         None
     }
 
+    /// Returns the first instructions of the functions that threads start with, where code is known.
+    fn thread_starts(&self) -> Vec<CodePlace> {
+        Vec::new()
+    }
+
     /// The region's name, and the frames of the place where it begins (empty when unknown).
     fn region(&mut self, region: RegionId) -> RegionName;
 

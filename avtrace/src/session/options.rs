@@ -119,6 +119,7 @@ impl RunOptions {
                 CaptureBackend::Kernel | CaptureBackend::Auto => PlaceRules::Kernel,
             },
             low_prior: self.checker.is_some_and(|options| options.regions == Regions::All),
+            thread_starts: self.perturbation.as_ref().is_some_and(|plan| plan.observe_gaps),
             delays: self.perturbation.as_ref().map_or(&[], |perturbation| &perturbation.delays),
             focus: self.focus.as_ref(),
         }

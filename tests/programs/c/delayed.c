@@ -38,6 +38,28 @@ __attribute__((noinline)) void audit(void) {
     pthread_mutex_unlock(&lock);
 }
 
+/* Sets a bit without a lock. Its first instruction reads, so that only the next one is left for the probe of that. */
+__attribute__((noinline, noclone)) void claim(unsigned *bits, unsigned bit) {
+    unsigned seen = *(volatile unsigned *)bits;
+    if ((seen & bit) == 0) {
+        *(volatile unsigned *)bits = seen | bit;
+    }
+}
+
+static unsigned claimed;
+
+static void *claims(void *unused) {
+    claim(&claimed, 1);
+    return unused;
+}
+
+static void *claims_later(void *unused) {
+    struct pollfd never = {.fd = nothing[0], .events = POLLIN};
+    poll(&never, 1, 5);
+    claim(&claimed, 2);
+    return unused;
+}
+
 static void *updates(void *unused) {
     update();
     return unused;
@@ -62,10 +84,10 @@ static void handle(int number) {
     handled++;
 }
 
-static int split(void) {
+static int split(void *(*first)(void *), void *(*second)(void *)) {
     pthread_t one, other;
-    pthread_create(&one, NULL, updates, NULL);
-    pthread_create(&other, NULL, audits, NULL);
+    pthread_create(&one, NULL, first, NULL);
+    pthread_create(&other, NULL, second, NULL);
     pthread_join(one, NULL);
     pthread_join(other, NULL);
     puts("done");
@@ -137,7 +159,9 @@ int main(int argc, char **argv) {
         return 2;
     }
     if (strcmp(mode, "split") == 0) {
-        return split();
+        return split(updates, audits);
+    } else if (strcmp(mode, "claim") == 0) {
+        return split(claims, claims_later);
     } else if (strcmp(mode, "turns") == 0) {
         return turns();
     } else if (strcmp(mode, "loop") == 0) {

@@ -66,6 +66,8 @@ pub enum SiteKind {
     },
     /// A delay, which makes no record.
     Delay,
+    /// The first instruction of a function that threads start with, where a delay may be. It has no probe of its own.
+    ThreadStart,
     /// The entry of a function whose exits could not all be probed, or code that is gone: its records count for
     /// nothing.
     Unwatched,
@@ -175,6 +177,8 @@ pub struct Wanted<'options> {
     pub low_prior: bool,
     /// Delays at instructions.
     pub delays: &'options [Delay],
+    /// Set if the functions that threads start with are to be known, whatever the rules are.
+    pub thread_starts: bool,
     /// Regions and functions that a first pass has named, to look at these alone.
     pub focus: Option<&'options Arc<Focus>>,
 }

@@ -15,14 +15,14 @@ use x86::{
 };
 
 use super::{
-    defaults::{self, Candidate, CandidatePlace},
+    defaults::{self, Candidate, CandidatePlace, Found},
     imported_roles::ImportedRoles,
     thread_starts::{self, Code, Pointee},
 };
 use crate::probes::{
     memory::plan::is_small,
     origin::Origins,
-    plan::{Plan, UnwatchedFunction},
+    plan::{Plan, Site, SiteKind, UnwatchedFunction},
     selection::{Choice, Chosen, ChosenCall},
     sync::lock_rule::LockRule,
 };
@@ -44,8 +44,9 @@ pub(super) fn choose(
     let mut candidates: Vec<(usize, Candidate)> = (0..)
         .zip(choices.iter())
         .flat_map(|(number, choice)| {
-            let candidates = choice.candidates(symbolizer, (locks, imported), plan.sees_memory);
-            candidates.into_iter().map(move |one| (number, one))
+            let found = choice.analyze(symbolizer, (locks, imported), plan.sees_memory);
+            choice.note_thread_starts(plan, &found);
+            found.candidates.into_iter().map(move |one| (number, one))
         })
         .collect();
     // Libraries that were loaded later find those of the others there.
@@ -66,14 +67,14 @@ pub(super) fn choose(
 }
 
 impl Choice<'_> {
-    /// Returns the functions that can be regions by default, the most likely first; those without locks are only if
-    /// accesses are seen.
-    fn candidates(
+    /// Returns the functions that can be regions by default, those without locks only if accesses are seen, and those
+    /// that threads start with.
+    pub(super) fn analyze(
         &self,
         symbolizer: &Symbolizer,
         (locks, imported): (&[LockRule], &ImportedRoles),
         sees_memory: bool,
-    ) -> Vec<Candidate> {
+    ) -> Found {
         let facts = call_graph::facts(self.file, &self.functions);
         // Code of the program that was inlined into a library's function, such as a closure.
         let around = |address: LinkAddr| {
@@ -137,7 +138,14 @@ impl Choice<'_> {
         };
         let name = self.module.name();
         let locks = self.own_locks(&name, locks, imported);
-        defaults::candidates(&self.functions, &facts, locks, code)
+        defaults::analyze(&self.functions, &facts, locks, code)
+    }
+
+    /// Adds sites of the functions that threads start with.
+    pub(super) fn note_thread_starts(&self, plan: &mut Plan, found: &Found) {
+        let starts = found.thread_starts.iter().filter_map(|&index| self.functions.get(index));
+        let places = starts.filter_map(|own| self.module.process_address(own.start));
+        plan.sites.extend(places.map(|address| Site { address, kind: SiteKind::ThreadStart }));
     }
 
     fn never_returns(&self, callee: &Callee) -> bool {

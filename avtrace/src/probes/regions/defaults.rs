@@ -22,7 +22,7 @@ use super::{
     known_names::{OwnLocks, is_library, waits_once},
     reason::Reason,
     source_functions::{Unit, source_symbol},
-    thread_starts::{Code, drops},
+    thread_starts::{Code, ThreadStarts, drops},
 };
 
 /// Number of calls from a candidate down to a function that takes a lock directly, at most: a function from which
@@ -74,15 +74,23 @@ impl CandidatePlace {
     }
 }
 
-/// The functions of a program that can hold two steps, with what speaks against them, the most likely first.
-/// `locks` are those of the user's own.
+/// What the default regions of a program are made of.
+#[derive(Debug)]
+pub struct Found {
+    /// The functions that can hold two steps, with what speaks against them, the most likely first.
+    pub candidates: Vec<Candidate>,
+    /// Numbers of the functions that threads start with, or may start with.
+    pub thread_starts: Vec<usize>,
+}
+
+/// Analyses the functions of a program. `locks` are those of the user's own.
 #[must_use]
-pub fn candidates(
+pub fn analyze(
     functions: &Functions,
     facts: &[Facts],
     locks: OwnLocks<'_>,
     code: Code<'_>,
-) -> Vec<Candidate> {
+) -> Found {
     let mut analysis = Analysis::new(functions, facts, locks, code);
     let sites: Vec<Vec<Site>> = (0..facts.len()).map(|function| analysis.sites(function)).collect();
     let mut candidates: Vec<Candidate> = (0..)
@@ -92,7 +100,7 @@ pub fn candidates(
     analysis.add_copies(&sites, &mut candidates);
     analysis.add_unlocked(code, &mut candidates);
     candidates.sort_by_key(|candidate| candidate.rank);
-    candidates
+    Found { candidates, thread_starts: analysis.thread_starts() }
 }
 
 impl Analysis<'_, '_> {
@@ -243,10 +251,25 @@ impl Analysis<'_, '_> {
         if !matches!(unit, Unit::Function(_)) || self.called.contains(&function) {
             return None;
         }
-        let taken_by = (0..self.facts.len())
-            .find(|&taker| self.creating[taker] && self.facts[taker].takes.contains(&function))?;
-        let taken_by = self.functions.get(taken_by)?.name.short.clone();
+        let taken_by = self.functions.get(self.creator(function)?)?.name.short.clone();
         Some(Reason::MayStartThread { taken_by })
+    }
+
+    /// Returns a function that takes the address of another one and creates threads.
+    fn creator(&self, function: usize) -> Option<usize> {
+        (0..self.facts.len())
+            .find(|&taker| self.creating[taker] && self.facts[taker].takes.contains(&function))
+    }
+
+    /// Returns the functions that threads start with, or may start with.
+    fn thread_starts(&self) -> Vec<usize> {
+        let may_start =
+            |function: usize| !self.called.contains(&function) && self.creator(function).is_some();
+        let ThreadStarts { starts, mains } = &self.starts;
+        let starts = |function: &usize| {
+            starts.contains(function) || mains.contains(function) || may_start(*function)
+        };
+        (0..self.facts.len()).filter(starts).collect()
     }
 
     fn is_thread_start(&self, function: usize, unit: Unit) -> bool {

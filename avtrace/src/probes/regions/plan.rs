@@ -46,7 +46,7 @@ pub(in crate::probes) fn add(
     plan: &mut Plan,
     symbolizer: &Symbolizer,
     pid: u32,
-    Wanted { rules, locks, low_prior, .. }: Wanted<'_>,
+    Wanted { rules, locks, low_prior, thread_starts, .. }: Wanted<'_>,
     which: &[usize],
     first: bool,
 ) {
@@ -78,6 +78,18 @@ pub(in crate::probes) fn add(
         for choice in own {
             if choice.is_program && choice.file.is_stripped() && takes_locks(choice.file) {
                 plan.stripped = Some(choice.module.name());
+            }
+        }
+    }
+    if thread_starts && !plan.by_default {
+        let imported = ImportedRoles::default();
+        for module in which.iter().filter_map(|&index| symbolizer.modules().nth(index)) {
+            if own.contains(module)
+                && let Ok(file) = module.file()
+            {
+                let choice = Choice::new(module, file, own.is_program(module));
+                let found = choice.analyze(symbolizer, (locks, &imported), false);
+                choice.note_thread_starts(plan, &found);
             }
         }
     }

@@ -30,6 +30,7 @@ pub fn assemble(findings: &Findings, names: &mut dyn Names, context: Context) ->
     let defects = defects::defects(findings, &ids, (&violations, &exemplars), &mut resolver);
 
     let gaps = context.gaps.map(|gaps| gaps::gaps(&gaps, &mut resolver));
+    let thread_starts = gaps.as_ref().map(|_| resolver.names.thread_starts()).unwrap_or_default();
     let of_algorithm = findings.atomicity.as_ref().map(|atomicity| &atomicity.deadlocks);
     let deadlocks = context.deadlocks.as_ref().map(|deadlocks| &deadlocks.found).or(of_algorithm);
     let deadlocks = deadlocks.map(|deadlocks| resolver.deadlocks(deadlocks));
@@ -73,6 +74,7 @@ pub fn assemble(findings: &Findings, names: &mut dyn Names, context: Context) ->
         violations,
         exemplars,
         gaps,
+        thread_starts,
         deadlocks,
         predictions,
         atomicity,
