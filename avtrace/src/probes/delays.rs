@@ -73,7 +73,8 @@ pub(super) fn add(
     }
 }
 
-/// Returns the instruction before which a delay takes place that is asked for at an address; `None` if none starts there.
+/// Returns the instruction before which a delay takes place that is asked for at an address; `None` if no instruction
+/// starts there.
 ///
 /// It is the next one where the one before the address accesses memory, and the one at it does not and leads nowhere
 /// else: the access may have no other place for its probe than between the two, as where a region begins with it.

@@ -74,7 +74,7 @@ impl CandidatePlace {
     }
 }
 
-/// What the default regions of a program are made of.
+/// Functions of a program from which default regions are chosen, and those that threads start with.
 #[derive(Debug)]
 pub struct Found {
     /// The functions that can hold two steps, with what speaks against them, the most likely first.
