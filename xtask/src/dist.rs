@@ -33,7 +33,7 @@ pub fn run(tries: bool) -> Result<()> {
     setup::run()?;
     let target_dir = workspace::target_dir()?;
     let dist = target_dir.join("dist");
-    let name = format!("avtrace-{VERSION}-x86_64-linux");
+    let name = archive_name(VERSION);
     let stage = dist.join(&name);
     if stage.exists() {
         fs::remove_dir_all(&stage)?;
@@ -67,6 +67,11 @@ pub fn manual() -> Result<PathBuf> {
     process::run(&mut command)?;
     println!("{}: man1/ and completions/", directory.display());
     Ok(directory)
+}
+
+/// Returns the name of the archive and of the folder in it.
+fn archive_name(version: &str) -> String {
+    format!("avtrace-{version}-x86_64-linux")
 }
 
 /// Returns the command of cargo that builds the static executable, with no more than that: dependencies of tests would
@@ -205,6 +210,15 @@ mod tests {
             assert!(stage.path().join(file).is_file(), "{file}");
         }
         assert!(!stage.path().join("book.toml").exists());
+    }
+
+    #[test]
+    fn the_recipe_for_github_has_the_archive() {
+        let recipe = workspace::root().join("examples/github/avtrace.yml");
+        let recipe = fs::read_to_string(recipe).unwrap();
+        assert!(recipe.contains(&format!("AVTRACE_VERSION: {VERSION}\n")), "{recipe}");
+        let folder = archive_name("$AVTRACE_VERSION");
+        assert!(recipe.contains(&format!("folder={folder}\n")), "{recipe}");
     }
 
     #[test]
