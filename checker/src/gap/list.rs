@@ -323,9 +323,7 @@ impl Decided {
             self.objects.extend((!is_one).then_some(Object::from(second)));
         }
     }
-}
 
-impl Decided {
     /// Adds the threads that could take the first lock in these crossings and hand on, by a third lock that both take,
     /// to another thread, which could take the second. Returns their number.
     fn add_relays(
