@@ -183,14 +183,15 @@ fn a_hunt_goes_on_where_it_has_ended_and_is_merged() {
 }
 
 #[test]
-fn crashes_and_hangs_under_delays_are_failures_and_end() {
+fn crashes_hangs_and_deadlocks_under_delays_are_failures_and_end() {
     require_bpf!();
+    let late = "did not end in time";
     for (mode, text) in
-        [("crash", "the program was killed by SIGABRT"), ("hang", "did not end in time")]
+        [("crash", "the program was killed by SIGABRT"), ("hang", late), ("deadlock", late)]
     {
         let folder = folder();
         // Each run that hangs takes all of the limit.
-        let runs = if mode == "hang" { "3" } else { "4" };
+        let runs = if text == late { "3" } else { "4" };
         let options = ["--runs", runs, "--seed", "5", "--repeat", "0", "--limit", "12s"];
         let (ended, report) = hunt(folder.path(), &options, &[mode]);
         assert_eq!(ended.code, Some(66), "{mode}: {}", ended.stderr);
@@ -199,7 +200,7 @@ fn crashes_and_hangs_under_delays_are_failures_and_end() {
         let failures = &report["hunt"]["failures"];
         assert_eq!(failures[0]["text"], text, "{failures:#}");
         let timed_out = report["hunt"]["timed_out"].as_u64().unwrap();
-        assert_eq!(timed_out > 0, mode == "hang", "{:#}", report["hunt"]);
+        assert_eq!(timed_out > 0, text == late, "{:#}", report["hunt"]);
     }
 }
 

@@ -4,6 +4,7 @@
  * lost: prints the balance, and fails when a deposit was lost.
  * crash: aborts when a deposit was lost; hang: waits for ever then; fork: a child process does all of it.
  * whole: with one critical section, so that nothing is to be found.
+ * deadlock: each thread takes two more locks in its own order, and makes the deposit with the first of them held.
  * late: as whole, and fails when its time is over.
  * closed: one thread closes the account and opens it again; the other one aborts when it finds it closed, with the lock
  *   held, so that it cannot be opened before the program is dead.
@@ -86,6 +87,21 @@ static void *looks(void *unused)
     return unused;
 }
 
+static pthread_mutex_t locks[2] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
+
+static void *crossed_deposits(void *first)
+{
+    for (int i = 0; i < DEPOSITS; i++) {
+        pthread_mutex_lock(&locks[(long)first]);
+        deposit(1);
+        pthread_mutex_lock(&locks[1 - (long)first]);
+        pthread_mutex_unlock(&locks[1 - (long)first]);
+        pthread_mutex_unlock(&locks[(long)first]);
+        usleep(REST_US);
+    }
+    return first;
+}
+
 static void *deposits(void *unused)
 {
     for (int i = 0; i < DEPOSITS; i++) {
@@ -126,9 +142,11 @@ int main(int argc, char **argv)
         pthread_join(other, NULL);
         return 0;
     }
-    pthread_create(&one, NULL, deposits, NULL);
+    int is_crossed = strcmp(mode, "deadlock") == 0;
+
+    pthread_create(&one, NULL, is_crossed ? crossed_deposits : deposits, (void *)0L);
     usleep(REST_US / 2);
-    pthread_create(&other, NULL, deposits, NULL);
+    pthread_create(&other, NULL, is_crossed ? crossed_deposits : deposits, (void *)1L);
     pthread_join(one, NULL);
     if (strcmp(mode, "early") == 0)
         return 0;
