@@ -7,7 +7,7 @@
 //! and releases none is a wrapper: its callers take the lock. Functions are those of the source: an inlined call counts
 //! as a call, wherever its code is. Functions that take no lock are in `unlocked`.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use checker::defect::RegionRole;
 use symbolize::{InlinedCall, LinkAddr};
@@ -263,13 +263,12 @@ impl Analysis<'_, '_> {
 
     /// Returns the functions that threads start with, or may start with.
     fn thread_starts(&self) -> Vec<usize> {
-        let may_start =
-            |function: usize| !self.called.contains(&function) && self.creator(function).is_some();
+        let creators = (0..self.facts.len()).filter(|&taker| self.creating[taker]);
+        let taken = creators.flat_map(|taker| self.facts[taker].takes.iter().copied());
+        let may_start = taken.filter(|function| !self.called.contains(function));
         let ThreadStarts { starts, mains } = &self.starts;
-        let starts = |function: &usize| {
-            starts.contains(function) || mains.contains(function) || may_start(*function)
-        };
-        (0..self.facts.len()).filter(starts).collect()
+        let all: BTreeSet<usize> = may_start.chain(starts.iter().chain(mains).copied()).collect();
+        all.into_iter().collect()
     }
 
     fn is_thread_start(&self, function: usize, unit: Unit) -> bool {
