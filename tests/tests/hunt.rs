@@ -191,8 +191,7 @@ fn crashes_hangs_and_deadlocks_under_delays_are_failures_and_end() {
     {
         let folder = folder();
         // Each run that hangs takes all of the limit.
-        let runs = if text == late { "3" } else { "4" };
-        let options = ["--runs", runs, "--seed", "5", "--repeat", "0", "--limit", "12s"];
+        let options = ["--runs", "8", "--first", "--seed", "5", "--repeat", "0", "--limit", "12s"];
         let (ended, report) = hunt(folder.path(), &options, &[mode]);
         assert_eq!(ended.code, Some(66), "{mode}: {}", ended.stderr);
         let hunted = &lost_update(&report)["hunted"];
@@ -202,6 +201,20 @@ fn crashes_hangs_and_deadlocks_under_delays_are_failures_and_end() {
         let timed_out = report["hunt"]["timed_out"].as_u64().unwrap();
         assert_eq!(timed_out > 0, text == late, "{:#}", report["hunt"]);
     }
+}
+
+#[test]
+fn a_first_run_that_hangs_is_a_failure_among_others() {
+    require_bpf!();
+    let folder = folder();
+    let flag = folder.path().join("flag").display().to_string();
+    let options = ["--runs", "4", "--seed", "5", "--repeat", "0", "--limit", "8s"];
+    let (ended, report) = hunt(folder.path(), &options, &["stuck", &flag]);
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    assert!(ended.stderr.contains("run 1: did not end within 8 seconds"), "{}", ended.stderr);
+    lost_update(&report);
+    let hunted = &report["hunt"];
+    assert_eq!((&hunted["runs"], &hunted["timed_out"]), (&4.into(), &1.into()), "{hunted:#}");
 }
 
 #[test]

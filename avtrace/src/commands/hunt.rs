@@ -405,6 +405,17 @@ impl Watch {
         self.target.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Prints a line about a run.
+    fn say(&self, run: u64, text: &str) {
+        let target = match self.target().as_str() {
+            "" => String::new(),
+            name => format!("{}: ", report::printable(name)),
+        };
+        let line = format!("avtrace: {target}run {run}: {text}\n");
+        // Nothing is left to do when standard error is closed.
+        self.bar.suspend(|| drop(write_output(&Destination::Stderr, line.as_bytes())));
+    }
+
     fn begin(&self, runs: Option<u64>) {
         self.bar.reset();
         if self.quiet || !stderr().is_terminal() {
@@ -446,14 +457,15 @@ impl Observer for Watch {
         if self.quiet || class == Class::ByDesign {
             return;
         }
-        let line = report::printable(headline).into_owned();
-        let target = match self.target().as_str() {
-            "" => String::new(),
-            name => format!("{}: ", report::printable(name)),
-        };
-        let line = format!("avtrace: {target}run {run}: {}\n", report::cut_message(&line));
-        // Nothing is left to do when standard error is closed.
-        self.bar.suspend(|| drop(write_output(&Destination::Stderr, line.as_bytes())));
+        self.say(run, &report::cut_message(&report::printable(headline)));
+    }
+
+    fn hung(&self, limit: Duration) {
+        if self.quiet {
+            return;
+        }
+        let seconds = limit.as_secs();
+        self.say(1, &format!("did not end within {seconds} seconds; it is observed once more"));
     }
 
     fn is_stopped(&self) -> bool {

@@ -109,6 +109,8 @@ pub trait Observer: Sync {
     fn progress(&self, progress: &Progress);
     /// Takes a defect that a run shows first, with the headline.
     fn found(&self, run: u64, class: Class, headline: &str);
+    /// Takes that the first run hung, so that the next one observes once more.
+    fn hung(&self, limit: Duration);
     /// Returns whether the hunt is to end.
     fn is_stopped(&self) -> bool;
     /// Marks the defects of a report that the user has set aside.
@@ -126,7 +128,7 @@ pub enum HuntError {
         /// Its exit status.
         status: Option<u8>,
     },
-    /// The first run did not end.
+    /// The first runs did not end.
     #[error(
         "the program did not end within {} seconds: hunts are for programs that end by themselves, such as a test; give \
          a longer --limit, or a command that starts the program, uses it and ends it",
@@ -163,6 +165,8 @@ struct State<'a> {
     progress: Progress,
     classes: HashMap<String, Class>,
     untraced: u64,
+    /// Set once a run has been observed that ended, or showed a defect: the further ones follow from it.
+    is_observed: bool,
     /// Limit of the further runs.
     limit: Duration,
     /// Share of the program's own time that delays may take: that of avtrace counts as well.
@@ -210,9 +214,11 @@ pub fn hunt(
         is_over: AtomicBool::new(false),
         state: Mutex::new(state),
     };
-    // The first run by itself: all others depend on it.
-    if hunting.state().next == 1 {
-        hunting.one_run();
+    // The first run by itself: all others depend on it. It may be the one of many that hangs.
+    while !hunting.is_observed() && !hunting.is_at_end() && hunting.one_run() {}
+    if !hunting.is_observed() && !observer.is_stopped() {
+        let limit = hunting.state().limit;
+        hunting.fail(HuntError::Endless(limit));
     }
     thread::scope(|scope| {
         for _ in 0..options.jobs.max(1) {
@@ -247,6 +253,11 @@ fn raised(limit: Duration, result: &RunResult) -> Duration {
     }
 }
 
+/// Returns whether a run had to be killed and shows no defect that could be why.
+fn hung(result: &RunResult, found: &[(String, Class)]) -> bool {
+    result.verdict == Verdict::TimedOut && found.iter().all(|(_, class)| *class == Class::ByDesign)
+}
+
 impl<'a> State<'a> {
     /// Takes in what the results have, so that the hunt goes on from there.
     fn new(
@@ -262,6 +273,7 @@ impl<'a> State<'a> {
             progress: Progress::default(),
             classes: HashMap::new(),
             untraced: 0,
+            is_observed: false,
             limit: options.limit.unwrap_or(FIRST_LIMIT),
             share: options.share,
             program: Duration::ZERO,
@@ -294,7 +306,7 @@ impl<'a> State<'a> {
                 state.schedule.resume(&result.treatment, &learnt);
             }
             state.next = state.next.max(result.number + 1);
-            if result.number == 1 {
+            if !state.is_observed && !hung(&result, &found) {
                 let report = state.results.get(merge::FIRST_REPORT)?;
                 state.adopt(options, &result, report.as_ref());
             } else if options.limit.is_none() {
@@ -329,6 +341,7 @@ impl<'a> State<'a> {
 
     /// Takes the measures of the first run over for the further ones.
     fn adopt(&mut self, options: &HuntOptions, first: &RunResult, report: Option<&Report>) {
+        self.is_observed = true;
         if first.verdict != Verdict::TimedOut {
             self.limit = options.limit.unwrap_or_else(|| limit_after(first.elapsed_ns));
         }
@@ -364,6 +377,11 @@ impl<'a> Hunting<'a> {
         self.is_over.load(Ordering::Acquire)
             || self.observer.is_stopped()
             || self.options.time.is_some_and(|time| self.begun.elapsed() >= time)
+    }
+
+    /// Returns whether there is a run that the further ones follow from.
+    fn is_observed(&self) -> bool {
+        self.state().is_observed
     }
 
     /// Returns whether repeating runs has taken a tenth of the time more than was given.
@@ -442,12 +460,6 @@ impl<'a> Hunting<'a> {
     /// Takes the result of a run in.
     fn take(&self, mut result: RunResult) {
         let mut state = self.state();
-        if let Some(error) = state.refusal(&result) {
-            drop(state);
-            return self.fail(error);
-        }
-        state.runs_here += 1;
-        state.credit_gaps(&mut result);
         let found: Vec<(String, Class)> = (result.findings.iter())
             .filter(|(_, report)| {
                 let mut report = report.clone();
@@ -456,6 +468,12 @@ impl<'a> Hunting<'a> {
             })
             .map(|(finding, _)| (finding.fingerprint.clone(), finding.class))
             .collect();
+        if let Some(error) = state.refusal(&result, &found) {
+            drop(state);
+            return self.fail(error);
+        }
+        state.runs_here += 1;
+        state.credit_gaps(&mut result);
         let is_new = |(fingerprint, class): &&(String, Class)| {
             let known = state.classes.get(fingerprint);
             *class != Class::ByDesign && known.is_none_or(|known| class < known)
@@ -470,11 +488,13 @@ impl<'a> Hunting<'a> {
             state.schedule.forget(&result.treatment);
         } else {
             state.schedule.learn(&result.treatment, &learnt);
-            match result.number {
-                1 => state.adopt(self.options, &result, result.report.as_deref()),
-                _ => state.set_budget(self.options, &result),
+            let is_first = !state.is_observed;
+            match is_first {
+                true if hung(&result, &found) => self.observer.hung(state.limit),
+                true => state.adopt(self.options, &result, result.report.as_deref()),
+                false => state.set_budget(self.options, &result),
             }
-            if self.options.limit.is_none() && result.number > 1 {
+            if self.options.limit.is_none() && !is_first {
                 state.limit = raised(state.limit, &result);
             }
         }
@@ -529,16 +549,16 @@ impl<'a> Hunting<'a> {
 
 impl State<'_> {
     /// Returns the error of a run that ends the hunt: nothing of it is kept.
-    fn refusal(&self, result: &RunResult) -> Option<HuntError> {
+    fn refusal(&self, result: &RunResult, found: &[(String, Class)]) -> Option<HuntError> {
         match &result.verdict {
             // A machine that traces nothing any more is not asked for ever.
             Verdict::Untraced(error)
-                if result.number == 1 || self.untraced >= MOST_UNTRACED.max(self.progress.runs) =>
+                if !self.is_observed || self.untraced >= MOST_UNTRACED.max(self.progress.runs) =>
             {
                 Some(HuntError::Untraced { error: error.clone(), status: result.status })
             }
-            // A bug that shows itself in the first run is a find.
-            Verdict::TimedOut if result.number == 1 && result.fingerprints().next().is_none() => {
+            // A bug that shows itself in the first run is a find, and one that makes it hang is worth another one.
+            _ if !self.is_observed && result.number > 1 && hung(result, found) => {
                 Some(HuntError::Endless(self.limit))
             }
             _ => None,

@@ -4,12 +4,15 @@
  * lost: prints the balance, and fails when a deposit was lost.
  * crash: aborts when a deposit was lost; hang: waits for ever then; fork: a child process does all of it.
  * whole: with one critical section, so that nothing is to be found.
- * deadlock: each thread takes two more locks in its own order, and makes the deposit with the first of them held.
+ * deadlock: each thread takes two more locks in its own order, and makes the deposit with the first of them held, at
+ *   times that only delays bring together.
+ * stuck FILE: as lost, but waits for ever when the file is not there, which it makes.
  * late: as whole, and fails when its time is over.
  * closed: one thread closes the account and opens it again; the other one aborts when it finds it closed, with the lock
  *   held, so that it cannot be opened before the program is dead.
  * early: the program ends while a thread still makes deposits.
  */
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +23,7 @@
 
 #define DEPOSITS 30
 #define REST_US 1000
+#define TURN_US 20000
 #define CLOSED -1
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -89,15 +93,27 @@ static void *looks(void *unused)
 
 static pthread_mutex_t locks[2] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
 
+static struct timespec begun;
+
+static void sleep_until(long us)
+{
+    struct timespec at = begun;
+
+    at.tv_nsec += us * 1000;
+    at.tv_sec += at.tv_nsec / 1000000000;
+    at.tv_nsec %= 1000000000;
+    clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL);
+}
+
 static void *crossed_deposits(void *first)
 {
     for (int i = 0; i < DEPOSITS; i++) {
+        sleep_until(i * TURN_US + (long)first * TURN_US / 2);
         pthread_mutex_lock(&locks[(long)first]);
         deposit(1);
         pthread_mutex_lock(&locks[1 - (long)first]);
         pthread_mutex_unlock(&locks[1 - (long)first]);
         pthread_mutex_unlock(&locks[(long)first]);
-        usleep(REST_US);
     }
     return first;
 }
@@ -114,19 +130,24 @@ static void *deposits(void *unused)
     return unused;
 }
 
-static double seconds(void)
+static double seconds_since_begun(void)
 {
     struct timespec now;
 
     clock_gettime(CLOCK_MONOTONIC, &now);
-    return now.tv_sec + now.tv_nsec / 1e9;
+    return now.tv_sec - begun.tv_sec + (now.tv_nsec - begun.tv_nsec) / 1e9;
 }
 
 int main(int argc, char **argv)
 {
     const char *mode = argc > 1 ? argv[1] : "lost";
-    double begun = seconds();
     pthread_t one, other;
+
+    clock_gettime(CLOCK_MONOTONIC, &begun);
+    if (strcmp(mode, "stuck") == 0 && access(argv[2], F_OK) != 0) {
+        close(creat(argv[2], 0600));
+        pause();
+    }
 
     if (strcmp(mode, "fork") == 0 && fork() != 0) {
         int status = 1;
@@ -153,7 +174,7 @@ int main(int argc, char **argv)
     pthread_join(other, NULL);
     printf("balance: %ld\n", balance);
     if (strcmp(mode, "late") == 0)
-        return argc > 2 && seconds() - begun > atof(argv[2]);
+        return argc > 2 && seconds_since_begun() > atof(argv[2]);
     if (balance == 2 * DEPOSITS)
         return 0;
     if (strcmp(mode, "crash") == 0)
