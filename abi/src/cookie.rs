@@ -142,7 +142,7 @@ impl AllocCookie {
 
 /// Cookie at an instruction that acquires or releases a lock in line.
 ///
-/// Above the kind: flags (8 bits), and the [`Operand`] (16).
+/// Above the kind: flags (2 bits), the distance of the caller's return address (6), and the [`Operand`] (16).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InlinedCookie(pub Cookie);
 
@@ -151,17 +151,32 @@ impl InlinedCookie {
     pub const INDIRECT: u8 = 1;
     /// Flag of an operation that counts only if the condition of the operand holds.
     pub const CONDITIONAL: u8 = 2;
+    /// Largest distance of the caller's return address from the stack pointer, in words.
+    pub const MAX_CALLER: u8 = 0x3f;
 
     /// Adds flags and the operand.
     #[must_use]
     pub const fn new(cookie: Cookie, flags: u8, operand: Operand) -> Self {
-        Self(cookie.with_upper(flags, operand.0))
+        Self(cookie.with_upper(flags & 3, operand.0))
+    }
+
+    /// Adds the distance of the caller's return address from the stack pointer, in words of 8 bytes, to a cookie
+    /// without one: it takes the place of the chain of frame pointers, unless it is 0.
+    #[must_use]
+    pub const fn with_caller(self, words: u8) -> Self {
+        Self(self.0.with_upper((words & Self::MAX_CALLER) << 2, 0))
     }
 
     /// Returns whether one of these flags is set.
     #[must_use]
     pub const fn has(self, flags: u8) -> bool {
-        self.0.flags() & flags != 0
+        self.0.flags() & flags & 3 != 0
+    }
+
+    /// Distance of the caller's return address from the stack pointer, in bytes; 0 if it is found otherwise.
+    #[must_use]
+    pub const fn caller(self) -> u64 {
+        (self.0.flags() >> 2) as u64 * 8
     }
 
     /// The operand.
@@ -232,7 +247,10 @@ mod tests {
         let operand = Operand::indirect(4, 100);
         let inlined = InlinedCookie::new(plain, InlinedCookie::INDIRECT, operand);
         assert!(inlined.has(InlinedCookie::INDIRECT) && !inlined.has(InlinedCookie::CONDITIONAL));
-        assert_eq!(inlined.operand(), operand);
+        assert_eq!((inlined.operand(), inlined.caller()), (operand, 0));
+        let inlined = inlined.with_caller(InlinedCookie::MAX_CALLER);
+        assert_eq!((inlined.operand(), inlined.caller()), (operand, 63 * 8));
+        assert!(inlined.has(InlinedCookie::INDIRECT) && !inlined.has(InlinedCookie::CONDITIONAL));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Records an acquire or release at an instruction where the registers have the address of the lock. The first frame is
-/// the probed instruction itself, and the stack pointer is that of its function.
+/// the probed instruction itself, the second one its function's caller, and the stack pointer is that of its function.
 ///
 /// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`.
 #[uprobe]
@@ -34,13 +34,18 @@ pub fn inline_lock(ctx: ProbeContext) -> u32 {
         base + (registers.get(operand.index() as u8) << operand.scale())
     };
     debug_log!(&ctx, "inline_lock: site {} address {:x} tid {}", cookie.0.site().0, address, tid);
+    // A frame pointer would be before the return address.
+    let frame_pointer = match cookie.caller() {
+        0 => regs.rbp,
+        distance => regs.rsp + distance - 8,
+    };
     let record = InlinedRecord {
         header: header(Kind::Inlined, tid, cookie.0.site()),
         eax: registers.get(0) as u32,
         epoch: epoch::end(tid),
         address,
         sp: regs.rsp,
-        frames: frames(regs.rip, regs.rsp, regs.rbp),
+        frames: frames(regs.rip, regs.rsp, frame_pointer),
     };
     submit(Class::Sync, record);
     0

@@ -152,6 +152,10 @@ impl Extents {
         self.frames.as_ref()?.frame_address(address)
     }
 
+    pub(crate) fn return_address_distance(&self, address: LinkAddr) -> Option<u64> {
+        self.frames.as_ref()?.return_address_distance(address)
+    }
+
     pub(crate) fn caller(
         &self,
         address: LinkAddr,
@@ -182,6 +186,17 @@ impl Frames {
             CfaRule::RegisterAndOffset { register, offset } => Some((register, offset)),
             CfaRule::Expression(_) => None,
         }
+    }
+
+    /// Returns the distance of the return address from the stack pointer.
+    fn return_address_distance(&self, address: LinkAddr) -> Option<u64> {
+        let mut context = UnwindContext::new();
+        let row = self.row(address, &mut context)?;
+        let CfaRule::RegisterAndOffset { register: X86_64::RSP, offset } = *row.cfa() else {
+            return None;
+        };
+        let Some(RegisterRule::Offset(at)) = row.register(X86_64::RA) else { return None };
+        u64::try_from(offset.checked_add(at)?).ok()
     }
 
     fn caller(

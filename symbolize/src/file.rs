@@ -181,6 +181,13 @@ impl ElfFile {
         self.extents().uses_frame_pointer_at(address)
     }
 
+    /// Returns the distance of the return address from the stack pointer at an instruction, in bytes. `None` without
+    /// unwind information, and where that finds it by another register.
+    #[must_use]
+    pub fn return_address_distance(&self, address: LinkAddr) -> Option<u64> {
+        self.extents().return_address_distance(address)
+    }
+
     /// Returns the caller of a function that is at `address`, with these registers; `read` reads 8 bytes of the
     /// process's memory. For a caller's own frame `address` is before the return address: within the call. `None`
     /// without unwind information, or where it has an expression.

@@ -21,17 +21,30 @@ type End<'a> = (&'a str, &'a str);
 /// An edge: the object's kind and name, and both ends.
 type Step<'a> = (&'a str, &'a str, End<'a>, End<'a>);
 
-fn is_end(program: &Program, edge: &Edge, end: End<'_>, is_source: bool, lines: bool) -> bool {
+/// Ends whose lines are compared.
+#[derive(Clone, Copy)]
+enum Lines {
+    All,
+    OfAcquires,
+    None,
+}
+
+fn is_end(program: &Program, edge: &Edge, end: End<'_>, is_source: bool, lines: Lines) -> bool {
     let (action, place) = if is_source {
         (&edge.source_action, &edge.source)
     } else {
         (&edge.sink_action, &edge.sink)
     };
     let line = place.as_ref().and_then(|place| place.line);
-    action == end.0 && (!lines || end.1.is_empty() || line == Some(program.line(end.1)))
+    let has_line = match lines {
+        Lines::All => true,
+        Lines::OfAcquires => action.starts_with("acquire"),
+        Lines::None => false,
+    };
+    action == end.0 && (!has_line || end.1.is_empty() || line == Some(program.line(end.1)))
 }
 
-fn is_like(program: &Program, violation: &Violation, steps: &[Step<'_>], lines: bool) -> bool {
+fn is_like(program: &Program, violation: &Violation, steps: &[Step<'_>], lines: Lines) -> bool {
     violation.edges.len() == steps.len()
         && violation.edges.iter().zip(steps).all(|(edge, (kind, name, source, sink))| {
             // The flag is the innermost field of it; what a thread waits by is in its own memory.
@@ -59,13 +72,19 @@ fn finds_in(
 ) {
     for release in [true, false] {
         let program = rust(program, release);
+        let lines = match release {
+            true => Lines::All,
+            // A lock that one function of the library takes in an unoptimized build, called by the program's own.
+            false if lock.ends_with("mutex") || lock.ends_with("rwlock") => Lines::OfAcquires,
+            false => Lines::None,
+        };
         for _ in 0..runs(1) {
             let report = run(&program, &[lock, "split"], balances[0]);
             let violations = &report.violations;
             let regions = violations.iter().all(|violation| violation.cycle() == cycle);
             assert!(regions, "{violations:#?}");
             for steps in series {
-                let like = |violation: &&Violation| is_like(&program, violation, steps, release);
+                let like = |violation: &&Violation| is_like(&program, violation, steps, lines);
                 let found = violations.iter().find(like);
                 assert!(found.is_some(), "release: {release}, {steps:?}: {violations:#?}");
             }
@@ -172,7 +191,7 @@ fn channels_of_the_standard_library() {
                 let report = run(&program, &[&how, "split"], "done: 2\n");
                 let violation = report.only_violation();
                 assert_eq!(violation.cycle(), ["prepare", "use", "prepare"]);
-                assert!(is_like(&program, violation, &[there, back], true), "{violation:#?}");
+                assert!(is_like(&program, violation, &[there, back], Lines::All), "{violation:#?}");
                 for (form, stdout) in [("whole", "done: 2\n"), ("own", "done: 0\n")] {
                     let report = run(&program, &[&how, form], stdout);
                     assert!(report.violations.is_empty(), "{:#?}", report.violations);
@@ -245,7 +264,10 @@ fn locks_of_ones_own_that_are_named() {
             let steps = [("lock", "latch", there.0, there.1), ("lock", "latch", back.0, back.1)];
             let [violation] = &report.violations[..] else { panic!("{:#?}", report.violations) };
             assert_eq!(violation.cycle(), TRANSFER);
-            assert!(is_like(&program, violation, &steps, true), "{level} {mark}: {violation:#?}");
+            assert!(
+                is_like(&program, violation, &steps, Lines::All),
+                "{level} {mark}: {violation:#?}"
+            );
         }
         for (how, stdout) in [("whole", "balance: 895\n"), ("busy", "balance: 900\n")] {
             let report = homemade(&program, how, stdout);

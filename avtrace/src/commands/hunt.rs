@@ -460,6 +460,19 @@ impl Observer for Watch {
         self.say(run, &report::cut_message(&report::printable(headline)));
     }
 
+    fn goes_on(&self, run: u64, after: Duration) {
+        if self.quiet {
+            return;
+        }
+        let seconds = after.as_secs();
+        self.say(
+            run,
+            &format!(
+                "still goes on, and is killed after {seconds} seconds: hunts are for programs that end by themselves"
+            ),
+        );
+    }
+
     fn hung(&self, limit: Duration) {
         if self.quiet {
             return;

@@ -14,6 +14,7 @@ mod schedule;
 mod targets;
 
 use std::{
+    cell::Cell,
     cmp::Reverse,
     collections::{BTreeSet, HashMap, HashSet},
     io,
@@ -50,6 +51,8 @@ use crate::{
 
 /// Longest time that the first run may take, if no limit is given.
 const FIRST_LIMIT: Duration = Duration::from_secs(600);
+/// Longest time before it is said that the first run has not ended yet.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Least time that each further run has.
 const LEAST_LIMIT: Duration = Duration::from_secs(10);
 /// Time that a further run has, in the longest run before.
@@ -109,6 +112,8 @@ pub trait Observer: Sync {
     fn progress(&self, progress: &Progress);
     /// Takes a defect that a run shows first, with the headline.
     fn found(&self, run: u64, class: Class, headline: &str);
+    /// Takes that a first run goes on and on: `after` that time it is killed.
+    fn goes_on(&self, run: u64, after: Duration);
     /// Takes that the first run hung, so that the next one observes once more.
     fn hung(&self, limit: Duration);
     /// Returns whether the hunt is to end.
@@ -405,7 +410,15 @@ impl<'a> Hunting<'a> {
     /// Decides on a run, does it, and takes it in. Returns whether another one may follow.
     fn one_run(&self) -> bool {
         let Some((number, treatment, plan, limit)) = self.decide() else { return false };
-        let stopped = || self.observer.is_stopped() || self.is_first_found();
+        let (begun, is_first) = (Instant::now(), !self.is_observed());
+        let patience = (limit / 2).min(PATIENCE);
+        let is_said = Cell::new(false);
+        let stopped = || {
+            if is_first && begun.elapsed() >= patience && !is_said.replace(true) {
+                self.observer.goes_on(number, limit);
+            }
+            self.observer.is_stopped() || self.is_first_found()
+        };
         let plan_text = serde_json::to_string(&plan).unwrap_or_default();
         let request = Request { number, plan: &plan_text, limit };
         match self.launch.run(request, &stopped) {

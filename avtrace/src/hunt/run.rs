@@ -8,7 +8,9 @@ use super::{
     random::hash,
     schedule::{Learnt, SeenGap, Treatment},
 };
-use crate::report::{self, Class, CodePlace, Defect, OpenRegion, RegionGap, Report, Subject};
+use crate::report::{
+    self, Class, CodePlace, Defect, OpenRegion, RegionGap, Report, Subject, Thread,
+};
 
 /// Limit of places for delays at one gap.
 const MAX_PLACES: usize = 8;
@@ -206,11 +208,12 @@ impl RunResult {
             }
             let starts = report.thread_starts.iter().map(|at| (at.module.clone(), at.address));
             self.thread_starts.extend(starts);
+            let bare = bare(report);
             for defect in &report.defects {
-                self.add_defect(report, defect);
+                self.add_defect(report, &bare, defect);
             }
             for open in &report.open_at_end {
-                self.add_open_region(report, open);
+                self.add_open_region(report, &bare, open);
             }
         }
         add_delayed(&mut gaps, &delays_at);
@@ -220,21 +223,21 @@ impl RunResult {
     }
 
     /// Adds a defect. The report on a program that shows it at its likeliest is kept.
-    fn add_defect(&mut self, report: &Report, defect: &Defect) {
+    fn add_defect(&mut self, report: &Report, bare: &Report, defect: &Defect) {
         let fingerprint = &defect.fingerprint;
         let known = self.findings.iter_mut().find(|(known, _)| known.fingerprint == *fingerprint);
         let Some((finding, shown)) = known else {
-            self.findings.push((Finding::of(defect), alone(report, defect)));
+            self.findings.push((Finding::of(defect), alone(report, bare, defect)));
             return;
         };
         if defect.class < finding.class {
-            *shown = alone(report, defect);
+            *shown = alone(report, bare, defect);
         }
         finding.add(defect);
     }
 
     /// Adds a region in which the program died: a possible defect, in a report with nothing else.
-    fn add_open_region(&mut self, report: &Report, open: &OpenRegion) {
+    fn add_open_region(&mut self, report: &Report, bare: &Report, open: &OpenRegion) {
         let fingerprint = open_fingerprint(open);
         if let Some((known, _)) =
             self.findings.iter_mut().find(|(known, _)| known.fingerprint == fingerprint)
@@ -254,8 +257,8 @@ impl RunResult {
         open.for_each_thread(|thread| {
             threads.insert(*thread);
         });
-        let mut alone = with_nothing(report, &threads);
-        alone.open_at_end = vec![open];
+        let threads = those(report, &threads);
+        let alone = Report { open_at_end: vec![open], threads, ..bare.clone() };
         self.findings.push((
             Finding {
                 fingerprint,
@@ -373,8 +376,9 @@ fn has_likely(report: &Report, gap: &RegionGap) -> bool {
     })
 }
 
-/// Returns the report with nothing but a defect: its witness, and the threads in it.
-fn alone(report: &Report, defect: &Defect) -> Report {
+/// Returns the report with nothing but a defect: its witness, and the threads in it. `bare` is that report without all
+/// that was found.
+fn alone(report: &Report, bare: &Report, defect: &Defect) -> Report {
     let mut shown = report.shown(defect).cloned();
     let mut threads: HashSet<u32> = HashSet::new();
     if let Some(violation) = &mut shown {
@@ -389,28 +393,53 @@ fn alone(report: &Report, defect: &Defect) -> Report {
     Report {
         defects: vec![defect],
         violations: shown.into_iter().collect(),
-        ..with_nothing(report, &threads)
+        threads: those(report, &threads),
+        ..bare.clone()
     }
 }
 
-/// Returns a report without what was found, with these threads.
-fn with_nothing(report: &Report, threads: &HashSet<u32>) -> Report {
+/// Returns these threads of a report.
+fn those(report: &Report, threads: &HashSet<u32>) -> Vec<Thread> {
+    report.threads.iter().filter(|of| threads.contains(&of.id)).cloned().collect()
+}
+
+/// Returns a report without what was found. Nothing of that is copied on the way: there may be a thousand defects.
+fn bare(report: &Report) -> Report {
     Report {
+        cycle: None,
+        cycle_edges: Vec::new(),
         defects: Vec::new(),
         violations: Vec::new(),
         exemplars: Vec::new(),
+        gaps: None,
+        thread_starts: Vec::new(),
         deadlocks: None,
         predictions: None,
         atomicity: None,
         open_at_end: Vec::new(),
         instances: None,
-        cycle: None,
-        cycle_edges: Vec::new(),
-        threads: report.threads.iter().filter(|of| threads.contains(&of.id)).cloned().collect(),
+        threads: Vec::new(),
         regions: Vec::new(),
-        gaps: None,
-        thread_starts: Vec::new(),
-        ..report.clone()
+        schema: report.schema.clone(),
+        tool: report.tool.clone(),
+        algorithm: report.algorithm.clone(),
+        relation: report.relation,
+        nesting: report.nesting,
+        subject: report.subject.clone(),
+        counts: report.counts,
+        serializable: report.serializable,
+        not_seen: report.not_seen.clone(),
+        summary: report.summary.clone(),
+        capture: report.capture.clone(),
+        memory: report.memory.clone(),
+        trap: report.trap.clone(),
+        perturbation: report.perturbation.clone(),
+        settings: report.settings.clone(),
+        hunt: report.hunt.clone(),
+        time: report.time.clone(),
+        host: report.host.clone(),
+        traceparent: report.traceparent.clone(),
+        merged: report.merged.clone(),
     }
 }
 

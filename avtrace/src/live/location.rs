@@ -135,6 +135,20 @@ impl Locations {
         }
     }
 
+    /// Returns the id of a stack that the unwind tables have confirmed.
+    #[inline]
+    pub fn certain(&mut self, known: Location) -> LocationId {
+        let place = known.place();
+        match self.recent.get(place) {
+            Some(Some((recent, id))) if are_same(recent, &known) => *id,
+            _ => {
+                let id = self.intern(known);
+                self.keep(place, known, id);
+                id
+            }
+        }
+    }
+
     #[inline(never)]
     fn look_up_at(
         &mut self,
@@ -143,8 +157,7 @@ impl Locations {
         code: &mut impl CodeMap,
     ) -> LocationId {
         let id = self.look_up(recorded, code);
-        self.recent.resize(RECENT, None);
-        self.recent[place] = Some((recorded, id));
+        self.keep(place, recorded, id);
         id
     }
 
@@ -163,6 +176,12 @@ impl Locations {
         }
         self.raw.insert(recorded, id);
         id
+    }
+
+    /// Keeps the id of a stack as it was recorded among the recent ones.
+    fn keep(&mut self, place: usize, recorded: Location, id: LocationId) {
+        self.recent.resize(RECENT, None);
+        self.recent[place] = Some((recorded, id));
     }
 
     /// Returns the location of an id.

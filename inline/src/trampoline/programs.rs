@@ -214,7 +214,11 @@ fn inlined(asm: &mut Assembler<'_>, frame: &Frame, cookie: InlinedCookie) -> Emi
     }
     frame.load(asm, rdx, RAX)?;
     frame.load(asm, rsi, RSP)?;
-    frame.load(asm, r9, RBP)?;
+    match cookie.caller() {
+        0 => frame.load(asm, r9, RBP)?,
+        // A frame pointer would be before the return address.
+        distance => asm.code.lea(r9, frame.stack(distance as i32 - 8))?,
+    }
     asm.code.mov(eax, cookie.0.site().0)?;
     asm.code.call(asm.common.entries.record_fenced)
 }

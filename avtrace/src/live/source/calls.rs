@@ -5,6 +5,7 @@ use checker::{
     event::{LocationId, Op, ThreadId},
     format::ObjectKind,
 };
+use symbolize::ProcessAddr;
 
 use super::{
     call_effects::{in_line, result},
@@ -21,7 +22,11 @@ use crate::{
     },
     probes::{
         plan::SiteKind,
-        sync::{functions::CallSpec, site::SyncSite, slow_paths::FastPath},
+        sync::{
+            functions::CallSpec,
+            site::{RecordedCallers, SyncSite},
+            slow_paths::FastPath,
+        },
     },
 };
 
@@ -164,6 +169,18 @@ impl Calls {
         }
         let mut frames = record.frames;
         frames[0] = place.at.0;
+        let certain = match &place.callers {
+            RecordedCallers::Chain => None,
+            RecordedCallers::One => Some(frames[1]),
+            RecordedCallers::OneOf(known) => {
+                let is_known = known.binary_search(&ProcessAddr(frames[1])).is_ok();
+                Some(if is_known { frames[1] } else { 0 })
+            }
+        };
+        let location = match certain {
+            None => cx.stack(Location::Access(frames)),
+            Some(caller) => cx.locations.certain(Location::Access([frames[0], caller, 0, 0, 0, 0])),
+        };
         let operation = Operation {
             kind: place.kind,
             tid: record.header.tid,
@@ -176,7 +193,7 @@ impl Calls {
             value: Some(value),
             sp: record.sp,
             code: record.frames[0],
-            location: cx.stack(Location::Access(frames)),
+            location,
         };
         self.synchronise(&operation, probed, syncs, cx);
     }

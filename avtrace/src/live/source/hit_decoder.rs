@@ -127,10 +127,10 @@ impl HitDecoder {
 /// code makes.
 fn is_of_lock(access: Access, sites: &[Site], code: &impl CodeMap) -> bool {
     let at = access.instruction;
-    let is_probed = sites.iter().any(|site| match site.kind {
+    let is_probed = sites.iter().any(|site| match &site.kind {
         SiteKind::Sync(SyncSite::Inlined(place)) => place.at == at,
         SiteKind::Sync(SyncSite::Call { end, .. }) | SiteKind::Inner { end } => {
-            site.address <= at && at < end
+            site.address <= at && at < *end
         }
         _ => false,
     });

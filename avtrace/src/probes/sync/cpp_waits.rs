@@ -242,8 +242,8 @@ impl Planner<'_, '_> {
             for (_, Step { at, points, if_one }) in found {
                 let Some(at) = self.module.process_address(LinkAddr(at)) else { continue };
                 let place =
-                    InlinedPlace { spec, kind, fast: FastPath::Nothing, at, plus: 0, if_one };
-                self.inlined_points(&place, &points, &purpose);
+                    InlinedPlace { if_one, ..InlinedPlace::new(spec, kind, FastPath::Nothing, at) };
+                self.inlined_points(&place, &points, &purpose, None);
             }
         }
         arrives

@@ -16,7 +16,8 @@ use x86::{
 use super::{
     functions::{CallSpec, Role},
     inline_locks::{self, Found, Helper, InlinedPoint, InlinedSite, Passed, Surroundings},
-    site::{InlinedPlace, SyncSite},
+    library_callers::{LibraryCaller, LibraryCallers},
+    site::{InlinedPlace, RecordedCallers, SyncSite},
     slow_paths::{self, FastPath, SlowPath, Try},
 };
 use crate::probes::plan::{
@@ -136,6 +137,7 @@ impl Planner<'_, '_> {
             return;
         }
         let functions = Functions::from_file(file);
+        let callers = LibraryCallers::new(file, &functions);
         let helpers: FxHashMap<u64, Helper> = functions
             .iter()
             .filter_map(|function| Some((function.start.0, helper(&function.name)?)))
@@ -201,7 +203,7 @@ impl Planner<'_, '_> {
                     statics.borrow_mut().insert(place, (site.slow_path, site.fast));
                 }
                 if known.insert(site.at) {
-                    self.inlined(slow.list[site.slow_path], &site);
+                    self.inlined(slow.list[site.slow_path], &site, &callers);
                 }
             }
             for unrecognised in found.unrecognised {
@@ -218,7 +220,7 @@ impl Planner<'_, '_> {
             if let Some(tried) = slow_paths::tries(&function.name)
                 && let Some(path) = tried.slow_path()
             {
-                self.tries(function, tried, path, &surroundings, &mut known);
+                self.tries(function, tried, path, &surroundings, &mut known, &callers);
             }
         }
         let is_static = |address: u64| statics.borrow().contains_key(&address);
@@ -226,12 +228,12 @@ impl Planner<'_, '_> {
             for site in look_into(function).unwrap_or_default().sites {
                 let is_new = site.fast.acquires() || site.fast == FastPath::PassOnce;
                 if is_new && known.insert(site.at) {
-                    self.inlined(slow.list[site.slow_path], &site);
+                    self.inlined(slow.list[site.slow_path], &site, &callers);
                 }
             }
         }
-        self.steps(&functions, &surroundings);
-        self.channels(&functions, &surroundings);
+        self.steps(&functions, &surroundings, &callers);
+        self.channels(&functions, &surroundings, &callers);
     }
 
     /// Adds the probes of a function that tries once to acquire a lock. Optimized code has it inlined.
@@ -242,6 +244,7 @@ impl Planner<'_, '_> {
         path: &'static SlowPath,
         surroundings: &Surroundings<'_>,
         known: &mut HashSet<u64>,
+        callers: &LibraryCallers<'_>,
     ) {
         if tried.role.takes_lock() {
             let call = CallSpec { role: tried.role, ..path.call };
@@ -253,7 +256,7 @@ impl Planner<'_, '_> {
         match inline_locks::tried_lock(&parts, surroundings) {
             Some((at, point)) if known.insert(at) => {
                 let site = InlinedSite { at, fast: path.fast, slow_path: 0, points: vec![point] };
-                self.inlined(path, &site);
+                self.inlined(path, &site, callers);
             }
             Some(_) => {}
             None => self.skip(
@@ -341,7 +344,7 @@ impl Planner<'_, '_> {
         }
     }
 
-    fn inlined(&mut self, path: &SlowPath, site: &InlinedSite) {
+    fn inlined(&mut self, path: &SlowPath, site: &InlinedSite, callers: &LibraryCallers<'_>) {
         let Some(at) = self.module.process_address(LinkAddr(site.at)) else { return };
         let kind = match site.fast {
             FastPath::Acquire => Kind::Acquire,
@@ -356,8 +359,8 @@ impl Planner<'_, '_> {
             module: self.module.name(),
         };
         let (spec, fast) = (path.call, site.fast);
-        let place = InlinedPlace { spec, kind, fast, at, plus: 0, if_one: false };
-        self.inlined_points(&place, &site.points, &purpose);
+        let place = InlinedPlace::new(spec, kind, fast, at);
+        self.inlined_points(&place, &site.points, &purpose, Some(callers));
     }
 
     /// Adds the probes of a place.
@@ -366,12 +369,23 @@ impl Planner<'_, '_> {
         inlined: &InlinedPlace,
         points: &[InlinedPoint],
         purpose: &ProbePurpose,
+        callers: Option<&LibraryCallers<'_>>,
     ) {
         for &InlinedPoint { address, lock, condition } in points {
             let Some(place) = self.module.process_address(LinkAddr(address)) else { continue };
             let bias = if lock.is_static { self.module.load_bias() } else { 0 };
             let plus = bias.wrapping_add_signed(lock.plus);
-            let site = self.add_site(place, SyncSite::Inlined(InlinedPlace { plus, ..*inlined }));
+            let caller = callers.and_then(|callers| callers.of(address));
+            let callers = match &caller {
+                None => RecordedCallers::Chain,
+                Some(LibraryCaller { returns: None, .. }) => RecordedCallers::One,
+                Some(LibraryCaller { returns: Some(returns), .. }) => {
+                    let in_process = |&address| self.module.process_address(address);
+                    RecordedCallers::OneOf(returns.iter().filter_map(in_process).collect())
+                }
+            };
+            let inlined = InlinedPlace { plus, callers, ..inlined.clone() };
+            let site = self.add_site(place, SyncSite::Inlined(inlined));
             let mut operand = lock.operand;
             let mut flags = 0;
             if let Some(condition) = condition {
@@ -382,7 +396,9 @@ impl Planner<'_, '_> {
                 flags |= InlinedCookie::INDIRECT;
             }
             let cookie = Cookie::new(Kind::Inlined, site);
-            let cookie = InlinedCookie::new(cookie, flags, operand).0;
+            let cookie = InlinedCookie::new(cookie, flags, operand)
+                .with_caller(caller.map_or(0, |caller| caller.distance))
+                .0;
             self.add_probe(ProbeProgram::Inlined, LinkAddr(address), cookie, purpose.clone());
         }
     }

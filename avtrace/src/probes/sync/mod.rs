@@ -8,6 +8,7 @@ pub mod function_roles;
 pub mod functions;
 pub mod inline_locks;
 mod inline_plan;
+mod library_callers;
 pub(super) mod lock_plan;
 pub mod lock_rule;
 pub mod runtime_libraries;

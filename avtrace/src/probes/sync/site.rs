@@ -1,5 +1,7 @@
 //! Sites of synchronisation: functions that are called, and fast paths of locks that were inlined.
 
+use std::sync::Arc;
+
 use abi::Kind;
 use symbolize::ProcessAddr;
 
@@ -42,7 +44,7 @@ impl SyncSite {
 }
 
 /// Place of the fast path of a lock that was inlined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InlinedPlace {
     /// Whose lock it is.
     pub spec: CallSpec,
@@ -56,4 +58,25 @@ pub struct InlinedPlace {
     pub plus: u64,
     /// Set if the record counts only where `rax` is 1.
     pub if_one: bool,
+    /// The recorded frames after the first.
+    pub callers: RecordedCallers,
+}
+
+/// Frames that records have after the first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecordedCallers {
+    /// The chain of frame pointers.
+    Chain,
+    /// A caller.
+    One,
+    /// A caller, if the frame is in this sorted list of return addresses.
+    OneOf(Arc<[ProcessAddr]>),
+}
+
+impl InlinedPlace {
+    /// Creates a place whose record has the address of the object, and counts always.
+    #[must_use]
+    pub const fn new(spec: CallSpec, kind: Kind, fast: FastPath, at: ProcessAddr) -> Self {
+        Self { spec, kind, fast, at, plus: 0, if_one: false, callers: RecordedCallers::Chain }
+    }
 }

@@ -12,6 +12,7 @@ use super::{
         Surroundings,
         atomic_waits::{self, Look, Step},
     },
+    library_callers::LibraryCallers,
     rust_waits,
     site::InlinedPlace,
     slow_paths::{self, FastPath},
@@ -27,6 +28,7 @@ impl Planner<'_, '_> {
         &mut self,
         functions: &Functions,
         surroundings: &Surroundings<'_>,
+        callers: &LibraryCallers<'_>,
     ) {
         for function in functions.iter() {
             let Some((look, name, object)) = rust_waits::steps_in(&function.name) else { continue };
@@ -50,8 +52,8 @@ impl Planner<'_, '_> {
             for Step { at, points, if_one } in found {
                 let Some(at) = self.module.process_address(LinkAddr(at)) else { continue };
                 let place =
-                    InlinedPlace { spec, kind, fast: FastPath::Nothing, at, plus: 0, if_one };
-                self.inlined_points(&place, &points, &purpose);
+                    InlinedPlace { if_one, ..InlinedPlace::new(spec, kind, FastPath::Nothing, at) };
+                self.inlined_points(&place, &points, &purpose, Some(callers));
             }
         }
     }
@@ -61,6 +63,7 @@ impl Planner<'_, '_> {
         &mut self,
         functions: &Functions,
         surroundings: &Surroundings<'_>,
+        callers: &LibraryCallers<'_>,
     ) {
         for function in functions.iter().filter(|one| rust_waits::is_of_channels(&one.name)) {
             self.inner([(function.start, function.end)]);
@@ -98,8 +101,8 @@ impl Planner<'_, '_> {
                     let Some(at) = self.module.process_address(LinkAddr(at)) else { continue };
                     found = true;
                     let fast = FastPath::Message { flags };
-                    let place = InlinedPlace { spec, kind, fast, at, plus: 0, if_one };
-                    self.inlined_points(&place, &points, &purpose);
+                    let place = InlinedPlace { if_one, ..InlinedPlace::new(spec, kind, fast, at) };
+                    self.inlined_points(&place, &points, &purpose, Some(callers));
                 }
             }
             if any && !found {
