@@ -50,6 +50,9 @@ struct Options {
     /// Seconds after which a run is ended
     #[arg(long, value_name = "SECONDS", default_value_t = 100)]
     limit: u64,
+    /// This executable instead of the release build of this tree
+    #[arg(long, value_name = "FILE")]
+    avtrace: Option<PathBuf>,
 }
 
 /// Name of the measurement of a probe, for `--only`.
@@ -75,16 +78,18 @@ pub fn run(arguments: &[String]) -> Result<()> {
         bail!("tracing needs root, and there is no sudo to be had; run it as root");
     }
     setup::run()?;
-    process::run(workspace::cargo().args(["build", "--release", "--package", "avtrace"]))?;
     let target_dir = workspace::target_dir()?;
+    let avtrace = match &options.avtrace {
+        Some(named) => named.clone(),
+        None => {
+            process::run(workspace::cargo().args(["build", "--release", "--package", "avtrace"]))?;
+            target_dir.join("release/avtrace")
+        }
+    };
     let dir = target_dir.join("bench/capture");
     fs::create_dir_all(&dir).with_context(|| format!("failed to create {}", dir.display()))?;
     let scratch = Scratch::new()?;
-    let place = Place {
-        privilege,
-        avtrace: target_dir.join("release/avtrace"),
-        scratch: scratch.0.clone(),
-    };
+    let place = Place { privilege, avtrace, scratch: scratch.0.clone() };
     let bench = Bench { place, dir, options };
     let programs = programs::all(bench.options.quick, &scratch.0)?;
     bench.known(&programs)?;
