@@ -484,16 +484,14 @@ fn an_id_that_is_used_again_is_another_thread() {
     }
 }
 
-#[test]
-fn each_lock_operation_is_one_event() {
-    require_bpf!();
+/// Compares the lock operations of each build of the counting program with what it does: as many events, each once.
+fn each_lock_operation_is_one_event(
+    programs: impl IntoIterator<Item = Program>,
+    exclusive: &[&str],
+) {
     const EXCLUSIVE: &str = "acq 2000 rel 2000 ";
     const SHARED: &str = "racq 2000 rrel 2000 ";
-    let of_c: &[&str] = &["mutex", "errorcheck", "recursive", "try", "write", "spin"];
-    let of_cpp: &[&str] = &["mutex", "recursive", "timed", "write"];
-    let in_c = in_c("counted").map(|program| (program, of_c));
-    let in_cpp = in_cpp("counted").map(|program| (program, of_cpp));
-    for (program, exclusive) in in_c.into_iter().chain(in_cpp) {
+    for program in programs {
         let exclusive = exclusive.iter().map(|&lock| (lock, EXCLUSIVE));
         for (lock, wanted) in exclusive.chain([("read", SHARED)]) {
             for how in ["apart", "together"] {
@@ -502,4 +500,18 @@ fn each_lock_operation_is_one_event() {
             }
         }
     }
+}
+
+#[test]
+fn each_lock_operation_of_c_is_one_event() {
+    require_bpf!();
+    let exclusive = ["mutex", "errorcheck", "recursive", "try", "write", "spin"];
+    each_lock_operation_is_one_event(in_c("counted"), &exclusive);
+}
+
+#[test]
+fn each_lock_operation_of_cpp_is_one_event() {
+    require_bpf!();
+    let exclusive = ["mutex", "recursive", "timed", "write"];
+    each_lock_operation_is_one_event(in_cpp("counted"), &exclusive);
 }
