@@ -43,4 +43,4 @@ pub use site::{PLANS, PlanNumber, SiteId};
 
 /// Version of the ABI, changed with every layout or meaning in this library. User space refuses an object of another
 /// version.
-pub const ABI_VERSION: u32 = 16;
+pub const ABI_VERSION: u32 = 17;
