@@ -8,7 +8,11 @@ mod hunt;
 mod lock_pairs;
 mod triage;
 
+use std::path::{Path, PathBuf};
+
 use anyhow::{Result, bail};
+
+use crate::{process, workspace};
 
 /// A benchmark.
 pub struct Bench {
@@ -86,6 +90,19 @@ fn list(benches: &[Bench]) -> String {
     }
     let width = benches.iter().map(|bench| bench.name.len()).max().unwrap_or(0);
     benches.iter().map(|bench| format!("{:width$}  {}\n", bench.name, bench.about)).collect()
+}
+
+/// Returns the executable that is measured: the one that is named, or else the release build of this tree, which it
+/// builds.
+///
+/// # Errors
+/// When it cannot be built.
+fn avtrace(named: Option<&Path>) -> Result<PathBuf> {
+    if let Some(named) = named {
+        return Ok(named.to_owned());
+    }
+    process::run(workspace::cargo().args(["build", "--release", "--package", "avtrace"]))?;
+    Ok(workspace::target_dir()?.join("release/avtrace"))
 }
 
 #[cfg(test)]

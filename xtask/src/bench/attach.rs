@@ -21,9 +21,8 @@ use serde_json::Value;
 use super::capture::Scratch;
 use crate::{
     kernels::left_behind,
-    process::{self, Privilege},
+    process::Privilege,
     setup::{self, apt::Apt},
-    workspace,
 };
 use load::Load;
 
@@ -78,13 +77,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
     if bpf_build::find_on_path("memcached").is_none() {
         Apt::detect().context("memcached not found; install it")?.install(&["memcached"])?;
     }
-    let avtrace = match &options.avtrace {
-        Some(avtrace) => avtrace.clone(),
-        None => {
-            process::run(workspace::cargo().args(["build", "--release", "--package", "avtrace"]))?;
-            workspace::target_dir()?.join("release/avtrace")
-        }
-    };
+    let avtrace = super::avtrace(options.avtrace.as_deref())?;
     let scratch = Scratch::new()?;
     println!(
         "\n{:8}{:>6}{:>10}{:>9}{:>8}{:>13}{:>8}{:>10}",

@@ -79,13 +79,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
     }
     setup::run()?;
     let target_dir = workspace::target_dir()?;
-    let avtrace = match &options.avtrace {
-        Some(named) => named.clone(),
-        None => {
-            process::run(workspace::cargo().args(["build", "--release", "--package", "avtrace"]))?;
-            target_dir.join("release/avtrace")
-        }
-    };
+    let avtrace = super::avtrace(options.avtrace.as_deref())?;
     let dir = target_dir.join("bench/capture");
     fs::create_dir_all(&dir).with_context(|| format!("failed to create {}", dir.display()))?;
     let scratch = Scratch::new()?;

@@ -27,7 +27,7 @@ use super::triage::{
 };
 use crate::{
     bench::capture::Scratch,
-    process::{self, Privilege},
+    process::Privilege,
     setup::{self, apt::Apt},
     workspace,
 };
@@ -90,14 +90,10 @@ pub fn run(arguments: &[String]) -> Result<()> {
         bail!("tracing needs root, and there is no sudo to be had; run it as root");
     }
     let target_dir = workspace::target_dir()?;
-    let avtrace = match &options.avtrace {
-        Some(named) => named.clone(),
-        None => {
-            setup::run()?;
-            process::run(workspace::cargo().args(["build", "--release", "--package", "avtrace"]))?;
-            target_dir.join("release/avtrace")
-        }
-    };
+    if options.avtrace.is_none() {
+        setup::run()?;
+    }
+    let avtrace = super::avtrace(options.avtrace.as_deref())?;
     let (dir, scratch) = (target_dir.join("triage"), Scratch::new()?);
     let reports = dir.join("hunts");
     fs::create_dir_all(&reports)

@@ -32,9 +32,8 @@ pub fn run(arguments: &[String]) -> Result<()> {
         bail!("tracing needs root, and there is no sudo to be had");
     }
     setup::run()?;
-    process::run(workspace::cargo().args(["build", "--release", "--package", "avtrace"]))?;
+    let avtrace = super::avtrace(None)?;
     let target_dir = workspace::target_dir()?;
-    let avtrace = target_dir.join("release/avtrace");
     let program = compile(&target_dir.join("bench"))?;
     let bpftrace = process::answer(Command::new("bpftrace").arg("--version"));
     if bpftrace.is_none() {

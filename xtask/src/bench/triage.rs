@@ -18,7 +18,7 @@ use clap::Parser;
 
 use crate::{
     bench::capture::Scratch,
-    process::{self, Privilege},
+    process::Privilege,
     setup::{self, apt::Apt},
     workspace,
 };
@@ -71,14 +71,10 @@ pub fn run(arguments: &[String]) -> Result<()> {
         bail!("tracing needs root, and there is no sudo to be had; run it as root");
     }
     let target_dir = workspace::target_dir()?;
-    let avtrace = match &options.avtrace {
-        Some(named) => named.clone(),
-        None => {
-            setup::run()?;
-            process::run(workspace::cargo().args(["build", "--release", "--package", "avtrace"]))?;
-            target_dir.join("release/avtrace")
-        }
-    };
+    if options.avtrace.is_none() {
+        setup::run()?;
+    }
+    let avtrace = super::avtrace(options.avtrace.as_deref())?;
     let dir = target_dir.join("triage");
     let reports = options.reports.clone().unwrap_or_else(|| dir.join("reports"));
     for made in [&dir, &reports] {
