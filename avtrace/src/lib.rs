@@ -4,6 +4,7 @@
 pub mod backend;
 pub mod cli;
 pub mod commands;
+pub mod cut;
 pub mod debug_files;
 pub mod doctor;
 pub mod explore;

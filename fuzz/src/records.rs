@@ -33,7 +33,7 @@ use inline::{
     encoding::{CONTINUATION, OWNED, RecordSite, VOID, decode, decode_owned, encode},
     layout::{Mode, Slot},
     memory::{Offset, ProcessAddress, SharedWords as _, WORD},
-    merge::{Merge, Patience, Surroundings},
+    merge::{Batch, Merge, Patience, Surroundings},
     ring::Ring,
     sites::SiteTable,
     tracer::{Note, Notes},
@@ -176,7 +176,7 @@ fn rings(input: &[u8]) {
         let stack = (ProcessAddress(0x1000), ProcessAddress(0x9000));
         let thread = ThreadStart { tid, epoch: 1, stack, mode };
         let segment = arena.start(thread, &memory).expect("there is room");
-        let ring = Box::new(Ring::new(segment, mode, &memory));
+        let ring = Box::new(Ring::new(segment, mode));
         notes.add(Note::Started { tid, process: 1, ring });
         segments.push(segment);
     }
@@ -237,6 +237,15 @@ fn rings(input: &[u8]) {
             }
         }
     }
+    // Whatever was written, the stream ends: a slot a batch at the latest.
+    merge.end();
+    let most = layout.capacity() * u64::from(THREADS) + 2;
+    let is_read = (0..most).any(|_| {
+        let batch = merge.batch(&mut clocks, &sites, &notes, (&mut records, usize::MAX));
+        records.drain(..).for_each(|record| process.record(&record));
+        batch == Batch::default()
+    });
+    assert!(is_read, "nothing is left");
 }
 
 /// Process with one function, and sites of several kinds.

@@ -74,7 +74,7 @@ fn full(rings: u64, burst: u64) -> Full {
         let mode = Mode::Lossless;
         let start = ThreadStart { tid, epoch: 0, stack: (none, none), mode };
         let segment = arena.start(start, &memory).expect("there is room");
-        let ring = Box::new(Ring::new(segment, mode, &memory));
+        let ring = Box::new(Ring::new(segment, mode));
         notes.add(Note::Started { tid, process: 1, ring });
         fill(&memory, segment, |n| (n / burst * rings + u64::from(tid)) * burst + n % burst);
     }

@@ -119,9 +119,17 @@ pub struct Segment {
     pub block: Offset,
     /// Number of slots of the ring, which follow the block. Behind them are the pending calls.
     pub capacity: u64,
+    /// Number of the first slot that a thread writes: behind those of the thread before.
+    pub first: u64,
 }
 
 impl Segment {
+    /// Number of the first slot that a new thread may not write before others were read.
+    #[must_use]
+    pub const fn limit(self) -> u64 {
+        self.first.wrapping_add(self.capacity)
+    }
+
     /// Offset of the first slot.
     #[must_use]
     pub const fn slots(self) -> Offset {
@@ -154,7 +162,7 @@ impl Arena {
         let (low, high) = (ProcessAddress(0), ProcessAddress(u64::MAX));
         let muted = ThreadStart { tid: 0, epoch: 0, stack: (low, high), mode: Mode::Muted };
         // It has no room, so that nothing is written even where the mode is not looked at first.
-        arena.write_block(Segment { block: MUTED, capacity: 0 }, muted, memory);
+        arena.write_block(Segment { block: MUTED, capacity: 0, first: 0 }, muted, memory);
         arena
     }
 
@@ -185,7 +193,7 @@ impl Arena {
             None if self.used < self.most() => {
                 let block = Offset(self.layout.first_segment() + self.used * self.layout.segment());
                 self.used += 1;
-                Segment { block, capacity: self.layout.capacity() }
+                Segment { block, capacity: self.layout.capacity(), first: 0 }
             }
             None => return Err(ArenaFull { threads: self.used }),
         };
@@ -224,22 +232,18 @@ impl Arena {
         }
     }
 
-    /// Takes back the ring of a thread that has ended, after its last record was read.
+    /// Takes back the ring of a thread that has ended, after its last record was read
+    /// ([`Ring::for_next`](crate::ring::Ring::for_next)).
     pub fn release(&mut self, segment: Segment) {
         self.free.push(segment);
     }
 
-    /// Writes a thread's block. The numbers of slots go on where the ring's thread before ended: a mark in the ring can
-    /// be no mark of a slot to come.
+    /// Writes a thread's block.
     fn write_block(&self, segment: Segment, thread: ThreadStart, memory: &impl SharedWords) {
-        let Segment { block, capacity } = segment;
+        let Segment { block, capacity, first } = segment;
         let field = |offset: usize, value: u64| memory.store(block.plus(offset as u64), value);
-        let reserved = memory.load(block.plus(offset_of!(ThreadBlock, reserved) as u64));
-        let limit = memory.load(block.plus(offset_of!(ThreadBlock, limit) as u64));
-        // A thread that was killed while it waited has reserved slots beyond its limit, and written none of them.
-        let first = reserved.min(limit);
         field(offset_of!(ThreadBlock, reserved), first);
-        field(offset_of!(ThreadBlock, limit), first.wrapping_add(capacity));
+        field(offset_of!(ThreadBlock, limit), segment.limit());
         field(offset_of!(ThreadBlock, own), self.address(block).0);
         field(offset_of!(ThreadBlock, slots), self.address(segment.slots()).0);
         field(offset_of!(ThreadBlock, mask), capacity.saturating_sub(1));

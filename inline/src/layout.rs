@@ -85,6 +85,10 @@ pub struct Slot {
 }
 
 impl Slot {
+    /// Slot that nobody has written.
+    pub const EMPTY: Self =
+        Self { head: 0, order: 0, argument: 0, sp: 0, extra: 0, frames: [0; SLOT_FRAMES] };
+
     /// Site of the slot's probe, once the slot is published.
     #[must_use]
     pub const fn site(&self) -> SiteId {

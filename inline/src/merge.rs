@@ -24,6 +24,11 @@ pub trait Surroundings {
     /// is lower.
     fn now(&mut self) -> u64;
 
+    /// Returns the highest order that a record which is published by now can have.
+    fn latest(&mut self) -> u64 {
+        self.now()
+    }
+
     /// Has each thread of the traced process pass a barrier, and this one: what they had written before is visible, and
     /// nothing is read before it that the program reads after it. With [`Control::counter`] the second is enough.
     fn barrier(&mut self);
@@ -62,7 +67,8 @@ pub struct Losses {
     /// Slots of records that threads had begun last when they were killed. Nobody misses these: what they are of had
     /// not been done yet, or was followed by nothing.
     pub begun: u64,
-    /// Records that could not be decoded, or were written over.
+    /// Records that could not be decoded, were written over, or have an order that no clock had shown yet: a program
+    /// that writes to its rings can forge such records.
     pub unreadable: u64,
     /// Deferred accesses whose records came too late, or whose threads have lost so many events that their epochs are
     /// unknown.
@@ -108,6 +114,10 @@ pub struct Merge<M> {
     /// Place of the latest record that was handed on.
     latest: u64,
     drained: Vec<Segment>,
+    /// Highest order that was found to be possible.
+    possible: u64,
+    /// Nothing is recorded any more.
+    has_ended: bool,
     /// Time up to which the latest batch could have handed on more records.
     rest: Option<u64>,
 }
@@ -130,6 +140,8 @@ impl<M: SharedWords> Merge<M> {
             owners: Owners::default(),
             latest: 0,
             drained: Vec::new(),
+            possible: 0,
+            has_ended: false,
             rest: None,
         }
     }
@@ -160,7 +172,15 @@ impl<M: SharedWords> Merge<M> {
         let before_now = around.now().saturating_sub(1);
         around.barrier();
         self.read_notes(notes);
-        self.batch_until(before_now, around, sites, (records, most))
+        let until = if self.has_ended { u64::MAX } else { before_now };
+        self.batch_until(until, around, sites, (records, most))
+    }
+
+    /// Notes that nothing is recorded any more. From now on nothing is held back: what no thread has published, none
+    /// will. So the stream comes to its end whatever the program has written to its rings.
+    pub fn end(&mut self) {
+        self.has_ended = true;
+        self.threads.iter_mut().for_each(|thread| thread.ring.end());
     }
 
     /// Appends the records up to a time, behind which all threads have passed a barrier.
@@ -179,7 +199,9 @@ impl<M: SharedWords> Merge<M> {
             heads.push(Reverse((first.order, 0)));
         }
         for number in 0..self.threads.len() {
-            self.losses.full += self.threads[number].ring.look(&self.memory);
+            let full = self.threads[number].ring.look(&self.memory);
+            // The program can write any number there.
+            self.losses.full = self.losses.full.saturating_add(full);
             if let Some(place) = self.next_place(number, &mut until, around) {
                 heads.push(Reverse((place, number + 1)));
             }
@@ -254,7 +276,10 @@ impl<M: SharedWords> Merge<M> {
                         |field: usize| self.memory.load(ring.segment().block.plus(field as u64));
                     let epoch = Epoch::new(block(offset_of!(ThreadBlock, incarnation)));
                     self.owners.add(block(offset_of!(ThreadBlock, owner)), &epoch, tid);
-                    let ring = *ring;
+                    let mut ring = *ring;
+                    if self.has_ended {
+                        ring.end();
+                    }
                     self.threads.push(Thread { tid, process, epoch, ring });
                 }
                 Note::Ended { tid } => {
@@ -277,15 +302,36 @@ impl<M: SharedWords> Merge<M> {
         until: &mut u64,
         around: &mut impl Surroundings,
     ) -> Option<u64> {
-        match self.peek(number) {
+        match self.peek(number, around) {
             Some(place) => Some(place),
             None => self.held_back(number, until, around),
         }
     }
 
-    /// Place of a ring's next record, if it is published.
+    /// Place of a ring's next record, if it is published. Skips records of impossible orders, which would be waited for
+    /// without end.
     #[inline]
-    fn peek(&mut self, number: usize) -> Option<u64> {
+    fn peek(&mut self, number: usize, around: &mut impl Surroundings) -> Option<u64> {
+        loop {
+            let place = self.peek_any(number)?;
+            if place <= self.possible || self.is_possible(place, around) {
+                return Some(place);
+            }
+            self.threads[number].ring.skip();
+            self.lose(|losses| &mut losses.unreadable, 1);
+        }
+    }
+
+    /// Returns whether a record that is published by now can have an order.
+    #[inline(never)]
+    fn is_possible(&mut self, order: u64, around: &mut impl Surroundings) -> bool {
+        self.possible = self.possible.max(around.latest());
+        order <= self.possible
+    }
+
+    /// Place of a ring's next record, if it is published, whatever its order is.
+    #[inline]
+    fn peek_any(&mut self, number: usize) -> Option<u64> {
         let mut unpublished = 0;
         let place = self.threads[number].ring.peek(&self.memory, &mut unpublished);
         if unpublished != 0 {
@@ -315,7 +361,7 @@ impl<M: SharedWords> Merge<M> {
                 Blocked::Nested { .. } if waited >= self.patience.nested => {
                     ring.abandon();
                     self.lose(|losses| &mut losses.unpublished, 1);
-                    match self.peek(number) {
+                    match self.peek(number, around) {
                         Some(place) => return Some(place),
                         None => continue,
                     }
@@ -343,7 +389,7 @@ impl<M: SharedWords> Merge<M> {
             if !self.hand_on_one(number, sites, records) {
                 self.lose(|losses| &mut losses.unreadable, 1);
             }
-            match self.peek(number) {
+            match self.peek(number, around) {
                 Some(place) if place <= last && records.len() < full => {}
                 Some(place) => return Some(place),
                 None => return self.held_back(number, until, around),
@@ -356,8 +402,8 @@ impl<M: SharedWords> Merge<M> {
     fn hand_on_one(&mut self, number: usize, sites: &SiteTable, records: &mut Vec<Record>) -> bool {
         let Self { threads, memory, gaps, counts_epochs, owners, latest, .. } = self;
         let Thread { tid, process, epoch, ring } = &mut threads[number];
-        let (place, lost) = (ring.place(), ring.lost());
-        let Some(taken) = ring.take(memory) else { return false };
+        let lost = ring.lost();
+        let Some((place, taken)) = ring.take(memory) else { return false };
         *gaps = gaps.wrapping_add(taken.is_gap.into());
         if taken.is_gap && !epoch.is_known_after(lost) {
             owners.forget(*tid);
@@ -463,7 +509,7 @@ impl<M: SharedWords> Merge<M> {
         threads.retain(|Thread { ring, .. }| {
             if ring.is_drained() {
                 *waits = waits.saturating_add(ring.waits(memory));
-                drained.push(ring.segment());
+                drained.push(ring.for_next());
             }
             !ring.is_drained()
         });

@@ -43,7 +43,7 @@ pub struct Ring {
     rescued_at: Option<u64>,
     /// The thread has ended: nothing will be published any more.
     has_ended: bool,
-    /// Highest order so far.
+    /// Highest order of the records that were taken.
     place: u64,
     /// Lost events at the latest look.
     lost: u64,
@@ -53,12 +53,21 @@ pub struct Ring {
     gaps: VecDeque<u64>,
     /// Slots that were given up before they were published.
     abandoned: Vec<u64>,
-    /// First word of the slot `next`, if it was found to be published.
-    ready: Option<u64>,
+    /// Record of the slot `next`, if it was found to be published.
+    ready: Option<Ready>,
     /// Slots that continue the latest record.
     more: [Slot; MAX_SLOTS - 1],
     /// Slot that is reserved and not published, and since when.
     waits_for: Option<(u64, Duration)>,
+}
+
+/// Published record that was found.
+#[derive(Clone, Copy, Debug)]
+struct Ready {
+    /// First word of its first slot.
+    head: u64,
+    /// Place in the order.
+    place: u64,
 }
 
 /// Finding about a slot that is reserved and not published.
@@ -88,12 +97,12 @@ pub struct Taken<'a> {
 }
 
 impl Ring {
-    /// Ring in a segment of the shared file whose block was written, and whose thread has not begun.
+    /// Ring in a segment of the shared file whose block was written, and whose thread has not begun. Nothing is read
+    /// from the block: the program can write anything to it.
     #[must_use]
-    pub fn new(segment: Segment, mode: Mode, memory: &impl SharedWords) -> Self {
-        let field = |offset: usize| memory.load(segment.block.plus(offset as u64));
-        let next = field(offset_of!(ThreadBlock, reserved));
-        let limit = field(offset_of!(ThreadBlock, limit));
+    pub const fn new(segment: Segment, mode: Mode) -> Self {
+        let next = segment.first;
+        let limit = segment.limit();
         Self {
             segment,
             mode,
@@ -110,7 +119,7 @@ impl Ring {
             gaps: VecDeque::new(),
             abandoned: Vec::new(),
             ready: None,
-            more: [Slot::default(); MAX_SLOTS - 1],
+            more: [Slot::EMPTY; MAX_SLOTS - 1],
             waits_for: None,
         }
     }
@@ -119,6 +128,13 @@ impl Ring {
     #[must_use]
     pub const fn segment(&self) -> Segment {
         self.segment
+    }
+
+    /// Segment for the next thread, once this one's ring is [drained](Self::is_drained). The numbers of slots go on, so
+    /// that a mark in the ring can be no mark of a slot to come.
+    #[must_use]
+    pub const fn for_next(&self) -> Segment {
+        Segment { first: self.next, ..self.segment }
     }
 
     /// Number of times that the thread had to wait for the reader.
@@ -197,12 +213,12 @@ impl Ring {
                 continue;
             }
             self.waits_for = None;
-            self.ready = Some(head);
+            let place = self.place.max(memory.load(at.plus(WORD)));
+            self.ready = Some(Ready { head, place });
             if self.next + AHEAD < self.reserved {
                 memory.prefetch(self.slot(self.next + AHEAD));
             }
-            self.place = self.place.max(memory.load(at.plus(WORD)));
-            return Some(self.place);
+            return Some(place);
         }
         None
     }
@@ -221,10 +237,14 @@ impl Ring {
         })
     }
 
-    /// Place of the record that [`peek`](Self::peek) has found.
-    #[must_use]
-    pub const fn place(&self) -> u64 {
-        self.place
+    /// Skips the record that [`peek`](Self::peek) has found, whose order is impossible: the order of later records does
+    /// not depend on it.
+    #[cold]
+    pub fn skip(&mut self) {
+        if self.ready.take().is_some() {
+            // What continues it is skipped by `peek`.
+            self.next += 1;
+        }
     }
 
     /// Lost events at the latest look.
@@ -233,10 +253,12 @@ impl Ring {
         self.lost
     }
 
-    /// Takes the record that [`peek`](Self::peek) has found; `None` if its words are of no use, or none was found.
+    /// Takes the record that [`peek`](Self::peek) has found, with its place in the order; `None` if its words are of no
+    /// use, or none was found.
     #[inline]
-    pub fn take(&mut self, memory: &impl SharedWords) -> Option<Taken<'_>> {
-        let head = self.ready.take()?;
+    pub fn take(&mut self, memory: &impl SharedWords) -> Option<(u64, Taken<'_>)> {
+        let Ready { head, place } = self.ready.take()?;
+        self.place = place;
         let number = self.next;
         self.next += 1;
         let is_gap = !self.gaps.is_empty() && self.is_beside_gap(number);
@@ -245,7 +267,7 @@ impl Ring {
         if !self.abandoned.is_empty() && (number..self.next).any(|n| self.is_overwritten(n)) {
             return None;
         }
-        Some(Taken { first, more: self.more.get(..further)?, is_gap })
+        Some((place, Taken { first, more: self.more.get(..further)?, is_gap }))
     }
 
     /// Takes the slots that continue a record, and returns their number. They were published before the first one.

@@ -342,3 +342,96 @@ fn check_no_link(program: &Path) {
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert!(!ended.stdout.contains(program.to_str().expect("text")), "{}", ended.stdout);
 }
+
+#[test]
+fn a_forged_record_is_counted_and_holds_up_nothing() {
+    let (ended, report) = Avtrace::on(&c("forged", &["-g", "-O1"])).capturing("inline").report();
+    assert_eq!((ended.code, &*ended.stdout), (Some(0), "end\n"), "{}", ended.stderr);
+    let limitations = report.not_seen["limitations"].to_string();
+    assert!(limitations.contains("1 record could not be decoded"), "{limitations}");
+    assert!(report.violations.is_empty(), "{:#?}", report.violations);
+}
+
+/// Has programs write anything to the memory of their probes, and checks that avtrace comes to its end with a report.
+fn scribble(seeds: std::ops::Range<u32>) {
+    let program = c("scribbles", &["-g", "-O1"]);
+    for seed in seeds {
+        let folder = tests::folder();
+        let file = folder.path().join("report.json");
+        let seed = seed.to_string();
+        let running = Avtrace::on(&program)
+            .capturing("inline")
+            .options(["--format", "json", "-o"])
+            .options([&file])
+            .arguments([&seed])
+            .start();
+        let ended = running.wait();
+        let is_own = ended.signal.is_none() && !matches!(ended.code, None | Some(1..=2 | 101));
+        assert!(is_own && !ended.stderr.contains("panicked"), "{seed}: {ended:#?}");
+        let report = fs::read_to_string(&file).expect("a report");
+        assert!(tests::Report::parse(&report).counts.threads > 0, "{seed}: {report}");
+    }
+}
+
+#[test]
+fn a_program_that_writes_to_the_memory_of_probes_harms_itself_alone() {
+    scribble(0..8);
+}
+
+#[test]
+#[ignore = "takes minutes: run with --long"]
+fn many_programs_that_write_to_the_memory_of_probes_harm_themselves_alone() {
+    scribble(100..400);
+}
+
+#[test]
+fn a_repeated_signal_ends_a_program_that_does_not_and_leaves_a_report() {
+    require_bpf!();
+    for first in ["TERM", "INT"] {
+        let folder = tests::folder();
+        let file = folder.path().join("report.txt");
+        let program = c("ignores_signals", &["-g", "-O1"]);
+        let mut running = Avtrace::on(&program).options(["-o"]).options([&file]).start();
+        running.await_stdout("ready\n");
+        running.signal(first);
+        running.await_stdout("signal\n");
+        running.signal("TERM");
+        let ended = running.wait();
+        assert_eq!((ended.code, ended.signal), (Some(128 + 9), None), "{}", ended.stderr);
+        check_cut(&file);
+    }
+}
+
+#[test]
+fn once_the_program_is_gone_a_signal_ends_the_checking() {
+    require_bpf!();
+    if !cfg!(debug_assertions) {
+        return machine::skip("readers are made slow in debug builds only");
+    }
+    let folder = tests::folder();
+    let file = folder.path().join("report.txt");
+    let program = c("bank_fixed", &["-g", "-O1"]);
+    // The checker gets nothing for hours.
+    let mut running = Avtrace::on(&program)
+        .environment("AVTRACE_TEST_READER_DELAY_MS", "9999999")
+        .options(["-o"])
+        .options([&file])
+        .start();
+    let mut has_begun = false;
+    running.await_that("the program has ended", |pid| {
+        let runs = child_of(pid, &program.path).is_some();
+        has_begun |= runs;
+        has_begun && !runs
+    });
+    running.signal("TERM");
+    let ended = running.wait();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    check_cut(&file);
+}
+
+/// Checks that a report says that it is not on all.
+#[track_caller]
+fn check_cut(file: &Path) {
+    let report = fs::read_to_string(file).expect("a report");
+    assert!(report.contains("signals have ended the checking before"), "{report}");
+}

@@ -25,6 +25,7 @@ use inline::{
 
 use super::{image::Image, ring_sites::site_of_plan, shared::Shared};
 use crate::{
+    cut::Cut,
     live::{
         reader::{Batches, Outlet, Reader},
         ring_surroundings::RingSurroundings,
@@ -149,13 +150,17 @@ impl Stream {
 
 /// Starts to read the streams of all processes, each in a thread of its own. A process is in one stream at a time, and
 /// the next one has no record before that of its start, in the one before, has been dealt with: between streams there
-/// is no order to keep.
+/// is no order to keep. What is left when reading is cut short is not read.
 ///
 /// # Errors
 ///
 /// When no thread can be started.
-pub fn read(streams: Receiver<Arc<Stream>>, sees_memory: bool) -> io::Result<(Reader, Batches)> {
-    Reader::start_with(BATCHES, move |outlet, stop| {
+pub fn read(
+    streams: Receiver<Arc<Stream>>,
+    sees_memory: bool,
+    cut: &Cut,
+) -> io::Result<(Reader, Batches)> {
+    Reader::start_with((BATCHES, cut), move |outlet, stop| {
         thread::scope(|scope| {
             let mut readers = Vec::new();
             // Before the end of all streams a next one may come.
@@ -189,11 +194,15 @@ fn read_stream(stream: &Stream, sees_memory: bool, outlet: &Outlet, stop: &Atomi
     loop {
         // Read before the rings are: what was recorded before is then still found.
         let is_last = stop.load(Ordering::Acquire) || stream.is_closed();
+        if is_last {
+            merge.end();
+        }
         let mut batch = outlet.buffer();
         let result = merge.batch(&mut here, &stream.sites(), &stream.notes, (&mut batch, BATCH));
         let losses = merge.losses();
-        let lost_before =
-            std::mem::replace(&mut lost, losses.full + losses.unpublished + losses.late);
+        let lost_now =
+            [losses.unpublished, losses.late].into_iter().fold(losses.full, u64::saturating_add);
+        let lost_before = std::mem::replace(&mut lost, lost_now);
         stream.shared.lost.fetch_add(lost - lost_before, Ordering::Relaxed);
         if let Some(image) = &stream.image {
             let mut arena = image.arena();
@@ -213,7 +222,7 @@ fn read_stream(stream: &Stream, sees_memory: bool, outlet: &Outlet, stop: &Atomi
             if !is_worth_it {
                 thread::sleep(sleep);
             }
-        } else if is_last && !result.has_more {
+        } else if outlet.is_cut() || is_last && !result.has_more {
             return losses.unreadable;
         } else {
             thread::sleep(sleep);

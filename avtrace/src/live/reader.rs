@@ -7,7 +7,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    thread::{self, JoinHandle},
+    thread,
     time::Duration,
 };
 
@@ -16,7 +16,7 @@ use aya::maps::{MapData, RingBuf};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::test_number;
+use crate::{cut::Cut, test_number};
 
 /// Records in a batch at most.
 const BATCH: usize = 4096;
@@ -29,7 +29,9 @@ const SLEEP: (Duration, Duration) = (Duration::from_micros(200), Duration::from_
 #[derive(Debug)]
 pub struct Reader {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<u64>,
+    /// Number of records that could not be decoded, once it has ended.
+    ended: Receiver<u64>,
+    cut: Cut,
 }
 
 /// The sending end.
@@ -39,6 +41,7 @@ pub struct Outlet {
     empty: Receiver<Vec<Record>>,
     /// Time that passes before each batch is passed on.
     delay: Duration,
+    cut: Cut,
 }
 
 impl Outlet {
@@ -46,6 +49,12 @@ impl Outlet {
     #[must_use]
     pub fn buffer(&self) -> Vec<Record> {
         self.empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(BATCH))
+    }
+
+    /// Returns whether reading is cut short: what is left is not read.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        self.cut.is_asked()
     }
 
     /// Passes a batch on. Returns whether anybody receives it.
@@ -68,57 +77,74 @@ fn delay() -> Duration {
 pub struct Batches {
     full: Receiver<Vec<Record>>,
     empty: Sender<Vec<Record>>,
+    cut: Cut,
 }
 
 impl Reader {
-    /// Starts to read.
+    /// Starts to read, until that is cut short.
     ///
     /// # Errors
     ///
     /// When no thread can be started.
-    pub fn start(events: RingBuf<MapData>) -> std::io::Result<(Self, Batches)> {
-        Self::start_with(BATCHES, move |outlet, stop| read(events, outlet, stop))
+    pub fn start(events: RingBuf<MapData>, cut: &Cut) -> std::io::Result<(Self, Batches)> {
+        Self::start_with((BATCHES, cut), move |outlet, stop| read(events, outlet, stop))
     }
 
-    /// Starts to read by `read`, with so many batches in flight at most. `read` returns the number of records that it
-    /// could not decode, once the flag is set and nothing is left.
+    /// Starts to read by `read`, with so many batches in flight at most, until that is cut short. `read` returns the
+    /// number of records that it could not decode, once the flag is set and nothing is left.
     ///
     /// # Errors
     ///
     /// When no thread can be started.
     pub fn start_with(
-        batches: usize,
+        (batches, cut): (usize, &Cut),
         read: impl FnOnce(&Outlet, &AtomicBool) -> u64 + Send + 'static,
     ) -> std::io::Result<(Self, Batches)> {
         let stop = Arc::new(AtomicBool::new(false));
         let (full, received) = bounded(batches);
         let (recycle, empty) = bounded(batches);
         let stopped = Arc::clone(&stop);
-        let outlet = Outlet { full, empty, delay: delay() };
-        let thread = thread::Builder::new()
+        let outlet = Outlet { full, empty, delay: delay(), cut: cut.clone() };
+        let (end, ended) = bounded(1);
+        thread::Builder::new()
             .name("avtrace-reader".to_owned())
-            .spawn(move || read(&outlet, &stopped))?;
-        Ok((Self { stop, thread }, Batches { full: received, empty: recycle }))
+            // Nobody waits for it when reading is cut short.
+            .spawn(move || end.send(read(&outlet, &stopped)))?;
+        Ok((
+            Self { stop, ended, cut: cut.clone() },
+            Batches { full: received, empty: recycle, cut: cut.clone() },
+        ))
     }
 
     /// Reads what is left, ends, and says how many records could not be decoded. Nothing may be recorded any
     /// more when this is called.
     #[must_use]
     pub fn finish(self) -> u64 {
+        /// Interval at which it is looked whether reading is cut short.
+        const LOOK: Duration = Duration::from_millis(20);
         self.stop.store(true, Ordering::Release);
-        self.thread.join().unwrap_or(0)
+        while !self.cut.is_asked() {
+            match self.ended.recv_timeout(LOOK) {
+                Ok(undecodable) => return undecodable,
+                Err(RecvTimeoutError::Timeout) => {}
+                // It has panicked.
+                Err(RecvTimeoutError::Disconnected) => return 0,
+            }
+        }
+        self.ended.try_recv().unwrap_or(0)
     }
 }
 
 impl Batches {
-    /// Passes each batch to `consume`, and nothing at least so often, until the reader has ended.
+    /// Passes each batch to `consume`, and nothing at least so often, until the reader has ended or reading is cut
+    /// short.
     ///
     /// # Panics
     /// After so many records as a test wants.
     pub fn for_each(self, often: Duration, mut consume: impl FnMut(&[Record])) {
         let last = test_number::get("AVTRACE_TEST_PANIC_AFTER").unwrap_or(u64::MAX);
         let mut count = 0;
-        loop {
+        while !self.cut.is_asked() {
             match self.full.recv_timeout(often) {
                 Ok(mut batch) => {
                     consume(&batch);
@@ -155,7 +181,7 @@ fn read(mut events: RingBuf<MapData>, outlet: &Outlet, stop: &AtomicBool) -> u64
             if !outlet.send(batch) {
                 return undecodable;
             }
-        } else if last_round {
+        } else if last_round || outlet.is_cut() {
             return undecodable;
         } else {
             rest(&events, sleep);

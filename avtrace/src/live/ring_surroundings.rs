@@ -69,6 +69,15 @@ impl Surroundings for RingSurroundings {
         }
     }
 
+    fn latest(&mut self) -> u64 {
+        /// Ticks by which counters of processors may differ, and more: a record that far ahead is waited for.
+        const DIFFERENCE: u64 = 1 << 20;
+        match self.clock {
+            Clock::Tsc => time_stamp::now().saturating_add(DIFFERENCE),
+            Clock::Counter => self.now(),
+        }
+    }
+
     fn barrier(&mut self) {
         if self.clock == Clock::Tsc {
             // It was found to be supported when the clock was chosen, and fails for no other reason.

@@ -68,7 +68,8 @@ pub(super) fn trace(
     })?;
     let thread_error = || RunError::system("cannot start a thread");
     let sees_memory = options.accesses.level.probes_instructions();
-    let (reader, batches) = in_process::read(streams, sees_memory).map_err(thread_error())?;
+    let (reader, batches) =
+        in_process::read(streams, sees_memory, shared.end_signals.cut()).map_err(thread_error())?;
     let leave = in_process.end();
     let (finished, reporting) = crossbeam_channel::unbounded();
     let argv = arguments(pid);
@@ -128,6 +129,9 @@ pub(super) fn trace(
     let mut limitations = vec![Limitation::Attached];
     if undecodable > 0 {
         limitations.push(Limitation::UndecodableRecords { count: undecodable });
+    }
+    if shared.end_signals.cut().is_asked() {
+        limitations.push(Limitation::CutShort);
     }
     if left.keeps_memory {
         limitations.push(Limitation::KeptMemory);

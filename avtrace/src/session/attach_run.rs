@@ -202,7 +202,7 @@ impl Loaded {
         // Libraries that were loaded after the plan was made.
         first.libraries(&mut backend, pid);
         drop(turn);
-        let (reader, batches) = Reader::start(events).map_err(thread_error())?;
+        let (reader, batches) = Reader::start(events, end_signals.cut()).map_err(thread_error())?;
         // Readable when nobody checks any more: after a panic.
         let (checked, is_unchecked) =
             UnixStream::pair().map_err(RunError::system("cannot create a pair of sockets"))?;
@@ -242,6 +242,9 @@ impl Loaded {
             limitations.push(Limitation::UndecodableRecords { count: undecodable });
         }
         let unrestored = |(reason, count)| Limitation::UnrestoredChildren { count, reason };
+        if end_signals.cut().is_asked() {
+            limitations.push(Limitation::CutShort);
+        }
         limitations.extend(Copies::finish(copies).into_iter().map(unrestored));
         let tracker = joined(tracker);
         let end = tracker.first_ending().map_or(ProgramEnd::Running, ProgramEnd::Ended);

@@ -20,6 +20,7 @@ use super::{
 };
 use crate::{
     backend::Backend,
+    cut::Cut,
     in_process::{self, Followed, InProcess, InProcessError, StartError},
     live::reader::Batches,
     progress::Steps,
@@ -65,7 +66,9 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
     }
     let thread_error = || RunError::system("cannot start a thread");
     let sees_memory = options.accesses.level.probes_instructions();
-    let (reader, batches) = in_process::read(streams, sees_memory).map_err(thread_error())?;
+    let cut = Cut::default();
+    let read = in_process::read(streams, sees_memory, &cut);
+    let (reader, batches) = read.map_err(thread_error())?;
     let end = in_process.end();
     let (finished, reporting) = crossbeam_channel::unbounded();
     let options = Arc::new(options.clone());
@@ -80,10 +83,10 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
         .spawn(move || reporting.iter().map(FinishedProgram::report).collect())
         .map_err(thread_error())?;
     let signals =
-        signals::forward(pid).map_err(RunError::system("cannot install signal handlers"))?;
+        signals::forward(pid, &cut).map_err(RunError::system("cannot install signal handlers"))?;
     let ended =
         tracer.run(|| signals.be_alone(end)).map_err(RunError::system("cannot follow the program"));
-    signals.close();
+    signals.be_over();
     let undecodable = reader.finish();
     let tracker = joined(checking)?;
     let Some(ending) = ended? else { return Err(InProcessError::NoMemory.into()) };
@@ -91,8 +94,13 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
     if undecodable > 0 {
         limitations.push(Limitation::UndecodableRecords { count: undecodable });
     }
+    if cut.is_asked() {
+        limitations.push(Limitation::CutShort);
+    }
     tracker.end(ProgramEnd::Ended(ending), limitations).detach();
-    Ok(Outcome { ending, programs: joined(reporting) })
+    let programs = joined(reporting);
+    signals.close();
+    Ok(Outcome { ending, programs })
 }
 
 /// Plans, lets the program start, and checks it until its end.

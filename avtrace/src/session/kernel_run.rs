@@ -24,6 +24,7 @@ use super::{
 };
 use crate::{
     backend::Backend,
+    cut::Cut,
     kernel::{Copies, Kernel, LoadOptions},
     live::reader::Reader,
     progress::Steps,
@@ -69,8 +70,9 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
     }
     sys::memory::check_headroom().map_err(memory_error())?;
     let thread_error = RunError::system("cannot start a thread");
+    let cut = Cut::default();
     let copies = backend.kernel_mut().map(Kernel::restore_copies).transpose()?;
-    let (reader, batches) = match Reader::start(events) {
+    let (reader, batches) = match Reader::start(events, &cut) {
         Ok(started) => started,
         Err(error) => return Err(thread_error(error)),
     };
@@ -96,13 +98,13 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
         })
         .map_err(RunError::system("cannot start a thread"))?;
     let signals =
-        signals::forward(pid).map_err(RunError::system("cannot install signal handlers"))?;
+        signals::forward(pid, &cut).map_err(RunError::system("cannot install signal handlers"))?;
     let running = held.release().map_err(RunError::system("cannot let the program go"))?;
     let ending = running.await_end().map_err(RunError::system("cannot wait for the program"))?;
     if options.follow_forks {
         signals.await_children(&alive);
     }
-    signals.close();
+    signals.be_over();
     let undecodable = reader.finish();
     let mut limitations = Vec::new();
     if undecodable > 0 {
@@ -110,10 +112,16 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
     }
     let unrestored = |(reason, count)| Limitation::UnrestoredChildren { count, reason };
     limitations.extend(copies.into_iter().flat_map(Copies::finish).map(unrestored));
-    let backend = joined(tracker).end(ProgramEnd::Ended(ending), limitations);
+    let tracker = joined(tracker);
+    if cut.is_asked() {
+        limitations.push(Limitation::CutShort);
+    }
+    let backend = tracker.end(ProgramEnd::Ended(ending), limitations);
     // The kernel waits for a grace period at each detach: names are looked up meanwhile.
     backend.detach();
-    Ok(Outcome { ending, programs: joined(reporting) })
+    let programs = joined(reporting);
+    signals.close();
+    Ok(Outcome { ending, programs })
 }
 
 /// A program to which all is attached, and that has not started.

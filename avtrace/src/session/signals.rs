@@ -8,19 +8,22 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use nix::unistd::{Pid, getpgid, getpgrp};
 use signal_hook::{
-    consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2},
+    consts::{SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2},
     iterator::{Handle, SignalsInfo, exfiltrator::WithRawSiginfo},
 };
 
 use super::live_processes::LiveProcesses;
-use crate::sys::{
-    proc::{Stat, State},
-    tracee,
+use crate::{
+    cut::{self, Cut, Demand, Insistence},
+    sys::{
+        proc::{Stat, State},
+        tracee,
+    },
 };
 
 /// Signals while the program runs.
@@ -30,6 +33,8 @@ pub struct ForwardedSignals {
     /// Set when signals are meant for this process: the program has ended, and its children are waited for.
     is_alone: Arc<AtomicBool>,
     told_to_end: Arc<AtomicBool>,
+    /// All processes have ended, and the report is being made.
+    is_over: Arc<AtomicBool>,
     /// Called when a signal asks this process to end.
     on_end: Arc<Mutex<Option<OnEnd>>>,
 }
@@ -63,6 +68,11 @@ impl ForwardedSignals {
         self.is_alone.store(true, Ordering::Release);
     }
 
+    /// From now on the first signal ends the checking at once: no process is left.
+    pub fn be_over(&self) {
+        self.is_over.store(true, Ordering::Release);
+    }
+
     /// Ends the forwarding.
     pub fn close(self) {
         self.handle.close();
@@ -76,10 +86,12 @@ impl ForwardedSignals {
 /// process group, and so reach a program in this process's group by themselves. A `kill` of the group looks like one
 /// of this process: the program receives that signal twice.
 ///
+/// A signal that is repeated ([`Insistence`]) kills the program and cuts the checking short.
+///
 /// # Errors
 ///
 /// When the handlers cannot be installed.
-pub fn forward(pid: u32) -> io::Result<ForwardedSignals> {
+pub fn forward(pid: u32, cut: &Cut) -> io::Result<ForwardedSignals> {
     const PASSED: [i32; 6] = [SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];
     let mut signals = SignalsInfo::<WithRawSiginfo>::new(PASSED)?;
     let handle = signals.handle();
@@ -87,8 +99,25 @@ pub fn forward(pid: u32) -> io::Result<ForwardedSignals> {
     let (alone, end) = (Arc::clone(&is_alone), Arc::clone(&told_to_end));
     let reaction = Arc::<Mutex<Option<OnEnd>>>::default();
     let on_end = Arc::clone(&reaction);
+    let is_over = Arc::<AtomicBool>::default();
+    let (over, cut, mut insistence) = (Arc::clone(&is_over), cut.clone(), Insistence::default());
     let thread = thread::Builder::new().name("avtrace-signals".to_owned()).spawn(move || {
         for info in signals.forever() {
+            let is_over = over.load(Ordering::Acquire);
+            match insistence.demand(info.si_signo, Instant::now(), is_over) {
+                Demand::Usual => {}
+                Demand::Cut => {
+                    cut.ask();
+                    end.store(true, Ordering::Release);
+                    if !is_over && !alone.load(Ordering::Acquire) {
+                        tracee::send_signal(pid, SIGKILL);
+                    }
+                }
+                Demand::Exit => cut::exit(),
+            }
+            if is_over {
+                continue;
+            }
             if alone.load(Ordering::Acquire) {
                 end.store(true, Ordering::Release);
                 let react = on_end.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -98,7 +127,7 @@ pub fn forward(pid: u32) -> io::Result<ForwardedSignals> {
             }
         }
     })?;
-    Ok(ForwardedSignals { handle, thread, is_alone, told_to_end, on_end: reaction })
+    Ok(ForwardedSignals { handle, thread, is_alone, told_to_end, is_over, on_end: reaction })
 }
 
 /// Returns whether a signal that this process has received was sent to the program as well.

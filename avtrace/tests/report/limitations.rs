@@ -109,6 +109,7 @@ fn all() -> Vec<Limitation> {
         Limitation::RemovedProbes { error: Some(error()) },
         Limitation::EndedBeforeEntry,
         Limitation::StillRunning,
+        Limitation::CutShort,
         Limitation::UnseenLibrary { error: error() },
         Limitation::RepeatedLibrary { library: text("libc.so.6") },
         Limitation::RecordingFailed { error: error() },

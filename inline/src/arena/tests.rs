@@ -35,7 +35,7 @@ fn a_block_has_the_addresses_of_the_traced_process() {
 #[test]
 fn a_muted_thread_has_no_room() {
     let (memory, _) = arena(64, 2);
-    let muted = Segment { block: MUTED, capacity: 0 };
+    let muted = Segment { block: MUTED, capacity: 0, first: 0 };
     assert_eq!(field(&memory, muted, offset_of!(ThreadBlock, mode)), Mode::Muted as u64);
     assert_eq!(field(&memory, muted, offset_of!(ThreadBlock, limit)), 0);
     assert_eq!(field(&memory, muted, offset_of!(ThreadBlock, own)), BASE.0 + MUTED.0);
@@ -78,21 +78,10 @@ fn many_short_threads_take_bounded_memory() {
         assert_eq!(reserved, next, "numbers go on");
         assert_eq!(field(&memory, segment, offset_of!(ThreadBlock, limit)), reserved + 16);
         next = reserved + 5;
-        memory.store(segment.block, next);
-        arena.release(segment);
+        // What the program writes there does not count.
+        memory.store(segment.block, u64::MAX);
+        arena.release(Segment { first: next, ..segment });
     }
-}
-
-#[test]
-fn numbers_go_on_at_the_limit_of_a_thread_that_died_waiting() {
-    let (memory, mut arena) = arena(16, 1);
-    let segment = arena.start(start(1, Mode::Lossless), &memory).unwrap();
-    memory.store(segment.block, 17);
-    arena.release(segment);
-    let again = arena.start(start(2, Mode::Lossless), &memory).unwrap();
-    assert_eq!(again, segment);
-    assert_eq!(field(&memory, again, offset_of!(ThreadBlock, reserved)), 16);
-    assert_eq!(field(&memory, again, offset_of!(ThreadBlock, limit)), 32);
 }
 
 #[test]

@@ -21,11 +21,17 @@ struct Clocks {
     elapsed: Duration,
     woken: u32,
     barriers: u32,
+    /// Highest order that is possible; `None` for any.
+    latest: Option<u64>,
 }
 
 impl Surroundings for Clocks {
     fn now(&mut self) -> u64 {
         self.now
+    }
+
+    fn latest(&mut self) -> u64 {
+        self.latest.unwrap_or(u64::MAX)
     }
 
     fn barrier(&mut self) {
@@ -77,7 +83,7 @@ fn process(threads: u32) -> Process {
 impl Process {
     fn start(&mut self, tid: u32, mode: Mode) {
         let segment = self.arena.start(start(tid, mode), &self.memory).unwrap();
-        let ring = Box::new(Ring::new(segment, mode, &self.memory));
+        let ring = Box::new(Ring::new(segment, mode));
         self.notes.add(Note::Started { tid, process: PROCESS, ring });
         self.writers.push(Writer {
             memory: self.memory.clone(),
@@ -170,7 +176,7 @@ fn records_of_the_tracer_have_their_place() {
     assert_eq!((exit[0].kind(), exit[0].header().tid), (Kind::Exit, 2));
     assert_eq!(process.merge.threads(), 1);
     let drained = process.merge.take_drained();
-    assert_eq!(drained, [process.writers[1].segment]);
+    assert_eq!(drained, [Segment { first: 1, ..process.writers[1].segment }]);
 }
 
 #[test]
@@ -237,6 +243,40 @@ fn void_slots_are_no_records() {
     process.writers[0].record(SHORT, 2, 1);
     assert_eq!(process.batch(10).len(), 1);
     assert_eq!(process.merge.losses(), Losses::default());
+}
+
+#[test]
+fn records_of_impossible_orders_are_counted_and_hold_up_nothing() {
+    let mut process = process(2);
+    process.clocks.latest = Some(10);
+    process.writers[0].record(LONG, u64::MAX, 1);
+    process.writers[0].record(SHORT, 11, 2);
+    process.writers[0].record(SHORT, 3, 3);
+    process.writers[1].record(SHORT, 2, 4);
+    process.writers[1].record(SHORT, 9, 5);
+    let records = process.batch(5);
+    assert_eq!(records.iter().map(number_of).collect::<Vec<_>>(), [4, 3], "in their order");
+    assert_eq!(records.iter().map(|r| r.header().lost).collect::<Vec<_>>(), [2, 2]);
+    assert_eq!(process.merge.losses(), Losses { unreadable: 2, ..Losses::default() });
+    assert_eq!(process.numbers(9), [5], "a possible one is waited for");
+}
+
+#[test]
+fn at_the_end_nothing_is_held_back() {
+    let mut process = process(2);
+    process.clocks.latest = Some(1_000);
+    let header = Header { kind: Kind::Exit as u32, tid: 2, ..Header::default() };
+    process.notes.record(Record::Exit(ExitRecord { header, ..ExitRecord::default() }), || u64::MAX);
+    let _never = process.writers[0].reserve(SHORT);
+    process.writers[0].record(SHORT, 500, 1);
+    process.writers[1].record(SHORT, 600, 2);
+    assert_eq!(process.numbers(9), [], "the clock stands still, as the program can have it do");
+    process.merge.end();
+    process.start(3, Mode::Lossless);
+    process.writers[2].record(SHORT, 700, 3);
+    assert_eq!(process.batch(9).len(), 4);
+    assert!(!process.has_more);
+    assert_eq!((process.merge.threads(), process.merge.losses().unpublished), (0, 1));
 }
 
 #[test]
@@ -343,7 +383,7 @@ fn many_short_threads_share_the_rings_of_a_few() {
     for round in 0..200_u64 {
         for tid in 1..=AT_ONCE {
             let segment = arena.start(start(tid, Mode::Lossless), &memory).unwrap();
-            let ring = Box::new(Ring::new(segment, Mode::Lossless, &memory));
+            let ring = Box::new(Ring::new(segment, Mode::Lossless));
             notes.add(Note::Started { tid, process: PROCESS, ring });
             let writer =
                 Writer { memory: memory.clone(), segment, epoch: core::cell::Cell::default() };

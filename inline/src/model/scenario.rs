@@ -155,7 +155,7 @@ impl Scenario {
         let mut reader = Reader { world: Arc::clone(&world), cpu: threads, late };
         for thread in 0..threads {
             let segment = self.start(thread, &world);
-            let ring = Box::new(Ring::new(segment, mode, &reader));
+            let ring = Box::new(Ring::new(segment, mode));
             notes.add(Note::Started { tid: thread as u32, process: 0, ring });
         }
         let programs: Vec<_> = (0..threads)
@@ -194,7 +194,7 @@ impl Scenario {
         ] {
             state.store(thread, block.plus(field as u64), value, 0);
         }
-        Segment { block, capacity }
+        Segment { block, capacity, first: 0 }
     }
 }
 

@@ -19,7 +19,7 @@ fn pair(mode: Mode) -> Pair {
     let (memory, mut arena) = arena(CAPACITY, 1);
     let segment = arena.start(start(1, mode), &memory).unwrap();
     let writer = Writer { memory: memory.clone(), segment, epoch: core::cell::Cell::default() };
-    let ring = Ring::new(segment, mode, &memory);
+    let ring = Ring::new(segment, mode);
     Pair { memory, writer, ring, arena }
 }
 
@@ -34,7 +34,7 @@ impl Pair {
     fn take(&mut self) -> (Vec<(u64, bool)>, u64) {
         let (mut lost, mut taken) = (0, Vec::new());
         while self.ring.peek(&self.memory, &mut lost).is_some() {
-            match self.ring.take(&self.memory) {
+            match self.ring.take(&self.memory).map(|(_, taken)| taken) {
                 Some(record) => taken.push((record.first.argument, record.is_gap)),
                 None => lost += 1,
             }
@@ -75,7 +75,7 @@ fn marks_wrap_around() {
     let first = (1 << 32) - 40;
     pair.memory.store(pair.writer.field(offset_of!(ThreadBlock, reserved)), first);
     pair.memory.store(pair.writer.field(offset_of!(ThreadBlock, limit)), first + CAPACITY);
-    pair.ring = Ring::new(pair.writer.segment, Mode::Lossless, &pair.memory);
+    pair.ring = Ring::new(Segment { first, ..pair.writer.segment }, Mode::Lossless);
     for lap in 0..10 {
         for number in 0..12 {
             assert_eq!(pair.numbers(), []);
@@ -222,14 +222,29 @@ fn the_ring_of_another_thread_has_no_records_of_the_one_before() {
     let mut pair = pair(Mode::Lossless);
     (0..5).for_each(|number| assert!(pair.writer.record(SHORT, 1, number)));
     assert_eq!(pair.numbers().len(), 5);
-    let segment: Segment = pair.ring.segment();
+    let segment = pair.ring.for_next();
+    assert_eq!(segment, Segment { first: 5, ..pair.ring.segment() });
     pair.arena.release(segment);
     assert_eq!(pair.arena.start(start(2, Mode::Lossless), &pair.memory).unwrap(), segment);
-    pair.ring = Ring::new(segment, Mode::Lossless, &pair.memory);
+    pair.ring = Ring::new(segment, Mode::Lossless);
     for _ in 0..CAPACITY {
         pair.writer.reserve(SHORT);
     }
     assert_eq!(pair.numbers(), [], "reserved and not published");
+}
+
+#[test]
+fn numbers_go_on_at_the_limit_of_a_thread_that_died_waiting() {
+    let mut pair = pair(Mode::Lossless);
+    for number in 0..CAPACITY {
+        assert!(pair.writer.record(SHORT, 1, number));
+    }
+    pair.writer.reserve(LONG);
+    pair.ring.end();
+    assert_eq!(pair.numbers().len(), CAPACITY as usize);
+    assert!(pair.ring.is_drained());
+    let next = pair.ring.for_next();
+    assert_eq!((next.first, next.limit()), (CAPACITY, 2 * CAPACITY));
 }
 
 #[test]

@@ -129,7 +129,7 @@ impl Tracer {
         let base = match started {
             Ok(segment) => {
                 image.begin_delays(segment);
-                let ring = Box::new(Ring::new(segment, mode, &image.rings));
+                let ring = Box::new(Ring::new(segment, mode));
                 traced.stream.notes.add(Note::Started { tid: thread, process, ring });
                 traced.threads.insert(thread);
                 image.arena().address(segment.block)

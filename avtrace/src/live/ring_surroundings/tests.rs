@@ -102,7 +102,7 @@ fn run(clock: Clock) -> Vec<Record> {
                 let stack = (ProcessAddress(0), ProcessAddress(0));
                 let start = ThreadStart { tid, epoch: 0, stack, mode: Mode::Lossless };
                 let segment = arena.start(start, &memory).unwrap();
-                let ring = Box::new(Ring::new(segment, Mode::Lossless, &memory));
+                let ring = Box::new(Ring::new(segment, Mode::Lossless));
                 notes.add(Note::Started { tid, process: 1, ring });
                 let writer = Writer { surroundings: surroundings(), segment };
                 let (lock, ready) = (&lock, &ready);

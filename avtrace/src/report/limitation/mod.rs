@@ -331,6 +331,12 @@ pub enum Limitation {
          returned may come back to it, another tracer's breakpoint is where a probe was, or the process may not unmap it"
     )]
     KeptMemory,
+    /// Signals have ended the checking before all was checked.
+    #[error(
+        "signals have ended the checking before all events were checked: what came last is missing, and a defect may be, \
+         too"
+    )]
+    CutShort,
     /// The program had not ended when tracing did.
     #[error("it still ran when the tracing ended")]
     StillRunning,
