@@ -149,6 +149,7 @@ pub struct Options {
     /// Limit of distinct witnesses that are stored; instances of further ones are only counted.
     pub witnesses: usize,
     /// Limit of cuts that are stored, at every level of nested regions; violations of further ones are only counted.
+    /// As many again are stored of regions that are followed, whose cuts have no violations.
     /// With 0 no region within another is looked at unless `regions` asks for it.
     pub cuts: usize,
     /// Property that is checked over all interleavings.

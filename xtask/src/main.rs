@@ -32,9 +32,13 @@ enum Task {
     Demo,
     /// Set up, check tidiness, build avtrace and run every test, the privileged ones as root
     Test {
-        /// Also run the tests that take long or need programs that are installed for them
+        /// Also run the tests that take long or need programs that are installed for them, and ten times as many cases
+        /// of random tests
         #[arg(long)]
         long: bool,
+        /// Seed of the random tests [default: always the same, with --long another one each time]
+        #[arg(long, value_name = "N")]
+        seed: Option<u64>,
         /// Arguments for `cargo test`, as in `-p avtrace-checker` or `-- --nocapture`
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
         arguments: Vec<String>,
@@ -88,7 +92,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().task {
         Task::Setup => setup::run().and_then(|_| setup::examples::tools()),
         Task::Demo => demo::run(),
-        Task::Test { long, arguments } => test::run(long, arguments),
+        Task::Test { long, seed, arguments } => test::run(long, seed, arguments),
         Task::Dist { check } => dist::run(check),
         Task::Man => dist::manual().map(drop),
         Task::Bench { name, arguments } => bench::run(name.as_deref(), &arguments),
@@ -122,11 +126,16 @@ mod tests {
     #[test]
     fn arguments_after_test_are_passed_on() {
         let cli = Cli::try_parse_from(["xtask", "test", "-p", "checker", "--", "--nocapture"]);
-        let Task::Test { long, arguments } = cli.ok().unwrap().task else { panic!("another task") };
+        let Task::Test { long, arguments, .. } = cli.ok().unwrap().task else {
+            panic!("another task")
+        };
         assert_eq!(arguments, ["-p", "checker", "--", "--nocapture"]);
         assert!(!long);
-        let cli = Cli::try_parse_from(["xtask", "test", "--long", "-p", "tests"]);
-        let Task::Test { long, arguments } = cli.ok().unwrap().task else { panic!("another task") };
-        assert_eq!((long, &arguments[..]), (true, &["-p".to_owned(), "tests".to_owned()][..]));
+        let cli = Cli::try_parse_from(["xtask", "test", "--long", "--seed", "3", "-p", "tests"]);
+        let Task::Test { long, seed, arguments } = cli.ok().unwrap().task else {
+            panic!("another task")
+        };
+        assert_eq!((long, seed), (true, Some(3)));
+        assert_eq!(arguments, ["-p", "tests"]);
     }
 }

@@ -1,7 +1,9 @@
 //! `cargo xtask test`: every test in stages, the first failing one ends it. Which tests need root,
 //! and what a skipped one says, is known to the test suites alone.
 
+use std::collections::hash_map::RandomState;
 use std::env;
+use std::hash::{BuildHasher as _, Hasher as _};
 use std::path::Path;
 use std::process::Command;
 
@@ -20,9 +22,13 @@ const PRIVILEGED: &str = "tests";
 /// and say why. With `long`, the tests marked as ignored run as well, and the programs that these trace are installed;
 /// then the end-to-end tests run twice more, with inline probes: as root, and traced by an ordinary user.
 ///
+/// Random tests have the cases of `seed`: without one the same each time, and with `long` others in each run, ten times
+/// as many.
+///
 /// # Errors
 /// At the first stage that fails.
-pub fn run(long: bool, mut arguments: Vec<String>) -> Result<()> {
+pub fn run(long: bool, seed: Option<u64>, mut arguments: Vec<String>) -> Result<()> {
+    let random = Random::new(long, seed);
     setup::run()?;
     setup::examples::tools()?;
     let once = arguments.clone();
@@ -40,6 +46,7 @@ pub fn run(long: bool, mut arguments: Vec<String>) -> Result<()> {
         if long && env::var_os(RUNS).is_none() {
             command.env(RUNS, LONG_RUNS);
         }
+        random.apply(&mut command);
         process::run(&mut command)?;
     }
     if long && !names_packages(&arguments) {
@@ -53,6 +60,32 @@ pub fn run(long: bool, mut arguments: Vec<String>) -> Result<()> {
 /// Variable that says how often tests run programs that must have the same outcome each time, at least.
 const RUNS: &str = "AVTRACE_RUNS";
 const LONG_RUNS: &str = "3";
+
+/// Seed of random tests in `.cargo/config.toml`, for `cargo test` too.
+const SEED: u64 = 1;
+
+/// Number of cases of a random test, by default that of proptest; tests that state a number derive it from this one.
+const CASES: u32 = 256;
+
+/// Cases of random tests.
+struct Random {
+    seed: u64,
+    cases: u32,
+}
+
+impl Random {
+    fn new(long: bool, seed: Option<u64>) -> Self {
+        let by_default = if long { RandomState::new().build_hasher().finish() } else { SEED };
+        let cases = if long { 10 * CASES } else { CASES };
+        Self { seed: seed.unwrap_or(by_default), cases }
+    }
+
+    /// Sets the variables that proptest reads. They are shown with the command.
+    fn apply(&self, command: &mut Command) {
+        command.env("PROPTEST_RNG_SEED", self.seed.to_string());
+        command.env("PROPTEST_CASES", self.cases.to_string());
+    }
+}
 
 /// The test runs, in order.
 fn commands(arguments: &[String], privilege: Privilege, avtrace: &Path) -> Vec<Command> {
@@ -173,6 +206,21 @@ mod tests {
         assert_eq!(with(&[]), "-- --include-ignored");
         assert_eq!(with(&["-p", "tests"]), "-p tests -- --include-ignored");
         assert_eq!(with(&["--", "--nocapture"]), "-- --nocapture --include-ignored");
+    }
+
+    #[test]
+    fn random_tests_have_the_same_cases_unless_others_are_asked_for() {
+        let shown = |long, seed| {
+            let mut command = Command::new("cargo");
+            Random::new(long, seed).apply(&mut command);
+            process::display(&command)
+        };
+        assert_eq!(shown(false, None), "PROPTEST_CASES=256 PROPTEST_RNG_SEED=1 cargo");
+        assert_eq!(shown(false, Some(7)), "PROPTEST_CASES=256 PROPTEST_RNG_SEED=7 cargo");
+        assert_eq!(shown(true, Some(7)), "PROPTEST_CASES=2560 PROPTEST_RNG_SEED=7 cargo");
+        assert_ne!(shown(true, None), shown(true, None));
+        let config = include_str!("../../.cargo/config.toml");
+        assert!(config.contains(&format!("PROPTEST_RNG_SEED = \"{SEED}\"")));
     }
 
     #[test]

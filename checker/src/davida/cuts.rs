@@ -34,9 +34,12 @@ struct Entry {
 /// Cuts found so far.
 #[derive(Clone, Default)]
 pub(super) struct Cuts {
+    /// Limit of cuts of regions that are followed, and of all others.
     limit: usize,
     by_key: FxHashMap<Key, u32>,
     entries: Vec<Entry>,
+    /// Number of those that are of regions that are followed.
+    followed: usize,
     /// Violation instances of cuts beyond the limit.
     uncut: u64,
     /// Number of exemplars chosen so far.
@@ -54,10 +57,11 @@ impl Cuts {
     }
 
     /// Returns the number of the cut with that key, of which `build` makes an exemplar if it is new, or less clear so
-    /// far. `None` beyond the limit.
+    /// far. `None` beyond the limit. Cuts of regions that are followed take no room from others.
     pub(super) fn cut(
         &mut self,
         key: Key,
+        is_followed: bool,
         clarity: Clarity,
         build: impl FnOnce() -> (Violation, Facts),
     ) -> Option<u32> {
@@ -71,9 +75,11 @@ impl Cuts {
             }
             return Some(number);
         }
-        if self.entries.len() >= self.limit {
+        let others = self.entries.len() - self.followed;
+        if (if is_followed { self.followed } else { others }) >= self.limit {
             return None;
         }
+        self.followed += usize::from(is_followed);
         let number = self.entries.len() as u32;
         self.by_key.insert(key, number);
         let (exemplar, facts) = build();

@@ -143,10 +143,10 @@ impl ActiveRegions {
     /// Looks at the event that follows a read which has closed a cycle, before it has any effect.
     #[inline(always)]
     pub(super) fn follow_reads(&mut self, event: &Event) {
-        if !self.reads.is_empty()
-            && let Some(key) = self.reads.followed_by(event)
-        {
-            self.cuts.note_update(key, event.location);
+        if !self.reads.is_empty() {
+            for key in self.reads.followed_by(event) {
+                self.cuts.note_update(key, event.location);
+            }
         }
     }
 
@@ -345,10 +345,10 @@ impl ActiveRegions {
             && is_data
             && closing.sink.action() == Action::Read
         {
-            reads.closed(closing.sink.thread(), variable, key);
+            reads.closed(closing.sink.thread(), trigger, variable, key);
         }
         let around = threads[closing.row()].surroundings(level)?;
-        let number = cuts.cut(key, clarity, || {
+        let number = cuts.cut(key, level.is_none(), clarity, || {
             let (relation, locks) = (options.relation, &around.trail.released_locks);
             let violated = Violated { forest, relation, locks, slot, region, begin, evidence };
             let violation = violated.build(path.iter().copied());

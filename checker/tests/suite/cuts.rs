@@ -149,16 +149,21 @@ fn check_others(oracle: &Oracle, cut: &Cut, violation: &Violation) {
     }
 }
 
-/// Checks that the write of an update follows a read at the end of the gap.
-fn check_update(events: &[Event], cut: &Cut) {
-    let Some(location) = cut.updated_at else { return };
-    let is_update = |(index, read): (usize, &Event)| {
-        let Op::Read(variable) = read.op else { return false };
-        let next = events[index + 1..].iter().find(|next| next.thread == read.thread);
-        read.location == cut.returned
-            && next.is_some_and(|next| (next.op, next.location) == (Op::Write(variable), location))
+/// Checks that the write of an update follows a read at the end of the gap, and that of the exemplar is not missed.
+fn check_update(events: &[Event], cut: &Cut, violation: &Violation) {
+    let update = |index: usize| {
+        let read = &events[index];
+        let Op::Read(variable) = read.op else { return None };
+        let next = events[index + 1..].iter().find(|next| next.thread == read.thread)?;
+        (next.op == Op::Write(variable)).then_some(next.location)
     };
-    assert!(events.iter().enumerate().any(is_update));
+    let returned = (0..events.len()).filter(|&index| events[index].location == cut.returned);
+    let found: Vec<LocationId> = returned.filter_map(update).collect();
+    assert!(cut.updated_at.is_none_or(|location| found.contains(&location)));
+    if violation.evidence == Evidence::Data {
+        let shown = update(violation.trigger_event as usize);
+        assert_eq!(cut.updated_at.or(shown), cut.updated_at);
+    }
 }
 
 /// Returns the distinct executions of each cut's region that some closing dependency violates as their innermost one.
@@ -207,7 +212,7 @@ proptest! {
                     let violation = findings.violation(cut.exemplar).expect("an exemplar");
                     check_exemplar(&oracle, cut, violation, relation);
                     check_others(&oracle, cut, violation);
-                    check_update(&events, cut);
+                    check_update(&events, cut, violation);
                     check_waited(&oracle, cut, violation);
                     prop_assert!(cut.executions >= 1 && cut.ways >= 1);
                 }

@@ -1,7 +1,7 @@
 //! Regions that are followed for cuts alone, such as bodies of threads: they change no verdict, and an execution is one
 //! iteration.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use checker::event::{Event, LocationId, Op, RegionId};
 use checker::finding::{Cut, Evidence, Findings, GapKind, Instance, Point, Tx, Violation};
@@ -100,6 +100,41 @@ fn what_another_region_has_is_not_the_bodys() {
 fn a_thread_that_is_followed_no_more_has_no_cut() {
     assert_eq!(cuts("t1 follow(body); t1 r(x); t2 w(x); t1 follow; t1 w(x)").1, []);
     assert_eq!(cuts("t1 follow(body); t1 r(x); t2 w(x); t1 follow(loop); t1 w(x)").1, []);
+}
+
+/// Returns the cuts' regions, by id, and where each has the second half of an update.
+fn updates(trace: &str) -> BTreeMap<(u32, u32), Option<u32>> {
+    let cuts = run(&parse(trace).0, Options::default()).cuts;
+    let update = |cut: &Cut| cut.updated_at.map(|location| location.0);
+    cuts.iter().map(|cut| ((cut.region.0, cut.left.0), update(cut))).collect()
+}
+
+/// A read depends on the commuting updates of several threads, and each of them may close another cut.
+#[test]
+fn one_read_may_be_half_an_update_in_several_cuts() {
+    let (body, m) = (0, 1);
+    for others in ["t1 add(x); t3 add(x);", "t3 add(x); t1 add(x);"] {
+        // The region reaches t1, and the body around it t3.
+        let steps = "t2 w(y); t3 r(y); t2 begin(m); t2 w(z); t1 r(z);";
+        let rest = format!("{others} t2 r(x); t2 w(x); t2 end");
+        let without = updates(&format!("t4 follow(body); {steps} {rest}"));
+        assert_eq!(without, BTreeMap::from([((m, 4), Some(9))]));
+        let followed = updates(&format!("t2 follow(body); {steps} {rest}"));
+        assert_eq!(followed, BTreeMap::from([((m, 4), Some(9)), ((body, 1), Some(9))]));
+        // The region reaches both, from different places.
+        let steps = "t4 follow(body); t2 begin(m); t2 w(y); t3 r(y); t2 w(z); t1 r(z);";
+        let both = updates(&format!("{steps} {rest}"));
+        assert_eq!(both, BTreeMap::from([((m, 2), Some(9)), ((m, 4), Some(9))]));
+    }
+}
+
+#[test]
+fn cuts_of_bodies_take_no_room_from_others() {
+    let trace =
+        "t1 follow(body); t1 r(x); t2 w(x); t1 w(x); t1 begin(m); t1 r(y); t2 w(y); t1 w(y)";
+    let findings = run(&parse(trace).0, Options::default().cuts(1));
+    assert_eq!(findings.cuts.iter().map(|cut| cut.region.0).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!((findings.counts.violations, findings.counts.uncut_violations), (1, 0));
 }
 
 /// Ids of the regions that are followed in random traces.
@@ -242,11 +277,12 @@ proptest! {
         places in prop::collection::vec((0..160_usize, 0..3_u32), 0..12),
         all in any::<bool>(),
         data in any::<bool>(),
+        cuts in prop_oneof![3 => Just(10_000_usize), 1 => 1..4_usize],
     ) {
         prop_assume!(!events.is_empty());
         let regions = if all { Regions::All } else { Regions::Outermost };
         let relation = if data { Relation::Data } else { Relation::Full };
-        let options = Options::default().regions(regions).relation(relation).instances(true);
+        let options = Options::default().regions(regions).relation(relation).instances(true).cuts(cuts);
         // Locations are numbers of events, to find the events again.
         let number = |(number, event): (usize, &Event)| {
             Event { location: LocationId(number as u32), ..*event }

@@ -157,12 +157,6 @@ fn check(choices: &[Choice], by_register: bool, point: usize, number: u8, seed: 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 300,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
-
     #[test]
     fn a_call_that_leads_to_a_trampoline_changes_nothing(
         choices in prop::collection::vec(any::<Choice>(), 3..12),

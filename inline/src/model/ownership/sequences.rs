@@ -138,7 +138,7 @@ fn by_cells(steps: &[Step]) -> Vec<Record> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig::with_cases(8 * ProptestConfig::default().cases))]
 
     /// A thread that has a word to itself, and always accesses all of it, has the same records by both rules.
     #[test]
