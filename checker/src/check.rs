@@ -146,7 +146,9 @@ pub struct Options {
     pub serializability: bool,
     /// Find the locks that a violating transaction released and reacquired.
     pub released_locks: bool,
-    /// Limit of distinct witnesses that are stored; instances of further ones are only counted.
+    /// Limit of distinct witnesses that are stored; instances of further ones are only counted. Together they have at
+    /// most [`Options::LENGTH_OF_WITNESSES`] times as many dependencies, so that memory and reports are bounded where
+    /// cycles go through thousands of threads.
     pub witnesses: usize,
     /// Limit of cuts that are stored, at every level of nested regions; violations of further ones are only counted.
     /// As many again are stored of regions that are followed, whose cuts have no violations.
@@ -173,6 +175,9 @@ impl Default for Options {
 }
 
 impl Options {
+    /// Number of dependencies of a witness for which there is room, on average.
+    pub const LENGTH_OF_WITNESSES: usize = 16;
+
     /// Options for a running program: events that do not fit are ignored, and fewer witnesses are stored, as the
     /// program may run for long.
     #[must_use]

@@ -1,15 +1,21 @@
-//! Violations counted: instances, those with a distinct static witness up to a limit, and violating transactions.
+//! Violations counted: instances, those with a distinct static witness up to limits of their number and of their
+//! dependencies together, and violating transactions.
 //! Each checker defines the key of a static witness.
 
 use crate::check::Options;
 use crate::finding::{Counts, Evidence, Instance, Violation};
 use rustc_hash::FxHashMap;
 
+/// Number of words of a key for each dependency.
+const WORDS: usize = 4;
+
 /// Violations found so far. Memory grows with the number of distinct ones stored, not with that of instances, unless
 /// these are to be listed.
 #[derive(Clone)]
 pub(crate) struct Verdicts {
     limit: usize,
+    /// Number of words of keys that can still be stored. A key has some for each dependency.
+    room: usize,
     lists_instances: bool,
     by_key: FxHashMap<Box<[u32]>, usize>,
     key: Vec<u32>,
@@ -26,6 +32,7 @@ impl Verdicts {
     pub(crate) fn new(options: &Options) -> Self {
         Self {
             limit: options.witnesses,
+            room: options.witnesses.saturating_mul(Options::LENGTH_OF_WITNESSES * WORDS),
             lists_instances: options.instances,
             by_key: FxHashMap::default(),
             key: Vec::new(),
@@ -58,11 +65,14 @@ impl Verdicts {
             self.distinct[index].occurrences += 1;
             return None;
         }
-        if self.distinct.len() >= self.limit {
+        let number = self.distinct.len();
+        // There is room for one of any length.
+        let has_room = self.key.len() <= self.room || number == 0;
+        if number >= self.limit || !has_room {
             self.unshown += 1;
             return None;
         }
-        let number = self.distinct.len();
+        self.room = self.room.saturating_sub(self.key.len());
         self.by_key.insert(self.key.clone().into_boxed_slice(), number);
         self.distinct.push(build());
         Some(number)

@@ -7,7 +7,7 @@ use crate::check::Relation;
 use crate::event::RegionId;
 use crate::finding::{DataSeen, Edge, Evidence, Object, Order, Tx, Violation};
 use crate::hb::{EventStamp, transactions_without_data};
-use rustc_hash::FxHasher;
+use rustc_hash::{FxHashSet, FxHasher};
 use std::hash::Hasher;
 
 /// Region of a unary transaction in a key.
@@ -87,19 +87,25 @@ impl Violated<'_> {
                 *tx = transaction;
             }
         }
-        let of_witness = |access: &EventStamp| ends().any(|end| end.tx() == access.tx());
-        let reached =
-            |row: &usize| relation == Relation::Full && forest.contains(Column::Data, *row, slot);
-        let rows = path.iter().map(|node| node.from()).filter(reached);
-        let by_data = rows.flat_map(|row| forest.path(Column::Data, slot, row));
+        let of_witness: FxHashSet<Tx> = ends().map(EventStamp::tx).collect();
         let mut met = Vec::new();
-        for node in path.iter().copied().chain(by_data) {
+        let mut known = FxHashSet::default();
+        let mut meet = |node: &Node| {
             if let Object::Variable(variable) = node.object
-                && of_witness(&node.source)
-                && of_witness(&node.sink)
-                && !met.contains(&variable)
+                && [&node.source, &node.sink].iter().all(|end| of_witness.contains(&end.tx()))
+                && known.insert(variable)
             {
                 met.push(variable);
+            }
+        };
+        path.iter().for_each(|node| meet(node));
+        if relation == Relation::Full {
+            // Paths to several threads of the witness end alike: each step is looked at once.
+            let mut passed = FxHashSet::default();
+            let rows = path.iter().map(|node| node.from());
+            for row in rows.filter(|&row| forest.contains(Column::Data, row, slot)) {
+                let new = |node: &&Node| passed.insert(node.row());
+                forest.path(Column::Data, slot, row).take_while(new).for_each(&mut meet);
             }
         }
         DataSeen { without, met }

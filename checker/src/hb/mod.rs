@@ -27,6 +27,7 @@ use crate::event::{Event, EventNumber, LockId, Op, RegionId, SyncId, ThreadId, V
 use crate::finding::{Action, Counts, Edge, Object, Order, Tx};
 use clocks::Clocks;
 use lock::Locks;
+use rustc_hash::FxHashMap;
 use std::hint::select_unpredictable;
 use sync::SyncObjects;
 use thread::{State, Thread, Threads};
@@ -85,15 +86,14 @@ pub fn edge(source: &EventStamp, sink: &EventStamp, object: Object, order: Order
 /// Returns the transactions of a witness that had not accessed any variable up to their last event of it,
 /// given the ends of its dependencies.
 pub(crate) fn transactions_without_data<'a>(ends: impl Iterator<Item = &'a EventStamp>) -> Vec<Tx> {
-    let mut seen: Vec<(Tx, bool)> = Vec::new();
+    let mut seen: FxHashMap<Tx, bool> = FxHashMap::default();
     for end in ends {
-        match seen.iter_mut().find(|(tx, _)| *tx == end.tx()) {
-            Some((_, data)) => *data |= end.has_data(),
-            None => seen.push((end.tx(), end.has_data())),
-        }
+        *seen.entry(end.tx()).or_default() |= end.has_data();
     }
-    seen.sort_unstable_by_key(|(tx, _)| tx.begin_event);
-    seen.into_iter().filter(|(_, data)| !data).map(|(tx, _)| tx).collect()
+    let without = seen.into_iter().filter(|(_, data)| !data).map(|(tx, _)| tx);
+    let mut without: Vec<Tx> = without.collect();
+    without.sort_unstable_by_key(|tx| tx.begin_event);
+    without
 }
 
 /// Receiver of the effects of each event: `started` and `acquired` come before its dependencies, all other

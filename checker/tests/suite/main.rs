@@ -17,6 +17,7 @@ mod generate;
 mod interleaving_tree;
 mod interleavings;
 mod known;
+mod long_cycles;
 mod open_at_end;
 mod oracle;
 mod predictions;
