@@ -2,14 +2,16 @@
 
 use std::{
     fs,
+    ops::Range,
     path::{Path, PathBuf},
     process::Command,
     thread,
     time::Duration,
 };
 
+use object::{Object as _, ObjectKind, ObjectSymbol as _};
 use tests::{
-    Service, c, machine,
+    Program, Service, c, machine,
     process::{Ended, Running, TIME_LIMIT, run},
     require_bpf,
     tracer::{avtrace, captures_inline},
@@ -48,6 +50,62 @@ fn attach_until(service: &Service, call: u64, victim: Option<u32>) -> (Ended, u6
     let calls = ended.stdout.strip_suffix(" calls\n").expect("a number of calls");
     let calls = calls.parse().expect("a number");
     (ended, calls)
+}
+
+/// Code of `mark` and `step` of `rooms.c` in its process.
+fn rooms_of(program: &Program) -> Range<u64> {
+    let file = fs::read(&program.path).expect("the program");
+    let file = object::File::parse(&*file).expect("an ELF file");
+    let address = |name: &str| {
+        let symbol = file.symbol_by_name(name).expect("a function");
+        symbol.address()..symbol.address() + symbol.size()
+    };
+    assert_eq!(file.kind(), ObjectKind::Executable, "loaded to the addresses of the file");
+    address("mark").start..address("step").end
+}
+
+/// Attaches to a process for a moment, and kills avtrace at its write of this number to the code in a range. Returns its
+/// end, and the addresses of the writes.
+fn attach_until_write(service: &Service, range: &Range<u64>, write: usize) -> (Ended, Vec<u64>) {
+    let mut command = Command::new(c("kills_at", &["-O1"]).path);
+    command.env("WRITES", format!("{:x}-{:x}", range.start, range.end));
+    command.args([&write.to_string(), "0"]).arg(avtrace());
+    command.args(["attach", "--pid", &service.pid().to_string(), "--capture", "inline"]);
+    command.args(["--accesses", "probe", "--atomic", "step", "--probe", "mark", "--quiet"]);
+    command.args(["--duration", "1ms", "--format", "json", "-o"]).arg(service.report_file());
+    let ended = run(&mut command);
+    let number = |line: &str| u64::from_str_radix(line.strip_prefix("0x")?, 16).ok();
+    let writes = ended.stdout.lines().filter_map(number).collect();
+    (ended, writes)
+}
+
+#[test]
+fn code_is_whole_after_each_write_to_patches_within_patches() {
+    let program = c("rooms", &["-O1", "-no-pie", "-pthread"]);
+    let start = || {
+        Service::start_by(&program, "rooms", |_, program, fifo| {
+            let mut command = Command::new(program);
+            command.arg(fifo);
+            command
+        })
+    };
+    let mut service = start();
+    let range = rooms_of(&program);
+    let (ended, writes) = attach_until_write(&service, &range, 0);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    service.does("t");
+    service.is_left_alone();
+    service.end();
+    // Of the ten bytes of the first instruction, the last five have the jump of another patch.
+    let has_room = writes.iter().any(|&at| (range.start + 5..range.start + 10).contains(&at));
+    assert!(has_room, "{writes:x?} in {range:x?}");
+    for write in 1..=writes.len() {
+        let mut service = start();
+        let (ended, made) = attach_until_write(&service, &range, write);
+        assert_eq!((ended.code, made.len()), (KILLED, write), "{}", ended.stderr);
+        service.does("t");
+        service.end();
+    }
 }
 
 /// Status of a command that `SIGKILL` has ended, as a shell has it.

@@ -2,6 +2,7 @@
 //! has mapped at places near its modules.
 
 use std::{
+    cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
     fs::File,
     io,
@@ -68,6 +69,8 @@ pub struct Image {
     modules: Mutex<BTreeMap<(u64, PathBuf), ModulePatches>>,
     /// Bytes that were written over the program's code, by their addresses.
     patches: Mutex<BTreeMap<u64, Written>>,
+    /// Number of places so far that became those of patches.
+    writes: AtomicU64,
 }
 
 /// Part of the file of code, as the process has mapped it.
@@ -128,8 +131,19 @@ impl Image {
         let rings = Arc::new(rings);
         let arena = Mutex::new(Arena::new(layout, ProcessAddress(base), &rings));
         let (areas, trampolines) = (Mutex::new(areas), Mutex::default());
-        let (modules, patches, switches) = Default::default();
-        Ok(Self { clock, rings, arena, code, areas, trampolines, switches, modules, patches })
+        let (modules, patches, switches, writes) = Default::default();
+        Ok(Self {
+            clock,
+            rings,
+            arena,
+            code,
+            areas,
+            trampolines,
+            switches,
+            modules,
+            patches,
+            writes,
+        })
     }
 
     /// Returns the address at which the process has mapped the file of rings.
@@ -193,14 +207,21 @@ impl Image {
         true
     }
 
-    /// Has a trampoline lead to an address at once. No thread may stand behind its first byte.
+    /// Has a trampoline lead to an address at once. No thread may stand behind its first byte and before the
+    /// end of a jump.
     #[must_use]
     pub fn end_trampoline(&self, trampoline: u64, to: u64) -> bool {
         let areas = self.areas();
         let has = |area: &&Area| (1..area.used).contains(&trampoline.wrapping_sub(area.address));
         let area = areas.iter().find(has);
         let Some((area, jump)) = area.zip(near_jump(trampoline, to)) else { return false };
-        self.code.write(area.offset + (trampoline - area.address), &jump);
+        let place = area.offset + (trampoline - area.address);
+        let words: &[AtomicU64] = self.code.as_ref();
+        let Some(word) = words.get((place / 8) as usize) else { return false };
+        // One store, since this process may end at any time; a thread may stand right behind the jump.
+        let mut start = word.load(Ordering::Relaxed).to_ne_bytes();
+        start[..jump.len()].copy_from_slice(&jump);
+        word.store(u64::from_ne_bytes(start), Ordering::Release);
         true
     }
 
@@ -385,15 +406,15 @@ impl Image {
         let earlier = patches.remove(&address).filter(|earlier| {
             earlier.now.len() == bytes.len() && earlier.state(&there) == Found::Patched
         });
-        let (original, now) = match earlier {
+        let (original, now, number) = match earlier {
             Some(earlier) => {
                 let now = earlier.followed_by(bytes, &there);
-                (earlier.original, now)
+                (earlier.original, now, earlier.number)
             }
-            None => (there, bytes.to_vec()),
+            None => (there, bytes.to_vec(), self.writes.fetch_add(1, Ordering::Relaxed)),
         };
         let written = write_code(memory, address, &now);
-        patches.insert(address, Written { original, now, is_padding });
+        patches.insert(address, Written { original, now, is_padding, number });
         written
     }
 
@@ -442,10 +463,11 @@ impl Image {
     /// When the code cannot be written.
     pub(super) fn restore(&self, memory: &File) -> io::Result<bool> {
         let patches = self.patches();
-        let of_kind = |wanted| patches.iter().filter(move |(_, w)| w.is_padding == wanted);
+        let mut latest_first: Vec<(&u64, &Written)> = patches.iter().collect();
+        latest_first.sort_by_key(|(_, written)| Reverse(written.number));
         let mut is_complete = true;
-        // Padding comes last: jumps to it are elsewhere.
-        for (&address, written) in of_kind(false).chain(of_kind(true)) {
+        // Between any two writes the code is what it was while the patches were written: this process may end there.
+        for (&address, written) in latest_first {
             let mut there = vec![0; written.now.len()];
             if memory.read_exact_at(&mut there, address).is_err() {
                 // Its library has gone.

@@ -72,7 +72,7 @@ mod tests {
         let places = at..at + trampoline.code.len() as u64;
         let trampolines = BTreeMap::from([(at, trampoline)]);
         let now = near_jump(start, at).unwrap().to_vec();
-        let patch = Written { original: CODE.to_vec(), now, is_padding: false };
+        let patch = Written { original: CODE.to_vec(), now, is_padding: false, number: 0 };
         let patches = BTreeMap::from([(start, patch)]);
         let mut moved_to = BTreeSet::new();
         for place in places {

@@ -9,6 +9,10 @@ pub(super) struct Written {
     pub(super) now: Vec<u8>,
     /// They are between functions: only the jump of another patch leads there.
     pub(super) is_padding: bool,
+    /// Number of the write that has made the place one of a patch. Places become the program's own again in the
+    /// reverse order: a jump leads to another one that was written before it, and a jump within displaced bytes was
+    /// written behind the one that displaces them.
+    pub(super) number: u64,
 }
 
 /// State of a place that was patched.
@@ -76,7 +80,7 @@ mod tests {
     fn call() -> Written {
         let original = vec![0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0xe8, 1, 2, 3, 4];
         let now = vec![0xeb, 0x07, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18, 0xe8, 5, 6, 7, 8];
-        Written { original, now, is_padding: false }
+        Written { original, now, is_padding: false, number: 0 }
     }
 
     /// Bytes with the jump of another patch in the middle of the first one.

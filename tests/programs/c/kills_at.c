@@ -3,6 +3,9 @@
  * the command is about to make its system call number COUNT of those that reach into other processes or into the kernel
  * (none for 0). Waits for all processes of the command, prints the number of those calls, and ends as the command did:
  * with its status, or 128 and the signal.
+ *
+ * With WRITES=START-END in the environment, two hexadecimal numbers, only writes to these addresses of other processes
+ * count. The address of each is printed.
  */
 #include <errno.h>
 #include <linux/filter.h>
@@ -14,6 +17,7 @@
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
+#include <sys/user.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,9 +40,26 @@ static int stop_at_calls(void)
     return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &whole);
 }
 
+static unsigned long start, end;
+
+/* Returns whether the call that a process is about to make counts. */
+static int counts(pid_t process)
+{
+    struct user_regs_struct registers;
+    if (end == 0)
+        return 1;
+    if (ptrace(PTRACE_GETREGS, process, 0, &registers) || registers.orig_rax != SYS_pwrite64)
+        return 0;
+    if (registers.r10 < start || registers.r10 >= end)
+        return 0;
+    printf("%#llx\n", registers.r10);
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
-    if (argc < 4)
+    const char *writes = getenv("WRITES");
+    if (argc < 4 || (writes && sscanf(writes, "%lx-%lx", &start, &end) != 2))
         return 125;
     long wanted = atol(argv[1]), calls = 0;
     pid_t victim = (pid_t)atol(argv[2]);
@@ -49,7 +70,7 @@ int main(int argc, char **argv)
         execv(argv[3], argv + 3);
         _exit(127);
     }
-    int status, end = 0;
+    int status, last = 0;
     if (waitpid(command, &status, 0) != command || !WIFSTOPPED(status))
         return 125;
     long options = PTRACE_O_TRACESECCOMP | PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK
@@ -62,11 +83,11 @@ int main(int argc, char **argv)
             break;
         if (!WIFSTOPPED(status)) {
             if (stopped == command)
-                end = status;
+                last = status;
             continue;
         }
         int event = status >> 16, signal = event ? 0 : WSTOPSIG(status);
-        if (event == PTRACE_EVENT_SECCOMP && ++calls == wanted)
+        if (event == PTRACE_EVENT_SECCOMP && counts(stopped) && ++calls == wanted)
             kill(victim ? victim : command, SIGKILL);
         /* New threads and processes begin with it. */
         if (signal == SIGSTOP)
@@ -75,5 +96,5 @@ int main(int argc, char **argv)
         ptrace(PTRACE_CONT, stopped, 0, signal);
     }
     printf("%ld calls\n", calls);
-    return WIFEXITED(end) ? WEXITSTATUS(end) : 128 + WTERMSIG(end);
+    return WIFEXITED(last) ? WEXITSTATUS(last) : 128 + WTERMSIG(last);
 }
