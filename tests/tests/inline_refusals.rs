@@ -1,7 +1,7 @@
 //! Refusals of probes in the process: each has its reason and a remedy, as root and as an ordinary user. Restrictions
 //! that a program sets for itself later harm nothing.
 
-use std::{fs, os::unix::fs::PermissionsExt as _};
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
 use tests::{Avtrace, Ended, Program, c, machine, require_bpf, tracer::native};
 
@@ -44,6 +44,7 @@ fn a_program_that_cannot_have_probes_is_refused_with_the_reason() {
         ("strict", "strict seccomp mode", &plain),
         ("no-memfd", "may not call memfd_create", &plain),
         ("no-mmap", "may not call mmap", &plain),
+        ("false-mmap", "answers mmap in the kernel's place", &plain),
         ("killed", "seccomp filter kills it", &plain),
         ("gs", "uses the GS base", &with_gs),
     ] {
@@ -55,6 +56,32 @@ fn a_program_that_cannot_have_probes_is_refused_with_the_reason() {
             }
             is_refused(&ended, reason);
             assert!(ended.stderr.contains("use `--capture kernel`, as root"), "{}", ended.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_file_that_a_program_passes_off_as_new_stays_as_it_is() {
+    let program = early(&[]);
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("its mode");
+    let victim = folder.path().join("victim");
+    fs::write(&victim, "of somebody else").expect("a file");
+    fs::set_permissions(&victim, fs::Permissions::from_mode(0o600)).expect("its mode");
+    let empty = folder.path().join("empty");
+    fs::write(&empty, "").expect("a file");
+    let sudo = [("SUDO_UID", "65534"), ("SUDO_GID", "65534")];
+    let nothing = [];
+    let callers = if machine::is_root() { &[&nothing[..], &sudo][..] } else { &[&nothing[..]] };
+    for variables in callers {
+        for file in [victim.as_path(), &empty, Path::new("/dev/full"), folder.path()] {
+            let run = inline(&program, false).environment("EARLY", "false-memfd");
+            let run = run.environment("FILE", file.to_str().expect("text"));
+            let ended =
+                variables.iter().fold(run, |run, (name, value)| run.environment(name, value));
+            is_refused(&ended.run(), "answers memfd_create in the kernel's place");
+            assert_eq!(fs::read_to_string(&victim).expect("the file"), "of somebody else");
+            assert_eq!(fs::metadata(&empty).expect("the file").len(), 0, "{variables:?}");
         }
     }
 }

@@ -54,6 +54,14 @@ pub enum ProgramRefusal {
         /// The program has a seccomp filter.
         is_filtered: bool,
     },
+    /// A filter of system calls answers one that inline probes need, and nothing was done.
+    #[error(
+        "the program's seccomp filter answers {call} in the kernel's place, which inline probes need"
+    )]
+    AnsweredCall {
+        /// The system call.
+        call: &'static str,
+    },
     /// A filter of system calls has killed the program at one that inline probes need.
     #[error("the program's seccomp filter kills it for a system call that inline probes need")]
     Killed,

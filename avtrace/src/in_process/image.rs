@@ -116,6 +116,9 @@ impl Image {
             Ok(Err(MapError::Denied { call, error })) => {
                 return Err(ProgramRefusal::DeniedCall { call, error, is_filtered }.into());
             }
+            Ok(Err(MapError::Answered { call })) => {
+                return Err(ProgramRefusal::AnsweredCall { call }.into());
+            }
             Ok(Err(MapError::Own(error))) => {
                 return Err(failed("cannot share memory with the program", process)(error));
             }
@@ -525,16 +528,16 @@ fn map(
     }
     let register = [membarrier::REGISTER as u64, 0, 0, 0, 0, 0];
     let has_barrier = calls.call((libc::SYS_membarrier, register)).is_ok();
-    let rings = create(calls, process)?;
+    let mut rings = create(calls, process)?;
     let memory = SharedMemory::over(rings.file.try_clone()?, layout.file_size())?;
-    let writable = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    let writable = libc::PROT_READ | libc::PROT_WRITE;
     let base =
         rings.map(calls, (0, layout.file_size()), writable, RINGS).map_err(denied("mmap"))?;
     leave_out_of_dumps(calls, base, layout.file_size());
     rings.close(calls).map_err(denied("close"))?;
-    let code = create(calls, process)?;
+    let mut code = create(calls, process)?;
     let code_memory = SharedMemory::over_empty(code.file.try_clone()?, AREA * MAX_AREAS)?;
-    let executable = (libc::PROT_READ | libc::PROT_EXEC) as u64;
+    let executable = libc::PROT_READ | libc::PROT_EXEC;
     let mut areas = Vec::new();
     for (place, offset) in places.iter().zip((0..).step_by(AREA as usize)) {
         let fixed = libc::MAP_FIXED_NOREPLACE as u64;
@@ -549,6 +552,9 @@ fn map(
         }
     }
     code.close(calls).map_err(denied("close"))?;
+    let maps = mappings(process)?;
+    rings.check_mapped(&maps)?;
+    code.check_mapped(&maps)?;
     Ok(Mapped { rings: memory, base, code: code_memory, areas, has_barrier })
 }
 

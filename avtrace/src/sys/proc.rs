@@ -169,6 +169,31 @@ impl Status {
         u32::try_from(number(self.field("Tgid")?, 10)?).ok()
     }
 
+    /// Returns the user as whom the thread accesses files, who owns what it creates.
+    #[must_use]
+    pub fn file_system_user(&self) -> Option<u32> {
+        self.file_system_id("Uid")
+    }
+
+    /// Returns the group as which the thread accesses files.
+    #[must_use]
+    pub fn file_system_group(&self) -> Option<u32> {
+        self.file_system_id("Gid")
+    }
+
+    fn file_system_id(&self, name: &str) -> Option<u32> {
+        let last = self.field(name)?.split(u8::is_ascii_whitespace).next_back()?;
+        u32::try_from(number(last, 10)?).ok()
+    }
+
+    /// Returns the supplementary groups of the thread.
+    #[must_use]
+    pub fn groups(&self) -> Option<Vec<u32>> {
+        let groups = self.field("Groups")?.split(u8::is_ascii_whitespace);
+        let groups = groups.filter(|group| !group.is_empty());
+        groups.map(|group| u32::try_from(number(group, 10)?).ok()).collect()
+    }
+
     /// Returns the process that traces this one; 0 for none.
     #[must_use]
     pub fn tracer(&self) -> Option<u32> {

@@ -4,12 +4,20 @@ use std::{
     arch::x86_64::{_MM_HINT_T0, _mm_prefetch},
     fs::File,
     io,
-    os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _},
+    os::{
+        fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd as _},
+        unix::fs::{MetadataExt as _, OpenOptionsExt as _},
+    },
+    path::Path,
     sync::atomic::{AtomicU64, Ordering},
 };
 
 use inline::memory::Mapped;
 use memmap2::{MmapOptions, MmapRaw};
+use nix::{
+    fcntl::{FcntlArg, SealFlag, fcntl},
+    sys::statfs::{TMPFS_MAGIC, fstatfs},
+};
 
 use super::memory;
 
@@ -39,34 +47,37 @@ impl SharedMemory {
         // SAFETY: the kernel returned a new descriptor that nobody else knows.
         let file = unsafe { File::from_raw_fd(fd) };
         set_size(&file, bytes)?;
-        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        // SAFETY: the request takes a number.
-        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) } < 0 {
-            return Err(io::Error::last_os_error());
+        seal(&file, sealed_size())?;
+        let length = usize::try_from(bytes).map_err(io::Error::other)?;
+        let mapping = MmapOptions::new().len(length).map_raw(&file)?;
+        Ok(Self { file, mapping })
+    }
+
+    /// Gives a file of another process, which [`open_new`] has opened, so many bytes, for good, and maps it.
+    ///
+    /// # Errors
+    ///
+    /// Those of `ftruncate`, `fcntl` and `mmap`, and when another process has changed the size or denies changes.
+    pub fn over(file: File, bytes: u64) -> io::Result<Self> {
+        set_size(&file, bytes)?;
+        seal(&file, sealed_size())?;
+        // Until then any process of the same user could change it.
+        if file.metadata()?.len() != bytes {
+            return Err(io::Error::other("another process has changed the size of the memory"));
         }
         let length = usize::try_from(bytes).map_err(io::Error::other)?;
         let mapping = MmapOptions::new().len(length).map_raw(&file)?;
         Ok(Self { file, mapping })
     }
 
-    /// Gives a file of another process, which it has just created in memory, so many bytes, and maps it.
+    /// Maps so many bytes of an empty file of another process, which [`grow`](Self::grow) gives a length. Nobody can
+    /// make it shorter.
     ///
     /// # Errors
     ///
-    /// Those of `ftruncate` and `mmap`.
-    pub fn over(file: File, bytes: u64) -> io::Result<Self> {
-        set_size(&file, bytes)?;
-        let length = usize::try_from(bytes).map_err(io::Error::other)?;
-        let mapping = MmapOptions::new().len(length).map_raw(&file)?;
-        Ok(Self { file, mapping })
-    }
-
-    /// Maps so many bytes of an empty file of another process, which [`grow`](Self::grow) gives a length.
-    ///
-    /// # Errors
-    ///
-    /// Those of `mmap`.
+    /// Those of `fcntl` and `mmap`.
     pub fn over_empty(file: File, bytes: u64) -> io::Result<Self> {
+        seal(&file, SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_SEAL)?;
         let length = usize::try_from(bytes).map_err(io::Error::other)?;
         let mapping = MmapOptions::new().len(length).map_raw(&file)?;
         Ok(Self { file, mapping })
@@ -78,7 +89,15 @@ impl SharedMemory {
     ///
     /// Those of `ftruncate`.
     pub fn grow(&self, bytes: u64) -> io::Result<()> {
-        if self.file.metadata()?.len() < bytes { self.file.set_len(bytes) } else { Ok(()) }
+        let has = || Ok::<_, io::Error>(self.file.metadata()?.len() >= bytes);
+        if has()? {
+            return Ok(());
+        }
+        match self.file.set_len(bytes) {
+            // The program has made it longer meanwhile: it cannot be cut.
+            Err(_) if has()? => Ok(()),
+            set => set,
+        }
     }
 
     /// Writes bytes from an offset on, a multiple of 8; those of the last word that are not given become 0. Beyond the
@@ -102,6 +121,42 @@ impl SharedMemory {
     pub fn size(&self) -> usize {
         self.mapping.len()
     }
+}
+
+/// Opens the file that another process says to have just created in memory; `path` is `/proc/PID/fd/N`. `None` if it is
+/// anything else: what the process says may be false, and this process may open files that the other one may not. So
+/// a file is not even opened before it is known to be an empty one of this owner without a name, in memory, and not
+/// used before it is known that nobody has sealed it.
+///
+/// # Errors
+///
+/// When there is no such descriptor, or the file cannot be opened.
+pub fn open_new(path: &Path, owner: Option<u32>) -> io::Result<Option<File>> {
+    // It finds the file, and has no effect on it. What is opened then is the same file.
+    let found = File::options().read(true).custom_flags(libc::O_PATH).open(path)?;
+    let metadata = found.metadata()?;
+    let is_new = metadata.is_file()
+        && metadata.len() == 0
+        && metadata.nlink() == 0
+        && owner == Some(metadata.uid())
+        && fstatfs(&found)?.filesystem_type() == TMPFS_MAGIC;
+    if !is_new {
+        return Ok(None);
+    }
+    let same = format!("/proc/self/fd/{}", found.as_raw_fd());
+    let file = File::options().read(true).write(true).open(same)?;
+    // Files of mounted file systems may not be sealed (`mm/shmem.c`, `shmem_get_inode`): these have `F_SEAL_SEAL`.
+    let seals = fcntl(&file, FcntlArg::F_GET_SEALS)?;
+    Ok((seals == 0).then_some(file))
+}
+
+/// Seals of a file whose size stays.
+fn sealed_size() -> SealFlag {
+    SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL
+}
+
+fn seal(file: &File, seals: SealFlag) -> io::Result<()> {
+    Ok(fcntl(file, FcntlArg::F_ADD_SEALS(seals)).map(drop)?)
 }
 
 /// Gives a file its size. Beyond the limit of this process, the kernel would end it by a signal.
@@ -143,6 +198,8 @@ impl Mapped for SharedMemory {
 mod tests {
     use std::sync::atomic::Ordering::Relaxed;
 
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+
     use super::*;
 
     #[test]
@@ -155,16 +212,76 @@ mod tests {
         assert_eq!(unsafe { other.as_ptr().cast::<u64>().add(1000).read_volatile() }, 77);
     }
 
+    /// Creates a file in memory, as another process would.
+    fn created(flags: MFdFlags) -> File {
+        File::from(memfd_create(c"avtrace", flags | MFdFlags::MFD_CLOEXEC).unwrap())
+    }
+
+    /// Opens a file of this process by its descriptor, as that of another one.
+    fn opened(file: &impl AsRawFd) -> Option<File> {
+        let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+        open_new(Path::new(&path), Some(nix::unistd::geteuid().as_raw())).unwrap()
+    }
+
     #[test]
     fn a_file_of_another_process_is_written_by_words() {
-        let file = tempfile::tempfile().unwrap();
+        let file = opened(&created(MFdFlags::MFD_ALLOW_SEALING)).unwrap();
         let memory = SharedMemory::over(file.try_clone().unwrap(), 4096).unwrap();
         memory.write(16, b"0123456789");
         memory.write(4096, b"beyond");
-        let other = SharedMemory::over(file, 4096).unwrap();
-        let word = |index: usize| other.as_ref()[index].load(Relaxed);
+        let other = MmapOptions::new().map_raw(file.as_raw_fd()).unwrap();
+        // SAFETY: the mapping has the words.
+        let word =
+            |index: usize| unsafe { other.as_ptr().cast::<u64>().add(index).read_volatile() };
         assert_eq!(word(2), u64::from_ne_bytes(*b"01234567"));
         assert_eq!(word(3), u64::from_ne_bytes(*b"89\0\0\0\0\0\0"));
+    }
+
+    #[test]
+    fn only_a_new_file_in_memory_is_taken_from_another_process() {
+        let new = || created(MFdFlags::MFD_ALLOW_SEALING);
+        assert!(opened(&new()).is_some());
+        let path = |file: &File| format!("/proc/self/fd/{}", file.as_raw_fd());
+        let file = new();
+        let other = Some(nix::unistd::geteuid().as_raw() + 1);
+        assert!(open_new(Path::new(&path(&file)), other).unwrap().is_none(), "somebody else's");
+        assert!(open_new(Path::new(&path(&file)), None).unwrap().is_none(), "nobody's");
+        file.set_len(1).unwrap();
+        assert!(opened(&file).is_none(), "it has contents");
+        assert!(opened(&created(MFdFlags::empty())).is_none(), "it cannot be sealed");
+        let sealed = new();
+        seal(&sealed, SealFlag::F_SEAL_WRITE).unwrap();
+        assert!(opened(&sealed).is_none(), "it is sealed");
+        let named = tempfile::NamedTempFile::new().unwrap();
+        assert!(opened(named.as_file()).is_none());
+        assert!(opened(&tempfile::tempfile().unwrap()).is_none());
+        for place in ["/dev/shm", "/tmp", "/run"] {
+            if let Ok(file) = tempfile::tempfile_in(place) {
+                assert!(opened(&file).is_none(), "{place}");
+            }
+        }
+        assert!(opened(&File::open("/dev/null").unwrap()).is_none());
+        assert!(opened(&File::open("/").unwrap()).is_none());
+        assert!(opened(&File::open("/proc/self/stat").unwrap()).is_none());
+        assert!(opened(&io::pipe().unwrap().0).is_none());
+        assert!(opened(&std::os::unix::net::UnixStream::pair().unwrap().0).is_none());
+        let nothing = Path::new("/proc/self/fd/1000000");
+        assert_eq!(open_new(nothing, other).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn nobody_changes_the_size_of_what_another_process_has_created() {
+        let theirs = created(MFdFlags::MFD_ALLOW_SEALING);
+        let _memory = SharedMemory::over(opened(&theirs).unwrap(), 8192).unwrap();
+        assert!(theirs.set_len(4096).is_err() && theirs.set_len(16384).is_err());
+        let theirs = created(MFdFlags::MFD_ALLOW_SEALING);
+        let memory = SharedMemory::over_empty(opened(&theirs).unwrap(), 1 << 20).unwrap();
+        memory.grow(8192).unwrap();
+        assert!(theirs.set_len(4096).is_err());
+        theirs.set_len(16384).unwrap();
+        memory.grow(12288).unwrap();
+        memory.write(12280, b"written");
+        assert!(seal(&theirs, SealFlag::F_SEAL_GROW).is_err());
     }
 
     #[test]

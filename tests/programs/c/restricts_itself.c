@@ -1,7 +1,9 @@
 /* Restricts itself: in a constructor of a library, as the variable EARLY says, or in main, as the first argument says.
  * Then it becomes the program of its other arguments, or works with a lock and prints "done". */
+#define _GNU_SOURCE
 #include <asm/prctl.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
@@ -42,6 +44,16 @@ static int restrict_by(const char *how)
         return prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT);
     if (!strcmp(how, "no-memfd"))
         return filter(SYS_memfd_create, SECCOMP_RET_ERRNO | EPERM);
+    /* What it says of the new file is false: the descriptor is that of another one. */
+    if (!strcmp(how, "false-memfd")) {
+        int file = open(getenv("FILE"), O_PATH | O_CLOEXEC);
+        if (file < 0 || dup2(file, 0))
+            return 1;
+        return filter(SYS_memfd_create, SECCOMP_RET_ERRNO | 0);
+    }
+    /* Everything is mapped at address 0. */
+    if (!strcmp(how, "false-mmap"))
+        return filter(SYS_mmap, SECCOMP_RET_ERRNO | 0);
     if (!strcmp(how, "no-membarrier"))
         return filter(SYS_membarrier, SECCOMP_RET_ERRNO | EPERM);
     if (!strcmp(how, "no-mmap"))

@@ -327,6 +327,15 @@ impl RemoteCalls<'_> {
         }
     }
 
+    /// Reads the status of the thread that makes the calls.
+    ///
+    /// # Errors
+    ///
+    /// When it has ended.
+    pub fn status(&self) -> io::Result<proc::Status> {
+        proc::Status::of_process(self.thread.cast_unsigned())
+    }
+
     /// Returns the stack pointer: the 1,024 bytes from 128 bytes below it on are free.
     #[must_use]
     pub const fn stack_pointer(&self) -> u64 {
