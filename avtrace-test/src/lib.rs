@@ -8,7 +8,7 @@
 //! # }
 //! ```
 //!
-//! The test fails where the run shows a likely or possible defect, with the report that people read; where the program
+//! The test fails where the run shows a likely defect, with the report that people read; where the program
 //! fails; where nothing was checked, since that proves nothing; and where avtrace cannot run, with what to do. What is
 //! set aside in `avtrace.toml` does not count.
 //!
@@ -50,7 +50,7 @@ pub use report::{
 };
 pub use run::{Avtrace, Run};
 
-/// Asserts that a program ends well and that its run shows no likely or possible defect. Returns the [`Run`].
+/// Asserts that a program ends well and that its run shows no likely defect. Returns the [`Run`].
 ///
 /// Takes a [`Command`](std::process::Command) or a reference to one, and options of `avtrace run` after it:
 ///

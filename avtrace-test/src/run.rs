@@ -87,6 +87,7 @@ impl Avtrace {
             text: text(shown.stdout),
             stdout: text(output.stdout),
             stderr: text(output.stderr),
+            least: least_class(&self.options),
         })
     }
 
@@ -118,7 +119,7 @@ impl Avtrace {
 pub struct Run {
     /// Reports: one, unless the process became another program or `--follow-forks` was given.
     pub reports: Vec<Report>,
-    /// Set if nothing was found that counts: by default no likely or possible defect.
+    /// Set if nothing was found that counts: by default no likely defect.
     pub is_atomic: bool,
     /// Reports for people.
     pub text: String,
@@ -126,13 +127,15 @@ pub struct Run {
     pub stdout: String,
     /// Output of the program to standard error.
     pub stderr: String,
+    /// Least likely class that counts.
+    least: Class,
 }
 
 impl Run {
-    /// Returns the defects that count: likely and possible ones that the user has not set aside.
+    /// Returns the defects that count and that the user has not set aside: likely ones, and others as `--fail-on` says.
     pub fn defects(&self) -> impl Iterator<Item = &Defect> {
         let all = self.reports.iter().flat_map(|report| &report.defects);
-        all.filter(|defect| defect.set_aside.is_none() && defect.class <= Class::Possible)
+        all.filter(|defect| defect.set_aside.is_none() && defect.class <= self.least)
     }
 
     /// Returns the first of the defects that count in a region of that name.
@@ -223,6 +226,17 @@ fn fail_on(options: &[OsString]) -> Vec<OsString> {
     options.iter().skip(place).take(length).cloned().collect()
 }
 
+/// Returns the least likely class that counts with the options of a run.
+fn least_class(options: &[OsString]) -> Class {
+    let option = fail_on(options);
+    let value = option.last().and_then(|value| value.to_str()).unwrap_or_default();
+    match value.trim_start_matches("--fail-on=") {
+        "possible" | "predicted" => Class::Possible,
+        "any" => Class::ByDesign,
+        _ => Class::Likely,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -243,6 +257,12 @@ mod tests {
         assert!(of(&["--capture", "inline"]).is_empty());
         assert_eq!(of(&["--fail-on", "any", "--all"]), ["--fail-on", "any"]);
         assert_eq!(of(&["--fail-on=likely"]), ["--fail-on=likely"]);
+        let least = |words: &[&str]| {
+            least_class(&words.iter().map(OsString::from).collect::<Vec<OsString>>())
+        };
+        assert_eq!(least(&["--all"]), Class::Likely);
+        assert_eq!(least(&["--fail-on", "possible", "--all"]), Class::Possible);
+        assert_eq!(least(&["--fail-on=any"]), Class::ByDesign);
     }
 
     #[test]

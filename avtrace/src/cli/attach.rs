@@ -27,7 +27,7 @@ avtrace attaches are not checked, and locks that are held then are not known. It
 defect is named on standard error when it is found; the signal USR1 asks for a report so far there. On a terminal a line \
 says how it goes, once a second.
 
-Exit status: 66 when a likely or possible defect was found (see --fail-on), else 0; 1 when avtrace failed, 2 for bad \
+Exit status: 66 when a likely defect was found (see --fail-on), else 0; 1 when avtrace failed, 2 for bad \
 usage, 3 when no process can be traced.";
 
 /// Options of `attach`.

@@ -38,7 +38,7 @@ pub struct DiffArgs {
     pub color: ColorArg,
 
     /// Defects that count for the exit status.
-    #[arg(long, value_enum, default_value_t = FailOnArg::Possible, help_heading = heading::COUNTS)]
+    #[arg(long, value_enum, default_value_t = FailOnArg::Likely, help_heading = heading::COUNTS)]
     pub fail_on: FailOnArg,
 
     /// Exit with N when a defect that counts is new.

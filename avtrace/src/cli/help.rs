@@ -70,7 +70,7 @@ INT, QUIT, TERM, HUP, USR1 and USR2 that a process sends to avtrace are passed o
 terminal reaches the program by itself, once. A signal to the whole process group, as by `kill -- -PGID`, reaches it \
 twice.
 
-Exit status: 66 when a likely or possible defect was found (see --fail-on), else the program's own (128 + N when signal \
+Exit status: 66 when a likely defect was found (see --fail-on), else the program's own (128 + N when signal \
 N killed it); 1 when avtrace failed, 2 for bad usage, 3 when the program cannot be read.
 
 `avtrace -h` is a summary, `avtrace COMMAND --help` describes a command.";
@@ -91,7 +91,7 @@ Examples:
 
 `avtrace ./prog` is `avtrace run ./prog`.
 
-Exit status: 66 when a likely or possible defect was found (see --fail-on), else the program's own (128 + N when signal \
+Exit status: 66 when a likely defect was found (see --fail-on), else the program's own (128 + N when signal \
 N killed it); 1 when avtrace failed, 2 for bad usage, 3 when the program cannot be read.";
 
 /// End of the help of `probes`.

@@ -29,7 +29,7 @@ when CMD exits with 0, a shell command with the output in the file $AVTRACE_OUTP
 $AVTRACE_FAILURE. The report says for each defect how many failing and passing runs showed it, and the command that shows \
 it again. All runs are kept in the file of --results, as they come: after a crash or a night --resume goes on.
 
-Exit status: 66 when a likely or possible defect was found (see --fail-on), else 0 when no run failed, else 1, also when \
+Exit status: 66 when a likely defect was found (see --fail-on), else 0 when no run failed, else 1, also when \
 avtrace failed; 2 for bad usage, 3 when the program cannot be read. With --replay the runs that repeat decide.";
 
 /// Options of `hunt`.
@@ -139,7 +139,7 @@ Examples:
 
 Of reports, each defect is there once, by its fingerprint, with the number of reports and hosts that have it.
 
-Exit status: 66 when a likely or possible defect was found (see --fail-on), else 0; 3 when a file cannot be used, 2 for \
+Exit status: 66 when a likely defect was found (see --fail-on), else 0; 3 when a file cannot be used, 2 for \
 bad usage, 1 when avtrace failed.";
 
 /// Options of `merge`.

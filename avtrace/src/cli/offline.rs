@@ -23,7 +23,7 @@ Examples:
   avtrace check --format json *.avt | jq .counts.violations
   zcat big.std.gz | avtrace check --stats -
 
-Exit status, the worst of all traces: 0 when nothing was found, 66 when a likely or possible defect was (see --fail-on), a potential deadlock, or transactions that are not atomic in another interleaving, 3 when a trace is unreadable, \
+Exit status, the worst of all traces: 0 when nothing was found, 66 when a likely defect was (with --fail-on possible also for possible ones, a potential deadlock, or transactions that are not atomic in another interleaving), 3 when a trace is unreadable, \
 malformed, or cut short with nothing found in what is left, 2 for bad usage, 1 when avtrace failed.";
 
 /// Options of `check`.
@@ -178,7 +178,7 @@ Examples:
   avtrace report reports                          a directory: each defect once
   avtrace check --format json *.avt > all.json; avtrace report all.json
 
-Exit status: 0 when nothing was found, 66 when a likely or possible defect was (see --fail-on), 3 when a file is no report, 2 for bad usage, 1 when \
+Exit status: 0 when nothing was found, 66 when a likely defect was (see --fail-on), 3 when a file is no report, 2 for bad usage, 1 when \
 avtrace failed.";
 
 /// Options of `report`.

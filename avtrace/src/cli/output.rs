@@ -68,7 +68,9 @@ pub struct OutputArgs {
 #[derive(Args, Clone, Debug)]
 pub struct Triage {
     /// Defects that count as found for the exit status.
-    #[arg(long, value_enum, default_value_t = FailOnArg::Possible, help_heading = heading::COUNTS)]
+    ///
+    /// Possible defects are in the report and change no status unless they are asked for.
+    #[arg(long, value_enum, default_value_t = FailOnArg::Likely, help_heading = heading::COUNTS)]
     pub fail_on: FailOnArg,
 
     /// Set the defects aside that a file names.
@@ -106,7 +108,8 @@ pub(super) fn symbol(text: &str) -> Result<Glob, String> {
 pub enum FailOnArg {
     /// Likely ones.
     Likely,
-    /// Likely and possible ones, and runs that are not serializable.
+    /// Likely and possible ones, runs that are not serializable, and with `check` potential deadlocks and transactions
+    /// that are not atomic in another interleaving.
     Possible,
     /// Those of `possible`, and predictions (`check --predict`).
     Predicted,

@@ -9,7 +9,7 @@ use std::{
 
 use terminal_size::Width;
 
-use super::Failure;
+use super::{Failure, triage::least_class};
 use crate::{
     cli::{ColorArg, OutputArgs},
     report::{self, ColorChoice, Report, TextOptions, Warning},
@@ -103,6 +103,7 @@ pub(super) fn text_options(arguments: &OutputArgs, destination: &Destination) ->
         all: arguments.all,
         max: arguments.max,
         stacks: arguments.stacks,
+        least: least_class(arguments),
         ..TextOptions::default()
     }
 }

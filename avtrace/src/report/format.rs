@@ -37,7 +37,7 @@ pub struct Layout {
 
 impl Default for Layout {
     fn default() -> Self {
-        Self { text: TextOptions::default(), least: Class::Possible, before: 0, is_part: false }
+        Self { text: TextOptions::default(), least: Class::Likely, before: 0, is_part: false }
     }
 }
 

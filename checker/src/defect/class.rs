@@ -40,6 +40,8 @@ pub(super) struct Facts {
     pub(super) kind: GapKind,
     pub(super) role: RegionRole,
     pub(super) origin: Origin,
+    /// Both ends are in the code of libraries that are not the program's own.
+    pub(super) by_library: bool,
     /// Effect of the remote writes on the value, as far as that is known.
     pub(super) changed: Option<bool>,
     /// The first end only reads its variable, and is no part of an update.
@@ -323,6 +325,8 @@ static RULES: &[Rule] = rules! {
         if |f| f.origin == Origin::Library && f.is_pair();
     AtMost(Possible, -1), |_| Some(Reason::Library),
         if |f| f.origin == Origin::Library && !f.is_pair();
+    // A function of the program may compose what a library does for it, or call it twice.
+    AtMost(Possible, 0), |_| Some(Reason::Library), if |f| f.origin == Origin::Own && f.by_library;
 
     // The way from one step to the other.
     Weight(1), |_| Some(Reason::OneActivation), if |f| f.kind == GapKind::OneActivation;
@@ -368,7 +372,7 @@ static RULES: &[Rule] = rules! {
         if |f| !f.has_data() && f.sees_data && !f.may_hide_data() && !f.splits(false);
     AtMost(Possible, 0), |_| Some(Reason::DataOutOfSight),
         if |f| !f.has_data() && f.sees_data && f.may_hide_data();
-    Weight(1), |_| Some(Reason::DataNotCaptured), if |f| !f.has_data() && !f.sees_data && f.split.is_some();
+    AtMost(Possible, 0), |_| Some(Reason::DataNotCaptured), if |f| !f.has_data() && !f.sees_data;
     Note, |_| Some(Reason::RacyOrder), if |f| f.order == Order::Racy;
 
     // The rate. What is cut in most runs works nevertheless, or was never meant to be atomic; what was cut often in a

@@ -69,6 +69,7 @@ impl Program {
         self
     }
 
+    /// Makes a function, region or not, one of a library.
     pub fn library(mut self, region: &str) -> Self {
         self.libraries.push(region.to_owned());
         self
@@ -155,6 +156,10 @@ impl Describe for Program {
             file: Some("/src/a.c".to_owned()),
             line: Some(line + self.inserted),
             text,
+            origin: match &function {
+                Some(function) if self.libraries.contains(function) => Origin::Library,
+                _ => Origin::Own,
+            },
             function: Some(function.unwrap_or_else(|| "itself".to_owned())),
             ..PlaceInfo::default()
         }

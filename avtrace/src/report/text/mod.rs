@@ -72,6 +72,8 @@ pub struct TextOptions {
     pub max_steps: usize,
     /// Shows the frames that were recorded with each step.
     pub stacks: bool,
+    /// Least likely class that counts for the exit status.
+    pub least: Class,
     /// The directory that shown paths are relative to, where they lie in it.
     pub base_dir: Option<String>,
 }
@@ -86,6 +88,7 @@ impl Default for TextOptions {
             max_violations: 20,
             max_steps: 24,
             stacks: false,
+            least: Class::Likely,
             base_dir: None,
         }
     }

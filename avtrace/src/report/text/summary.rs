@@ -7,6 +7,9 @@ use crate::report::{
     quantity::{count, grouped},
 };
 
+/// Says why something was found and the exit status is as if nothing were.
+const NONE_COUNTS: &str = "; only likely defects count for the exit status (--fail-on possible)";
+
 /// Summarises a run on one line.
 pub(super) fn summary(report: &Report, kinds: &[Vec<&Violation>], options: &TextOptions) -> String {
     let counts = &report.counts;
@@ -23,6 +26,9 @@ pub(super) fn summary(report: &Report, kinds: &[Vec<&Violation>], options: &Text
     }
     if let Some(folded) = folded(report, options) {
         found.push_str(&format!("; {folded}"));
+    }
+    if report.fails(Class::Possible) && !report.fails(options.least) {
+        found.push_str(NONE_COUNTS);
     }
     let mut text = format!(
         "{found}; {}, {}, {}, {}, {} lost",
