@@ -270,7 +270,6 @@ fn of<'a>(
         kind,
         role: info.role,
         origin: if library { Origin::Library } else { Origin::Own },
-        by_library: steps == [Origin::Library; 2],
         changed: changed(findings, cut, violation, names),
         left_reads: is_variable(accesses.first.object) && !writes(left.action),
         left_changes: false,

@@ -40,8 +40,6 @@ pub(super) struct Facts {
     pub(super) kind: GapKind,
     pub(super) role: RegionRole,
     pub(super) origin: Origin,
-    /// Both ends are in the code of libraries that are not the program's own.
-    pub(super) by_library: bool,
     /// Effect of the remote writes on the value, as far as that is known.
     pub(super) changed: Option<bool>,
     /// The first end only reads its variable, and is no part of an update.
@@ -325,8 +323,6 @@ static RULES: &[Rule] = rules! {
         if |f| f.origin == Origin::Library && f.is_pair();
     AtMost(Possible, -1), |_| Some(Reason::Library),
         if |f| f.origin == Origin::Library && !f.is_pair();
-    // A function of the program may compose what a library does for it, or call it twice.
-    AtMost(Possible, 0), |_| Some(Reason::Library), if |f| f.origin == Origin::Own && f.by_library;
 
     // The way from one step to the other.
     Weight(1), |_| Some(Reason::OneActivation), if |f| f.kind == GapKind::OneActivation;
