@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::place::Place;
+
 /// Destination of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
@@ -32,7 +34,8 @@ pub struct OutputError {
 ///
 /// A regular file, or one that does not exist yet, is written beside its final place and then renamed, so that a
 /// reader sees the old content or all of the new one. It keeps the permissions, and where possible the owner, of
-/// the file that it replaces; a new file gets what the umask leaves of `rw-rw-rw-`. Symbolic links are followed.
+/// the file that it replaces; a new file gets what the umask leaves of `rw-rw-rw-`. Symbolic links are followed, those of
+/// another user as far as that one's rights go.
 /// Where the directory takes no new file, an existing one is written in place.
 ///
 /// # Errors
@@ -64,8 +67,8 @@ fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
 #[derive(Debug)]
 pub struct OutputFile {
     file: File,
-    /// Path of the file while it is written, and its final path; `None` when it is written in place.
-    draft: Option<(PathBuf, PathBuf)>,
+    /// Place of the file while it is written, and its final one; `None` when it is written in place.
+    draft: Option<(Place, Place)>,
     old: Option<fs::Metadata>,
 }
 
@@ -75,27 +78,37 @@ impl OutputFile {
     /// # Errors
     /// Those of opening a file, of the directory or in it.
     pub fn create(path: &Path) -> io::Result<Self> {
-        let in_place = |file| Self { file, draft: None, old: None };
         if is_own_descriptor(path) {
             // What is behind it may be a regular file that a shell opened for us: it is neither replaced nor cut.
-            return OpenOptions::new().append(true).open(path).map(in_place);
+            let file = OpenOptions::new().append(true).open(path)?;
+            return Ok(Self { file, draft: None, old: None });
         }
-        let (place, old) = match fs::canonicalize(path) {
-            Ok(place) => {
-                let old = fs::metadata(&place)?;
-                (place, Some(old))
-            }
-            // A link to a file that does not exist yet: the file is made, the link stays.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => (dangling_target(path)?, None),
-            Err(error) => return Err(error),
+        Self::at(Place::find(path)?)
+    }
+
+    /// Opens a file whose name this process has made up from another one. A link that has it is replaced.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn create_named(path: &Path) -> io::Result<Self> {
+        Self::at(Place::of_name(path)?)
+    }
+
+    fn at(place: Place) -> io::Result<Self> {
+        let in_place = |file| Self { file, draft: None, old: None };
+        let write = |options: &mut OpenOptions| {
+            let options = options.write(true).custom_flags(libc::O_NOFOLLOW);
+            place.with(|path| options.open(path))
         };
+        // A link there is one that is not to be followed.
+        let old = place.metadata()?.filter(|old| !old.is_symlink());
         if old.as_ref().is_some_and(|old| !old.is_file()) {
-            return OpenOptions::new().write(true).open(&place).map(in_place);
+            return write(&mut OpenOptions::new()).map(in_place);
         }
         match create_beside(&place, old.is_some()) {
             Ok((file, draft)) => Ok(Self { file, draft: Some((draft, place)), old }),
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied && old.is_some() => {
-                OpenOptions::new().write(true).truncate(true).open(&place).map(in_place)
+                write(OpenOptions::new().truncate(true)).map(in_place)
             }
             Err(error) => Err(error),
         }
@@ -107,18 +120,33 @@ impl OutputFile {
     /// When it cannot be written to the disk, or not be put there.
     pub fn commit(mut self) -> io::Result<()> {
         self.file.flush()?;
+        if self.draft.is_some() {
+            self.file.sync_all()?;
+        }
+        self.put()
+    }
+
+    /// Puts the file into its place at once, to be written there.
+    ///
+    /// # Errors
+    /// When it cannot be put there.
+    pub fn place(mut self) -> io::Result<File> {
+        self.put()?;
+        self.file.try_clone()
+    }
+
+    fn put(&mut self) -> io::Result<()> {
         let Some((draft, place)) = &self.draft else { return Ok(()) };
         if let Some(old) = &self.old {
             // Under sudo the file stays its owner's. Without privilege only the same owner is possible.
             let new = self.file.metadata()?;
             if (new.uid(), new.gid()) != (old.uid(), old.gid()) {
                 // Not being allowed to is no reason to lose the report.
-                let _ = fchown(&self.file, Some(old.uid()), Some(old.gid()));
+                let _ = place.with(|_| fchown(&self.file, Some(old.uid()), Some(old.gid())));
             }
             self.file.set_permissions(Permissions::from_mode(old.mode() & 0o777))?;
         }
-        self.file.sync_all()?;
-        fs::rename(draft, place)?;
+        draft.with(|draft| place.with(|place| fs::rename(draft, place)))?;
         self.draft = None;
         Ok(())
     }
@@ -138,7 +166,7 @@ impl Drop for OutputFile {
     fn drop(&mut self) {
         if let Some((draft, _)) = &self.draft {
             // The error that brought us here is the one to report.
-            let _ = fs::remove_file(draft);
+            let _ = draft.with(|path| fs::remove_file(path));
         }
     }
 }
@@ -149,31 +177,18 @@ fn is_own_descriptor(path: &Path) -> bool {
         || ["/dev/fd", "/proc/self/fd"].iter().any(|own| path.parent() == Some(Path::new(own)))
 }
 
-/// The file that a chain of links ends at, when there is none yet.
-fn dangling_target(path: &Path) -> io::Result<PathBuf> {
-    let mut place = path.to_owned();
-    for _ in 0..40 {
-        match fs::read_link(&place) {
-            Ok(next) => place = place.parent().unwrap_or(Path::new("")).join(next),
-            Err(_) => return Ok(place),
-        }
-    }
-    Err(io::Error::new(io::ErrorKind::NotFound, "too many levels of symbolic links"))
-}
-
 /// A new file in the directory of `place`. Closed to others until its permissions are known, if it replaces one.
-fn create_beside(place: &Path, private: bool) -> io::Result<(File, PathBuf)> {
+fn create_beside(place: &Place, private: bool) -> io::Result<(File, Place)> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    if place.file_name().is_none() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file name"));
-    }
     loop {
         // Not made from the file's own name, which may be as long as names can be.
         let draft =
             format!(".avtrace-{}-{}.tmp", process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let draft = place.with_file_name(draft);
+        let draft = place.beside(draft)?;
         let mode = if private { 0o600 } else { 0o666 };
-        match OpenOptions::new().write(true).create_new(true).mode(mode).open(&draft) {
+        let create =
+            |path: &Path| OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
+        match draft.with(create) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             result => return result.map(|file| (file, draft)),
         }

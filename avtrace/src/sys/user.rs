@@ -87,6 +87,22 @@ impl Identity {
         (self.uid.as_raw(), self.gid.as_raw())
     }
 
+    /// Returns a user with the groups of the account.
+    #[must_use]
+    pub fn of_user(user: u32) -> Self {
+        let uid = Uid::from_raw(user);
+        let account = Account::find(uid);
+        let gid = account.as_ref().map_or(Gid::from_raw(user), |account| account.group);
+        Self { uid, gid, account, root: None }
+    }
+
+    /// Returns the supplementary groups.
+    #[must_use]
+    pub fn groups(&self) -> Vec<u32> {
+        let groups = self.account.as_ref().map(|account| account.groups.as_slice());
+        groups.unwrap_or(&[self.gid]).iter().map(|group| group.as_raw()).collect()
+    }
+
     /// Returns the user's home, if the user has an account.
     #[must_use]
     pub fn home(&self) -> Option<&Path> {
@@ -141,10 +157,8 @@ impl Identity {
 
     /// Becomes the user, for good: with the groups of the account, and the one that the user acted with.
     pub(super) fn assume(&self) -> io::Result<()> {
-        match &self.account {
-            Some(account) => setgroups(&account.groups)?,
-            None => setgroups(&[self.gid])?,
-        }
+        let groups: Vec<Gid> = self.groups().into_iter().map(Gid::from_raw).collect();
+        setgroups(&groups)?;
         setgid(self.gid)?;
         Ok(setuid(self.uid)?)
     }

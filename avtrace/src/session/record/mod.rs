@@ -126,7 +126,7 @@ impl<'run> End<'run> {
 
 impl Recorder {
     /// Starts the recording of a process, which is at this place among all programs, from 0. A file that was there
-    /// before is emptied.
+    /// before is replaced.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -139,7 +139,7 @@ impl Recorder {
         let recording: Box<dyn Recording> = match place {
             RecordPlace::File(path) => {
                 let path = numbered(path, order);
-                Box::new(WholeRecorder::create(&path, process, *embed_sources)?)
+                Box::new(WholeRecorder::create((&path, order == 0), process, *embed_sources)?)
             }
             RecordPlace::Segments(rotation) => {
                 Box::new(SegmentRecorder::create(rotation, process, *embed_sources)?)

@@ -9,6 +9,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use crate::sys::place::{Directory, Place};
+
 /// Smallest size that can be kept for each process, in bytes.
 pub const LEAST_KEPT: u64 = 1 << 20;
 
@@ -68,7 +70,10 @@ pub enum RotationError {
 /// A directory of segments, shared by all programs that are recorded.
 #[derive(Debug)]
 pub struct Rotation {
-    directory: PathBuf,
+    /// Path as the user has named it.
+    path: PathBuf,
+    /// The directory itself, whatever has its name later.
+    directory: Directory,
     keep: u64,
     state: Mutex<State>,
 }
@@ -80,7 +85,7 @@ struct State {
     /// Length of all files, in bytes.
     total: u64,
     /// Process of each segment that is written, and room that is set aside for it.
-    open: BTreeMap<PathBuf, (u32, u64)>,
+    open: BTreeMap<String, (u32, u64)>,
     /// Number of the next segment of each process.
     numbers: BTreeMap<u32, u64>,
 }
@@ -89,7 +94,7 @@ struct State {
 #[derive(Debug)]
 struct Finished {
     pid: u32,
-    path: PathBuf,
+    name: String,
     length: u64,
 }
 
@@ -123,17 +128,18 @@ impl Rotation {
             Ok(metadata) if !metadata.is_dir() => {
                 return Err(RotationError::NoDirectory { path: path() });
             }
-            Ok(_) => {
-                if fs::read_dir(directory).map_err(failed)?.next().is_some() {
-                    return Err(RotationError::NotEmpty { path: path() });
-                }
-            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                fs::create_dir(directory).map_err(failed)?;
+                let place = Place::find(directory).map_err(failed)?;
+                place.with(|path| fs::create_dir(path)).map_err(failed)?;
             }
-            Err(error) => return Err(failed(error)),
+            _ => {}
         }
-        Ok(Self { directory: path(), keep, state: Mutex::default() })
+        let directory = Directory::find(directory).map_err(failed)?;
+        let mut entries = directory.with(|path| fs::read_dir(path)).map_err(failed)?;
+        if entries.next().is_some() {
+            return Err(RotationError::NotEmpty { path: path() });
+        }
+        Ok(Self { path: path(), directory, keep, state: Mutex::default() })
     }
 
     /// Refuses a size that is too small for so many processes.
@@ -155,7 +161,12 @@ impl Rotation {
     /// Returns the directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
-        &self.directory
+        &self.path
+    }
+
+    /// Does something with the path of a file.
+    fn with<T>(&self, name: &str, what: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+        self.directory.with(|directory| what(&directory.join(name)))
     }
 
     /// Makes the file of the next segment of a process.
@@ -177,9 +188,10 @@ impl Rotation {
             )));
         }
         let number = state.numbers.entry(pid).or_insert(0);
-        let path = self.directory.join(format!("{pid}-{number:06}.avt"));
-        let draft = self.directory.join(format!("{pid}-{number:06}.avt.{DRAFT}"));
-        let file = File::options().write(true).create_new(true).open(&draft)?;
+        let name = format!("{pid}-{number:06}.avt");
+        let draft = format!("{name}.{DRAFT}");
+        let create = |path: &Path| File::options().write(true).create_new(true).open(path);
+        let file = self.with(&draft, create)?;
         *number += 1;
         state.open.insert(draft.clone(), (pid, room));
         drop(state);
@@ -188,7 +200,7 @@ impl Rotation {
             rotation,
             file,
             pid,
-            path,
+            name,
             draft,
             length: 0,
             limits: (length, room),
@@ -200,13 +212,13 @@ impl Rotation {
     fn make_room(&self, bytes: u64) -> io::Result<()> {
         let mut state = self.state();
         while state.total + bytes >= self.keep {
-            let Some(Finished { path, length, .. }) = state.take_next(self.keep) else {
+            let Some(Finished { name, length, .. }) = state.take_next(self.keep) else {
                 return Err(io::Error::other(format!(
                     "--keep {} is too small for what is recorded between two events: keep more",
                     shown(self.keep)
                 )));
             };
-            match fs::remove_file(path) {
+            match self.with(&name, |path| fs::remove_file(path)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => state.total -= length,
             }
@@ -227,8 +239,8 @@ pub(super) struct SegmentFile {
     rotation: Arc<Rotation>,
     file: File,
     pid: u32,
-    path: PathBuf,
-    draft: PathBuf,
+    name: String,
+    draft: String,
     /// Number of bytes that are counted for it: those of a write that failed are, too.
     length: u64,
     limits: (u64, u64),
@@ -245,16 +257,19 @@ impl SegmentFile {
     /// Gives the file its name.
     pub(super) fn complete(mut self) -> io::Result<()> {
         // Another program may have made a file of that name: it stays.
-        if self.path.try_exists()? {
-            let error =
-                format!("`{}` is there already: name another directory", self.path.display());
+        let there = self.rotation.with(&self.name, |path| path.symlink_metadata());
+        if there.is_ok() {
+            let path = self.rotation.path.join(&self.name);
+            let error = format!("`{}` is there already: name another directory", path.display());
             return Err(io::Error::other(error));
         }
         // After a power loss there would be a name, and nothing in the file.
         if self.length >= SYNCED {
             self.file.sync_data()?;
         }
-        fs::rename(&self.draft, &self.path)?;
+        self.rotation.directory.with(|directory| {
+            fs::rename(directory.join(&self.draft), directory.join(&self.name))
+        })?;
         self.has_name = true;
         Ok(())
     }
@@ -278,8 +293,8 @@ impl Drop for SegmentFile {
         let mut state = self.rotation.state();
         state.open.remove(&self.draft);
         // An incomplete one makes room in its turn, as others do.
-        let path = if self.has_name { &self.path } else { &self.draft }.clone();
-        state.finished.push_back(Finished { pid: self.pid, path, length: self.length });
+        let name = if self.has_name { &self.name } else { &self.draft }.clone();
+        state.finished.push_back(Finished { pid: self.pid, name, length: self.length });
     }
 }
 

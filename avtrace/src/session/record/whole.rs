@@ -30,6 +30,7 @@ use crate::{
     offline::recording,
     probes::plan::Site,
     report::{self, Names},
+    sys::output::OutputFile,
 };
 
 /// A recording in one file.
@@ -56,17 +57,20 @@ struct Defined {
 }
 
 impl WholeRecorder {
-    /// Creates the file, or empties it.
+    /// Creates the file, or replaces what is there. A name that the user has not given may be that of a link of a
+    /// program that runs already.
     ///
     /// # Errors
     /// When it cannot be written.
     pub(super) fn create(
-        path: &Path,
+        (path, is_given): (&Path, bool),
         process: &format::Process,
         embed_sources: bool,
     ) -> Result<Self, RecordError> {
         let failed = |error| RecordError { path: path.to_owned(), error };
-        let file = File::create(path).map_err(|error| failed(error.into()))?;
+        let open = if is_given { OutputFile::create } else { OutputFile::create_named };
+        let file = open(path).and_then(OutputFile::place);
+        let file = file.map_err(|error| failed(error.into()))?;
         let mut writer = AvtWriter::new(file).map_err(failed)?;
         writer.property(&recording::mark()).map_err(failed)?;
         writer.process(process).map_err(failed)?;
