@@ -2,13 +2,14 @@
 
 use std::sync::OnceLock;
 
-use symbolize::{CacheOwner, DebugSearch, DebugServers, ServerProblem};
+use symbolize::{CacheOwner, DebugSearch, DebugServers, Opener, ServerProblem, open_regular};
 
-use crate::sys::user;
+use crate::sys::{rights::Rights, user};
 
 static SEARCH: OnceLock<DebugSearch> = OnceLock::new();
 
-/// Returns the search of this process. Under sudo, the cache of fetched files is that of the user who called it.
+/// Returns the search of this process. Under sudo, files are opened with the rights of the user who called it, whose is
+/// the cache of fetched ones, too: traces and programs of this user name them.
 #[must_use]
 pub fn search() -> &'static DebugSearch {
     SEARCH.get_or_init(|| {
@@ -16,8 +17,23 @@ pub fn search() -> &'static DebugSearch {
             let (uid, gid) = user.ids();
             CacheOwner { uid, gid, home: user.home().map(ToOwned::to_owned) }
         });
-        DebugSearch { servers: DebugServers::from_environment(owner), ..DebugSearch::default() }
+        DebugSearch {
+            servers: DebugServers::from_environment(owner),
+            opener: opener(Rights::of_caller()),
+            ..DebugSearch::default()
+        }
     })
+}
+
+/// Returns the search for a traced process. Files that it names, of debug information and sources, are opened with the
+/// rights that it has itself.
+#[must_use]
+pub fn search_for(process: u32) -> DebugSearch {
+    DebugSearch { opener: opener(Rights::of_process(process)), ..search().clone() }
+}
+
+fn opener(rights: Rights) -> Opener {
+    Opener::new(move |path| rights.with(|| open_regular(path)))
 }
 
 /// Returns the reason for which files were not fetched from the servers, if that failed.

@@ -4,19 +4,19 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::{Deref, Range};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use memmap2::{Mmap, UncheckedAdvice};
+use memmap2::{Mmap, MmapMut, UncheckedAdvice};
 
-/// A shared, immutable run of bytes: a file mapping, a part of one, or a buffer.
+use super::opener::open_regular;
+
+/// A shared, immutable run of bytes: a copy of a file, a file mapping, a part of one, or a buffer.
 ///
-/// Cloning and slicing are cheap and copy nothing. A mapping outlives the descriptor and the name
-/// of its file, so what was opened while a process lived can still be read after it has gone.
-///
-/// The file must not be truncated while it is mapped: reading past its new end raises `SIGBUS`, as
-/// with any mapping. Linkers and package managers replace files and do not cut them, so this is
-/// accepted.
+/// Cloning and slicing are cheap and copy nothing. A copy and a mapping outlive the descriptor and the name of their
+/// file, so what was opened while a process lived can still be read after it has gone.
 #[derive(Clone)]
 pub struct Bytes {
     backing: Arc<Backing>,
@@ -24,33 +24,60 @@ pub struct Bytes {
 }
 
 enum Backing {
+    /// A mapping of a file.
     Mapped(Mmap),
+    /// A mapping of memory.
+    Copied(Mmap),
     Owned(Vec<u8>),
 }
 
 impl Backing {
     fn as_slice(&self) -> &[u8] {
         match self {
-            Self::Mapped(map) => map,
+            Self::Mapped(map) | Self::Copied(map) => map,
             Self::Owned(buffer) => buffer,
         }
     }
 }
 
 impl Bytes {
-    /// Maps the whole regular file at `path`.
+    /// Most bytes of a file that are copied.
+    const MAX_COPY: u64 = 8 << 30;
+
+    /// Reads a whole file. Whoever may write to it can change it, or cut it, at any time: then the copy stays as it is.
+    /// Holes of a file, and what another process has cut meanwhile, are zeros that take no memory.
     ///
     /// # Errors
-    /// The error of `open` or `mmap`, or `InvalidInput` when `path` is no regular file (opening a
-    /// pipe or a device could block or have effects).
-    pub fn map_path(path: &Path) -> io::Result<Self> {
-        if !std::fs::metadata(path)?.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    /// The error of `fstat` or `read`, `FileTooLarge`, and when there is no memory for it.
+    pub fn read_file(file: &File) -> io::Result<Self> {
+        let size = file.metadata()?.len();
+        if size == 0 {
+            return Ok(Self::from(Vec::new()));
         }
-        Self::map_file(&File::open(path)?)
+        let mut copy = MmapMut::map_anon(usize::try_from(size).map_err(io::Error::other)?)?;
+        let mut copied = 0;
+        for range in data(file, size) {
+            copied += range.end - range.start;
+            if copied > Self::MAX_COPY {
+                return Err(io::ErrorKind::FileTooLarge.into());
+            }
+            read_up_to(file, &mut copy[range.start as usize..range.end as usize], range.start)?;
+        }
+        Ok(Self::of(Backing::Copied(copy.make_read_only()?)))
     }
 
-    /// Maps the whole of an open file. The descriptor may be closed afterwards.
+    /// Reads the whole regular file at `path`, as [`read_file`](Self::read_file).
+    ///
+    /// # Errors
+    /// As there, and those of [`open_regular`].
+    pub fn read_path(path: &Path) -> io::Result<Self> {
+        Self::read_file(&open_regular(path)?)
+    }
+
+    /// Maps the whole of an open file, which can be larger than memory. The descriptor may be closed afterwards.
+    ///
+    /// Whoever cuts the file meanwhile ends this process: reading past its new end raises `SIGBUS`. So this is for
+    /// files that a user names, and not for those of a traced program.
     ///
     /// # Errors
     /// The error of `fstat` or `mmap`.
@@ -60,15 +87,19 @@ impl Bytes {
         }
         // SAFETY: the mapping is private and read-only, and is only ever handed out as `&[u8]`
         // bound to the life of the mapping. That nobody changes the file underneath cannot be
-        // enforced; see the type's documentation for why that is accepted. The contents are parsed
-        // by checked code only.
+        // enforced; see above for the files that this is for. The contents are parsed by
+        // checked code only.
         let map = unsafe { Mmap::map(file)? };
-        let range = 0..map.len();
-        Ok(Self { backing: Arc::new(Backing::Mapped(map)), range })
+        Ok(Self::of(Backing::Mapped(map)))
     }
 
-    /// Takes the first `count` bytes out of memory, where they are mapped. They can still be read: the kernel then
-    /// gets them from the file again.
+    fn of(backing: Backing) -> Self {
+        let range = 0..backing.as_slice().len();
+        Self { backing: Arc::new(backing), range }
+    }
+
+    /// Takes the first `count` bytes of a mapped file out of memory. They can still be read: the kernel then gets them
+    /// from the file again.
     pub fn release(&self, count: usize) {
         let Backing::Mapped(map) = &*self.backing else { return };
         let count = count.min(self.range.len());
@@ -91,10 +122,58 @@ impl Bytes {
     }
 }
 
+/// Returns the parts of a file that are no holes. Where the file system does not say, that is all of it.
+fn data(file: &File, size: u64) -> Vec<Range<u64>> {
+    let next = |from: u64, whence: i32| {
+        let from = i64::try_from(from).ok()?;
+        seek(file, from, whence).filter(|place| *place <= size)
+    };
+    let mut ranges = Vec::new();
+    let mut from = 0;
+    while from < size {
+        match next(from, libc::SEEK_DATA) {
+            Some(start) => {
+                let end = next(start, libc::SEEK_HOLE).filter(|end| *end > start).unwrap_or(size);
+                ranges.push(start..end);
+                from = end;
+            }
+            None => {
+                let says = seek(file, 0, libc::SEEK_HOLE).is_some();
+                if !says {
+                    ranges.push(0..size);
+                }
+                break;
+            }
+        }
+    }
+    ranges
+}
+
+/// Returns the place that `lseek` finds.
+fn seek(file: &File, from: i64, whence: i32) -> Option<u64> {
+    // SAFETY: the call takes numbers only.
+    u64::try_from(unsafe { libc::lseek(file.as_raw_fd(), from, whence) }).ok()
+}
+
+/// Reads from an offset on until the buffer is full, or the file ends.
+fn read_up_to(file: &File, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
+    while !buffer.is_empty() {
+        match file.read_at(buffer, offset) {
+            Ok(0) => break,
+            Ok(count) => {
+                buffer = &mut buffer[count..];
+                offset += count as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 impl From<Vec<u8>> for Bytes {
     fn from(buffer: Vec<u8>) -> Self {
-        let range = 0..buffer.len();
-        Self { backing: Arc::new(Backing::Owned(buffer)), range }
+        Self::of(Backing::Owned(buffer))
     }
 }
 
@@ -135,13 +214,44 @@ mod tests {
     }
 
     #[test]
-    fn a_mapping_outlives_its_file() {
+    fn a_copy_outlives_its_file_and_all_changes() {
         let dir = tempfile::tempdir().expect("temporary directory");
         let path = dir.path().join("file");
-        std::fs::write(&path, b"contents").expect("write");
-        let bytes = Bytes::map_path(&path).expect("map");
+        let contents: Vec<u8> = (0..100_000_u32).map(|n| n as u8).collect();
+        std::fs::write(&path, &contents).expect("write");
+        let bytes = Bytes::read_path(&path).expect("readable");
+        let file = File::options().write(true).open(&path).expect("opens");
+        file.set_len(10).expect("cut");
+        std::fs::write(&path, "other").expect("write");
+        assert!(bytes[..] == contents[..]);
         std::fs::remove_file(&path).expect("remove");
-        assert_eq!(&bytes[..], b"contents");
+        assert!(bytes[..] == contents[..]);
+    }
+
+    #[test]
+    fn holes_are_zeros() {
+        let file = tempfile::tempfile().expect("temporary file");
+        const LENGTH: u64 = 1 << 30;
+        file.set_len(LENGTH).expect("a length");
+        for (at, byte) in [(5, b"a"), (LENGTH / 2, b"b"), (LENGTH - 1, b"c")] {
+            file.write_all_at(byte, at).expect("write");
+        }
+        let bytes = Bytes::read_file(&file).expect("readable");
+        assert_eq!(bytes.len() as u64, LENGTH);
+        let at = |place: u64| bytes[place as usize];
+        assert_eq!([at(5), at(LENGTH / 2), at(LENGTH - 1)], *b"abc");
+        assert_eq!([at(0), at(LENGTH / 2 - 1), at(LENGTH - 2)], [0; 3]);
+        file.set_len(10).expect("cut");
+        assert_eq!(at(LENGTH - 1), b'c');
+    }
+
+    #[test]
+    fn what_is_cut_while_it_is_read_is_zeros() {
+        let file = tempfile::tempfile().expect("temporary file");
+        file.write_all_at(b"some", 0).expect("write");
+        let mut buffer = [7; 8];
+        read_up_to(&file, &mut buffer[..6], 0).expect("readable");
+        assert_eq!(buffer, [b's', b'o', b'm', b'e', 7, 7, 7, 7]);
     }
 
     #[test]
@@ -149,21 +259,24 @@ mod tests {
         let mut file = tempfile::NamedTempFile::new().expect("temporary file");
         let contents: Vec<u8> = (0..100_000_u32).map(|n| n as u8).collect();
         std::io::Write::write_all(&mut file, &contents).expect("write");
-        let bytes = Bytes::map_path(file.path()).expect("map");
-        assert!(bytes[..] == contents[..]);
-        bytes.release(70_000);
-        bytes.slice(5000..100_000).expect("in range").release(usize::MAX);
-        assert!(bytes[..] == contents[..]);
+        let copy = Bytes::read_file(file.as_file()).expect("readable");
+        for bytes in [Bytes::map_file(file.as_file()).expect("map"), copy] {
+            assert!(bytes[..] == contents[..]);
+            bytes.release(70_000);
+            bytes.slice(5000..100_000).expect("in range").release(usize::MAX);
+            assert!(bytes[..] == contents[..]);
+        }
     }
 
     #[test]
     fn an_empty_file_is_empty() {
         let file = tempfile::tempfile().expect("temporary file");
         assert!(Bytes::map_file(&file).expect("map").is_empty());
+        assert!(Bytes::read_file(&file).expect("readable").is_empty());
     }
 
     #[test]
     fn a_directory_is_refused() {
-        assert!(Bytes::map_path(Path::new("/")).is_err());
+        assert!(Bytes::read_path(Path::new("/")).is_err());
     }
 }

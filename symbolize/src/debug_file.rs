@@ -4,10 +4,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::bytes::Bytes;
-
 use super::debuginfod::DebugServers;
 use super::elf::ElfImage;
+use super::opener::Opener;
 
 /// The system's folder of separate debug files.
 const SYSTEM_ROOT: &str = "/usr/lib/debug";
@@ -22,6 +21,8 @@ pub struct DebugSearch {
     pub sysroot: Option<PathBuf>,
     /// Servers that are asked for what is in none of the places.
     pub servers: Option<DebugServers>,
+    /// Way to open files that the program, or a file of it, names: sources, too.
+    pub opener: Opener,
 }
 
 impl DebugSearch {
@@ -61,7 +62,7 @@ pub(crate) fn find(file: &ElfImage, search: &DebugSearch) -> Option<ElfImage> {
 
 /// The debug file that a server has. The vDSO is no file that anybody serves.
 fn from_servers(file: &ElfImage, search: &DebugSearch) -> Option<ElfImage> {
-    search.servers.as_ref()?.fetch(file.build_id()?)
+    search.servers.as_ref()?.fetch(file.build_id()?, &search.opener)
 }
 
 /// The file `.build-id/xx/yyyy.debug` in the first directory that has one with the same build id.
@@ -73,7 +74,7 @@ pub(crate) fn by_build_id(build_id: &[u8], search: &DebugSearch) -> Option<ElfIm
     let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
     let name = format!(".build-id/{first:02x}/{rest}.debug");
     search.directories().iter().find_map(|directory| {
-        let candidate = ElfImage::open(&directory.join(&name)).ok()?;
+        let candidate = ElfImage::open_by(&directory.join(&name), &search.opener).ok()?;
         (candidate.build_id() == Some(build_id)).then_some(candidate)
     })
 }
@@ -97,8 +98,7 @@ fn by_link(file: &ElfImage, search: &DebugSearch) -> Option<ElfImage> {
         candidates.push(join_absolute(&root, &directory).join(name));
     }
     candidates.iter().find_map(|path| {
-        let bytes = Bytes::map_path(path).ok()?;
-        let candidate = ElfImage::from_bytes(path, bytes).ok()?;
+        let candidate = ElfImage::open_by(path, &search.opener).ok()?;
         let same = match (candidate.build_id(), file.build_id()) {
             (Some(theirs), Some(ours)) => theirs == ours,
             _ => crc32fast::hash(candidate.bytes()) == checksum,
@@ -142,7 +142,7 @@ mod tests {
         let search = DebugSearch {
             roots: vec!["/extra".into()],
             sysroot: Some("/proc/1/root".into()),
-            servers: None,
+            ..DebugSearch::default()
         };
         assert_eq!(
             search.places(Path::new("/bin/prog")),

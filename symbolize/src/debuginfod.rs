@@ -12,6 +12,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::elf::ElfImage;
+use super::opener::Opener;
 
 /// Variable of the environment with the servers' addresses.
 const URLS: &str = "DEBUGINFOD_URLS";
@@ -98,14 +99,14 @@ impl DebugServers {
 
     /// Fetches the debug file with a build id. After a failure nothing more is tried: each query could take the whole
     /// timeout.
-    pub(crate) fn fetch(&self, build_id: &[u8]) -> Option<ElfImage> {
+    pub(crate) fn fetch(&self, build_id: &[u8], opener: &Opener) -> Option<ElfImage> {
         let mut problem = self.0.problem.lock().unwrap_or_else(PoisonError::into_inner);
         if problem.is_some() || build_id.is_empty() {
             return None;
         }
         match self.0.find(build_id) {
             Ok(path) => {
-                let file = ElfImage::open(&path?).ok()?;
+                let file = ElfImage::open_by(&path?, opener).ok()?;
                 (file.build_id() == Some(build_id)).then_some(file)
             }
             Err(error) => {
@@ -174,7 +175,10 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let script = "echo asked >> $0.log; echo 'Server query failed: No such file or directory' >&2; exit 1";
         let servers = answered_by(folder.path(), script);
-        assert!(servers.fetch(&[1, 2]).is_none() && servers.fetch(&[1, 3]).is_none());
+        assert!(
+            servers.fetch(&[1, 2], &Opener::default()).is_none()
+                && servers.fetch(&[1, 3], &Opener::default()).is_none()
+        );
         assert_eq!(servers.problem(), None);
         let log = std::fs::read_to_string(folder.path().join("find.log")).expect("queries");
         assert_eq!(log.lines().count(), 2);
@@ -187,13 +191,16 @@ mod tests {
             "echo asked >> $0.log; echo 'Server query failed: Connection refused' >&2; exit 1";
         let servers = answered_by(folder.path(), script);
         let copy = servers.clone();
-        assert!(servers.fetch(&[1, 2]).is_none() && copy.fetch(&[1, 2]).is_none());
+        assert!(
+            servers.fetch(&[1, 2], &Opener::default()).is_none()
+                && copy.fetch(&[1, 2], &Opener::default()).is_none()
+        );
         let refused = ServerProblem::Failed("Server query failed: Connection refused".into());
         assert_eq!(copy.problem(), Some(refused));
         let log = std::fs::read_to_string(folder.path().join("find.log")).expect("queries");
         assert_eq!(log.lines().count(), 1);
         let missing = DebugServers::with_program(&folder.path().join("missing"), None);
-        assert!(missing.fetch(&[1]).is_none());
+        assert!(missing.fetch(&[1], &Opener::default()).is_none());
         assert_eq!(missing.problem(), Some(ServerProblem::NotInstalled));
     }
 
@@ -202,7 +209,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let this = std::env::current_exe().expect("this program");
         let servers = answered_by(folder.path(), &format!("echo {}", this.display()));
-        assert!(servers.fetch(&[1, 2, 3]).is_none());
+        assert!(servers.fetch(&[1, 2, 3], &Opener::default()).is_none());
         assert_eq!(servers.problem(), None);
     }
 }

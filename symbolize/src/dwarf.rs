@@ -202,7 +202,8 @@ impl DebugInfo {
                 name.push(".dwp");
                 self.search.places(Path::new(&name))
             });
-            places.filter_map(|path| ElfImage::open(&path).ok()).find_map(|file| {
+            let open = |path: PathBuf| ElfImage::open_by(&path, &self.search.opener).ok();
+            places.filter_map(open).find_map(|file| {
                 let empty = Reader::new(Bytes::from(Vec::new()), LittleEndian);
                 let section = |id: SectionId| {
                     load_section(&file, id.dwo_name()).map_err(|_| gimli::Error::Io)
@@ -232,7 +233,7 @@ impl DebugInfo {
             places.extend(name.file_name().map(|name| owner.join(name)));
         }
         places.iter().find_map(|path| {
-            let file = ElfImage::open(path).ok()?;
+            let file = ElfImage::open_by(path, &self.search.opener).ok()?;
             let mut dwarf = gimli::Dwarf::load(|id| load_section(&file, id.dwo_name())).ok()?;
             dwarf.make_dwo(self.dwarf());
             let mut headers = dwarf.units();
@@ -254,7 +255,8 @@ fn find_supplement(holder: &ElfImage, search: &DebugSearch) -> Option<ElfImage> 
     let name = Path::new(OsStr::from_bytes(&section.data[..end]));
     let path = holder.path().parent()?.join(name);
     let by_name = search.places(&path).into_iter().find_map(|path| {
-        ElfImage::open(&path).ok().filter(|file| file.build_id() == Some(build_id))
+        let file = ElfImage::open_by(&path, &search.opener).ok();
+        file.filter(|file| file.build_id() == Some(build_id))
     });
     by_name.or_else(|| debug_file::by_build_id(build_id, search))
 }

@@ -1,6 +1,7 @@
 //! The image of an ELF file: its headers, segments, build id and bytes; nothing here knows load addresses. Sections
 //! are read in `sections`.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -11,6 +12,7 @@ use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _,
 
 use super::address::{FileOffset, LinkAddr};
 use super::error::Error;
+use super::opener::Opener;
 
 pub(crate) type Header = FileHeader64<LittleEndian>;
 pub(crate) const LE: LittleEndian = LittleEndian;
@@ -40,7 +42,7 @@ impl Segment {
     }
 }
 
-/// An ELF file, mapped, with its headers read.
+/// An ELF file, in memory, with its headers read.
 #[derive(Debug)]
 pub struct ElfImage {
     path: PathBuf,
@@ -58,17 +60,23 @@ impl ElfImage {
     /// Opens the file at `path` and reads its headers.
     ///
     /// # Errors
-    /// [`Error::Io`] when it cannot be mapped, [`Error::NotElf`] when it is not a 64-bit
+    /// [`Error::Io`] when it cannot be read, [`Error::NotElf`] when it is not a 64-bit
     /// little-endian x86 ELF file or its headers do not lie within it.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        Self::open_at(path, path)
+        Self::open_by(path, &Opener::default())
     }
 
-    /// Opens the file at `place` that is known as `path`.
-    pub(crate) fn open_at(place: &Path, path: &Path) -> Result<Self, Error> {
-        let bytes = Bytes::map_path(place).map_err(|source| Error::io(path, source))?;
+    /// Opens the file at `path` by `opener`.
+    pub(crate) fn open_by(path: &Path, opener: &Opener) -> Result<Self, Error> {
+        let file = opener.open(path).map_err(|source| Error::io(path, source))?;
+        Self::of_file(&file, path)
+    }
+
+    /// Reads an open file that is known as `path`.
+    pub(crate) fn of_file(file: &File, path: &Path) -> Result<Self, Error> {
+        let bytes = Bytes::read_file(file).map_err(|source| Error::io(path, source))?;
         let mut image = Self::from_bytes(path, bytes)?;
-        image.modified = std::fs::metadata(place).and_then(|metadata| metadata.modified()).ok();
+        image.modified = file.metadata().and_then(|metadata| metadata.modified()).ok();
         Ok(image)
     }
 

@@ -22,7 +22,7 @@ use super::restartable::{JumpTarget, RestartableSequences};
 use super::symbols::{Symbol, SymbolTable};
 use super::variables::Definitions;
 
-/// An ELF file, mapped: its [`ElfImage`], and symbols and debug information, which are read on first use and cached.
+/// An ELF file in memory: its [`ElfImage`], and symbols and debug information, which are read on first use and cached.
 #[derive(Debug)]
 pub struct ElfFile {
     image: ElfImage,
@@ -60,18 +60,17 @@ impl ElfFile {
     /// # Errors
     /// As for [`ElfImage::open`].
     pub fn open_with(path: &Path, search: &DebugSearch) -> Result<Self, Error> {
-        Self::open_at(path, path, search)
+        Ok(Self::new(ElfImage::open_by(path, &search.opener)?, search))
     }
 
-    /// Opens the file at `place` that is known as `path`.
-    pub(crate) fn open_at(place: &Path, path: &Path, search: &DebugSearch) -> Result<Self, Error> {
-        Ok(Self::new(ElfImage::open_at(place, path)?, search))
+    /// Reads an open file that is known as `path`.
+    pub(crate) fn of_file(file: &File, path: &Path, search: &DebugSearch) -> Result<Self, Error> {
+        Ok(Self::new(ElfImage::of_file(file, path)?, search))
     }
 
-    /// Keeps the file open, which `place` leads to, as no name leads to it that others could use.
-    pub(crate) fn held(mut self, place: &Path) -> Self {
-        // Without it everything works but probes of the kernel, which says so.
-        self.descriptor = File::open(place).ok();
+    /// Keeps the file open, as no name leads to it that others could use.
+    pub(crate) fn held(mut self, file: File) -> Self {
+        self.descriptor = Some(file);
         self
     }
 

@@ -15,6 +15,7 @@ use super::debug_file::{DebugSearch, join_absolute};
 use super::error::Error;
 use super::file::ElfFile;
 use super::maps::{MapName, Mapping, parse_maps};
+use super::opener::open_regular;
 
 /// Name of the memory that avtrace shares with a traced process: code that is no program's or library's.
 const TRACER_MEMORY: &str = "/memfd:avtrace";
@@ -357,25 +358,32 @@ impl Modules {
         let by_mapping = Path::new(&by_mapping);
         let root = PathBuf::from(format!("/proc/{}/root", process.pid));
         let by_name = join_absolute(&root, path);
-        if let Ok(mapped) = std::fs::metadata(by_mapping) {
+        if std::fs::metadata(by_mapping).is_ok() {
+            // The program names nothing here: it has the file already.
+            let file = open_regular(by_mapping).map_err(|source| Error::io(path, source))?;
+            let mapped = file.metadata().map_err(|source| Error::io(path, source))?;
             // A root within this process's own is a part of the path already.
             let is_named = std::fs::metadata(&by_name).is_ok_and(|named| is_same(&named, &mapped));
-            let file = ElfFile::open_at(by_mapping, path, &self.search)?;
-            return Ok(if is_named { file } else { file.held(by_mapping) });
+            let elf = ElfFile::of_file(&file, path, &self.search)?;
+            return Ok(if is_named { elf } else { elf.held(file) });
         }
         let begin = maps.iter().find(|other| is_same_file(other, mapping) && other.offset.0 == 0);
         let begin = begin.and_then(|begin| read_begin(process.pid, begin).ok());
-        let is_mapped = |place: &Path| check_same(place, mapping, begin.as_deref());
-        let Err(error) = is_mapped(&by_name) else {
-            return ElfFile::open_at(&by_name, path, &self.search);
+        let open = |place: &Path| {
+            let file = self.search.opener.open(place)?;
+            check_same(&file, mapping, begin.as_deref()).map(|()| file)
+        };
+        let error = match open(&by_name) {
+            Ok(file) => return ElfFile::of_file(&file, path, &self.search),
+            Err(error) => error,
         };
         let executable = PathBuf::from(format!("/proc/{}/exe", process.pid));
         let executable = self.is_executable(mapping).then_some(executable);
-        let others = executable.into_iter().chain([path.to_owned()]);
-        let Some(place) = others.into_iter().find(|place| is_mapped(place).is_ok()) else {
+        let mut others = executable.into_iter().chain([path.to_owned()]);
+        let Some(file) = others.find_map(|place| open(&place).ok()) else {
             return Err(Error::io(path, error));
         };
-        Ok(ElfFile::open_at(&place, path, &self.search)?.held(&place))
+        Ok(ElfFile::of_file(&file, path, &self.search)?.held(file))
     }
 
     /// The vDSO has no file; its pages are an ELF file all the same.
@@ -431,18 +439,18 @@ fn is_same(one: &Metadata, other: &Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
-/// Checks that the file at `path` is still the one that was mapped, and of which memory has these first bytes.
+/// Checks that a file is still the one that was mapped, and of which memory has these first bytes.
 ///
 /// On layered file systems, and on some others, a memory map has another device than `stat`, and then the inode may be
 /// another one, too. There the file's first bytes decide, among which is its build ID; where these cannot be read, the
 /// inode has to be the same.
-fn check_same(path: &Path, mapping: &Mapping, begin: Option<&[u8]>) -> io::Result<()> {
-    let metadata = std::fs::metadata(path)?;
+fn check_same(file: &File, mapping: &Mapping, begin: Option<&[u8]>) -> io::Result<()> {
+    let metadata = file.metadata()?;
     let is_same_device = (major(metadata.dev()), minor(metadata.dev())) == mapping.device;
     let is_same = match begin {
         Some(begin) if !is_same_device => {
             let mut there = vec![0; begin.len()];
-            match File::open(path)?.read_exact_at(&mut there, 0) {
+            match file.read_exact_at(&mut there, 0) {
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => false,
                 read => read.map(|()| there == begin)?,
             }
@@ -522,7 +530,8 @@ mod tests {
         let inode = std::fs::metadata(&path).expect("a file").ino();
         let (begin, other): ([u8; 1024], [u8; 1024]) = ([7; 1024], [8; 1024]);
         let is_same = |has_other_device, inode, begin: Option<&[u8]>| {
-            check_same(&path, &mapping_of(&path, has_other_device, inode), begin).is_ok()
+            let file = File::open(&path).expect("opens");
+            check_same(&file, &mapping_of(&path, has_other_device, inode), begin).is_ok()
         };
         assert!(is_same(false, inode, Some(&other)), "what is in memory may have been changed");
         assert!(!is_same(false, inode + 1, Some(&begin)));

@@ -51,7 +51,11 @@ impl SourceCache {
         built: Option<SystemTime>,
     ) -> Option<SourceLine> {
         if !self.files.contains_key(path) {
-            let file = self.search.places(path).iter().find_map(|place| read(place).ok());
+            let file = self
+                .search
+                .places(path)
+                .iter()
+                .find_map(|place| read(self.search.opener.open(place).ok()?).ok());
             self.files.insert(path.into(), file);
         }
         let file = self.files.get(path)?.as_ref()?;
@@ -64,13 +68,7 @@ impl SourceCache {
     }
 }
 
-fn read(path: &Path) -> io::Result<SourceFile> {
-    // The path is whatever the program's debug information says; a pipe or a device is not to be
-    // opened.
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    let file = File::open(path)?;
+fn read(file: File) -> io::Result<SourceFile> {
     let modified = file.metadata()?.modified().ok();
     let mut bytes = Vec::new();
     file.take(MAX_SOURCE + 1).read_to_end(&mut bytes)?;
@@ -130,7 +128,7 @@ mod tests {
         let root = dir.path().join("root");
         let path = dir.path().join("bank.c");
         std::fs::write(&path, "outside\n").expect("write");
-        let search = DebugSearch { roots: vec![], sysroot: Some(root.clone()), servers: None };
+        let search = DebugSearch { sysroot: Some(root.clone()), ..DebugSearch::default() };
         let line = |path: &Path| SourceCache::new(&search).line(path, 1, None).expect("a line");
         assert_eq!(line(&path).text, "outside");
         let inside = root.join(path.strip_prefix("/").expect("absolute"));

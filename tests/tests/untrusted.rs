@@ -1,11 +1,18 @@
-//! Files and names that mean harm: nothing of them reaches a terminal raw, and damaged programs get clear errors within
-//! bounded memory.
+//! Files, names and programs that mean harm: nothing of them reaches a terminal raw, damaged programs get clear errors
+//! within bounded memory, and a program gets nothing from avtrace's rights to files. `docs/security.md` has the promises.
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs::{self, File, Permissions},
+    io::Write as _,
+    os::unix::fs::{PermissionsExt as _, chown},
+    path::{Path, PathBuf},
+    process::Command,
+};
 
+use tempfile::TempDir;
 use tests::{
-    Avtrace, Ended, c, folder,
-    process::run,
+    Avtrace, Ended, Program, c, capture, folder, machine,
+    process::{Running, TIME_LIMIT, run},
     programs::{c_file, install, install_contents},
     require_bpf,
     tracer::avtrace,
@@ -181,4 +188,234 @@ fn damaged_programs_are_listed_or_refused() {
 fn many_damaged_programs_are_listed_or_refused() {
     require_bpf!();
     damaged_programs(1000);
+}
+
+/// Caller of sudo without privileges, whose program runs without any, too.
+const SUDO: [(&str, &str); 2] = [("SUDO_UID", "65534"), ("SUDO_GID", "65534")];
+const NOBODY: u32 = 65534;
+
+/// Makes a folder that anybody may enter.
+fn open_folder() -> TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("its mode");
+    folder
+}
+
+/// Builds `hostile.c` in a folder, with other text in some places.
+fn changed(folder: &Path, changes: &[(&str, &str)]) -> Program {
+    let programs = tests::root().join("tests/programs/c");
+    let mut text = fs::read_to_string(programs.join("hostile.c")).expect("the source");
+    for (from, to) in changes {
+        assert!(text.contains(from), "{from}");
+        text = text.replacen(from, to, 1);
+    }
+    let source = folder.join("changed.c");
+    fs::write(&source, text).expect("the source");
+    c_file(&source, &["-g", "-O1", &format!("-I{}", programs.display())])
+}
+
+/// Start of the lines of a file that root alone may read.
+const PRIVATE: &str = "PRIVATE-LINE";
+
+/// Makes a program whose line table says that a region is in a file that root alone may read.
+fn program_of_private_lines(folder: &Path) -> Program {
+    let secret = folder.join("secret");
+    let lines: String = (1..=40).map(|number| format!("{PRIVATE}-{number}\n")).collect();
+    fs::write(&secret, lines).expect("a file");
+    fs::set_permissions(&secret, Permissions::from_mode(0o600)).expect("its mode");
+    let transfer = "__attribute__((noinline)) static void transfer";
+    let line = format!("#line 1 \"{}\"\n{transfer}", secret.display());
+    changed(folder, &[(transfer, &line)])
+}
+
+#[test]
+fn lines_of_files_that_a_user_may_not_read_are_not_in_reports() {
+    require_bpf!();
+    if !machine::is_root() {
+        machine::skip("not root");
+        return;
+    }
+    let folder = open_folder();
+    let program = program_of_private_lines(folder.path());
+    let (json, trace) = (folder.path().join("report.json"), folder.path().join("t.avt"));
+    for (variables, is_shown) in [(&[][..], true), (&SUDO, false)] {
+        let check = |text: &str, what: &str| {
+            assert_eq!(text.contains(PRIVATE), is_shown, "{what}: {text}");
+            assert!(text.contains("transfer"), "{what}: {text}");
+        };
+        let set = |run: Avtrace, (name, value): &(&str, &str)| run.environment(name, value);
+        let run_of = || variables.iter().fold(Avtrace::on(&program), set);
+        let ended = run_of().run();
+        assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+        check(&ended.stderr, "text");
+        let ended = run_of().options(["--format", "json", "-o"]).options([&json]).run();
+        assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+        check(&fs::read_to_string(&json).expect("a report"), "JSON");
+        // It has no lines: a report looks for them.
+        let mut record = Command::new(avtrace());
+        record.arg("record").args(capture::options()).arg("-o");
+        let ended = run(record.arg(&trace).arg(&program.path).envs(variables.to_vec()));
+        assert!(trace.exists(), "{}", ended.stderr);
+        let mut check_trace = Command::new(avtrace());
+        let ended = run(check_trace.arg("check").arg(&trace).envs(variables.to_vec()));
+        check(&(ended.stdout + &ended.stderr), "a recording");
+    }
+}
+
+#[test]
+fn lines_of_files_that_a_process_may_not_read_are_not_in_reports() {
+    require_bpf!();
+    if !machine::is_root() || !machine::have("setpriv") {
+        machine::skip("not root, or no setpriv");
+        return;
+    }
+    let folder = open_folder();
+    let program = program_of_private_lines(folder.path());
+    let path = folder.path().join("program");
+    install(&program.path, &path, 0o755);
+    let fifo = folder.path().join("commands");
+    assert_eq!(run(Command::new("mkfifo").arg("-m666").arg(&fifo)).code, Some(0));
+    let mut commands = File::options().read(true).write(true).open(&fifo).expect("the pipe");
+    let nobody: &[&str] = &["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    for (wrapper, is_shown) in [(&["env"][..], true), (nobody, false)] {
+        for back_end in ["kernel", "inline"] {
+            let mut command = Command::new(wrapper[0]);
+            command.args(&wrapper[1..]).args(["sh", "-c", "exec \"$0\" code wait <\"$1\""]);
+            let mut process = Running::start(command.arg(&path).arg(&fifo), None, TIME_LIMIT);
+            process.await_stdout("ready\n");
+            let mut attach = Command::new(avtrace());
+            attach.args(["attach", "--capture", back_end, "--accesses", "sync", "--pid"]);
+            attach.arg(process.pid().to_string());
+            let mut tracer = Running::start(&mut attach, None, TIME_LIMIT);
+            tracer.await_stderr("attached to process");
+            writeln!(commands).expect("a reader");
+            let (_, ended) = (process.wait(), tracer.wait());
+            let what = format!("{back_end}: {}", ended.stderr);
+            assert_eq!(ended.stderr.contains(PRIVATE), is_shown, "{what}");
+            assert!(ended.stderr.contains("transfer"), "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_program_that_cuts_its_debug_file_changes_nothing() {
+    require_bpf!();
+    let folder = folder();
+    let start = "    await_turn(go_transfer);\n    transfer();";
+    let cut = format!("    if (truncate(getenv(\"CUT\"), 0))\n        abort();\n{start}");
+    let built = changed(folder.path(), &[(start, &cut)]);
+    let (debug, program) = (folder.path().join("program.debug"), folder.path().join("program"));
+    let split = |options: &[&str], from: &Path, to: &Path| {
+        let ended = run(Command::new("objcopy").args(options).arg(from).arg(to));
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    };
+    split(&["--only-keep-debug"], &built.path, &debug);
+    let link = format!("--add-gnu-debuglink={}", debug.display());
+    split(&["--strip-all", &link], &built.path, &program);
+    for file in [&debug, &program] {
+        fs::set_permissions(file, Permissions::from_mode(0o777)).expect("its mode");
+    }
+    let run = Avtrace::on_path(&program).environment("CUT", debug.to_str().expect("text"));
+    let (ended, report) = run.report();
+    assert_eq!((ended.code, ended.signal), (Some(66), None), "{}", ended.stderr);
+    assert_eq!(fs::metadata(&debug).expect("the file").len(), 0);
+    assert_eq!(report.only_violation().cycle(), ["transfer", "audit", "transfer"]);
+    let steps = format!("{:?}", report.only_violation());
+    assert!(steps.contains("changed.c"), "{steps}");
+}
+
+#[test]
+fn nobody_cuts_the_memory_that_a_program_shares_with_avtrace() {
+    let script = "for f in /proc/$$/map_files/*; do case $(readlink $f) in
+        /memfd:avtrace*) truncate -s 0 $f && echo cut; true;; esac; done; exec true";
+    if !machine::is_root() {
+        machine::skip("not root, who alone may open what is mapped");
+        return;
+    }
+    let ended = Avtrace::on_path("sh").inline().arguments(["-c", script]).run();
+    assert_eq!((ended.code, ended.signal, &*ended.stdout), (Some(0), None, ""), "{}", ended.stderr);
+    let tried = ended.stderr.matches("Operation not permitted").count();
+    assert!(tried > 0, "{}", ended.stderr);
+}
+
+/// A folder of a user without privileges, and one of root beside it.
+struct Folders {
+    all: TempDir,
+    theirs: PathBuf,
+    roots: PathBuf,
+}
+
+impl Folders {
+    fn new() -> Self {
+        let all = open_folder();
+        let (theirs, roots) = (all.path().join("theirs"), all.path().join("roots"));
+        for path in [&theirs, &roots] {
+            fs::create_dir(path).expect("a folder");
+        }
+        chown(&theirs, Some(NOBODY), Some(NOBODY)).expect("its owner");
+        fs::write(roots.join("victim"), "of root").expect("a file");
+        Self { all, theirs, roots }
+    }
+
+    /// Checks that nothing has happened to root's files.
+    fn check(&self, what: &str) {
+        let names = fs::read_dir(&self.roots)
+            .expect("the folder")
+            .map(|entry| entry.expect("an entry").file_name().into_string().expect("text"));
+        assert_eq!(names.collect::<Vec<_>>(), ["victim"], "{what}");
+        let victim = fs::read_to_string(self.roots.join("victim")).expect("the file");
+        assert_eq!(victim, "of root", "{what}");
+    }
+}
+
+#[test]
+fn links_of_a_program_lead_avtrace_to_no_file_of_others() {
+    require_bpf!();
+    if !machine::is_root() || !machine::have("setpriv") {
+        machine::skip("not root, or no setpriv");
+        return;
+    }
+    let by_root = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
+    let cases: [(&str, &[&str], &str); 7] = [
+        (
+            "a further recording",
+            &["record", "-o", "t.avt"],
+            "ln -s ../roots/victim t.2.avt; exec true",
+        ),
+        ("a new one", &["record", "-o", "t.avt"], "ln -s ../roots/new t.2.avt; exec true"),
+        (
+            "in another folder",
+            &["record", "-o", "out/t.avt"],
+            "mv out old; ln -s ../roots out; exec true",
+        ),
+        (
+            "segments",
+            &["record", "--keep", "8M", "-o", "segments"],
+            "mv segments old; ln -s ../roots segments; exec true",
+        ),
+        ("a report", &["run", "--format", "json", "-o", "r.json"], "ln -s ../roots/victim r.json"),
+        ("a new report", &["run", "--format", "json", "-o", "r.json"], "ln -s ../roots/new r.json"),
+        (
+            "a report in another folder",
+            &["run", "--format", "html", "-o", "out/r.html"],
+            "mv out old; ln -s ../roots out",
+        ),
+    ];
+    for (what, options, script) in cases {
+        for (wrapper, variables) in [(&[][..], &SUDO[..]), (&by_root, &[])] {
+            let folders = Folders::new();
+            fs::create_dir(folders.theirs.join("out")).expect("a folder");
+            chown(folders.theirs.join("out"), Some(NOBODY), Some(NOBODY)).expect("its owner");
+            chown(&folders.theirs, Some(NOBODY), Some(NOBODY)).expect("its owner");
+            let mut command = Command::new(avtrace());
+            command.current_dir(&folders.theirs).envs(variables.to_vec());
+            command.args(options).args(capture::options()).arg("--").args(wrapper);
+            // The folder of segments is root's, and is moved by a user all the same: it is in one of this user's.
+            let ended = run(command.args(["sh", "-c", script]));
+            let what = format!("{what}, {variables:?}: {ended:#?}");
+            folders.check(&what);
+            assert!(ended.signal.is_none() && !ended.stderr.contains("panicked"), "{what}");
+            let _ = &folders.all;
+        }
+    }
 }

@@ -69,7 +69,7 @@ fn file_has(name: &OsStr, marks: &[&str]) -> bool {
         let mut paths = env::split_paths(&folders).map(|folder| folder.join(path));
         paths.find(|path| path.is_file())
     };
-    let bytes = path.and_then(|path| Bytes::map_path(&path).ok());
+    let bytes = path.and_then(|path| Bytes::read_path(&path).ok());
     bytes.is_some_and(|bytes| {
         marks.iter().any(|mark| memmem::find(&bytes, mark.as_bytes()).is_some())
     })

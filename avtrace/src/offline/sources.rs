@@ -10,7 +10,7 @@ use checker::format::{Names, SourceExcerpt};
 use symbolize::{SourceCache, is_system_file};
 
 use super::recording;
-use crate::report::Limitation;
+use crate::{debug_files, report::Limitation};
 
 /// Source lines of a trace.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Sources {
             is_complete: left_out == Some(0),
             is_recording: recording::is_live(names),
             left_out: left_out.unwrap_or(0),
-            files: SourceCache::default(),
+            files: SourceCache::new(debug_files::search()),
             missing: BTreeSet::new(),
         }
     }

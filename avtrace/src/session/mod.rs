@@ -92,7 +92,8 @@ pub fn inspect(options: &RunOptions) -> Result<Listing, RunError> {
     let start_error = |error| start_error(options, &program, error);
     match hold(options, &program).map_err(start_error)? {
         Start::Held(held) => {
-            let symbolizer = Symbolizer::from_pid_with(held.pid(), debug_files::search())?;
+            let search = debug_files::search_for(held.pid());
+            let symbolizer = Symbolizer::from_pid_with(held.pid(), &search)?;
             let steps = Steps::on_terminal();
             steps.step(|| traced_program::reading(&symbolizer));
             options.focus.as_ref().map_or(Ok(()), |focus| focus.check(&symbolizer))?;

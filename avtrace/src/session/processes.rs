@@ -10,7 +10,7 @@ use std::{collections::BTreeSet, io, sync::Arc, time::Instant};
 use abi::{ChildProcessRecord, ExitRecord, Kind, PLANS, PlanNumber, Record, StopRecord};
 use crossbeam_channel::Sender;
 use signal_hook::consts::SIGCONT;
-use symbolize::{ProcessAddr, Symbolizer};
+use symbolize::{DebugSearch, ProcessAddr, Symbolizer};
 
 use super::{
     capture_end::CaptureEnd,
@@ -30,6 +30,7 @@ use super::{
 };
 use crate::{
     backend::{Backend, Hold},
+    debug_files,
     kernel::{ProbePoint, ProbeProgram, privileges},
     live::reader::Batches,
     probes::file_for_kernel,
@@ -559,7 +560,10 @@ impl ProcessTracker {
                 return Ok(());
             }
             let entry = ProcessAddr(proc::entry_point(id.pid).map_err(Untraced::failed)?);
-            let symbolizer = Symbolizer::from_pid(id.pid).map_err(Untraced::failed)?;
+            // A place in a file is all that is asked for.
+            let search = DebugSearch { servers: None, ..debug_files::search_for(id.pid) };
+            let symbolizer =
+                Symbolizer::from_pid_with(id.pid, &search).map_err(Untraced::failed)?;
             let module = symbolizer.module_at(entry).ok_or(Untraced::UnmappedEntry)?;
             let offset = module.file_offset(entry).ok_or(Untraced::EntryInNoFile)?;
             let file = file_for_kernel(id.pid, module);

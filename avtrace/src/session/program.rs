@@ -10,9 +10,12 @@ use std::{
 
 use object::{
     Endianness,
-    read::elf::{ElfFile64, ProgramHeader as _},
+    read::{
+        ReadCache,
+        elf::{ElfFile64, ProgramHeader as _},
+    },
 };
-use symbolize::bytes::Bytes;
+use symbolize::open_regular;
 
 /// Reason for which a program cannot be traced; each message has a remedy.
 #[derive(Debug, thiserror::Error)]
@@ -119,13 +122,13 @@ pub fn check_running(pid: u32) -> Result<(), ProgramError> {
 
 /// Returns the dynamic linker that a program names, if it names one that can be read.
 fn interpreter(path: &Path) -> io::Result<Option<PathBuf>> {
-    let data = Bytes::map_path(path)?;
-    let Ok(file) = ElfFile64::<Endianness>::parse(&*data) else { return Ok(None) };
+    let data = &ReadCache::new(open_regular(path)?);
+    let Ok(file) = ElfFile64::<Endianness, _>::parse(data) else { return Ok(None) };
     let endian = file.endian();
     let named = file
         .elf_program_headers()
         .iter()
-        .find_map(|header| header.interpreter(endian, &*data).ok().flatten());
+        .find_map(|header| header.interpreter(endian, data).ok().flatten());
     Ok(named.map(|name| PathBuf::from(OsStr::from_bytes(name))))
 }
 

@@ -107,7 +107,7 @@ impl TracedProgram {
     ) -> Result<Self, RunError> {
         let (pid, number) = (id.pid, id.plan);
         backend.limit_plan(number, pid);
-        let symbolizer = Symbolizer::from_pid_with(pid, debug_files::search())?;
+        let symbolizer = Symbolizer::from_pid_with(pid, &debug_files::search_for(pid))?;
         steps.step(|| reading(&symbolizer));
         if let Some(focus) = options.focus.as_ref().filter(|_| is_initial) {
             focus.check(&symbolizer)?;
