@@ -143,8 +143,9 @@ pub struct ReleasedLock {
     pub lock: LockId,
     pub released: Point,
     pub reacquired: Point,
-    /// The transaction of the witness that held the lock in between, at an event of the witness; `None` when no
-    /// such hold is known. Without one, holding the lock throughout would not have prevented the cycle.
+    /// The transaction of the witness that held the lock in between, from the event at which the cycle enters it to the
+    /// one at which the cycle leaves it; `None` when no such hold is known. Without one, holding the lock throughout
+    /// would not have prevented the cycle.
     pub holder: Option<Tx>,
 }
 

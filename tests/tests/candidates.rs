@@ -107,6 +107,40 @@ fn a_function_without_a_lock_is_a_region_where_no_other_takes_one() {
     }
 }
 
+/// Returns what is said of the defects of a function: its class, pattern, subject, lock, reasons and help.
+fn said(program: &Program, arguments: &[&str], function: &str) -> Vec<Value> {
+    let folder = tests::folder();
+    let file = folder.path().join("report.json");
+    let run = Avtrace::on(program).seeing_memory().options(["--overhead", "1000000"]);
+    let run = run.options(["--format", "json", "-o"]).options([&file]).arguments(arguments);
+    let ended = run.run();
+    let document = std::fs::read_to_string(&file).unwrap_or_else(|_| panic!("{}", ended.stderr));
+    let document: Value = serde_json::from_str(&document).expect("JSON");
+    let defects = document["defects"].as_array().expect("defects").iter();
+    let of_function =
+        defects.filter(|defect| defect["region"] == function && defect["class"] != "by-design");
+    let fields = ["class", "pattern", "subject", "fingerprint", "reasons", "help"];
+    let said = |defect: &Value| {
+        let fields = fields.map(|field| (field.to_owned(), defect[field].clone()));
+        Value::Object(fields.into_iter().collect())
+    };
+    of_function.map(said).collect()
+}
+
+#[test]
+fn a_lock_that_others_take_again_later_leaves_a_defect_as_it_is() {
+    require_bpf!();
+    let program = c("held_again", &["-g", "-O1"]);
+    for _ in 0..runs(1) {
+        let once = said(&program, &[], "step");
+        let [defect] = &once[..] else { panic!("{once:#?}") };
+        assert!(defect["help"].to_string().contains("hold mutex `lock` in `step`"), "{defect:#}");
+        for again in ["1", "100"] {
+            assert_eq!(said(&program, &[again], "step"), once);
+        }
+    }
+}
+
 #[test]
 fn a_region_that_costs_too_much_without_taking_a_lock_is_given_up() {
     require_bpf!();

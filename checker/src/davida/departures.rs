@@ -31,6 +31,10 @@ impl Departures {
         }
     }
 
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Node> {
+        self.0.iter()
+    }
+
     /// Returns a dependency that leads from an event of the thread at or after `begin` to an event of the thread in
     /// `row` not after `until`: the latest on `object`, otherwise the latest on any; of variables only if `data`.
     pub(super) fn latest(

@@ -415,6 +415,21 @@ impl Forest {
         })
     }
 
+    /// Returns the first events of the thread in `row` that regions have reached.
+    pub(super) fn reached_first(&self, row: usize) -> impl Iterator<Item = EventNumber> {
+        (0..=self.high[row].len()).flat_map(move |word| {
+            let bits = self.bits(row, word);
+            [Full, Data].into_iter().flat_map(move |column| {
+                slots(word, bits[column]).map(move |slot| self.first(column, row, slot))
+            })
+        })
+    }
+
+    /// Returns the dependencies by which the region in the slot has reached other threads.
+    pub(super) fn nodes(&self, slot: usize) -> &[Node] {
+        self.trees.get(slot).map_or(&[], Vec::as_slice)
+    }
+
     /// Returns the lower bound of a thread that may have no row.
     #[inline(always)]
     pub(super) fn lower_bound(&self, row: Option<usize>) -> LowerBound {

@@ -34,6 +34,8 @@ mod cycle;
 mod departures;
 mod followed;
 mod forest;
+mod lock_events;
+mod locks;
 #[cfg(test)]
 mod memory_bounds;
 mod open_at_end;

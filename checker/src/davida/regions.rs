@@ -5,7 +5,6 @@ use super::cuts::Cuts;
 use super::cycle;
 use super::followed::SlotSet;
 use super::forest::{Column, Forest, Node, RegionBits};
-use super::released_locks::Hold;
 use super::thread::{Facts, Level, Thread};
 use super::witness::{Violated, clarity, way};
 use crate::check::{Options, Regions, Relation};
@@ -39,8 +38,6 @@ pub(super) struct ActiveRegions {
     pub(super) executions: Vec<u64>,
     /// Regions that were open when their thread ended.
     pub(super) open_at_end: Vec<OpenRegion>,
-    /// Last hold of each lock that has ended.
-    holds: Vec<Option<Hold>>,
     /// Slots of regions that are followed.
     pub(super) followed: SlotSet,
     /// Set once a region was followed.
@@ -103,7 +100,6 @@ impl ActiveRegions {
             reads: ClosingReads::default(),
             executions: Vec::new(),
             open_at_end: Vec::new(),
-            holds: Vec::new(),
             followed: SlotSet::default(),
             follows: false,
         }
@@ -271,7 +267,7 @@ impl ActiveRegions {
     /// Counts a violation of the region at that level; returns its number if it is a new one that is stored.
     fn violation(&mut self, level: usize, evidence: Evidence, closing: &Node) -> Option<usize> {
         let (u, column) = (closing.from(), self.column(evidence));
-        let thread = &mut self.threads[closing.row()];
+        let thread = &self.threads[closing.row()];
         let Level { region, begin, slot } = thread.levels[level];
         let slot = slot? as usize;
         let instance = Instance {
@@ -279,12 +275,16 @@ impl ActiveRegions {
             trigger_event: closing.sink.event(),
             source_event: closing.source.event(),
         };
-        let (forest, relation, locks) =
-            (&self.forest, self.options.relation, &thread.trail.released_locks);
-        let violated = Violated { forest, relation, locks, slot, region, begin, evidence };
+        let mut violating = thread.violating;
+        let Self { threads, forest, verdicts, options, .. } = self;
+        let (threads, forest, relation) = (&threads[..], &*forest, options.relation);
+        let locks = &threads[closing.row()].trail.released_locks;
+        let violated = Violated { forest, relation, locks, threads, slot, region, begin, evidence };
         let path = || std::iter::once(closing).chain(forest.path(column, slot, u));
         let key = |key: &mut Vec<u32>| violated.put_key(key, path());
-        self.verdicts.count(instance, &mut thread.violating, key, || violated.build(path()))
+        let new = verdicts.count(instance, &mut violating, key, || violated.build(path()));
+        self.threads[closing.row()].violating = violating;
+        new
     }
 
     /// Returns the cut that a dependency belongs to, which violates that many levels in the relation that is asked
@@ -350,15 +350,17 @@ impl ActiveRegions {
         let around = threads[closing.row()].surroundings(level)?;
         let number = cuts.cut(key, level.is_none(), clarity, || {
             let (relation, locks) = (options.relation, &around.trail.released_locks);
-            let violated = Violated { forest, relation, locks, slot, region, begin, evidence };
+            let threads = &threads[..];
+            let violated =
+                Violated { forest, relation, locks, threads, slot, region, begin, evidence };
             let violation = violated.build(path.iter().copied());
-            let facts = around.facts(&violation.edges, &violation.released_locks);
-            let (entered, left) = (first.sink.event(), event);
-            let at = |row: usize, from, to| threads[row].locks.during(from, to);
+            let facts = around.facts(first, closing, &violation.released_locks);
+            let (entered, left) = (&first.sink, &closing.source);
+            let at = |row: usize, from: &_, to: &_| threads[row].locks.during(from, to);
             let others = OtherLocks {
                 entered: at(first.row(), entered, entered),
                 left: at(u, left, left),
-                throughout: match first.row() == u && entered <= left {
+                throughout: match first.row() == u && entered.event() <= event {
                     true => at(u, entered, left),
                     false => Some(Vec::new()),
                 },
@@ -411,12 +413,8 @@ impl Visitor for ActiveRegions {
         let variable = dependency.is_variable();
         if let Object::Lock(lock) = dependency.object
             && self.options.released_locks
-            && let Some(&Some(hold)) = self.holds.get(lock.index())
-            && hold.released == dependency.source.event()
         {
-            for trail in self.threads[dependency.row].trails() {
-                trail.released_locks.held_between(lock, dependency.sink, hold);
-            }
+            self.held_between(lock, dependency);
         }
         if matches!(dependency.sink.action(), Action::Wait | Action::Join | Action::Depart) {
             self.threads[dependency.row].waited = dependency.sink.event();
@@ -510,33 +508,11 @@ impl Visitor for ActiveRegions {
     }
 
     fn acquired(&mut self, row: usize, lock: LockId, now: &EventStamp) {
-        let collects = self.cuts.are_collected();
-        let thread = &mut self.threads[row];
-        if collects {
-            thread.locks.acquired(lock, now.event());
-        }
-        if self.options.released_locks {
-            thread.trails().for_each(|trail| trail.released_locks.acquired(lock, now));
-        }
+        self.acquire(row, lock, now);
     }
 
     fn released(&mut self, row: usize, lock: LockId, now: &EventStamp, since: EventNumber) {
-        if self.options.released_locks {
-            let index = lock.index();
-            if index >= self.holds.len() {
-                self.holds.resize(index + 1, None);
-            }
-            let (thread, released) = (now.thread(), now.event());
-            self.holds[index] = Some(Hold { thread, acquired: since, released });
-        }
-        let collects = self.cuts.are_collected();
-        let thread = &mut self.threads[row];
-        if collects {
-            thread.locks.released(lock, since, now.event());
-        }
-        if self.options.released_locks {
-            thread.trails().for_each(|trail| trail.released_locks.released(lock, now));
-        }
+        self.release(row, lock, now, since);
     }
 
     fn notified(&mut self, row: usize, now: &EventStamp) {

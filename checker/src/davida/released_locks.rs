@@ -1,28 +1,37 @@
-//! Locks that an active transaction has released and reacquired. Bounded: at most a handful of locks for
-//! each thread, and of each lock the last time and the last few times that another thread held it in
-//! between.
+//! Locks that an active transaction has released and reacquired. Bounded: at most a few tens of locks for each thread,
+//! and of each lock the last time, and a number of times that others held it in between.
 
-use crate::event::{EventNumber, LockId, ThreadId};
-use crate::finding::{Edge, Point, ReleasedLock, Tx};
+use super::forest::Node;
+use super::locks::Hold;
+use super::thread::Thread;
+use crate::event::{EventNumber, LockId};
+use crate::finding::{Action, ReleasedLock, Tx};
 use crate::hb::EventStamp;
 
-/// Limit of locks followed in one transaction; the least recently released one is replaced.
-const MAX_LOCKS: usize = 16;
+/// Limit of locks followed in one transaction; the least recently released one is replaced, and one that others held in
+/// between only if there is no other.
+const MAX_LOCKS: usize = 32;
 
-/// Limit of times stored of one lock at which another thread held it in between.
-const MAX_HOLDS: usize = 4;
+/// Limit of the times stored of one lock at which others held it in between.
+const MAX_TIMES: usize = 32;
 
-/// A hold of a lock that has ended, from its outermost acquire to its outermost release.
+/// Number of the latest of these times that are retained in any case.
+const LATEST: usize = 4;
+
+/// Time from a release of the transaction to its next acquire.
 #[derive(Clone, Copy)]
-pub(super) struct Hold {
-    pub(super) thread: ThreadId,
-    pub(super) acquired: EventNumber,
-    pub(super) released: EventNumber,
+pub(super) struct Split {
+    released: EventStamp,
+    reacquired: EventStamp,
 }
 
-impl Hold {
-    fn covers(&self, point: &Point) -> bool {
-        point.thread == self.thread && (self.acquired..=self.released).contains(&point.event)
+impl Split {
+    /// Returns whether a hold of another thread is within that time, and excludes that of the transaction.
+    pub(super) fn contains(&self, hold: &Hold) -> bool {
+        let is_shared = hold.is_shared && self.reacquired.action() == Action::AcquireShared;
+        self.released.event() < hold.acquired
+            && hold.released < self.reacquired.event()
+            && !is_shared
     }
 }
 
@@ -31,9 +40,9 @@ struct FollowedLock {
     /// Last release; none if the lock has been reset since.
     released: EventStamp,
     /// Last time that the lock was released and reacquired.
-    last: Option<(EventStamp, EventStamp)>,
+    last: Option<Split>,
     /// Times that it was released and reacquired with another thread's hold in between; the latest is last.
-    held: Vec<(EventStamp, EventStamp, Hold)>,
+    held: Vec<Split>,
 }
 
 /// Locks of one thread's transaction.
@@ -51,7 +60,11 @@ impl ReleasedLocks {
             return;
         }
         if self.0.len() == MAX_LOCKS {
-            let oldest = (0..MAX_LOCKS).min_by_key(|&index| self.0[index].released.event());
+            let age = |&index: &usize| {
+                let followed: &FollowedLock = &self.0[index];
+                (!followed.held.is_empty(), followed.released.event())
+            };
+            let oldest = (0..MAX_LOCKS).min_by_key(age);
             self.0.swap_remove(oldest.unwrap_or(0));
         }
         self.0.push(FollowedLock { lock, released: *now, last: None, held: Vec::new() });
@@ -60,22 +73,46 @@ impl ReleasedLocks {
     pub(super) fn acquired(&mut self, lock: LockId, now: &EventStamp) {
         let found = self.0.iter_mut().find(|followed| followed.lock == lock);
         if let Some(followed) = found.filter(|followed| followed.released.is_some()) {
-            followed.last = Some((followed.released, *now));
+            followed.last = Some(Split { released: followed.released, reacquired: *now });
         }
     }
 
-    /// Notes that the current acquire depends on the end of another thread's `hold`.
-    pub(super) fn held_between(&mut self, lock: LockId, now: &EventStamp, hold: Hold) {
+    /// Notes that the current acquire depends on the end of another thread's hold, `source`. Returns whether times that
+    /// others held the lock should be dropped.
+    pub(super) fn held_between(
+        &mut self,
+        lock: LockId,
+        now: &EventStamp,
+        source: &EventStamp,
+    ) -> bool {
+        let found = self.0.iter_mut().find(|followed| followed.lock == lock);
+        let Some((followed, split)) = found.and_then(|followed| {
+            let split = followed.last?;
+            Some((followed, split))
+        }) else {
+            return false;
+        };
+        let since = |split: &Split| split.reacquired.event();
+        let is_known = followed.held.last().map(since) == Some(since(&split));
+        if since(&split) == now.event() && split.released.event() < source.event() && !is_known {
+            followed.held.push(split);
+        }
+        followed.held.len() >= MAX_TIMES
+    }
+
+    /// Drops times at which others held a lock, but for those of the `needed` holds and the latest ones.
+    pub(super) fn drop_splits(&mut self, lock: LockId, needed: &[Hold]) {
         let Some(followed) = self.0.iter_mut().find(|followed| followed.lock == lock) else {
             return;
         };
-        let Some((released, reacquired)) = followed.last else { return };
-        if reacquired.event() == now.event() && released.event() < hold.released {
-            if followed.held.len() == MAX_HOLDS {
-                followed.held.remove(0);
-            }
-            followed.held.push((released, reacquired, hold));
-        }
+        let latest = followed.held.len().saturating_sub(LATEST);
+        let mut index = 0;
+        followed.held.retain(|split| {
+            index += 1;
+            index > latest || needed.iter().any(|hold| split.contains(hold))
+        });
+        let surplus = followed.held.len().saturating_sub(MAX_TIMES / 2);
+        followed.held.drain(..surplus);
     }
 
     /// Notes that the lock was reset: the new one has not been released by the transaction.
@@ -85,33 +122,52 @@ impl ReleasedLocks {
         }
     }
 
-    /// Returns the locks released at or after `event` and reacquired since, by time of release. If another
-    /// thread held a lock in between at an event of the witness, that time is returned rather than the last
-    /// one.
-    pub(super) fn since(&self, event: EventNumber, witness: &[Edge]) -> Vec<ReleasedLock> {
-        let points = || witness.iter().flat_map(|edge| [&edge.source, &edge.sink]);
-        let holder = |hold: &Hold| -> Option<Tx> {
-            points().find(|point| hold.covers(point)).map(|point| point.tx)
-        };
-        let mut locks: Vec<ReleasedLock> = (self.0.iter())
-            .filter_map(|followed| {
-                let in_time = |released: &EventStamp| released.event() >= event;
-                let held = followed.held.iter().rev().filter(|(released, ..)| in_time(released));
-                let held = held.filter_map(|(released, reacquired, hold)| {
-                    holder(hold).map(|holder| (released, reacquired, Some(holder)))
-                });
-                let last = followed.last.as_ref().filter(|(released, _)| in_time(released));
-                let last = last.map(|(released, reacquired)| (released, reacquired, None));
-                let (released, reacquired, holder) = held.chain(last).next()?;
-                Some(ReleasedLock {
-                    lock: followed.lock,
-                    released: released.point(),
-                    reacquired: reacquired.point(),
-                    holder,
-                })
+    /// Returns the locks released at or after `event` and reacquired since, by time of release. If a thread of the
+    /// witness, whose dependencies are `path`, the closing one first, held a lock in between, that time is returned
+    /// rather than the last one.
+    pub(super) fn since(
+        &self,
+        event: EventNumber,
+        path: &[&Node],
+        threads: &[Thread],
+    ) -> Vec<ReleasedLock> {
+        let in_time = |split: &&Split| split.released.event() >= event;
+        let released = self.0.iter().filter_map(|followed| {
+            let lock = followed.lock;
+            let mut parts = path.windows(2).rev();
+            let held = parts.find_map(|part| {
+                let (entered, left) = (&part[1].sink, &part[0].source);
+                let as_holder = |hold: &Hold| {
+                    let mut splits = followed.held.iter().rev().filter(in_time);
+                    let split = splits.find(|split| split.contains(hold))?;
+                    Some((split, Some(holder(hold, entered, left)?)))
+                };
+                let fits = |hold: &Hold| {
+                    hold.lock == lock && hold.acquired <= left.event() && as_holder(hold).is_some()
+                };
+                let locks = &threads.get(part[1].row())?.locks;
+                as_holder(&locks.first_since(entered, fits)?)
+            });
+            let last = || Some((followed.last.as_ref().filter(in_time)?, None));
+            let (split, holder) = held.or_else(last)?;
+            Some(ReleasedLock {
+                lock,
+                released: split.released.point(),
+                reacquired: split.reacquired.point(),
+                holder,
             })
-            .collect();
+        });
+        let mut locks: Vec<ReleasedLock> = released.collect();
         locks.sort_by_key(|lock| lock.released.event);
         locks
+    }
+}
+
+/// Returns the transaction that held a lock, of those that a witness enters and leaves a thread at.
+fn holder(hold: &Hold, entered: &EventStamp, left: &EventStamp) -> Option<Tx> {
+    if hold.covers(entered) || entered.tx() == left.tx() {
+        Some(entered.tx())
+    } else {
+        hold.covers(left).then(|| left.tx())
     }
 }

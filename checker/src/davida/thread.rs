@@ -3,10 +3,12 @@
 
 use super::departures::Departures;
 use super::followed::Followed;
+use super::forest::Node;
+use super::locks::Locks;
 use super::recent::{Interval, Recent};
 use super::released_locks::ReleasedLocks;
 use crate::event::{EventNumber, LockId, RegionId, VarId};
-use crate::finding::{Edge, GapEnd, GapKind, Object, OtherLocks, Point, ReleasedLock};
+use crate::finding::{GapEnd, GapKind, Object, OtherLocks, Point, ReleasedLock};
 use crate::hb::EventStamp;
 
 /// Limit of variables whose last read after a gap is stored.
@@ -55,54 +57,6 @@ impl Default for Thread {
             waited: 0,
             notified: 0,
         }
-    }
-}
-
-/// Locks of a thread.
-#[derive(Default)]
-pub(super) struct Locks {
-    /// Locks held, with the acquire of each outermost hold.
-    held: Vec<(LockId, EventNumber)>,
-    /// Holds that have ended.
-    ended: Recent<LockId>,
-}
-
-impl Locks {
-    pub(super) fn clear(&mut self) {
-        self.held.clear();
-        self.ended.clear();
-    }
-
-    pub(super) fn acquired(&mut self, lock: LockId, since: EventNumber) {
-        self.held.push((lock, since));
-    }
-
-    pub(super) fn released(&mut self, lock: LockId, since: EventNumber, now: EventNumber) {
-        self.held.retain(|&held| held != (lock, since));
-        self.ended.push(lock, since, now);
-    }
-
-    /// Treats the lock as never acquired.
-    pub(super) fn forget(&mut self, lock: LockId) {
-        self.held.retain(|&(held, _)| held != lock);
-    }
-
-    /// Returns the locks that are held now and were at an event, by id.
-    fn since(&self, event: EventNumber) -> Vec<LockId> {
-        let held = self.held.iter().filter(|(_, since)| *since <= event);
-        let mut locks: Vec<LockId> = held.map(|&(lock, _)| lock).collect();
-        locks.sort_unstable();
-        locks
-    }
-
-    /// Returns the locks held from one event to another, by id; `None` if some may be forgotten.
-    pub(super) fn during(&self, from: EventNumber, to: EventNumber) -> Option<Vec<LockId>> {
-        let ended = self.ended.around(from)?.filter(|hold| to <= hold.end);
-        let mut locks = self.since(from);
-        locks.extend(ended.map(|hold| hold.value));
-        locks.sort_unstable();
-        locks.dedup();
-        Some(locks)
     }
 }
 
@@ -269,37 +223,43 @@ pub(super) struct Surroundings<'a> {
 
 impl Surroundings<'_> {
     /// Returns the facts about a gap within the region.
-    pub(super) fn facts(&self, edges: &[Edge], locks: &[ReleasedLock]) -> Facts {
-        let (Some(first), Some(closing)) = (edges.first(), edges.last()) else {
-            return Facts::default();
+    pub(super) fn facts(&self, first: &Node, closing: &Node, locks: &[ReleasedLock]) -> Facts {
+        let (left, returned) = (first.edge().source, closing.edge().sink);
+        let (left_chain, returned_chain) = (self.chain(&first.source), self.chain(&closing.sink));
+        let itself = |point: &Point| {
+            self.chain_at(point.event, point.event).is_some_and(|chain| chain.is_empty())
         };
-        let (left, returned) = (&first.source, &closing.sink);
-        let (left_chain, returned_chain) = (self.chain(left.event), self.chain(returned.event));
-        let itself = |point: &Point| self.chain(point.event).is_some_and(|chain| chain.is_empty());
         let split = |lock: &&ReleasedLock| itself(&lock.released) && itself(&lock.reacquired);
         let waits = |lock: &ReleasedLock| lock.released.location == lock.reacquired.location;
         Facts {
-            kind: kind(left, returned, left_chain.as_deref(), returned_chain.as_deref()),
-            left: self.end(left_chain, left.event),
-            returned: self.end(returned_chain, returned.event),
+            kind: kind(&left, &returned, left_chain.as_deref(), returned_chain.as_deref()),
+            left: self.end(left_chain, &first.source),
+            returned: self.end(returned_chain, &closing.sink),
             held_throughout: self.locks.since(left.event),
             split_by_itself: locks.iter().filter(split).map(|lock| lock.lock).collect(),
             waited: (left.event + 1..=returned.event).contains(&self.waited)
                 || locks.iter().any(waits),
             notified: (left.event + 1..=returned.event).contains(&self.notified),
-            read_again: self.trail.has_read_again(first.object, first.sink.event, returned.event),
+            read_again: self.trail.has_read_again(first.object, first.sink.event(), returned.event),
             others: OtherLocks::default(),
         }
     }
 
-    /// Returns the regions within it that were open at an event, with their begins; `None` if some may be forgotten.
-    fn chain(&self, event: EventNumber) -> Option<Vec<Call>> {
+    /// Returns the regions within it that were open at an event, or at what was deferred after it.
+    fn chain(&self, at: &EventStamp) -> Option<Vec<Call>> {
+        self.chain_at(at.event(), at.known_with())
+    }
+
+    /// Returns the regions within it that were open at an event and until another one, with their begins; `None` if some
+    /// may be forgotten.
+    fn chain_at(&self, event: EventNumber, until: EventNumber) -> Option<Vec<Call>> {
         let region = self.of.begin.event();
         // The first step of a region that is followed may be the begin of another one.
         let within = |ended: &&Interval<RegionId>| {
             ended.begin > region || self.outer.is_empty() && ended.begin == region
         };
         let ended = self.trail.ended.around(event)?.filter(within);
+        let ended = ended.filter(|ended| until <= ended.end);
         let ended = ended.map(|ended| Call { region: ended.value, begin: ended.begin });
         let open = self.inner.iter();
         let open = open.map(|open| Call { region: open.region, begin: open.begin.event() });
@@ -308,10 +268,10 @@ impl Surroundings<'_> {
         Some(chain)
     }
 
-    fn end(&self, chain: Option<Vec<Call>>, event: EventNumber) -> GapEnd {
+    fn end(&self, chain: Option<Vec<Call>>, at: &EventStamp) -> GapEnd {
         GapEnd {
             chain: chain.map(|chain| chain.iter().map(|call| call.region).collect()),
-            held: self.locks.during(event, event),
+            held: self.locks.during(at, at),
         }
     }
 }

@@ -3,6 +3,7 @@
 use super::cuts::Clarity;
 use super::forest::{Column, Forest, Node};
 use super::released_locks::ReleasedLocks;
+use super::thread::Thread;
 use crate::check::Relation;
 use crate::event::RegionId;
 use crate::finding::{DataSeen, Edge, Evidence, Object, Order, Tx, Violation};
@@ -18,6 +19,7 @@ pub(super) struct Violated<'a> {
     pub(super) forest: &'a Forest,
     pub(super) relation: Relation,
     pub(super) locks: &'a ReleasedLocks,
+    pub(super) threads: &'a [Thread],
     pub(super) slot: usize,
     pub(super) region: RegionId,
     pub(super) begin: EventStamp,
@@ -58,9 +60,11 @@ impl Violated<'_> {
             trigger_event,
             source_event,
             witness,
-            released_locks: self
-                .locks
-                .since(first.map_or(source_event, |edge| edge.source.event), &edges),
+            released_locks: self.locks.since(
+                first.map_or(source_event, |edge| edge.source.event),
+                &path,
+                self.threads,
+            ),
             data,
             edges,
         }

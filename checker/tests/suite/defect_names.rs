@@ -4,7 +4,7 @@ use crate::text::{Names, parse, run};
 use checker::defect::{
     Class, Defect, Describe, Origin, PlaceInfo, RegionInfo, RegionRole, SubjectInfo, defects,
 };
-use checker::event::{Event, EventNumber, LocationId, RegionId};
+use checker::event::{Event, EventNumber, LocationId, LockId, RegionId};
 use checker::finding::{Findings, Object};
 use checker::{Options, Relation};
 use std::collections::HashMap;
@@ -133,6 +133,15 @@ impl Program {
 
     pub fn region_name(&self, region: RegionId) -> &str {
         self.names.name('r', region.0)
+    }
+
+    pub fn lock_name(&self, lock: LockId) -> &str {
+        self.names.name('l', lock.0)
+    }
+
+    /// Returns the line of a location.
+    pub fn line(&self, location: LocationId) -> u32 {
+        self.places[location.index()].1
     }
 
     pub fn data_findings(&self) -> Findings {

@@ -301,16 +301,21 @@ fn steps_that_are_both_many_calls_down_are_of_different_tasks() {
 
 #[test]
 fn a_pair_whose_locks_are_forgotten_is_possible_at_most() {
-    let trace = |sections: usize| {
-        let others = "t1 acq(m) @20; t1 rel(m) @21; ".repeat(sections);
+    let trace = |own: usize, others: usize| {
+        let own = "t1 acq(m) @30; t1 rel(m) @31; ".repeat(own);
+        let between = "t2 acq(l) @15; t2 rel(l) @16; ".repeat(others);
+        let after = "t2 acq(m) @20; t2 rel(m) @21; ".repeat(10 * others);
         format!(
             "t1 begin(f); t1 acq(l) @1; t1 w(x) @2; t1 rel(l) @3
-             t2 begin(g); t2 acq(l) @11; t2 w(x) @12; t2 w(y) @13; t2 rel(l) @14; t2 end
-             {others} t1 acq(l) @4; t1 w(y) @5; t1 rel(l) @6; t1 end"
+             t2 begin(g); t2 acq(l) @11; t2 w(x) @12; t2 rel(l) @13
+             {between} t2 acq(l) @17; t2 w(y) @18; t2 rel(l) @19; {after} t2 end
+             {own} t1 acq(l) @4; t1 w(y) @5; t1 rel(l) @6; t1 end"
         )
     };
-    assert_eq!(Program::new(&trace(3)).summary(), ["likely Torn f"]);
-    assert_eq!(Program::new(&trace(40)).summary(), ["possible Torn f"]);
+    assert_eq!(Program::new(&trace(3, 1)).summary(), ["likely Torn f"]);
+    // Those at a step that is known to lead into a cycle are not forgotten.
+    assert_eq!(Program::new(&trace(300, 1)).summary(), ["likely Torn f"]);
+    assert_eq!(Program::new(&trace(3, 30)).summary(), ["possible Torn f"]);
 }
 
 #[test]

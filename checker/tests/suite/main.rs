@@ -10,6 +10,7 @@ mod defect_rules;
 mod defects;
 mod deferred;
 mod doublechecker;
+mod extra_holds;
 mod followed;
 mod gap_model;
 mod gaps;

@@ -3,8 +3,10 @@
 use crate::generate::{chaos, short_lived, well_formed};
 use crate::oracle::Oracle;
 use crate::text::run;
-use checker::event::{Event, LockId, Op};
-use checker::finding::{Evidence, Findings, Instance, Object, Order, ReleasedLock, Violation};
+use checker::event::{Event, LockId, Op, ThreadId};
+use checker::finding::{
+    Evidence, Findings, Instance, Object, Order, Point, ReleasedLock, Violation,
+};
 use checker::{Checker, Davida, Options, Regions, Relation};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -107,29 +109,81 @@ fn check_witness(oracle: &Oracle, violation: &Violation, relation: Relation) {
     }
 }
 
-/// Checks that a transaction reported as the holder of a lock held it, at an event of the witness.
+/// Hold of a lock: its thread, its mode, and the events at which it begins and ends.
+struct Hold {
+    thread: ThreadId,
+    is_shared: bool,
+    acquired: usize,
+    released: usize,
+}
+
+/// Returns the holds of a lock that have ended, in the order of their ends.
+fn holds(oracle: &Oracle, lock: LockId) -> Vec<Hold> {
+    let mut open: BTreeMap<(ThreadId, bool), usize> = BTreeMap::new();
+    let mut holds = Vec::new();
+    let outermost = (0..oracle.events.len()).filter(|&event| oracle.outermost[event]);
+    for released in outermost {
+        let Event { thread, op, .. } = oracle.events[released];
+        let is_shared = matches!(op, Op::AcquireShared(_) | Op::ReleaseShared(_));
+        if [Op::Acquire(lock), Op::AcquireShared(lock)].contains(&op) {
+            open.insert((thread, is_shared), released);
+        } else if [Op::Release(lock), Op::ReleaseShared(lock)].contains(&op)
+            && let Some(acquired) = open.remove(&(thread, is_shared))
+        {
+            holds.push(Hold { thread, is_shared, acquired, released });
+        }
+    }
+    holds
+}
+
+/// Checks that a transaction reported as the holder of a lock held it within its part of the witness, and that none is
+/// missed.
 fn check_holder(oracle: &Oracle, violation: &Violation, split: &ReleasedLock) {
-    let Some(holder) = split.holder else { return };
-    let (released, reacquired) = (split.released.event as usize, split.reacquired.event as usize);
-    assert!(released < reacquired);
-    let holds = |event: &Event| match event.op {
-        Op::Acquire(lock) | Op::AcquireShared(lock) => (lock == split.lock).then_some(true),
-        Op::Release(lock) | Op::ReleaseShared(lock) => (lock == split.lock).then_some(false),
-        _ => None,
-    };
-    let held_at = |event: usize| {
-        let of_holder =
-            |at: &usize| oracle.events[*at].thread == holder.thread && oracle.outermost[*at];
-        let before = (0..=event).rev().filter(of_holder).find_map(|at| holds(&oracle.events[at]));
-        let after = (event..reacquired).filter(of_holder).find_map(|at| holds(&oracle.events[at]));
-        let here = holds(&oracle.events[event]);
-        here.is_some() || before == Some(true) && after == Some(false)
-    };
-    let points = violation.edges.iter().flat_map(|edge| [&edge.source, &edge.sink]);
-    let mut of_holder = points.filter(|point| point.tx == holder);
-    assert!(
-        of_holder.any(|point| (point.event as usize) < reacquired && held_at(point.event as usize))
-    );
+    let holds = holds(oracle, split.lock);
+    let (thread, trigger) = (violation.begin.thread, violation.trigger_event as usize);
+    let own = (0..=trigger)
+        .filter(|&event| oracle.outermost[event] && oracle.events[event].thread == thread);
+    let own: Vec<(usize, Op)> = own.map(|event| (event, oracle.events[event].op)).collect();
+    let releases = [Op::Release(split.lock), Op::ReleaseShared(split.lock)];
+    let acquires = [Op::Acquire(split.lock), Op::AcquireShared(split.lock)];
+    let of_lock = own.iter().filter(|(_, op)| releases.contains(op) || acquires.contains(op));
+    let of_lock: Vec<&(usize, Op)> = of_lock.collect();
+    let first = violation.edges[0].source.event as usize;
+    // Times in between, and the parts of the witness in which another thread held the lock.
+    let mut found = Vec::new();
+    for pair in of_lock.windows(2) {
+        let &[&(released, left), &(reacquired, returned)] = pair else { continue };
+        if released < first || !releases.contains(&left) || !acquires.contains(&returned) {
+            continue;
+        }
+        for edges in violation.edges.windows(2) {
+            let (entered, left) = (&edges[0].sink, &edges[1].source);
+            let is_within = |hold: &&Hold| {
+                hold.thread == entered.thread
+                    && released < hold.acquired
+                    && hold.released < reacquired
+                    && hold.acquired <= left.event as usize
+                    && entered.event as usize <= hold.released
+                    && !(hold.is_shared && returned == Op::AcquireShared(split.lock))
+            };
+            for hold in holds.iter().filter(is_within) {
+                let covers = |point: &Point| {
+                    (hold.acquired..=hold.released).contains(&(point.event as usize))
+                };
+                if covers(entered) || entered.tx == left.tx {
+                    found.push((released, reacquired, entered.tx));
+                } else if covers(left) {
+                    found.push((released, reacquired, left.tx));
+                }
+            }
+        }
+    }
+    let resets = oracle.events.iter().any(|event| matches!(event.op, Op::Reset(_)));
+    let shown = (split.released.event as usize, split.reacquired.event as usize);
+    match split.holder {
+        Some(holder) => assert!(resets || found.contains(&(shown.0, shown.1, holder))),
+        None => assert!(resets || found.is_empty(), "{found:?}"),
+    }
 }
 
 /// Checks the verdict on the whole trace, and the cycle if only that shows that the trace is not

@@ -1,0 +1,103 @@
+//! Effects of acquires and releases on what is remembered of locks, and what of that can be dropped.
+
+use super::locks::Hold;
+use super::regions::ActiveRegions;
+use super::thread::{Thread, Trail};
+use crate::event::{EventNumber, LockId};
+use crate::finding::Action;
+use crate::hb::{Dependency, EventStamp};
+
+impl ActiveRegions {
+    pub(super) fn acquire(&mut self, row: usize, lock: LockId, now: &EventStamp) {
+        let follows = self.follows_locks();
+        let thread = &mut self.threads[row];
+        if follows {
+            let is_shared = now.action() == Action::AcquireShared;
+            thread.locks.acquired(lock, is_shared, now.event());
+        }
+        if self.options.released_locks {
+            thread.trails().for_each(|trail| trail.released_locks.acquired(lock, now));
+        }
+    }
+
+    pub(super) fn release(
+        &mut self,
+        row: usize,
+        lock: LockId,
+        now: &EventStamp,
+        since: EventNumber,
+    ) {
+        if self.follows_locks() {
+            let locks = &mut self.threads[row].locks;
+            locks.released(lock, since, now.event());
+            if locks.are_many() {
+                self.drop_ended_holds(row);
+            }
+        }
+        if self.options.released_locks {
+            self.threads[row].trails().for_each(|trail| trail.released_locks.released(lock, now));
+        }
+    }
+
+    /// Returns whether it is known which locks threads hold.
+    fn follows_locks(&self) -> bool {
+        self.cuts.are_collected() || self.options.released_locks
+    }
+
+    /// Notes that an acquire depends on the end of another thread's hold.
+    pub(super) fn held_between(&mut self, lock: LockId, dependency: &Dependency<'_>) {
+        let &Dependency { source, sink, row, .. } = dependency;
+        let mut are_many = false;
+        for trail in self.threads[row].trails() {
+            are_many |= trail.released_locks.held_between(lock, sink, source);
+        }
+        if are_many {
+            self.drop_splits(row, lock);
+        }
+    }
+
+    /// Drops times between a release and an acquire of the thread, and retains those in which others held the lock as
+    /// the first thing after a dependency on the thread.
+    fn drop_splits(&mut self, row: usize, lock: LockId) {
+        let Self { threads, forest, .. } = self;
+        let thread = &threads[row];
+        let levels = thread.levels.iter().copied().chain(thread.followed_level());
+        let slots = levels.filter_map(|level| Some(level.slot? as usize));
+        let nodes = slots.flat_map(|slot| forest.nodes(slot));
+        let departures = trails(thread).flat_map(|trail| trail.departures.iter());
+        let holds = nodes.chain(departures).flat_map(|node| {
+            let first = |is_shared: bool| {
+                let fits = move |hold: &Hold| (hold.lock, hold.is_shared) == (lock, is_shared);
+                threads[node.row()].locks.first_since(&node.sink, fits)
+            };
+            [first(false), first(true)]
+        });
+        let needed: Vec<Hold> = holds.flatten().collect();
+        for trail in threads[row].trails() {
+            trail.released_locks.drop_splits(lock, &needed);
+        }
+    }
+
+    /// Drops holds of the thread that have ended, but for the first ones since events at which the thread met
+    /// dependencies of active regions.
+    fn drop_ended_holds(&mut self, row: usize) {
+        let Self { threads, forest, .. } = self;
+        let mut met: Vec<EventNumber> = forest.reached_first(row).collect();
+        for thread in &*threads {
+            let departures = trails(thread).flat_map(|trail| trail.departures.iter());
+            let to_it = departures.filter(|node| node.row() == row);
+            met.extend(to_it.map(|node| node.sink.event()));
+        }
+        let own = trails(&threads[row]).flat_map(|trail| trail.departures.iter());
+        met.extend(own.map(|node| node.source.event()));
+        met.sort_unstable();
+        threads[row].locks.drop_ended(&met);
+    }
+}
+
+/// Returns the memories of a thread's open regions.
+fn trails(thread: &Thread) -> impl Iterator<Item = &Trail> {
+    let own = (!thread.levels.is_empty()).then_some(&thread.trail);
+    let followed = thread.followed.as_ref().filter(|followed| followed.level.is_some());
+    own.into_iter().chain(followed.map(|followed| &followed.trail))
+}

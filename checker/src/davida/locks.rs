@@ -1,0 +1,187 @@
+//! Locks of one thread: those that it holds, and its holds that have ended. Bounded: of the latter it retains the latest
+//! ones, and those that a dependency which may still be part of a witness has met.
+//!
+//! A witness enters a thread at the sink of a dependency and leaves it at a later event. Of each lock, the first hold
+//! that had not ended at the sink decides whether the thread held the lock within that part of the witness: however
+//! often it takes the lock later, that comes after. So these holds are retained as long as the dependency is, and a few
+//! that follow them.
+
+use crate::event::{EventNumber, LockId};
+use crate::hb::EventStamp;
+use rustc_hash::FxHashMap;
+
+/// Number of the latest ended holds that are retained.
+const LATEST: usize = 32;
+
+/// Number of ended holds from which on they are looked through.
+const MANY: usize = 4 * LATEST;
+
+/// Number of holds that are retained after one that a dependency has met, that one included.
+const FOLLOWING: usize = 4;
+
+/// Limit of the ended holds that are retained when they are looked through.
+const MAX_ENDED: usize = 16 * LATEST;
+
+/// Hold of a lock, from its outermost acquire to its outermost release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hold {
+    pub(super) lock: LockId,
+    pub(super) is_shared: bool,
+    pub(super) acquired: EventNumber,
+    /// `EventNumber::MAX` while the lock is held.
+    pub(super) released: EventNumber,
+}
+
+impl Hold {
+    /// Returns whether an event of the thread, or what it did after that, is within the hold.
+    pub(super) fn covers(&self, point: &EventStamp) -> bool {
+        self.acquired <= point.event() && point.known_with() <= self.released
+    }
+}
+
+/// Events from the first acquire to the last release of holds that were dropped.
+#[derive(Clone, Copy, Default)]
+struct Dropped(Option<(EventNumber, EventNumber)>);
+
+impl Dropped {
+    fn add(&mut self, Self(other): Self) {
+        let Some((from, to)) = other else { return };
+        let (first, last) = self.0.unwrap_or((from, to));
+        self.0 = Some((first.min(from), last.max(to)));
+    }
+
+    fn contains(&self, event: EventNumber) -> bool {
+        self.0.is_some_and(|(first, last)| (first..=last).contains(&event))
+    }
+}
+
+/// Hold that has ended.
+struct Ended {
+    hold: Hold,
+    /// Holds that ended after it, and before the next one, and were dropped.
+    dropped: Dropped,
+}
+
+impl Ended {
+    /// Returns the events of the hold, and of those that were dropped after it.
+    fn extent(&self) -> Dropped {
+        let mut extent = Dropped(Some((self.hold.acquired, self.hold.released)));
+        extent.add(self.dropped);
+        extent
+    }
+}
+
+/// Locks of a thread.
+pub(super) struct Locks {
+    held: Vec<Hold>,
+    /// Holds that ended before all others and were dropped.
+    dropped: Dropped,
+    /// Holds that have ended, by release.
+    ended: Vec<Ended>,
+    /// Number of ended holds at which they are looked through next.
+    limit: usize,
+}
+
+impl Default for Locks {
+    fn default() -> Self {
+        Self { held: Vec::new(), dropped: Dropped::default(), ended: Vec::new(), limit: MANY }
+    }
+}
+
+impl Locks {
+    pub(super) fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    pub(super) fn acquired(&mut self, lock: LockId, is_shared: bool, now: EventNumber) {
+        self.held.push(Hold { lock, is_shared, acquired: now, released: EventNumber::MAX });
+    }
+
+    pub(super) fn released(&mut self, lock: LockId, acquired: EventNumber, now: EventNumber) {
+        let is_it = |hold: &Hold| (hold.lock, hold.acquired) == (lock, acquired);
+        let Some(index) = self.held.iter().rposition(is_it) else { return };
+        let hold = Hold { released: now, ..self.held.remove(index) };
+        self.ended.push(Ended { hold, dropped: Dropped::default() });
+    }
+
+    /// Treats the lock as never acquired.
+    pub(super) fn forget(&mut self, lock: LockId) {
+        self.held.retain(|hold| hold.lock != lock);
+    }
+
+    /// Returns whether so many holds have ended that some should be dropped.
+    #[inline]
+    pub(super) fn are_many(&self) -> bool {
+        self.ended.len() >= self.limit
+    }
+
+    /// Drops ended holds. `met` are events of the thread, in their order, at which it met dependencies.
+    pub(super) fn drop_ended(&mut self, met: &[EventNumber]) {
+        let ended = std::mem::take(&mut self.ended);
+        let latest = ended.len().saturating_sub(LATEST);
+        let mut last_release: FxHashMap<(LockId, bool), EventNumber> = FxHashMap::default();
+        let mut following = 0;
+        for (index, ended) in ended.into_iter().enumerate() {
+            let Hold { lock, is_shared, released, .. } = ended.hold;
+            let before = last_release.insert((lock, is_shared), released);
+            // The first event since the last hold of the lock, and until this one.
+            let since = met.partition_point(|&event| before.is_some_and(|before| event <= before));
+            let is_first = met.get(since).is_some_and(|&event| event <= released);
+            following = if is_first { FOLLOWING } else { following.saturating_sub(1) };
+            if following > 0 || index >= latest {
+                self.ended.push(ended);
+            } else {
+                self.note_dropped(&ended);
+            }
+        }
+        let rest = self.ended.split_off(self.ended.len().saturating_sub(MAX_ENDED));
+        for ended in std::mem::replace(&mut self.ended, rest) {
+            self.dropped.add(ended.extent());
+        }
+        self.limit = MANY.max(2 * self.ended.len());
+    }
+
+    fn note_dropped(&mut self, ended: &Ended) {
+        let last = self.ended.last_mut().map(|last| &mut last.dropped);
+        last.unwrap_or(&mut self.dropped).add(ended.extent());
+    }
+
+    /// Returns the first hold that fits, of those that had not ended at an event.
+    pub(super) fn first_since(
+        &self,
+        from: &EventStamp,
+        fits: impl Fn(&Hold) -> bool,
+    ) -> Option<Hold> {
+        let start = self.ended.partition_point(|ended| ended.hold.released < from.event());
+        let ended = self.ended[start..].iter().map(|ended| &ended.hold);
+        let fitting = ended.chain(&self.held).filter(|hold| fits(hold));
+        fitting.min_by_key(|hold| hold.acquired).copied()
+    }
+
+    /// Returns the locks that are held now and were at an event, by id.
+    pub(super) fn since(&self, event: EventNumber) -> Vec<LockId> {
+        let held = self.held.iter().filter(|hold| hold.acquired <= event);
+        let mut locks: Vec<LockId> = held.map(|hold| hold.lock).collect();
+        locks.sort_unstable();
+        locks.dedup();
+        locks
+    }
+
+    /// Returns the locks held from one event to another, by id; `None` if some may be forgotten.
+    pub(super) fn during(&self, from: &EventStamp, to: &EventStamp) -> Option<Vec<LockId>> {
+        let at = from.event();
+        let next = self.ended.partition_point(|ended| ended.hold.released < at);
+        // Of what was dropped, the holds that ended at the point or later may have begun before it.
+        let mut dropped = self.ended[next.saturating_sub(1)..].iter().map(|ended| &ended.dropped);
+        if dropped.any(|dropped| dropped.contains(at)) || next == 0 && self.dropped.contains(at) {
+            return None;
+        }
+        let ended = self.ended[next..].iter().map(|ended| &ended.hold);
+        let covers = |hold: &&Hold| hold.covers(from) && to.known_with() <= hold.released;
+        let mut locks: Vec<LockId> =
+            ended.chain(&self.held).filter(covers).map(|hold| hold.lock).collect();
+        locks.sort_unstable();
+        locks.dedup();
+        Some(locks)
+    }
+}
