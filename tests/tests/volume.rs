@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use tests::process::{child_of, resident_kib};
 use tests::tracer::captures_inline;
@@ -31,6 +32,21 @@ fn a_million_lock_operations_lose_no_event() {
         "begin, acquire, release, end: {:?}",
         report.counts
     );
+}
+
+/// Each thread takes over the lock, and data, from another one, so that cycles lead through hundreds of them.
+#[test]
+fn cycles_through_a_thousand_threads_come_to_an_end() {
+    require_bpf!();
+    let _alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let program = c("crowd", &["-g", "-O0", "-static"]);
+    let run = Avtrace::on(&program).limit(Duration::from_mins(10)).arguments(["1000"]);
+    let (ended, report) = run.report();
+    assert_eq!(ended.stdout, "25000\n", "{}", ended.stderr);
+    assert!([Some(0), Some(66)].contains(&ended.code), "{}", ended.stderr);
+    assert_eq!(report.counts.threads, 1001);
+    let edges: usize = report.violations.iter().map(|violation| violation.edges.len()).sum();
+    assert!(edges <= 16 * 10_000, "{edges}");
 }
 
 #[test]

@@ -37,6 +37,7 @@ fn counted(count: u64) -> Vec<Limitation> {
         Limitation::MissingSources { count, file: "/src/bank.c".to_owned(), left_out: count - 1 },
         Limitation::SkippedLines { count, first: 7 },
         Limitation::IgnoredEvents { count },
+        Limitation::UnshownViolations { count },
     ]
 }
 

@@ -13,6 +13,7 @@ use checker::finding::Findings;
 
 use self::resolver::{Mark, Resolver};
 use super::{
+    limitation::Limitation,
     model::{Counts, Report, SCHEMA, Tool, Violation},
     names::{Context, Names},
 };
@@ -49,6 +50,8 @@ pub fn assemble(findings: &Findings, names: &mut dyn Names, context: Context) ->
     not_seen.unresolved_locations += resolver.unresolved;
     let lost_events = not_seen.lost_events.iter().map(|lost| lost.count).sum();
     let counts = &findings.counts;
+    let count = counts.unshown_violations;
+    not_seen.limitations.extend((count > 0).then_some(Limitation::UnshownViolations { count }));
     Report {
         schema: SCHEMA.to_owned(),
         tool: Tool::this(),

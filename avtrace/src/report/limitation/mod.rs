@@ -530,6 +530,16 @@ pub enum Limitation {
         /// Number of events.
         count: u64,
     },
+    /// Violations without a witness in the report, since the memory for witnesses was full.
+    #[error(
+        "{} {} counted without a witness: there are too many cycles, or too long ones",
+        quantity(*count, "violation"),
+        plural(*count, "is", "are")
+    )]
+    UnshownViolations {
+        /// Number of instances.
+        count: u64,
+    },
     /// Limitation in a report of another version, of which only the sentence is understood.
     #[error("{message}")]
     Other {
