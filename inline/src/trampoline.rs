@@ -95,6 +95,15 @@ pub struct Probe {
     pub access: Option<AccessDescriptor>,
 }
 
+impl Probe {
+    /// Returns the registers and flags that it reads at its point, whether or not they count for the program.
+    #[must_use]
+    pub fn reads(&self) -> Live {
+        let flags = programs::reads_flags(self);
+        Live::NONE.with_registers(programs::registers(self)).with_flags(flags)
+    }
+}
+
 /// Trampoline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trampoline {

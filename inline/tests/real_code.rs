@@ -15,7 +15,7 @@ use x86::{
     functions::Functions,
     instruction::decode,
     operands,
-    patching::{Convention, Function, Jump, Padding, Patch, Refusal, Targets},
+    patching::{Convention, Function, Jump, Live, Padding, Patch, Refusal, Targets},
     restartable::restartable_sequences,
 };
 
@@ -135,6 +135,7 @@ fn measure(path: &Path) -> Counts {
             },
             is_target: &|address| address != function.start.0 && targets.contains(address),
             is_restartable: &|address| restartable_sequences(&file).contains(LinkAddr(address)),
+            reads: &|_| Live::NONE,
             convention: Convention::SystemV,
         }
         .patches(&points, &mut padding);

@@ -212,3 +212,21 @@ fn a_reader_that_is_killed_where_it_stands_stops_nobody() {
         assert_eq!(std::fs::read_to_string(&done).ok().as_deref(), Some("0"), "run {run}");
     }
 }
+
+/// What a probe computes an address from may be a register that the program needs no more.
+#[test]
+fn addresses_are_computed_from_registers_that_the_program_needs_no_more() {
+    let program = c("dead_register", &["-O1", "-pthread"]);
+    for capture in ["inline", "kernel"] {
+        if capture == "kernel" {
+            require_bpf!();
+        }
+        let run = Avtrace::on(&program).capturing(capture).seeing_memory();
+        let (ended, report) = run.options(["--accesses", "probe"]).report();
+        assert_eq!((ended.code, &*ended.stdout), (Some(0), "done\n"), "{}", ended.stderr);
+        let limitations = report.not_seen["limitations"].as_array().expect("a list");
+        let kinds: Vec<_> = limitations.iter().map(|one| &one["kind"]).collect();
+        assert!(!kinds.iter().any(|kind| *kind == "impossible_accesses"), "{limitations:#?}");
+        assert!(report.violations.is_empty(), "{report:#?}");
+    }
+}

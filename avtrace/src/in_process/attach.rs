@@ -14,7 +14,7 @@ use symbolize::{ElfFile, LinkAddr, Module, Symbolizer};
 use x86::{
     exits::Part,
     functions::Functions,
-    patching::{self, Convention, Jump, NEAR_JUMP, Padding, Patch, Targets},
+    patching::{self, Convention, Jump, Live, NEAR_JUMP, Padding, Patch, Targets},
     restartable::restartable_sequences,
 };
 
@@ -207,6 +207,10 @@ impl Attaching<'_> {
         probes: &[(usize, LinkAddr)],
     ) {
         let own_start = parts.first().map_or(0, |part| part.start);
+        let at = |address: u64| {
+            probes.iter().filter(move |(_, link)| link.0 == address).map(|&(index, _)| index)
+        };
+        let reads = self.reads(parts, patches, probes);
         let function = patching::Function {
             parts,
             word_at: &|address| {
@@ -215,15 +219,13 @@ impl Attaching<'_> {
             },
             is_target: &|address| address != own_start && targets.contains(address),
             is_restartable: &|address| restartable_sequences(file).contains(LinkAddr(address)),
+            reads: &|address| reads.get(&address).copied().unwrap_or(Live::NONE),
             convention: Convention::SystemV,
         };
         let mut points: Vec<u64> = probes.iter().map(|(_, link)| link.0).collect();
         points.sort_unstable();
         points.dedup();
         let found = function.patches(&points, &mut patches.padding);
-        let at = |address: u64| {
-            probes.iter().filter(move |(_, link)| link.0 == address).map(|&(index, _)| index)
-        };
         for (address, refusal) in found.refused {
             self.refuse(at(address), refusal);
         }
@@ -273,6 +275,28 @@ impl Attaching<'_> {
         patch.points.iter().for_each(|point| drop(patches.probes.remove(&point.address)));
         let trampoline = patches.redirected.remove(&code);
         trampoline.is_some_and(|trampoline| self.image.end_trampoline(trampoline, code))
+    }
+
+    /// Returns what the probes at each address of a function read: these and those of earlier plans.
+    fn reads(
+        &self,
+        parts: &[Part<'_>],
+        patches: &ModulePatches,
+        probes: &[(usize, LinkAddr)],
+    ) -> BTreeMap<u64, Live> {
+        let mut reads: BTreeMap<u64, Live> = BTreeMap::new();
+        let mut read_by = |address: u64, probe: &Probe| {
+            let all = reads.entry(address).or_insert(Live::NONE);
+            *all = all.and(probe.reads());
+        };
+        for &(index, link) in probes {
+            read_by(link.0, &self.probe(index));
+        }
+        for part in parts {
+            let known = patches.probes.range(part.start..part.start + part.code.len() as u64);
+            known.for_each(|(&at, probes)| probes.iter().for_each(|probe| read_by(at, probe)));
+        }
+        reads
     }
 
     fn probe(&self, index: usize) -> Probe {

@@ -5,8 +5,8 @@
 
 use std::ops::Range;
 
+use super::word_map::{WordMap, remove_words};
 use checker::event::{LockId, ThreadId};
-use rustc_hash::FxHashMap;
 use x86::commuting::{Change, CommutingUpdate};
 
 /// Maximal number of stored variables. What is not in one step commutes in none beyond these.
@@ -33,7 +33,7 @@ struct Counter {
 #[derive(Debug, Default)]
 pub struct Counters {
     /// By the address of the word of eight bytes.
-    counters: FxHashMap<u64, Counter>,
+    counters: WordMap<Counter>,
 }
 
 impl Counters {
@@ -92,15 +92,7 @@ impl Counters {
 
     /// Forgets the variables in memory that was given back or given out.
     pub fn forget(&mut self, range: &Range<u64>) {
-        if range.end.saturating_sub(range.start) > 8 * self.counters.len() as u64 {
-            self.counters.retain(|&word, _| word + 8 <= range.start || word >= range.end);
-            return;
-        }
-        let mut word = range.start & !7;
-        while word < range.end {
-            self.counters.remove(&word);
-            word += 8;
-        }
+        remove_words(&mut self.counters, range);
     }
 }
 

@@ -19,4 +19,5 @@ pub mod stream;
 pub mod sync;
 pub mod values;
 pub mod watchpoint_access;
+mod word_map;
 pub mod words;

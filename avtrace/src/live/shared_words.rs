@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
+use super::word_map::{WordMap, remove_words};
 use checker::event::ThreadId;
-use rustc_hash::FxHashMap;
 
 /// Maximal number of stored words; beyond it, those that one thread has touched are forgotten.
 const MAX_WORDS: usize = 1 << 14;
@@ -24,7 +24,7 @@ pub struct Word {
 /// Accesses seen to all words.
 #[derive(Debug, Default)]
 pub struct SharedWords {
-    words: FxHashMap<u64, Word>,
+    words: WordMap<Word>,
 }
 
 impl SharedWords {
@@ -45,7 +45,7 @@ impl SharedWords {
         let mut at = address;
         while at < end {
             let start = at & !7;
-            let stop = end.min(start + 8);
+            let stop = end.min(start.saturating_add(8));
             let touched = ((at - start) as u8, (stop - at) as u8);
             let word = self.words.entry(start).or_insert(Word {
                 first: thread,
@@ -71,16 +71,8 @@ impl SharedWords {
     }
 
     /// Forgets memory that was given back.
-    pub fn forget(&mut self, &Range { start, end }: &Range<u64>) {
-        if end - start > 8 * self.words.len() as u64 {
-            self.words.retain(|&word, _| word + 8 <= start || word >= end);
-            return;
-        }
-        let mut word = start & !7;
-        while word < end {
-            self.words.remove(&word);
-            word += 8;
-        }
+    pub fn forget(&mut self, range: &Range<u64>) {
+        remove_words(&mut self.words, range);
     }
 
     /// Returns whether more than one thread has touched the word at an address.
@@ -131,6 +123,17 @@ mod tests {
         assert_eq!(found, [(0x1000, true), (0x2000, false)]);
         sharing.forget(&(0x1000..0x1008));
         assert_eq!(sharing.candidates().count(), 1);
+    }
+
+    #[test]
+    fn an_access_to_the_last_bytes_of_all_ends() {
+        let mut sharing = SharedWords::default();
+        for address in [u64::MAX - 20, u64::MAX - 7, u64::MAX] {
+            sharing.touched(A, address, u64::MAX, true);
+        }
+        assert!(sharing.candidates().all(|(word, _)| word >= u64::MAX - 23));
+        sharing.forget(&(u64::MAX - 20..u64::MAX));
+        assert_eq!(sharing.candidates().count(), 0);
     }
 
     #[test]

@@ -96,6 +96,13 @@ impl Source {
         }
     }
 
+    /// Sets the addresses at which a process can have memory: accesses elsewhere are counted, and make no events.
+    #[must_use]
+    pub const fn with_memory_at(mut self, addresses: Range<u64>) -> Self {
+        self.accesses.set_addresses(addresses);
+        self
+    }
+
     /// Translates a record to nothing, an event, or several, which [`stream`](Self::stream) has then. `sites` are those
     /// of the process's plan.
     pub fn record<C: CodeMap>(&mut self, record: &Record, sites: &[Site], code: &mut C) {

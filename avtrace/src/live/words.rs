@@ -21,11 +21,14 @@ use std::ops::Range;
 
 use checker::event::{SyncId, ThreadId};
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 use symbolize::ProcessAddr;
 use x86::{commuting::is_unused, instruction::decode_first};
 
-use super::code_map::CodeMap;
+use super::{
+    code_map::CodeMap,
+    word_map::{WordMap, remove_words},
+};
 use crate::probes::memory::instructions;
 
 /// Maximal number of stored words.
@@ -123,7 +126,7 @@ struct Load {
 #[derive(Debug, Default)]
 pub struct Words {
     /// By the eight bytes that they begin in.
-    words: FxHashMap<u64, Vec<Word>>,
+    words: WordMap<Vec<Word>>,
     /// Instructions that store what they have computed from a load.
     computing: FxHashSet<u64>,
     /// Accesses are left out for a time.
@@ -236,15 +239,7 @@ impl Words {
 
     /// Forgets words in memory that was given back or given out: other objects are there from now on.
     pub fn forget(&mut self, range: &Range<u64>) {
-        if range.end.saturating_sub(range.start) > 8 * self.words.len() as u64 {
-            self.words.retain(|&place, _| place + 8 <= range.start || place >= range.end);
-            return;
-        }
-        let mut place = range.start & !7;
-        while place < range.end {
-            self.words.remove(&place);
-            place += 8;
-        }
+        remove_words(&mut self.words, range);
     }
 
     /// Forgets the words and instructions in the addresses of a library that was unloaded.

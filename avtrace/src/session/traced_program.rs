@@ -57,6 +57,7 @@ use crate::{
     report::{self, Limitation, NotSeen, Report, UntracedProcess},
     sys::{
         ids::KernelPid,
+        memory,
         perf::{self, Trial},
         proc, ptrace_breakpoint,
         tracee::Ending,
@@ -201,7 +202,8 @@ impl TracedProgram {
             exec_identity: proc::exec_identity(id.pid),
             stops: Stops::default(),
             options: Arc::clone(options),
-            source: Source::new(id.ns_pid.0, code.module_count()),
+            source: Source::new(id.ns_pid.0, code.module_count())
+                .with_memory_at(memory::possible_addresses()),
             modules: PlannedModules::new(code.module_count()),
             code,
             probes: Probes::default(),

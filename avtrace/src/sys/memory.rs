@@ -2,7 +2,10 @@
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
+    fs,
     io::{self, Write as _},
+    ops::Range,
+    sync::OnceLock,
 };
 
 /// The system's allocator, which exits with status 1 and a message when memory is exhausted.
@@ -60,6 +63,22 @@ pub fn address_space_limit(process: u32) -> Option<u64> {
 #[must_use]
 pub fn locked_memory_limit() -> Option<u64> {
     limit(0, libc::RLIMIT_MEMLOCK)
+}
+
+/// Returns the addresses at which a process can have memory: those below are for root alone (`vm.mmap_min_addr`), and
+/// those above are the kernel's, or have no page tables (`Documentation/arch/x86/x86_64/mm.rst`, `5level-paging.rst`).
+#[must_use]
+pub fn possible_addresses() -> Range<u64> {
+    static ADDRESSES: OnceLock<Range<u64>> = OnceLock::new();
+    let addresses = ADDRESSES.get_or_init(|| {
+        let lowest = fs::read_to_string("/proc/sys/vm/mmap_min_addr").ok();
+        let lowest = lowest.and_then(|text| text.trim().parse().ok()).unwrap_or(4096_u64);
+        // The flag is there where the kernel uses tables of five levels.
+        let processors = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let has_five = processors.split_ascii_whitespace().any(|word| word == "la57");
+        lowest.max(1)..1 << if has_five { 56 } else { 47 }
+    });
+    addresses.clone()
 }
 
 /// Returns the limit of the size in bytes of files that this process makes (`ulimit -f`); `None` without one.

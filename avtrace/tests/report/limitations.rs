@@ -33,6 +33,7 @@ fn counted(count: u64) -> Vec<Limitation> {
         Limitation::LibraryAccesses { count },
         Limitation::WordAccesses { count },
         Limitation::FreedAccesses { count },
+        Limitation::ImpossibleAccesses { count },
         Limitation::UnseenAcquires { count },
         Limitation::MissingSources { count, file: "/src/bank.c".to_owned(), left_out: count - 1 },
         Limitation::SkippedLines { count, first: 7 },

@@ -9,7 +9,7 @@ use inline::{
 use proptest::prelude::*;
 use x86::{
     exits::Part,
-    patching::{Convention, Function, Jump, Padding},
+    patching::{Convention, Function, Jump, Live, Padding},
 };
 
 use super::support::{Machine, registers};
@@ -112,6 +112,7 @@ fn check(choices: &[Choice], by_register: bool, point: usize, number: u8, seed: 
         word_at: &|_| None,
         is_target: &|address| address == base + called,
         is_restartable: &|_| false,
+        reads: &|_| Live::NONE,
         convention: Convention::SystemV,
     };
     let instructions: Vec<_> = x86::instruction::decode(&code, base).collect();

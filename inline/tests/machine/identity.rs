@@ -13,11 +13,11 @@ use inline::{
 use proptest::prelude::*;
 use x86::{
     exits::Part,
-    patching::{Convention, Function, Jump, Padding},
+    patching::{Convention, Function, Jump, Live, Padding},
 };
 
 /// Random numbers that make an instruction or a probe.
-type Choice = (u8, u8, u8, u8, i32);
+pub type Choice = (u8, u8, u8, u8, i32);
 
 /// Registers that the code changes: all but `rsp` and `rbx`, which point to memory.
 const CHANGED: [AsmRegister64; 14] =
@@ -42,7 +42,7 @@ fn memory(choice: u8) -> AsmMemoryOperand {
 }
 
 /// Emits a random instruction. Jumps go to `end`.
-fn instruction(
+pub fn instruction(
     code: &mut CodeAssembler,
     (kind, a, b, c, number): Choice,
     start: CodeLabel,
@@ -177,7 +177,7 @@ fn assemble(machine: &Machine, choices: &[Choice]) -> Vec<u8> {
     emit().unwrap()
 }
 
-fn decode(code: &[u8], address: u64) -> Vec<Instruction> {
+pub fn decode(code: &[u8], address: u64) -> Vec<Instruction> {
     Decoder::with_ip(64, code, address, DecoderOptions::NONE).into_iter().collect()
 }
 
@@ -239,6 +239,7 @@ fn check(case: &Case) {
         word_at: &|_| None,
         is_target: &|_| false,
         is_restartable: &|_| false,
+        reads: &|_| Live::NONE,
         convention: Convention::SystemV,
     };
     let chosen = function.patches(&addresses, &mut Padding::default());

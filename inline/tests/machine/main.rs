@@ -1,5 +1,6 @@
 //! Executes patched code on a machine that the tests map.
 
+mod addresses;
 mod called;
 mod delays;
 mod faults;

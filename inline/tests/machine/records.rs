@@ -238,6 +238,7 @@ fn a_short_jump_leads_through_padding() {
         word_at: &|_| None,
         is_target: &|address| address == start + 2,
         is_restartable: &|_| false,
+        reads: &|_| Live::NONE,
         convention: Convention::SystemV,
     };
     let chosen = function.patches(&[start], &mut padding);

@@ -8,7 +8,7 @@ use inline::{
 };
 use x86::{
     exits::Part,
-    patching::{Convention, Function, Jump, Padding, Patch},
+    patching::{Convention, Function, Jump, Live, Padding, Patch},
 };
 
 use super::support::{Machine, registers};
@@ -50,6 +50,7 @@ fn a_return_that_others_jump_to_is_recorded_on_all_ways() {
         word_at: &|_| None,
         is_target: &|_| false,
         is_restartable: &|_| false,
+        reads: &|_| Live::NONE,
         convention: Convention::SystemV,
     };
     let chosen = function.patches(&[at], &mut Padding::default());

@@ -1,5 +1,8 @@
 //! Liveness of general registers and of the flags: which of them may be read before they are written again.
 //!
+//! What probes at an instruction read counts before it as if the instruction read it: a probe may compute the address
+//! of an access from a register that the program itself does not use any more, and between the two other probes act.
+//!
 //! Conservative where code may differ from the calling convention. A caller that knows a function may rely on registers
 //! that it leaves alone or restores, so a register is dead at a return only if the function writes it, and never from
 //! the stack. Calls end no life but that of the flags.
@@ -36,6 +39,9 @@ impl Live {
     /// All registers and flags.
     pub const ALL: Self = Self(ALL_FLAGS | 0xffff);
 
+    /// None of them.
+    pub const NONE: Self = Self(0);
+
     /// Returns whether the register with the processor's number counts.
     #[must_use]
     pub const fn register(self, number: u8) -> bool {
@@ -52,6 +58,12 @@ impl Live {
     #[must_use]
     pub const fn with_registers(self, registers: u16) -> Self {
         Self(self.0 & ALL_FLAGS | registers as u32)
+    }
+
+    /// Returns what is in either.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
     }
 
     /// Returns the same registers, with all flags or none.
@@ -72,8 +84,9 @@ struct Effect {
 }
 
 impl Liveness {
-    /// Follows the control flow of a function backwards until nothing changes.
-    pub fn analyze(flow: &Code, convention: Convention) -> Self {
+    /// Follows the control flow of a function backwards until nothing changes. `read` has what the probes before each
+    /// instruction read.
+    pub fn analyze(flow: &Code, convention: Convention, read: &[Live]) -> Self {
         let instructions = flow.instructions();
         let mut info = InstructionInfoFactory::new();
         let effects: Vec<Effect> =
@@ -107,7 +120,7 @@ impl Liveness {
                 _ => Live::ALL.0,
             };
             let after = successors.iter().fold(outside, |all, &next| all | live[next]);
-            let before = after & !effects[at].kills | effects[at].reads;
+            let before = after & !effects[at].kills | effects[at].reads | read[at].0;
             if before != live[at] {
                 live[at] = before;
                 for &previous in flow.predecessors(at) {

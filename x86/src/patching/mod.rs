@@ -56,6 +56,9 @@ pub struct Function<'code> {
     pub is_target: &'code dyn Fn(u64) -> bool,
     /// Returns whether an address is in a restartable sequence.
     pub is_restartable: &'code dyn Fn(u64) -> bool,
+    /// Returns what the probes at an address read, those of points that are asked for and of earlier plans: whatever
+    /// acts between its last change and the probe leaves it as it is.
+    pub reads: &'code dyn Fn(u64) -> Live,
     /// Calling convention of the code.
     pub convention: Convention,
 }
@@ -141,7 +144,7 @@ pub struct Patches {
     pub patches: Vec<Patch>,
     /// Patches with [`Jump::Redirected`], each behind those that its own trampoline leads to.
     pub redirected: Vec<Patch>,
-    /// Patches of earlier plans, with their points and more.
+    /// Patches of earlier plans, with their points and more, or with more that counts at these.
     pub extended: Vec<Patch>,
     /// Points without a patch.
     pub refused: Vec<(u64, Refusal)>,

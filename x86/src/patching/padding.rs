@@ -81,6 +81,11 @@ impl Padding {
         self.patches.insert(patch.range.start, patch.clone());
     }
 
+    /// Returns the patches of earlier plans that begin in a range.
+    pub(super) fn patches_in(&self, range: Range<u64>) -> impl Iterator<Item = &Patch> {
+        self.patches.range(range).map(|(_, patch)| patch)
+    }
+
     /// Returns the patch of an earlier plan that has displaced the byte at an address.
     pub(super) fn patch_around(&self, address: u64) -> Option<&Patch> {
         let (_, patch) = self.patches.range(..=address).next_back()?;

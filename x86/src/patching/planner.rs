@@ -11,7 +11,9 @@ use iced_x86::{FlowControl, Instruction, Mnemonic};
 
 use super::{
     Function, Jump, NEAR_JUMP, Padding, Patch, Patches, Point, Refusal, SHORT_JUMP, SKIPPED,
-    call_as_jump, called, code::Code, liveness::Liveness,
+    call_as_jump, called,
+    code::Code,
+    liveness::{Live, Liveness},
 };
 use crate::instruction::is_direct;
 
@@ -41,6 +43,28 @@ pub fn is_displaceable(instruction: &Instruction) -> bool {
 
 fn is_call(instruction: &Instruction) -> bool {
     matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall)
+}
+
+/// Returns whether control comes to an instruction only from the one before it.
+fn continues(function: &Function<'_>, flow: &Code, at: usize) -> bool {
+    let instructions = flow.instructions();
+    let Some((before, here)) = at
+        .checked_sub(1)
+        .and_then(|before| Some((instructions.get(before)?, instructions.get(at)?)))
+    else {
+        return false;
+    };
+    flow.predecessors(at) == [at - 1]
+        && matches!(before.flow_control(), FlowControl::Next | FlowControl::ConditionalBranch)
+        && before.next_ip() == here.ip()
+        && !flow.is_named(at)
+        && !(function.is_target)(here.ip())
+}
+
+/// Returns the instruction before which a probe at one acts: the one behind the mark for indirect calls, if that is one.
+fn marked(function: &Function<'_>, flow: &Code, at: usize) -> usize {
+    let is_mark = flow.instructions()[at].mnemonic() == Mnemonic::Endbr64;
+    at + usize::from(is_mark && continues(function, flow, at + 1))
 }
 
 /// Chooses the patches of a function whose control flow is known.
@@ -87,7 +111,12 @@ impl<'a> Planner<'a> {
         red_zone: bool,
         padding: &'a mut Padding,
     ) -> Self {
-        let liveness = Liveness::analyze(flow, function.convention);
+        let mut read = vec![Live::NONE; flow.instructions().len()];
+        for (at, instruction) in flow.instructions().iter().enumerate() {
+            let at = marked(function, flow, at);
+            read[at] = read[at].and((function.reads)(instruction.ip()));
+        }
+        let liveness = Liveness::analyze(flow, function.convention, &read);
         let (chosen, redirected, renewed) = (Vec::new(), Vec::new(), Vec::new());
         Self { function, flow, liveness, red_zone, padding, chosen, redirected, renewed }
     }
@@ -143,6 +172,7 @@ impl<'a> Planner<'a> {
         for known in &self.renewed {
             patches.extended(known);
         }
+        self.renew_points(&mut patches);
         patches.redirected =
             self.redirected.iter().rev().map(|chosen| self.patch(chosen)).collect();
         patches.patches = self.chosen.iter().map(|chosen| self.patch(chosen)).collect();
@@ -150,9 +180,32 @@ impl<'a> Planner<'a> {
         patches
     }
 
+    /// Has what counts at the points of earlier plans be what counts with the new ones. Patches for which that is more
+    /// than before are among those that are extended.
+    fn renew_points(&self, patches: &mut Patches) {
+        for part in self.function.parts {
+            let part = part.start..part.start + part.code.len() as u64;
+            for known in self.padding.patches_in(part) {
+                let counts = |point: &Point| {
+                    let at = self.flow.at(point.address)?;
+                    Some(self.liveness.before(marked(self.function, self.flow, at)))
+                };
+                let has_more = |point: &Point| {
+                    counts(point).is_some_and(|live| live.and(point.live) != point.live)
+                };
+                if known.points.iter().any(has_more) {
+                    for point in &mut patches.extended(known).points {
+                        point.live = counts(point).map_or(point.live, |live| live.and(point.live));
+                    }
+                }
+            }
+        }
+    }
+
     /// Instruction before which the probe acts, and the line to patch for it.
     fn place(&self, address: u64) -> Result<(usize, Line), Refusal> {
-        let at = self.marked(self.flow.at(address).ok_or(Refusal::NoInstruction)?);
+        let at = self.flow.at(address).ok_or(Refusal::NoInstruction)?;
+        let at = marked(self.function, self.flow, at);
         if (self.function.is_restartable)(address) {
             return Err(Refusal::Restartable);
         }
@@ -169,16 +222,10 @@ impl<'a> Planner<'a> {
         Ok((at, self.line(inside)))
     }
 
-    /// Instruction behind the mark for indirect calls, if one is there.
-    fn marked(&self, at: usize) -> usize {
-        let is_mark = self.flow.instructions()[at].mnemonic() == Mnemonic::Endbr64;
-        at + usize::from(is_mark && self.continues(at + 1))
-    }
-
     /// Finds the patch of an earlier plan that has displaced the instruction before which a probe acts, or the one
     /// before that.
     fn place_in_patch(&self, address: u64) -> Option<(&Patch, Point)> {
-        let at = self.marked(self.flow.at(address)?);
+        let at = marked(self.function, self.flow, self.flow.at(address)?);
         let ip = self.start(at);
         let around = self.padding.patch_around(ip);
         let known = around.or_else(|| {
@@ -201,20 +248,8 @@ impl<'a> Planner<'a> {
         self.padding.is_displaced(&(self.start(at)..self.stop(at + 1)))
     }
 
-    /// Returns whether control comes to an instruction only from the one before it.
     fn continues(&self, at: usize) -> bool {
-        let instructions = self.flow.instructions();
-        let Some((before, here)) = at
-            .checked_sub(1)
-            .and_then(|before| Some((instructions.get(before)?, instructions.get(at)?)))
-        else {
-            return false;
-        };
-        self.flow.predecessors(at) == [at - 1]
-            && matches!(before.flow_control(), FlowControl::Next | FlowControl::ConditionalBranch)
-            && before.next_ip() == here.ip()
-            && !self.flow.is_named(at)
-            && !(self.function.is_target)(here.ip())
+        continues(self.function, self.flow, at)
     }
 
     fn line(&self, at: usize) -> Line {

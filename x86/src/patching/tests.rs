@@ -14,6 +14,7 @@ fn patches_of(
         word_at: &|_| None,
         is_target,
         is_restartable: &|at| at >= 0x2000,
+        reads: &|_| Live::NONE,
         convention: Convention::SystemV,
     };
     let points: Vec<u64> = points.iter().map(|point| 0x1000 + point).collect();
@@ -216,6 +217,7 @@ fn restartable_sequences_and_hidden_jumps_are_refused() {
         word_at: &|_| None,
         is_target: &|_| false,
         is_restartable: &|at| at >= 0x2000,
+        reads: &|_| Live::NONE,
         convention: Convention::SystemV,
     };
     let refused = |function: &Function<'_>, point: u64| {
@@ -276,4 +278,43 @@ fn the_red_zone_is_in_use_where_code_reaches_below_the_stack_pointer() {
     // mov rax,rsp; mov [rax-8],edi; ret
     let copied = [0x48, 0x89, 0xe0, 0x89, 0x78, 0xf8, 0xc3];
     assert!(red_zone(&copied, 3));
+}
+
+#[test]
+fn what_a_probe_reads_counts_at_the_points_before_it() {
+    // lea rdx,[rax+8]; mov [rbx],rax; mov [rbx+8],rax; mov edx,1; ret
+    let code = [0x48, 0x8d, 0x50, 8, 0x48, 0x89, 3, 0x48, 0x89, 0x43, 8, 0xba, 1, 0, 0, 0, 0xc3];
+    let parts = [Part { start: 0x1000, code: &code }];
+    let nothing = |_: u64| Live::NONE;
+    let rdx = |at: u64| if at == 0x100b { Live::NONE.with_registers(1 << 2) } else { Live::NONE };
+    let plan = |reads: &dyn Fn(u64) -> Live, points: &[u64], padding: &mut Padding| {
+        let function = Function {
+            parts: &parts,
+            word_at: &|_| None,
+            is_target: &|_| false,
+            is_restartable: &|_| false,
+            reads,
+            convention: Convention::SystemV,
+        };
+        function.patches(points, padding)
+    };
+    let live = |reads: &dyn Fn(u64) -> Live| {
+        let found = plan(reads, &[0x1004, 0x100b], &mut Padding::default());
+        let points = found.patches.iter().flat_map(|patch| patch.points.clone());
+        let points: Vec<bool> = points.map(|point| point.live.register(2)).collect();
+        assert_eq!(points.len(), 2, "{found:?}");
+        points[0]
+    };
+    assert!(!live(&nothing), "the program itself reads it no more");
+    assert!(live(&rdx));
+    // A later plan has the probe: what an earlier one has at the point before changes.
+    let mut padding = Padding::default();
+    let first = plan(&nothing, &[0x1004], &mut padding);
+    assert_eq!((first.patches.len(), first.extended.len()), (1, 0));
+    let second = plan(&rdx, &[0x100b], &mut padding);
+    let renewed: Vec<u64> = second.extended.iter().map(|patch| patch.range.start).collect();
+    assert_eq!((second.patches.len(), renewed), (1, vec![first.patches[0].range.start]));
+    assert!(second.extended[0].points[0].live.register(2));
+    let third = plan(&rdx, &[], &mut padding);
+    assert!(third.extended.is_empty(), "it has it by now");
 }

@@ -56,8 +56,10 @@ enum Moment {
 }
 
 /// Translation of accesses.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Accesses {
+    /// Addresses at which the process can have memory.
+    addresses: Range<u64>,
     watches: Watches,
     hits: HitDecoder,
     words: SyncWords,
@@ -67,6 +69,22 @@ pub(super) struct Accesses {
     shared_words: SharedWords,
     /// Accesses are left out for a time.
     is_partial: bool,
+}
+
+impl Default for Accesses {
+    fn default() -> Self {
+        Self {
+            addresses: 1..u64::MAX,
+            watches: Watches::default(),
+            hits: HitDecoder::default(),
+            words: SyncWords::default(),
+            counters: Counters::default(),
+            read: ReadWords::default(),
+            dedup: AccessDedup::default(),
+            shared_words: SharedWords::default(),
+            is_partial: false,
+        }
+    }
 }
 
 impl Accesses {
@@ -88,7 +106,9 @@ impl Accesses {
         arrive(thread, record.sp, syncs, cx);
         cx.before_access(thread, place.instruction, record.sp);
         let (address, bytes) = (record.address, record.size);
-        if !self.admit(thread, place, (address, bytes), syncs, cx) {
+        if !self.is_possible((address, bytes), cx)
+            || !self.admit(thread, place, (address, bytes), syncs, cx)
+        {
             return;
         }
         let is_own_stack = record.flags & AccessRecord::OWN_STACK != 0;
@@ -184,6 +204,19 @@ impl Accesses {
             (_, Moment::After) => values.written(at),
             (_, Moment::Other) => values.written_unseen(at.variable),
         }
+    }
+
+    /// Returns whether a process can have memory at all bytes of an access that a probe has seen.
+    fn is_possible<C>(&self, (address, bytes): (u64, u64), cx: &mut Context<'_, C>) -> bool {
+        let Range { start, end } = self.addresses;
+        let is_possible = start <= address && address < end && bytes <= end - address;
+        cx.omissions.impossible_accesses += u64::from(!is_possible);
+        is_possible
+    }
+
+    /// Sets the addresses at which the process can have memory.
+    pub(super) const fn set_addresses(&mut self, addresses: Range<u64>) {
+        self.addresses = addresses;
     }
 
     /// Returns whether an access that a probe has seen counts: it is not to a lock's own memory, and no watchpoint
@@ -398,7 +431,9 @@ impl Accesses {
         };
         let address = word + u64::from(bytes.trailing_zeros());
         let size = u64::from(bytes.count_ones());
-        if !self.admit(thread, place, (address, size), syncs, cx) {
+        if !self.is_possible((address, size), cx)
+            || !self.admit(thread, place, (address, size), syncs, cx)
+        {
             return;
         }
         if self.is_partial

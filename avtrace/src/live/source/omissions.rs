@@ -33,6 +33,8 @@ pub struct Omissions {
     pub masked_accesses: u64,
     /// Accesses to memory that was given back, which do not count.
     pub freed_accesses: u64,
+    /// Accesses to addresses at which no process has memory, which do not count: none was made there.
+    pub impossible_accesses: u64,
     /// Joins of threads whose start was not seen.
     pub unknown_joins: u64,
     /// Records that are none of this ABI, or of a site that is not known.

@@ -155,6 +155,25 @@ fn records_of_other_sites_are_counted_and_make_no_events() {
 }
 
 #[test]
+fn accesses_where_no_process_has_memory_are_counted_and_make_no_events() {
+    let (code, sites) = (vec![0x48, 0x89, 0x07, 0xc3], sites());
+    let mut code = FakeCode { start: 0x1000, code, is_program: true, ..FakeCode::default() };
+    let mut source = Source::new(1, 1).with_memory_at(0x1_0000..1 << 47);
+    source.extend(&sites, &code);
+    // Of 8 bytes.
+    let impossible = [0, 8, 0x2066, (1 << 47) - 7, 1 << 47, u64::MAX / 3, u64::MAX - 7, u64::MAX];
+    for address in impossible {
+        source.record(&write(1, address, 1, 0), &sites, &mut code);
+    }
+    assert!(source.stream().ops().is_empty() && source.shared_words().candidates().count() == 0);
+    assert_eq!(source.omissions().impossible_accesses, impossible.len() as u64);
+    for address in [0x1_0000, (1 << 47) - 8] {
+        source.record(&write(1, address, 1, 0), &sites, &mut code);
+    }
+    assert_eq!(source.stream().ops().len(), 2);
+}
+
+#[test]
 fn memory_that_is_given_out_again_is_another_variable() {
     let (header, address) = (header(1, MALLOC, 0), 0x5000);
     let block = BlockRecord { header, address, size: 8, ..BlockRecord::default() };

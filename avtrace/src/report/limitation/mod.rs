@@ -453,6 +453,17 @@ pub enum Limitation {
         /// Number of accesses.
         count: u64,
     },
+    /// Accesses to addresses at which no process has memory, which are a mistake of avtrace's.
+    #[error(
+        "{} not count: no process has memory at {}, so that a probe of avtrace's was mistaken; please report it, with the \
+         program",
+        number(*count, "access does", "accesses do"),
+        plural(*count, "its address", "their addresses")
+    )]
+    ImpossibleAccesses {
+        /// Number of accesses.
+        count: u64,
+    },
     /// Releases of locks whose acquires were not seen.
     #[error(
         "{} not count, since how {} taken was not seen: a `try_lock` that the compiler put in line cannot be told from \

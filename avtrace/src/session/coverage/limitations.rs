@@ -156,7 +156,7 @@ fn uncounted(source: &Source) -> impl Iterator<Item = Limitation> {
     let lock_accesses = if source.watches().has_named() { omissions.lock_accesses } else { 0 };
     let unlisted = omissions.unlisted_children();
     type Kind = fn(u64) -> Limitation;
-    let counts: [(u64, Kind); 10] = [
+    let counts: [(u64, Kind); 11] = [
         (omissions.unknown_joins, |count| Limitation::UnknownJoins { count }),
         (source.regions().left_markers(), |count| Limitation::LeftRegions { count }),
         (lock_accesses, |count| Limitation::LockAccesses { count }),
@@ -164,6 +164,7 @@ fn uncounted(source: &Source) -> impl Iterator<Item = Limitation> {
         (omissions.library_accesses, |count| Limitation::LibraryAccesses { count }),
         (omissions.word_accesses, |count| Limitation::WordAccesses { count }),
         (omissions.freed_accesses, |count| Limitation::FreedAccesses { count }),
+        (omissions.impossible_accesses, |count| Limitation::ImpossibleAccesses { count }),
         (source.unseen_holds(), |count| Limitation::UnseenAcquires { count }),
         (omissions.foreign_records, |count| Limitation::RecordsWithoutProbe { count }),
         (unlisted, |count| Limitation::UntracedChildren { count }),

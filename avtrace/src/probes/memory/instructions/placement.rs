@@ -232,6 +232,21 @@ impl<'line> Chooser<'line> {
             })
     }
 
+    /// Returns true if the stack preserves a place: a signal's handler may change memory further below the stack pointer
+    /// than the ABI's red zone, and a probe in the process what a function has given back, as by a pop, which is no red
+    /// zone of the function's.
+    fn is_kept(&self, slot: &Slot, at: usize) -> bool {
+        const RED_ZONE: i64 = 128;
+        // From the stack pointer before an instruction to the place.
+        let above = |at: usize| {
+            let (root, offset) = self.line.before[at][RSP].as_offset()?;
+            (root == slot.root).then(|| slot.offset.wrapping_sub(offset).cast_signed())
+        };
+        let is_below = |at: usize| above(at).is_some_and(|distance| distance < 0);
+        !is_below(at)
+            || above(at) >= Some(-RED_ZONE) && (slot.from.saturating_sub(1)..at).all(is_below)
+    }
+
     /// The register that holds a number before an instruction.
     fn holder(&self, sum: &Sum, at: usize) -> Option<u8> {
         let held = |register: &Rc<Sum>| **register == *sum;
@@ -300,9 +315,11 @@ impl<'line> Chooser<'line> {
                 return Some((plain(base, index, scale, displacement), false));
             }
         }
-        let kept = self.line.slots.iter().filter(|slot| {
-            slot.size == 8 && slot.holds_before(at) && is_kept(slot, &registers[RSP])
-        });
+        let kept = self
+            .line
+            .slots
+            .iter()
+            .filter(|slot| slot.size == 8 && slot.holds_before(at) && self.is_kept(slot, at));
         for slot in kept {
             let place = numbered().find_map(|(base, value)| {
                 let (root, offset) = value.as_offset()?;
@@ -337,15 +354,6 @@ fn are_apart(one: &Located, other: &Located) -> bool {
     let beyond = |distance: u64, size: u16| distance >= size.into() && distance.cast_signed() > 0;
     from(one, other).is_some_and(|distance| beyond(distance, other.operand.size))
         || from(other, one).is_some_and(|distance| beyond(distance, one.operand.size))
-}
-
-/// Returns true if the stack preserves a place: a signal's handler may change memory further below the stack
-/// pointer than the ABI's red zone.
-fn is_kept(slot: &Slot, stack_pointer: &Sum) -> bool {
-    const RED_ZONE: i64 = 128;
-    stack_pointer.as_offset().is_none_or(|(root, offset)| {
-        root != slot.root || slot.offset.wrapping_sub(offset).cast_signed() >= -RED_ZONE
-    })
 }
 
 fn number(register: Register) -> u8 {
