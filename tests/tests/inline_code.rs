@@ -230,3 +230,17 @@ fn addresses_are_computed_from_registers_that_the_program_needs_no_more() {
         assert!(report.violations.is_empty(), "{report:#?}");
     }
 }
+
+/// No address is avtrace's in each run, so that a program that maps memory at one of its own choice does not meet it.
+#[test]
+fn memory_of_probes_is_elsewhere_in_each_run() {
+    let program = c("fixed_address", &["-g", "-O1", "-pthread"]);
+    let places = [(); 2].map(|()| {
+        let ended = Avtrace::on(&program).inline().seeing_memory().run();
+        assert_eq!(ended.code, Some(0), "{} {:?}", ended.stderr, ended.signal);
+        let (place, rest) = ended.stdout.split_once('\n').expect("an address");
+        assert_eq!(rest, "done\n");
+        u64::from_str_radix(place, 16).expect("an address")
+    });
+    assert_ne!(places[0], places[1]);
+}

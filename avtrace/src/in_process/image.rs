@@ -25,7 +25,7 @@ use symbolize::{Mapping, parse_maps};
 use x86::patching::NEAR_JUMP;
 
 use super::{
-    code_places::{AREA, MAX_AREAS, REACH, places},
+    code_places::{AREA, MAX_AREAS, REACH, place_of_rings, places},
     error::{InProcessError, ProgramRefusal, failed},
     module_patches::ModulePatches,
     remote_file::{MapError, create, denied, leave_out_of_dumps},
@@ -47,9 +47,6 @@ const THREADS: u64 = 1 << 12;
 
 /// Most threads that have rings at once where the program's address space is limited, most of which is for itself.
 const THREADS_IN_LITTLE: u64 = 1 << 7;
-
-/// Address for the rings: far from where the kernel maps libraries, so that code has room near these.
-const RINGS: u64 = 0x2000_0000_0000;
 
 /// Memory shared with one program of a process, and with children that it has forked: these have the same memory mapped
 /// at the same addresses, and places of their own in it.
@@ -106,8 +103,9 @@ impl Image {
         let status = proc::Status::of_process(process)
             .map_err(failed("cannot read the program's status", process))?;
         let is_filtered = status.seccomp() == Some(FILTERED);
-        let mapped =
-            supervisor.with_calls(process, |calls| Ok(map(calls, process, layout, &places)));
+        let rings_at = place_of_rings(&maps, layout.file_size());
+        let mapped = supervisor
+            .with_calls(process, |calls| Ok(map(calls, process, (layout, rings_at), &places)));
         let Mapped { rings, base, code, areas, has_barrier } = match mapped {
             Ok(Ok(mapped)) => mapped,
             Ok(Err(MapError::DeniesWriteExecute)) => {
@@ -516,11 +514,12 @@ struct Mapped {
     has_barrier: bool,
 }
 
-/// Has a process map the file of rings, and that of code at these places.
+/// Has a process map the file of rings at an address, or elsewhere if something is there, and that of code at these
+/// places.
 fn map(
     calls: &mut RemoteCalls<'_>,
     process: u32,
-    layout: ArenaLayout,
+    (layout, rings_at): (ArenaLayout, u64),
     places: &[u64],
 ) -> Result<Mapped, MapError> {
     if calls.call((libc::SYS_prctl, [GET_MDWE, 0, 0, 0, 0, 0])).is_ok_and(|mode| mode != 0) {
@@ -532,7 +531,7 @@ fn map(
     let memory = SharedMemory::over(rings.file.try_clone()?, layout.file_size())?;
     let writable = libc::PROT_READ | libc::PROT_WRITE;
     let base =
-        rings.map(calls, (0, layout.file_size()), writable, RINGS).map_err(denied("mmap"))?;
+        rings.map(calls, (0, layout.file_size()), writable, rings_at).map_err(denied("mmap"))?;
     leave_out_of_dumps(calls, base, layout.file_size());
     rings.close(calls).map_err(denied("close"))?;
     let mut code = create(calls, process)?;
