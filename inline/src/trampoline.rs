@@ -27,6 +27,7 @@ mod shared;
 mod stacks;
 mod step;
 mod switch;
+mod way_out;
 mod words;
 
 use std::collections::BTreeMap;
@@ -41,11 +42,13 @@ use self::{
     assembler::Assembler,
     frame::Frame,
     reserved::{RDX, Resume},
+    way_out::Exit,
 };
 pub use self::{
     common::CommonCode,
     reserved::{Caller, Interrupted, Reserved},
     switch::Switch,
+    way_out::WayOut,
 };
 
 /// Displaced code, and the probes in it.
@@ -63,7 +66,7 @@ pub struct Displaced<'a> {
 }
 
 /// Probe point: see [`x86::patching::Point`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Point {
     /// Instruction before which the probes act, or the end of the displaced code.
     pub before: u64,
@@ -85,7 +88,7 @@ impl Point {
 }
 
 /// Probe.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// Program to do.
     pub program: ProbeProgram,
@@ -125,6 +128,20 @@ pub struct Trampoline {
     reserved: Vec<Reserved>,
     /// Switches of probes.
     switches: Vec<Switch>,
+    /// Points and redirected addresses as the displaced code had them, for a way out.
+    points: Vec<Point>,
+    redirected: BTreeMap<u64, u64>,
+    /// The patch calls the trampoline: a thread in it has the return address on its stack.
+    is_called: bool,
+}
+
+/// Trampoline that was assembled.
+struct Assembled {
+    trampoline: Trampoline,
+    /// Addresses of its instructions; 0 where the encoder has made several of one.
+    instructions: Vec<u64>,
+    /// Addresses behind the system calls at its exits.
+    stops: Vec<(u64, Exit)>,
 }
 
 /// Places of a displaced instruction.
@@ -164,6 +181,9 @@ pub enum EmitError {
     /// A displaced instruction is a call that is not the last one, or cannot be executed when a call has come there.
     #[error("a call is displaced at {0:#x}")]
     Call(u64),
+    /// Control leaves by an instruction that has no stop before it.
+    #[error("there is no way out at {0:#x}")]
+    NoWayOut(u64),
     /// There is no inline form of the program.
     #[error("the program `{}` has no inline form", .0.name())]
     Program(ProbeProgram),
@@ -182,6 +202,20 @@ impl Displaced<'_> {
         }
         redirected
     }
+
+    /// Returns the redirected addresses that this code leads to.
+    fn redirected_from(&self) -> BTreeMap<u64, u64> {
+        if self.redirected.is_empty() {
+            return BTreeMap::new();
+        }
+        let decoder = Decoder::with_ip(64, self.code, self.address, DecoderOptions::NONE);
+        let end = self.address + self.code.len() as u64;
+        let targets = decoder.into_iter().map(|one| one.near_branch_target()).chain([end]);
+        targets
+            .filter_map(|from| self.redirected.get_key_value(&from))
+            .map(|(&f, &t)| (f, t))
+            .collect()
+    }
 }
 
 impl Trampoline {
@@ -196,7 +230,7 @@ impl Trampoline {
         address: u64,
         displaced: &Displaced<'_>,
     ) -> Result<Self, EmitError> {
-        Self::assemble(common, address, displaced, None)
+        Ok(Self::assemble(common, address, displaced, (None, false))?.trampoline)
     }
 
     /// Emits the trampoline of displaced code whose last instruction, a call, becomes a call of the trampoline.
@@ -211,19 +245,45 @@ impl Trampoline {
         displaced: &Displaced<'_>,
     ) -> Result<Self, EmitError> {
         let steps = called(&decode(displaced)?, false).ok_or(EmitError::Call(displaced.address))?;
-        Self::assemble(common, address, displaced, Some(&steps))
+        Ok(Self::assemble(common, address, displaced, (Some(&steps), false))?.trampoline)
+    }
+
+    /// Emits the way out of this trampoline to an address. `common` is the same as for the trampoline.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`emit`](Self::emit), and if an exit has no form there.
+    pub fn way_out(&self, common: &CommonCode, address: u64) -> Result<WayOut, EmitError> {
+        let Self { patched, displaced, points, redirected, .. } = self;
+        let displaced = Displaced { address: *patched, code: displaced, points, redirected };
+        let instructions = decode(&displaced)?;
+        let steps = self
+            .is_called
+            .then(|| called(&instructions, false).ok_or(EmitError::Call(self.patched)))
+            .transpose()?;
+        if !self.is_called {
+            way_out::check(&instructions)?;
+        }
+        let own = Self::assemble(common, self.address, &displaced, (steps.as_deref(), false))?;
+        if own.trampoline != *self {
+            return Err(EmitError::NoWayOut(self.patched));
+        }
+        let way = Self::assemble(common, address, &displaced, (steps.as_deref(), true))?;
+        let places = way_out::pairs(&own.instructions, &way.instructions);
+        Ok(WayOut::new(way.trampoline, places, way.stops))
     }
 
     fn assemble(
         common: &CommonCode,
         address: u64,
         displaced: &Displaced<'_>,
-        called: Option<&[Called]>,
-    ) -> Result<Self, EmitError> {
+        (called, is_way_out): (Option<&[Called]>, bool),
+    ) -> Result<Assembled, EmitError> {
         let failed = |source| EmitError::Encode { address: displaced.address, source };
         let pushed = called.map_or(0, |_| RETURN_ADDRESS);
         let instructions = decode(displaced)?;
         let mut assembler = Assembler::new(common).map_err(failed)?;
+        assembler.exits = is_way_out.then(Vec::new);
         let mut places = Vec::new();
         let mut steps = Vec::new();
         let mut ends = false;
@@ -245,10 +305,7 @@ impl Trampoline {
                 (None, None) => step::emit_copy(&mut assembler, &displaced.redirected(instruction)),
             };
             emitted.map_err(failed)?;
-            // A thread's stack differs in a trampoline that is called.
-            if called.is_none() {
-                places.push((instruction.ip(), probes, moved));
-            }
+            places.push((instruction.ip(), probes, moved));
             let behind = assembler.position();
             assembler.code.zero_bytes().map_err(failed)?;
             steps.push(((instruction.ip(), instruction.next_ip()), (moved, behind)));
@@ -263,15 +320,20 @@ impl Trampoline {
         }
         if !ends {
             let to = displaced.redirected.get(&end).copied().unwrap_or(end);
-            assembler.code.jmp(to).map_err(failed)?;
+            assembler.jump(to).map_err(failed)?;
         }
+        let stops = way_out::emit_stops(&mut assembler).map_err(failed)?;
         let options = BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS;
         let assembled = assembler.code.assemble_options(address, options).map_err(failed)?;
         let offsets = &assembled.inner.new_instruction_offsets;
         let at = |position: usize| address + u64::from(offsets[position]);
         let mut code = assembled.inner.code_buffer;
         let switches = switch::complete(&assembler, (address, &mut code), offsets);
-        Ok(Self {
+        let address_of =
+            |&offset: &u32| if offset == u32::MAX { 0 } else { address + u64::from(offset) };
+        let instructions = offsets.iter().map(address_of).collect();
+        let stops = stops.into_iter().map(|(behind, exit)| (at(behind), exit)).collect();
+        let trampoline = Self {
             address,
             patched: displaced.address,
             displaced: displaced.code.to_vec(),
@@ -303,7 +365,11 @@ impl Trampoline {
                 .collect(),
             switches,
             code,
-        })
+            points: displaced.points.to_vec(),
+            redirected: displaced.redirected_from(),
+            is_called: called.is_some(),
+        };
+        Ok(Assembled { trampoline, instructions, stops })
     }
 
     /// Returns where a thread goes on that stands at an instruction that has been displaced. A thread at the first
@@ -311,7 +377,8 @@ impl Trampoline {
     /// thread at the first one stays, and others must leave before.
     #[must_use]
     pub fn moved(&self, original: u64) -> Option<u64> {
-        self.places.iter().find(|place| place.original == original).map(|place| place.probes)
+        let mut places = self.places.iter().filter(|_| !self.is_called);
+        places.find(|place| place.original == original).map(|place| place.probes)
     }
 
     /// Returns where in the program a thread goes on that stands in the trampoline, after the displaced bytes have
@@ -320,7 +387,23 @@ impl Trampoline {
     #[must_use]
     pub fn original(&self, moved: u64) -> Option<u64> {
         let stands = |place: &&Place| place.moved == moved || place.probes == moved;
-        self.places.iter().find(stands).map(|place| place.original)
+        let mut places = self.places.iter().filter(|_| !self.is_called);
+        places.find(stands).map(|place| place.original)
+    }
+
+    /// Returns a thread that stands at the start as it was before the patch.
+    #[must_use]
+    pub fn before(&self, thread: &Interrupted) -> Option<Interrupted> {
+        let mut before = *thread;
+        if thread.place != self.address {
+            return None;
+        }
+        if self.is_called {
+            let stack = &mut before.general[usize::from(frame::RSP)];
+            *stack = stack.wrapping_add(RETURN_ADDRESS as u64);
+        }
+        before.place = self.patched;
+        Some(before)
     }
 
     /// Returns the next instruction of the program, for a thread that has executed a displaced instruction, or a round
@@ -334,6 +417,48 @@ impl Trampoline {
                 _ => None,
             }
         })
+    }
+
+    /// Returns a thread that has made a fault at a displaced instruction as it would have made it in the program.
+    #[must_use]
+    pub fn faulting(&self, thread: &Interrupted) -> Option<Interrupted> {
+        let is_in = |step: &&Step| (step.moved.0..step.moved.1).contains(&thread.place);
+        let step = self.steps.iter().find(is_in)?;
+        let offset = |address: u64| (address - self.address) as usize;
+        let done = self.code.get(offset(step.moved.0)..offset(thread.place))?;
+        let own = if self.is_called { i64::from(RETURN_ADDRESS) } else { 0 };
+        let pushed = step::pushed(done) + own;
+        let mut faulting = *thread;
+        let stack = &mut faulting.general[usize::from(frame::RSP)];
+        *stack = stack.wrapping_add_signed(pushed);
+        faulting.place = step.original.0;
+        Some(faulting)
+    }
+
+    /// Returns a thread as it goes on here that is to go on at a displaced instruction, before or after the probes
+    /// there, and a word of its stack that it needs: the address, and the value.
+    #[must_use]
+    pub fn resumed(
+        &self,
+        thread: &Interrupted,
+        is_after_probes: bool,
+    ) -> Option<(Interrupted, Option<(u64, u64)>)> {
+        let place = self.places.iter().find(|place| place.original == thread.place)?;
+        let mut resumed = *thread;
+        resumed.place = if is_after_probes { place.moved } else { place.probes };
+        if !self.is_called {
+            return Some((resumed, None));
+        }
+        let stack = thread.general[usize::from(frame::RSP)].wrapping_sub(RETURN_ADDRESS as u64);
+        resumed.general[usize::from(frame::RSP)] = stack;
+        let returns_to = self.patched + self.displaced.len() as u64;
+        Some((resumed, Some((stack, returns_to))))
+    }
+
+    /// Returns whether an instruction of the program is displaced to here.
+    #[must_use]
+    pub fn has_displaced(&self, original: u64) -> bool {
+        self.places.iter().any(|place| place.original == original)
     }
 
     /// Returns the switches, which are on.

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tests::{Avtrace, Report, c, machine, process::resident_kib, tracer::native};
+use tests::{Avtrace, Program, Report, c, cpp, machine, process::resident_kib, tracer::native};
 
 /// Memory in KiB that avtrace may need for each thread that has ended: half of that is for its place in the report. A
 /// ring has more.
@@ -15,12 +15,24 @@ const KIB_PER_THREAD: u64 = 1;
 
 /// Runs a program alone and with probes. Returns the report of a run that has lost nothing.
 fn same(name: &str, arguments: &[&str]) -> Report {
-    let program = c(name, &["-g", "-O2"]);
+    same_program(&c(name, &["-g", "-O2"]), arguments)
+}
+
+fn same_program(program: &Program, arguments: &[&str]) -> Report {
     let alone = native(&program.path, arguments, None);
-    let (ended, report) = Avtrace::on(&program).inline().arguments(arguments).report();
+    let (ended, report) = Avtrace::on(program).inline().arguments(arguments).report();
     assert_eq!((ended.code, &ended.stdout), (alone.code, &alone.stdout), "{}", ended.stderr);
     check(&report);
     report
+}
+
+/// Runs unoptimised and optimised code whose handlers of signals depend on the place that they interrupt.
+fn same_handlers(kind: &str, times: &str) {
+    for optimisation in ["-O0", "-O2"] {
+        let program = cpp("handlers", &["-g", optimisation, "-fnon-call-exceptions"]);
+        let report = same_program(&program, &[kind, times]);
+        assert!(report.counts.events > 0, "the code has no probes");
+    }
 }
 
 /// Checks that no event was lost, all records were decoded, and nothing was found.
@@ -70,6 +82,47 @@ fn threads_without_the_c_library() {
 #[test]
 fn threads_that_are_cancelled_in_regions() {
     same("cancelled_regions", &["100"]);
+}
+
+#[test]
+fn asynchronous_cancellation_runs_destructors() {
+    same_handlers("cancel", "100");
+}
+
+#[test]
+fn exceptions_leave_handlers_of_faults() {
+    same_handlers("throw", "200");
+}
+
+#[test]
+fn handlers_of_faults_jump_out() {
+    same_handlers("jump", "200");
+}
+
+#[test]
+fn an_instruction_is_executed_again_after_its_fault_was_mended() {
+    same_handlers("mend", "200");
+    same_handlers("restart", "200");
+}
+
+#[test]
+fn handlers_of_faults_return_behind_the_instruction() {
+    same_handlers("skip", "200");
+}
+
+#[test]
+fn backtraces_of_a_sampling_profiler_are_whole() {
+    same_handlers("profile", "200");
+}
+
+#[test]
+fn a_division_by_zero_is_at_its_own_address() {
+    same_handlers("divide", "200");
+}
+
+#[test]
+fn contexts_that_a_handler_switches_between_go_on() {
+    same_handlers("switch", "100");
 }
 
 #[test]

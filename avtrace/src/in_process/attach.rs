@@ -323,6 +323,7 @@ impl Attaching<'_> {
         let range = patch.range.start.wrapping_add(bias)..patch.range.end.wrapping_add(bias);
         let code = self.own_code(file, patch, bias, is_known)?;
         let no_room = || "no memory for code is within reach".to_owned();
+        let writing = self.image.writing();
         let common = self.image.common_near(range.start).ok_or_else(no_room)?;
         let at = self.image.next_near(range.start).ok_or_else(no_room)?;
         let points = patch.points.iter().map(|point| {
@@ -359,6 +360,7 @@ impl Attaching<'_> {
         if !self.image.write_trampoline(trampoline) {
             return Err(no_room());
         }
+        drop(writing);
         for (thread, to) in moved {
             // Before the patch: it may go on at any time.
             if !to.is_some_and(|to| self.process.move_thread(thread, to)) {

@@ -31,6 +31,7 @@ use super::{
     remote_file::{MapError, create, denied, leave_out_of_dumps},
     standing::{self, Standing},
     switches::Switches,
+    ways_out::WaysOut,
     written::{Found, Written, write_code},
 };
 use crate::sys::{
@@ -68,6 +69,10 @@ pub struct Image {
     patches: Mutex<BTreeMap<u64, Written>>,
     /// Number of places so far that became those of patches.
     writes: AtomicU64,
+    /// Ways out of trampolines.
+    pub(super) ways_out: Mutex<WaysOut>,
+    /// Held by who emits code to an address that it has asked for.
+    writing: Mutex<()>,
 }
 
 /// Part of the file of code, as the process has mapped it.
@@ -133,6 +138,7 @@ impl Image {
         let arena = Mutex::new(Arena::new(layout, ProcessAddress(base), &rings));
         let (areas, trampolines) = (Mutex::new(areas), Mutex::default());
         let (modules, patches, switches, writes) = Default::default();
+        let (ways_out, writing) = Default::default();
         Ok(Self {
             clock,
             rings,
@@ -144,6 +150,8 @@ impl Image {
             modules,
             patches,
             writes,
+            ways_out,
+            writing,
         })
     }
 
@@ -155,6 +163,28 @@ impl Image {
     /// Returns the places of threads in the file of rings.
     pub fn arena(&self) -> MutexGuard<'_, Arena> {
         self.arena.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reserves the areas for code that is emitted to an address of [`next_near`](Self::next_near), until it is written.
+    pub fn writing(&self) -> MutexGuard<'_, ()> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the common code that a trampoline calls, and the address in its area at which code can be written next.
+    pub(super) fn area_of(&self, trampoline: u64) -> Option<(CommonCode, u64)> {
+        let areas = self.areas();
+        let area = areas.iter().find(|area| trampoline.wrapping_sub(area.address) < AREA)?;
+        Some((area.common.clone()?, area.address + area.used))
+    }
+
+    /// Returns whether an address is in an area of code.
+    pub(super) fn is_in_area(&self, address: u64) -> bool {
+        self.areas().iter().any(|area| address.wrapping_sub(area.address) < AREA)
+    }
+
+    /// Returns whether a patch leads to the trampoline of the code at an address.
+    pub(super) fn is_patched(&self, address: u64) -> bool {
+        self.patches().contains_key(&address)
     }
 
     /// Returns the address at which code within reach of an address can be written next; `None` where there is no
@@ -371,7 +401,7 @@ impl Image {
         self.modules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn trampolines(&self) -> MutexGuard<'_, BTreeMap<u64, Trampoline>> {
+    pub(super) fn trampolines(&self) -> MutexGuard<'_, BTreeMap<u64, Trampoline>> {
         self.trampolines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -422,8 +452,7 @@ impl Image {
     /// Returns the next instruction of the program, for a thread that has executed one of it and stands at an address,
     /// in a trampoline or elsewhere; `None` behind an instruction of a probe.
     pub(super) fn next_of_program(&self, address: u64) -> Option<u64> {
-        let is_around = |area: &Area| address.wrapping_sub(area.address) < AREA;
-        if !self.areas().iter().any(is_around) {
+        if !self.is_in_area(address) {
             return Some(address);
         }
         let trampolines = self.trampolines();
@@ -433,8 +462,7 @@ impl Image {
 
     /// Returns where a thread stands whose next instruction is at an address.
     pub(super) fn standing(&self, address: u64) -> Standing {
-        let is_in_area = self.areas().iter().any(|area| address.wrapping_sub(area.address) < AREA);
-        if is_in_area {
+        if self.is_in_area(address) {
             standing::in_trampolines(&self.trampolines(), &self.patches(), address)
         } else {
             standing::in_program(&self.patches(), address)
@@ -449,9 +477,8 @@ impl Image {
             let end = address.wrapping_add(padding.now.len() as u64);
             return Some(end.wrapping_add_signed(i32::from_le_bytes(distance).into()));
         }
-        let is_around = |area: &Area| address.wrapping_sub(area.address) < AREA;
         match self.standing(address) {
-            Standing::Before(start) if !self.areas().iter().any(is_around) => Some(start),
+            Standing::Before(start) if !self.is_in_area(address) => Some(start),
             _ => None,
         }
     }

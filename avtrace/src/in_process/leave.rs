@@ -23,6 +23,8 @@ pub(super) fn move_out(
     let mut has_contexts = false;
     for thread in supervisor.threads(process) {
         let is_there = |supervisor: &mut Supervisor, place| match image.standing(place) {
+            // At an instruction of the program's own, as its handler is to see it.
+            _ if supervisor.enters_handler(thread) => Ok(true),
             Standing::Outside => Ok(true),
             Standing::Before(original) => supervisor.relocate(thread, original),
             Standing::Inside => {
@@ -36,8 +38,9 @@ pub(super) fn move_out(
                 return Ok(false);
             }
             signals::give_back(supervisor, image, (process, thread));
+            supervisor.deliver(thread)?;
             has_contexts |= signals::is_handled(supervisor, thread);
-            Ok(true)
+            Ok(supervisor.signal_of(thread) != 0)
         };
         if !supervisor.run_until(thread, is_there, receives)? {
             return Err(io::Error::other("a thread does not leave the code of a probe"));

@@ -28,6 +28,7 @@ mod switches;
 mod tracer;
 mod traps;
 mod watchpoints;
+mod ways_out;
 mod written;
 
 pub use self::starver::Starver;

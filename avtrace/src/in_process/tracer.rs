@@ -3,6 +3,7 @@
 
 mod attached;
 mod births;
+mod faults;
 mod killed;
 mod leaving;
 pub(super) mod signals;
@@ -19,7 +20,7 @@ use crossbeam_channel::{Receiver, Sender};
 use inline::{clock::ClockChoice, layout::Mode, tracer::Note};
 
 pub use self::attached::{Attached, Left};
-use self::killed::kill;
+use self::{faults::Entered, killed::kill};
 use super::{
     error::{InProcessError, ProgramRefusal, StartError, explained, failed},
     handle::{InProcess, connect},
@@ -57,6 +58,8 @@ pub struct Tracer {
     requests: Receiver<Request>,
     streams: Sender<Arc<Stream>>,
     processes: BTreeMap<u32, Traced>,
+    /// Handlers that threads have entered at displaced instructions, by processes and threads.
+    entered: BTreeMap<(u32, u32), Vec<Entered>>,
     has_started: bool,
     /// Nobody plans any more.
     is_alone: bool,
@@ -196,6 +199,7 @@ impl Tracer {
             requests,
             streams,
             processes: BTreeMap::from([(process, traced)]),
+            entered: BTreeMap::new(),
             has_started: false,
             is_alone: false,
             is_attached: false,
@@ -451,6 +455,7 @@ impl Tracer {
             }
             Event::Exit { process, thread, status, is_last } => {
                 let Some(traced) = self.processes.get_mut(&process) else { return Ok(()) };
+                self.entered.remove(&(process, thread));
                 let record = ExitRecord {
                     header: header(Kind::Exit, process, thread),
                     is_last: is_last.into(),
@@ -476,23 +481,20 @@ impl Tracer {
             Event::Exec { process } => self.replaced(process)?,
             Event::AtEntry { process } => self.at_entry(process)?,
             Event::Fault { process, thread } => {
-                let image = self.processes.get(&process).and_then(|traced| traced.image.clone());
-                unless_gone(image.map_or(Ok(()), |image| self.fault(&image, (process, thread))))?;
-                self.note_context(process, thread);
+                unless_gone(self.faults(process, thread))?;
             }
             Event::Signal { process, thread } => {
-                let image = self.processes.get(&process).and_then(|traced| traced.image.as_deref());
-                if let Some(image) = image {
-                    signals::give_back(&self.supervisor, image, (process, thread));
-                }
-                self.note_context(process, thread);
+                unless_gone(self.receives(process, thread))?;
             }
+            Event::Entered { process, thread } => unless_gone(self.entered(process, thread))?,
+            Event::Call { process, thread } => unless_gone(self.calls(process, thread))?,
             Event::Hit { process, thread } => self.hit(process, thread),
             Event::Trap { process, thread } => {
                 if let Some(traced) = self.processes.get(&process) {
                     let record = traps::record(&self.supervisor, (process, thread));
                     unless_gone(record.map(|record| traced.stream.record(Record::Trap(record))))?;
                 }
+                unless_gone(self.traps(process, thread))?;
                 self.note_context(process, thread);
             }
             Event::Woken => {}
@@ -502,6 +504,7 @@ impl Tracer {
 
     /// Has the new program of a process come to its entry point.
     fn replaced(&mut self, process: u32) -> io::Result<()> {
+        self.entered.retain(|(other, _), _| *other != process);
         let Some(traced) = self.processes.get_mut(&process) else { return Ok(()) };
         if traced.state != State::Loading {
             self.shared.programs().remove(&process);
@@ -523,6 +526,10 @@ impl Tracer {
                 self.announce((process, before), Err(explained(error, process)))
             }
         }
+    }
+
+    fn image_of(&self, process: u32) -> Option<Arc<Image>> {
+        self.processes.get(&process).and_then(|traced| traced.image.clone())
     }
 
     fn stream_of(&self, process: u32) -> Option<Arc<Stream>> {

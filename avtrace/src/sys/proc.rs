@@ -219,6 +219,13 @@ impl Status {
         self.field("NoNewPrivs") == Some(b"1")
     }
 
+    /// Returns whether the thread has a shadow stack.
+    #[must_use]
+    pub fn has_shadow_stack(&self) -> bool {
+        let features = self.field("x86_Thread_features").unwrap_or_default();
+        features.split(|&byte| byte == b' ').any(|feature| feature == b"shstk")
+    }
+
     /// Returns what the process does at a signal.
     #[must_use]
     pub fn disposition(&self, signal: i32) -> Disposition {

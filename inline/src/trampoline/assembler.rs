@@ -11,7 +11,10 @@ use iced_x86::{
     },
 };
 
-use super::CommonCode;
+use super::{
+    CommonCode,
+    way_out::{self, Exit},
+};
 
 /// Jump through a word of memory, whose distance is the last four bytes: it changes neither registers nor flags.
 pub const SWITCH: [u8; 6] = [0xff, 0x25, 0, 0, 0, 0];
@@ -31,6 +34,8 @@ pub struct Assembler<'common> {
     pub reserved: Vec<(Range<usize>, u64, usize)>,
     /// Switches.
     pub switches: Vec<SwitchCode>,
+    /// Exits with a stop before each, of a way out.
+    pub exits: Option<Vec<(CodeLabel, Exit)>>,
 }
 
 /// Jump through a word of memory, which leads to the next instruction or past some probes.
@@ -47,7 +52,17 @@ impl<'common> Assembler<'common> {
     /// Assembler without instructions.
     pub fn new(common: &'common CommonCode) -> Emitted<Self> {
         let (loads, reserved, switches) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { code: CodeAssembler::new(64)?, common, loads, reserved, switches })
+        let code = CodeAssembler::new(64)?;
+        Ok(Self { code, common, loads, reserved, switches, exits: None })
+    }
+
+    /// Emits the jump by which control leaves the trampoline to an address.
+    pub fn jump(&mut self, to: u64) -> Emitted {
+        if self.exits.is_none() {
+            return self.code.jmp(to);
+        }
+        let stop = way_out::stop_at(self, Exit::To(to));
+        self.code.jmp(stop)
     }
 
     /// Notes that the next instruction loads by a pointer of the program.

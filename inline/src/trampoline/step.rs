@@ -1,15 +1,21 @@
 //! Displaced instructions as a trampoline executes them.
 
 use iced_x86::{
-    Instruction,
+    Decoder, DecoderOptions, Instruction, Mnemonic, Register,
     code_asm::{dword_ptr, qword_ptr, rsp},
 };
 use x86::patching::{Called, RETURN_ADDRESS};
 
-use super::assembler::{Assembler, Emitted, wide};
+use super::{
+    assembler::{Assembler, Emitted, wide},
+    way_out,
+};
 
 /// Emits an instruction as it is.
 pub fn emit_copy(asm: &mut Assembler<'_>, instruction: &Instruction) -> Emitted {
+    if asm.exits.is_some() && way_out::emit_exit(asm, instruction)? {
+        return Ok(());
+    }
     // Without its address: a jump to a displaced instruction goes to the patched place, with its probes.
     let mut copy = *instruction;
     copy.set_ip(0);
@@ -52,6 +58,20 @@ pub fn emit(asm: &mut Assembler<'_>, step: &Called) -> Emitted {
             asm.code.pop(qword_ptr(rsp + *by))?;
             asm.code.lea(rsp, qword_ptr(rsp + *by))
         }
-        Called::Jump(target) => asm.code.jmp(*target),
+        Called::Jump(target) => asm.jump(*target),
     }
+}
+
+/// Returns the number of bytes that the begin of an instruction's code has pushed.
+pub fn pushed(code: &[u8]) -> i64 {
+    let decoder = Decoder::with_ip(64, code, 0, DecoderOptions::NONE);
+    let changes = decoder.into_iter().map(|instruction| match instruction.mnemonic() {
+        Mnemonic::Push => i64::from(RETURN_ADDRESS),
+        Mnemonic::Pop => -i64::from(RETURN_ADDRESS),
+        Mnemonic::Lea if instruction.op0_register() == Register::RSP => {
+            -instruction.memory_displacement64().cast_signed()
+        }
+        _ => 0,
+    });
+    changes.sum()
 }

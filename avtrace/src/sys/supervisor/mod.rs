@@ -4,9 +4,11 @@
 //!
 //! When this process dies the kernel detaches all of them, and they go on; before the first start they are killed.
 
+mod deferred;
 mod entry;
 mod extended_state;
 mod freeze;
+mod handlers;
 mod registers;
 mod remote_call;
 mod request;
@@ -24,7 +26,7 @@ use std::{
 
 use nix::sys::ptrace::Options;
 
-use self::{entry::Entry, request::Resume};
+use self::{deferred::Deferred, entry::Entry, request::Resume};
 pub use self::{
     remote_call::RemoteCalls,
     watchpoints::{Hit, WATCHPOINTS},
@@ -52,6 +54,12 @@ pub struct Supervisor {
     frozen: BTreeSet<i32>,
     /// Threads that get no processor until they are fed.
     starved: BTreeSet<i32>,
+    /// Signals that threads are yet to receive.
+    deferred: BTreeMap<i32, Deferred>,
+    /// Threads that enter a handler, before whose first instruction they stop.
+    entering: BTreeSet<i32>,
+    /// Threads that stop at their system calls, as handlers return by one.
+    returning: BTreeSet<i32>,
     /// Threads that stand before their first instruction, and that no event has announced.
     newborn: BTreeSet<i32>,
     /// Threads that were announced and have not stopped, with the threads that have created them.
@@ -149,6 +157,21 @@ pub enum Event {
         /// The thread.
         thread: u32,
     },
+    /// A thread stands before the first instruction of a handler ([`Supervisor::enter_handler`]).
+    Entered {
+        /// The process.
+        process: u32,
+        /// The thread.
+        thread: u32,
+    },
+    /// A thread that has a signal deferred ([`Supervisor::defer`]) stands at a system call, which is not made; or one
+    /// that may return from a handler ([`Supervisor::stop_at_calls`]) at the begin or the end of one.
+    Call {
+        /// The process.
+        process: u32,
+        /// The thread.
+        thread: u32,
+    },
     /// A thread ends, or has ended.
     Exit {
         /// The process.
@@ -188,6 +211,9 @@ impl Supervisor {
             has_hit: false,
             frozen: BTreeSet::new(),
             starved: BTreeSet::new(),
+            deferred: BTreeMap::new(),
+            entering: BTreeSet::new(),
+            returning: BTreeSet::new(),
             newborn: BTreeSet::new(),
             expected: BTreeMap::new(),
             entries: BTreeMap::new(),
@@ -290,6 +316,7 @@ impl Supervisor {
             if request::detach(thread as i32, signal)? {
                 self.threads.remove(&(thread as i32));
                 self.held.retain(|&held| held != thread as i32);
+                self.send_deferred(process as i32, thread as i32)?;
             }
         }
         Ok(())
@@ -342,6 +369,10 @@ impl Supervisor {
     /// Lets a held thread go on, unless its process is frozen.
     fn go_on(&mut self, id: i32) -> io::Result<()> {
         let reports_calls = self.reports_calls(id);
+        let signal = self.signal_of(id as u32);
+        let leaving = self.leaving(id, signal);
+        let enters = signal != 0 && self.entering.contains(&id);
+        let returns = self.returning.contains(&id);
         let Some(thread) = self.threads.get_mut(&id) else { return Ok(()) };
         if let State::Held(resume) = thread.state
             && !self.frozen.contains(&thread.process)
@@ -350,6 +381,9 @@ impl Supervisor {
             thread.state = State::Running;
             let resume = match resume {
                 Resume::Continue(signal) if reports_calls => Resume::ToCall(signal),
+                Resume::Continue(_) if enters => Resume::Enter(signal),
+                Resume::Continue(_) if leaving.is_some() => leaving.unwrap_or(resume),
+                Resume::Continue(_) if returns => Resume::ToCall(signal),
                 resume => resume,
             };
             request::resume(id, resume)?;
@@ -383,6 +417,7 @@ impl Supervisor {
         };
         thread.state = State::Held(resume);
         let process = thread.process;
+        let enters = self.entering.remove(&id);
         self.stops_starved(id, event)?;
         let Some(thread) = self.threads.get_mut(&id) else { return Ok(()) };
         match event {
@@ -401,9 +436,17 @@ impl Supervisor {
                     return Ok(());
                 }
             }
+            0 if signal == libc::SIGTRAP && enters && self.meets_handler(id)? => return Ok(()),
             0 if signal == libc::SIGTRAP && self.meets_breakpoint(id)? => return Ok(()),
             0 if signal == libc::SIGTRAP && self.meets_watchpoint(id)? => return Ok(()),
             0 if signal == request::SYSTEM_CALL && self.meets_call(id)? => return Ok(()),
+            0 if signal == request::SYSTEM_CALL
+                && (self.meets_deferred_call(id) || self.may_return(id)) =>
+            {
+                let (process, thread) = (process as u32, id as u32);
+                self.pending.push_back(Event::Call { process, thread });
+                return Ok(());
+            }
             0 if signal == libc::SIGTRAP => {
                 let (process, thread) = (process as u32, id as u32);
                 self.pending.push_back(Event::Trap { process, thread });
@@ -462,6 +505,12 @@ impl Supervisor {
     /// Notes that a process has one thread again, with its own id.
     fn replaced(&mut self, process: i32) {
         self.threads.retain(|&id, thread| thread.process != process || id == process);
+        let Self { threads, deferred, .. } = self;
+        deferred.retain(|id, _| *id != process && threads.contains_key(id));
+        let Self { threads, entering, returning, .. } = self;
+        for all in [entering, returning] {
+            all.retain(|id| *id != process && threads.contains_key(id));
+        }
         if let Some(thread) = self.threads.get_mut(&process) {
             (thread.has_ended, thread.is_in_vfork) = (false, false);
         }
@@ -493,6 +542,9 @@ impl Supervisor {
             return Ok(());
         }
         self.newborn.remove(&id);
+        self.deferred.remove(&id);
+        self.entering.remove(&id);
+        self.returning.remove(&id);
         if let Some(birth) = self.expected.remove(&id) {
             // It was killed before its first instruction.
             self.go_on(birth.parent)?;
@@ -539,6 +591,8 @@ impl Event {
             | Self::Fault { thread, .. }
             | Self::Hit { thread, .. }
             | Self::Trap { thread, .. }
+            | Self::Call { thread, .. }
+            | Self::Entered { thread, .. }
             | Self::Signal { thread, .. } => {
                 vec![thread]
             }

@@ -13,6 +13,9 @@ use nix::{
 /// Signal of the stops at system calls (`PTRACE_O_TRACESYSGOOD`).
 pub(super) const SYSTEM_CALL: i32 = libc::SIGTRAP | 0x80;
 
+/// `PTRACE_SYSEMU` (`arch/x86/include/uapi/asm/ptrace-abi.h`).
+const EMULATE: libc::c_uint = 31;
+
 /// Continuation of a held thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Resume {
@@ -20,8 +23,49 @@ pub(super) enum Resume {
     Continue(i32),
     /// It goes on, with this signal or with none, to the begin or the end of a system call.
     ToCall(i32),
+    /// It goes on, with this signal or with none, to the begin of a system call, which is not made, and which no filter
+    /// for system calls sees.
+    Emulate(i32),
+    /// It enters the handler of this signal, and stops before the first instruction of that. Until then it is in the
+    /// kernel, which ends the single step.
+    Enter(i32),
     /// It stays in the stop of its process, and reports the end of that.
     Listen,
+}
+
+/// Signal with what the kernel says about it.
+#[derive(Clone, Copy)]
+pub(super) struct Signal(libc::siginfo_t);
+
+impl Signal {
+    /// Returns its number.
+    pub const fn number(&self) -> i32 {
+        self.0.si_signo
+    }
+
+    /// Sets the address that it is about, of one for a fault.
+    pub const fn set_address(&mut self, address: u64) {
+        /// Place of `si_addr`.
+        const ADDRESS: usize = 16;
+        // SAFETY: the structure has 128 bytes, and all of its fields are numbers.
+        unsafe { (&raw mut self.0).byte_add(ADDRESS).cast::<u64>().write(address) }
+    }
+
+    /// Returns whether this process has sent it to a thread.
+    pub fn is_own(&self) -> bool {
+        /// `SI_TKILL`.
+        const TO_THREAD: i32 = -6;
+        // SAFETY: the field is a number for signals of all kinds.
+        let sender = unsafe { self.0.si_pid() }.cast_unsigned();
+        // In a PID namespace of its own the thread sees no number.
+        self.0.si_code == TO_THREAD && [0, std::process::id()].contains(&sender)
+    }
+}
+
+impl std::fmt::Debug for Signal {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_tuple("Signal").field(&self.number()).field(&self.0.si_code).finish()
+    }
 }
 
 /// Number of requests after which this process kills itself, plus one; 0 for never.
@@ -63,11 +107,32 @@ pub(super) fn interrupt(thread: i32) -> io::Result<()> {
     unless_gone(ptrace::interrupt(Pid::from_raw(thread)))
 }
 
+/// Returns the signal that a held thread is about to receive.
+pub(super) fn signal(thread: i32) -> io::Result<Signal> {
+    Ok(Signal(ptrace::getsiginfo(Pid::from_raw(thread))?))
+}
+
+/// Replaces the signal that a held thread is about to receive by one of the same number.
+pub(super) fn set_signal(thread: i32, signal: &Signal) -> io::Result<()> {
+    instant();
+    unless_gone(ptrace::setsiginfo(Pid::from_raw(thread), &signal.0))
+}
+
+/// Sends a thread a signal.
+pub(super) fn send(process: i32, thread: i32, signal: i32) -> io::Result<()> {
+    instant();
+    // SAFETY: the system call takes three numbers.
+    let result = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, signal) };
+    unless_gone(Errno::result(result).map(drop))
+}
+
 /// Lets a held thread go on.
 pub(super) fn resume(thread: i32, resume: Resume) -> io::Result<()> {
     unless_gone(match resume {
         Resume::Continue(signal) => request(libc::PTRACE_CONT, thread, signal),
         Resume::ToCall(signal) => request(libc::PTRACE_SYSCALL, thread, signal),
+        Resume::Emulate(signal) => request(EMULATE, thread, signal),
+        Resume::Enter(signal) => request(libc::PTRACE_SINGLESTEP, thread, signal),
         Resume::Listen => request(libc::PTRACE_LISTEN, thread, 0),
     })
 }
