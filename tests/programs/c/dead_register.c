@@ -1,7 +1,8 @@
 /*
- * dead_register.c - three threads execute `set_up`, which stores to an object of their own. After a while its address is
- * only in a register that nothing reads any more: the one that it was computed into for the stores, minus 0x18. So the
- * addresses of the first stores are known from that alone where a probe at a later instruction reports them.
+ * dead_register.c [ROUNDS] - three threads execute `set_up` so many times, or 2000, which stores to an object of their
+ * own. After a while its address is only in a register that nothing reads any more: the one that it was computed into
+ * for the stores, minus 0x18. So the addresses of the first stores are known from that alone where a probe at a later
+ * instruction reports them.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -9,7 +10,7 @@
 
 #include "threads.h"
 
-enum { ROUNDS = 2000 };
+static int rounds = 2000;
 
 struct context {
     char unused[0x38];
@@ -75,14 +76,16 @@ static void *work(void *unused)
 {
     struct context context = {.flag = &yes};
     long *own = calloc(1, 0x100);
-    for (int round = 0; round < ROUNDS; round++)
+    for (int round = 0; round < rounds; round++)
         set_up(&context, own);
     return unused;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     pthread_t threads[3];
+    if (argc > 1)
+        rounds = atoi(argv[1]);
     for (int each = 0; each < 3; each++)
         threads[each] = start(work, NULL);
     for (int each = 0; each < 3; each++)

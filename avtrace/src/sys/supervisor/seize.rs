@@ -23,21 +23,48 @@ impl Supervisor {
     /// process has to end, which has those that did stop go on.
     pub fn attach(process: u32) -> io::Result<Self> {
         let mut supervisor = Self::empty();
-        // The kernel cuts a list of threads short where one ends meanwhile: with all stopped that is known to be whole.
-        while supervisor.seize_new(process)? {
-            while supervisor.seize_new(process)? {}
-            supervisor.freeze_by(process, Some(Instant::now() + PATIENCE))?;
-        }
+        supervisor.seize_all(process)?;
         if supervisor.threads.is_empty() {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
         Ok(supervisor)
     }
 
-    /// Seizes the threads of a process that are not seized yet. Returns whether there were any.
+    /// Seizes and stops all threads of a process. Returns the number of lists of them that it took.
+    ///
+    /// A thread that is seized creates one more at most, which is traced from its start, as it stops for that and does
+    /// not go on before the end. So a list has new ones only where threads that were not in the one before have created
+    /// them: a bounded number of lists does for creators that stay, and of threads that end as soon as they have
+    /// created the next one the first is seized that lives as long as it takes to read a list.
+    pub(super) fn seize_all(&mut self, process: u32) -> io::Result<u32> {
+        let until = Instant::now() + PATIENCE;
+        let mut lists = 0;
+        loop {
+            let before = lists;
+            while {
+                lists += 1;
+                self.seize_new(process)?
+            } {
+                if Instant::now() >= until {
+                    let text = "it creates threads faster than they can be stopped: try again";
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+                }
+            }
+            // The kernel cuts a list short where a thread of it ends meanwhile: with all stopped it is known to be
+            // whole.
+            if lists == before + 1 {
+                return Ok(lists);
+            }
+            self.freeze_by(process, Some(until))?;
+        }
+    }
+
+    /// Seizes the threads of a process that are not seized yet. Returns whether there may be more: it has found some, or
+    /// some of the list had ended, each of which may have created others, and has cut the list short.
     fn seize_new(&mut self, process: u32) -> io::Result<bool> {
         let mut is_new = false;
-        for thread in proc::threads(process)? {
+        // The youngest first: if each creates the next one and ends, that is the one to catch.
+        for thread in proc::threads(process)?.into_iter().rev() {
             let id = thread as i32;
             let is_known = self.threads.contains_key(&id) || self.newborn.contains(&id);
             if is_known || self.expected.contains_key(&id) {
@@ -48,7 +75,8 @@ impl Supervisor {
                     self.threads.insert(id, Thread::new(process as i32, State::Running));
                     is_new = true;
                 }
-                Err(error) if needs_no_tracer(process, thread, &error) => {}
+                Err(error) if proc::is_gone(&error) => is_new = true,
+                Err(_) if needs_no_tracer(process, thread) => {}
                 Err(error) => {
                     // Those that are seized go on without a tracer.
                     self.freeze(process)?;
@@ -160,12 +188,9 @@ impl Supervisor {
 
 /// Returns whether a thread that cannot be seized executes no code of the program, or is traced by this thread since it
 /// was created.
-fn needs_no_tracer(process: u32, thread: u32, error: &io::Error) -> bool {
+fn needs_no_tracer(process: u32, thread: u32) -> bool {
     /// `PF_IO_WORKER` and `PF_USER_WORKER` of `include/linux/sched.h`.
     const WORKER: u32 = 0x10 | 0x4000;
-    if proc::is_gone(error) {
-        return true;
-    }
     let own = nix::unistd::gettid().as_raw().cast_unsigned();
     match (Stat::of_thread(process, thread), ProcessStatus::of_thread(process, thread)) {
         (Ok(stat), Ok(status)) => {

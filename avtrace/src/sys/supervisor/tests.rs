@@ -10,6 +10,7 @@ use std::{
 use super::*;
 use crate::sys::{proc, status};
 
+mod creators;
 mod victim;
 
 fn start(script: &str) -> (Supervisor, u32) {
