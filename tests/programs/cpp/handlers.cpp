@@ -35,6 +35,7 @@ static std::mutex lock;
 static long total; /* guarded by lock */
 static long times, count;
 static char *page;
+static long *volatile nowhere = (long *)16; /* is not mapped */
 static const size_t PAGE = 4096;
 
 static void on(int signal, void (*handler)(int, siginfo_t *, void *), int flags)
@@ -143,9 +144,9 @@ static void do_throw()
     for (long i = 0; i < times; i++) {
         try {
             if (i % 2)
-                region((volatile long *)16);
+                region(nowhere);
             else
-                touch((volatile long *)16);
+                touch(nowhere);
         } catch (std::runtime_error &) {
             count++;
         }
@@ -164,7 +165,7 @@ static void jump()
     on(SIGSEGV, jumps, 0);
     for (volatile long i = 0; i < times; i++) {
         if (sigsetjmp(out, 1) == 0)
-            touch((volatile long *)16);
+            touch(nowhere);
         else
             count++;
     }
@@ -233,7 +234,7 @@ static void skip()
 
     on(SIGSEGV, skips, 0);
     for (long i = 0; i < times; i++)
-        sum += load((long *)16);
+        sum += load(nowhere);
     printf("skipped: %ld, sum %ld %ld, loads %ld\n", count, sum, data[4], data[3]);
 }
 
