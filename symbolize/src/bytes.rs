@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use memmap2::{Mmap, MmapMut, UncheckedAdvice};
+use memmap2::{Advice, Mmap, MmapMut, UncheckedAdvice};
 
 use super::opener::open_regular;
 
@@ -55,6 +55,8 @@ impl Bytes {
             return Ok(Self::from(Vec::new()));
         }
         let mut copy = MmapMut::map_anon(usize::try_from(size).map_err(io::Error::other)?)?;
+        // Faults are most of the time that a copy of a large file takes. Without huge pages it takes longer.
+        let _ = copy.advise(Advice::HugePage);
         let mut copied = 0;
         for range in data(file, size) {
             copied += range.end - range.start;

@@ -297,6 +297,39 @@ fn lines_of_files_that_a_process_may_not_read_are_not_in_reports() {
     }
 }
 
+/// Puts a program into a folder without its debug information, and that into a file of its own, which it names.
+fn split(built: &Program, folder: &Path) -> (PathBuf, PathBuf) {
+    let (program, debug) = (folder.join("program"), folder.join("program.debug"));
+    let copy = |options: &[&str], to: &Path| {
+        let ended = run(Command::new("objcopy").args(options).arg(&built.path).arg(to));
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    };
+    copy(&["--only-keep-debug"], &debug);
+    copy(&["--strip-all", &format!("--add-gnu-debuglink={}", debug.display())], &program);
+    (program, debug)
+}
+
+#[test]
+fn debug_files_that_a_user_may_not_read_are_not_read() {
+    require_bpf!();
+    if !machine::is_root() {
+        machine::skip("not root");
+        return;
+    }
+    let folder = open_folder();
+    let (program, debug) = split(&changed(folder.path(), &[]), folder.path());
+    fs::set_permissions(&program, Permissions::from_mode(0o755)).expect("its mode");
+    for (mode, variables, is_read) in
+        [(0o600, &[][..], true), (0o600, &SUDO, false), (0o644, &SUDO, true)]
+    {
+        fs::set_permissions(&debug, Permissions::from_mode(mode)).expect("its mode");
+        let set = |run: Avtrace, (name, value): &(&str, &str)| run.environment(name, value);
+        let ended = variables.iter().fold(Avtrace::on_path(&program), set).run();
+        assert!(ended.stderr.contains("transfer"), "{mode:o}: {}", ended.stderr);
+        assert_eq!(ended.stderr.contains("changed.c:"), is_read, "{mode:o}: {}", ended.stderr);
+    }
+}
+
 #[test]
 fn a_program_that_cuts_its_debug_file_changes_nothing() {
     require_bpf!();
@@ -304,14 +337,7 @@ fn a_program_that_cuts_its_debug_file_changes_nothing() {
     let start = "    await_turn(go_transfer);\n    transfer();";
     let cut = format!("    if (truncate(getenv(\"CUT\"), 0))\n        abort();\n{start}");
     let built = changed(folder.path(), &[(start, &cut)]);
-    let (debug, program) = (folder.path().join("program.debug"), folder.path().join("program"));
-    let split = |options: &[&str], from: &Path, to: &Path| {
-        let ended = run(Command::new("objcopy").args(options).arg(from).arg(to));
-        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    };
-    split(&["--only-keep-debug"], &built.path, &debug);
-    let link = format!("--add-gnu-debuglink={}", debug.display());
-    split(&["--strip-all", &link], &built.path, &program);
+    let (program, debug) = split(&built, folder.path());
     for file in [&debug, &program] {
         fs::set_permissions(file, Permissions::from_mode(0o777)).expect("its mode");
     }
