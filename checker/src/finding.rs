@@ -217,6 +217,19 @@ pub enum GapKind {
     Unknown,
 }
 
+/// Fact against holding a lock over a gap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+pub enum Obstacle {
+    /// The region waits for other threads in between, or does so in some of its executions.
+    Wait,
+    /// It lets others go on in between, which may need the lock.
+    Notification,
+    /// It acquires a lock in between that is held elsewhere while the other one is acquired.
+    LockOrder,
+}
+
 /// End of a gap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -287,6 +300,15 @@ pub struct Cut {
     /// Set if the region read the variable of the first step again within the gap of the exemplar, after the write of
     /// another thread.
     pub read_again: bool,
+    /// Set if the critical section of the first step, or an earlier one of the same region at that place, wrote a
+    /// variable that other threads had accessed.
+    pub section_changes: bool,
+    /// Fact against holding a lock from one step to the other, in any execution.
+    pub obstacle: Option<Obstacle>,
+    /// Set if both ends are on variables that threads have polled until another thread changed them.
+    pub polled: bool,
+    /// Locks that the region acquired after the first step of the exemplar, up to the second one.
+    pub acquired: Vec<LockId>,
     /// Write of the variable that directly follows its closing read, if one does: the two may be an update.
     pub updated_at: Option<LocationId>,
     /// Locks of other threads in the exemplar.

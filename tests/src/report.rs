@@ -20,6 +20,8 @@ pub struct Report {
     pub counts: Counts,
     pub serializable: Option<bool>,
     pub violations: Vec<Violation>,
+    #[serde(default)]
+    pub defects: Vec<Value>,
     pub not_seen: Value,
     pub summary: Value,
     #[serde(default)]

@@ -14,7 +14,7 @@ use crate::{
     Program, Report, c,
     process::{Ended, Running, TIME_LIMIT, run},
     programs::install,
-    tracer::avtrace,
+    tracer::{FAIL_ON, avtrace},
 };
 
 /// A running `service.c`, or another program that reads the same commands.
@@ -116,7 +116,7 @@ impl Service {
     /// Attaches as [`attach`](Self::attach), by a command that runs avtrace in a way of its own.
     #[must_use]
     pub fn attach_by(&self, mut command: Command, options: &[&str]) -> Running {
-        command.args(["attach", "--pid", &self.pid.to_string()]);
+        command.env(FAIL_ON.0, FAIL_ON.1).args(["attach", "--pid", &self.pid.to_string()]);
         command.args(["--format", "json", "-o"]).arg(self.report_file()).args(options);
         let mut avtrace = Running::start(&mut command, None, TIME_LIMIT);
         if !options.contains(&"--quiet") {

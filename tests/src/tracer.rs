@@ -108,7 +108,7 @@ impl Avtrace {
 
     /// Sees memory accesses as users do who do not say how, and counts what they count. Without this only accesses that
     /// are named are seen, so that what other suites expect does not depend on it (the environment variable
-    /// `AVTRACE_ACCESSES` says otherwise); as defects are possible at most then, possible ones count.
+    /// `AVTRACE_ACCESSES` says otherwise), and possible defects count.
     #[must_use]
     pub fn seeing_memory(mut self) -> Self {
         self.accesses = None;
@@ -238,12 +238,12 @@ impl Avtrace {
         }
         if let Some(accesses) = &self.accesses {
             command.args(["--accesses", accesses]);
-            if !self.options.iter().any(|option| option == "--fail-on") {
-                command.args(["--fail-on", "possible"]);
-            }
         }
         command.arg("--").arg(&self.program).args(&self.arguments);
-        without_sudo(&mut command);
+        prepare(&mut command);
+        if self.accesses.is_none() {
+            command.env_remove(FAIL_ON.0);
+        }
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
     }
@@ -254,7 +254,7 @@ impl Avtrace {
 pub fn avtrace_with<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Ended {
     let mut command = Command::new(avtrace());
     command.args(arguments);
-    without_sudo(&mut command);
+    prepare(&mut command);
     crate::process::run(&mut command)
 }
 
@@ -267,7 +267,7 @@ pub fn native<S: AsRef<OsStr>>(
 ) -> Ended {
     let mut command = Command::new(program);
     command.args(arguments);
-    without_sudo(&mut command);
+    prepare(&mut command);
     Running::start(&mut command, input, TIME_LIMIT).wait()
 }
 
@@ -323,8 +323,13 @@ pub fn lock_operations(program: &Program, arguments: &[&str]) -> String {
     found
 }
 
-/// The tests may run under sudo. What avtrace makes of that has a test of its own.
-fn without_sudo(command: &mut Command) {
+/// Variable by which possible defects count. Most suites are about what is seen, not about how likely it is a bug, and
+/// without accesses to memory all is possible at most.
+pub(crate) const FAIL_ON: (&str, &str) = ("AVTRACE_FAIL_ON", "possible");
+
+/// Sets the environment of a run. The tests may run under sudo; what avtrace makes of that has a test of its own.
+fn prepare(command: &mut Command) {
+    command.env(FAIL_ON.0, FAIL_ON.1);
     for variable in ["SUDO_UID", "SUDO_GID", "SUDO_USER", "SUDO_COMMAND", "NO_COLOR"] {
         command.env_remove(variable);
     }

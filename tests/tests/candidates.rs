@@ -201,3 +201,104 @@ fn functions_of_rust_lock_through_others_too() {
         finds(&program, &[], deposit);
     }
 }
+
+/// Returns the classes of the defects, with their regions, of a run as users have it; and its exit status.
+fn classes(program: &Program) -> (Option<i32>, Vec<(String, String)>) {
+    let (ended, report) = Avtrace::on(program).seeing_memory().report();
+    assert!(ended.code.is_some(), "{ended:#?}");
+    let text = |one: &Value, key: &str| one[key].as_str().unwrap_or_default().to_owned();
+    let found = report.defects.iter().map(|one| (text(one, "class"), text(one, "region")));
+    (ended.code, found.collect())
+}
+
+/// Loops of `laps.cpp` by their numbers, and what they are in.
+const LOOPS: [&str; 4] = ["-DLOOP=0", "-DLOOP=1", "-DLOOP=2", "-DLOOP=3"];
+const FORMS: [&str; 6] = ["-DFORM=0", "-DFORM=1", "-DFORM=2", "-DFORM=3", "-DFORM=4", "-DFORM=5"];
+
+/// Runs `laps.cpp` in each form, with one of the loops for each; all loops in all forms where more runs are wanted.
+fn in_all_laps(wrong: &[&str], check: impl Fn(&[&str], Option<i32>, &[(String, String)])) {
+    for level in ["-O0", "-O2"] {
+        for (number, form) in FORMS.iter().enumerate() {
+            let all = 0..LOOPS.len();
+            for turn in all.take(runs(1).min(LOOPS.len())) {
+                let lap = LOOPS[(number + turn) % LOOPS.len()];
+                let flags = [&["-std=c++17", "-g", level, lap, form], wrong].concat();
+                let (code, found) = classes(&cpp("laps", &flags));
+                check(&flags, code, &found);
+            }
+        }
+    }
+}
+
+#[test]
+fn sections_of_a_loop_that_are_complete_are_no_likely_defect() {
+    require_bpf!();
+    in_all_laps(&[], |flags, code, found| {
+        assert!(found.iter().all(|(class, _)| class != "likely"), "{flags:?}: {found:?}");
+        assert_eq!(code, Some(0), "{flags:?}: {found:?}");
+    });
+}
+
+#[test]
+fn an_update_that_an_iteration_loses_is_likely() {
+    require_bpf!();
+    in_all_laps(&["-DWRONG"], |flags, code, found| {
+        // A lambda that is inlined into the library's start of threads counts as the library's.
+        if flags.contains(&"-O2") && (flags.contains(&"-DFORM=0") || flags.contains(&"-DFORM=4")) {
+            assert!(found.iter().any(|(class, _)| class != "by-design"), "{flags:?}: {found:?}");
+            return;
+        }
+        assert!(found.iter().any(|(class, _)| class == "likely"), "{flags:?}: {found:?}");
+        assert_eq!(code, Some(66), "{flags:?}: {found:?}");
+    });
+}
+
+#[test]
+fn a_wait_by_a_loop_that_reads_is_no_likely_defect() {
+    require_bpf!();
+    for level in ["-O0", "-O2"] {
+        let (code, found) = classes(&c("spins", &["-g", level]));
+        assert!(found.iter().all(|(class, _)| class != "likely"), "{level}: {found:?}");
+        assert_eq!(code, Some(0), "{level}: {found:?}");
+    }
+}
+
+#[test]
+fn no_function_of_go_is_a_region_by_default() {
+    require_bpf!();
+    let table = format!("{}/programs/c/go_table.h", env!("CARGO_MANIFEST_DIR"));
+    let program = c("unmarked", &["-g", "-O0", "-include", &table]);
+    let run = |options: &[&str]| Avtrace::on(&program).seeing_memory().options(options).report();
+    let (ended, report) = run(&[]);
+    assert_eq!((ended.code, report.counts.lost_events), (Some(0), 0), "{}", ended.stderr);
+    assert!(report.defects.is_empty() && report.violations.is_empty(), "{}", ended.stderr);
+    let known = ended.stderr + &report.not_seen.to_string();
+    assert!(known.contains("has code of Go"), "{known}");
+    let (ended, _) = run(&["--atomic", "transfer"]);
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+}
+
+#[test]
+#[ignore = "long: run by `cargo xtask test --long`"]
+fn a_program_in_go_loses_nothing() {
+    require_bpf!();
+    let folder = tests::folder();
+    let source = format!("{}/programs/go/counter.go", env!("CARGO_MANIFEST_DIR"));
+    let path = folder.path().join("counter");
+    if std::process::Command::new("go").arg("version").status().is_err() {
+        eprintln!("skipped: Go is not installed");
+        return;
+    }
+    let build = std::process::Command::new("go")
+        .args(["build", "-o"])
+        .arg(&path)
+        .arg(source)
+        .env("GO111MODULE", "off")
+        .env("GOCACHE", folder.path().join("cache"))
+        .status();
+    assert!(build.expect("the toolchain of Go").success());
+    let (ended, report) = Avtrace::on_path(&path).seeing_memory().report();
+    assert_eq!((ended.code, &*ended.stdout), (Some(0), "160000\n"), "{}", ended.stderr);
+    assert_eq!(report.counts.lost_events, 0, "{}", ended.stderr);
+    assert!(report.defects.is_empty(), "{:#?}", report.defects);
+}

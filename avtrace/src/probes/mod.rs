@@ -2,6 +2,7 @@
 //! `kernel`.
 
 mod delays;
+mod go_code;
 pub mod memory;
 pub mod origin;
 pub mod own_modules;

@@ -10,7 +10,7 @@ use super::{
     },
     locks::{Held, without_common},
     model::{
-        Action, Defect, GapEnd, GapKind, Location, Object, ObjectKind, Order, RegionRole,
+        Action, Defect, GapEnd, GapKind, Location, Object, ObjectKind, Obstacle, Order, RegionRole,
         SourceFrame, Transaction, Violation,
     },
     phrase::short_name,
@@ -23,11 +23,15 @@ const CALLEES_TAKE_IT: &str =
 /// Longest name of a function that is called, in columns.
 const NAME_COLUMNS: usize = 48;
 
-/// Suggests a change that would make the two ends of a gap one step; `violation` shows the defect.
+/// Suggests a change that would make the two ends of a gap one step; `violation` shows the defect. No lock is to be held
+/// from one end to the other where there is an obstacle: threads could come to a standstill.
 #[must_use]
-pub fn help(defect: &Defect, violation: &Violation) -> String {
+pub fn help(defect: &Defect, violation: &Violation, obstacle: Option<Obstacle>) -> String {
     let region = &defect.region;
     let (from, to) = ends(defect);
+    if let Some(obstacle) = obstacle {
+        return without_holding(defect, obstacle);
+    }
     if defect.gap.kind == GapKind::Iterations {
         return format!(
             "{from} and {to} are in different iterations of a loop in `{region}`: nothing is wrong unless a later \
@@ -85,6 +89,28 @@ pub fn help(defect: &Defect, violation: &Violation) -> String {
         }
         _ => violation.hint.clone(),
     }
+}
+
+/// Suggests what can be done without a lock that is held over the gap.
+fn without_holding(defect: &Defect, obstacle: Obstacle) -> String {
+    let region = &defect.region;
+    let (from, to) = ends(defect);
+    let why = match obstacle {
+        Obstacle::Wait => format!(
+            "`{region}` waits for other threads, here or in other runs: a lock held meanwhile may be one that they need"
+        ),
+        Obstacle::Notification => format!(
+            "`{region}` lets other threads go on in between: a lock held meanwhile may be one that they need"
+        ),
+        Obstacle::LockOrder => format!(
+            "`{region}` takes a lock in between that others hold when they take the first one: to hold both could end \
+             in a deadlock"
+        ),
+    };
+    format!(
+        "if what {to} does relies on what {from} saw, look at it again at {to}, under the lock that guards it, and \
+         begin anew if it has changed; {why}"
+    )
 }
 
 /// Both ends of a gap, for sentences.

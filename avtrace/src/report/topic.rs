@@ -118,6 +118,21 @@ pub const TOPICS: &[Topic] = &[
         examples::UNCHANGED,
     ),
     topic(
+        Against,
+        "same-value",
+        "What the region had read before is the value that others left, though another thread had written the variable in between.",
+        "None for the value itself; what it stands for, such as the object that a pointer leads to, may be another one.",
+        examples::UNCHANGED,
+    ),
+    topic(
+        Against,
+        "polled",
+        "Threads read the variables again and again until another thread changes them: they are flags, by which threads wait \
+         for one another.",
+        "None, unless the data that they guard is at fault.",
+        examples::POLLED,
+    ),
+    topic(
         For,
         "acts-unchecked",
         "The variable was read before a lock was given up, and updated after it without another look at it: what was checked \
@@ -280,9 +295,9 @@ pub const TOPICS: &[Topic] = &[
         examples::OUT_OF_SIGHT,
     ),
     topic(
-        For,
+        Against,
         "data-not-captured",
-        "Accesses to memory were not captured, and a lock was given up in between.",
+        "Accesses to memory were not captured: locks alone do not show that the same data met.",
         "Run without `--accesses sync`.",
         examples::NOT_CAPTURED,
     ),

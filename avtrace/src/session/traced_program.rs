@@ -121,6 +121,8 @@ impl TracedProgram {
         let mut program = Self::new(options, backend, id, ProcessCode::new(symbolizer));
         program.coverage.extend(unresolved);
         program.coverage.extend(plan.remapped_code.map(Limitation::from));
+        let modules = plan.go_code.iter().cloned();
+        program.coverage.extend(modules.map(|module| Limitation::GoCode { module }));
         if !plan.has_locks() {
             program.coverage.limit(Limitation::NoLockFunctions);
         }

@@ -5,7 +5,7 @@ use avtrace::report::{
     Class, Defect, Location, Reason, RegionRole, Report, SetAside, SetAsideBy, Settings,
     TextOptions, UnusedSuppression, json,
 };
-use avtrace::report::{GapKind, Pattern};
+use avtrace::report::{GapKind, Obstacle, Pattern};
 use insta::assert_snapshot;
 
 use crate::fixtures::Story;
@@ -159,7 +159,7 @@ fn help(story: &mut Story, change: impl FnOnce(&mut Defect)) -> String {
     let mut defect = report.defects[0].clone();
     let violation = report.shown(&defect).expect("the violation").clone();
     change(&mut defect);
-    avtrace::report::help(&defect, &violation)
+    avtrace::report::help(&defect, &violation, None)
 }
 
 #[test]
@@ -229,6 +229,24 @@ fn long_names_are_shown_in_short() {
     assert!(joined.contains("writes `Shared<..>.len`: "), "the place is said once: {text}");
     assert!(joined.contains("were seen to meet on `Shared<..>.len` ="), "{text}");
     assert!(joined.contains("= help: protect `Shared<..>.len` by one lock: "), "{text}");
+}
+
+#[test]
+fn no_help_holds_a_lock_over_what_others_wait_for() {
+    let mut story = stories::lock_split();
+    let report = story.report();
+    let defect = &report.defects[0];
+    let violation = report.shown(defect).expect("the violation");
+    for obstacle in [Obstacle::Wait, Obstacle::Notification, Obstacle::LockOrder] {
+        let help = avtrace::report::help(defect, violation, Some(obstacle));
+        assert!(!help.contains("hold mutex") && !help.contains("hold the lock"), "{help}");
+        assert!(
+            help.starts_with(
+                "if what bank.c:48 does relies on what bank.c:45 saw, look at it again"
+            ),
+            "{help}"
+        );
+    }
 }
 
 #[test]

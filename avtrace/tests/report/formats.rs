@@ -12,7 +12,8 @@ use crate::{json as documents, stories};
 
 pub fn layout() -> Layout {
     let base_dir = Some("/home/user/bank".to_owned());
-    Layout { text: TextOptions { base_dir, ..TextOptions::default() }, ..Layout::default() }
+    let text = TextOptions { base_dir, ..TextOptions::default() };
+    Layout { text, least: Class::Possible, ..Layout::default() }
 }
 
 /// Lays out reports as text.

@@ -73,6 +73,7 @@ fn all() -> Vec<Limitation> {
         Limitation::UncheckedHits,
         remapped(None),
         remapped(Some("remap_executable")),
+        Limitation::GoCode { module: text("server") },
         Limitation::NoLockFunctions,
         Limitation::StrippedProgram { program: text("shop") },
         Limitation::DebugServers { problem: text("Server query failed: Connection refused") },

@@ -7,7 +7,7 @@ use super::{Detections, Place, Version};
 use crate::check::{Options, Relation};
 use crate::event::{Event, EventNumber, LockId, Op, RegionId, SyncId, ThreadId, VarId};
 use crate::finding::Action;
-use crate::hb::{Dependency, EventStamp, Visitor};
+use crate::hb::{Dependency, EndedHold, EventStamp, Visitor};
 use rustc_hash::FxHashMap;
 
 /// Number of variables from which on they are prefetched: fewer are in the cache.
@@ -352,7 +352,7 @@ impl Visitor for Active {
         !self.detections.stopped() && !self.cells.is_empty(self.threads[row].clock)
     }
 
-    fn released(&mut self, row: usize, lock: LockId, now: &EventStamp, _since: EventNumber) {
+    fn released(&mut self, row: usize, lock: LockId, now: &EventStamp, _hold: EndedHold) {
         let shared = now.action() == Action::ReleaseShared;
         let place = if shared { Place::SharedReleases(lock) } else { Place::Release(lock) };
         self.put(place, now.thread(), row, now.event());

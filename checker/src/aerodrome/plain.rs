@@ -5,7 +5,7 @@ use super::{Detections, Place, Version};
 use crate::check::{Options, Relation};
 use crate::event::{Event, EventNumber, LockId, Op, RegionId, SyncId, ThreadId, VarId};
 use crate::finding::Action;
-use crate::hb::{Dependency, EventStamp, Visitor};
+use crate::hb::{Dependency, EndedHold, EventStamp, Visitor};
 use crate::vector::Vector;
 use rustc_hash::FxHashMap;
 
@@ -230,7 +230,7 @@ impl Visitor for Plain {
         active.any(|(of, thread)| self.threads[row].clock.knows(of, thread.begin.event()))
     }
 
-    fn released(&mut self, row: usize, lock: LockId, now: &EventStamp, _since: EventNumber) {
+    fn released(&mut self, row: usize, lock: LockId, now: &EventStamp, _hold: EndedHold) {
         let shared = now.action() == Action::ReleaseShared;
         let place = if shared { Place::SharedReleases(lock) } else { Place::Release(lock) };
         self.put(place, now.thread(), row, now.event());

@@ -62,7 +62,7 @@ use crate::deadlock::Observer;
 use crate::error::EventError;
 use crate::event::{Event, EventNumber, LockId, Op, RegionId, ThreadId, VarId};
 use crate::finding::{Counts, Findings};
-use crate::hb::{Dependency, Engine, EventStamp, Visitor};
+use crate::hb::{Dependency, EndedHold, Engine, EventStamp, Visitor};
 use crate::must_order::{MustOrder, orders};
 use forest::Period;
 use rustc_hash::FxHashMap;
@@ -391,7 +391,7 @@ impl Visitor for State {
         thread.unit.iter_mut().for_each(|unit| unit.acquire(held));
     }
 
-    fn released(&mut self, _row: usize, lock: LockId, _now: &EventStamp, _since: EventNumber) {
+    fn released(&mut self, _row: usize, lock: LockId, _now: &EventStamp, _hold: EndedHold) {
         let Some((id, held)) = self.held_of(lock) else { return };
         let thread = self.threads.entry(id).or_default();
         if let Some(index) = thread.held.iter().rposition(|known| *known == held) {

@@ -1,10 +1,11 @@
 //! Cuts: the violations grouped by the innermost region and the gap, while they are found. Memory is bounded by the
 //! limit of cuts, whatever the number of witnesses.
 
+use super::obstacles::Obstacles;
 use super::thread::Facts;
 use crate::check::Options;
 use crate::event::{EventNumber, LocationId, RegionId};
-use crate::finding::{Counts, Cut, Evidence, Order, Violation};
+use crate::finding::{Counts, Cut, Evidence, Obstacle, Order, Violation};
 use rustc_hash::FxHashMap;
 
 /// Limit of outer regions stored of one cut.
@@ -119,6 +120,12 @@ impl Cuts {
         }
     }
 
+    /// Notes a fact against holding a lock over the gap of a cut.
+    pub(super) fn note_obstacle(&mut self, number: u32, obstacle: Obstacle) {
+        let known = &mut self.entries[number as usize].cut.obstacle;
+        *known = Some(known.map_or(obstacle, |known| known.min(obstacle)));
+    }
+
     /// Adds a way, by its hash.
     pub(super) fn add_way(&mut self, number: u32, way: u64) {
         let ways = &mut self.entries[number as usize].ways;
@@ -150,6 +157,7 @@ impl Cuts {
         self,
         violations: &[Violation],
         positions: &[usize],
+        obstacles: &Obstacles,
     ) -> (Vec<Cut>, Vec<Violation>) {
         let mut listed: FxHashMap<(EventNumber, EventNumber, EventNumber), usize> =
             FxHashMap::default();
@@ -167,6 +175,8 @@ impl Cuts {
             }
             cut.violations.sort_unstable();
             cut.ways = ways.len() as u64;
+            cut.obstacle = obstacles.of(&cut, &exemplar);
+            cut.polled = obstacles.are_polled(&exemplar);
             let same = |number: &usize| violations[*number].edges == exemplar.edges;
             let shown = listed.get(&instance(&exemplar)).copied().filter(same);
             cut.exemplar = shown.unwrap_or_else(|| {
@@ -199,6 +209,10 @@ impl Cut {
             waited: false,
             notified: false,
             read_again: false,
+            section_changes: false,
+            obstacle: None,
+            polled: false,
+            acquired: Vec::new(),
             updated_at: None,
             others: Default::default(),
         }
@@ -210,6 +224,8 @@ impl Cut {
         (self.held_throughout, self.split_by_itself) = (held_throughout, split_by_itself);
         (self.waited, self.notified) = (waited, facts.notified);
         self.read_again = facts.read_again;
+        self.section_changes = facts.section_changes;
         self.others = facts.others;
+        self.acquired = facts.acquired;
     }
 }

@@ -8,7 +8,7 @@
 
 use super::forest::{Column, Node, RegionBits};
 use super::regions::{ActiveRegions, free_slot};
-use super::thread::{Level, Thread, Trail};
+use super::thread::{Level, SectionOrder, Thread, Trail};
 use crate::event::{Event, EventNumber, LocationId, Op, RegionId, ThreadId};
 use crate::finding::Evidence;
 use crate::hb::EventStamp;
@@ -33,6 +33,14 @@ pub(super) struct Followed {
     /// Steps of the execution, by operation and code.
     steps: FxHashSet<(Discriminant<Op>, LocationId)>,
     pub(super) trail: Trail,
+    /// Order of its sections, in all executions.
+    pub(super) order: SectionOrder,
+}
+
+impl Followed {
+    pub(super) fn region(&self) -> RegionId {
+        self.region
+    }
 }
 
 /// Set of slots.
@@ -47,9 +55,10 @@ impl ActiveRegions {
         }
         self.unfollow(row);
         let Some(region) = region.filter(|_| self.cuts.are_collected()) else { return };
-        let (level, steps, trail) = (None, FxHashSet::default(), Trail::default());
+        let (level, steps) = (None, FxHashSet::default());
+        let (trail, order) = (Trail::default(), SectionOrder::default());
         self.threads[row].followed =
-            Some(Box::new(Followed { thread, region, level, steps, trail }));
+            Some(Box::new(Followed { thread, region, level, steps, trail, order }));
         self.follows = true;
     }
 

@@ -5,7 +5,7 @@ use super::regions::ActiveRegions;
 use super::thread::{Thread, Trail};
 use crate::event::{EventNumber, LockId};
 use crate::finding::Action;
-use crate::hb::{Dependency, EventStamp};
+use crate::hb::{Dependency, EndedHold, EventStamp};
 
 impl ActiveRegions {
     pub(super) fn acquire(&mut self, row: usize, lock: LockId, now: &EventStamp) {
@@ -13,24 +13,29 @@ impl ActiveRegions {
         let thread = &mut self.threads[row];
         if follows {
             let is_shared = now.action() == Action::AcquireShared;
-            thread.locks.acquired(lock, is_shared, now.event());
+            self.obstacles.acquired(lock, thread.locks.held());
+            thread.locks.acquired(lock, is_shared, now);
+            thread.section(now.location());
+            thread.acted = now.event();
         }
         if self.options.released_locks {
             thread.trails().for_each(|trail| trail.released_locks.acquired(lock, now));
         }
     }
 
-    pub(super) fn release(
-        &mut self,
-        row: usize,
-        lock: LockId,
-        now: &EventStamp,
-        since: EventNumber,
-    ) {
+    pub(super) fn release(&mut self, row: usize, lock: LockId, now: &EventStamp, hold: EndedHold) {
         if self.follows_locks() {
-            let locks = &mut self.threads[row].locks;
-            locks.released(lock, since, now.event());
-            if locks.are_many() {
+            let Self { threads, changing, .. } = self;
+            let thread = &mut threads[row];
+            let region = thread.levels.last().map(|level| level.region);
+            thread.locks.released(lock, hold.since, now.event(), |at| {
+                if hold.changes {
+                    changing.insert((region, at));
+                }
+                changing.contains(&(region, at))
+            });
+            thread.acted = now.event();
+            if thread.locks.are_many() {
                 self.drop_ended_holds(row);
             }
         }

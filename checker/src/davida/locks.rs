@@ -6,7 +6,7 @@
 //! often it takes the lock later, that comes after. So these holds are retained as long as the dependency is, and a few
 //! that follow them.
 
-use crate::event::{EventNumber, LockId};
+use crate::event::{EventNumber, LocationId, LockId};
 use crate::hb::EventStamp;
 use rustc_hash::FxHashMap;
 
@@ -27,12 +27,22 @@ const MAX_ENDED: usize = 16 * LATEST;
 pub(super) struct Hold {
     pub(super) lock: LockId,
     pub(super) is_shared: bool,
+    /// Place of the acquire.
+    pub(super) at: LocationId,
     pub(super) acquired: EventNumber,
     /// `EventNumber::MAX` while the lock is held.
     pub(super) released: EventNumber,
+    /// Set if it has ended and wrote a variable that others had accessed, as did an earlier one at the same place in the
+    /// region.
+    pub(super) changes: bool,
 }
 
 impl Hold {
+    /// Returns whether an event of the thread is within the hold.
+    const fn contains(&self, event: EventNumber) -> bool {
+        self.acquired <= event && event <= self.released
+    }
+
     /// Returns whether an event of the thread, or what it did after that, is within the hold.
     pub(super) fn covers(&self, point: &EventStamp) -> bool {
         self.acquired <= point.event() && point.known_with() <= self.released
@@ -93,14 +103,24 @@ impl Locks {
         *self = Self::default();
     }
 
-    pub(super) fn acquired(&mut self, lock: LockId, is_shared: bool, now: EventNumber) {
-        self.held.push(Hold { lock, is_shared, acquired: now, released: EventNumber::MAX });
+    pub(super) fn acquired(&mut self, lock: LockId, is_shared: bool, now: &EventStamp) {
+        let (acquired, released) = (now.event(), EventNumber::MAX);
+        let at = now.location();
+        self.held.push(Hold { lock, is_shared, at, acquired, released, changes: false });
     }
 
-    pub(super) fn released(&mut self, lock: LockId, acquired: EventNumber, now: EventNumber) {
+    /// Ends a hold. `changes` says, of the place where it began, whether it or an earlier one there changed anything.
+    pub(super) fn released(
+        &mut self,
+        lock: LockId,
+        acquired: EventNumber,
+        now: EventNumber,
+        changes: impl FnOnce(LocationId) -> bool,
+    ) {
         let is_it = |hold: &Hold| (hold.lock, hold.acquired) == (lock, acquired);
         let Some(index) = self.held.iter().rposition(is_it) else { return };
-        let hold = Hold { released: now, ..self.held.remove(index) };
+        let hold = self.held.remove(index);
+        let hold = Hold { released: now, changes: changes(hold.at), ..hold };
         self.ended.push(Ended { hold, dropped: Dropped::default() });
     }
 
@@ -169,19 +189,51 @@ impl Locks {
 
     /// Returns the locks held from one event to another, by id; `None` if some may be forgotten.
     pub(super) fn during(&self, from: &EventStamp, to: &EventStamp) -> Option<Vec<LockId>> {
-        let at = from.event();
-        let next = self.ended.partition_point(|ended| ended.hold.released < at);
-        // Of what was dropped, the holds that ended at the point or later may have begun before it.
-        let mut dropped = self.ended[next.saturating_sub(1)..].iter().map(|ended| &ended.dropped);
-        if dropped.any(|dropped| dropped.contains(at)) || next == 0 && self.dropped.contains(at) {
-            return None;
-        }
-        let ended = self.ended[next..].iter().map(|ended| &ended.hold);
+        let ended = self.ended_since(from.event())?;
         let covers = |hold: &&Hold| hold.covers(from) && to.known_with() <= hold.released;
         let mut locks: Vec<LockId> =
             ended.chain(&self.held).filter(covers).map(|hold| hold.lock).collect();
         locks.sort_unstable();
         locks.dedup();
         Some(locks)
+    }
+
+    /// Returns the holds that ended at an event or later; `None` if one around it may be forgotten.
+    fn ended_since(&self, at: EventNumber) -> Option<impl Iterator<Item = &Hold>> {
+        let next = self.ended.partition_point(|ended| ended.hold.released < at);
+        // Of what was dropped, the holds that ended at the point or later may have begun before it.
+        let mut dropped = self.ended[next.saturating_sub(1)..].iter().map(|ended| &ended.dropped);
+        let is_forgotten =
+            dropped.any(|dropped| dropped.contains(at)) || next == 0 && self.dropped.contains(at);
+        (!is_forgotten).then(|| self.ended[next..].iter().map(|ended| &ended.hold))
+    }
+
+    /// Returns the locks that are held now.
+    pub(super) fn held(&self) -> impl Iterator<Item = LockId> {
+        self.held.iter().map(|hold| hold.lock)
+    }
+
+    /// Returns the locks that were acquired after an event, as far as is known, by id.
+    pub(super) fn acquired_after(&self, event: EventNumber) -> Vec<LockId> {
+        let all = self.ended.iter().map(|ended| &ended.hold).chain(&self.held);
+        let later = all.filter(|hold| event < hold.acquired);
+        let mut locks: Vec<LockId> = later.map(|hold| hold.lock).collect();
+        locks.sort_unstable();
+        locks.dedup();
+        locks
+    }
+
+    /// Returns the outermost hold around an event that ended by another one.
+    pub(super) fn left(&self, event: EventNumber, until: EventNumber) -> Option<Hold> {
+        let ended = self.ended_since(event)?;
+        let around = ended.filter(|hold| hold.contains(event) && hold.released <= until);
+        around.min_by_key(|hold| hold.acquired).copied()
+    }
+
+    /// Returns the place of the outermost hold around an event that began after another one.
+    pub(super) fn entered(&self, event: EventNumber, after: EventNumber) -> Option<LocationId> {
+        let all = self.ended_since(event)?.chain(&self.held);
+        let begun = all.filter(|hold| hold.contains(event) && after < hold.acquired);
+        begun.min_by_key(|hold| hold.acquired).map(|hold| hold.at)
     }
 }

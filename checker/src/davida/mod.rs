@@ -38,6 +38,7 @@ mod lock_events;
 mod locks;
 #[cfg(test)]
 mod memory_bounds;
+mod obstacles;
 mod open_at_end;
 mod recent;
 mod regions;
@@ -149,13 +150,15 @@ impl DeferredChecker for Davida {
     }
 
     fn findings(&self) -> Findings {
-        let ActiveRegions { verdicts, cuts, executions, open_at_end, .. } = &self.regions;
+        let ActiveRegions { verdicts, cuts, executions, open_at_end, obstacles, .. } =
+            &self.regions;
         let found = Found {
             verdict: self.regions.verdict(),
             verdicts: verdicts.clone(),
             cuts: cuts.clone(),
             executions: executions.clone(),
             open_at_end: open_at_end.clone(),
+            obstacles: obstacles.clone(),
         };
         found.into_findings(self.counts())
     }

@@ -5,15 +5,17 @@ use super::cuts::Cuts;
 use super::cycle;
 use super::followed::SlotSet;
 use super::forest::{Column, Forest, Node, RegionBits};
+use super::obstacles::Obstacles;
 use super::thread::{Facts, Level, Thread};
 use super::witness::{Violated, clarity, way};
 use crate::check::{Options, Regions, Relation};
-use crate::event::{Event, EventNumber, LockId, RegionId, ThreadId};
+use crate::event::{Event, EventNumber, LocationId, LockId, RegionId, ThreadId};
 use crate::finding::{
     Action, Counts, Edge, Evidence, Findings, Instance, Object, OpenRegion, OtherLocks, Tx,
 };
-use crate::hb::{Dependency, EventStamp, Visitor};
+use crate::hb::{Dependency, EndedHold, EventStamp, Visitor};
 use crate::verdicts::Verdicts;
+use rustc_hash::FxHashSet;
 
 /// Transactions in a cycle, and the dependencies between them.
 type Cycle = (Vec<Tx>, Vec<Edge>);
@@ -38,6 +40,9 @@ pub(super) struct ActiveRegions {
     pub(super) executions: Vec<u64>,
     /// Regions that were open when their thread ended.
     pub(super) open_at_end: Vec<OpenRegion>,
+    /// Sections that have written variables which others had accessed: region, and place of the acquire.
+    pub(super) changing: FxHashSet<(Option<RegionId>, LocationId)>,
+    pub(super) obstacles: Obstacles,
     /// Slots of regions that are followed.
     pub(super) followed: SlotSet,
     /// Set once a region was followed.
@@ -52,16 +57,24 @@ pub(super) struct Found {
     pub(super) cuts: Cuts,
     pub(super) executions: Vec<u64>,
     pub(super) open_at_end: Vec<OpenRegion>,
+    pub(super) obstacles: Obstacles,
 }
 
 impl Found {
     /// Returns the findings.
     pub(super) fn into_findings(self, counts: Counts) -> Findings {
-        let Self { verdict: (serializable, cycle), verdicts, cuts, executions, open_at_end } = self;
+        let Self {
+            verdict: (serializable, cycle),
+            verdicts,
+            cuts,
+            executions,
+            open_at_end,
+            obstacles,
+        } = self;
         let (cycle, cycle_edges) = cycle.unzip();
         let cycle_edges = cycle_edges.unwrap_or_default();
         let (violations, positions, instances) = verdicts.into_lists();
-        let (cuts, exemplars) = cuts.into_lists(&violations, &positions);
+        let (cuts, exemplars) = cuts.into_lists(&violations, &positions, &obstacles);
         Findings {
             counts,
             serializable,
@@ -100,6 +113,8 @@ impl ActiveRegions {
             reads: ClosingReads::default(),
             executions: Vec::new(),
             open_at_end: Vec::new(),
+            changing: FxHashSet::default(),
+            obstacles: Obstacles::default(),
             followed: SlotSet::default(),
             follows: false,
         }
@@ -122,8 +137,8 @@ impl ActiveRegions {
     /// Returns what was found, at the end of the trace.
     pub(super) fn into_found(self) -> Found {
         let verdict = self.verdict();
-        let Self { verdicts, cuts, executions, open_at_end, .. } = self;
-        Found { verdict, verdicts, cuts, executions, open_at_end }
+        let Self { verdicts, cuts, executions, open_at_end, obstacles, .. } = self;
+        Found { verdict, verdicts, cuts, executions, open_at_end, obstacles }
     }
 
     pub(super) fn is_full_relation(&self) -> bool {
@@ -367,6 +382,10 @@ impl ActiveRegions {
             };
             (violation, Facts { others, ..facts })
         })?;
+        let around = threads[closing.row()].surroundings(level)?;
+        if let Some(obstacle) = around.obstacle(first.source.event(), trigger) {
+            cuts.note_obstacle(number, obstacle);
+        }
         let trail = threads[closing.row()].trail_mut(level)?;
         let is_first = trail.is_first_cut(begin.event(), number);
         if !is_data {
@@ -378,6 +397,17 @@ impl ActiveRegions {
         }
         cuts.add_way(number, way(path.iter().copied()));
         Some(number)
+    }
+}
+
+impl ActiveRegions {
+    /// Notes that a thread has waited for another one.
+    fn wait(&mut self, row: usize, now: EventNumber) {
+        let thread = &mut self.threads[row];
+        thread.waited = now;
+        let followed = thread.followed.as_ref().map(|followed| followed.region());
+        let regions = thread.levels.iter().map(|level| level.region);
+        self.obstacles.waited(regions.chain(followed));
     }
 }
 
@@ -417,7 +447,7 @@ impl Visitor for ActiveRegions {
             self.held_between(lock, dependency);
         }
         if matches!(dependency.sink.action(), Action::Wait | Action::Join | Action::Depart) {
-            self.threads[dependency.row].waited = dependency.sink.event();
+            self.wait(dependency.row, dependency.sink.event());
         }
         if !variable && !self.is_full_relation() {
             return;
@@ -429,6 +459,15 @@ impl Visitor for ActiveRegions {
         }
         let source = dependency.source.event();
         let mut node = None;
+        if variable {
+            let thread = &mut self.threads[v];
+            if thread.spins(dependency.object, dependency.sink) {
+                self.obstacles.polled(dependency.object);
+                self.wait(v, dependency.sink.event());
+            } else if dependency.sink.action() != Action::Read {
+                thread.acted = dependency.sink.event();
+            }
+        }
         if self.threads[u].contains(source) {
             if self.threads[u].first_without_slot <= source {
                 self.give_slots(u, source);
@@ -511,16 +550,17 @@ impl Visitor for ActiveRegions {
         self.acquire(row, lock, now);
     }
 
-    fn released(&mut self, row: usize, lock: LockId, now: &EventStamp, since: EventNumber) {
-        self.release(row, lock, now, since);
+    fn released(&mut self, row: usize, lock: LockId, now: &EventStamp, hold: EndedHold) {
+        self.release(row, lock, now, hold);
     }
 
     fn notified(&mut self, row: usize, now: &EventStamp) {
         self.threads[row].notified = now.event();
+        self.threads[row].acted = now.event();
     }
 
     fn waited(&mut self, row: usize, now: &EventStamp) {
-        self.threads[row].waited = now.event();
+        self.wait(row, now.event());
     }
 
     fn reset(&mut self, lock: LockId) {

@@ -7,8 +7,8 @@ use super::forest::Node;
 use super::locks::Locks;
 use super::recent::{Interval, Recent};
 use super::released_locks::ReleasedLocks;
-use crate::event::{EventNumber, LockId, RegionId, VarId};
-use crate::finding::{GapEnd, GapKind, Object, OtherLocks, Point, ReleasedLock};
+use crate::event::{EventNumber, LocationId, LockId, RegionId, VarId};
+use crate::finding::{Action, GapEnd, GapKind, Object, Obstacle, OtherLocks, Point, ReleasedLock};
 use crate::hb::EventStamp;
 
 /// Limit of variables whose last read after a gap is stored.
@@ -30,6 +30,8 @@ const NEVER: EventNumber = EventNumber::MAX;
 pub(super) struct Thread {
     /// Open regions, outermost first; those with a slot come first.
     pub(super) levels: Vec<Level>,
+    /// Order of the sections in each of them; what comes after these is left over from others.
+    orders: Vec<SectionOrder>,
     /// Begin of the first region without a slot.
     pub(super) first_without_slot: EventNumber,
     /// Set once its current transaction is counted as violating.
@@ -43,12 +45,15 @@ pub(super) struct Thread {
     pub(super) waited: EventNumber,
     /// Last event by which the thread let others go on.
     pub(super) notified: EventNumber,
+    /// Last event by which it did anything that concerns others but reading.
+    pub(super) acted: EventNumber,
 }
 
 impl Default for Thread {
     fn default() -> Self {
         Self {
             levels: Vec::new(),
+            orders: Vec::new(),
             first_without_slot: NEVER,
             violating: false,
             trail: Trail::default(),
@@ -56,7 +61,30 @@ impl Default for Thread {
             locks: Locks::default(),
             waited: 0,
             notified: 0,
+            acted: 0,
         }
+    }
+}
+
+/// Order in which an execution came to its sections first, by the places where they acquire their locks. The first
+/// iteration of a loop makes it, so that a section which comes before an earlier one is of another iteration.
+#[derive(Default)]
+pub(super) struct SectionOrder(Vec<LocationId>);
+
+/// Limit of the sections of an execution whose order is known.
+const MAX_SECTIONS: usize = 64;
+
+impl SectionOrder {
+    pub(super) fn acquired(&mut self, at: LocationId) {
+        if self.0.len() < MAX_SECTIONS && !self.0.contains(&at) {
+            self.0.push(at);
+        }
+    }
+
+    /// Returns whether the execution came to `second` before it came to `first`.
+    fn goes_back(&self, first: LocationId, second: LocationId) -> bool {
+        let place = |of: LocationId| self.0.iter().position(|&at| at == of);
+        place(first).zip(place(second)).is_some_and(|(first, second)| second < first)
     }
 }
 
@@ -100,7 +128,33 @@ impl Thread {
     /// Opens a region, without a slot.
     pub(super) fn open(&mut self, region: RegionId, begin: &EventStamp) {
         self.first_without_slot = self.first_without_slot.min(begin.event());
+        let depth = self.levels.len();
+        match self.orders.get_mut(depth) {
+            Some(order) => order.0.clear(),
+            None => self.orders.push(SectionOrder::default()),
+        }
         self.levels.push(Level { region, begin: *begin, slot: None });
+    }
+
+    /// Notes the begin of a section in the regions that it is part of.
+    pub(super) fn section(&mut self, at: LocationId) {
+        let own = self.orders.iter_mut().take(self.levels.len());
+        let followed = self.followed.as_mut().map(|followed| &mut followed.order);
+        own.chain(followed).for_each(|order| order.acquired(at));
+    }
+
+    /// Returns whether an access reads anew what it read before, at the same place, and others have changed since, while
+    /// the thread itself did nothing else: it waits for the change.
+    pub(super) fn spins(&self, object: Object, sink: &EventStamp) -> bool {
+        let is_it = |node: &Node| {
+            node.object == object
+                && node.source.location() == sink.location()
+                && node.source.action() == Action::Read
+                && node.source.event() > self.acted
+        };
+        let followed = self.followed.as_ref().map(|followed| &followed.trail);
+        let mut trails = std::iter::once(&self.trail).chain(followed);
+        sink.action() == Action::Read && trails.any(|trail| trail.departures.iter().any(is_it))
     }
 
     /// Closes the innermost region at event `end`.
@@ -135,16 +189,19 @@ impl Thread {
     /// Returns what is known of the region at that level, or of the one that is followed: its trail, and the regions
     /// around it and within it.
     pub(super) fn surroundings(&self, level: Option<usize>) -> Option<Surroundings<'_>> {
-        let Self { levels, trail, followed, locks, waited, notified, .. } = self;
-        let (of, trail, outer, inner) = match level {
-            Some(level) => (*levels.get(level)?, trail, &levels[..level], &levels[level + 1..]),
+        let Self { levels, orders, trail, followed, locks, waited, notified, .. } = self;
+        let (of, trail, order, outer, inner) = match level {
+            Some(level) => {
+                let (outer, inner) = (&levels[..level], &levels[level + 1..]);
+                (*levels.get(level)?, trail, orders.get(level)?, outer, inner)
+            }
             None => {
                 let followed = followed.as_ref()?;
-                (followed.level?, &followed.trail, &[][..], &levels[..])
+                (followed.level?, &followed.trail, &followed.order, &[][..], &levels[..])
             }
         };
         let (waited, notified) = (*waited, *notified);
-        Some(Surroundings { of, trail, outer, inner, locks, waited, notified })
+        Some(Surroundings { of, trail, order, outer, inner, locks, waited, notified })
     }
 
     /// Returns the trail of the region at that level, or of the one that is followed.
@@ -212,6 +269,7 @@ impl Trail {
 pub(super) struct Surroundings<'a> {
     pub(super) of: Level,
     pub(super) trail: &'a Trail,
+    order: &'a SectionOrder,
     /// Regions around it, outermost first.
     pub(super) outer: &'a [Level],
     /// Regions within it, outermost first.
@@ -231,8 +289,15 @@ impl Surroundings<'_> {
         };
         let split = |lock: &&ReleasedLock| itself(&lock.released) && itself(&lock.reacquired);
         let waits = |lock: &ReleasedLock| lock.released.location == lock.reacquired.location;
+        let section = self.locks.left(left.event, returned.event);
+        let entered = self.locks.entered(returned.event, left.event);
+        let goes_back = (section.zip(entered))
+            .is_some_and(|(section, entered)| self.order.goes_back(section.at, entered));
+        let kind = kind(&left, &returned, left_chain.as_deref(), returned_chain.as_deref());
         Facts {
-            kind: kind(&left, &returned, left_chain.as_deref(), returned_chain.as_deref()),
+            kind: if goes_back { GapKind::Iterations } else { kind },
+            section_changes: section.is_some_and(|section| section.changes),
+            acquired: self.locks.acquired_after(left.event),
             left: self.end(left_chain, &first.source),
             returned: self.end(returned_chain, &closing.sink),
             held_throughout: self.locks.since(left.event),
@@ -242,6 +307,16 @@ impl Surroundings<'_> {
             notified: (left.event + 1..=returned.event).contains(&self.notified),
             read_again: self.trail.has_read_again(first.object, first.sink.event(), returned.event),
             others: OtherLocks::default(),
+        }
+    }
+
+    /// Returns the fact against holding a lock from one event to another that is known of this execution.
+    pub(super) fn obstacle(&self, left: EventNumber, returned: EventNumber) -> Option<Obstacle> {
+        let between = |event| (left + 1..=returned).contains(&event);
+        match () {
+            () if between(self.waited) => Some(Obstacle::Wait),
+            () if between(self.notified) => Some(Obstacle::Notification),
+            () => None,
         }
     }
 
@@ -286,6 +361,8 @@ struct Call {
 #[derive(Default)]
 pub(super) struct Facts {
     pub(super) kind: GapKind,
+    pub(super) section_changes: bool,
+    pub(super) acquired: Vec<LockId>,
     pub(super) left: GapEnd,
     pub(super) returned: GapEnd,
     pub(super) held_throughout: Vec<LockId>,

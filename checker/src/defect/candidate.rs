@@ -8,7 +8,7 @@ use super::guard::Guard;
 use super::pattern::{Accesses, flows, reads, writes};
 use crate::event::{LocationId, LockId, RegionId};
 use crate::finding::{
-    Cut, Evidence, Findings, GapEnd, GapKind, Object, Order, Point, ReleasedLock, Violation,
+    Action, Cut, Evidence, Findings, GapEnd, GapKind, Object, Order, Point, ReleasedLock, Violation,
 };
 use rustc_hash::FxHashMap;
 
@@ -271,8 +271,22 @@ fn of<'a>(
         role: info.role,
         origin: if library { Origin::Library } else { Origin::Own },
         changed: changed(findings, cut, violation, names),
+        same_value: left.action == Action::Read
+            && match pattern {
+                Pattern::StaleRead => returned.action == Action::Read && !returned_updates,
+                Pattern::LostUpdate => writes(accesses.closing.source.action),
+                _ => false,
+            }
+            && {
+                let last = match pattern {
+                    Pattern::LostUpdate => &accesses.closing.source,
+                    _ => returned,
+                };
+                names.describe.same_value(left.event, last.event) == Some(true)
+            },
+        polled: cut.is_some_and(|cut| cut.polled),
         left_reads: is_variable(accesses.first.object) && !writes(left.action),
-        left_changes: false,
+        left_changes: cut.is_some_and(|cut| cut.section_changes),
         returned_reads: is_variable(accesses.closing.object)
             && !writes(returned.action)
             && !returned_updates,

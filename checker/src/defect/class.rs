@@ -42,6 +42,10 @@ pub(super) struct Facts {
     pub(super) origin: Origin,
     /// Effect of the remote writes on the value, as far as that is known.
     pub(super) changed: Option<bool>,
+    /// What the first end read is the value that others left: that of the second end's read, or of the write before it.
+    pub(super) same_value: bool,
+    /// Threads poll the variables of both ends.
+    pub(super) polled: bool,
     /// The first end only reads its variable, and is no part of an update.
     pub(super) left_reads: bool,
     /// The function of the first end changed something before the gap.
@@ -285,6 +289,10 @@ static RULES: &[Rule] = rules! {
     // variable says nothing of another one where neither locks nor the user's own code show that they belong together.
     Weight(2), |_| Some(Reason::ValueChanged), if |f| f.changed == Some(true) && !f.changes_by_nature();
     AtMost(ByDesign, -2), |_| Some(Reason::ValueUnchanged), if |f| f.changed == Some(false);
+    // What the region does after a read of the value that it knew is what it would have done anyway. An update may not
+    // be: what the value stands for can have changed.
+    AtMost(ByDesign, -2), |_| Some(Reason::SameValue), if |f| f.is(Pattern::StaleRead) && f.same_value;
+    AtMost(Possible, -2), |_| Some(Reason::SameValue), if |f| f.loses_update() && f.same_value;
 
     // The pattern. Only a lost update is wrong whatever the program means; the others are wrong if the two steps
     // belong together. They do if another transaction came between them on two variables, and fields of one object
@@ -360,6 +368,8 @@ static RULES: &[Rule] = rules! {
     // Kinds of variables and updates.
     Weight(-3), |_| Some(Reason::AtomicUpdates), if |f| f.atomic && !f.acts_unchecked();
     AtMost(Possible, -3), |_| Some(Reason::LockWord), if |f| f.lock_word;
+    AtMost(Possible, -3), |_| Some(Reason::Polled),
+        if |f| f.polled && !f.lock_word && !f.is(Pattern::LostUpdate);
 
     // Evidence by locks alone counts where no data can be seen.
     AtMost(Possible, -1), |_| Some(Reason::SyncOnly),

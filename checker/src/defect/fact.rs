@@ -67,6 +67,10 @@ pub enum Reason {
     ValueChanged,
     /// The remote write stored the value that was there.
     ValueUnchanged,
+    /// What the region had read before is the value that others left.
+    SameValue,
+    /// Threads poll the variables: they are flags.
+    Polled,
     /// The variable was read before a lock was given up, and updated after it without another look at its value.
     ActsUnchecked,
     /// A value of the region came back to it, which neither notified others in between nor waited for them.
@@ -162,6 +166,12 @@ impl fmt::Display for Reason {
         match self {
             Self::Pattern { pattern } => f.write_str(pattern.sentence()),
             Self::ValueChanged => f.write_str("value changed"),
+            Self::SameValue => {
+                f.write_str("what the region had read before is the value that others left")
+            }
+            Self::Polled => {
+                f.write_str("threads poll the variables until another thread changes them")
+            }
             Self::ValueUnchanged => {
                 f.write_str("the write in between stored the value that was there")
             }

@@ -106,7 +106,7 @@ fn defect(
     for (candidate, (updates, changes)) in members.iter_mut().zip(changes) {
         let (cut_runs, runs) = rates.get(&candidate.ends).copied().unwrap_or_default();
         candidate.facts.left_reads &= !updates;
-        candidate.facts.left_changes = changes;
+        candidate.facts.left_changes |= changes;
         (candidate.facts.cut, candidate.facts.runs) = (cut_runs, runs);
     }
     let mut judged: Vec<(Verdict, Candidate<'_>)> =
@@ -210,6 +210,7 @@ fn gap(candidate: &Candidate<'_>) -> Gap {
         left_held: held(|cut| &cut.left_end),
         returned_held: held(|cut| &cut.returned_end),
         others: candidate.cut.map_or_else(Default::default, |cut| cut.others.clone()),
+        obstacle: candidate.cut.and_then(|cut| cut.obstacle),
     }
 }
 

@@ -48,7 +48,7 @@ mod pattern;
 use crate::finding::Findings;
 pub(crate) use candidate::{Names, PlaceKey};
 
-pub use crate::finding::GapKind;
+pub use crate::finding::{GapKind, Obstacle};
 pub use class::Class;
 pub use describe::{Describe, PlaceInfo, RegionInfo, SubjectInfo};
 pub use fact::{Origin, Pattern, Reason, RegionRole};

@@ -3,7 +3,7 @@
 use super::class::Class;
 use super::fact::{Pattern, Reason};
 use crate::event::{LockId, RegionId};
-use crate::finding::{Evidence, GapKind, Object, Order, OtherLocks, Point, ReleasedLock};
+use crate::finding::{Evidence, GapKind, Object, Obstacle, Order, OtherLocks, Point, ReleasedLock};
 
 /// Place that a person would fix: the violations of one region across one gap, on one subject.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,4 +77,6 @@ pub struct Gap {
     pub returned_held: Option<Vec<LockId>>,
     /// Locks of others where they came in and where they left off.
     pub others: OtherLocks,
+    /// Fact against holding a lock from one step to the other.
+    pub obstacle: Option<Obstacle>,
 }

@@ -122,7 +122,7 @@ impl Replay {
             variables.commuting_update(number, now, table, &mut sources);
         } else {
             let writes = now.action() != Action::Read;
-            let done = variables.access(number, *now, writes, |source, applies| {
+            let done = variables.access(number, *now, writes, |source, applies, _| {
                 if applies {
                     sources.depends_on(source);
                 }

@@ -96,6 +96,15 @@ pub(crate) fn transactions_without_data<'a>(ends: impl Iterator<Item = &'a Event
     without
 }
 
+/// Outermost hold of a lock that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct EndedHold {
+    /// Event at which it began.
+    pub since: EventNumber,
+    /// Set if the thread wrote a variable meanwhile that another thread had accessed.
+    pub changes: bool,
+}
+
 /// Receiver of the effects of each event: `started` and `acquired` come before its dependencies, all other
 /// calls after them.
 ///
@@ -125,8 +134,8 @@ pub trait Visitor {
     fn must_retain(&self, row: usize, last: &EventStamp) -> bool;
     /// Notes that the outermost hold of a lock began.
     fn acquired(&mut self, _row: usize, _lock: LockId, _now: &EventStamp) {}
-    /// Notes that the outermost hold of a lock ended, which began at event `_since`.
-    fn released(&mut self, _row: usize, _lock: LockId, _now: &EventStamp, _since: EventNumber) {}
+    /// Notes that the outermost hold of a lock ended.
+    fn released(&mut self, _row: usize, _lock: LockId, _now: &EventStamp, _hold: EndedHold) {}
     /// Notes that the thread lets others go on: it signals, arrives, or starts a thread.
     fn notified(&mut self, _row: usize, _now: &EventStamp) {}
     /// Notes that the thread has waited for a thread that was not retained, on which no dependency is reported.

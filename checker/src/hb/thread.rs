@@ -45,6 +45,8 @@ pub(crate) struct Thread {
     pub(crate) transactions: u64,
     /// Open regions, outermost first.
     pub(crate) open: Vec<RegionId>,
+    /// Last write of a variable that another thread has accessed; 0 if there is none.
+    pub(crate) last_change: EventNumber,
     /// Locks held, mostly a handful.
     held: Vec<Held>,
     /// Barriers that the thread has arrived at and not departed from.
@@ -62,6 +64,7 @@ impl Thread {
             ready: false,
             transactions: 0,
             open: Vec::new(),
+            last_change: 0,
             held: Vec::new(),
             inside: Vec::new(),
             fork: EventStamp::NONE,

@@ -7,7 +7,7 @@ use super::stamp::{self, EventStamp};
 use super::table::{Entry, ThreadTable};
 use super::thread::{Mode, State, Thread, Threads};
 use super::variable::Sink;
-use super::{Dependency, Engine, Visitor};
+use super::{Dependency, EndedHold, Engine, Visitor};
 use crate::error::EventErrorKind;
 use crate::event::{Event, EventNumber, Op, ThreadId, VarId};
 use crate::finding::{Action, Object};
@@ -38,8 +38,10 @@ impl Engine {
         let sink = &thread.now;
         let writes = action != Action::Read;
         let (object, clocks) = (Object::Variable(variable), Some(&*clocks));
-        let done = variables.access(variable, now, writes, |source, applies| {
+        let last_change = &mut thread.last_change;
+        let done = variables.access(variable, now, writes, |source, applies, changes| {
             counts.dependencies += u64::from(applies);
+            *last_change = if changes { number } else { *last_change };
             if applies & visitor.is_relevant(table.row(source.thread()), source) {
                 visitor.dependency(&Dependency { source, sink, object, row, table, clocks });
             }
@@ -62,7 +64,12 @@ impl Engine {
         let now = &rows[row].now;
         let (object, clocks) = (Object::Variable(variable), Some(&*clocks));
         let mut sink = AccessSink { visitor, now, object, row, table, clocks };
-        counts.dependencies += variables.access_slow(variable, now, writes, table, &mut sink);
+        let dependencies = variables.access_slow(variable, now, writes, table, &mut sink);
+        counts.dependencies += dependencies;
+        if writes && dependencies > 0 {
+            let thread = &mut rows[row];
+            thread.last_change = thread.now.event();
+        }
     }
 
     /// Consumes a commuting update. Does nothing and returns `false` if the event needs `step_validated`.
@@ -85,7 +92,11 @@ impl Engine {
         counts.unary_transactions += u64::from(alone);
         let (object, clocks) = (Object::Variable(variable), Some(&*clocks));
         let mut sink = AccessSink { visitor, now: &now, object, row, table, clocks };
-        counts.dependencies += variables.commuting_update(variable, &now, table, &mut sink);
+        let dependencies = variables.commuting_update(variable, &now, table, &mut sink);
+        counts.dependencies += dependencies;
+        if dependencies > 0 {
+            rows[row].last_change = number;
+        }
         true
     }
 
@@ -240,7 +251,12 @@ impl Engine {
                 counts.unary_transactions += u64::from(alone);
                 if let Some(since) = thread.release(lock, Mode::Exclusive) {
                     locks.release(lock, &CurrentEvent { event: &now, row, table, clocks });
-                    visitor.released(row, lock, &now, since);
+                    visitor.released(
+                        row,
+                        lock,
+                        &now,
+                        EndedHold { since, changes: thread.last_change > since },
+                    );
                 }
             }
             _ => return false,
@@ -295,7 +311,12 @@ impl Engine {
             Op::ReleaseShared(lock) => {
                 if let Some(since) = thread.release(lock, Mode::Shared) {
                     locks.release_shared(lock, &CurrentEvent { event: &now, row, table, clocks });
-                    visitor.released(row, lock, &now, since);
+                    visitor.released(
+                        row,
+                        lock,
+                        &now,
+                        EndedHold { since, changes: thread.last_change > since },
+                    );
                 }
             }
             Op::Reset(lock) => {

@@ -174,7 +174,8 @@ impl Variables {
     /// read since. A write depends on the last read of every other thread since the last write; if no
     /// thread has read since, on that write, if another thread's.
     ///
-    /// Calls `depends_on` with an event and whether it is a dependency. Does nothing and returns `false` if
+    /// Calls `depends_on` with an event, whether it is a dependency, and whether the access changes what another thread
+    /// is known to have accessed. Does nothing and returns `false` if
     /// more than one event or a list is involved; `access_slow` then consumes the access.
     ///
     /// Computes all cases without branches: the case is unpredictable, and a mispredicted branch costs more.
@@ -184,7 +185,7 @@ impl Variables {
         variable: VarId,
         now: EventStamp,
         writes: bool,
-        depends_on: impl FnOnce(&EventStamp, bool),
+        depends_on: impl FnOnce(&EventStamp, bool, bool),
     ) -> bool {
         let Some(Variable(last)) = self.table.get_mut(variable) else { return false };
         let thread = now.thread();
@@ -203,7 +204,8 @@ impl Variables {
         let unread = !(own[0] | own[1] | own[2]);
         let source = &last[usize::from(writes & !none[0])];
         let applies = source.is_some() & !source.is_of(thread) & (writes | unread);
-        depends_on(source, applies);
+        let changes = writes & (applies | last[WRITE].is_some() & !last[WRITE].is_of(thread));
+        depends_on(source, applies, changes);
         last[place] = now;
         last[READS].clear(writes);
         true

@@ -22,6 +22,7 @@ pub struct Program {
     one_class: Vec<String>,
     texts: HashMap<u32, String>,
     changed: Option<bool>,
+    same_value: Option<bool>,
     sees_data: bool,
     /// Number of lines inserted above all others.
     inserted: u32,
@@ -59,6 +60,7 @@ impl Program {
             one_class: Vec::new(),
             texts: HashMap::new(),
             changed: None,
+            same_value: None,
             sees_data: true,
             inserted: 0,
         }
@@ -94,6 +96,12 @@ impl Program {
     /// Sets whether remote writes changed the value.
     pub fn changed(mut self, changed: bool) -> Self {
         self.changed = Some(changed);
+        self
+    }
+
+    /// Sets whether two reads found the same value.
+    pub fn same_value(mut self, same: bool) -> Self {
+        self.same_value = Some(same);
         self
     }
 
@@ -190,6 +198,10 @@ impl Describe for Program {
 
     fn changed_value(&mut self, _event: EventNumber) -> Option<bool> {
         self.changed
+    }
+
+    fn same_value(&mut self, _first: EventNumber, _second: EventNumber) -> Option<bool> {
+        self.same_value
     }
 
     fn sees_data(&self) -> bool {

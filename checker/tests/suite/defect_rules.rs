@@ -154,6 +154,115 @@ fn a_callee_that_changes_something_is_no_question() {
 }
 
 #[test]
+fn two_reads_of_one_value_are_by_design() {
+    let trace = |second: &str| {
+        format!(
+            "t1 begin(f); t1 acq(l) @has:1; t1 r(x) @has:2; t1 rel(l) @has:3
+             t2 acq(l) @11; t2 w(x) @13; t2 rel(l) @14
+             t1 acq(l) @get:4; {second} t1 rel(l) @get:7; t1 end"
+        )
+    };
+    let read = trace("t1 r(x) @get:6;");
+    let class = |trace: &str, same| Program::new(trace).changed(true).same_value(same).summary();
+    assert_eq!(class(&read, false)[0], "likely StaleRead f");
+    assert_eq!(class(&read, true)[0], "by design StaleRead f");
+    // An update may rely on more than the value: A, B, A.
+    let update = trace("t1 r(x) @get:6; t1 w(x) @get:6;");
+    assert_eq!(class(&update, true)[0], "likely StaleRead f");
+}
+
+/// Iterations of a loop over sections of `l` at these lines, each of which reads or writes x, with a section of another
+/// thread in the last one, after its step number `after`.
+fn laps(steps: &[&str], laps: usize, after: usize) -> String {
+    let mut trace = "t1 begin(f);".to_owned();
+    for lap in 0..laps {
+        for (number, step) in steps.iter().enumerate() {
+            trace += &format!(" t1 acq(l) @s{number}:1; {step} t1 rel(l) @s{number}:3;");
+            if lap + 1 == laps.max(2) - 1 && number == after {
+                trace += " t2 acq(l) @20; t2 r(x) @21; t2 w(x) @22; t2 rel(l) @23;";
+            }
+        }
+    }
+    trace + " t1 end"
+}
+
+#[test]
+fn a_section_that_came_first_in_the_first_iteration_is_of_the_next_one() {
+    // The second section of an iteration, and the first one of the next.
+    let back = laps(&["t1 r(y) @s0:2; t1 r(x) @s0:2;", "t1 r(x) @s1:2;"], 3, 1);
+    let mut program = Program::new(&back).changed(true);
+    let found = program.summary();
+    assert!(
+        !found.is_empty() && found.iter().all(|line| line.starts_with("by design")),
+        "{found:?}"
+    );
+    assert!(has_reason(&mut program, "the steps are in different iterations of a loop"));
+    // The first one and the second one of the same iteration.
+    let same = laps(&["t1 r(x) @s0:2;", "t1 r(x) @s1:2;"], 3, 0);
+    let found = Program::new(&same).changed(true).summary();
+    assert!(found.iter().any(|line| line.starts_with("likely")), "{found:?}");
+}
+
+#[test]
+fn a_section_that_changes_what_others_use_is_no_question() {
+    // It takes an item out, and the second section puts it back: functions of the steps say nothing of that.
+    let trace = |change: &str| {
+        format!(
+            "t2 acq(l) @20; t2 w(head) @21; t2 rel(l) @22
+             t1 begin(f); t1 acq(l) @lock:1; t1 r(x) @has:2; {change} t1 rel(l) @unlock:3
+             t2 acq(l) @20; t2 w(x) @23; t2 rel(l) @22
+             t1 acq(l) @put:4; t1 r(x) @put:5; t1 rel(l) @put:6; t1 end"
+        )
+    };
+    let class = |change: &str| Program::new(&trace(change)).changed(true).summary();
+    assert_eq!(class("")[0], "likely StaleRead f");
+    assert_eq!(class("t1 w(own) @take:2;")[0], "likely StaleRead f", "nobody else uses it");
+    let found = class("t1 w(head) @take:2;");
+    assert!(found.iter().all(|line| !line.starts_with("likely")), "{found:?}");
+}
+
+#[test]
+fn a_read_that_one_instruction_repeats_is_a_wait() {
+    // Peterson's lock: what it reads in the end is what the other thread has written.
+    let trace = |between: &str| {
+        format!(
+            "t1 begin(lock); t1 w(mine) @1; t1 r(o.flag) @2; t1 r(o.turn) @3; t2 w(o.turn) @9; {between}
+             t2 w(o.flag) @10; t1 r(o.flag) @2; t1 r(o.turn) @3; t1 end"
+        )
+    };
+    let mut program = Program::new(&trace("")).changed(true);
+    let found = program.summary();
+    assert!(found.iter().all(|line| !line.starts_with("likely")), "{found:?}");
+    // It does more than to wait.
+    let mut program = Program::new(&trace("t1 acq(m) @4; t1 w(z) @5; t1 rel(m) @6;"));
+    let waits =
+        program.defects().iter().any(|defect| defect.reasons.contains(&Reason::WaitedInBetween));
+    assert!(!waits);
+}
+
+#[test]
+fn no_lock_is_to_be_held_over_a_wait_or_against_an_order() {
+    use checker::defect::Obstacle;
+    let obstacle = |between: &str, before: &str| {
+        let trace = format!(
+            "{before} t1 begin(f); t1 acq(l) @1; t1 r(x) @2; t1 rel(l) @3; {between}
+             t2 acq(l) @20; t2 w(x) @21; t2 rel(l) @22; t1 acq(l) @4; t1 w(x) @5; t1 rel(l) @6; t1 end"
+        );
+        Program::new(&trace).defects()[0].gap.obstacle
+    };
+    assert_eq!(obstacle("", ""), None);
+    assert_eq!(obstacle("t2 signal(c); t1 wait(c);", ""), Some(Obstacle::Wait));
+    assert_eq!(obstacle("t1 signal(c);", ""), Some(Obstacle::Notification));
+    let inner = "t1 acq(m) @7; t1 rel(m) @8;";
+    assert_eq!(obstacle(inner, ""), None);
+    let nested = "t2 acq(m) @30; t2 acq(l) @31; t2 rel(l) @32; t2 rel(m) @33;";
+    assert_eq!(obstacle(inner, nested), Some(Obstacle::LockOrder));
+    // Another execution has waited.
+    let waited = "t3 begin(f); t4 signal(c); t3 wait(c); t3 end;";
+    assert_eq!(obstacle("", waited), Some(Obstacle::Wait));
+}
+
+#[test]
 fn code_of_a_library_alone_is_possible_at_most() {
     let trace = "t1 begin(f); t1 acq(l) @has:1; t1 r(x) @has:2; t1 rel(l) @has:3
          t2 acq(l) @11; t2 r(x) @12; t2 w(x) @13; t2 rel(l) @14

@@ -22,6 +22,7 @@ use super::{
     site::{AccessGroup, AccessPlace, MemorySite},
 };
 use crate::probes::{
+    go_code,
     own_modules::OwnModules,
     plan::{
         Plan, Site, SiteKind,
@@ -258,7 +259,12 @@ fn own_code_of(
     in_kernel: bool,
 ) -> Option<Vec<usize>> {
     let frameworks = TestFrameworks::of(functions);
-    let is_left_out = |function: &Function| is_runtime(function) || frameworks.has(&function.name);
+    let go_code = go_code::of(file);
+    let is_left_out = |function: &Function| {
+        is_runtime(function)
+            || frameworks.has(&function.name)
+            || go_code.as_ref().is_some_and(|code| code.contains(&function.start))
+    };
     let of_program = || own_code(functions).filter(|(_, function)| !is_left_out(function));
     let numbers = |own: &[(usize, &Function)]| own.iter().map(|&(index, _)| index).collect();
     if is_small(functions) {

@@ -229,6 +229,8 @@ pub struct Plan {
     pub sees_memory: bool,
     /// Set if the program may map its own code anew and gets probes in it all the same.
     pub remapped_code: Option<RemappedCode>,
+    /// Modules with code of Go, of which no function is a region by default: their file names.
+    pub go_code: BTreeSet<String>,
     /// Regions that the focus leaves out.
     pub out_of_focus: BTreeSet<String>,
     /// Functions of the focus whose accesses are probed: module and name.

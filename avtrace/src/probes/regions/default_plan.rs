@@ -1,7 +1,7 @@
 //! Default regions, in a plan: the most likely candidates of the program become chosen functions, as many as the limit
 //! allows. Which functions are candidates is decided in `defaults`.
 
-use std::{cell::RefCell, collections::BTreeSet};
+use std::{cell::RefCell, collections::BTreeSet, ops::Range};
 
 use checker::defect::{Origin, RegionRole};
 use iced_x86::Instruction;
@@ -20,6 +20,7 @@ use super::{
     thread_starts::{self, Code, Pointee},
 };
 use crate::probes::{
+    go_code,
     memory::plan::is_small,
     origin::Origins,
     plan::{Plan, Site, SiteKind, UnwatchedFunction},
@@ -44,8 +45,12 @@ pub(super) fn choose(
     let mut candidates: Vec<(usize, Candidate)> = (0..)
         .zip(choices.iter())
         .flat_map(|(number, choice)| {
-            let found = choice.analyze(symbolizer, (locks, imported), plan.sees_memory);
+            let mut found = choice.analyze(symbolizer, (locks, imported), plan.sees_memory);
             choice.note_thread_starts(plan, &found);
+            if let Some(code) = go_code::of(choice.file) {
+                found.candidates.retain(|one| !choice.lies_in(&code, &one.place));
+                plan.go_code.insert(choice.module.name());
+            }
             found.candidates.into_iter().map(move |one| (number, one))
         })
         .collect();
@@ -216,6 +221,13 @@ impl Choice<'_> {
             }
         }
         is_region
+    }
+
+    /// Returns whether the code of a candidate lies there.
+    fn lies_in(&self, code: &Range<LinkAddr>, place: &CandidatePlace) -> bool {
+        let (CandidatePlace::Function(function) | CandidatePlace::Inlined { around: function, .. }) =
+            place;
+        self.functions.get(*function).is_some_and(|own| code.contains(&own.start))
     }
 
     /// Returns the origin of a candidate.

@@ -118,7 +118,7 @@ impl Resolver<'_> {
             split.holder.is_some() && split.released.location == split.reacquired.location
         });
         let hint = violation.hint.clone();
-        defect.help = if is_wait { hint } else { help(&defect, violation) };
+        defect.help = if is_wait { hint } else { help(&defect, violation, found.gap.obstacle) };
         defect
     }
 
@@ -251,6 +251,12 @@ impl Describe for Resolver<'_> {
 
     fn subject(&mut self, object: finding::Object) -> SubjectInfo {
         self.names.subject(object)
+    }
+
+    fn same_value(&mut self, first: EventNumber, second: EventNumber) -> Option<bool> {
+        let read = self.names.value(first)?.before?;
+        let last = self.names.value(second)?;
+        Some(last.after.or(last.before)? == read)
     }
 
     fn changed_value(&mut self, event: EventNumber) -> Option<bool> {

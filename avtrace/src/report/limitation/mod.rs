@@ -107,6 +107,16 @@ pub enum Limitation {
         /// Setting that decides whether the function runs, where there is one.
         setting: Option<String>,
     },
+    /// Code of Go, whose goroutines and locks are not known.
+    #[error(
+        "`{module}` has code of Go, none of whose functions is a region by default: goroutines and the locks of Go are \
+         not known, so that what is seen there is that of threads; only code in C that it calls is checked as \
+         elsewhere, and functions that --atomic names"
+    )]
+    GoCode {
+        /// File name of the module.
+        module: String,
+    },
     /// No function that acquires a lock was found.
     #[error(
         "no function that takes locks was found: a statically linked program that was stripped hides them, and \

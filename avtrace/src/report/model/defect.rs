@@ -1,6 +1,6 @@
 //! A defect in a report: what a person would fix, with the facts for and against it.
 
-pub use checker::defect::{Class, GapKind, Origin, Pattern, RegionRole};
+pub use checker::defect::{Class, GapKind, Obstacle, Origin, Pattern, RegionRole};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 

@@ -138,6 +138,13 @@ if (!stopping && !stop)                 /* nothing has changed for the region */
     work();
 ";
 
+pub(super) const POLLED: &str = "\
+while (ready != me)                     /* T1 polls it */
+    sched_yield();                      /*     ready = me;              T2 lets T1 go on */
+work();
+ready = other;
+";
+
 pub(super) const CAME_BACK: &str = "\
 request.id = next_id++;                 /* T1, in its region */
                                         /*     reply.id = request.id;   T2 reads what T1 wrote */

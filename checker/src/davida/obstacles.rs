@@ -1,0 +1,82 @@
+//! Facts against holding a lock from one step of a gap to the other: other threads could come to a standstill.
+//! Collected over the whole run, since one execution may not wait where another one does.
+
+use crate::event::{LockId, RegionId, VarId};
+use crate::finding::{Cut, Object, Obstacle, Violation};
+use rustc_hash::FxHashSet;
+
+/// Limit of the pairs of locks whose order is known.
+const MAX_PAIRS: usize = 1 << 14;
+
+/// Waits of regions, and orders of locks.
+#[derive(Clone, Default)]
+pub(super) struct Obstacles {
+    /// Regions that have waited for other threads, by themselves or by what they call.
+    waiting: FxHashSet<RegionId>,
+    /// Locks of which the first one was held when the second one was acquired.
+    nested: FxHashSet<(LockId, LockId)>,
+    /// Variables that threads have polled until another thread changed them.
+    polled: FxHashSet<VarId>,
+}
+
+impl Obstacles {
+    pub(super) fn waited(&mut self, regions: impl Iterator<Item = RegionId>) {
+        self.waiting.extend(regions);
+    }
+
+    pub(super) fn polled(&mut self, object: Object) {
+        if let Object::Variable(variable) = object {
+            self.polled.insert(variable);
+        }
+    }
+
+    /// Returns whether both ends of a witness are on variables that threads poll.
+    pub(super) fn are_polled(&self, violation: &Violation) -> bool {
+        let ends = [violation.edges.first(), violation.edges.last()];
+        ends.into_iter().all(|edge| {
+            matches!(edge.map(|edge| edge.object), Some(Object::Variable(of)) if self.polled.contains(&of))
+        })
+    }
+
+    pub(super) fn acquired(&mut self, lock: LockId, held: impl Iterator<Item = LockId>) {
+        for outer in held.filter(|&outer| outer != lock) {
+            if self.nested.len() < MAX_PAIRS {
+                self.nested.insert((outer, lock));
+            }
+        }
+    }
+
+    /// Returns what speaks against holding a lock over the gap of a cut, which the violation shows.
+    pub(super) fn of(&self, cut: &Cut, violation: &Violation) -> Option<Obstacle> {
+        if cut.obstacle.is_some() {
+            return cut.obstacle;
+        }
+        if self.waiting.contains(&cut.region) {
+            return Some(Obstacle::Wait);
+        }
+        // Locks that may be the one to hold: those of the gap's ends, and of the others.
+        let ends = [&cut.left_end.held, &cut.returned_end.held];
+        let others = [&cut.others.entered, &cut.others.left];
+        let held = ends.into_iter().chain(others).flatten().flatten().copied();
+        let held: Vec<LockId> =
+            held.chain(violation.released_locks.iter().map(|split| split.lock)).collect();
+        let inverts = |&inner: &LockId| {
+            held.iter().any(|&outer| outer != inner && self.leads_to(inner, outer))
+        };
+        cut.acquired.iter().any(inverts).then_some(Obstacle::LockOrder)
+    }
+
+    /// Returns whether a lock is acquired while another one is held, or while one is held that is acquired so.
+    fn leads_to(&self, from: LockId, to: LockId) -> bool {
+        let (mut seen, mut next) = (FxHashSet::default(), vec![from]);
+        while let Some(lock) = next.pop() {
+            if lock == to && !seen.is_empty() {
+                return true;
+            }
+            if seen.insert(lock) {
+                next.extend(self.nested.iter().filter(|(outer, _)| *outer == lock).map(|of| of.1));
+            }
+        }
+        false
+    }
+}
