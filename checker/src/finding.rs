@@ -305,7 +305,8 @@ pub struct Cut {
     pub section_changes: bool,
     /// Fact against holding a lock from one step to the other, in any execution.
     pub obstacle: Option<Obstacle>,
-    /// Set if both ends are on variables that threads have polled until another thread changed them.
+    /// Set if an end is on a variable that threads have polled until another thread changed it; of an update, if the
+    /// region itself has.
     pub polled: bool,
     /// Locks that the region acquired after the first step of the exemplar, up to the second one.
     pub acquired: Vec<LockId>,

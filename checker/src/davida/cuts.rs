@@ -176,7 +176,7 @@ impl Cuts {
             cut.violations.sort_unstable();
             cut.ways = ways.len() as u64;
             cut.obstacle = obstacles.of(&cut, &exemplar);
-            cut.polled = obstacles.are_polled(&exemplar);
+            cut.polled = obstacles.is_polled(&exemplar);
             let same = |number: &usize| violations[*number].edges == exemplar.edges;
             let shown = listed.get(&instance(&exemplar)).copied().filter(same);
             cut.exemplar = shown.unwrap_or_else(|| {

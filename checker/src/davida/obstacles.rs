@@ -1,8 +1,8 @@
 //! Facts against holding a lock from one step of a gap to the other: other threads could come to a standstill.
 //! Collected over the whole run, since one execution may not wait where another one does.
 
-use crate::event::{LockId, RegionId, VarId};
-use crate::finding::{Cut, Object, Obstacle, Violation};
+use crate::event::{LocationId, LockId, RegionId, VarId};
+use crate::finding::{Action, Cut, Object, Obstacle, Violation};
 use rustc_hash::FxHashSet;
 
 /// Limit of the pairs of locks whose order is known.
@@ -17,6 +17,8 @@ pub(super) struct Obstacles {
     nested: FxHashSet<(LockId, LockId)>,
     /// Variables that threads have polled until another thread changed them.
     polled: FxHashSet<VarId>,
+    /// Places of the reads by which they do.
+    polling: FxHashSet<LocationId>,
 }
 
 impl Obstacles {
@@ -24,18 +26,25 @@ impl Obstacles {
         self.waiting.extend(regions);
     }
 
-    pub(super) fn polled(&mut self, object: Object) {
+    pub(super) fn polled(&mut self, object: Object, at: LocationId) {
         if let Object::Variable(variable) = object {
             self.polled.insert(variable);
+            self.polling.insert(at);
         }
     }
 
-    /// Returns whether both ends of a witness are on variables that threads poll.
-    pub(super) fn are_polled(&self, violation: &Violation) -> bool {
-        let ends = [violation.edges.first(), violation.edges.last()];
-        ends.into_iter().all(|edge| {
-            matches!(edge.map(|edge| edge.object), Some(Object::Variable(of)) if self.polled.contains(&of))
-        })
+    /// Returns whether an end of a witness is on a variable that threads poll; of an update that may be lost, whether
+    /// the region polled the variable itself before.
+    pub(super) fn is_polled(&self, violation: &Violation) -> bool {
+        let (Some(first), Some(last)) = (violation.edges.first(), violation.edges.last()) else {
+            return false;
+        };
+        let is_polled = |object: Object| matches!(object, Object::Variable(variable) if self.polled.contains(&variable));
+        let updates = first.object == last.object && last.sink.action != Action::Read;
+        match updates && first.source.action == Action::Read {
+            true => is_polled(first.object) && self.polling.contains(&first.source.location),
+            false => is_polled(first.object) || is_polled(last.object),
+        }
     }
 
     pub(super) fn acquired(&mut self, lock: LockId, held: impl Iterator<Item = LockId>) {

@@ -462,7 +462,7 @@ impl Visitor for ActiveRegions {
         if variable {
             let thread = &mut self.threads[v];
             if thread.spins(dependency.object, dependency.sink) {
-                self.obstacles.polled(dependency.object);
+                self.obstacles.polled(dependency.object, dependency.sink.location());
                 self.wait(v, dependency.sink.event());
             } else if dependency.sink.action() != Action::Read {
                 thread.acted = dependency.sink.event();

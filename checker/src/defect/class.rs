@@ -44,7 +44,7 @@ pub(super) struct Facts {
     pub(super) changed: Option<bool>,
     /// What the first end read is the value that others left: that of the second end's read, or of the write before it.
     pub(super) same_value: bool,
-    /// Threads poll the variables of both ends.
+    /// Threads poll the variable of an end; of an update, by the read at the first end.
     pub(super) polled: bool,
     /// The first end only reads its variable, and is no part of an update.
     pub(super) left_reads: bool,
@@ -369,7 +369,7 @@ static RULES: &[Rule] = rules! {
     Weight(-3), |_| Some(Reason::AtomicUpdates), if |f| f.atomic && !f.acts_unchecked();
     AtMost(Possible, -3), |_| Some(Reason::LockWord), if |f| f.lock_word;
     AtMost(Possible, -3), |_| Some(Reason::Polled),
-        if |f| f.polled && !f.lock_word && !f.is(Pattern::LostUpdate);
+        if |f| f.polled && !f.lock_word;
 
     // Evidence by locks alone counts where no data can be seen.
     AtMost(Possible, -1), |_| Some(Reason::SyncOnly),
