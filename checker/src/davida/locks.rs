@@ -237,3 +237,70 @@ impl Locks {
         begun.min_by_key(|hold| hold.acquired).map(|hold| hold.at)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{LocationId, ThreadId};
+    use crate::finding::Action;
+
+    fn at(event: EventNumber) -> EventStamp {
+        let mut stamp = EventStamp::NONE;
+        stamp.set_tx(ThreadId(0), 0, None, 0);
+        stamp.advance(event, Action::Read, LocationId(0))
+    }
+
+    /// Holds one lock at the first half of each ten events, and drops holds like a thread that met dependencies then.
+    fn locks(rounds: u64, met: &[EventNumber]) -> Locks {
+        let mut locks = Locks::default();
+        for round in 0..rounds {
+            locks.acquired(LockId(0), false, 10 * round);
+            locks.released(LockId(0), 10 * round, 10 * round + 5);
+            if locks.are_many() {
+                locks.drop_ended(met);
+            }
+        }
+        locks
+    }
+
+    #[test]
+    fn holds_at_dependencies_are_retained_and_others_are_unknown_then() {
+        let locks = locks(10_000, &[203, 407]);
+        assert!(locks.ended.len() <= MANY, "{}", locks.ended.len());
+        let during = |event| locks.during(&at(event), &at(event));
+        let held = Some(vec![LockId(0)]);
+        // The hold at the one event, the first one after the other, and a few that follow.
+        assert_eq!(
+            [during(203), during(412), during(422), during(99_992)],
+            [(); 4].map(|()| held.clone())
+        );
+        assert_eq!([during(206), during(416), during(99_997)], [(); 3].map(|()| Some(vec![])));
+        assert_eq!([during(152), during(156), during(282), during(50_003)], [(); 4].map(|()| None));
+        let first = |event| locks.first_since(&at(event), |_| true).map(|hold| hold.acquired);
+        assert_eq!((first(203), first(407)), (Some(200), Some(410)));
+    }
+
+    #[test]
+    fn memory_does_not_grow_with_the_locks() {
+        let mut locks = Locks::default();
+        for round in 0..10_000 {
+            locks.acquired(LockId(round as u32), false, 10 * round);
+            locks.released(LockId(round as u32), 10 * round, 10 * round + 5);
+            if locks.are_many() {
+                // Of each lock the first hold since then is this one.
+                locks.drop_ended(&[2]);
+            }
+        }
+        assert!(locks.ended.len() <= 2 * MAX_ENDED, "{}", locks.ended.len());
+        assert_eq!(locks.during(&at(2), &at(2)), None);
+    }
+
+    #[test]
+    fn a_deferred_access_after_a_release_is_not_within_the_hold() {
+        let locks = locks(1, &[]);
+        let released = at(5);
+        let later = released.deferred(Action::Read, LocationId(0));
+        assert_eq!(locks.during(&released, &released), Some(vec![LockId(0)]));
+        assert_eq!(locks.during(&later, &later), Some(vec![]));
+    }
+}
