@@ -71,7 +71,7 @@ fn step(first: &str, before: &[Extra], after: &[Extra], is_open: bool) -> Progra
     ))
 }
 
-/// What is said of the defects of `step`.
+/// Returns what is said of the defects of `step`.
 fn said(mut program: Program) -> Vec<(u64, Class, Pattern, String, Vec<String>)> {
     let found = program.defects();
     let of_step = found.iter().filter(|defect| program.region_name(defect.region) == "step");
