@@ -1,5 +1,5 @@
-//! Locks of one thread: those that it holds, and its holds that have ended. Bounded: of the latter it retains the latest
-//! ones, and those that a dependency which may still be part of a witness has met.
+//! Locks of one thread: those that it holds, and its holds that have ended. Bounded: of the latter it retains the
+//! latest ones, and those that a dependency which may still be part of a witness has met.
 //!
 //! A witness enters a thread at the sink of a dependency and leaves it at a later event. Of each lock, the first hold
 //! that had not ended at the sink decides whether the thread held the lock within that part of the witness: however
