@@ -1,5 +1,6 @@
 //! Files, names and programs that mean harm: nothing of them reaches a terminal raw, damaged programs get clear errors
-//! within bounded memory, and a program gets nothing from avtrace's rights to files. `docs/security.md` has the promises.
+//! within bounded memory, and a program gets nothing from avtrace's rights to files. The promises are those of
+//! `docs/security.md`.
 
 use std::{
     fs::{self, File, Permissions},

@@ -34,9 +34,9 @@ pub struct OutputError {
 ///
 /// A regular file, or one that does not exist yet, is written beside its final place and then renamed, so that a
 /// reader sees the old content or all of the new one. It keeps the permissions, and where possible the owner, of
-/// the file that it replaces; a new file gets what the umask leaves of `rw-rw-rw-`. Symbolic links are followed, those of
-/// another user as far as that one's rights go.
-/// Where the directory takes no new file, an existing one is written in place.
+/// the file that it replaces; a new file gets what the umask leaves of `rw-rw-rw-`. Symbolic links are followed,
+/// those of another user as far as that one's rights go. Where the directory takes no new file, an existing one is
+/// written in place.
 ///
 /// # Errors
 /// Fails when the destination cannot be opened or written to, a closed pipe included.
