@@ -139,10 +139,16 @@ fn what_a_program_does_to_itself_later_harms_nothing() {
 }
 
 #[test]
-fn code_that_sets_the_gs_base_is_found_before_it_runs() {
-    let program = c("restricts_itself", &["-g", "-O1", "-DGS"]);
-    for &as_nobody in users() {
-        is_refused(&inline(&program, as_nobody).arguments(["gs"]).run(), "uses the GS base");
+fn code_that_takes_rings_away_is_found_before_it_runs() {
+    for (how, definition, reason) in [
+        ("gs", "-DGS", "uses the GS base"),
+        ("computed", "-DCOMPUTED", "uses the GS base"),
+        ("untraced", "-DUNTRACED", "threads that no tracer sees"),
+    ] {
+        let program = c("restricts_itself", &["-g", "-O1", definition]);
+        for &as_nobody in users() {
+            is_refused(&inline(&program, as_nobody).arguments([how]).run(), reason);
+        }
     }
 }
 

@@ -104,12 +104,18 @@ impl InProcess {
         // A new program has modules of its own.
         let checked = if checked <= modules.len() { checked } else { 0 };
         let new = &modules[checked..];
-        let own = new.iter().find_map(|module| {
-            let address = own_gs::place(module.file().ok()?)?;
-            Some(format!("`{}` at {:#x}", module.name(), address.0))
-        });
+        let place_of = |find: &dyn Fn(&ElfFile) -> Option<LinkAddr>| {
+            new.iter().find_map(|module| {
+                let address = find(module.file().ok()?)?;
+                Some(format!("`{}` at {:#x}", module.name(), address.0))
+            })
+        };
+        let own = place_of(&own_gs::place).or_else(|| place_of(&own_gs::computed_place));
         if let Some(place) = own {
             return Err(ProgramRefusal::UsesGs { place: Some(place) });
+        }
+        if let Some(place) = place_of(&own_gs::untraced_thread) {
+            return Err(ProgramRefusal::HidesThreads { place });
         }
         let is_off = || leak_sanitizer::is_off(&proc::environment(process));
         if new.iter().any(|module| module.file().is_ok_and(|file| leak_sanitizer::is_in(file)))

@@ -35,6 +35,15 @@ pub enum ProgramRefusal {
         /// Place of the code that does, where that is how it was found.
         place: Option<String>,
     },
+    /// The program creates threads that no tracer gets.
+    #[error(
+        "the program creates threads that no tracer sees (`CLONE_UNTRACED`, in {place}), which would record to the \
+         rings of others"
+    )]
+    HidesThreads {
+        /// Place of the code that does.
+        place: String,
+    },
     /// The program ends with an error where a tracer is there.
     #[error(
         "the program has LeakSanitizer, which ends programs that are traced by ptrace unless `ASAN_OPTIONS` has \

@@ -1,9 +1,9 @@
 //! Code that gives the GS base a meaning of its own, recognised by its instructions: probes in the process would write
-//! to where that points.
+//! to where that points. And code that creates threads which have the GS base of another one for good.
 
 use std::cell::LazyCell;
 
-use memchr::memmem;
+use memchr::{memchr_iter, memmem};
 use symbolize::{ElfFile, LinkAddr};
 use x86::call_graph::Imports;
 
@@ -24,6 +24,19 @@ const TO_EDI: u8 = 0xbf;
 
 /// Number of bytes around an argument in which the rest of its call is looked for.
 const NEAR: usize = 48;
+
+/// Arguments of `arch_prctl` that leave the GS base alone: the FS base, and questions.
+const OTHER_ARGUMENTS: [u32; 3] = [0x1002, 0x1003, 0x1004];
+
+/// Flags of `clone` for a thread, as the kernel demands them together, and `CLONE_UNTRACED`: the thread has no tracer
+/// that could give it a ring (`include/uapi/linux/sched.h`).
+const UNTRACED_THREAD: u32 = 0x0081_0900;
+
+/// Flags of `clone` that no thread has: `CLONE_VFORK`, and `CLONE_NEWNS` and other namespaces.
+const NO_THREAD: u32 = 0x7e02_4000;
+
+/// Number of the system call `clone`, as an operand of `mov`.
+const CLONE: [u8; 4] = 56_u32.to_le_bytes();
 
 /// Returns the link-time address of code of a file that sets the GS base.
 pub(super) fn place(file: &ElfFile) -> Option<LinkAddr> {
@@ -47,6 +60,64 @@ fn offset_in(code: &[u8], calls_by_name: &dyn Fn() -> bool) -> Option<usize> {
     let by_call = memmem::find_iter(code, &ARCH_SET_GS).find(is_set);
     let by_instruction = || memmem::find_iter(code, &WRITE_BASE).find(|at| is_write(code, *at));
     by_call.or_else(by_instruction)
+}
+
+/// Returns the link-time address of code of a file that calls `arch_prctl` of the C library with a number that is no
+/// constant, as far as the file shows: with none of the constants that leave the GS base alone.
+pub(super) fn computed_place(file: &ElfFile) -> Option<LinkAddr> {
+    let imports = Imports::from_file(file);
+    let (slot, _) = imports.imports().find(|(_, import)| import.symbol == "arch_prctl")?;
+    let is_explained = |code: &[u8]| {
+        OTHER_ARGUMENTS.iter().any(|argument| {
+            let [a, b, c, d] = argument.to_le_bytes();
+            memmem::find(code, &[TO_EDI, a, b, c, d]).is_some()
+        })
+    };
+    let codes = file.segments().iter().filter(|segment| segment.executable);
+    let mut codes = codes.filter_map(|segment| {
+        file.bytes_at(segment.address, usize::try_from(segment.file_size).ok()?)
+    });
+    (!codes.any(is_explained)).then_some(LinkAddr(slot))
+}
+
+/// Returns the link-time address of code of a file that creates threads without a tracer.
+pub(super) fn untraced_thread(file: &ElfFile) -> Option<LinkAddr> {
+    let imports = LazyCell::new(|| {
+        Imports::from_file(file).imports().any(|(_, import)| import.symbol == "clone")
+    });
+    let mut codes = file.segments().iter().filter(|segment| segment.executable);
+    codes.find_map(|segment| {
+        let length = usize::try_from(segment.file_size).ok()?;
+        let code = file.bytes_at(segment.address, length)?;
+        let offset = untraced_in(code, &|| *imports)?;
+        Some(LinkAddr(segment.address.0 + offset as u64))
+    })
+}
+
+/// Returns the offset in code of flags for `clone` that create a thread without a tracer.
+fn untraced_in(code: &[u8], calls_by_name: &dyn Fn() -> bool) -> Option<usize> {
+    /// Opcode of `mov` of an immediate operand to `edx`, where the C library's `clone` has its flags.
+    const TO_EDX: u8 = 0xba;
+    let is_thread = |at: &usize| {
+        let word = code.get(*at..*at + 4).and_then(|word| word.try_into().ok());
+        let flags = word.map_or(0, u32::from_le_bytes);
+        flags & UNTRACED_THREAD == UNTRACED_THREAD && flags & NO_THREAD == 0
+    };
+    // The system call itself, and `syscall` of the C library, near the number.
+    let by_number = memmem::find_iter(code, &CLONE).find_map(|number| {
+        let opcode = match number.checked_sub(1).map(|before| code[before])? {
+            TO_EAX => TO_EDI,
+            TO_EDI => TO_ESI,
+            _ => return None,
+        };
+        let from = number.saturating_sub(NEAR);
+        let near = &code[from..code.len().min(number + NEAR)];
+        memchr_iter(opcode, near).map(|at| from + at + 1).find(is_thread)
+    });
+    by_number.or_else(|| {
+        let places = memchr_iter(TO_EDX, code).map(|at| at + 1);
+        places.filter(|_| calls_by_name()).find(is_thread)
+    })
 }
 
 /// Returns whether the constant there is the argument of a call of `arch_prctl`.
@@ -92,6 +163,24 @@ mod tests {
         // wrgsbase rax; wrgsbase r10d.
         assert_eq!(at(&[0x90, 0xf3, 0x48, 0x0f, 0xae, 0xd8], false), Some(3));
         assert_eq!(at(&[0xf3, 0x41, 0x0f, 0xae, 0xda], false), Some(2));
+    }
+
+    #[test]
+    fn threads_without_a_tracer_are_found() {
+        // CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM, with and without it.
+        let [untraced, traced] = [0x00c5_0f00_u32, 0x0045_0f00].map(u32::to_le_bytes);
+        let move_to = |opcode: u8, [a, b, c, d]: [u8; 4]| vec![0x90, opcode, a, b, c, d, 0x90];
+        let by_number = |flags| [move_to(TO_EDI, flags), move_to(TO_EAX, CLONE)].concat();
+        assert_eq!(untraced_in(&by_number(untraced), &|| false), Some(2));
+        assert_eq!(untraced_in(&by_number(traced), &|| true), None);
+        let by_function = [move_to(TO_ESI, untraced), move_to(TO_EDI, CLONE)].concat();
+        assert_eq!(untraced_in(&by_function, &|| false), Some(2));
+        let by_name = move_to(0xba, untraced);
+        assert_eq!(
+            (untraced_in(&by_name, &|| true), untraced_in(&by_name, &|| false)),
+            (Some(2), None)
+        );
+        assert_eq!(untraced_in(&move_to(TO_EDI, untraced), &|| true), None, "no call is near");
     }
 
     #[test]

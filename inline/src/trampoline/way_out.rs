@@ -186,3 +186,91 @@ pub(super) fn pairs(one: &[u64], other: &[u64]) -> Vec<(u64, u64)> {
     let known = |&(one, other): &(u64, u64)| one != 0 && other != 0;
     one.iter().copied().zip(other.iter().copied()).filter(known).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::{
+        super::{CommonCode, Displaced},
+        *,
+    };
+    use crate::layout::Clock;
+
+    const START: u64 = 0x40_1000;
+    const STACK_POINTER: u64 = 0x7000;
+    /// Return address on the stack, and the word at each other place.
+    const RETURN: u64 = 0x5000;
+    const WORD: u64 = 0x6000;
+
+    fn way_out(code: &[u8], is_called: bool) -> (Trampoline, WayOut) {
+        let (common, at) = (CommonCode::emit(0x40_f000, Clock::Counter).unwrap(), 0x41_0000);
+        let redirected = BTreeMap::new();
+        let displaced = Displaced { address: START, code, points: &[], redirected: &redirected };
+        let emit = if is_called { Trampoline::emit_called } else { Trampoline::emit };
+        let trampoline = emit(&common, at, &displaced).unwrap();
+        let way = trampoline.way_out(&common, 0x42_0000).unwrap();
+        (trampoline, way)
+    }
+
+    /// Returns where a thread comes to by each exit, and its stack pointer.
+    fn exits(way: &WayOut) -> Vec<(u64, u64)> {
+        let read = |at: u64| {
+            let saved = at.checked_sub(STACK_POINTER).filter(|offset| *offset < DEPTH as u64);
+            let is_top = at == STACK_POINTER + DEPTH as u64;
+            Some(saved.map_or(if is_top { RETURN } else { WORD }, |offset| 0x100 + offset / 8))
+        };
+        let left = way.stops.iter().map(|&(behind, _)| {
+            let mut general = [0; 16];
+            general[usize::from(RSP)] = STACK_POINTER;
+            let left = way.leave(&Interrupted { general, place: behind }, 0, read).unwrap();
+            assert_eq!(CHANGED.map(|register| left.general[register]), [0x100, 0x101, 0x102]);
+            (left.place, left.general[usize::from(RSP)] - STACK_POINTER - DEPTH as u64)
+        });
+        left.collect()
+    }
+
+    #[test]
+    fn a_thread_stops_at_each_exit() {
+        // test rax, rax; je START + 0x15; ret
+        let (trampoline, way) = way_out(&[0x48, 0x85, 0xc0, 0x74, 0x10, 0xc3], false);
+        assert_eq!(exits(&way), [(START + 0x15, 0), (RETURN, 8)]);
+        assert_eq!(way.place(trampoline.address), Some(way.trampoline.address));
+        // add eax, 1; ret 0x10
+        let (_, way) = way_out(&[0x83, 0xc0, 0x01, 0xc2, 0x10, 0], false);
+        assert_eq!(exits(&way), [(RETURN, 0x18)]);
+        // add ebx, 1; jmp [rax]; and jmp rcx
+        assert_eq!(exits(&way_out(&[0x83, 0xc3, 0x01, 0xff, 0x20], false).1), [(WORD, 0)]);
+        assert_eq!(exits(&way_out(&[0x83, 0xc3, 0x01, 0xff, 0xe1], false).1), [(0x101, 0)]);
+        // add rsp, 0x10; pop rbx
+        let (_, way) = way_out(&[0x48, 0x83, 0xc4, 0x10, 0x5b], false);
+        assert_eq!(exits(&way), [(START + 5, 0)]);
+        // mov ebx, eax; call START + 0x107, with the return address on the stack
+        let (_, way) = way_out(&[0x89, 0xc3, 0xe8, 0, 1, 0, 0], true);
+        assert_eq!(exits(&way), [(START + 0x107, 0)]);
+    }
+
+    #[test]
+    fn a_fault_is_at_the_instructions_own_place_and_comes_back_to_the_trampoline() {
+        // push [rax]; call START + 0x107
+        for is_called in [false, true] {
+            let (trampoline, _) = way_out(&[0xff, 0x30, 0xe8, 0, 1, 0, 0], is_called);
+            let step = trampoline.steps[0];
+            // Where the trampoline is called, the return address is pushed before the instruction, once more.
+            let pushed = if is_called { 2 } else { 0 };
+            let place = if is_called { step.moved.0 + 3 } else { step.moved.0 };
+            let mut general = [0; 16];
+            general[usize::from(RSP)] = STACK_POINTER - 8 * pushed;
+            let fault = trampoline.faulting(&Interrupted { general, place }).unwrap();
+            assert_eq!((fault.place, fault.general[usize::from(RSP)]), (START, STACK_POINTER));
+            let (resumed, word) = trampoline.resumed(&fault, true).unwrap();
+            assert_eq!(resumed.place, step.moved.0);
+            let top = STACK_POINTER - 8;
+            assert_eq!(word, is_called.then_some((top, START + 7)));
+            assert_eq!(
+                resumed.general[usize::from(RSP)],
+                if is_called { top } else { STACK_POINTER }
+            );
+        }
+    }
+}

@@ -7,6 +7,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,6 +35,14 @@ static int filter(int number, unsigned answer)
 
 #if defined(GS) || !defined(EARLY)
 static long words[64];
+#endif
+
+#ifdef UNTRACED
+static int sleeps(void *unused)
+{
+    (void)unused;
+    return pause();
+}
 #endif
 
 static int restrict_by(const char *how)
@@ -73,6 +82,21 @@ static int restrict_by(const char *how)
 #ifdef GS
     if (!strcmp(how, "gs"))
         return syscall(SYS_arch_prctl, ARCH_SET_GS, words);
+#endif
+#ifdef COMPUTED
+    if (!strcmp(how, "computed")) {
+        extern int arch_prctl(int, unsigned long);
+        volatile int code = ARCH_SET_GS - 1;
+        return arch_prctl(code + 1, (unsigned long)words);
+    }
+#endif
+#ifdef UNTRACED
+    if (!strcmp(how, "untraced")) {
+        static char stack[16384];
+        return clone(sleeps, stack + sizeof stack,
+                     CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_UNTRACED,
+                     NULL) < 0;
+    }
 #endif
     return strcmp(how, "nothing");
 }
