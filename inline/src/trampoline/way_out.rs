@@ -63,7 +63,7 @@ impl WayOut {
     }
 
     /// Returns a thread as it is outside, which stands at the system call of an exit; `None` where it stands elsewhere,
-    /// or at the program's own fault. `read` reads a word of its memory.
+    /// or its memory cannot be read. `read` reads a word of that.
     #[must_use]
     pub fn leave(
         &self,
