@@ -43,7 +43,7 @@ impl Supervisor {
             let before = lists;
             while {
                 lists += 1;
-                self.seize_new(process)?
+                self.seize_listed(process, proc::threads(process)?)?
             } {
                 if Instant::now() >= until {
                     let text = "it creates threads faster than they can be stopped: try again";
@@ -59,12 +59,12 @@ impl Supervisor {
         }
     }
 
-    /// Seizes the threads of a process that are not seized yet. Returns whether there may be more: it has found some, or
+    /// Seizes the threads of a list of a process's that are not seized yet. Returns whether there may be more: it has found some, or
     /// some of the list had ended, each of which may have created others, and has cut the list short.
-    fn seize_new(&mut self, process: u32) -> io::Result<bool> {
+    pub(super) fn seize_listed(&mut self, process: u32, list: Vec<u32>) -> io::Result<bool> {
         let mut is_new = false;
         // The youngest first: if each creates the next one and ends, that is the one to catch.
-        for thread in proc::threads(process)?.into_iter().rev() {
+        for thread in list.into_iter().rev() {
             let id = thread as i32;
             let is_known = self.threads.contains_key(&id) || self.newborn.contains(&id);
             if is_known || self.expected.contains_key(&id) {

@@ -146,6 +146,17 @@ fn threads_that_each_create_the_next_one_and_end_are_stopped() {
     }
 }
 
+/// What a thread has created that has ended since is in no list so far.
+#[test]
+fn a_list_with_a_thread_that_has_ended_is_not_the_last_one() {
+    let gone = start(|| ());
+    end(gone);
+    let own = std::process::id();
+    let mut supervisor = Supervisor::empty();
+    assert!(supervisor.seize_listed(own, vec![gone]).unwrap());
+    assert!(!supervisor.seize_listed(own, Vec::new()).unwrap());
+}
+
 #[test]
 fn the_number_of_lists_is_bounded_whatever_a_thread_creates() {
     for _ in 0..10 {
