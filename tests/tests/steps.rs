@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use checker::event::{Op, ThreadId};
+use checker::event::{Op, ThreadId, VarId};
 use checker::format::{Item, LocationKind, Names, ReadOptions, TraceReader};
 use object::{Object as _, ObjectSegment as _};
 use serde_json::Value;
@@ -25,9 +25,20 @@ struct Case<'case> {
     /// Set if the functions acquire and release locks by inline atomic instructions, and have no others: these access a
     /// lock, and no variable.
     locks_in_line: bool,
+    /// Number of bytes modulo which addresses are the same in each run: a page's, since mappings are elsewhere, or what
+    /// allocators align to, where threads allocate in any order.
+    granule: u64,
     /// Exit status of the run: 66 where it finds the violation.
     code: i32,
 }
+
+const PAGE: u64 = 4096;
+
+/// Alignment of blocks.
+const BLOCK: u64 = 16;
+
+/// Where blocks end, variables in others get their ids: which address one has had when is not in the recording.
+const UNKNOWN: u64 = 1;
 
 impl<'case> Case<'case> {
     /// All that the functions do to shared memory is in avtrace's recording, and the recording has nothing else.
@@ -38,7 +49,8 @@ impl<'case> Case<'case> {
         };
         let (regions, others) = (symbols(self.regions), symbols(self.others));
         let exact = steps::accesses(&self.program, self.arguments, &regions, &others);
-        let (seen, commuting, memory) = self.record();
+        let (seen, commuting, places, memory) = self.record();
+        self.compare_places(&exact, &places);
 
         let all: BTreeSet<Seen> = exact.iter().map(key).collect();
         // One that commutes is recorded as such whether it was made in one step or in two.
@@ -78,9 +90,35 @@ impl<'case> Case<'case> {
         assert!(instructions.len() as u64 <= left_out, "{self}: {missed:#?} {memory:#}");
     }
 
-    /// Accesses of the instructions in avtrace's recording, those among them that commute, without their kind, and its
-    /// report.
-    fn record(&self) -> (BTreeSet<Seen>, Vec<(u32, u64)>, Value) {
+    /// Every address in avtrace's recording is one that its instruction has accessed in the same thread, as
+    /// far as addresses are the same in each run.
+    #[track_caller]
+    fn compare_places(&self, exact: &[Access], places: &[(u32, u64, u64)]) {
+        // The first thread's stack begins anywhere in a page.
+        const STACK: u64 = 0x7ff0_0000_0000;
+        let mut accessed: BTreeMap<(u32, u64), Vec<&Access>> = BTreeMap::new();
+        for access in exact {
+            accessed.entry((access.thread, access.instruction)).or_default().push(access);
+        }
+        let is_there = |&&(thread, at, place): &&(u32, u64, u64)| {
+            let accesses = accessed.get(&(thread, at)).into_iter().flatten();
+            accesses.clone().any(|access| {
+                let offset = place.wrapping_sub(access.address) % self.granule;
+                access.address >= STACK || offset < access.bytes.max(1)
+            })
+        };
+        let elsewhere: Vec<String> = places
+            .iter()
+            .filter(|place| !is_there(place))
+            .map(|(thread, at, place)| format!("{thread} {at:#x}: {place:#x}"))
+            .collect();
+        assert!(elsewhere.is_empty(), "{self}: accesses that were not made: {elsewhere:#?}");
+        println!("{self}: {} addresses are those of the program", places.len());
+    }
+
+    /// Accesses of the instructions in avtrace's recording, those among them that commute, without their kind, the
+    /// addresses of all, and what its report says of memory.
+    fn record(&self) -> (BTreeSet<Seen>, Vec<(u32, u64)>, Vec<(u32, u64, u64)>, Value) {
         let folder = tests::folder();
         let file = folder.path().join("t.avt");
         let mut run = Avtrace::on(&self.program).seeing_memory().options(["--accesses", "probe"]);
@@ -98,11 +136,23 @@ impl<'case> Case<'case> {
         let trace = fs::read(&file).expect("the recording");
         let mut reader = TraceReader::from_bytes(&trace, ReadOptions::new("t.avt"));
         let reader = reader.as_mut().expect("a recording");
-        let (mut seen, mut commuting) = (Vec::new(), Vec::new());
+        let (mut seen, mut commuting, mut places) = (Vec::new(), Vec::new(), Vec::new());
+        // The table of variables has an address for each; one that is divided keeps its first part.
+        let address = |names: &Names, variable: VarId| names.variable(variable)?.address;
         let mut threads = BTreeMap::from([(ThreadId(0), 0)]);
         while let Some(item) = reader.next_item().expect("a whole recording") {
             let Item::Events(batch) = item else { panic!("{self}: a gap") };
-            for event in batch.events {
+            let events = batch.events.to_vec();
+            for event in events {
+                let variable = match event.op {
+                    Op::Read(variable)
+                    | Op::Write(variable)
+                    | Op::Update(variable)
+                    | Op::CommutingUpdate(variable) => Some(variable),
+                    _ => None,
+                };
+                let place = variable.and_then(|variable| address(reader.names(), variable));
+                places.extend(place.map(|place| (threads[&event.thread], event.location, place)));
                 let kind = match event.op {
                     Op::Fork(thread) => {
                         let number = u32::try_from(threads.len()).expect("few threads");
@@ -128,7 +178,10 @@ impl<'case> Case<'case> {
         let code = fs::read(&self.program.path).expect("the program");
         let code = object::File::parse(&*code).expect("an ELF file");
         let seen = seen.filter(|&(_, at, _)| !is_call(&code, at));
-        (seen.collect(), commuting, report.memory.expect("what was seen of memory"))
+        let places = places.iter().map(|&(thread, at, place)| (thread, instruction(at), place));
+        let places: Vec<_> = places.filter(|&(_, at, _)| !is_call(&code, at)).collect();
+        assert!(!places.is_empty(), "{self}: variables have addresses");
+        (seen.collect(), commuting, places, report.memory.expect("what was seen of memory"))
     }
 
     /// The address in the program's file of the instruction that made an access.
@@ -202,6 +255,7 @@ fn check_data(kind: &str, regions: &[&str], ways: &[bool]) {
                 others: &[("main", "main"), ("other", "other"), ("let_other", "let_other")],
                 // A flag that is claimed by a compare-and-swap synchronises, and is no data.
                 locks_in_line: fixed && kind == "check",
+                granule: PAGE,
                 code: if fixed { 0 } else { 66 },
             };
             case.check();
@@ -244,6 +298,7 @@ fn blocks_that_go_from_thread_to_thread() {
             regions: &[("use", "use"), ("scratch", "scratch")],
             others: &[("run", "run"), ("main", "main")],
             locks_in_line: false,
+            granule: UNKNOWN,
             code: 0,
         };
         case.check();
@@ -266,6 +321,7 @@ fn accessors_of_a_class() {
                 ("_ZNK4turn5awaitEv", "turn::await"),
             ],
             locks_in_line: false,
+            granule: PAGE,
             code: 66,
         };
         case.check();
@@ -289,8 +345,24 @@ fn accounts_behind_a_mutex_or_a_cell_of_rust() {
             regions: &[transfer, audit],
             others: &[("_ZN4data5Turns9let_other", "data::Turns::let_other")],
             locks_in_line: true,
+            granule: PAGE,
             code: 66,
         };
         case.check();
     }
+}
+
+#[test]
+fn stores_by_a_register_that_is_dead() {
+    require_bpf!();
+    let case = Case {
+        program: c("dead_register", &["-O1"]),
+        arguments: &["20"],
+        regions: &[("set_up", "set_up")],
+        others: &[],
+        locks_in_line: false,
+        granule: BLOCK,
+        code: 0,
+    };
+    case.check();
 }
