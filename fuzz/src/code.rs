@@ -197,7 +197,7 @@ fn machine_code(input: &[u8]) {
             word_at: &word_at,
             is_target: &|_| false,
             is_restartable: &|_| false,
-            reads: &|address| if address % 2 == 0 { Live::ALL } else { Live::NONE },
+            reads: &|address| if address.is_multiple_of(2) { Live::ALL } else { Live::NONE },
             convention: Convention::SystemV,
         };
         let points: Vec<u64> = (START..START + input.len() as u64).step_by(3).collect();
