@@ -33,7 +33,7 @@ impl Cut {
 /// Demand of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
-    /// What the signal means by itself.
+    /// The signal's own meaning.
     Usual,
     /// The program and the checking end now.
     Cut,

@@ -64,8 +64,8 @@ fn rooms_of(program: &Program) -> Range<u64> {
     address("mark").start..address("step").end
 }
 
-/// Attaches to a process for a moment, and kills avtrace at its write of this number to the code in a range. Returns its
-/// end, and the addresses of the writes.
+/// Attaches to a process for a moment, and kills avtrace at its write of this number to the code in a range. Returns
+/// its end, and the addresses of the writes.
 fn attach_until_write(service: &Service, range: &Range<u64>, write: usize) -> (Ended, Vec<u64>) {
     let mut command = Command::new(c("kills_at", &["-O1"]).path);
     command.env("WRITES", format!("{:x}-{:x}", range.start, range.end));

@@ -213,7 +213,7 @@ fn a_reader_that_is_killed_where_it_stands_stops_nobody() {
     }
 }
 
-/// What a probe computes an address from may be a register that the program needs no more.
+/// A probe may compute an address from a register that the program needs no more.
 #[test]
 fn addresses_are_computed_from_registers_that_the_program_needs_no_more() {
     let program = c("dead_register", &["-O1", "-pthread"]);

@@ -37,7 +37,7 @@ const PAGE: u64 = 4096;
 /// Alignment of blocks.
 const BLOCK: u64 = 16;
 
-/// Where blocks end, variables in others get their ids: which address one has had when is not in the recording.
+/// Variables of a block that has ended give their ids to others: the recording does not say which address one had when.
 const UNKNOWN: u64 = 1;
 
 impl<'case> Case<'case> {
@@ -49,7 +49,7 @@ impl<'case> Case<'case> {
         };
         let (regions, others) = (symbols(self.regions), symbols(self.others));
         let exact = steps::accesses(&self.program, self.arguments, &regions, &others);
-        let (seen, commuting, places, memory) = self.record();
+        let Recorded { seen, commuting, places, memory } = self.record();
         self.compare_places(&exact, &places);
 
         let all: BTreeSet<Seen> = exact.iter().map(key).collect();
@@ -116,9 +116,8 @@ impl<'case> Case<'case> {
         println!("{self}: {} addresses are those of the program", places.len());
     }
 
-    /// Accesses of the instructions in avtrace's recording, those among them that commute, without their kind, the
-    /// addresses of all, and what its report says of memory.
-    fn record(&self) -> (BTreeSet<Seen>, Vec<(u32, u64)>, Vec<(u32, u64, u64)>, Value) {
+    /// Records the program with avtrace.
+    fn record(&self) -> Recorded {
         let folder = tests::folder();
         let file = folder.path().join("t.avt");
         let mut run = Avtrace::on(&self.program).seeing_memory().options(["--accesses", "probe"]);
@@ -181,7 +180,8 @@ impl<'case> Case<'case> {
         let places = places.iter().map(|&(thread, at, place)| (thread, instruction(at), place));
         let places: Vec<_> = places.filter(|&(_, at, _)| !is_call(&code, at)).collect();
         assert!(!places.is_empty(), "{self}: variables have addresses");
-        (seen.collect(), commuting, places, report.memory.expect("what was seen of memory"))
+        let memory = report.memory.expect("what was seen of memory");
+        Recorded { seen: seen.collect(), commuting, places, memory }
     }
 
     /// The address in the program's file of the instruction that made an access.
@@ -199,6 +199,18 @@ impl std::fmt::Display for Case<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}", self.program.path.display(), self.arguments.join(" "))
     }
+}
+
+/// Recording of a program by avtrace.
+struct Recorded {
+    /// Accesses of instructions.
+    seen: BTreeSet<Seen>,
+    /// Those among them that commute: thread and instruction.
+    commuting: Vec<(u32, u64)>,
+    /// Addresses of accesses: thread, instruction and address.
+    places: Vec<(u32, u64, u64)>,
+    /// Memory in the report.
+    memory: Value,
 }
 
 /// Returns true for a direct call, by its address in the file.

@@ -165,7 +165,8 @@ impl Image {
         self.arena.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves the areas for code that is emitted to an address of [`next_near`](Self::next_near), until it is written.
+    /// Reserves the areas for code that is emitted to an address of [`next_near`](Self::next_near), until it is
+    /// written.
     pub fn writing(&self) -> MutexGuard<'_, ()> {
         self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }

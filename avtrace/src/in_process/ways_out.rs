@@ -1,5 +1,5 @@
-//! Where a thread goes on that is about to receive a signal: a handler sees the program's own places alone. A thread in
-//! a trampoline leaves it first, by its way out.
+//! Ways out of trampolines, for threads that are about to receive a signal: a handler sees the program's own places
+//! alone. A thread in a trampoline leaves it first, by its way out.
 
 use std::{
     collections::BTreeMap,

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 
-/// What is known of words, by their addresses, multiples of 8.
+/// Knowledge of words, by their addresses, multiples of 8.
 pub type WordMap<T> = FxHashMap<u64, T>;
 
 /// Removes the words that have bytes in a range.

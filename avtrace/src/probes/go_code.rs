@@ -1,6 +1,6 @@
-//! Code that the toolchain of Go has compiled, recognised by the table of its functions that Go's runtime has. Goroutines
-//! change threads, and their locks are words that the runtime parks goroutines on: what avtrace knows of threads and
-//! locks does not hold there.
+//! Code that the toolchain of Go has compiled, recognised by the table of its functions that Go's runtime has.
+//! Goroutines change threads, and their locks are words that the runtime parks goroutines on: avtrace's model of
+//! threads and locks does not hold there.
 
 use std::ops::Range;
 

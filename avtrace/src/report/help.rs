@@ -23,8 +23,8 @@ const CALLEES_TAKE_IT: &str =
 /// Longest name of a function that is called, in columns.
 const NAME_COLUMNS: usize = 48;
 
-/// Suggests a change that would make the two ends of a gap one step; `violation` shows the defect. No lock is to be held
-/// from one end to the other where there is an obstacle: threads could come to a standstill.
+/// Suggests a change that would make the two ends of a gap one step; `violation` shows the defect. No lock is to be
+/// held from one end to the other where there is an obstacle: threads could come to a standstill.
 #[must_use]
 pub fn help(defect: &Defect, violation: &Violation, obstacle: Option<Obstacle>) -> String {
     let region = &defect.region;

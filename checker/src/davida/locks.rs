@@ -32,8 +32,8 @@ pub(super) struct Hold {
     pub(super) acquired: EventNumber,
     /// `EventNumber::MAX` while the lock is held.
     pub(super) released: EventNumber,
-    /// Set if it has ended and wrote a variable that others had accessed, as did an earlier one at the same place in the
-    /// region.
+    /// Set if it has ended and wrote a variable that others had accessed, as did an earlier one at the same place in
+    /// the region.
     pub(super) changes: bool,
 }
 
@@ -254,8 +254,8 @@ mod tests {
     fn locks(rounds: u64, met: &[EventNumber]) -> Locks {
         let mut locks = Locks::default();
         for round in 0..rounds {
-            locks.acquired(LockId(0), false, 10 * round);
-            locks.released(LockId(0), 10 * round, 10 * round + 5);
+            locks.acquired(LockId(0), false, &at(10 * round));
+            locks.released(LockId(0), 10 * round, 10 * round + 5, |_| false);
             if locks.are_many() {
                 locks.drop_ended(met);
             }
@@ -284,8 +284,8 @@ mod tests {
     fn memory_does_not_grow_with_the_locks() {
         let mut locks = Locks::default();
         for round in 0..10_000 {
-            locks.acquired(LockId(round as u32), false, 10 * round);
-            locks.released(LockId(round as u32), 10 * round, 10 * round + 5);
+            locks.acquired(LockId(round as u32), false, &at(10 * round));
+            locks.released(LockId(round as u32), 10 * round, 10 * round + 5, |_| false);
             if locks.are_many() {
                 // Of each lock the first hold since then is this one.
                 locks.drop_ended(&[2]);

@@ -143,8 +143,8 @@ impl Thread {
         own.chain(followed).for_each(|order| order.acquired(at));
     }
 
-    /// Returns whether an access reads anew what it read before, at the same place, and others have changed since, while
-    /// the thread itself did nothing else: it waits for the change.
+    /// Returns whether an access reads anew what it read before, at the same place, and others have changed since,
+    /// while the thread itself did nothing else: it waits for the change.
     pub(super) fn spins(&self, object: Object, sink: &EventStamp) -> bool {
         let is_it = |node: &Node| {
             node.object == object
@@ -325,8 +325,8 @@ impl Surroundings<'_> {
         self.chain_at(at.event(), at.known_with())
     }
 
-    /// Returns the regions within it that were open at an event and until another one, with their begins; `None` if some
-    /// may be forgotten.
+    /// Returns the regions within it that were open at an event and until another one, with their begins; `None` if
+    /// some may be forgotten.
     fn chain_at(&self, event: EventNumber, until: EventNumber) -> Option<Vec<Call>> {
         let region = self.of.begin.event();
         // The first step of a region that is followed may be the begin of another one.

@@ -42,7 +42,7 @@ pub(super) struct Facts {
     pub(super) origin: Origin,
     /// Effect of the remote writes on the value, as far as that is known.
     pub(super) changed: Option<bool>,
-    /// What the first end read is the value that others left: that of the second end's read, or of the write before it.
+    /// The first end read the value that others left: that of the second end's read, or of the write before it.
     pub(super) same_value: bool,
     /// Threads poll the variable of an end; of an update, by the read at the first end.
     pub(super) polled: bool,

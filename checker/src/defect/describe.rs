@@ -17,8 +17,8 @@ pub trait Describe {
     fn changed_value(&mut self, _event: EventNumber) -> Option<bool> {
         None
     }
-    /// Returns whether what one event read is the value that another one read, or that it left; `None` if one of them is
-    /// not known.
+    /// Returns whether what one event read is the value that another one read, or that it left; `None` if one of them
+    /// is not known.
     fn same_value(&mut self, _first: EventNumber, _second: EventNumber) -> Option<bool> {
         None
     }

@@ -67,7 +67,7 @@ pub enum Reason {
     ValueChanged,
     /// The remote write stored the value that was there.
     ValueUnchanged,
-    /// What the region had read before is the value that others left.
+    /// The region had read the same value before that others left.
     SameValue,
     /// Threads poll the variables: they are flags.
     Polled,

@@ -24,7 +24,7 @@ use x86::{
 /// Number of words of data. The last one is set at the end of code that is cut short.
 const WORDS: usize = 64;
 
-/// What a record says, beside the site.
+/// Contents of a record, beside the site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Said {
     address: u64,

@@ -61,7 +61,8 @@ fn continues(function: &Function<'_>, flow: &Code, at: usize) -> bool {
         && !(function.is_target)(here.ip())
 }
 
-/// Returns the instruction before which a probe at one acts: the one behind the mark for indirect calls, if that is one.
+/// Returns the instruction before which a probe at one acts: the one behind the mark for indirect calls, if that is
+/// one.
 fn marked(function: &Function<'_>, flow: &Code, at: usize) -> usize {
     let is_mark = flow.instructions()[at].mnemonic() == Mnemonic::Endbr64;
     at + usize::from(is_mark && continues(function, flow, at + 1))

@@ -15,7 +15,7 @@ use super::{Resume, State, Supervisor, request};
 #[derive(Debug, Default)]
 pub(super) struct Deferred {
     signals: VecDeque<request::Signal>,
-    /// One was sent for them, and has not been received.
+    /// A signal was sent for them, and has not been received.
     is_sent: bool,
     /// The thread is on its way to where it may receive them.
     is_leaving: bool,

@@ -59,8 +59,8 @@ impl Supervisor {
         }
     }
 
-    /// Seizes the threads of a list of a process's that are not seized yet. Returns whether there may be more: it has found some, or
-    /// some of the list had ended, each of which may have created others, and has cut the list short.
+    /// Seizes the threads of a list of a process's that are not seized yet. Returns whether there may be more: it has
+    /// found some, or some of the list had ended, each of which may have created others, and has cut the list short.
     pub(super) fn seize_listed(&mut self, process: u32, list: Vec<u32>) -> io::Result<bool> {
         let mut is_new = false;
         // The youngest first: if each creates the next one and ends, that is the one to catch.

@@ -232,9 +232,9 @@ impl<'line> Chooser<'line> {
             })
     }
 
-    /// Returns true if the stack preserves a place: a signal's handler may change memory further below the stack pointer
-    /// than the ABI's red zone, and a probe in the process what a function has given back, as by a pop, which is no red
-    /// zone of the function's.
+    /// Returns true if the stack preserves a place: a signal's handler may change memory further below the stack
+    /// pointer than the ABI's red zone, and a probe in the process what a function has given back, as by a pop, which
+    /// is no red zone of the function's.
     fn is_kept(&self, slot: &Slot, at: usize) -> bool {
         const RED_ZONE: i64 = 128;
         // From the stack pointer before an instruction to the place.

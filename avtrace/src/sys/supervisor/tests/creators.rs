@@ -146,7 +146,7 @@ fn threads_that_each_create_the_next_one_and_end_are_stopped() {
     }
 }
 
-/// What a thread has created that has ended since is in no list so far.
+/// The creation of a thread that has ended since is in no list so far.
 #[test]
 fn a_list_with_a_thread_that_has_ended_is_not_the_last_one() {
     let gone = start(|| ());
