@@ -25,7 +25,7 @@ pub fn remove_words<T>(words: &mut WordMap<T>, range: &Range<u64>) {
 mod tests {
     use super::*;
 
-    const TOP: u64 = u64::MAX & !7;
+    const TOP: u64 = !7;
 
     fn left(words: &[u64], range: Range<u64>) -> Vec<u64> {
         let mut map: WordMap<()> = words.iter().map(|&word| (word, ())).collect();

@@ -21,7 +21,7 @@ impl Departures {
         let is_same = |old: &Node| old.row() == node.row() && old.object == node.object;
         if let Some(old) = self.0.iter_mut().find(|old| is_same(old)) {
             // A dependency on an earlier event of the region shows a wider gap.
-            if old.source.event() <= node.source.event() {
+            if old.source.position() <= node.source.position() {
                 *old = *node;
             }
         } else if self.0.len() < MAX_DEPARTURES {
@@ -52,6 +52,7 @@ impl Departures {
                 && (!data || node.is_variable())
         };
         let fitting = self.0.iter().filter(fits);
-        fitting.max_by_key(|node| (node.object == object, node.source.event(), node.sink.event()))
+        fitting
+            .max_by_key(|node| (node.object == object, node.source.position(), node.sink.event()))
     }
 }

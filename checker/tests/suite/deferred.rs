@@ -4,7 +4,7 @@
 
 use crate::generate::{long_ways, well_formed};
 use checker::event::{Event, EventNumber, LocationId, Op, RegionId, ThreadId, VarId};
-use checker::finding::{Evidence, Findings, Instance, Violation};
+use checker::finding::{Cut, Evidence, Findings, Instance, Violation};
 use checker::{Checker, Davida, DeferredChecker, Options, Regions, Relation, Timestamp};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,6 +29,10 @@ struct Source {
     numbers: Vec<EventNumber>,
     coarse: bool,
     timestamps: BTreeMap<ThreadId, Timestamp>,
+    /// Points at which accesses were inserted.
+    inserted: BTreeSet<(ThreadId, EventNumber)>,
+    /// Several accesses were inserted at one point: which of them came first is known no more.
+    has_ties: bool,
 }
 
 impl Source {
@@ -49,11 +53,13 @@ impl Source {
 
     fn insert_deferred(&mut self, variable: VarId) {
         let Some(owned) = self.owned.remove(&variable) else { return };
-        if let Some((timestamp, location)) = owned.write {
-            self.davida.insert_deferred_access(&timestamp, variable, true, location);
-        }
-        if let Some((timestamp, location)) = owned.read {
-            self.davida.insert_deferred_access(&timestamp, variable, false, location);
+        let accesses = [(owned.write, true), (owned.read, false)];
+        for (access, writes) in accesses {
+            let (Some((timestamp, location)), Some(thread)) = (access, owned.thread) else {
+                continue;
+            };
+            self.has_ties |= !self.inserted.insert((thread, timestamp.event()));
+            self.davida.insert_deferred_access(&timestamp, variable, writes, location);
         }
     }
 
@@ -132,6 +138,18 @@ fn found(findings: &Findings, number: impl Fn(EventNumber) -> EventNumber) -> Fo
     )
 }
 
+/// Facts of cuts that must agree, in the order of their regions and places.
+fn cuts(findings: &Findings) -> Vec<Cut> {
+    let facts = |cut: &Cut| {
+        let mut cut = cut.clone();
+        (cut.exemplar, cut.violations) = (0, Vec::new());
+        cut
+    };
+    let mut cuts: Vec<Cut> = findings.cuts.iter().map(facts).collect();
+    cuts.sort_by_key(|cut| (cut.region, cut.left, cut.returned));
+    cuts
+}
+
 fn check(events: &[Event], options: Options, coarse: bool) {
     let mut whole = Davida::new(options);
     whole.events(events).expect("well-formed");
@@ -141,14 +159,18 @@ fn check(events: &[Event], options: Options, coarse: bool) {
         numbers: Vec::new(),
         coarse,
         timestamps: BTreeMap::new(),
+        inserted: BTreeSet::new(),
+        has_ties: false,
     };
     for (number, event) in events.iter().enumerate() {
         source.event(number, event);
     }
-    let Source { mut davida, numbers, .. } = source;
-    let deferred = found(&davida.finish(), |event| numbers[event as usize]);
-    let expected = found(&whole.finish(), |event| event);
-    assert_eq!(deferred, expected);
+    let Source { mut davida, numbers, has_ties, .. } = source;
+    let (deferred, expected) = (davida.finish(), whole.finish());
+    assert_eq!(found(&deferred, |event| numbers[event as usize]), found(&expected, |event| event));
+    if !coarse && !has_ties {
+        assert_eq!(cuts(&deferred), cuts(&expected));
+    }
 }
 
 proptest! {
