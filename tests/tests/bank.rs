@@ -240,7 +240,8 @@ fn the_text_shows_the_steps_with_their_source() {
         assert!(shown.is_some(), "{place}with `{code}`, in the order of time, in\n{text}");
     }
     let summary = text.lines().last().expect("a summary");
-    for part in ["1 likely defect", "events", "3 threads", "transactions", "dependenc", "0 lost"] {
+    for part in ["1 possible defect", "events", "3 threads", "transactions", "dependenc", "0 lost"]
+    {
         assert!(summary.contains(part), "{part} in {summary}");
     }
 }

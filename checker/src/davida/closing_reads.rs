@@ -1,5 +1,6 @@
-//! Reads that have just closed a cycle: whether the next event of their thread writes the same variable, as the two
-//! halves of an update do. At most one read of each thread, until that event.
+//! Reads that have just closed a cycle: whether their thread writes the same variable next, as the two halves of an
+//! update do. Accesses to other variables in between do not count, nor do reads: they may be deferred, and are then not
+//! seen. Bounded: the latest reads, until that write or any other action of their thread.
 
 use super::cuts::Key;
 use crate::event::{Event, EventNumber, Op, ThreadId, VarId};
@@ -12,7 +13,10 @@ struct Closed {
     key: Key,
 }
 
-/// Reads whose next event is still to come.
+/// Limit of reads.
+const MAX_READS: usize = 64;
+
+/// Reads whose write may be still to come.
 #[derive(Default)]
 pub(super) struct ClosingReads(Vec<Closed>);
 
@@ -31,8 +35,11 @@ impl ClosingReads {
         variable: VarId,
         key: Key,
     ) {
-        self.0
-            .retain(|closed| closed.thread != thread || closed.event == event && closed.key != key);
+        let is_other = |closed: &Closed| (closed.thread, closed.variable) != (thread, variable);
+        self.0.retain(|closed| is_other(closed) || closed.event == event && closed.key != key);
+        if self.0.len() >= MAX_READS {
+            self.0.remove(0);
+        }
         self.0.push(Closed { thread, event, variable, key });
     }
 
@@ -40,12 +47,19 @@ impl ClosingReads {
     #[cold]
     #[inline(never)]
     pub(super) fn followed_by(&mut self, event: &Event) -> Vec<Key> {
-        // It is no action of the thread.
-        if matches!(event.op, Op::Follow(_)) {
-            return Vec::new();
-        }
-        let of_thread = self.0.extract_if(.., |closed| closed.thread == event.thread);
-        let updates = of_thread.filter(|closed| event.op == Op::Write(closed.variable));
+        let accessed = match event.op {
+            // They are no action of the thread.
+            Op::Follow(_) | Op::Read(_) => return Vec::new(),
+            Op::Write(variable) | Op::Update(variable) | Op::CommutingUpdate(variable) => {
+                Some(variable)
+            }
+            _ => None,
+        };
+        let ended = self.0.extract_if(.., |closed| {
+            closed.thread == event.thread
+                && accessed.is_none_or(|variable| variable == closed.variable)
+        });
+        let updates = ended.filter(|closed| event.op == Op::Write(closed.variable));
         updates.map(|closed| closed.key).collect()
     }
 }

@@ -38,11 +38,6 @@ pub(super) struct Hold {
 }
 
 impl Hold {
-    /// Returns whether an event of the thread is within the hold.
-    const fn contains(&self, event: EventNumber) -> bool {
-        self.acquired <= event && event <= self.released
-    }
-
     /// Returns whether an event of the thread, or what it did after that, is within the hold.
     pub(super) fn covers(&self, point: &EventStamp) -> bool {
         self.acquired <= point.event() && point.known_with() <= self.released
@@ -223,17 +218,17 @@ impl Locks {
         locks
     }
 
-    /// Returns the outermost hold around an event that ended by another one.
-    pub(super) fn left(&self, event: EventNumber, until: EventNumber) -> Option<Hold> {
-        let ended = self.ended_since(event)?;
-        let around = ended.filter(|hold| hold.contains(event) && hold.released <= until);
+    /// Returns the outermost hold around a point that ended by an event.
+    pub(super) fn left(&self, point: &EventStamp, until: EventNumber) -> Option<Hold> {
+        let ended = self.ended_since(point.event())?;
+        let around = ended.filter(|hold| hold.covers(point) && hold.released <= until);
         around.min_by_key(|hold| hold.acquired).copied()
     }
 
-    /// Returns the place of the outermost hold around an event that began after another one.
-    pub(super) fn entered(&self, event: EventNumber, after: EventNumber) -> Option<LocationId> {
-        let all = self.ended_since(event)?.chain(&self.held);
-        let begun = all.filter(|hold| hold.contains(event) && after < hold.acquired);
+    /// Returns the place of the outermost hold around a point that began after an event.
+    pub(super) fn entered(&self, point: &EventStamp, after: EventNumber) -> Option<LocationId> {
+        let all = self.ended_since(point.event())?.chain(&self.held);
+        let begun = all.filter(|hold| hold.covers(point) && after < hold.acquired);
         begun.min_by_key(|hold| hold.acquired).map(|hold| hold.at)
     }
 }

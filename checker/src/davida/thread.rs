@@ -289,8 +289,8 @@ impl Surroundings<'_> {
         };
         let split = |lock: &&ReleasedLock| itself(&lock.released) && itself(&lock.reacquired);
         let waits = |lock: &ReleasedLock| lock.released.location == lock.reacquired.location;
-        let section = self.locks.left(left.event, returned.event);
-        let entered = self.locks.entered(returned.event, left.event);
+        let section = self.locks.left(&first.source, returned.event);
+        let entered = self.locks.entered(&closing.sink, left.event);
         let goes_back = (section.zip(entered))
             .is_some_and(|(section, entered)| self.order.goes_back(section.at, entered));
         let kind = kind(&left, &returned, left_chain.as_deref(), returned_chain.as_deref());

@@ -47,7 +47,7 @@ impl Violated<'_> {
             Evidence::Sync => self.data_seen(transaction, &path),
         };
         let racy = edges.iter().any(|edge| edge.order == Order::Racy);
-        let (first, closing) = (edges.first(), edges.last());
+        let closing = edges.last();
         let trigger_event = closing.map_or(begin.event(), |edge| edge.sink.event);
         let source_event = closing.map_or(begin.event(), |edge| edge.source.event);
         Violation {
@@ -61,7 +61,7 @@ impl Violated<'_> {
             source_event,
             witness,
             released_locks: self.locks.since(
-                first.map_or(source_event, |edge| edge.source.event),
+                path.last().map_or(source_event, |node| node.source.known_with()),
                 &path,
                 self.threads,
             ),

@@ -149,12 +149,34 @@ fn check_others(oracle: &Oracle, cut: &Cut, violation: &Violation) {
     }
 }
 
+/// Returns whether an operation changes a variable, or what it is.
+fn writes(op: Op, variable: VarId) -> bool {
+    match op {
+        Op::Write(v) | Op::Update(v) | Op::CommutingUpdate(v) | Op::Alloc(v) | Op::Free(v) => {
+            v == variable
+        }
+        Op::SplitVariable { from, to } => [from, to].contains(&variable),
+        _ => false,
+    }
+}
+
 /// Checks that the write of an update follows a read at the end of the gap, and that of the exemplar is not missed.
 fn check_update(events: &[Event], cut: &Cut, violation: &Violation) {
     let update = |index: usize| {
         let read = &events[index];
         let Op::Read(variable) = read.op else { return None };
-        let next = events[index + 1..].iter().find(|next| next.thread == read.thread)?;
+        let passes = |op: Op| match op {
+            Op::Read(_) | Op::Follow(_) => true,
+            Op::Write(other) | Op::Update(other) | Op::CommutingUpdate(other) => other != variable,
+            _ => false,
+        };
+        let is_own = |event: &Event| event.thread == read.thread;
+        let later = &events[index + 1..];
+        let next = later.iter().position(|next| is_own(next) && !passes(next.op))?;
+        // If it has read anew what others have written, that read is the first half.
+        let again = later[..next].iter().rposition(|e| is_own(e) && e.op == read.op).unwrap_or(0);
+        let is_change = |event: &Event| !is_own(event) && writes(event.op, variable);
+        let next = (!later[..again].iter().any(is_change)).then_some(&later[next])?;
         (next.op == Op::Write(variable)).then_some(next.location)
     };
     let returned = (0..events.len()).filter(|&index| events[index].location == cut.returned);

@@ -4,7 +4,7 @@
 
 use crate::generate::{long_ways, well_formed};
 use checker::event::{Event, EventNumber, LocationId, Op, RegionId, ThreadId, VarId};
-use checker::finding::{Cut, Evidence, Findings, Instance, Violation};
+use checker::finding::{Cut, Evidence, Findings, Instance, OtherLocks, Violation};
 use checker::{Checker, Davida, DeferredChecker, Options, Regions, Relation, Timestamp};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -143,6 +143,8 @@ fn cuts(findings: &Findings) -> Vec<Cut> {
     let facts = |cut: &Cut| {
         let mut cut = cut.clone();
         (cut.exemplar, cut.violations) = (0, Vec::new());
+        // They are of the exemplar, which may be any of equally clear violations.
+        cut.others = OtherLocks::default();
         cut
     };
     let mut cuts: Vec<Cut> = findings.cuts.iter().map(facts).collect();

@@ -185,7 +185,7 @@ impl<'a> Planner<'a> {
     /// than before are among those that are extended.
     fn renew_points(&self, patches: &mut Patches) {
         for part in self.function.parts {
-            let part = part.start..part.start + part.code.len() as u64;
+            let part = part.start..part.start.saturating_add(part.code.len() as u64);
             for known in self.padding.patches_in(part) {
                 let counts = |point: &Point| {
                     let at = self.flow.at(point.address)?;
