@@ -325,7 +325,7 @@ pub fn lock_operations(program: &Program, arguments: &[&str]) -> String {
 
 /// Variable by which possible defects count. Most suites are about what is seen, not about how likely it is a bug, and
 /// without accesses to memory all is possible at most.
-pub(crate) const FAIL_ON: (&str, &str) = ("AVTRACE_FAIL_ON", "possible");
+pub const FAIL_ON: (&str, &str) = ("AVTRACE_FAIL_ON", "possible");
 
 /// Sets the environment of a run. The tests may run under sudo; what avtrace makes of that has a test of its own.
 fn prepare(command: &mut Command) {

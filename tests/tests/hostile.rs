@@ -15,7 +15,7 @@ use tests::{
     machine,
     process::{TIME_LIMIT, child_of, run},
     require_bpf,
-    tracer::{avtrace, captures_inline, native},
+    tracer::{FAIL_ON, avtrace, captures_inline, native},
 };
 
 /// Runs `hostile.c` with this argument, and checks that its output is that of the program alone, and what the report
@@ -147,6 +147,7 @@ fn attach(pid: u32, report: &Path) -> Running {
 /// Starts avtrace on a process with this back end and level of accesses, with a report in this file.
 fn attach_by(back_end: &str, accesses: &str, pid: u32, report: &Path) -> Running {
     let mut command = Command::new(avtrace());
+    command.env(FAIL_ON.0, FAIL_ON.1);
     command.args(["attach", "--capture", back_end, "--pid", &pid.to_string()]);
     command.args(["--accesses", accesses, "--format", "json", "-o"]).arg(report);
     let mut running = Running::start(&mut command, None, TIME_LIMIT);
