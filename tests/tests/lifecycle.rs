@@ -294,7 +294,7 @@ fn a_crash_loses_nothing_that_was_found() {
     let ended = Avtrace::on(&program).run();
     assert_eq!(ended.code, Some(66), "{}", ended.stderr);
     let summary = ended.stderr.lines().last().expect("a summary");
-    assert!(summary.starts_with("avtrace: 1 likely defect;"), "{summary}");
+    assert!(summary.starts_with("avtrace: 1 possible defect;"), "{summary}");
     assert!(summary.ends_with("; the program was killed by SIGSEGV"), "{summary}");
     assert!(ended.stderr.contains("`transfer` was split by `audit`: "), "{}", ended.stderr);
 }

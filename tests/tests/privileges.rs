@@ -17,7 +17,7 @@ use tests::{
     process::{TIME_LIMIT, run},
     programs::install,
     require_bpf,
-    tracer::avtrace,
+    tracer::{FAIL_ON, avtrace},
 };
 
 /// Arguments of setpriv for an ordinary user.
@@ -136,6 +136,7 @@ fn command(words: &[&str], program: &Path) -> Command {
     for variable in ["SUDO_UID", "SUDO_GID", "SUDO_USER", "SUDO_COMMAND"] {
         command.env_remove(variable);
     }
+    command.env(FAIL_ON.0, FAIL_ON.1);
     command
 }
 

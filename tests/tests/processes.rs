@@ -60,7 +60,7 @@ fn the_text_says_which_program_it_is_about() {
     assert_eq!(lines.next(), Some(""));
     let second = lines.next().expect("a name");
     assert!(second.ends_with(&format!("(`{}`):", bank.path.display())), "{second}");
-    assert!(lines.next().is_some_and(|line| line.starts_with("likely d1: ")), "{ended:?}");
+    assert!(lines.next().is_some_and(|line| line.starts_with("possible d1: ")), "{ended:?}");
 }
 
 #[test]

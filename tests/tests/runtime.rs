@@ -4,7 +4,8 @@ use tests::{Avtrace, Program, c, c_by, cpp, machine, require_bpf};
 
 #[track_caller]
 fn check(program: &Program, kind: &str, evidence: &[&str]) {
-    let run = Avtrace::on(program).seeing_memory().arguments([kind]);
+    let run = Avtrace::on(program).seeing_memory();
+    let run = run.options(["--fail-on", "possible"]).arguments([kind]);
     let (ended, report) = run.report();
     let found: Vec<&str> = report.violations.iter().map(|one| &*one.evidence).collect();
     assert_eq!(found, evidence, "{kind}: {report:#?}");

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use tests::process::{child_of, run};
 use tests::programs::{install, install_contents};
-use tests::tracer::{avtrace, captures_inline, native};
+use tests::tracer::{FAIL_ON, avtrace, captures_inline, native};
 use tests::{Avtrace, Program, c, machine, require_bpf};
 
 /// The program, with the library that acts before it.
@@ -227,6 +227,7 @@ fn a_low_limit_of_open_files_is_raised_for_avtrace_alone() {
     let limited = |program: &[&str]| {
         let script = "ulimit -S -n 48; exec \"$@\"";
         let mut limited = Command::new("sh");
+        limited.env(FAIL_ON.0, FAIL_ON.1);
         limited.args(["-c", script, "sh"]).arg(avtrace()).args(["--accesses", "sync", "--"]);
         run(limited.args(program))
     };
