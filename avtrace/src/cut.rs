@@ -44,7 +44,8 @@ pub enum Demand {
 /// Signals that ask for the end, as they are repeated.
 #[derive(Debug, Default)]
 pub struct Insistence {
-    latest: Option<(i32, Instant)>,
+    was_terminated: bool,
+    interrupted: Option<Instant>,
     is_cut: bool,
 }
 
@@ -58,17 +59,17 @@ impl Insistence {
         if !matches!(signal, SIGHUP | SIGINT | SIGQUIT | SIGTERM) {
             return Demand::Usual;
         }
-        let earlier = self.latest.replace((signal, at));
         if self.is_cut {
             return Demand::Exit;
         }
-        let is_soon = |&(_, earlier)| at.saturating_duration_since(earlier) <= REPETITION;
-        self.is_cut = is_over
-            || match signal {
-                SIGTERM => earlier.is_some(),
-                SIGINT => earlier.as_ref().is_some_and(is_soon),
-                _ => false,
-            };
+        let is_soon = |earlier| at.saturating_duration_since(earlier) <= REPETITION;
+        // The program may have reacted to another one, and is to react to this one.
+        let is_repeated = match signal {
+            SIGTERM => std::mem::replace(&mut self.was_terminated, true),
+            SIGINT => self.interrupted.replace(at).is_some_and(is_soon),
+            _ => false,
+        };
+        self.is_cut = is_over || is_repeated;
         if self.is_cut { Demand::Cut } else { Demand::Usual }
     }
 }
@@ -102,7 +103,7 @@ mod tests {
             demands(&[(SIGTERM, 0), (SIGTERM, 60), (SIGTERM, 61)], false),
             [Usual, Cut, Exit]
         );
-        assert_eq!(demands(&[(SIGINT, 0), (SIGTERM, 9)], false), [Usual, Cut]);
+        assert_eq!(demands(&[(SIGINT, 0), (SIGTERM, 0), (SIGTERM, 1)], false), [Usual, Usual, Cut]);
         assert_eq!(demands(&[(SIGINT, 0), (SIGINT, 1)], false), [Usual, Cut]);
         assert_eq!(demands(&[(SIGUSR1, 0), (SIGUSR1, 0), (SIGTERM, 0)], false), [Usual; 3]);
     }
