@@ -109,7 +109,8 @@ fn two_threads_and_a_mutex() {
 #[test]
 fn synchronisation_only() {
     require_bpf!();
-    check("synchronisation_only", &BANK, &["--accesses", "sync"], &[]);
+    let sync = ["--accesses", "sync", "--fail-on", "possible"];
+    check("synchronisation_only", &BANK, &sync, &[]);
 }
 
 #[test]
@@ -167,7 +168,7 @@ fn wrappers_of_locks() {
     check(
         "wrappers_of_locks_by_locks",
         &c("wrapped", &["-g", "-O0"]),
-        &["--accesses", "sync"],
+        &["--accesses", "sync", "--fail-on", "possible"],
         &[],
     );
 }
