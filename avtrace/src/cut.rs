@@ -1,5 +1,5 @@
-//! The end at once: checking stops where it is, and the report is on what was checked so far. Asked for by signals that
-//! somebody repeats.
+//! Immediate end of a run, which repeated signals ask for: checking stops, and the report covers the events checked so
+//! far.
 
 use std::{
     io::{self, Write as _},
@@ -53,8 +53,8 @@ pub struct Insistence {
 const REPETITION: Duration = Duration::from_secs(2);
 
 impl Insistence {
-    /// Returns the demand of a signal that comes at a time. `is_over` is set if the program has ended, and nothing is
-    /// left but the report: then nobody has to repeat a signal.
+    /// Returns the demand of a signal that comes at a time. `is_over` is set once the program has ended and only the
+    /// report is left: then the first signal is enough.
     pub fn demand(&mut self, signal: i32, at: Instant, is_over: bool) -> Demand {
         if !matches!(signal, SIGHUP | SIGINT | SIGQUIT | SIGTERM) {
             return Demand::Usual;
@@ -78,7 +78,7 @@ impl Insistence {
 pub fn exit() -> ! {
     let text =
         "avtrace: ended by repeated signals before its report was complete; nothing is written\n";
-    // Nobody may read it.
+    // Standard error may be closed.
     let _ = io::stderr().write_all(text.as_bytes());
     process::exit(1)
 }
