@@ -31,8 +31,8 @@ int main(void)
 {
     pthread_t other;
     pthread_create(&other, 0, steps, 0);
-    steps(0);
     pthread_join(other, 0);
+    steps(0);
     unsigned long *block = 0;
     syscall(SYS_arch_prctl, ARCH_GET_GS, &block);
     if (block) {
