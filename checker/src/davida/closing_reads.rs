@@ -1,6 +1,7 @@
 //! Reads that have just closed a cycle: whether their thread writes the same variable next, as the two halves of an
 //! update do. Accesses to other variables in between do not count, nor do reads: they may be deferred, and are then not
-//! seen. Bounded: the latest reads, until that write or any other action of their thread.
+//! seen. Bounded: the latest reads, until that write, any other action of their thread, or another thread's change of
+//! what the variable is.
 
 use super::cuts::Key;
 use crate::event::{Event, EventNumber, Op, ThreadId, VarId};
@@ -55,9 +56,16 @@ impl ClosingReads {
             }
             _ => None,
         };
+        // From then on the variable is another one.
+        let replaced = match event.op {
+            Op::Alloc(variable) | Op::Free(variable) => [Some(variable), None],
+            Op::SplitVariable { from, to } => [Some(from), Some(to)],
+            _ => [None; 2],
+        };
         let ended = self.0.extract_if(.., |closed| {
             closed.thread == event.thread
                 && accessed.is_none_or(|variable| variable == closed.variable)
+                || replaced.contains(&Some(closed.variable))
         });
         let updates = ended.filter(|closed| event.op == Op::Write(closed.variable));
         updates.map(|closed| closed.key).collect()

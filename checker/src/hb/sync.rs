@@ -212,12 +212,11 @@ impl SyncObjects {
         self.at(object).barrier.depart(now, depends_on)
     }
 
-    /// Handles a departure whose arrival was missed.
+    /// Handles a departure whose arrival was missed, also the first event of a barrier.
     pub(crate) fn depart_without_arrival(&mut self, object: SyncId) {
-        if let Some(object) = self.0.get_mut(object.index()) {
-            object.barrier.lossy = true;
-            object.barrier.close();
-        }
+        let barrier = &mut self.at(object).barrier;
+        barrier.lossy = true;
+        barrier.close();
     }
 
     /// Notes that a thread that has arrived will not depart.

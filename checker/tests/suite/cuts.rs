@@ -176,7 +176,14 @@ fn check_update(events: &[Event], cut: &Cut, violation: &Violation) {
         // If it has read anew what others have written, that read is the first half.
         let again = later[..next].iter().rposition(|e| is_own(e) && e.op == read.op).unwrap_or(0);
         let is_change = |event: &Event| !is_own(event) && writes(event.op, variable);
-        let next = (!later[..again].iter().any(is_change)).then_some(&later[next])?;
+        // Then the write is to another variable.
+        let replaces = |event: &Event| match event.op {
+            Op::Alloc(v) | Op::Free(v) => v == variable,
+            Op::SplitVariable { from, to } => [from, to].contains(&variable),
+            _ => false,
+        };
+        let is_half = !later[..again].iter().any(is_change) && !later[..next].iter().any(replaces);
+        let next = is_half.then_some(&later[next])?;
         (next.op == Op::Write(variable)).then_some(next.location)
     };
     let returned = (0..events.len()).filter(|&index| events[index].location == cut.returned);
