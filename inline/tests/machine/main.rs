@@ -10,6 +10,7 @@ mod owners;
 mod ownership;
 mod programs;
 mod races;
+mod real_lines;
 mod records;
 mod redirected;
 mod repetitions;
