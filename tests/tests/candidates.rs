@@ -243,11 +243,6 @@ fn sections_of_a_loop_that_are_complete_are_no_likely_defect() {
 fn an_update_that_an_iteration_loses_is_likely() {
     require_bpf!();
     in_all_laps(&["-DWRONG"], |flags, code, found| {
-        // A lambda that is inlined into the library's start of threads counts as the library's.
-        if flags.contains(&"-O2") && (flags.contains(&"-DFORM=0") || flags.contains(&"-DFORM=4")) {
-            assert!(found.iter().any(|(class, _)| class != "by-design"), "{flags:?}: {found:?}");
-            return;
-        }
         assert!(found.iter().any(|(class, _)| class == "likely"), "{flags:?}: {found:?}");
         assert_eq!(code, Some(66), "{flags:?}: {found:?}");
     });

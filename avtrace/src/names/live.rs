@@ -38,7 +38,7 @@ use crate::{
     },
     probes::{
         memory::site::MemorySite,
-        origin::Origins,
+        origin::{Author, Origins},
         plan::{Site, SiteKind},
         regions::site::{FunctionPlace, InlinedRegions, RegionSite},
         sync::{functions, site::SyncSite},
@@ -383,11 +383,23 @@ impl Names for LiveNames<'_> {
         let frames = self.frames(location);
         let symbolizer = self.symbolizer;
         let origins = self.known.origins.get_or_init(|| Origins::of(symbolizer));
-        origin_of(&frames, |frame| {
+        let author = |frame: &SourceFrame| {
             let is_its =
                 |module: &&symbolize::Module| frame.module.as_ref() == Some(&module.name());
             author_of(origins, symbolizer.modules().find(is_its), frame)
-        })
+        };
+        // A function that is inlined into a library's, as a thread's lambda into the library's start of it, begins
+        // at the library's place. Its name is its own.
+        let is_language = frames.iter().all(|frame| author(frame) == Author::Language);
+        let named = self.source.regions().begun_at(location).filter(|_| is_language);
+        let name = named.map(|KnownRegion { name, .. }| SourceFrame {
+            function: Some(name.clone()),
+            ..SourceFrame::default()
+        });
+        match name.map(|name| author_of(origins, None, &name)) {
+            Some(Author::Own) => defect::Origin::Own,
+            _ => origin_of(&frames, author),
+        }
     }
 
     fn object(&mut self, object: finding::Object) -> Object {

@@ -254,6 +254,12 @@ impl Regions {
         self.known.get(region.index())
     }
 
+    /// Returns the region whose first begin was seen at a location.
+    #[must_use]
+    pub fn begun_at(&self, location: LocationId) -> Option<&KnownRegion> {
+        self.known.iter().find(|region| region.location == location)
+    }
+
     /// Returns the number of regions seen.
     #[must_use]
     pub const fn count(&self) -> usize {
