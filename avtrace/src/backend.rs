@@ -8,9 +8,13 @@ use symbolize::{ProcessAddr, Symbolizer};
 
 use crate::{
     in_process::{self, InProcess, InProcessError, Starver},
-    kernel::{Kernel, KernelError, Lost, ProbePoint, Refusal},
-    probes::{memory::watch_spec::MAX_WATCHPOINTS, plan::PlannedProbe},
-    session::perturbation::DelayTable,
+    kernel::{Kernel, KernelError, Lost},
+    probes::{
+        memory::watch_spec::MAX_WATCHPOINTS,
+        perturbation::DelayTable,
+        plan::PlannedProbe,
+        point::{ProbePoint, Refusal},
+    },
     sys::{
         breakpoints::breakpoints,
         ids::{KernelPid, NsPid},

@@ -10,8 +10,7 @@ use super::model::{
     CheckStatus::{Fails, Limited, Untested, Works},
 };
 use crate::{
-    in_process::{Followed, InProcessError, StartError, Tracer},
-    live::ring_surroundings::choose_clock,
+    in_process::{Followed, InProcessError, StartError, Tracer, ring_surroundings::choose_clock},
     report::CaptureBackend::{Inline, Kernel},
     session::program,
     sys::{

@@ -45,8 +45,8 @@ use self::{
     schedule::{Learnt, PlannedDelay, Schedule, SeenGap},
 };
 use crate::{
+    probes::perturbation::{Affinity, Delay, DelayedThreads, Perturbation, Starvation, VERSION},
     report::{CaptureBackend, Class, HuntEnd, Report},
-    session::perturbation::{Affinity, Delay, DelayedThreads, Perturbation, Starvation, VERSION},
 };
 
 /// Longest time that the first run may take, if no limit is given.

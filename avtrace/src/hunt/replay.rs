@@ -10,8 +10,8 @@ use super::{
     run::{FoundGap, THREAD_START, delay_id, gap_of},
 };
 use crate::{
+    probes::perturbation::{Delay, Perturbation},
     report::HuntEnd,
-    session::perturbation::{Delay, Perturbation},
 };
 
 /// Repeats a run of a hunt, in results of their own, and stores in those of the hunt how often its defects show again,

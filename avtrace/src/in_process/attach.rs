@@ -26,7 +26,10 @@ use super::{
     module_patches::ModulePatches,
     own_gs, ring_sites,
 };
-use crate::{kernel::Refusal, probes::plan::PlannedProbe, sys::proc};
+use crate::{
+    probes::{plan::PlannedProbe, point::Refusal},
+    sys::proc,
+};
 
 /// Attaching of the probes of one plan.
 struct Attaching<'a> {

@@ -10,7 +10,7 @@ use inline::{
 };
 
 use super::image::Image;
-use crate::{session::perturbation::DelayTable, sys::time_stamp::monotonic};
+use crate::{probes::perturbation::DelayTable, sys::time_stamp::monotonic};
 
 impl Image {
     /// Sets the delays. No probe of one was executed.

@@ -24,8 +24,8 @@ use super::{
     starver::Starver,
 };
 use crate::{
-    kernel::{Lost, ProbePoint},
-    session::perturbation::DelayTable,
+    kernel::Lost,
+    probes::{perturbation::DelayTable, point::ProbePoint},
     sys::wake::Waker,
 };
 

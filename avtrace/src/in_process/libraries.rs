@@ -14,7 +14,7 @@ use x86::patching::NEAR_JUMP;
 
 use super::{image::Image, records::Stream, shared::Shared};
 use crate::{
-    kernel::ProbePoint,
+    probes::point::ProbePoint,
     sys::{proc, reader_futex},
 };
 

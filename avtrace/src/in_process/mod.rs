@@ -20,6 +20,7 @@ mod own_gs;
 mod records;
 mod remote_file;
 mod ring_sites;
+pub mod ring_surroundings;
 mod shared;
 mod stacks;
 mod standing;

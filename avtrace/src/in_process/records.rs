@@ -26,10 +26,8 @@ use inline::{
 use super::{image::Image, ring_sites::site_of_plan, shared::Shared};
 use crate::{
     cut::Cut,
-    live::{
-        reader::{Batches, Outlet, Reader},
-        ring_surroundings::RingSurroundings,
-    },
+    in_process::ring_surroundings::RingSurroundings,
+    kernel::reader::{Batches, Outlet, Reader},
     sys::{reader_futex::HeldFutex, shared_memory::SharedMemory},
 };
 

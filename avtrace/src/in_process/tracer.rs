@@ -31,7 +31,7 @@ use super::{
     watchpoints::Watchpoints,
 };
 use crate::{
-    live::ring_surroundings::choose_clock,
+    in_process::ring_surroundings::choose_clock,
     sys::{
         proc,
         supervisor::{Ending, Event, Started, Supervisor},

@@ -3,7 +3,8 @@
 use abi::{ACCESS_GROUPS, AccessDescriptor, Cookie, PlanNumber, symbols};
 use aya::maps::PerCpuArray;
 
-use super::{Kernel, KernelError, ProbePoint};
+use super::{Kernel, KernelError};
+use crate::probes::point::ProbePoint;
 use crate::sys::bpf::Setting;
 
 impl Kernel {

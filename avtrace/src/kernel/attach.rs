@@ -15,11 +15,12 @@ use abi::{Cookie, PlanNumber, ProbeProgram};
 use aya::programs::{RawTracePoint, UProbe};
 
 use super::{
-    Attached, Kernel, ProbeGroup, ProbePoint, Refusal,
+    Attached, Kernel,
     detach::PendingDetach,
     error::{KernelError, refused},
     release,
 };
+use crate::probes::point::{ProbeGroup, ProbePoint, Refusal};
 use crate::sys::{bpf, perf};
 
 impl Kernel {

@@ -5,7 +5,7 @@ use aya::maps::Array;
 
 use super::{Kernel, KernelError};
 use crate::{
-    session::perturbation::DelayTable,
+    probes::perturbation::DelayTable,
     sys::{bpf::Setting, time_stamp::monotonic},
 };
 

@@ -16,20 +16,20 @@ mod log;
 pub mod object;
 pub mod privileges;
 mod processes;
+pub mod reader;
 pub mod trial;
 mod watchpoints;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
-    io,
     os::fd::OwnedFd,
     path::PathBuf,
     thread,
 };
 
 pub use abi::ProbeProgram;
-use abi::{AccessDescriptor, PlanNumber, Target};
+use abi::{PlanNumber, Target};
 use aya::{Ebpf, programs::Program};
 
 pub use self::{
@@ -37,47 +37,10 @@ pub use self::{
     limit::LIMITED_PROBES,
 };
 use self::{copies::SharedPlaces, limit::Limit};
-use crate::sys::apart;
-
-/// A probe to attach.
-#[derive(Clone, Debug)]
-pub struct ProbePoint {
-    /// The program.
-    pub program: ProbeProgram,
-    /// The file, by a path that works in this process's mount namespace.
-    pub file: PathBuf,
-    /// Offset in the file.
-    pub offset: u64,
-    /// Cookie for the program.
-    pub cookie: u64,
-    /// Accessed memory, for [`ProbeProgram::Access`] and [`ProbeProgram::AccessLarge`].
-    pub access: Option<AccessDescriptor>,
-    /// Number of the group, for a probe of regions that may be detached while the program runs.
-    pub regions: Option<u32>,
-}
-
-/// Probes that are detached together, by number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum ProbeGroup {
-    Accesses(u16),
-    Regions(u32),
-}
-
-impl ProbePoint {
-    fn group(&self) -> Option<ProbeGroup> {
-        let accesses = self.access.map(|access| ProbeGroup::Accesses(access.group));
-        accesses.or_else(|| self.regions.map(ProbeGroup::Regions))
-    }
-}
-
-/// A probe that the kernel refused.
-#[derive(Debug)]
-pub struct Refusal {
-    /// Index of the point among those to attach.
-    pub index: usize,
-    /// Error of the kernel.
-    pub error: io::Error,
-}
+use crate::{
+    probes::point::{ProbeGroup, ProbePoint},
+    sys::apart,
+};
 
 /// Options for loading.
 #[derive(Clone, Copy, Debug)]

@@ -13,7 +13,8 @@ use abi::{Cookie, Kind, PlanNumber, ProbeProgram, Record, Target};
 use aya::maps::{MapData, RingBuf};
 use symbolize::{ProcessAddr, parse_maps};
 
-use super::{Kernel, KernelError, LoadOptions, ProbePoint};
+use super::{Kernel, KernelError, LoadOptions};
+use crate::probes::point::ProbePoint;
 use crate::sys::proc;
 
 /// Step of a trial, in their order.

@@ -18,7 +18,7 @@ use super::plan::{
     builder::Planner,
     skipped::{ProbePurpose, SkipReason, SkippedProbe},
 };
-use crate::session::perturbation::Delay;
+use crate::probes::perturbation::Delay;
 
 /// Adds the delays of modules with these indices.
 pub(super) fn add(

@@ -2,11 +2,14 @@
 //! `kernel`.
 
 mod delays;
+pub mod focus;
 mod go_code;
 pub mod memory;
 pub mod origin;
 pub mod own_modules;
+pub mod perturbation;
 pub mod plan;
+pub mod point;
 pub mod regions;
 mod selection;
 pub mod sync;

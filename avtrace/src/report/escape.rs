@@ -37,23 +37,6 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Text from bytes of unknown encoding: what is not UTF-8 becomes `\xNN`, so that different bytes stay different.
-///
-/// ```
-/// assert_eq!(avtrace::report::text_of_bytes(b"caf\xe9"), "caf\\xe9");
-/// ```
-#[must_use]
-pub fn text_of_bytes(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(bytes.len());
-    for chunk in bytes.utf8_chunks() {
-        out.push_str(chunk.valid());
-        for byte in chunk.invalid() {
-            out.push_str(&format!("\\x{byte:02x}"));
-        }
-    }
-    out
-}
-
 /// The columns that a terminal gives to a character: 0 for combining marks, 2 for wide ones, 1 for control characters,
 /// which are printed escaped only.
 fn char_width(c: char) -> usize {
@@ -156,13 +139,6 @@ mod tests {
         assert_eq!(printable("x\u{202e}y\u{2066}"), "x\\u{202e}y\\u{2066}");
         assert_eq!(printable("one\ntwo\rthree\tfour\x7f"), "one\\ntwo\\rthree four\\x7f");
         assert!(matches!(printable("größe 値"), Cow::Borrowed("größe 値")));
-    }
-
-    #[test]
-    fn bytes_that_are_not_utf8_stay_apart() {
-        assert_eq!(text_of_bytes(b"\xff\xfeok"), "\\xff\\xfeok");
-        assert_ne!(text_of_bytes(b"\xfe"), text_of_bytes(b"\xff"));
-        assert_eq!(text_of_bytes("größe".as_bytes()), "größe");
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub use self::parquet::{ParquetDefects, ParquetFindings, ParquetRuns};
 pub use assemble::assemble;
 pub use diff::{Change, Changed, DIFF_SCHEMA, Diff};
 pub use dot::Dot;
-pub use escape::{cut_message, cut_middle, printable, text_of_bytes};
+pub use escape::{cut_message, cut_middle, printable};
 pub use explain::{checked_anything, death, ending};
 pub use format::{Entry, FormatError, Layout, ReportFormat};
 pub use help::help;

@@ -7,7 +7,7 @@ use super::{
     model::{Class, Defect, ObjectKind, Pattern, Report, Step, Violation},
     quantity::{count, grouped},
 };
-use crate::probes::regions::patterns::suffixes;
+use symbolize::suffixes;
 
 /// Longest name of a region that came in between, in a headline, in columns.
 const HEADLINE_COLUMNS: usize = 48;

@@ -38,8 +38,7 @@ use super::{
 };
 use crate::{
     backend::Backend,
-    kernel::{Copies, Kernel, LoadOptions},
-    live::reader::Reader,
+    kernel::{Copies, Kernel, LoadOptions, reader::Reader},
     progress::Steps,
     report::{self, Limitation},
     status_line::StatusLine,

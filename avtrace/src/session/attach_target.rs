@@ -14,9 +14,9 @@ use super::{
 };
 use crate::{
     in_process::InProcessError,
-    report::text_of_bytes,
     sys::{
         proc::{self, Stat, State, Status},
+        text::text_of_bytes,
         tracee,
     },
 };

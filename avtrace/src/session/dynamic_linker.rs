@@ -10,8 +10,8 @@ use abi::{LinkerCookie, PlanNumber};
 use symbolize::{ProcessAddr, Symbolizer};
 
 use crate::{
-    kernel::{ProbePoint, ProbeProgram},
-    probes::file_for_kernel,
+    kernel::ProbeProgram,
+    probes::{file_for_kernel, point::ProbePoint},
     report::UnseenLibraries,
     sys::proc,
 };

@@ -9,10 +9,9 @@ use super::{
 };
 use crate::{
     backend::BackendError,
-    first_pass::FocusError,
     in_process::InProcessError,
     kernel::{KernelError, privileges::remedy_to_gain},
-    probes::SelectError,
+    probes::{SelectError, focus::FocusError},
 };
 
 /// Reason for which a run failed. No process or probe is left behind then.

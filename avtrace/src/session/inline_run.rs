@@ -22,7 +22,7 @@ use crate::{
     backend::Backend,
     cut::Cut,
     in_process::{self, Followed, InProcess, InProcessError, StartError},
-    live::reader::Batches,
+    kernel::reader::Batches,
     progress::Steps,
     report::Limitation,
     sys::{self, ids::NsPid, ptrace_breakpoint},

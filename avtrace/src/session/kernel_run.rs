@@ -25,8 +25,7 @@ use super::{
 use crate::{
     backend::Backend,
     cut::Cut,
-    kernel::{Copies, Kernel, LoadOptions},
-    live::reader::Reader,
+    kernel::{Copies, Kernel, LoadOptions, reader::Reader},
     progress::Steps,
     report::Limitation,
     sys::{

@@ -25,7 +25,6 @@ mod main_thread_exit;
 mod memory;
 mod options;
 mod outcome;
-pub mod perturbation;
 mod perturbing;
 mod process_selection;
 pub mod processes;

@@ -5,15 +5,14 @@ use std::{ffi::OsString, sync::Arc};
 use checker::Regions;
 use x86::placement::PlaceRules;
 
-use super::{capture_reason::CaptureReason, perturbation::Perturbation, record::RecordTo};
-use crate::{
-    first_pass::Focus,
-    probes::{
-        memory::{options::Accesses, watch_spec::WatchSpec},
-        plan::{Wanted, own_code::OwnCode},
-        regions::patterns::Rules,
-        sync::lock_rule::LockRule,
-    },
+use super::{capture_reason::CaptureReason, record::RecordTo};
+use crate::probes::perturbation::Perturbation;
+use crate::probes::{
+    focus::Focus,
+    memory::{options::Accesses, watch_spec::WatchSpec},
+    plan::{Wanted, own_code::OwnCode},
+    regions::patterns::Rules,
+    sync::lock_rule::LockRule,
 };
 
 /// Choice of the back end of capture.

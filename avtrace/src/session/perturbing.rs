@@ -18,10 +18,8 @@ use nix::{
     unistd::Pid,
 };
 
-use super::{
-    live_processes::LiveProcesses,
-    perturbation::{Affinity, Perturbation, Starvation},
-};
+use super::live_processes::LiveProcesses;
+use crate::probes::perturbation::{Affinity, Perturbation, Starvation};
 use crate::{
     in_process::Starver,
     report::{self, PerturbationDelay, Starved, StarvedReason},

@@ -7,12 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{
-    report::text_of_bytes,
-    sys::{
-        cgroup,
-        proc::{self, Stat, State},
-    },
+use crate::sys::{
+    cgroup,
+    proc::{self, Stat, State},
+    text::text_of_bytes,
 };
 
 /// Number of processes that are attached to at once, at most: each has a buffer and maps in the kernel of its own.

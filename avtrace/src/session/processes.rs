@@ -31,15 +31,15 @@ use super::{
 use crate::{
     backend::{Backend, Hold},
     debug_files,
-    kernel::{ProbePoint, ProbeProgram, privileges},
-    live::reader::Batches,
-    probes::file_for_kernel,
+    kernel::{ProbeProgram, privileges, reader::Batches},
+    probes::{file_for_kernel, point::ProbePoint},
     progress::Steps,
-    report::{Limitation, RanOnAt, UntracedProcess, UntracedProgram as Untraced, text_of_bytes},
+    report::{Limitation, RanOnAt, UntracedProcess, UntracedProgram as Untraced},
     sys::{
         ids::{KernelPid, NsPid},
         proc,
         seized_thread::{self, SeizeError, SeizedThread, StopOutcome},
+        text::text_of_bytes,
         tracee::{self, Ending},
     },
 };

@@ -33,7 +33,6 @@ use super::{
         watchpoints::{self, WatchError, Watches},
     },
     options::RunOptions,
-    perturbation::Delay,
     perturbing,
     program_end::{ProgramEnd, recorded_process, subject},
     program_id::ProgramId,
@@ -41,6 +40,7 @@ use super::{
     stops::Stops,
     traps::Known,
 };
+use crate::probes::perturbation::Delay;
 use crate::{
     backend::Backend,
     debug_files,

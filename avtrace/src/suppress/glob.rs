@@ -4,7 +4,7 @@ use std::fmt;
 
 use regex::Regex;
 
-use crate::probes::regions::patterns::{glob, suffixes};
+use symbolize::{glob, suffixes};
 
 /// Pattern with `*`, `?` and `[…]`.
 #[derive(Clone, Debug)]

@@ -13,7 +13,7 @@ use super::{
     Plan, PlannedProbe, Site, SiteKind, UnwatchedFunction,
     skipped::{ProbePurpose, SkipReason, SkippedProbe},
 };
-use crate::kernel::ProbePoint;
+use crate::probes::point::ProbePoint;
 
 /// Adds one module's probes to a plan.
 pub(in crate::probes) struct Planner<'plan, 'module> {

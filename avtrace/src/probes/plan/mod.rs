@@ -34,7 +34,7 @@ use super::{
     selection::SelectError,
     sync::{lock_rule::LockRule, site::SyncSite},
 };
-use crate::{first_pass::Focus, kernel::ProbePoint, session::perturbation::Delay};
+use crate::probes::{focus::Focus, perturbation::Delay, point::ProbePoint};
 
 /// Meaning of the records of a site number.
 #[derive(Clone, Debug, PartialEq, Eq)]

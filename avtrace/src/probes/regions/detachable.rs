@@ -118,12 +118,10 @@ mod tests {
     use x86::exits::Leaves;
 
     use super::*;
-    use crate::{
-        kernel::ProbePoint,
-        probes::{
-            plan::{Site, WatchedFunction, skipped::ProbePurpose},
-            regions::site::InlinedRegions,
-        },
+    use crate::probes::{
+        plan::{Site, WatchedFunction, skipped::ProbePurpose},
+        point::ProbePoint,
+        regions::site::InlinedRegions,
     };
 
     fn begin(function: u32) -> InlinedBegin {

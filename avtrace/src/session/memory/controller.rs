@@ -18,7 +18,7 @@ use super::{
     sampler::{Sampler, Share},
 };
 use crate::{
-    kernel::{Kernel, KernelError, PendingDetach, ProbePoint},
+    kernel::{Kernel, KernelError, PendingDetach},
     live::source::Source,
     probes::{
         memory::{
@@ -26,6 +26,7 @@ use crate::{
             site::AccessGroup,
         },
         plan::Plan,
+        point::ProbePoint,
     },
     report::{Limitation, PartlySeen},
     sys::perf,

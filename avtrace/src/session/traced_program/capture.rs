@@ -4,11 +4,11 @@ use abi::{PlanNumber, Record};
 
 use crate::{
     backend::Backend,
-    kernel::ProbePoint,
     live::source::Source,
     probes::{
         memory::options::Accesses,
         plan::{Plan, Site},
+        point::ProbePoint,
     },
     report::Limitation,
     session::memory::{

@@ -8,10 +8,12 @@ use symbolize::{ProcessAddr, Symbolizer};
 use super::coverage::Coverage;
 use crate::{
     backend::{Backend, BackendError},
-    kernel::ProbePoint,
-    probes::plan::{
-        Plan, PlannedProbe, Site,
-        skipped::{ProbePurpose, SkipReason},
+    probes::{
+        plan::{
+            Plan, PlannedProbe, Site,
+            skipped::{ProbePurpose, SkipReason},
+        },
+        point::ProbePoint,
     },
     report::{Limitation, UnseenLibraries, UntracedProcess},
     session::dynamic_linker,

@@ -283,7 +283,7 @@ impl Delay {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::*;
+    use crate::probes::perturbation::*;
 
     fn plan() -> Value {
         json!({
