@@ -9,17 +9,17 @@ use symbolize::{ProcessAddr, Symbolizer};
 use crate::{
     in_process::{self, InProcess, InProcessError, Starver},
     kernel::{Kernel, KernelError, Lost},
-    probes::{
-        memory::watch_spec::MAX_WATCHPOINTS,
-        perturbation::DelayTable,
-        plan::PlannedProbe,
-        point::{ProbePoint, Refusal},
-    },
-    sys::{
-        breakpoints::breakpoints,
-        ids::{KernelPid, NsPid},
-        seized_thread::{SeizeError, SeizedThread},
-    },
+};
+use linux::{
+    breakpoints::breakpoints,
+    ids::{KernelPid, NsPid},
+    seized_thread::{SeizeError, SeizedThread},
+};
+use plan::{
+    memory::watch_spec::MAX_WATCHPOINTS,
+    perturbation::DelayTable,
+    plan::PlannedProbe,
+    point::{ProbePoint, Refusal},
 };
 
 /// Back end of capture.

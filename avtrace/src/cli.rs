@@ -32,7 +32,7 @@ use clap::{
     ValueEnum, builder::ArgPredicate, error::ErrorKind, parser::ValueSource,
 };
 
-use crate::probes::{
+use plan::{
     regions::patterns::{Pattern, Rule, Rules},
     sync::lock_rule::LockRule,
 };

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use symbolize::{CacheOwner, DebugSearch, DebugServers, Opener, ServerProblem, open_regular};
 
-use crate::sys::{rights::Rights, user};
+use linux::{rights::Rights, user};
 
 static SEARCH: OnceLock<DebugSearch> = OnceLock::new();
 

@@ -8,11 +8,8 @@ use checker::Suspects;
 use serde::Serialize;
 use symbolize::is_system_module;
 
-use crate::{
-    names::live::LiveNames,
-    probes::focus::{FIRST_PASS_SCHEMA, ProgramFile, SuspectFunction, SuspectRegion},
-    report::Tool,
-};
+use crate::{names::live::LiveNames, report::Tool};
+use plan::focus::{FIRST_PASS_SCHEMA, ProgramFile, SuspectFunction, SuspectRegion};
 
 /// Result of a first pass.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

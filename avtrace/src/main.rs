@@ -2,12 +2,8 @@
 
 use std::process::ExitCode;
 
-use avtrace::{
-    cli::Cli,
-    commands,
-    sys::memory::{self, Allocator},
-    verbosity,
-};
+use avtrace::{cli::Cli, commands, verbosity};
+use linux::memory::{self, Allocator};
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use avtrace::probes::regions::markers::markers;
 use iced_x86::InstructionInfoFactory;
+use plan::regions::markers::markers;
 use symbolize::{DebugSearch, ElfFile, bytes::Bytes};
 use x86::{
     basic_blocks::BasicBlocks,
@@ -79,7 +79,7 @@ fn notes(input: &[u8]) {
         Bytes::from(input.to_vec()),
         &DebugSearch::default(),
     ) {
-        let _ = avtrace::probes::regions::markers::markers(&file);
+        let _ = plan::regions::markers::markers(&file);
     }
 }
 

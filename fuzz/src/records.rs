@@ -8,24 +8,9 @@ use std::{
 };
 
 use abi::{CopyRecord, Header, Kind, PlanNumber, Record, SiteId};
-use avtrace::{
-    live::{
-        code_map::{CodeMap, CodeModule, NoFunction},
-        source::Source,
-    },
-    probes::{
-        memory::{
-            allocators::Allocator,
-            site::{AccessPlace, MemorySite},
-        },
-        plan::Site,
-        regions::{markers::Meaning, non_local_exits::NonLocalExit, site::RegionSite},
-        sync::{
-            function_roles::FunctionRole,
-            functions::{CallSpec, Role},
-            site::SyncSite,
-        },
-    },
+use avtrace::live::{
+    code_map::{CodeMap, CodeModule, NoFunction},
+    source::Source,
 };
 use checker::format::ObjectKind;
 use inline::{
@@ -37,6 +22,19 @@ use inline::{
     ring::Ring,
     sites::SiteTable,
     tracer::{Note, Notes},
+};
+use plan::{
+    memory::{
+        allocators::Allocator,
+        site::{AccessPlace, MemorySite},
+    },
+    plan::Site,
+    regions::{markers::Meaning, non_local_exits::NonLocalExit, site::RegionSite},
+    sync::{
+        function_roles::FunctionRole,
+        functions::{CallSpec, Role},
+        site::SyncSite,
+    },
 };
 use symbolize::ProcessAddr;
 

@@ -1,12 +1,7 @@
 //! Lines of `/proc/PID/maps`, and what the command line has: words, patterns, locks and watches.
 
-use avtrace::{
-    cli::Cli,
-    probes::{
-        memory::watch_spec::WatchSpec, regions::patterns::Pattern, sync::lock_rule::LockRule,
-    },
-    suppress::Glob,
-};
+use avtrace::{cli::Cli, suppress::Glob};
+use plan::{memory::watch_spec::WatchSpec, regions::patterns::Pattern, sync::lock_rule::LockRule};
 use symbolize::parse_maps;
 
 use crate::Target;

@@ -5,7 +5,8 @@ use std::{ffi::OsString, path::PathBuf};
 use clap::Args;
 
 use super::PlainFormat;
-use crate::{explore::Schedule, probes::regions::patterns::Pattern};
+use crate::explore::Schedule;
+use plan::regions::patterns::Pattern;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -13,8 +13,8 @@ use crate::{
     cli::{AttachArgs, ProcessesArgs},
     session::{self, AttachRequest, ProcessSelection, RunOptions},
     status_line::StatusLine,
-    sys::output::Destination,
 };
+use linux::output::Destination;
 
 pub(super) fn run(arguments: &AttachArgs) -> Result<u8, Failure> {
     let (options, suppressions) = attach_options(arguments)?;

@@ -15,8 +15,8 @@ use crate::{
     offline::{self, Checked, Input, InputError, Recording, Request, algorithms::Algorithm},
     progress::ReadBar,
     report,
-    sys::output::Destination,
 };
+use linux::output::Destination;
 
 pub(super) fn run(arguments: &CheckArgs) -> Result<u8, Failure> {
     at_most_once(Path::new("-"), &arguments.traces)?;

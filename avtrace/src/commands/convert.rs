@@ -13,8 +13,8 @@ use crate::{
     cli::{ConvertArgs, TraceFormatArg},
     offline::{self, ConvertFailure, Converted, Input, InputError, Recording},
     progress::ReadBar,
-    sys::output::OutputFile,
 };
+use linux::output::OutputFile;
 
 pub(super) fn run(arguments: &ConvertArgs) -> Result<u8, Failure> {
     let output = arguments.output.as_deref().or(arguments.output_option.as_deref());

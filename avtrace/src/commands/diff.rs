@@ -12,8 +12,8 @@ use crate::{
     cli::{DiffArgs, PlainFormat},
     report::{Diff, Report},
     suppress::{self, Filter},
-    sys::output::{Destination, write_output},
 };
+use linux::output::{Destination, write_output};
 
 pub(super) fn run(arguments: &DiffArgs) -> Result<u8, Failure> {
     let destination = arguments.output.clone().map_or(Destination::Stdout, Destination::File);

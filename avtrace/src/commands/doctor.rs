@@ -7,8 +7,8 @@ use super::{
 use crate::{
     cli::{DEFAULT_BUFFER_MIB, DoctorArgs, PlainFormat},
     doctor,
-    sys::output::{Destination, write_output},
 };
+use linux::output::{Destination, write_output};
 
 /// Exit status where no back end works.
 const UNUSABLE: u8 = 1;

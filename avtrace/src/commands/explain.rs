@@ -4,8 +4,8 @@ use super::Failure;
 use crate::{
     cli::ExplainArgs,
     report::{explanation, find_topic, topics},
-    sys::output::{Destination, write_output},
 };
+use linux::output::{Destination, write_output};
 
 pub(super) fn run(arguments: &ExplainArgs) -> Result<u8, Failure> {
     let name = arguments.topic.join(" ");

@@ -6,14 +6,14 @@ use super::{Failure, output::check_file};
 use crate::{
     cli::{ExploreArgs, PlainFormat},
     explore::{self, ExplorationError, ExploreOptions, Mode},
-    probes::{
-        memory::options::{Accesses, Level},
-        plan::own_code::OwnCode,
-        regions::patterns::Rule,
-    },
     progress::RunBar,
     session::{CaptureBackend, CaptureReason, EndSignals, RunOptions},
-    sys::output::{Destination, write_output},
+};
+use linux::output::{Destination, write_output};
+use plan::{
+    memory::options::{Accesses, Level},
+    plan::own_code::OwnCode,
+    regions::patterns::Rule,
 };
 
 pub(super) fn run(arguments: &ExploreArgs) -> Result<u8, Failure> {
@@ -67,7 +67,7 @@ fn failure(error: ExplorationError) -> Failure {
 
 /// Returns the options that say what functions and markers are.
 fn capture(arguments: &ExploreArgs) -> RunOptions {
-    let rule = |pattern: &crate::probes::regions::patterns::Pattern| Rule {
+    let rule = |pattern: &plan::regions::patterns::Pattern| Rule {
         pattern: pattern.clone(),
         atomic: true,
     };

@@ -10,8 +10,8 @@ use crate::{
     first_pass::FirstPassFile,
     report::{self, Subject},
     session::{self, Outcome, ProgramReport},
-    sys::output::{Destination, write_output},
 };
+use linux::output::{Destination, write_output};
 
 pub(super) fn run(arguments: &RunArgs) -> Result<u8, Failure> {
     let Some(path) = &arguments.output.output else {

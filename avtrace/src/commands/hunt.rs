@@ -25,8 +25,8 @@ use crate::{
     report::{self, CaptureBackend, Class, Report},
     session::EndSignals,
     suppress::Filter,
-    sys::output::{Destination, write_output},
 };
+use linux::output::{Destination, write_output};
 
 /// Runs by default.
 const RUNS: u64 = 50;

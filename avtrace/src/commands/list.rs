@@ -10,8 +10,8 @@ use super::{
 use crate::{
     cli::{Format, FormatTo, OutputArgs, PlainFormat, RunArgs},
     session::{self, listing::Listing},
-    sys::output::{Destination, write_output},
 };
+use linux::output::{Destination, write_output};
 
 pub(super) fn regions(arguments: &RunArgs) -> Result<u8, Failure> {
     let form = Form::new(&arguments.output)?;

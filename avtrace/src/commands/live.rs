@@ -9,8 +9,8 @@ use crate::{
     session::Occasion,
     status_line::StatusLine,
     suppress::Filter,
-    sys::output::Destination,
 };
+use linux::output::Destination;
 
 /// Output while programs run, to standard error.
 pub(super) struct LiveOutput {

@@ -15,8 +15,8 @@ use crate::{
     cli::MergeArgs,
     report::{Report, merge::merge},
     suppress::Filter,
-    sys::output::Destination,
 };
+use linux::output::Destination;
 
 /// First bytes of an SQLite database.
 const SQLITE: &[u8] = b"SQLite format 3\0";

@@ -11,18 +11,18 @@ use crate::{
         AccessesArg, AttachArgs, CaptureArg, CaptureArgs, OwnCodeArg, RegionsArg, RelationArg,
         RunArgs,
     },
-    probes::{
-        focus::Focus,
-        memory::{
-            options::{Accesses, Level},
-            watch_spec::WatchSpec,
-        },
-        perturbation::Perturbation,
-        plan::own_code::{OwnCode, names_own},
-        regions::patterns::Rules,
-        sync::lock_rule::LockRule,
-    },
     session::{CaptureBackend, CaptureReason, RunOptions, WhenFull, spec::Spec},
+};
+use plan::{
+    focus::Focus,
+    memory::{
+        options::{Accesses, Level},
+        watch_spec::WatchSpec,
+    },
+    perturbation::Perturbation,
+    plan::own_code::{OwnCode, names_own},
+    regions::patterns::Rules,
+    sync::lock_rule::LockRule,
 };
 
 /// Returns the options of a run that is checked.

@@ -14,8 +14,8 @@ use crate::{
     cli::{ColorArg, OutputArgs},
     report::{self, ColorChoice, Report, TextOptions, Warning},
     session::{RecordPlace, RecordTo, Rotation, RotationError},
-    sys::output::Destination,
 };
+use linux::output::Destination;
 
 /// Refuses an unusable output file before any work is done in vain.
 pub(super) fn check_file(what: &str, path: &Path) -> Result<(), Failure> {

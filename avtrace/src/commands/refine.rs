@@ -14,8 +14,8 @@ use crate::{
     report::{self, Class, Defect, Report},
     session::{self, Outcome, RunOptions, spec::Spec},
     suppress::{self, Filter, Suppression},
-    sys::output::{Destination, write_output},
 };
+use linux::output::{Destination, write_output};
 
 pub(super) fn run(arguments: &RefineArgs) -> Result<u8, Failure> {
     let output = &match &arguments.output {

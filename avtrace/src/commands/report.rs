@@ -6,7 +6,8 @@ use super::{
     Failure, check::at_most_once, complain, load, report_dir, reports::Reports, summary::Summary,
     triage, worse,
 };
-use crate::{cli::ReportArgs, offline::Recording, sys::output::Destination};
+use crate::{cli::ReportArgs, offline::Recording};
+use linux::output::Destination;
 
 pub(super) fn run(arguments: &ReportArgs) -> Result<u8, Failure> {
     at_most_once(Path::new("-"), &arguments.reports)?;

@@ -12,8 +12,8 @@ use super::Failure;
 use crate::{
     report::{self, Report},
     session::ProgramReport,
-    sys::output::{Destination, write_output},
 };
+use linux::output::{Destination, write_output};
 
 /// Most characters of a program's name in that of a file.
 const MOST_OF_NAME: usize = 80;

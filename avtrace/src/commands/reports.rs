@@ -17,8 +17,8 @@ use super::{
 use crate::{
     cli::{Format, FormatTo, OutputArgs},
     report::{self, Entry, Layout, Report, ReportFormat},
-    sys::output::{Destination, write_output},
 };
+use linux::output::{Destination, write_output};
 
 /// Returns the layout of a form.
 const fn of(format: Format) -> &'static dyn ReportFormat {

@@ -13,8 +13,8 @@ use crate::{
     report::{self, Report, Subject},
     session::{self, Outcome, ProgramReport, RunOptions},
     suppress::Filter,
-    sys::output::Destination,
 };
+use linux::output::Destination;
 
 pub(super) fn run(arguments: RunArgs) -> Result<u8, Failure> {
     if arguments.list_regions {

@@ -14,7 +14,7 @@ use memchr::memmem;
 use symbolize::bytes::Bytes;
 
 use super::Failure;
-use crate::sys::user;
+use linux::user;
 
 /// A framework of test programs.
 struct Framework {

@@ -12,8 +12,8 @@ use crate::{
     report::{self, Class, Defect, Report},
     session::spec::Spec,
     suppress::{self, Filter, Suppression},
-    sys::output::{Destination, write_output},
 };
+use linux::output::{Destination, write_output};
 
 /// File name of the configuration.
 pub(super) const CONFIG: &str = "avtrace.toml";

@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use super::model::{Check, CheckId, CheckStatus};
-use crate::sys::proc::{self, Status};
+use linux::proc::{self, Status};
 
 /// Surroundings of this process, as far as they show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Container {
             sign: sign(),
             in_user_namespace,
             in_pid_namespace,
-            is_filtered: status.as_ref().is_some_and(crate::sys::ptrace_refusal::has_filter),
+            is_filtered: status.as_ref().is_some_and(linux::ptrace_refusal::has_filter),
             has_no_new_privileges: status.is_some_and(|status| status.no_new_privileges()),
         }
     }

@@ -8,10 +8,8 @@ use super::model::{
     Check, CheckId,
     CheckStatus::{Limited, Untested, Unused, Works},
 };
-use crate::{
-    debug_files,
-    sys::{proc, user},
-};
+use crate::debug_files;
+use linux::{proc, user};
 
 /// Checks for a debug file of the C library, as an example of the system's libraries. Servers are not asked.
 pub(super) fn files() -> Check {

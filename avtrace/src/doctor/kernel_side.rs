@@ -10,8 +10,8 @@ use crate::{
         trial::{Step, Trial},
     },
     report::CaptureBackend::Kernel,
-    sys::perf,
 };
+use linux::perf;
 
 /// Oldest release whose programs have cookies.
 const OLDEST: (u32, u32) = (5, 15);

@@ -27,8 +27,8 @@ use crate::{
         Tool,
     },
     session::environment,
-    sys::{perf, ptrace_breakpoint, user},
 };
+use linux::{perf, ptrace_breakpoint, user};
 
 /// Examines this machine, with a ring buffer of this size in bytes. To be called while this process is
 /// single-threaded.

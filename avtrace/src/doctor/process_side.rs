@@ -13,11 +13,11 @@ use crate::{
     in_process::{Followed, InProcessError, StartError, Tracer, ring_surroundings::choose_clock},
     report::CaptureBackend::{Inline, Kernel},
     session::program,
-    sys::{
-        proc,
-        tracee::{self, Launch, Start},
-        user,
-    },
+};
+use linux::{
+    proc,
+    tracee::{self, Launch, Start},
+    user,
 };
 
 /// Reason why a program cannot be traced in one of both ways.

@@ -9,8 +9,8 @@ use super::model::{
 use crate::{
     kernel::privileges::{Capabilities, Capability},
     report::CaptureBackend::{Inline, Kernel},
-    sys::{memory, ptrace_refusal},
 };
+use linux::{memory, ptrace_refusal};
 
 /// Checks the capabilities in effect; without them the kernel decides.
 pub(super) fn capabilities(held: Option<Capabilities>) -> Check {

@@ -21,7 +21,7 @@ use super::{
         kind_of, splits,
     },
 };
-use crate::sys::{
+use linux::{
     controlled::{Begun, Controlled, Resume, Stop, Waited},
     proc,
     tracee::{Ending, Launch},

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::thread::Outcome;
-use crate::sys::tracee::Ending;
+use linux::tracee::Ending;
 
 /// Identity of an operation in all executions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

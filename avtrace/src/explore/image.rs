@@ -21,18 +21,16 @@ use x86::{
     operands::{Access, Operand, accesses},
 };
 
-use crate::{
-    probes::{
-        origin::{Author, Origins},
-        plan::Plan,
-        regions::{markers::Meaning, site::RegionSite},
-        sync::{
-            functions::{CALLS, CallEffect, CallSpec},
-            slow_paths,
-        },
+use crate::session::listing::Listing;
+use linux::{controlled::Controlled, proc};
+use plan::{
+    origin::{Author, Origins},
+    plan::Plan,
+    regions::{markers::Meaning, site::RegionSite},
+    sync::{
+        functions::{CALLS, CallEffect, CallSpec},
+        slow_paths,
     },
-    session::listing::Listing,
-    sys::{controlled::Controlled, proc},
 };
 
 /// Functions of Rust's libraries whose accesses are those of their callers.

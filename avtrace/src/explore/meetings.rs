@@ -6,7 +6,7 @@ use super::{
     image::SiteId,
     thread::{Done, Touch},
 };
-use crate::probes::sync::functions::CallEffect;
+use plan::sync::functions::CallEffect;
 
 /// Bytes at which threads have met, by their addresses.
 #[derive(Debug)]

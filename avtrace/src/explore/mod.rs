@@ -37,8 +37,8 @@ pub use self::{
 use crate::{
     progress::RunBar,
     session::{self, EndSignals, RunError, RunOptions, environment, program},
-    sys::controlled,
 };
+use linux::controlled;
 
 /// Critical sequences in a report.
 const MOST_SEQUENCES: usize = 20;

@@ -16,7 +16,8 @@ use super::{
     subject::{ExecutionError, Subject},
     thread::{MOST_THREADS, Outcome, Status},
 };
-use crate::{progress::RunBar, session::EndSignals, sys::tracee::Ending};
+use crate::{progress::RunBar, session::EndSignals};
+use linux::tracee::Ending;
 
 /// State of an execution that was reached once.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use super::{
     history::Specification, image::Place, native::Native, schedule::Schedule, thread::Outcome,
 };
-use crate::sys::tracee::Ending;
+use linux::tracee::Ending;
 
 /// Interleavings that are run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

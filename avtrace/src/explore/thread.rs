@@ -11,7 +11,8 @@ use super::{
     image::{LockUse, Place, SiteId},
     schedule::Schedule,
 };
-use crate::{probes::sync::functions::CallEffect, sys::tracee::Ending};
+use linux::tracee::Ending;
+use plan::sync::functions::CallEffect;
 
 /// Threads of a test.
 pub(super) const MOST_THREADS: usize = 64;

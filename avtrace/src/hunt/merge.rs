@@ -10,11 +10,11 @@ use super::{
     run::{Finding, FoundGap, RunResult, Verdict, open_fingerprint},
     schedule::{Failures, Treatment},
 };
-use crate::probes::perturbation::DelayedThreads;
 use crate::report::{
     Class, Defect, Failure, Hunt, HuntEnd, HuntedDefect, HuntedGaps, OpenRegion, Report, Share,
     Thread, Treatments, Violation, in_a_line,
 };
+use plan::perturbation::DelayedThreads;
 
 /// Key of the first run's report in the results.
 pub const FIRST_REPORT: &str = "first_report";

@@ -26,10 +26,8 @@ use super::{
     module_patches::ModulePatches,
     own_gs, ring_sites,
 };
-use crate::{
-    probes::{plan::PlannedProbe, point::Refusal},
-    sys::proc,
-};
+use linux::proc;
+use plan::{plan::PlannedProbe, point::Refusal};
 
 /// Attaching of the probes of one plan.
 struct Attaching<'a> {

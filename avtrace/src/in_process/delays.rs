@@ -10,7 +10,8 @@ use inline::{
 };
 
 use super::image::Image;
-use crate::{probes::perturbation::DelayTable, sys::time_stamp::monotonic};
+use linux::time_stamp::monotonic;
+use plan::perturbation::DelayTable;
 
 impl Image {
     /// Sets the delays. No probe of one was executed.

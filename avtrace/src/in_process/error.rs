@@ -5,7 +5,7 @@ mod unreadable;
 use std::io;
 
 pub use self::unreadable::Unreadable;
-use crate::sys::proc;
+use linux::proc;
 
 /// Reason for which there can be no probes in a process.
 #[derive(Debug, thiserror::Error)]

@@ -23,11 +23,9 @@ use super::{
     stacks::saved_words,
     starver::Starver,
 };
-use crate::{
-    kernel::Lost,
-    probes::{perturbation::DelayTable, point::ProbePoint},
-    sys::wake::Waker,
-};
+use crate::kernel::Lost;
+use linux::wake::Waker;
+use plan::{perturbation::DelayTable, point::ProbePoint};
 
 /// Probes in processes, as the thread that plans them has them.
 #[derive(Debug)]

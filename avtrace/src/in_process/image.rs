@@ -34,7 +34,7 @@ use super::{
     ways_out::WaysOut,
     written::{Found, Written, write_code},
 };
-use crate::sys::{
+use linux::{
     membarrier, memory, proc,
     shared_memory::SharedMemory,
     supervisor::{RemoteCalls, Supervisor},

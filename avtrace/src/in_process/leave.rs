@@ -7,7 +7,7 @@
 use std::io;
 
 use super::{image::Image, libraries, standing::Standing, tracer::signals};
-use crate::sys::{proc, supervisor::Supervisor};
+use linux::{proc, supervisor::Supervisor};
 
 /// Moves the threads of a process out of trampolines. No thread of it runs. Returns whether the handler of a signal was
 /// entered on the way, which returns to code of a probe.

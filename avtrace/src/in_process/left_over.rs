@@ -5,7 +5,7 @@ use std::io;
 use symbolize::MapName;
 
 use super::image::mappings;
-use crate::sys::supervisor::Supervisor;
+use linux::supervisor::Supervisor;
 
 /// Name of the files in memory, as the memory map of a process has them.
 const FILE: &str = "/memfd:avtrace";

@@ -13,10 +13,8 @@ use symbolize::ProcessAddr;
 use x86::patching::NEAR_JUMP;
 
 use super::{image::Image, records::Stream, shared::Shared};
-use crate::{
-    probes::point::ProbePoint,
-    sys::{proc, reader_futex},
-};
+use linux::{proc, reader_futex};
+use plan::point::ProbePoint;
 
 /// Interval at which the watching thread looks for the end.
 const LOOK: Duration = Duration::from_millis(50);

@@ -25,11 +25,10 @@ use inline::{
 
 use super::{image::Image, ring_sites::site_of_plan, shared::Shared};
 use crate::{
-    cut::Cut,
     in_process::ring_surroundings::RingSurroundings,
     kernel::reader::{Batches, Outlet, Reader},
-    sys::{reader_futex::HeldFutex, shared_memory::SharedMemory},
 };
+use linux::{cut::Cut, reader_futex::HeldFutex, shared_memory::SharedMemory};
 
 /// Records in a batch at most: they stay in a processor's cache until they are checked.
 const BATCH: usize = 1 << 10;

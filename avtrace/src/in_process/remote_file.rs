@@ -9,7 +9,7 @@ use std::{
 
 use symbolize::Mapping;
 
-use crate::sys::{proc, shared_memory::open_new, supervisor::RemoteCalls};
+use linux::{proc, shared_memory::open_new, supervisor::RemoteCalls};
 
 /// Reason why a process has no memory for probes.
 pub(super) enum MapError {

@@ -19,7 +19,7 @@ use inline::{
     merge::Surroundings,
 };
 
-use crate::sys::{membarrier, reader_futex, shared_memory::SharedMemory, time_stamp};
+use linux::{membarrier, reader_futex, shared_memory::SharedMemory, time_stamp};
 
 /// Clock that orders the records of a run on this machine.
 #[must_use]

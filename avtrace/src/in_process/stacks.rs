@@ -9,7 +9,7 @@ use std::{
 use symbolize::MapName;
 
 use super::{image::mappings, shared::Place};
-use crate::sys::{
+use linux::{
     mapping::{AddressRange, mapping_around},
     proc,
 };

@@ -30,14 +30,12 @@ use super::{
     traps,
     watchpoints::Watchpoints,
 };
-use crate::{
-    in_process::ring_surroundings::choose_clock,
-    sys::{
-        proc,
-        supervisor::{Ending, Event, Started, Supervisor},
-        time_stamp,
-        tracee::Launch,
-    },
+use crate::in_process::ring_surroundings::choose_clock;
+use linux::{
+    proc,
+    supervisor::{Ending, Event, Started, Supervisor},
+    time_stamp,
+    tracee::Launch,
 };
 
 /// Strict mode of seccomp, as in `/proc/PID/status`.

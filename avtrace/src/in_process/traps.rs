@@ -5,7 +5,7 @@ use std::{io, os::unix::fs::FileExt as _};
 
 use abi::{Header, Kind, SiteId, TrapRecord};
 
-use crate::sys::{proc, supervisor::Supervisor};
+use linux::{proc, supervisor::Supervisor};
 
 /// Disposition of a signal that has a handler, in place of the handler's address.
 const HANDLED: u64 = 2;

@@ -11,7 +11,7 @@ use super::{
     image::Image,
     records::{Stream, header},
 };
-use crate::sys::{
+use linux::{
     proc,
     supervisor::{Hit, RemoteCalls, Supervisor, WATCHPOINTS},
 };

@@ -4,8 +4,8 @@ use abi::{ACCESS_GROUPS, AccessDescriptor, Cookie, PlanNumber, symbols};
 use aya::maps::PerCpuArray;
 
 use super::{Kernel, KernelError};
-use crate::probes::point::ProbePoint;
-use crate::sys::bpf::Setting;
+use linux::bpf::Setting;
+use plan::point::ProbePoint;
 
 impl Kernel {
     /// Writes the descriptions for the probes beside instructions, before they fire.

@@ -20,8 +20,8 @@ use super::{
     error::{KernelError, refused},
     release,
 };
-use crate::probes::point::{ProbeGroup, ProbePoint, Refusal};
-use crate::sys::{bpf, perf};
+use linux::{bpf, perf};
+use plan::point::{ProbeGroup, ProbePoint, Refusal};
 
 impl Kernel {
     /// Starts to record threads and processes.

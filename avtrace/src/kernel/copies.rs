@@ -25,7 +25,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use symbolize::{Mapping, ProcessAddr, parse_maps};
 
 use super::{Kernel, KernelError, error::unusable};
-use crate::sys::{priority, proc};
+use linux::{priority, proc};
 
 /// The instruction of a breakpoint.
 const INT3: u8 = 0xcc;

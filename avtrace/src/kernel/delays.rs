@@ -4,10 +4,8 @@ use abi::{DelayPlace, symbols};
 use aya::maps::Array;
 
 use super::{Kernel, KernelError};
-use crate::{
-    probes::perturbation::DelayTable,
-    sys::{bpf::Setting, time_stamp::monotonic},
-};
+use linux::{bpf::Setting, time_stamp::monotonic};
+use plan::perturbation::DelayTable;
 
 impl Kernel {
     /// Sets the delays of programs that start now. Their counts begin anew.

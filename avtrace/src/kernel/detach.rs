@@ -9,7 +9,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use crate::sys::{apart, priority};
+use linux::{apart, priority};
 
 /// Threads at once at most.
 const MAX_THREADS: usize = 64;

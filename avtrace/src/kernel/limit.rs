@@ -8,7 +8,7 @@ use abi::{Cookie, LinkerCookie, PlanNumber};
 use aya::programs::RawTracePoint;
 
 use super::{Kernel, KernelError, LoadOptions, ProbeProgram, kernel_release};
-use crate::probes::point::ProbePoint;
+use plan::point::ProbePoint;
 
 /// Before 6.10 the limit to a process meant one thread of it, and before 6.12 it was lost with the main thread.
 pub const LIMITED_PROBES: (u32, u32) = (6, 12);

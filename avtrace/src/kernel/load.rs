@@ -18,7 +18,7 @@ use super::{
     limit::Limit,
     object,
 };
-use crate::sys::bpf;
+use linux::bpf;
 
 /// Loads a program for `uprobe_multi`; `None` where the kernel has no such links.
 fn load_multi(

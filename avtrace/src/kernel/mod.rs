@@ -37,10 +37,8 @@ pub use self::{
     limit::LIMITED_PROBES,
 };
 use self::{copies::SharedPlaces, limit::Limit};
-use crate::{
-    probes::point::{ProbeGroup, ProbePoint},
-    sys::apart,
-};
+use linux::apart;
+use plan::point::{ProbeGroup, ProbePoint};
 
 /// Options for loading.
 #[derive(Clone, Copy, Debug)]

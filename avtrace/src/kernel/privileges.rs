@@ -1,7 +1,7 @@
 //! Capabilities that the kernel side needs, and the ways to get them.
 
 use super::KernelError;
-use crate::sys::{proc::Status, user};
+use linux::{proc::Status, user};
 
 /// Capability that avtrace may need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use aya::{
 };
 
 use super::{Kernel, KernelError};
-use crate::sys::{
+use linux::{
     bpf::Place,
     guardian::Guardian,
     ids::{KernelPid, NsPid},

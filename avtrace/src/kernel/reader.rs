@@ -16,7 +16,7 @@ use aya::maps::{MapData, RingBuf};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use crate::{cut::Cut, test_number};
+use linux::{cut::Cut, test_number};
 
 /// Records in a batch at most.
 const BATCH: usize = 4096;

@@ -14,8 +14,8 @@ use aya::maps::{MapData, RingBuf};
 use symbolize::{ProcessAddr, parse_maps};
 
 use super::{Kernel, KernelError, LoadOptions};
-use crate::probes::point::ProbePoint;
-use crate::sys::proc;
+use linux::proc;
+use plan::point::ProbePoint;
 
 /// Step of a trial, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -10,7 +10,7 @@ use abi::symbols;
 use aya::programs::PerfEvent;
 
 use super::Kernel;
-use crate::sys::{bpf, perf};
+use linux::{bpf, perf};
 
 impl Kernel {
     /// Watches `length` bytes (1, 2, 4 or 8) at `address`, a multiple of it, in a thread and all that it will

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use symbolize::ProcessAddr;
 
-use crate::probes::sync::{function_roles::FunctionRole, runtime_libraries::Own};
+use plan::sync::{function_roles::FunctionRole, runtime_libraries::Own};
 
 /// Code of a process.
 pub trait CodeMap {

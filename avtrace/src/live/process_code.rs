@@ -6,7 +6,7 @@ use std::{ops::Range, sync::Arc};
 use symbolize::{self, ElfFile, LinkAddr, Module, ProcessAddr, Symbolizer};
 
 use super::code_map::{CodeMap, CodeModule, NoFunction};
-use crate::probes::sync::{
+use plan::sync::{
     function_roles::{FunctionRole, RoleTable},
     runtime_libraries::{self, Own},
 };

@@ -50,7 +50,7 @@ use super::{
     stream::Stream,
     sync::{Known, SyncObjects},
 };
-use crate::probes::{
+use plan::{
     memory::site::MemorySite,
     plan::{Site, SiteKind},
 };
@@ -459,7 +459,7 @@ fn forget_objects(
 /// Returns the name of a thread from the kernel's field, which is padded with zeros.
 fn text_of_comm(comm: &[u8]) -> String {
     let length = comm.iter().position(|&byte| byte == 0).unwrap_or(comm.len());
-    crate::sys::text::text_of_bytes(&comm[..length])
+    linux::text::text_of_bytes(&comm[..length])
 }
 
 #[cfg(test)]

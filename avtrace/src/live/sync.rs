@@ -21,7 +21,7 @@ use self::{
     barrier::Barrier, channel::Channel, inline::InlineLocks, latch::Latch, parker::Parker,
     semaphore::Semaphore,
 };
-use crate::probes::sync::slow_paths::FastPath;
+use plan::sync::slow_paths::FastPath;
 
 /// A synchronisation object that was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

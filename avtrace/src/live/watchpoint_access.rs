@@ -14,7 +14,7 @@ use x86::{
 
 pub use self::transfer::transfer;
 use super::code_map::{CodeMap, NoFunction};
-use crate::probes::memory::instructions;
+use plan::memory::instructions;
 
 /// Use of memory by an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -29,7 +29,7 @@ use super::{
     code_map::CodeMap,
     word_map::{WordMap, remove_words},
 };
-use crate::probes::memory::instructions;
+use plan::memory::instructions;
 
 /// Maximal number of stored words.
 const MAX_WORDS: usize = 1 << 18;

@@ -5,10 +5,8 @@ use std::path::Path;
 use checker::defect::Origin;
 use symbolize::{Frame, Module, Name, Resolution, is_system_file, is_system_module, is_wrapper};
 
-use crate::{
-    probes::origin::{Author, Origins},
-    report::SourceFrame,
-};
+use crate::report::SourceFrame;
+use plan::origin::{Author, Origins};
 
 /// Cuts a name before the first member whose name is reserved for the implementation, such as `__data` of a
 /// `pthread_mutex_t` or `_M_mutex` of a `std::mutex`: the user knows the lock, not what is in it.

@@ -36,14 +36,14 @@ use crate::{
         source::{KnownRegion, Source, Watches},
         sync::Known,
     },
-    probes::{
-        memory::site::MemorySite,
-        origin::{Author, Origins},
-        plan::{Site, SiteKind},
-        regions::site::{FunctionPlace, InlinedRegions, RegionSite},
-        sync::{functions, site::SyncSite},
-    },
     report::{CodePlace, Names, Object, ObjectKind, RegionName, SourceFrame, ThreadName, Value},
+};
+use plan::{
+    memory::site::MemorySite,
+    origin::{Author, Origins},
+    plan::{Site, SiteKind},
+    regions::site::{FunctionPlace, InlinedRegions, RegionSite},
+    sync::{functions, site::SyncSite},
 };
 
 /// Names of a live run.

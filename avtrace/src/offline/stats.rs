@@ -7,7 +7,7 @@ use checker::finding::Counts;
 use checker::format::{Compression, Format, Summary};
 
 use crate::report::{count, grouped};
-use crate::sys::proc::Status;
+use linux::proc::Status;
 
 /// Statistics of one check.
 #[derive(Clone, Debug)]

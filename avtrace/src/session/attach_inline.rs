@@ -32,8 +32,8 @@ use crate::{
     in_process::{self, InProcess, InProcessError, Left, StartError},
     progress::Steps,
     report::Limitation,
-    sys::{ids::NsPid, proc, ptrace_refusal},
 };
+use linux::{ids::NsPid, proc, ptrace_refusal};
 
 /// Attaches to a process, and checks it until it ends or the tracing is to end. The calling thread traces it. Returns
 /// the report on each program that it has run.

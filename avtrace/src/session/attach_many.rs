@@ -24,11 +24,8 @@ use super::{
     process_selection::MAX_PROCESSES,
     recording_numbers::RecordingNumbers,
 };
-use crate::{
-    report,
-    status_line::StatusLine,
-    sys::{self, ptrace_breakpoint},
-};
+use crate::{report, status_line::StatusLine};
+use linux::{self, ptrace_breakpoint};
 
 /// Smallest buffer of a process, in bytes, when several share what is set aside.
 const LEAST_BUFFER: u32 = 4 << 20;
@@ -85,9 +82,9 @@ pub(super) fn attach(
     status: &StatusLine,
 ) -> Result<Vec<ProgramReport>, RunError> {
     let memory_error = RunError::system("cannot set memory aside for the run");
-    sys::memory::check_headroom().map_err(memory_error)?;
+    linux::memory::check_headroom().map_err(memory_error)?;
     // A process for which none is left is named.
-    let _raised = sys::descriptors::RaisedLimit::new();
+    let _raised = linux::descriptors::RaisedLimit::new();
     // It forks while there is one thread.
     let _ = ptrace_breakpoint::trial();
     let attempts = Attempts::new(targets.len(), status);

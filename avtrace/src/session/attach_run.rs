@@ -42,8 +42,8 @@ use crate::{
     progress::Steps,
     report::{self, Limitation},
     status_line::StatusLine,
-    sys::{guardian::Guardian, ids::NsPid, perf, proc, tracee},
 };
+use linux::{guardian::Guardian, ids::NsPid, perf, proc, tracee};
 
 /// A process to attach to, with all that is to be made while this process has one thread.
 pub(super) struct Loaded {

@@ -12,13 +12,11 @@ use super::{
     process_selection::MAX_PROCESSES,
     program::{self, ProgramError},
 };
-use crate::{
-    in_process::InProcessError,
-    sys::{
-        proc::{self, Stat, State, Status},
-        text::text_of_bytes,
-        tracee,
-    },
+use crate::in_process::InProcessError;
+use linux::{
+    proc::{self, Stat, State, Status},
+    text::text_of_bytes,
+    tracee,
 };
 
 /// Processes to attach to, and the end of that.

@@ -8,8 +8,8 @@ use super::{
 use crate::{
     in_process::InProcessError,
     kernel::{KernelError, privileges::setcap_command},
-    probes::memory::options::Level,
 };
+use plan::memory::options::Level;
 
 /// Work for which a back end is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

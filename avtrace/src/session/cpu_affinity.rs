@@ -7,7 +7,7 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::sys::proc;
+use linux::proc;
 
 /// Binds a process that stands still, and what it will start, to the first processor that it may run on.
 ///

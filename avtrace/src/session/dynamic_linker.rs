@@ -9,12 +9,9 @@ use std::{fs::File, os::unix::fs::FileExt as _};
 use abi::{LinkerCookie, PlanNumber};
 use symbolize::{ProcessAddr, Symbolizer};
 
-use crate::{
-    kernel::ProbeProgram,
-    probes::{file_for_kernel, point::ProbePoint},
-    report::UnseenLibraries,
-    sys::proc,
-};
+use crate::{kernel::ProbeProgram, report::UnseenLibraries};
+use linux::proc;
+use plan::{file_for_kernel, point::ProbePoint};
 
 /// Entries of tables that are read at most.
 const MAX_ENTRIES: u64 = 1 << 10;

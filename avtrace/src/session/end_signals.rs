@@ -15,7 +15,7 @@ use signal_hook::{
     low_level::pipe,
 };
 
-use crate::cut::{self, Cut};
+use linux::cut::{self, Cut};
 
 /// Request for the end, by a signal or by this process itself.
 #[derive(Debug)]

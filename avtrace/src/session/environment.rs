@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::sys::proc;
+use linux::proc;
 
 /// Defect of this process's environment; the message names the remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -11,8 +11,8 @@ use crate::{
     backend::BackendError,
     in_process::InProcessError,
     kernel::{KernelError, privileges::remedy_to_gain},
-    probes::{SelectError, focus::FocusError},
 };
+use plan::{SelectError, focus::FocusError};
 
 /// Reason for which a run failed. No process or probe is left behind then.
 #[derive(Debug, thiserror::Error)]

@@ -10,9 +10,9 @@ use crate::{
     first_pass::FirstPassFile,
     live::source::Source,
     names::live::LiveNames,
-    probes::plan::Site,
     report::{self, Limitation, Report},
 };
+use plan::plan::Site;
 
 /// A program that is not traced any more; names are still to be looked up.
 #[derive(Debug)]

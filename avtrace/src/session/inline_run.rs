@@ -20,13 +20,12 @@ use super::{
 };
 use crate::{
     backend::Backend,
-    cut::Cut,
     in_process::{self, Followed, InProcess, InProcessError, StartError},
     kernel::reader::Batches,
     progress::Steps,
     report::Limitation,
-    sys::{self, ids::NsPid, ptrace_breakpoint},
 };
+use linux::{self, cut::Cut, ids::NsPid, ptrace_breakpoint};
 
 /// Runs a program and checks it, and what it becomes.
 ///
@@ -35,7 +34,7 @@ use crate::{
 /// See [`RunError`].
 pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunError> {
     let memory_error = RunError::system("cannot set memory aside for the run");
-    sys::memory::check_headroom().map_err(memory_error)?;
+    linux::memory::check_headroom().map_err(memory_error)?;
     // It forks while there is one thread.
     let _ = ptrace_breakpoint::trial();
     let mode = match options.when_full() {

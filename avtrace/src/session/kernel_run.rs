@@ -24,17 +24,17 @@ use super::{
 };
 use crate::{
     backend::Backend,
-    cut::Cut,
     kernel::{Copies, Kernel, LoadOptions, reader::Reader},
     progress::Steps,
     report::Limitation,
-    sys::{
-        self,
-        guardian::Guardian,
-        ids::NsPid,
-        perf, proc,
-        tracee::{Held, Start},
-    },
+};
+use linux::{
+    self,
+    cut::Cut,
+    guardian::Guardian,
+    ids::NsPid,
+    perf, proc,
+    tracee::{Held, Start},
 };
 
 /// Runs a program and checks it, and what it becomes.
@@ -44,7 +44,7 @@ use crate::{
 /// See [`RunError`].
 pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunError> {
     let memory_error = || RunError::system("cannot set memory aside for the run");
-    sys::memory::check_headroom().map_err(memory_error())?;
+    linux::memory::check_headroom().map_err(memory_error())?;
     let start = hold(options, program).map_err(|error| start_error(options, program, error))?;
     let held = match start {
         Start::Held(held) => held,
@@ -54,7 +54,7 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
     // The program has been started, with the limit that avtrace was started with. Where it cannot be raised, attaching
     // may find that there is no room, and what exceeds it is reported as not seen. A program that is started after a
     // failure here, to be traced in another way, has the limit as it was.
-    let _raised = sys::descriptors::RaisedLimit::new();
+    let _raised = linux::descriptors::RaisedLimit::new();
     let options = Arc::new(options.clone());
     let prepared = prepare(&options, &held);
     if let Some(ending) = held.ended() {
@@ -67,7 +67,7 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
     if let Some(error) = first.recorder_error() {
         return Err(error.into());
     }
-    sys::memory::check_headroom().map_err(memory_error())?;
+    linux::memory::check_headroom().map_err(memory_error())?;
     let thread_error = RunError::system("cannot start a thread");
     let cut = Cut::default();
     let copies = backend.kernel_mut().map(Kernel::restore_copies).transpose()?;

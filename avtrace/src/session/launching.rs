@@ -5,7 +5,7 @@ use std::{io, path::Path};
 use abi::PlanNumber;
 
 use super::{error::RunError, options::RunOptions, program_id::ProgramId};
-use crate::sys::{
+use linux::{
     ids::NsPid,
     proc,
     tracee::{self, Launch, Start},

@@ -8,13 +8,13 @@ use symbolize::{Frame, Name, ProcessAddr, Resolution, Symbolizer};
 use x86::placement::Cost;
 
 use super::coverage::limitations::unprobed;
-use crate::{
-    probes::{
-        origin::Origins,
-        plan::{Plan, PlannedProbe, WatchedFunction, skipped::SkippedProbe},
-        regions::site::{FunctionPlace, RegionSite},
-    },
-    report::{Limitation, UNPROBED_HELP, UnprobedCalls, printable, text::layout, unprobed_calls},
+use crate::report::{
+    Limitation, UNPROBED_HELP, UnprobedCalls, printable, text::layout, unprobed_calls,
+};
+use plan::{
+    origin::Origins,
+    plan::{Plan, PlannedProbe, WatchedFunction, skipped::SkippedProbe},
+    regions::site::{FunctionPlace, RegionSite},
 };
 
 /// A plan for a program that is not run, and the names in it.

@@ -16,13 +16,10 @@ use std::{fmt::Display, io};
 use symbolize::ProcessAddr;
 
 use super::program_id::ProgramId;
-use crate::{
-    kernel::Kernel,
-    report::Limitation,
-    sys::{
-        breakpoints::breakpoints,
-        proc::{self, Stat, Status},
-    },
+use crate::{kernel::Kernel, report::Limitation};
+use linux::{
+    breakpoints::breakpoints,
+    proc::{self, Stat, Status},
 };
 
 /// Keeps the probes of a process whose main thread has ended; returns the limitation when some are lost.
@@ -89,7 +86,7 @@ fn lives(status: &Status, stat: Stat) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sys::proc::State;
+    use linux::proc::State;
 
     #[test]
     fn threads_that_are_about_to_end_are_told() {

@@ -66,15 +66,10 @@ pub use self::{
     process_selection::ProcessSelection,
     record::{RecordPlace, RecordTo, Rotation, RotationError},
 };
-use crate::{
-    debug_files,
-    kernel::privileges,
-    probes::plan::Plan,
-    progress::Steps,
-    status_line::StatusLine,
-    sys::{privileged_file, tracee::Start, user},
-};
+use crate::{debug_files, kernel::privileges, progress::Steps, status_line::StatusLine};
 pub use end_signals::EndSignals;
+use linux::{privileged_file, tracee::Start, user};
+use plan::plan::Plan;
 
 /// Plans what would be probed in a program, and does not run it: it is started, held before its first instruction
 /// with its libraries loaded, and killed there.

@@ -6,8 +6,8 @@ use checker::Regions;
 use x86::placement::PlaceRules;
 
 use super::{capture_reason::CaptureReason, record::RecordTo};
-use crate::probes::perturbation::Perturbation;
-use crate::probes::{
+use plan::perturbation::Perturbation;
+use plan::{
     focus::Focus,
     memory::{options::Accesses, watch_spec::WatchSpec},
     plan::{Wanted, own_code::OwnCode},

@@ -14,8 +14,8 @@ use crate::{
     first_pass::FirstPassFile,
     names,
     report::{self, Limitation, NotSeen},
-    sys::{ids::NsPid, tracee::Ending},
 };
+use linux::{ids::NsPid, tracee::Ending};
 
 /// Result of a run.
 #[derive(Debug)]

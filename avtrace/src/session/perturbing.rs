@@ -19,12 +19,12 @@ use nix::{
 };
 
 use super::live_processes::LiveProcesses;
-use crate::probes::perturbation::{Affinity, Perturbation, Starvation};
 use crate::{
     in_process::Starver,
     report::{self, PerturbationDelay, Starved, StarvedReason},
-    sys::proc,
 };
+use linux::proc;
+use plan::perturbation::{Affinity, Perturbation, Starvation};
 
 /// Interval between two looks at what is due.
 const STEP: Duration = Duration::from_millis(1);

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::sys::{
+use linux::{
     cgroup,
     proc::{self, Stat, State},
     text::text_of_bytes,

@@ -32,17 +32,17 @@ use crate::{
     backend::{Backend, Hold},
     debug_files,
     kernel::{ProbeProgram, privileges, reader::Batches},
-    probes::{file_for_kernel, point::ProbePoint},
     progress::Steps,
     report::{Limitation, RanOnAt, UntracedProcess, UntracedProgram as Untraced},
-    sys::{
-        ids::{KernelPid, NsPid},
-        proc,
-        seized_thread::{self, SeizeError, SeizedThread, StopOutcome},
-        text::text_of_bytes,
-        tracee::{self, Ending},
-    },
 };
+use linux::{
+    ids::{KernelPid, NsPid},
+    proc,
+    seized_thread::{self, SeizeError, SeizedThread, StopOutcome},
+    text::text_of_bytes,
+    tracee::{self, Ending},
+};
+use plan::{file_for_kernel, point::ProbePoint};
 
 /// All that is traced.
 #[derive(Debug)]

@@ -3,7 +3,8 @@
 use checker::format;
 
 use super::program_id::ProgramId;
-use crate::{report::Subject, sys::tracee::Ending};
+use crate::report::Subject;
+use linux::tracee::Ending;
 
 /// End of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use abi::PlanNumber;
 
-use crate::sys::ids::NsPid;
+use linux::ids::NsPid;
 
 /// Identity of a program: a process and its place among the programs that the process runs.
 #[derive(Clone, Debug)]

@@ -18,12 +18,10 @@ use signal_hook::{
 };
 
 use super::live_processes::LiveProcesses;
-use crate::{
+use linux::{
     cut::{self, Cut, Demand, Insistence},
-    sys::{
-        proc::{Stat, State},
-        tracee,
-    },
+    proc::{Stat, State},
+    tracee,
 };
 
 /// Signals while the program runs.

@@ -5,13 +5,11 @@ use std::{io, path::Path};
 
 use serde::Deserialize;
 
-use crate::{
-    probes::{
-        memory::watch_spec::{WatchSpec, WatchSpecError},
-        regions::patterns::{Pattern, PatternError, Rule, Rules},
-        sync::lock_rule::{LockRule, LockRuleError},
-    },
-    suppress::{Entries, FileError, Suppression},
+use crate::suppress::{Entries, FileError, Suppression};
+use plan::{
+    memory::watch_spec::{WatchSpec, WatchSpecError},
+    regions::patterns::{Pattern, PatternError, Rule, Rules},
+    sync::lock_rule::{LockRule, LockRuleError},
 };
 
 /// The contents of a file.

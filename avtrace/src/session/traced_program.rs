@@ -40,28 +40,28 @@ use super::{
     stops::Stops,
     traps::Known,
 };
-use crate::probes::perturbation::Delay;
 use crate::{
     backend::Backend,
     debug_files,
     kernel::Kernel,
     live::{code_map::CodeMap as _, process_code::ProcessCode, source::Source},
     names::live::LiveNames,
-    probes::{
-        SelectError, SelectProblem, file_for_kernel,
-        memory::options::Level,
-        plan::{Plan, Site},
-        regions::{default_plan::MAX_DEFAULT_REGIONS, site::RegionSite},
-    },
     progress::Steps,
     report::{self, Limitation, NotSeen, Report, UntracedProcess},
-    sys::{
-        ids::KernelPid,
-        memory,
-        perf::{self, Trial},
-        proc, ptrace_breakpoint,
-        tracee::Ending,
-    },
+};
+use linux::{
+    ids::KernelPid,
+    memory,
+    perf::{self, Trial},
+    proc, ptrace_breakpoint,
+    tracee::Ending,
+};
+use plan::perturbation::Delay;
+use plan::{
+    SelectError, SelectProblem, file_for_kernel,
+    memory::options::Level,
+    plan::{Plan, Site},
+    regions::{default_plan::MAX_DEFAULT_REGIONS, site::RegionSite},
 };
 
 /// A program that is traced.

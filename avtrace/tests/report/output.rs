@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use avtrace::sys::output::{Destination, write_output};
+use linux::output::{Destination, write_output};
 use tempfile::TempDir;
 
 fn write(path: &Path, bytes: &[u8]) -> Result<(), String> {

@@ -6,7 +6,8 @@
 
 use std::{fmt, fs, os::unix::fs::MetadataExt as _};
 
-use crate::{kernel::privileges, sys::user};
+use crate::kernel::privileges;
+use linux::user;
 
 /// Reason why the memory of a process cannot be read. [`Display`](fmt::Display) is a clause, with the remedy if there
 /// is another one than the other back end.

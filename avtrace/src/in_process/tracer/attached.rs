@@ -6,16 +6,14 @@ use crossbeam_channel::Receiver;
 use inline::layout::Mode;
 
 use super::{Ending, Event, State, Tracer, signals};
-use crate::{
-    in_process::{
-        error::{InProcessError, ProgramRefusal, StartError, failed},
-        handle::{InProcess, connect},
-        left_over,
-        records::Stream,
-        standing::Standing,
-    },
-    sys::{proc, supervisor::Supervisor, tracee},
+use crate::in_process::{
+    error::{InProcessError, ProgramRefusal, StartError, failed},
+    handle::{InProcess, connect},
+    left_over,
+    records::Stream,
+    standing::Standing,
 };
+use linux::{proc, supervisor::Supervisor, tracee};
 
 /// Process that ran already, as it is held.
 pub type Attached = (Box<Tracer>, InProcess, Receiver<Arc<Stream>>);

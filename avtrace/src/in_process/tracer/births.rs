@@ -18,7 +18,7 @@ use super::{
     super::{records::header, stacks::stack_around},
     State, Traced, Tracer,
 };
-use crate::sys::{proc, time_stamp};
+use linux::{proc, time_stamp};
 
 /// Bits of the number of a thread's epoch, below the thread's id.
 const EPOCH_BITS: u32 = 42;

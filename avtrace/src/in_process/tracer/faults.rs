@@ -10,7 +10,7 @@ use super::{
     Tracer,
     signals::{is_handled, word},
 };
-use crate::sys::proc;
+use linux::proc;
 
 /// Handler that a thread has entered at a displaced instruction, and has not returned from.
 #[derive(Clone, Copy, Debug)]

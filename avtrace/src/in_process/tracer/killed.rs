@@ -3,13 +3,11 @@
 use std::io;
 
 use super::Tracer;
-use crate::{
-    in_process::error::InProcessError,
-    sys::{
-        proc,
-        supervisor::{Ending, Event, Supervisor},
-        tracee,
-    },
+use crate::in_process::error::InProcessError;
+use linux::{
+    proc,
+    supervisor::{Ending, Event, Supervisor},
+    tracee,
 };
 
 impl Tracer {

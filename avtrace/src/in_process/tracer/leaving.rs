@@ -10,10 +10,8 @@ use std::{
 use inline::tracer::Note;
 
 use super::{State, Traced, Tracer};
-use crate::{
-    in_process::{image::Image, leave, libraries},
-    sys::proc,
-};
+use crate::in_process::{image::Image, leave, libraries};
+use linux::proc;
 
 impl Tracer {
     /// Has a process that is held, and whose program has no probes, go on without a tracer. The end of the first one is

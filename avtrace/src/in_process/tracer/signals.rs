@@ -9,7 +9,7 @@ use super::{
     super::{image::Image, ways_out::Place},
     STRICT, Tracer,
 };
-use crate::sys::{
+use linux::{
     proc::{self, Disposition},
     supervisor::Supervisor,
     time_stamp,

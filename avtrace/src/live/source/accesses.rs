@@ -21,24 +21,22 @@ use super::{
     sync_words::{PossibleStep, SyncWords},
     watches::Watches,
 };
-use crate::{
-    live::{
-        code_map::CodeMap,
-        counters::Counters,
-        dedup::AccessDedup,
-        deferred::{DeferredAccess, DeferredOperation},
-        location::Location,
-        memory::Origin,
-        read_words::ReadWords,
-        shared_words::SharedWords,
-        sync::SyncObjects,
-        values::ValueAt,
-        watchpoint_access::{Access, AccessKind},
-    },
-    probes::{
-        memory::site::{AccessPlace, MemorySite},
-        plan::SiteKind,
-    },
+use crate::live::{
+    code_map::CodeMap,
+    counters::Counters,
+    dedup::AccessDedup,
+    deferred::{DeferredAccess, DeferredOperation},
+    location::Location,
+    memory::Origin,
+    read_words::ReadWords,
+    shared_words::SharedWords,
+    sync::SyncObjects,
+    values::ValueAt,
+    watchpoint_access::{Access, AccessKind},
+};
+use plan::{
+    memory::site::{AccessPlace, MemorySite},
+    plan::SiteKind,
 };
 
 /// Makes an operation on a variable.

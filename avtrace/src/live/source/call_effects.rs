@@ -3,7 +3,7 @@
 
 use checker::format::ObjectKind;
 
-use crate::probes::sync::{
+use plan::sync::{
     functions::{CallEffect, CallSpec, Role, Success},
     slow_paths::FastPath,
 };

@@ -14,19 +14,17 @@ use super::{
     probed_code::ProbedCode,
     runtime::RuntimeCalls,
 };
-use crate::{
-    live::{
-        code_map::CodeMap,
-        location::Location,
-        sync::{Call, SyncObjects},
-    },
-    probes::{
-        plan::SiteKind,
-        sync::{
-            functions::CallSpec,
-            site::{RecordedCallers, SyncSite},
-            slow_paths::FastPath,
-        },
+use crate::live::{
+    code_map::CodeMap,
+    location::Location,
+    sync::{Call, SyncObjects},
+};
+use plan::{
+    plan::SiteKind,
+    sync::{
+        functions::CallSpec,
+        site::{RecordedCallers, SyncSite},
+        slow_paths::FastPath,
     },
 };
 

@@ -5,14 +5,12 @@ use checker::event::{LocationId, ThreadId};
 use symbolize::ProcessAddr;
 
 use super::{omissions::Omissions, regions::Regions, threads::Threads};
-use crate::{
-    live::{
-        code_map::CodeMap,
-        location::{Location, Locations},
-        stream::Stream,
-    },
-    probes::plan::{Site, SiteKind},
+use crate::live::{
+    code_map::CodeMap,
+    location::{Location, Locations},
+    stream::Stream,
 };
+use plan::plan::{Site, SiteKind};
 
 /// Components for the translation of a record.
 #[derive(Debug)]

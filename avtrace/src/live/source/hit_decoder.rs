@@ -7,15 +7,13 @@ use rustc_hash::FxHashMap;
 use symbolize::ProcessAddr;
 
 use super::{probed_code::ProbedCode, runtime::Trust};
-use crate::{
-    live::{
-        code_map::CodeMap,
-        watchpoint_access::{self, Access, Undecoded},
-    },
-    probes::{
-        plan::{Site, SiteKind},
-        sync::{runtime_libraries::Own, site::SyncSite},
-    },
+use crate::live::{
+    code_map::CodeMap,
+    watchpoint_access::{self, Access, Undecoded},
+};
+use plan::{
+    plan::{Site, SiteKind},
+    sync::{runtime_libraries::Own, site::SyncSite},
 };
 
 /// Calls and jumps through memory that are remembered at most.
@@ -140,12 +138,10 @@ fn is_of_lock(access: Access, sites: &[Site], code: &impl CodeMap) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        live::code_map::fake::FakeCode,
-        probes::{
-            memory::site::{AccessPlace, MemorySite},
-            sync::function_roles::FunctionRole,
-        },
+    use crate::live::code_map::fake::FakeCode;
+    use plan::{
+        memory::site::{AccessPlace, MemorySite},
+        sync::function_roles::FunctionRole,
     };
 
     fn decode(code: &FakeCode, sites: &[Site]) -> Decoded {

@@ -10,13 +10,11 @@ use checker::{
 };
 use rustc_hash::FxHashMap;
 
-use crate::{
-    live::{
-        memory::{Birth, Block, Cell, Memory, Origin},
-        stream::Stream,
-    },
-    probes::memory::allocators::Allocator,
+use crate::live::{
+    memory::{Birth, Block, Cell, Memory, Origin},
+    stream::Stream,
 };
+use plan::memory::allocators::Allocator;
 
 /// Memory of a process.
 #[derive(Debug, Default)]

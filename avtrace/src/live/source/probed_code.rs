@@ -6,7 +6,7 @@ use checker::event::LocationId;
 use rustc_hash::FxHashMap;
 use symbolize::ProcessAddr;
 
-use crate::probes::{
+use plan::{
     memory::site::MemorySite,
     plan::{Site, SiteKind},
     sync::{
@@ -93,7 +93,7 @@ impl ProbedCode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probes::memory::site::AccessPlace;
+    use plan::memory::site::AccessPlace;
 
     #[test]
     fn calls_inside_probed_functions_are_their_steps() {

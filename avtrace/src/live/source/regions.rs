@@ -10,18 +10,16 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use x86::exits::Leaves;
 
 use super::threads::Threads;
-use crate::{
-    live::{
-        region_stack::{Change, Frame, RegionStacks},
-        stream::Stream,
-    },
-    probes::{
-        plan::{Site, SiteKind},
-        regions::{
-            markers::Meaning,
-            non_local_exits::NonLocalExit,
-            site::{FunctionPlace, InlinedBegin, InlinedRegions, RegionSite},
-        },
+use crate::live::{
+    region_stack::{Change, Frame, RegionStacks},
+    stream::Stream,
+};
+use plan::{
+    plan::{Site, SiteKind},
+    regions::{
+        markers::Meaning,
+        non_local_exits::NonLocalExit,
+        site::{FunctionPlace, InlinedBegin, InlinedRegions, RegionSite},
     },
 };
 

@@ -5,14 +5,12 @@ use checker::format::ObjectKind;
 use rustc_hash::FxHashMap;
 use symbolize::ProcessAddr;
 
-use crate::{
-    live::code_map::CodeMap,
-    probes::{
-        memory::site::MemorySite,
-        plan::{Site, SiteKind},
-        regions::site::RegionSite,
-        sync::runtime_libraries::{Contract, Own},
-    },
+use crate::live::code_map::CodeMap;
+use plan::{
+    memory::site::MemorySite,
+    plan::{Site, SiteKind},
+    regions::site::RegionSite,
+    sync::runtime_libraries::{Contract, Own},
 };
 
 /// Calls of runtime libraries that were seen.
@@ -150,10 +148,8 @@ impl Trust {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        live::code_map::fake::FakeCode,
-        probes::{memory::site::AccessPlace, sync::function_roles::FunctionRole},
-    };
+    use crate::live::code_map::fake::FakeCode;
+    use plan::{memory::site::AccessPlace, sync::function_roles::FunctionRole};
 
     const AT: ProcessAddr = ProcessAddr(0x1008);
 

@@ -4,15 +4,13 @@ use abi::{AccessDescriptor, AccessRecord, CallRecord, Header, PlanNumber, Watchp
 use checker::event::{RegionId, VarId};
 
 use super::*;
-use crate::{
-    live::{
-        code_map::fake::FakeCode,
-        stream::{Item, Mark},
-    },
-    probes::{
-        memory::{allocators::Allocator, site::AccessPlace},
-        regions::{markers::Meaning, site::RegionSite},
-    },
+use crate::live::{
+    code_map::fake::FakeCode,
+    stream::{Item, Mark},
+};
+use plan::{
+    memory::{allocators::Allocator, site::AccessPlace},
+    regions::{markers::Meaning, site::RegionSite},
 };
 
 const BEGIN: u32 = 0;

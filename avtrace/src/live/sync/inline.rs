@@ -4,7 +4,7 @@
 use checker::event::{LockId, Op, ThreadId};
 use rustc_hash::FxHashMap;
 
-use crate::probes::sync::slow_paths::FastPath;
+use plan::sync::slow_paths::FastPath;
 
 /// Mode in which a thread holds a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

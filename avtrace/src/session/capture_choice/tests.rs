@@ -3,10 +3,8 @@
 use std::{ffi::OsString, io};
 
 use super::*;
-use crate::{
-    in_process::ProgramRefusal,
-    probes::{memory::options::Accesses, plan::own_code::OwnCode, regions::patterns::Rules},
-};
+use crate::in_process::ProgramRefusal;
+use plan::{memory::options::Accesses, plan::own_code::OwnCode, regions::patterns::Rules};
 
 fn options(capture: CaptureBackend) -> RunOptions {
     RunOptions {

@@ -1,10 +1,10 @@
 //! Coverage of memory accesses, for the report.
 
 use crate::{
-    probes::memory::{instructions::Coverage, site::AccessGroup},
     report::{LeftOut, MemorySeen, WatchedShare},
     session::memory::sampler::Share,
 };
+use plan::memory::{instructions::Coverage, site::AccessGroup};
 
 /// Sums up what probes and watchpoints see; names come later. `None` where there are neither.
 pub(crate) fn memory(groups: &[AccessGroup], watched: &[Share]) -> Option<MemorySeen> {

@@ -7,15 +7,15 @@ use symbolize::Symbolizer;
 use crate::{
     kernel::{Kernel, Lost},
     live::{source::Source, watchpoint_access::Undecoded},
-    probes::{
-        SelectError,
-        memory::uncovered::Uncovered,
-        plan::{Plan, own_code::RemappedCode, skipped::SkippedProbe},
-    },
     report::{
         Limitation, LostEvents, Missing, NotSeen, Process, SkippedProbes, UndecodedReason,
         UnprobedCalls,
     },
+};
+use plan::{
+    SelectError,
+    memory::uncovered::Uncovered,
+    plan::{Plan, own_code::RemappedCode, skipped::SkippedProbe},
 };
 
 impl From<&SelectError> for Limitation {

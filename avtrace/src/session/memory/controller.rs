@@ -20,16 +20,16 @@ use super::{
 use crate::{
     kernel::{Kernel, KernelError, PendingDetach},
     live::source::Source,
-    probes::{
-        memory::{
-            options::{Accesses, Level},
-            site::AccessGroup,
-        },
-        plan::Plan,
-        point::ProbePoint,
-    },
     report::{Limitation, PartlySeen},
-    sys::perf,
+};
+use linux::perf;
+use plan::{
+    memory::{
+        options::{Accesses, Level},
+        site::AccessGroup,
+    },
+    plan::Plan,
+    point::ProbePoint,
 };
 
 /// Interval of the checks.

@@ -10,7 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{kernel::Kernel, live::source::Source, probes::memory::watch_spec::MAX_WATCHPOINTS};
+use crate::{kernel::Kernel, live::source::Source};
+use plan::memory::watch_spec::MAX_WATCHPOINTS;
 
 /// Stay of a watchpoint that no thread or only one hits.
 const SHORT: Duration = Duration::from_millis(100);

@@ -18,17 +18,13 @@ use super::{
     budget::{Budget, Change, OtherCosts, TracerCost},
     controller::{MemoryRecords, TICK, over_budget, worked},
 };
-use crate::{
-    backend::Backend,
-    live::source::Source,
-    probes::{
-        memory::{
-            options::{Accesses, Level},
-            site::MemorySite,
-        },
-        plan::{Plan, Site, SiteKind},
+use crate::{backend::Backend, live::source::Source, report::Limitation};
+use plan::{
+    memory::{
+        options::{Accesses, Level},
+        site::MemorySite,
     },
-    report::Limitation,
+    plan::{Plan, Site, SiteKind},
 };
 
 /// Control of what is captured of one process's accesses.

@@ -9,15 +9,15 @@ use symbolize::{NameMiss, ProcessAddr, Symbolizer};
 use crate::{
     backend::Backend,
     live::source::{WatchedRange, Watches as WatchedRanges},
-    probes::{
-        memory::watch_spec::{
-            MAX_WATCHPOINTS, Place, Problem, WatchSpec, is_outside, piece_count, pieces,
-        },
-        regions::markers::{Operand, SharedVariable},
-    },
     report::{Limitation, UnwatchedVariable},
     session::system_error::SystemError,
-    sys::proc,
+};
+use linux::proc;
+use plan::{
+    memory::watch_spec::{
+        MAX_WATCHPOINTS, Place, Problem, WatchSpec, is_outside, piece_count, pieces,
+    },
+    regions::markers::{Operand, SharedVariable},
 };
 
 /// Error in what is to be watched.

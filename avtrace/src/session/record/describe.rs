@@ -17,9 +17,9 @@ use crate::{
         sync::Known,
     },
     names::live::{LiveNames, size_of_kind, watched_as},
-    probes::plan::Site,
     report::{self, Names as _, SourceFrame},
 };
+use plan::plan::Site;
 
 /// Code of a process, as its locations refer to it.
 #[derive(Clone, Copy)]

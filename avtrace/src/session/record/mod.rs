@@ -23,10 +23,8 @@ use checker::{
 use symbolize::Symbolizer;
 
 use self::{segments::SegmentRecorder, whole::WholeRecorder};
-use crate::{
-    live::source::Source, names::live::LiveNames, offline::recording, probes::plan::Site,
-    report::Report,
-};
+use crate::{live::source::Source, names::live::LiveNames, offline::recording, report::Report};
+use plan::plan::Site;
 
 pub use rotation::{LEAST_KEPT, Rotation, RotationError};
 

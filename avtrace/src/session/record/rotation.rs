@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use crate::sys::place::{Directory, Place};
+use linux::place::{Directory, Place};
 
 /// Smallest size that can be kept for each process, in bytes.
 pub const LEAST_KEPT: u64 = 1 << 20;

@@ -28,10 +28,10 @@ use crate::{
     },
     names::live::LiveNames,
     offline::recording,
-    probes::plan::Site,
     report::{self, Names},
-    sys::output::OutputFile,
 };
+use linux::output::OutputFile;
+use plan::plan::Site;
 
 /// A recording in one file.
 #[derive(Debug)]

@@ -5,11 +5,6 @@ use abi::{PlanNumber, Record};
 use crate::{
     backend::Backend,
     live::source::Source,
-    probes::{
-        memory::options::Accesses,
-        plan::{Plan, Site},
-        point::ProbePoint,
-    },
     report::Limitation,
     session::memory::{
         budget::TracerCost,
@@ -17,6 +12,11 @@ use crate::{
         sampler::Share,
         switching::SwitchController,
     },
+};
+use plan::{
+    memory::options::Accesses,
+    plan::{Plan, Site},
+    point::ProbePoint,
 };
 
 /// Controller of the capture and the records that it has made.

@@ -17,13 +17,13 @@ use crate::{
         source::Source,
         stream::{Item, Mark},
     },
-    probes::plan::Site,
     session::{
         coverage::busiest::Busiest,
         options::RunOptions,
         record::{RecordError, RecordTo, Recorder},
     },
 };
+use plan::plan::Site;
 
 /// Maximal number of observed values stored for the report.
 const MAX_RETAINED_VALUES: usize = 1 << 20;

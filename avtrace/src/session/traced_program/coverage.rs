@@ -11,13 +11,13 @@ use x86::placement::Cost;
 use crate::{
     backend::Backend,
     kernel::Lost,
-    probes::plan::skipped::{ProbePurpose, SkipReason, SkippedProbe},
     report::{Busiest, Limitation, Summary, TrapDeath},
     session::{
         coverage::limitations::lost_since,
         traps::{Known, Traps},
     },
 };
+use plan::plan::skipped::{ProbePurpose, SkipReason, SkippedProbe};
 
 /// Coverage of a program so far.
 #[derive(Debug)]

@@ -8,16 +8,16 @@ use symbolize::{ProcessAddr, Symbolizer};
 use super::coverage::Coverage;
 use crate::{
     backend::{Backend, BackendError},
-    probes::{
-        plan::{
-            Plan, PlannedProbe, Site,
-            skipped::{ProbePurpose, SkipReason},
-        },
-        point::ProbePoint,
-    },
     report::{Limitation, UnseenLibraries, UntracedProcess},
     session::dynamic_linker,
-    sys::ids::KernelPid,
+};
+use linux::ids::KernelPid;
+use plan::{
+    plan::{
+        Plan, PlannedProbe, Site,
+        skipped::{ProbePurpose, SkipReason},
+    },
+    point::ProbePoint,
 };
 
 /// Probes of a program.

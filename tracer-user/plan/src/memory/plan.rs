@@ -1,0 +1,549 @@
+//! Probes beside instructions that access memory, in a plan: the functions that get them, and their sites.
+//! Machine code is in `instructions`.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use abi::{ACCESS_GROUPS, AccessDescriptor, Cookie, Kind, ProbeProgram};
+use iced_x86::{FlowControl, Mnemonic};
+use symbolize::{ElfFile, LinkAddr, Module, ProcessAddr, Symbolizer};
+use x86::{
+    commuting::{commuting_update, is_last_owner_test},
+    functions::{Function, Functions},
+    instruction::{decode, decode_first},
+    no_return::never_returns,
+    placement::{Cost, PlaceRules},
+    restartable::restartable_sequences,
+};
+
+use super::{
+    instructions::{self, AccessOptions, AccessProbe, AccessProbes, PlannedAccess},
+    library_calls::LibraryCalls,
+    options::Accesses,
+    site::{AccessGroup, AccessPlace, MemorySite},
+};
+use crate::{
+    go_code,
+    own_modules::OwnModules,
+    plan::{
+        Plan, Site, SiteKind,
+        builder::Planner,
+        skipped::{ProbePurpose, SkipReason, SkippedProbe},
+    },
+    regions::{
+        line_function::LineFunction, patterns::Pattern, site::RegionSite,
+        test_frameworks::TestFrameworks,
+    },
+    selection::{Choice, SelectError, unmatched},
+    sync::{function_roles::FunctionRole, runtime_libraries},
+};
+
+/// Adds probes to a plan that has all others already, in modules with these indices. The patterns that name functions
+/// are numbered from `first_number` on; only `first` are all modules, with the program.
+pub(crate) fn add(
+    plan: &mut Plan,
+    symbolizer: &Symbolizer,
+    pid: u32,
+    accesses: &Accesses,
+    which: &[usize],
+    (first_number, first): (usize, bool),
+) {
+    if !accesses.level.probes_instructions() {
+        return;
+    }
+    let own = OwnModules::of(symbolizer);
+    let focus = plan.focus.clone();
+    // The rest of the program's code.
+    let has_more = plan.has_regions && accesses.level.samples() && focus.is_none();
+    let choices: Vec<Choice<'_>> = which
+        .iter()
+        .filter_map(|&index| symbolizer.modules().nth(index))
+        .filter_map(|module| {
+            let file = module.file().ok()?;
+            let is_program = own.is_program(module);
+            let is_wanted = || {
+                let about = |pattern: &Pattern| pattern.is_about(&module.name(), is_program);
+                accesses.also.iter().any(about)
+            };
+            let is_own = || own.contains(module);
+            let is_focused = || focus.as_ref().is_some_and(|focus| focus.is_about(&module.name()));
+            let may_be_probed = has_more && is_own()
+                || !roots(plan, module).is_empty()
+                || !followed(plan, module).is_empty()
+                || is_wanted()
+                || is_focused();
+            may_be_probed.then(|| Choice::new(module, file, is_program))
+        })
+        .collect();
+    let mut wanted: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); choices.len()];
+    for (number, pattern) in (first_number..).zip(&accesses.also) {
+        let (mut matched, mut is_about, mut problem) = (false, false, None);
+        for (choice, wanted) in choices.iter().zip(&mut wanted) {
+            if pattern.is_about(&choice.module.name(), choice.is_program) {
+                is_about = true;
+                match named(choice, pattern, symbolizer) {
+                    Ok(found) => {
+                        matched |= !found.is_empty();
+                        wanted.extend(found);
+                    }
+                    Err(error) => problem = Some(error),
+                }
+            }
+        }
+        if !matched && let Some(name) = inlined_away(pattern, &choices) {
+            matched = true;
+            plan.skipped.push(SkippedProbe {
+                purpose: ProbePurpose::Accesses { function: name.to_owned() },
+                reason: SkipReason::AccessesInlined,
+            });
+        }
+        plan.note_match(number, matched, is_about, first, || {
+            problem.unwrap_or_else(|| unmatched("--probe", pattern, &choices, symbolizer))
+        });
+    }
+    let mut containers = BTreeSet::new();
+    for (Choice { module, file, functions, .. }, wanted) in choices.iter().zip(wanted) {
+        let roots: BTreeSet<usize> =
+            roots(plan, module).into_iter().filter_map(|root| functions.containing(root)).collect();
+        let in_kernel = plan.place_rules == PlaceRules::Kernel;
+        let deeper = if in_kernel { MAX_DEEPER_CODE } else { MAX_DEEPER_CODE * CHEAPER };
+        let mut chosen = called(file, functions, roots.clone(), (accesses.depth, deeper));
+        chosen.extend(wanted);
+        if let Some(focus) = &focus {
+            let name = module.name();
+            for (index, function) in own_code(functions) {
+                let short = &function.name.short;
+                if focus.has_function(&name, short) && !is_runtime(function) {
+                    chosen.insert(index);
+                    plan.focused_functions.insert((name.clone(), short.clone()));
+                }
+            }
+        }
+        // Their callees would be most of the program.
+        chosen.extend(followed(plan, module).into_iter().filter_map(|at| functions.containing(at)));
+        let all = match has_more && own.contains(module) {
+            true => own_code_of((module, file, functions), symbolizer, in_kernel),
+            false => None,
+        };
+        // That of regions first.
+        let first = chosen.clone();
+        let depth = if all.is_some() { Some(u32::MAX) } else { accesses.depth };
+        chosen.extend(all.into_iter().flatten());
+        let region_code = called(file, functions, roots, (depth, deeper));
+        plan.uncovered.depth = accesses.depth.unwrap_or(DEPTH);
+        let of_module = (*module, *file, functions);
+        let mut calls = LibraryCalls::of(file);
+        plan.uncovered.add_calls(symbolizer, of_module, calls.imports(), &region_code, &chosen);
+        let code = region_code.iter().filter_map(|&index| functions.get(index)?.parts(file));
+        containers.extend(calls.containers(code.flatten()));
+        let mut planner = Planner { plan, module, file, pid };
+        let known = Known::from_plan(planner.plan, module);
+        let mut left = 0_u64;
+        for index in first.iter().chain(chosen.difference(&first)).copied() {
+            if accesses.level.samples() && planner.plan.probes.len() > MAX_PROBES {
+                left += 1;
+            } else if let Some(function) = functions.get(index) {
+                let how = (true, accesses.level.samples());
+                planner.access_probes(function, &known, &mut calls, how);
+            }
+        }
+        if left > 0 {
+            let purpose = ProbePurpose::AccessesOfMany { count: left, module: module.name() };
+            planner.skip(purpose, SkipReason::TooMany);
+        }
+    }
+    add_containers(plan, symbolizer, pid, &containers, which);
+}
+
+/// Adds probes of the functions with these symbols, in which a C++ library accesses containers of its callers.
+fn add_containers(
+    plan: &mut Plan,
+    symbolizer: &Symbolizer,
+    pid: u32,
+    symbols: &BTreeSet<String>,
+    which: &[usize],
+) {
+    if symbols.is_empty() {
+        return;
+    }
+    let modules = which.iter().filter_map(|&index| symbolizer.modules().nth(index));
+    for module in modules.filter(|module| runtime_libraries::own(&module.name()).is_some()) {
+        let Ok(file) = module.file() else { continue };
+        let named = symbols.iter().flat_map(|symbol| file.symbols_named(symbol));
+        let found: Vec<Function> =
+            named.filter_map(|symbol| Function::of_symbol(&symbol)).collect();
+        if found.is_empty() {
+            continue;
+        }
+        let mut planner = Planner { plan, module, file, pid };
+        let known = Known::from_plan(planner.plan, module);
+        let mut calls = LibraryCalls::of(file);
+        for function in &found {
+            // Strings are everywhere, and are seldom shared.
+            let single_step = planner.plan.place_rules == PlaceRules::InProcess
+                || !runtime_libraries::is_string(&function.symbol);
+            planner.access_probes(function, &known, &mut calls, (single_step, false));
+        }
+    }
+}
+
+/// The name of a function that is only there inlined, where that cannot be found.
+fn inlined_away<'pattern>(
+    pattern: &'pattern Pattern,
+    choices: &[Choice<'_>],
+) -> Option<&'pattern str> {
+    let name = pattern.plain_name()?;
+    let mut about =
+        choices.iter().filter(|one| pattern.is_about(&one.module.name(), one.is_program));
+    about.any(|choice| choice.file.inlines(name)).then_some(name)
+}
+
+/// Functions of a module, by number, without those that the compiler adds for the start.
+fn own_code(functions: &Functions) -> impl Iterator<Item = (usize, &Function)> {
+    (0..).zip(functions.iter()).filter(|(_, function)| !function.is_startup())
+}
+
+/// Returns whether a function of the program belongs to a runtime library that was linked in.
+fn is_runtime(function: &Function) -> bool {
+    runtime_libraries::is_own_function(&function.symbol)
+}
+
+/// The functions of a module that a pattern names, by number; of a line also those that its function was
+/// inlined into.
+fn named(
+    choice: &Choice<'_>,
+    pattern: &Pattern,
+    symbolizer: &Symbolizer,
+) -> Result<BTreeSet<usize>, SelectError> {
+    let Choice { module, functions, .. } = choice;
+    if let Some(place) = pattern.line() {
+        let found = LineFunction::find(module, functions, symbolizer, place);
+        let (option, pattern) = ("--probe", pattern.to_string());
+        let found =
+            found.map_err(|error| SelectError { option, pattern, problem: error.into() })?;
+        return Ok(found.holders(functions));
+    }
+    let own = own_code(functions)
+        .filter(|(_, function)| pattern.matches(&function.symbol, &function.name))
+        .map(|(index, _)| index);
+    Ok(own.collect())
+}
+
+/// Maximum number of probes in a plan when more are added for accesses, unless all are asked for: so many are
+/// planned and attached within a second.
+const MAX_PROBES: usize = 20_000;
+
+/// Returns true if a program or library has so little code that all of it may be probed, not only the regions'. Probes
+/// that are too costly while it runs are detached then.
+pub(crate) fn is_small(functions: &Functions) -> bool {
+    code_length(functions.iter()) <= MAX_SMALL_CODE
+}
+
+/// Number of bytes of code that are little: they are decoded in a tenth of a second, and have some ten thousand
+/// accesses.
+const MAX_SMALL_CODE: u64 = 1 << 18;
+
+/// Factor by which more code may be probed by probes in the process: what they cost is a small part of what those of
+/// the kernel do.
+const CHEAPER: u64 = 4;
+
+fn code_length<'functions>(functions: impl IntoIterator<Item = &'functions Function>) -> u64 {
+    functions.into_iter().map(|function| function.end.0 - function.start.0).sum()
+}
+
+/// Returns the functions of a module, by number, if it has so little code that all of them may be probed. Code of a
+/// runtime library or a test framework that was linked in is left out. Of the C library only debug information says
+/// which that is: where there is more than the kernel's probes would be on, what has none is left out too.
+fn own_code_of(
+    (module, file, functions): (&Module, &ElfFile, &Functions),
+    symbolizer: &Symbolizer,
+    in_kernel: bool,
+) -> Option<Vec<usize>> {
+    let frameworks = TestFrameworks::of(functions);
+    let go_code = go_code::of(file);
+    let is_left_out = |function: &Function| {
+        is_runtime(function)
+            || frameworks.has(&function.name)
+            || go_code.as_ref().is_some_and(|code| code.contains(&function.start))
+    };
+    let of_program = || own_code(functions).filter(|(_, function)| !is_left_out(function));
+    let numbers = |own: &[(usize, &Function)]| own.iter().map(|&(index, _)| index).collect();
+    if is_small(functions) {
+        return Some(numbers(&of_program().collect::<Vec<_>>()));
+    }
+    if in_kernel {
+        return None;
+    }
+    let most = MAX_SMALL_CODE * CHEAPER;
+    if file.symbols_named(START_OF_C_LIBRARY).next().is_none() {
+        let is_little = code_length(functions.iter()) <= most;
+        return is_little.then(|| numbers(&of_program().collect::<Vec<_>>()));
+    }
+    let has_source = |function: &Function| {
+        let place = module.process_address(function.start);
+        let resolution = place.and_then(|place| symbolizer.resolve(place).ok());
+        resolution.is_some_and(|found| found.frames.iter().any(|frame| frame.file.is_some()))
+    };
+    let own: Vec<_> = of_program().filter(|(_, function)| has_source(function)).collect();
+    (code_length(own.iter().map(|&(_, function)| function)) <= most).then(|| numbers(&own))
+}
+
+/// Function of the C library by which each program starts: a program that has it is linked statically.
+const START_OF_C_LIBRARY: &str = "__libc_start_main";
+
+/// Returns the cost of a hit, in units of 100 nanoseconds.
+const fn cost(cost: Cost) -> u8 {
+    match cost {
+        Cost::Displaced => 1,
+        Cost::Emulated => 7,
+        Cost::SingleStepped => 120,
+    }
+}
+
+/// Existing probes and locks of a module.
+struct Known {
+    /// Places of probes: the order with another one at the same place is not defined.
+    taken: HashSet<u64>,
+    /// Instructions of inlined acquires and releases.
+    locks: HashSet<ProcessAddr>,
+    /// Code that synchronisation is made of, by its start: from where to where.
+    inner: BTreeMap<ProcessAddr, ProcessAddr>,
+}
+
+impl Known {
+    fn from_plan(plan: &Plan, module: &Module) -> Self {
+        let taken = plan.probes.iter().filter_map(|probe| module.link_address(probe.address));
+        let lock = |site: &Site| site.kind.sync()?.lock_instruction();
+        Self {
+            taken: taken.map(|address| address.0).collect(),
+            locks: plan.sites.iter().filter_map(lock).collect(),
+            inner: inner(plan),
+        }
+    }
+}
+
+/// Code that synchronisation is made of. Of stretches that lie in one another the outer ones count.
+fn inner(plan: &Plan) -> BTreeMap<ProcessAddr, ProcessAddr> {
+    let mut stretches: Vec<(ProcessAddr, ProcessAddr)> = plan
+        .sites
+        .iter()
+        .filter_map(|site| match site.kind {
+            SiteKind::Inner { end } => Some((site.address, end)),
+            _ => None,
+        })
+        .collect();
+    stretches.sort_unstable();
+    let mut inner: BTreeMap<ProcessAddr, ProcessAddr> = BTreeMap::new();
+    for (start, end) in stretches {
+        match inner.last_entry() {
+            Some(mut last) if start <= *last.get() => {
+                let end = end.max(*last.get());
+                last.insert(end);
+            }
+            _ => {
+                inner.insert(start, end);
+            }
+        }
+    }
+    inner
+}
+
+/// Places of a module in functions that are regions, or have regions in them. Of the regions around others in a focus,
+/// the functions alone are probed that it names.
+fn roots(plan: &Plan, module: &Module) -> Vec<LinkAddr> {
+    let is_wanted = |region: &str| plan.focus.as_ref().is_none_or(|focus| focus.has_inner(region));
+    places(plan, module, &|site| site.is_in_region(&is_wanted))
+}
+
+/// Places of a module in functions that are followed for cuts.
+fn followed(plan: &Plan, module: &Module) -> Vec<LinkAddr> {
+    places(plan, module, &RegionSite::is_in_followed)
+}
+
+fn places(plan: &Plan, module: &Module, is_wanted: &dyn Fn(&RegionSite) -> bool) -> Vec<LinkAddr> {
+    plan.sites
+        .iter()
+        .filter(|site| site.kind.region().is_some_and(is_wanted))
+        .filter_map(|site| module.link_address(site.address))
+        .collect()
+}
+
+/// Depth of calls down to which all functions are probed by default.
+const DEPTH: u32 = 2;
+
+/// Number of bytes of code that are probed beyond that: unoptimized code of templates and generic functions has its
+/// accesses in many small functions, and this much has a thousand.
+const MAX_DEEPER_CODE: u64 = 1 << 15;
+
+/// Returns these functions and their callees, `depth` calls deep; without a depth [`DEPTH`] calls, and as many more as
+/// have so many bytes of code. Functions of a runtime library are left out, as they are where the library is a file of
+/// its own.
+fn called(
+    file: &ElfFile,
+    functions: &Functions,
+    roots: BTreeSet<usize>,
+    (depth, mut left): (Option<u32>, u64),
+) -> BTreeSet<usize> {
+    let (mut all, mut latest) = (roots.clone(), roots);
+    for level in 0..depth.unwrap_or(u32::MAX) {
+        if latest.is_empty() {
+            break;
+        }
+        let mut next = BTreeSet::new();
+        for function in latest.iter().filter_map(|&index| functions.get(index)) {
+            let callees = function.parts(file).map(|parts| instructions::callees(&parts));
+            for callee in callees.unwrap_or_default() {
+                next.extend(functions.starting_at(LinkAddr(callee)));
+            }
+        }
+        let is_deeper = depth.is_none() && level >= DEPTH;
+        next.retain(|&index| {
+            let Some(function) = functions.get(index) else { return false };
+            if is_runtime(function) || all.contains(&index) {
+                return false;
+            }
+            if is_deeper {
+                let Some(rest) = left.checked_sub(function.end.0 - function.start.0) else {
+                    return false;
+                };
+                if never_returns(&function.symbol, &function.name.short) {
+                    return false;
+                }
+                left = rest;
+            }
+            all.insert(index)
+        });
+        latest = next;
+    }
+    all
+}
+
+/// Returns the exchanges that are stores of a language's library, as debug information has them, by address.
+fn stores(file: &ElfFile, points: &[AccessProbe]) -> HashSet<u64> {
+    let is_exchange = |&at: &u64| {
+        let code = file.bytes_at(LinkAddr(at), 15).unwrap_or_default();
+        decode_first(code, at).mnemonic() == Mnemonic::Xchg
+    };
+    let planned = points.iter().flat_map(|point| &point.accesses);
+    let mut exchanges: Vec<LinkAddr> =
+        planned.map(|one| one.instruction).filter(is_exchange).map(LinkAddr).collect();
+    if exchanges.is_empty() {
+        return HashSet::new();
+    }
+    exchanges.sort_unstable();
+    let mut inlined = file.inlined_calls_around(&exchanges);
+    inlined.retain(|call| FunctionRole::of(&call.symbol).is_atomic_store);
+    let is_store = |at: &LinkAddr| inlined.iter().any(|call| call.contains(*at));
+    exchanges.into_iter().filter(is_store).map(|at| at.0).collect()
+}
+
+impl Planner<'_, '_> {
+    /// Adds the probes of a function, also on instructions that the kernel executes as single steps if `single_step`;
+    /// and what it accesses that a watchpoint may be moved to, where one moves (`samples`).
+    fn access_probes(
+        &mut self,
+        function: &Function,
+        known: &Known,
+        calls: &mut LibraryCalls<'_>,
+        (single_step, samples): (bool, bool),
+    ) {
+        let name = function.name.short.clone();
+        let group = self.plan.access_groups.len();
+        let Some(parts) = function.parts(self.file).filter(|_| !function.picked) else { return };
+        let file = self.file;
+        let word_at = |address| {
+            let bytes = file.bytes_at(LinkAddr(address), 4)?.first_chunk()?;
+            Some(u32::from_le_bytes(*bytes))
+        };
+        let is_constant = |address| file.is_constant(LinkAddr(address));
+        let is_restartable = |address| restartable_sequences(file).contains(LinkAddr(address));
+        let options = AccessOptions {
+            place_rules: self.plan.place_rules,
+            single_step,
+            word_at: &word_at,
+            is_constant: &is_constant,
+            is_restartable: &is_restartable,
+        };
+        let is_taken = |at| known.taken.contains(&at);
+        let AccessProbes { mut points, mut coverage, globals } =
+            instructions::access_probes(&parts, &is_taken, options);
+        let has_no_place = |at| is_taken(at) || is_restartable(at);
+        calls.add_probes(&parts, &has_no_place, (&mut points, &mut coverage));
+        for global in globals.into_iter().filter(|_| samples) {
+            if let Some(address) = self.module.process_address(LinkAddr(global.address)) {
+                self.plan.globals.push((address, global.size.into(), global.is_written));
+            }
+        }
+        self.plan.access_groups.push(AccessGroup { function: name.clone(), coverage });
+        let stores = stores(file, &points);
+        for point in points {
+            // The breakpoint costs; what looks at registers there does hardly.
+            let costs = std::iter::once(cost(point.cost)).chain(std::iter::repeat(2));
+            // One program for all of a point: it emits them in their order.
+            let is_large = point.accesses.iter().any(|planned| planned.descriptor.may_be_large());
+            let program = if is_large { ProbeProgram::AccessLarge } else { ProbeProgram::Access };
+            let code_at = |at| file.bytes_at(LinkAddr(at), 15);
+            let is_test = |planned: &PlannedAccess| {
+                let load = decode_first(
+                    code_at(planned.instruction).unwrap_or_default(),
+                    planned.instruction,
+                );
+                let function = parts.iter().flat_map(|part| decode(part.code, part.start));
+                is_last_owner_test(&load, &code_at, function)
+            };
+            let accesses = point.accesses.into_iter().filter(|planned| !is_test(planned));
+            for (planned, cost) in accesses.zip(costs) {
+                let stores = stores.contains(&planned.instruction);
+                let place = (program, point.at, stores);
+                self.access_probe(place, planned, (group, cost), &name, known);
+            }
+        }
+    }
+
+    fn access_probe(
+        &mut self,
+        (program, at, stores): (ProbeProgram, u64, bool),
+        planned: PlannedAccess,
+        (group, cost): (usize, u8),
+        name: &str,
+        known: &Known,
+    ) {
+        let PlannedAccess { instruction, mut descriptor, is_static, sees_value } = planned;
+        let code = self.file.bytes_at(LinkAddr(instruction), 15).unwrap_or_default();
+        let code_at = |at| self.file.bytes_at(LinkAddr(at), 15);
+        let decoded = decode_first(code, instruction);
+        let commuting = commuting_update(&decoded, &code_at);
+        let is_call = decoded.flow_control() == FlowControl::Call;
+        let returns_to = is_call.then(|| self.module.process_address(LinkAddr(decoded.next_ip())));
+        if commuting.is_some() {
+            descriptor.flags |= AccessDescriptor::COMMUTES;
+        }
+        let Some(instruction) = self.module.process_address(LinkAddr(instruction)) else { return };
+        if is_static {
+            let address = LinkAddr(descriptor.displacement.cast_unsigned());
+            let Some(address) = self.module.process_address(address) else { return };
+            descriptor.displacement = address.0.cast_signed();
+        }
+        // What it accesses is the lock, which other probes see.
+        let is_inner = || {
+            let before = known.inner.range(..=instruction).next_back();
+            before.is_some_and(|(_, &end)| instruction < end)
+        };
+        if known.locks.contains(&instruction) || is_inner() {
+            return;
+        }
+        // More groups than that share their costs.
+        descriptor.group = (group % ACCESS_GROUPS as usize) as u16;
+        descriptor.cost = cost;
+        let returns_to = returns_to.flatten();
+        let place = AccessPlace { instruction, returns_to, group, commuting, stores, sees_value };
+        let site = self.add_site(instruction, MemorySite::Access(place));
+        let purpose = ProbePurpose::Accesses { function: name.to_owned() };
+        self.add_probe(program, LinkAddr(at), Cookie::new(Kind::Access, site), purpose);
+        if let Some(probe) = self.plan.probes.last_mut()
+            && probe.point.program == program
+            && Cookie(probe.point.cookie).site().number() == site
+        {
+            probe.point.access = Some(descriptor);
+        }
+    }
+}

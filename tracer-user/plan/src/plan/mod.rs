@@ -1,0 +1,375 @@
+//! Plan of the probes of a process: markers and functions of every loaded module, each with its place, its cost
+//! and its site number. Reads files and memory maps; attaches nothing.
+
+pub(super) mod builder;
+pub mod own_code;
+pub mod skipped;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    ops::Range,
+    sync::Arc,
+};
+
+use abi::Cookie;
+use checker::defect::RegionRole;
+use symbolize::ProcessAddr;
+use x86::placement::{Cost, PlaceRules};
+
+use self::{
+    own_code::{OwnCode, RemappedCode},
+    skipped::{ProbePurpose, SkipReason, SkippedProbe},
+};
+use super::{
+    memory::{
+        options::{Accesses, Level},
+        site::{AccessGroup, MemorySite},
+        uncovered::Uncovered,
+    },
+    regions::{
+        markers::{Meaning, SharedVariable},
+        patterns::Rule,
+        site::{FunctionPlace, InlinedBegin, InlinedRegions, RegionSite},
+    },
+    selection::SelectError,
+    sync::{lock_rule::LockRule, site::SyncSite},
+};
+use crate::{focus::Focus, perturbation::Delay, point::ProbePoint};
+
+/// Meaning of the records of a site number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Site {
+    /// The place in the process.
+    pub address: ProcessAddr,
+    /// Kind of the site.
+    pub kind: SiteKind,
+}
+
+/// Kind of a site.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SiteKind {
+    /// Site of a region.
+    Region(RegionSite),
+    /// Site of synchronisation.
+    Sync(SyncSite),
+    /// Site of memory.
+    Memory(MemorySite),
+    /// The start of code that uses locks for itself: what it calls does not count.
+    Ignored {
+        /// The address after its last instruction.
+        end: ProcessAddr,
+    },
+    /// The start of code that synchronisation or allocators are made of: what it accesses is no data.
+    Inner {
+        /// The address after its last instruction.
+        end: ProcessAddr,
+    },
+    /// A delay, which makes no record.
+    Delay,
+    /// The first instruction of a function that threads start with, where a delay may be. It has no probe of its own.
+    ThreadStart,
+    /// The entry of a function whose exits could not all be probed, or code that is gone: its records count for
+    /// nothing.
+    Unwatched,
+}
+
+impl SiteKind {
+    /// Returns the part about a region.
+    #[must_use]
+    pub const fn region(&self) -> Option<&RegionSite> {
+        match self {
+            Self::Region(site) => Some(site),
+            _ => None,
+        }
+    }
+
+    /// Returns the part about synchronisation.
+    #[must_use]
+    pub const fn sync(&self) -> Option<&SyncSite> {
+        match self {
+            Self::Sync(site) => Some(site),
+            _ => None,
+        }
+    }
+
+    /// Returns the part about memory.
+    #[must_use]
+    pub const fn memory(&self) -> Option<&MemorySite> {
+        match self {
+            Self::Memory(site) => Some(site),
+            _ => None,
+        }
+    }
+}
+
+impl From<RegionSite> for SiteKind {
+    fn from(site: RegionSite) -> Self {
+        Self::Region(site)
+    }
+}
+
+impl From<SyncSite> for SiteKind {
+    fn from(site: SyncSite) -> Self {
+        Self::Sync(site)
+    }
+}
+
+impl From<MemorySite> for SiteKind {
+    fn from(site: MemorySite) -> Self {
+        Self::Memory(site)
+    }
+}
+
+/// A function that is a region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchedFunction {
+    /// Name of the function and of the region.
+    pub name: String,
+    /// First instruction.
+    pub address: ProcessAddr,
+    /// Reason why the function is a region.
+    pub why: String,
+    /// Role of the function in the program.
+    pub role: RegionRole,
+}
+
+/// A function that could be a region and is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnwatchedFunction {
+    /// Name.
+    pub name: String,
+    /// First instruction.
+    pub address: ProcessAddr,
+    /// Reason why the function is no region.
+    pub why: String,
+}
+
+/// A probe to attach, and what it costs.
+#[derive(Clone, Debug)]
+pub struct PlannedProbe {
+    /// For the kernel.
+    pub point: ProbePoint,
+    /// Place in the process, where the breakpoint must appear.
+    pub address: ProcessAddr,
+    /// Cost of a hit.
+    pub cost: Cost,
+    /// Purpose.
+    pub purpose: ProbePurpose,
+}
+
+/// Input of a plan.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'options> {
+    /// Rules for the functions that are regions.
+    pub rules: &'options [Rule],
+    /// Functions that acquire and release locks of the user's own.
+    pub locks: &'options [LockRule],
+    /// Requested coverage of memory accesses.
+    pub accesses: &'options Accesses,
+    /// Set if the user names memory to watch.
+    pub watches: bool,
+    /// Decides about probes in the program's own code.
+    pub own_code: OwnCode,
+    /// Rules of the back end for the places of probes.
+    pub place_rules: PlaceRules,
+    /// Set if regions by default include those that are seldom meant to be atomic: bodies of threads, and functions
+    /// that wait.
+    pub low_prior: bool,
+    /// Delays at instructions.
+    pub delays: &'options [Delay],
+    /// Set if the functions that threads start with are to be known, whatever the rules are.
+    pub thread_starts: bool,
+    /// Regions and functions that a first pass has named, to look at these alone.
+    pub focus: Option<&'options Arc<Focus>>,
+}
+
+impl Wanted<'_> {
+    pub(crate) fn sees_memory(&self) -> bool {
+        self.watches || self.accesses.level != Level::Sync
+    }
+}
+
+/// All probes for a process.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// Meaning of the site numbers: a site's number is its index.
+    pub sites: Vec<Site>,
+    /// Probes to attach.
+    pub probes: Vec<PlannedProbe>,
+    /// Probes that cannot be attached.
+    pub skipped: Vec<SkippedProbe>,
+    /// Variables that the program names as worth watching, at places known before it runs.
+    pub shared: Vec<(ProcessAddr, SharedVariable)>,
+    /// The functions that are regions; a function's number is its index.
+    pub functions: Vec<WatchedFunction>,
+    /// Groups of probes on instructions that access memory; a group's number is its index.
+    pub access_groups: Vec<AccessGroup>,
+    /// Global variables that the code of regions accesses: the address, how many bytes at once, and whether they are
+    /// written.
+    pub globals: Vec<(ProcessAddr, u64, bool)>,
+    /// Code that regions call and whose accesses no probe sees.
+    pub uncovered: Uncovered,
+    /// Functions that take locks and are no regions.
+    pub unwatched: Vec<UnwatchedFunction>,
+    /// Cost of one execution of each region whose probes may be detached, in nanoseconds, by the function's number.
+    pub detachable: BTreeMap<u32, u64>,
+    /// Groups of probes that serve the same of these regions, by number.
+    pub region_groups: Vec<BTreeSet<u32>>,
+    /// Number of functions that would be regions by default, were there not so many more likely ones.
+    pub unlikely: u64,
+    /// The regions by default are functions of a stripped program, which takes locks: its file name.
+    pub stripped: Option<String>,
+    /// Libraries that take locks, and of which no function is a region by default: their file names.
+    pub left_out: BTreeSet<String>,
+    /// Rules that match nothing so far, by their indices, and why.
+    pub unmatched: Vec<(usize, SelectError)>,
+    /// Identifiers of the delays whose places were found.
+    pub delays: BTreeSet<String>,
+    /// Set if memory accesses are seen, so that allocation and deallocation matter.
+    pub sees_memory: bool,
+    /// Set if the program may map its own code anew and gets probes in it all the same.
+    pub remapped_code: Option<RemappedCode>,
+    /// Modules with code of Go, of which no function is a region by default: their file names.
+    pub go_code: BTreeSet<String>,
+    /// Regions that the focus leaves out.
+    pub out_of_focus: BTreeSet<String>,
+    /// Functions of the focus whose accesses are probed: module and name.
+    pub focused_functions: BTreeSet<(String, String)>,
+    /// Regions and functions that are looked at alone.
+    pub(crate) focus: Option<Arc<Focus>>,
+    /// Set if functions are regions by default.
+    pub(crate) by_default: bool,
+    /// Set if the program's own code gets no probes.
+    pub(crate) leaves_program: bool,
+    /// Rules of the back end for the places of probes.
+    pub(crate) place_rules: PlaceRules,
+    /// Set if there are regions, so that non-local exits matter.
+    pub(crate) has_regions: bool,
+}
+
+impl Plan {
+    /// The names of the regions that markers begin, sorted.
+    #[must_use]
+    pub fn marked_regions(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self
+            .sites
+            .iter()
+            .filter_map(|site| match &site.kind {
+                SiteKind::Region(RegionSite::Marker(Meaning::Begin(name))) => Some(name.as_str()),
+                _ => None,
+            })
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// Returns what is looked at alone.
+    #[must_use]
+    pub fn focus(&self) -> Option<&Focus> {
+        self.focus.as_deref()
+    }
+
+    /// Returns whether a region is one that the user wants looked at: any without a focus.
+    pub(crate) fn looks_at(&self, region: &str) -> bool {
+        self.focus.as_ref().is_none_or(|focus| focus.has_region(region))
+    }
+
+    /// Returns whether markers begin regions, also outside the focus.
+    pub(crate) fn has_markers(&self) -> bool {
+        let is_begin = |site: &Site| {
+            matches!(
+                site.kind.region(),
+                Some(
+                    RegionSite::Marker(Meaning::Begin(_)) | RegionSite::Outside(Meaning::Begin(_))
+                )
+            )
+        };
+        self.sites.iter().any(is_begin)
+    }
+
+    /// Records whether the rule of this number matches anything in the modules of this step: all modules at
+    /// `first`, later those that were loaded since. A later step changes the state only of rules that are about
+    /// its modules.
+    pub(crate) fn note_match(
+        &mut self,
+        number: usize,
+        matched: bool,
+        is_about: bool,
+        first: bool,
+        error: impl FnOnce() -> SelectError,
+    ) {
+        let was_unmatched = self.unmatched.iter().any(|(other, _)| *other == number);
+        if matched || first || (is_about && was_unmatched) {
+            self.unmatched.retain(|(other, _)| *other != number);
+            if !matched {
+                self.unmatched.push((number, error()));
+            }
+        }
+    }
+
+    /// Returns true if any function that acquires a lock was found.
+    #[must_use]
+    pub fn has_locks(&self) -> bool {
+        self.sites.iter().filter_map(|site| site.kind.sync()).any(SyncSite::acquires_lock)
+    }
+
+    /// Makes the records of sites in a library that was unloaded count for nothing.
+    pub fn unload(&mut self, range: &Range<ProcessAddr>) {
+        for site in self.sites.iter_mut().filter(|site| range.contains(&site.address)) {
+            site.kind = SiteKind::Unwatched;
+        }
+    }
+
+    /// Marks these probes as failed. A function with a failed exit is no region any more, since a region
+    /// without its end would be too long.
+    pub fn without(&mut self, failed: impl IntoIterator<Item = usize>) {
+        let mut blind = HashSet::new();
+        for index in failed {
+            let Some(probe) = self.probes.get(index) else { continue };
+            let site = self.sites.get(Cookie(probe.point.cookie).site().number() as usize);
+            match site.and_then(|site| site.kind.region()) {
+                Some(RegionSite::Function(FunctionPlace::Exit { function, .. })) => {
+                    blind.insert(*function);
+                }
+                Some(RegionSite::Inlined(inlined)) => {
+                    blind.extend(inlined.ends.iter().map(|(number, _)| number));
+                }
+                _ => {}
+            }
+        }
+        for site in &mut self.sites {
+            match &mut site.kind {
+                SiteKind::Region(RegionSite::Function(FunctionPlace::Exit { into, .. })) => {
+                    *into = into.filter(|function| !blind.contains(function));
+                }
+                SiteKind::Region(RegionSite::Inlined(InlinedRegions { begins, .. })) => {
+                    begins.retain(|InlinedBegin { function, name, .. }| {
+                        if blind.contains(function) {
+                            self.skipped.push(SkippedProbe {
+                                purpose: ProbePurpose::InlinedRegion {
+                                    region: name.clone(),
+                                    into: None,
+                                },
+                                reason: SkipReason::UnprobedEnds,
+                            });
+                        }
+                        !blind.contains(function)
+                    });
+                }
+                SiteKind::Region(RegionSite::Function(FunctionPlace::Entry {
+                    function,
+                    name,
+                    ..
+                })) if blind.contains(function) => {
+                    self.skipped.push(SkippedProbe {
+                        purpose: ProbePurpose::Region { region: name.clone() },
+                        reason: SkipReason::UnprobedExits,
+                    });
+                    site.kind = SiteKind::Unwatched;
+                }
+                _ => {}
+            }
+        }
+    }
+}

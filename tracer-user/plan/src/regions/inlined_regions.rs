@@ -1,0 +1,205 @@
+//! Regions that are functions of which calls were inlined, in a plan: which of them the rules or the default name,
+//! and the probes where they begin and end. Machine code is in `x86::inlined_extent`, debug information in `symbolize`.
+
+use std::{
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet, HashMap},
+};
+
+use abi::{Cookie, Kind, ProbeProgram};
+use checker::defect::RegionRole;
+use symbolize::{InlinedCall, LinkAddr, Name};
+use x86::{
+    exits::Leaves,
+    functions::Functions,
+    inlined_extent::{self, InlinedEnd, InlinedExtent},
+    restartable::restartable_sequences,
+};
+
+use super::{
+    line_function::LineFunction,
+    patterns::Rule,
+    reason::Reason,
+    site::{InlinedBegin, InlinedRegions, RegionSite},
+};
+use crate::{
+    plan::{
+        UnwatchedFunction, WatchedFunction,
+        builder::Planner,
+        skipped::{ProbePurpose, SkipReason},
+    },
+    selection::{Chosen, ChosenCall},
+};
+
+/// A rule, and what it means in one module.
+pub(crate) struct RuleHere<'rule> {
+    /// The rule's number.
+    pub(crate) number: usize,
+    pub(crate) rule: &'rule Rule,
+    /// The function around the source line that it names.
+    pub(crate) line: Option<&'rule LineFunction>,
+}
+
+impl RuleHere<'_> {
+    /// Returns true if the rule may name inlined calls of this function.
+    fn may_name(&self, symbol: &str, name: &Name) -> bool {
+        self.rule.pattern.matches(symbol, name) || self.line.is_some_and(|line| line.may_be(name))
+    }
+
+    fn names(&self, call: &InlinedCall, name: &Name) -> bool {
+        self.rule.pattern.matches(&call.symbol, name)
+            || self.line.is_some_and(|line| line.is_called(call, name))
+    }
+}
+
+/// Places of inlined regions: several may begin or end at one.
+type Places = BTreeMap<u64, InlinedRegions>;
+
+impl Planner<'_, '_> {
+    /// Adds the inlined calls of the functions that the rules name. Returns the numbers of the rules that match any.
+    pub(crate) fn inlined_regions(
+        &mut self,
+        rules: &[RuleHere<'_>],
+        functions: &Functions,
+    ) -> BTreeSet<usize> {
+        let names: RefCell<HashMap<String, Option<Name>>> = RefCell::default();
+        let wanted = |symbol: &str| {
+            if let Some(known) = names.borrow().get(symbol) {
+                return known.is_some();
+            }
+            let name = Name::demangle(symbol);
+            let is_wanted = rules.iter().any(|rule| rule.may_name(symbol, &name));
+            names.borrow_mut().insert(symbol.to_owned(), is_wanted.then_some(name));
+            is_wanted
+        };
+        let calls = self.file.inlined_calls(&wanted);
+        let names = names.into_inner();
+        let mut matched = BTreeSet::new();
+        let mut places = Places::new();
+        for call in calls {
+            let Some(Some(name)) = names.get(&call.symbol) else { continue };
+            let matching: Vec<&RuleHere<'_>> =
+                rules.iter().filter(|rule| rule.names(&call, name)).collect();
+            matched.extend(matching.iter().map(|rule| rule.number));
+            // The last rule that matches says whether a function is a region.
+            if let Some(RuleHere { rule, .. }) = matching.last().filter(|last| last.rule.atomic) {
+                let why = format!("{} {}", rule.option(), rule.pattern);
+                let chosen = Chosen { why, role: RegionRole::Named, followed: false };
+                if let Err(reason) = self.inlined_call(&call, &chosen, functions, &mut places) {
+                    self.skip_inlined(&call, functions, reason);
+                }
+            }
+        }
+        self.inlined_sites(places);
+        matched
+    }
+
+    /// Adds the inlined calls that are regions by default, as far as no rule says otherwise. Returns the functions that
+    /// are regions instead, where the code of calls is mixed with theirs.
+    pub(crate) fn inlined_defaults(
+        &mut self,
+        calls: &[ChosenCall],
+        rules: &[RuleHere<'_>],
+        functions: &Functions,
+    ) -> Vec<(usize, Chosen)> {
+        let mut instead = Vec::new();
+        let mut places = Places::new();
+        for ChosenCall { call, around, instead: role, chosen, .. } in calls {
+            let name = Name::demangle(&call.symbol);
+            let named = rules.iter().rfind(|rule| rule.names(call, &name));
+            if let Some(RuleHere { rule, .. }) = named {
+                if let Some(address) = self.module.process_address(call.entry) {
+                    let why = format!("{} {}", rule.option(), rule.pattern);
+                    let name = name.short;
+                    self.plan.unwatched.push(UnwatchedFunction { name, address, why });
+                }
+                continue;
+            }
+            if let Err(reason) = self.inlined_call(call, chosen, functions, &mut places) {
+                match role {
+                    &Some((role, followed)) => {
+                        let why = Reason::Inlined { callee: name.short }.to_string();
+                        instead.push((*around, Chosen { why, role, followed }));
+                    }
+                    None => self.skip_inlined(call, functions, reason),
+                }
+            }
+        }
+        self.inlined_sites(places);
+        instead
+    }
+
+    /// Adds the sites and probes at these places.
+    fn inlined_sites(&mut self, places: Places) {
+        for (at, inlined) in places {
+            let (at, purpose) = (LinkAddr(at), self.purpose(&inlined));
+            let Some(address) = self.module.process_address(at) else { continue };
+            let kind = if inlined.begins.is_empty() { Kind::End } else { Kind::Begin };
+            let site = self.add_site(address, RegionSite::Inlined(inlined));
+            self.add_probe(ProbeProgram::Region, at, Cookie::new(kind, site), purpose);
+        }
+    }
+
+    fn skip_inlined(&mut self, call: &InlinedCall, functions: &Functions, reason: SkipReason) {
+        let around = functions.containing(call.entry).and_then(|index| functions.get(index));
+        let purpose = ProbePurpose::InlinedRegion {
+            region: Name::demangle(&call.symbol).short,
+            into: around.map(|around| around.name.short.clone()),
+        };
+        self.skip(purpose, reason);
+    }
+
+    fn inlined_call(
+        &mut self,
+        call: &InlinedCall,
+        chosen: &Chosen,
+        functions: &Functions,
+        places: &mut Places,
+    ) -> Result<(), SkipReason> {
+        let name = Name::demangle(&call.symbol).short;
+        let around = functions.containing(call.entry).and_then(|index| functions.get(index));
+        let around = around.ok_or(SkipReason::NotInFile)?;
+        let (Some(parts), Some(address)) =
+            (around.parts(self.file), self.module.process_address(call.entry))
+        else {
+            return Err(SkipReason::NotInFile);
+        };
+        let own = |at: u64| call.ranges.iter().any(|&(start, end)| (start.0..end.0).contains(&at));
+        let refused = |at: u64| restartable_sequences(self.file).contains(LinkAddr(at));
+        let InlinedExtent { begin, ends } =
+            inlined_extent::places(&parts, call.entry.0, &own, (self.plan.place_rules, &refused))?;
+        // Only now: where a call cannot be one, the function around it may be the region that the focus names.
+        if self.leaves_out(&name, (address, chosen.followed)) {
+            return Ok(());
+        }
+        let number = self.plan.functions.len() as u32;
+        let (into, role, followed) = (&around.name.short, chosen.role, chosen.followed);
+        let why = format!("{}; inlined into `{into}`", chosen.why);
+        self.plan.functions.push(WatchedFunction { name: name.clone(), address, why, role });
+        let ends_before = ends.values().filter_map(|end| match end {
+            InlinedEnd::After(at) => self.module.process_address(LinkAddr(*at)),
+            _ => None,
+        });
+        let ends_before = ends_before.collect();
+        let begins = InlinedBegin { function: number, name, role, followed, ends_before };
+        places.entry(begin).or_default().begins.push(begins);
+        for (at, end) in ends {
+            let leaves = match end {
+                InlinedEnd::If(condition) => Leaves::If(condition),
+                InlinedEnd::Always | InlinedEnd::After(_) => Leaves::Always,
+            };
+            places.entry(at).or_default().ends.push((number, leaves));
+        }
+        Ok(())
+    }
+
+    /// Returns the purpose of a probe.
+    fn purpose(&self, site: &InlinedRegions) -> ProbePurpose {
+        let ends =
+            site.ends.iter().filter_map(|&(number, _)| self.plan.functions.get(number as usize));
+        ProbePurpose::InlinedRegions {
+            ends: ends.map(|function| function.name.clone()).collect(),
+            begins: site.begins.iter().map(|begin| begin.name.clone()).collect(),
+        }
+    }
+}

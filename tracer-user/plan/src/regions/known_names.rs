@@ -1,0 +1,361 @@
+//! Properties of functions that follow from their names, for the default regions: functions that take locks,
+//! wait, create threads, or belong to a language's library. `defaults` draws the conclusions.
+
+use symbolize::{Name, name_starts_with};
+use x86::call_graph::FUTEX_WAIT;
+use x86::{call_graph::Import, functions::Function};
+
+use super::imported_roles::ImportedRoles;
+use crate::sync::{
+    functions::{Role, calls_named},
+    lock_rule::LockRule,
+    slow_paths,
+};
+
+/// Library functions that wait for other processes, for input or for time to pass. Those that synchronize are in the
+/// table of functions that get probes.
+const WAITING: [&str; 34] = [
+    "accept",
+    "accept4",
+    "sleep",
+    "usleep",
+    "nanosleep",
+    "clock_nanosleep",
+    "thrd_sleep",
+    "pause",
+    "poll",
+    "ppoll",
+    "__poll_chk",
+    "__ppoll_chk",
+    "select",
+    "pselect",
+    "epoll_wait",
+    "epoll_pwait",
+    "epoll_pwait2",
+    "wait",
+    "wait3",
+    "wait4",
+    "waitid",
+    "waitpid",
+    "sigsuspend",
+    "sigwait",
+    "sigwaitinfo",
+    "sigtimedwait",
+    "mq_receive",
+    "mq_timedreceive",
+    "msgrcv",
+    "semop",
+    "semtimedop",
+    "event_base_loop",
+    "event_base_dispatch",
+    "uv_run",
+];
+
+/// Library functions that read input: a loop around one waits for what is to be done next.
+const READING: [&str; 16] = [
+    "read",
+    "__read_chk",
+    "readv",
+    "recv",
+    "__recv_chk",
+    "recvfrom",
+    "__recvfrom_chk",
+    "recvmsg",
+    "recvmmsg",
+    "fgets",
+    "__fgets_chk",
+    "getline",
+    "getdelim",
+    "__getdelim",
+    "fread",
+    "__fread_chk",
+];
+
+/// Starts of demangled names of the C++ and Rust libraries that wait.
+const WAITING_STARTS: [&str; 13] = [
+    "std::condition_variable::wait",
+    "std::_V2::condition_variable_any::wait",
+    "std::thread::join",
+    "std::this_thread::__sleep_for",
+    "std::__atomic_futex_unsigned_base::_M_futex_wait_until",
+    "std::sys::sync::condvar::futex::Condvar::wait",
+    "std::sys::thread::unix::Thread::join",
+    "std::sys::pal::unix::thread::Thread::join",
+    "std::thread::functions::sleep",
+    "std::sys::thread::unix::sleep",
+    "std::thread::current::park",
+    "std::thread::functions::park",
+    "parking_lot::condvar::Condvar::wait",
+];
+
+/// Parts of the names of Rust's libraries that wait once at most in a run: for another thread's initialisation,
+/// or for the process to end. Who calls them does not wait.
+const ONCE: [&str; 11] = [
+    "std::sys::sync::once",
+    "std::sync::once::Once",
+    "std::sync::once_lock::",
+    "std::sync::lazy_lock::",
+    "once_cell::",
+    "lazy_static::",
+    "std::sys::exit_guard",
+    "::lazy::",
+    "Lazy<",
+    "OnceCell",
+    "OnceLock",
+];
+
+/// The function of the C++ library that creates a thread; those of the C library are in the table of functions that get
+/// probes.
+const START_THREAD: &str = "std::thread::_M_start_thread";
+
+/// Returns true if a function of the program belongs to its language's library: its calls count as its callers'
+/// calls.
+pub(crate) fn is_library(name: &Name) -> bool {
+    const STARTS: [&str; 9] = [
+        "std::",
+        "core::",
+        "alloc::",
+        "__gnu_cxx::",
+        "__rustc::",
+        "__gthread_",
+        "__gthrw_",
+        "lock_api::",
+        "parking_lot_core::",
+    ];
+    let bare = name.short.trim_start_matches(['<', '&']);
+    STARTS.iter().any(|start| bare.starts_with(start)) || slow_paths::is_of_their_crates(bare)
+}
+
+/// Returns true if a library's function is about locks: others, such as those that print, take locks for
+/// themselves.
+pub(crate) fn is_lock_library(name: &Name) -> bool {
+    let about_locks = name.full.contains("utex") || name.full.contains("ock");
+    let for_itself = ["std::io", "std::panic", "std::thread", "std::backtrace"]
+        .iter()
+        .any(|module| name.short.trim_start_matches(['<', '&']).starts_with(module));
+    is_library(name) && about_locks && !for_itself
+}
+
+pub(crate) fn takes_lock(name: &str) -> bool {
+    calls_named(name).any(|call| call.role.takes_lock())
+        || slow_paths::of_lock(name).is_some_and(|path| path.fast.acquires())
+}
+
+pub(crate) fn releases(name: &str) -> bool {
+    calls_named(name).any(|call| call.role.releases())
+        || slow_paths::of_lock(name).is_some_and(|path| path.fast.releases())
+}
+
+pub(crate) fn waits(name: &str) -> bool {
+    calls_named(name).any(|call| call.role.waits())
+        || WAITING.contains(&name)
+        || WAITING_STARTS.iter().any(|start| name_starts_with(name, start))
+}
+
+/// Returns true if a function reads input.
+pub(crate) fn reads_input(name: &str) -> bool {
+    READING.contains(&name)
+}
+
+/// Returns true if a function waits for a futex, by its name.
+pub(crate) fn waits_for_futex(name: &str) -> bool {
+    name == FUTEX_WAIT
+}
+
+/// Returns true if the callers of a function of the program that waits for a futex wait as well: those of a
+/// lock's slow path do not.
+pub(crate) fn passes_futex_wait_on(name: &Name) -> bool {
+    const OF_LOCKS: [&str; 7] =
+        ["lock", "unlock", "relock", "rwlock", "spinlock", "mutex", "contended"];
+    let bare = without_arguments(&name.short);
+    let last = bare.rsplit("::").next().unwrap_or_default();
+    let is_of_lock = last.split('_').any(|word| OF_LOCKS.contains(&word));
+    last == "futex_wait" || !is_of_lock && !is_lock_library(name)
+}
+
+/// Returns true if a function waits at most once in a run.
+pub(crate) fn waits_once(name: &Name) -> bool {
+    ONCE.iter().any(|part| name.short.contains(part))
+}
+
+/// Effect of an atomic operation of a language's library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AtomicOperation {
+    /// Adds or subtracts: additions commute.
+    Addition,
+    /// Any other.
+    Other,
+}
+
+/// Returns the atomic operation that a function of a language's library is.
+pub(crate) fn atomic_operation(name: &Name) -> Option<AtomicOperation> {
+    const CLASSES: [&str; 5] = [
+        "core::sync::atomic::",
+        "std::atomic<",
+        "std::__atomic_base<",
+        "std::atomic_bool",
+        "std::__atomic_float<",
+    ];
+    const OTHERS: [&str; 12] = [
+        "load",
+        "store",
+        "swap",
+        "exchange",
+        "compare_exchange",
+        "compare_exchange_weak",
+        "compare_exchange_strong",
+        "fetch_update",
+        "fetch_and",
+        "fetch_or",
+        "fetch_xor",
+        "operator=",
+    ];
+    let bare = name.short.trim_start_matches(['<', '&']);
+    if !CLASSES.iter().any(|class| bare.starts_with(class)) {
+        return None;
+    }
+    let plain = without_arguments(bare);
+    match plain.rsplit("::").next().unwrap_or_default() {
+        "fetch_add" | "fetch_sub" | "operator++" | "operator--" | "operator+=" | "operator-=" => {
+            Some(AtomicOperation::Addition)
+        }
+        last => OTHERS.contains(&last).then_some(AtomicOperation::Other),
+    }
+}
+
+pub(crate) fn creates(name: &str) -> bool {
+    calls_named(name).any(|call| call.role.creates()) || name == START_THREAD
+}
+
+/// A name without what is in angle brackets.
+pub(crate) fn without_arguments(name: &str) -> String {
+    let mut depth = 0u32;
+    let mut rest = String::new();
+    for character in name.chars() {
+        match character {
+            '<' => depth += 1,
+            '>' => depth = depth.saturating_sub(1),
+            other if depth == 0 => rest.push(other),
+            _ => {}
+        }
+    }
+    rest
+}
+
+/// The locks of the user's own, as one module sees them.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnLocks<'rules> {
+    /// Rules of the user.
+    pub rules: &'rules [LockRule],
+    /// The module's file name.
+    pub module: &'rules str,
+    /// Set for the program itself.
+    pub is_program: bool,
+    /// Roles of what the program's own libraries export.
+    pub imported: &'rules ImportedRoles,
+}
+
+impl OwnLocks<'_> {
+    /// Returns the effect of a function of the module on such a lock.
+    pub(crate) fn role(&self, function: &Function) -> Option<Role> {
+        let module = Some((self.module, self.is_program));
+        self.rules.iter().find_map(|rule| rule.role_of(&function.symbol, &function.name, module))
+    }
+
+    /// Returns the effect of an imported function on such a lock.
+    pub(crate) fn role_of_import(&self, import: &Import) -> Option<Role> {
+        // Most programs have none, and the name is looked for in all calls.
+        if self.rules.is_empty() {
+            return None;
+        }
+        let name = Name::demangle(&import.symbol);
+        self.rules.iter().find_map(|rule| rule.role_of(&import.symbol, &name, None))
+    }
+}
+
+/// Property of functions that follows from their names.
+#[derive(Clone, Copy)]
+pub(crate) struct Property<'rules> {
+    /// Recognizes functions with the property by name.
+    pub(crate) known: fn(&str) -> bool,
+    /// Recognizes the property by a function's effect on a lock of the user's own.
+    pub(crate) of_role: fn(Role) -> bool,
+    pub(crate) locks: OwnLocks<'rules>,
+}
+
+impl Property<'_> {
+    pub(crate) fn is_of(&self, function: &Function) -> bool {
+        (self.known)(&function.name.short) || self.locks.role(function).is_some_and(self.of_role)
+    }
+
+    pub(crate) fn is_of_import(&self, import: &Import) -> bool {
+        (self.known)(&import.symbol)
+            || (self.known)(&import.name)
+            || self.locks.role_of_import(import).is_some_and(self.of_role)
+            || self.locks.imported.of(&import.symbol).iter().any(|&role| (self.of_role)(role))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_paths_are_known_in_both_manglings() {
+        assert!(takes_lock("std::sys::sync::mutex::futex::Mutex::lock_contended"));
+        assert!(takes_lock("<std::sys::sync::mutex::futex::Mutex>::lock_contended"));
+        assert!(releases("<std::sys::sync::mutex::futex::Mutex>::wake"));
+        // Of older compilers.
+        assert!(takes_lock("std::sys::unix::locks::futex_mutex::Mutex::lock_contended"));
+        assert!(
+            !releases("syscall") && !releases("parking_lot::raw_rwlock::RawRwLock::downgrade_slow")
+        );
+        assert!(takes_lock("pthread_mutex_lock") && releases("pthread_mutex_unlock"));
+        assert!(waits("<std::sys::sync::condvar::futex::Condvar>::wait_optional_timeout"));
+        assert!(waits("std::sys::sync::condvar::futex::Condvar::wait") && !waits("<bank>::wait"));
+        assert!(!takes_lock("bank::lock_contended") && !releases("bank::wake"));
+    }
+
+    #[test]
+    fn slow_paths_of_locks_do_not_pass_on_that_they_wait() {
+        let passes = |short: &str| {
+            passes_futex_wait_on(&Name { short: short.to_owned(), full: short.to_owned() })
+        };
+        assert!(passes("std::sys::pal::unix::futex::futex_wait") && passes("park::Inner::park"));
+        assert!(passes("runtime::block_on") && passes("queue_take"));
+        assert!(!passes("<std::sys::sync::mutex::futex::Mutex>::lock_contended"));
+        assert!(
+            !passes("dashmap::lock::RawRwLock::lock_exclusive_slow") && !passes("my_mutex_take")
+        );
+    }
+
+    #[test]
+    fn what_waits_once_is_known() {
+        let once = |short: &str| waits_once(&Name { short: short.to_owned(), full: String::new() });
+        assert!(once("<std::sys::sync::once::futex::Once>::call") && !once("bank::call_once"));
+    }
+
+    #[test]
+    fn atomic_operations_are_known() {
+        let of =
+            |short: &str| atomic_operation(&Name { short: short.to_owned(), full: String::new() });
+        let other = Some(AtomicOperation::Other);
+        assert_eq!(of("core::sync::atomic::AtomicUsize::compare_exchange"), other);
+        assert_eq!(of("<core::sync::atomic::Atomic<u64>>::load"), other);
+        assert_eq!(of("std::__atomic_base<int>::load"), other);
+        assert_eq!(of("std::atomic<long>::fetch_add"), Some(AtomicOperation::Addition));
+        assert_eq!(of("core::sync::atomic::AtomicUsize::new"), None);
+        assert_eq!(of("bank::load"), None);
+    }
+
+    #[test]
+    fn libraries_are_told_from_the_program() {
+        let library = |symbol: &str| is_library(&Name::demangle(symbol));
+        assert!(
+            library("_ZNSt5mutex4lockEv") && library("_ZL20__gthread_mutex_lockP15pthread_mutex_t")
+        );
+        let of_locks = |symbol: &str| is_lock_library(&Name::demangle(symbol));
+        assert!(of_locks("_ZNSt5mutex4lockEv") && !of_locks("_ZNSt6vectorIiSaIiEE9push_backEOi"));
+        assert!(!library("transfer") && !library("_ZN4bank7Account7depositEl"));
+    }
+}
