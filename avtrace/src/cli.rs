@@ -425,7 +425,7 @@ fn misplaced(matches: &ArgMatches) -> Option<clap::Error> {
 /// be of any length.
 fn exit(error: &clap::Error) -> ! {
     let message = error.render().to_string();
-    let cut = crate::report::cut_message(&message);
+    let cut = report::cut_message(&message);
     if !error.use_stderr() || cut == message {
         error.exit();
     }

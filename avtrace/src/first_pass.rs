@@ -8,8 +8,9 @@ use checker::Suspects;
 use serde::Serialize;
 use symbolize::is_system_module;
 
-use crate::{names::live::LiveNames, report::Tool};
+use crate::names::live::LiveNames;
 use plan::focus::{FIRST_PASS_SCHEMA, ProgramFile, SuspectFunction, SuspectRegion};
+use report::Tool;
 
 /// Result of a first pass.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

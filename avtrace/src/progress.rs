@@ -11,7 +11,7 @@ use std::{
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
-use crate::report::{cut_middle, printable};
+use report::{cut_middle, printable};
 
 /// Time before the steps of a start are printed.
 const START_PATIENCE: Duration = Duration::from_secs(2);

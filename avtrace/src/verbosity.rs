@@ -28,7 +28,7 @@ pub fn start(verbose: u8) {
     };
     builder.target(Target::Stderr).format(|out, record| {
         let level = record.level().as_str().to_ascii_lowercase();
-        let text = crate::report::printable(&record.args().to_string()).into_owned();
+        let text = report::printable(&record.args().to_string()).into_owned();
         writeln!(out, "avtrace: {level}: {text}")
     });
     // Nobody else sets one.

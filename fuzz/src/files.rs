@@ -1,9 +1,10 @@
 //! Files that users write, and reports that avtrace has written: also those of somebody else.
 
-use avtrace::{
-    report::{Report, TextOptions, json, text},
-    session::spec::Spec,
+use avtrace::session::spec::Spec;
+use report::{
+    Report, TextOptions, json,
     suppress::{self, Filter},
+    text,
 };
 
 use crate::Target;

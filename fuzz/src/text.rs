@@ -1,7 +1,8 @@
 //! Lines of `/proc/PID/maps`, and what the command line has: words, patterns, locks and watches.
 
-use avtrace::{cli::Cli, suppress::Glob};
+use avtrace::cli::Cli;
 use plan::{memory::watch_spec::WatchSpec, regions::patterns::Pattern, sync::lock_rule::LockRule};
+use report::suppress::Glob;
 use symbolize::parse_maps;
 
 use crate::Target;

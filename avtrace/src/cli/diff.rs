@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{ColorArg, FailOnArg, PlainFormat, heading};
-use crate::suppress::Glob;
+use report::suppress::Glob;
 
 const EXAMPLES: &str = "\
 Examples:

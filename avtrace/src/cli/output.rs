@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::heading;
-use crate::suppress::Glob;
+use report::suppress::Glob;
 
 /// Options of the report: its form, its destination, and its effect on the exit status.
 #[derive(Args, Clone, Debug)]

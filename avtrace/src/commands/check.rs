@@ -14,9 +14,9 @@ use crate::{
     cli::{CheckArgs, PropertyArg, RegionsArg, RelationArg},
     offline::{self, Checked, Input, InputError, Recording, Request, algorithms::Algorithm},
     progress::ReadBar,
-    report,
 };
 use linux::output::Destination;
+use report;
 
 pub(super) fn run(arguments: &CheckArgs) -> Result<u8, Failure> {
     at_most_once(Path::new("-"), &arguments.traces)?;

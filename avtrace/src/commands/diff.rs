@@ -8,12 +8,12 @@ use super::{
     output::{check_file, has_color},
     triage,
 };
-use crate::{
-    cli::{DiffArgs, PlainFormat},
-    report::{Diff, Report},
+use crate::cli::{DiffArgs, PlainFormat};
+use linux::output::{Destination, write_output};
+use report::{
+    Diff, Report,
     suppress::{self, Filter},
 };
-use linux::output::{Destination, write_output};
 
 pub(super) fn run(arguments: &DiffArgs) -> Result<u8, Failure> {
     let destination = arguments.output.clone().map_or(Destination::Stdout, Destination::File);

@@ -1,11 +1,9 @@
 //! `avtrace explain`: says what a pattern, a class or a reason means.
 
 use super::Failure;
-use crate::{
-    cli::ExplainArgs,
-    report::{explanation, find_topic, topics},
-};
+use crate::cli::ExplainArgs;
 use linux::output::{Destination, write_output};
+use report::{explanation, find_topic, topics};
 
 pub(super) fn run(arguments: &ExplainArgs) -> Result<u8, Failure> {
     let name = arguments.topic.join(" ");

@@ -8,10 +8,10 @@ use super::{
 use crate::{
     cli::RunArgs,
     first_pass::FirstPassFile,
-    report::{self, Subject},
     session::{self, Outcome, ProgramReport},
 };
 use linux::output::{Destination, write_output};
+use report::{self, Subject};
 
 pub(super) fn run(arguments: &RunArgs) -> Result<u8, Failure> {
     let Some(path) = &arguments.output.output else {

@@ -22,11 +22,10 @@ use crate::{
         self, Header, HuntError, HuntOptions, Launch, Observer, Progress, Results, ResultsError,
         Shard, Target, TargetError, Whole,
     },
-    report::{self, CaptureBackend, Class, Report},
     session::EndSignals,
-    suppress::Filter,
 };
 use linux::output::{Destination, write_output};
+use report::{self, CaptureBackend, Class, Report, suppress::Filter};
 
 /// Runs by default.
 const RUNS: u64 = 50;

@@ -3,14 +3,9 @@
 use std::collections::HashSet;
 
 use super::{output::text_options, triage};
-use crate::{
-    cli::OutputArgs,
-    report::{self, Report, Subject, text},
-    session::Occasion,
-    status_line::StatusLine,
-    suppress::Filter,
-};
+use crate::{cli::OutputArgs, session::Occasion, status_line::StatusLine};
 use linux::output::Destination;
+use report::{self, Report, Subject, suppress::Filter, text};
 
 /// Output while programs run, to standard error.
 pub(super) struct LiveOutput {

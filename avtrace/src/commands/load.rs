@@ -10,8 +10,8 @@ use super::{Failure, report_dir};
 use crate::{
     offline::{self, Checked, Input, InputError, Recording, Request, algorithms::ALGORITHMS},
     progress::ReadBar,
-    report::{self, Report},
 };
+use report::{self, Report};
 
 /// First bytes of files that may be recordings: avtrace's own format, gzip, Zstandard.
 const RECORDINGS: [&[u8]; 3] = [b"\x89AVT", b"\x1f\x8b", b"\x28\xb5\x2f\xfd"];

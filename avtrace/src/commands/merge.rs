@@ -11,12 +11,9 @@ use super::{
     Failure, check::at_most_once, complain, hunt, load, report::files, reports::Reports, triage,
     worse,
 };
-use crate::{
-    cli::MergeArgs,
-    report::{Report, merge::merge},
-    suppress::Filter,
-};
+use crate::cli::MergeArgs;
 use linux::output::Destination;
+use report::{Report, merge::merge, suppress::Filter};
 
 /// First bytes of an SQLite database.
 const SQLITE: &[u8] = b"SQLite format 3\0";

@@ -87,8 +87,8 @@ pub fn run(cli: Cli) -> Result<u8, Failure> {
 /// Prints an error, in one line and without anything that could act on a terminal.
 pub fn complain(message: &str) {
     // If standard error cannot be written, the message is lost.
-    let message = crate::report::printable(message);
-    let line = format!("avtrace: error: {}\n", crate::report::cut_message(&message));
+    let message = ::report::printable(message);
+    let line = format!("avtrace: error: {}\n", ::report::cut_message(&message));
     // In one write: a thread that runs out of memory meanwhile must not leave half a line.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }

@@ -12,10 +12,10 @@ use terminal_size::Width;
 use super::{Failure, triage::least_class};
 use crate::{
     cli::{ColorArg, OutputArgs},
-    report::{self, ColorChoice, Report, TextOptions, Warning},
     session::{RecordPlace, RecordTo, Rotation, RotationError},
 };
 use linux::output::Destination;
+use report::{self, ColorChoice, Report, TextOptions, Warning};
 
 /// Refuses an unusable output file before any work is done in vain.
 pub(super) fn check_file(what: &str, path: &Path) -> Result<(), Failure> {

@@ -7,7 +7,7 @@ use std::{
 
 use chrono::{DateTime, SecondsFormat};
 
-use crate::report::Report;
+use report::Report;
 
 /// Variable with the trace context of a program, as W3C and OpenTelemetry have it.
 pub(super) const TRACEPARENT: &str = "TRACEPARENT";

@@ -7,9 +7,9 @@ use super::{
 };
 use crate::{
     cli::RecordArgs,
-    report,
     session::{self, Outcome, ProgramReport, RunOptions},
 };
+use report;
 
 pub(super) fn run(arguments: RecordArgs) -> Result<u8, Failure> {
     let (options, _) = capture_options(&arguments.capture, &arguments.program)?;

@@ -11,11 +11,13 @@ use super::{
 };
 use crate::{
     cli::RefineArgs,
-    report::{self, Class, Defect, Report},
     session::{self, Outcome, RunOptions, spec::Spec},
-    suppress::{self, Filter, Suppression},
 };
 use linux::output::{Destination, write_output};
+use report::{
+    self, Class, Defect, Report,
+    suppress::{self, Filter, Suppression},
+};
 
 pub(super) fn run(arguments: &RefineArgs) -> Result<u8, Failure> {
     let output = &match &arguments.output {

@@ -9,11 +9,9 @@ use std::{
 };
 
 use super::Failure;
-use crate::{
-    report::{self, Report},
-    session::ProgramReport,
-};
+use crate::session::ProgramReport;
 use linux::output::{Destination, write_output};
+use report::{self, Report};
 
 /// Most characters of a program's name in that of a file.
 const MOST_OF_NAME: usize = 80;

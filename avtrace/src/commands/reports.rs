@@ -14,11 +14,9 @@ use super::{
     output::{check_file, text_options},
     triage::least_class,
 };
-use crate::{
-    cli::{Format, FormatTo, OutputArgs},
-    report::{self, Entry, Layout, Report, ReportFormat},
-};
+use crate::cli::{Format, FormatTo, OutputArgs};
 use linux::output::{Destination, write_output};
+use report::{self, Entry, Layout, Report, ReportFormat};
 
 /// Returns the layout of a form.
 const fn of(format: Format) -> &'static dyn ReportFormat {

@@ -10,11 +10,10 @@ use super::{
 };
 use crate::{
     cli::{OutputArgs, RunArgs},
-    report::{self, Report, Subject},
     session::{self, Outcome, ProgramReport, RunOptions},
-    suppress::Filter,
 };
 use linux::output::Destination;
+use report::{self, Report, Subject, suppress::Filter};
 
 pub(super) fn run(arguments: RunArgs) -> Result<u8, Failure> {
     if arguments.list_regions {

@@ -3,10 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::triage;
-use crate::{
-    cli::OutputArgs,
-    report::{self, Class, Defect, Report},
-};
+use crate::cli::OutputArgs;
+use report::{self, Class, Defect, Report};
 
 /// Programs that a line names.
 const MOST_PROGRAMS: usize = 4;

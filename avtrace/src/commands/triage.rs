@@ -9,11 +9,13 @@ use std::{
 use super::{Failure, output::check_file};
 use crate::{
     cli::{FailOnArg, Format, OutputArgs},
-    report::{self, Class, Defect, Report},
     session::spec::Spec,
-    suppress::{self, Filter, Suppression},
 };
 use linux::output::{Destination, write_output};
+use report::{
+    self, Class, Defect, Report,
+    suppress::{self, Filter, Suppression},
+};
 
 /// File name of the configuration.
 pub(super) const CONFIG: &str = "avtrace.toml";

@@ -10,7 +10,7 @@ use std::{
 use flate2::read::GzDecoder;
 
 use super::model::{Check, CheckId, CheckStatus};
-use crate::report::CaptureBackend::{self, Inline, Kernel};
+use report::CaptureBackend::{self, Inline, Kernel};
 
 /// Most bytes that are read of a configuration: that of a distribution has 300,000.
 const MOST: u64 = 8 << 20;

@@ -4,14 +4,12 @@ use super::model::{
     Check, CheckId,
     CheckStatus::{self, Fails, Limited, Untested, Works},
 };
-use crate::{
-    kernel::{
-        self, KernelError, LIMITED_PROBES, btf,
-        trial::{Step, Trial},
-    },
-    report::CaptureBackend::Kernel,
+use crate::kernel::{
+    self, KernelError, LIMITED_PROBES, btf,
+    trial::{Step, Trial},
 };
 use linux::perf;
+use report::CaptureBackend::Kernel;
 
 /// Oldest release whose programs have cookies.
 const OLDEST: (u32, u32) = (5, 15);

@@ -22,13 +22,13 @@ use crate::{
         privileges::{self, Capabilities},
         trial,
     },
-    report::{
-        CaptureBackend::{Inline, Kernel},
-        Tool,
-    },
     session::environment,
 };
 use linux::{perf, ptrace_breakpoint, user};
+use report::{
+    CaptureBackend::{Inline, Kernel},
+    Tool,
+};
 
 /// Examines this machine, with a ring buffer of this size in bytes. To be called while this process is
 /// single-threaded.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::report::{CaptureBackend, Tool};
+use report::{CaptureBackend, Tool};
 
 /// Name and version of the format.
 pub const SCHEMA: &str = "avtrace-doctor/1";

@@ -11,7 +11,6 @@ use super::model::{
 };
 use crate::{
     in_process::{Followed, InProcessError, StartError, Tracer, ring_surroundings::choose_clock},
-    report::CaptureBackend::{Inline, Kernel},
     session::program,
 };
 use linux::{
@@ -19,6 +18,7 @@ use linux::{
     tracee::{self, Launch, Start},
     user,
 };
+use report::CaptureBackend::{Inline, Kernel};
 
 /// Reason why a program cannot be traced in one of both ways.
 #[derive(Debug)]

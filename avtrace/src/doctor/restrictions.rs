@@ -6,11 +6,9 @@ use super::model::{
     Check, CheckId,
     CheckStatus::{Fails, Limited, Untested, Works},
 };
-use crate::{
-    kernel::privileges::{Capabilities, Capability},
-    report::CaptureBackend::{Inline, Kernel},
-};
+use crate::kernel::privileges::{Capabilities, Capability};
 use linux::{memory, ptrace_refusal};
+use report::CaptureBackend::{Inline, Kernel};
 
 /// Checks the capabilities in effect; without them the kernel decides.
 pub(super) fn capabilities(held: Option<Capabilities>) -> Check {

@@ -3,7 +3,7 @@
 use anstyle::Style;
 
 use super::model::{Auto, CheckStatus, Diagnosis, Verdict};
-use crate::report::{
+use report::{
     CaptureBackend,
     text::paint::{ERROR, FAINT, HELP, PLAIN, Page, STRONG, WARNING},
 };
@@ -99,7 +99,7 @@ fn in_words(auto: &Auto, diagnosis: &Diagnosis) -> String {
 mod tests {
     use super::super::model::{Check, CheckId, SCHEMA, Verdicts};
     use super::*;
-    use crate::report::Tool;
+    use report::Tool;
 
     fn diagnosis(kernel: Verdict, check: Check) -> Diagnosis {
         Diagnosis {

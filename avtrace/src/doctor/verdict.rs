@@ -12,12 +12,12 @@ use crate::{
         privileges::{Capabilities, setcap_command, sudo_command},
         trial::Trial,
     },
-    report::CaptureBackend::{Inline, Kernel},
     session::{
         capture_choice::{self, Purpose},
         environment::EnvironmentError,
     },
 };
+use report::CaptureBackend::{Inline, Kernel};
 
 /// Results of what was tried, in the order in which runs depend on it.
 #[derive(Debug)]

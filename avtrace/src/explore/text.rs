@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::result::{Access, Fault, FaultKind, Mode, RaceReport, Result, Sequence};
-use crate::report::{count, printable};
+use report::{count, printable};
 
 /// Lines of what a program printed that are shown.
 const MOST_LINES: usize = 12;

@@ -18,8 +18,8 @@ use nix::{
 };
 
 use super::run::{RunResult, Verdict, failure};
-use crate::report;
 use linux::proc;
+use report;
 
 /// Interval at which the end of a run is looked for.
 const POLL: Duration = Duration::from_millis(3);

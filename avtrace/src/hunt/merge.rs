@@ -10,11 +10,11 @@ use super::{
     run::{Finding, FoundGap, RunResult, Verdict, open_fingerprint},
     schedule::{Failures, Treatment},
 };
-use crate::report::{
+use plan::perturbation::DelayedThreads;
+use report::{
     Class, Defect, Failure, Hunt, HuntEnd, HuntedDefect, HuntedGaps, OpenRegion, Report, Share,
     Thread, Treatments, Violation, in_a_line,
 };
-use plan::perturbation::DelayedThreads;
 
 /// Key of the first run's report in the results.
 pub const FIRST_REPORT: &str = "first_report";
@@ -292,7 +292,7 @@ pub fn merged(hunts: &[Whole]) -> Option<Report> {
     }
     let mut hunt = first.hunt();
     for other in &hunts[1..] {
-        hunt.add(other.hunt());
+        add_shard(&mut hunt, other.hunt());
     }
     hunt.failures.sort_by_key(|failure| std::cmp::Reverse(failure.runs));
     let of_defects = report.defects.iter_mut().filter_map(|defect| defect.hunted.as_mut());
@@ -361,7 +361,7 @@ fn add_open(report: &mut Report, mut open: OpenRegion, of_run: &Report) {
     let known = report.open_at_end.iter_mut().find(|known| open_fingerprint(known) == fingerprint);
     if let Some(known) = known {
         if let (Some(known), Some(other)) = (&mut known.hunted, &open.hunted) {
-            known.add(other);
+            add_runs(known, other);
         }
         return;
     }
@@ -391,49 +391,45 @@ fn add(known: &mut Defect, other: &Defect) {
     known.cut_runs += other.cut_runs;
     known.ways = known.ways.max(other.ways);
     let (Some(known), Some(other)) = (&mut known.hunted, &other.hunted) else { return };
-    known.add(other);
+    add_runs(known, other);
 }
 
-impl HuntedDefect {
-    /// Adds the runs of another shard.
-    const fn add(&mut self, other: &Self) {
-        self.runs += other.runs;
-        self.failing.runs += other.failing.runs;
-        self.passing.runs += other.passing.runs;
+/// Adds the runs of another shard to what is known of a defect.
+const fn add_runs(known: &mut HuntedDefect, other: &HuntedDefect) {
+    known.runs += other.runs;
+    known.failing.runs += other.failing.runs;
+    known.passing.runs += other.passing.runs;
+}
+
+/// Adds another shard of a hunt.
+fn add_shard(known: &mut Hunt, other: Hunt) {
+    known.results = format!("{} and {}", known.results, other.results);
+    known.runs += other.runs;
+    known.treatments.observed += other.treatments.observed;
+    known.treatments.delayed += other.treatments.delayed;
+    known.treatments.starved += other.treatments.starved;
+    known.treatments.moved += other.treatments.moved;
+    known.failed += other.failed;
+    known.timed_out += other.timed_out;
+    known.failed_by_delay += other.failed_by_delay;
+    known.unexplained += other.unexplained;
+    known.lost_events += other.lost_events;
+    known.gaps.refused = known.gaps.refused.max(other.gaps.refused);
+    known.untraced += other.untraced;
+    known.untraced_error = known.untraced_error.take().or(other.untraced_error);
+    known.gaps.known = known.gaps.known.max(other.gaps.known);
+    // Shards have different ones.
+    known.gaps.tried += other.gaps.tried;
+    known.gaps.cut += other.gaps.cut;
+    known.delayed_ns += other.delayed_ns;
+    known.elapsed_ns += other.elapsed_ns;
+    for failure in other.failures {
+        match known.failures.iter_mut().find(|same| same.text == failure.text) {
+            Some(same) => same.runs += failure.runs,
+            None => known.failures.push(failure),
+        }
     }
-}
-
-impl Hunt {
-    /// Adds another shard.
-    fn add(&mut self, other: Self) {
-        self.results = format!("{} and {}", self.results, other.results);
-        self.runs += other.runs;
-        self.treatments.observed += other.treatments.observed;
-        self.treatments.delayed += other.treatments.delayed;
-        self.treatments.starved += other.treatments.starved;
-        self.treatments.moved += other.treatments.moved;
-        self.failed += other.failed;
-        self.timed_out += other.timed_out;
-        self.failed_by_delay += other.failed_by_delay;
-        self.unexplained += other.unexplained;
-        self.lost_events += other.lost_events;
-        self.gaps.refused = self.gaps.refused.max(other.gaps.refused);
-        self.untraced += other.untraced;
-        self.untraced_error = self.untraced_error.take().or(other.untraced_error);
-        self.gaps.known = self.gaps.known.max(other.gaps.known);
-        // Shards have different ones.
-        self.gaps.tried += other.gaps.tried;
-        self.gaps.cut += other.gaps.cut;
-        self.delayed_ns += other.delayed_ns;
-        self.elapsed_ns += other.elapsed_ns;
-        for failure in other.failures {
-            match self.failures.iter_mut().find(|known| known.text == failure.text) {
-                Some(known) => known.runs += failure.runs,
-                None => self.failures.push(failure),
-            }
-        }
-        if other.ended == HuntEnd::FirstDefect {
-            self.ended = HuntEnd::FirstDefect;
-        }
+    if other.ended == HuntEnd::FirstDefect {
+        known.ended = HuntEnd::FirstDefect;
     }
 }

@@ -44,8 +44,8 @@ use self::{
     run::{FoundGap, THREAD_START, delay_id, open_fingerprint},
     schedule::{Learnt, PlannedDelay, Schedule, SeenGap},
 };
-use crate::report::{CaptureBackend, Class, HuntEnd, Report};
 use plan::perturbation::{Affinity, Delay, DelayedThreads, Perturbation, Starvation, VERSION};
+use report::{CaptureBackend, Class, HuntEnd, Report};
 
 /// Longest time that the first run may take, if no limit is given.
 const FIRST_LIMIT: Duration = Duration::from_secs(600);

@@ -9,8 +9,8 @@ use super::{
     results::{Replay, Results},
     run::{FoundGap, THREAD_START, delay_id, gap_of},
 };
-use crate::report::HuntEnd;
 use plan::perturbation::{Delay, Perturbation};
+use report::HuntEnd;
 
 /// Repeats a run of a hunt, in results of their own, and stores in those of the hunt how often its defects show again,
 /// if the program is still of the same build.

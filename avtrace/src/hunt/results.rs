@@ -16,7 +16,7 @@ use super::{
     run::{Finding, FoundGap, RunResult, Verdict},
     schedule::{Shard, Treatment},
 };
-use crate::report::{CaptureBackend, Class, Report};
+use report::{CaptureBackend, Class, Report};
 
 /// Version of the tables.
 const VERSION: i32 = 2;

@@ -8,9 +8,7 @@ use super::{
     random::hash,
     schedule::{Learnt, SeenGap, Treatment},
 };
-use crate::report::{
-    self, Class, CodePlace, Defect, OpenRegion, RegionGap, Report, Subject, Thread,
-};
+use report::{self, Class, CodePlace, Defect, OpenRegion, RegionGap, Report, Subject, Thread};
 
 /// Limit of places for delays at one gap.
 const MAX_PLACES: usize = 8;

@@ -5,8 +5,8 @@ use std::path::Path;
 use checker::defect::Origin;
 use symbolize::{Frame, Module, Name, Resolution, is_system_file, is_system_module, is_wrapper};
 
-use crate::report::SourceFrame;
 use plan::origin::{Author, Origins};
+use report::SourceFrame;
 
 /// Cuts a name before the first member whose name is reserved for the implementation, such as `__data` of a
 /// `pthread_mutex_t` or `_M_mutex` of a `std::mutex`: the user knows the lock, not what is in it.
@@ -109,7 +109,7 @@ pub(crate) fn author_of(origins: &Origins, module: Option<&Module>, frame: &Sour
 mod tests {
     use super::{Author, Origin};
     use super::{mark_own, origin_of, without_internals};
-    use crate::report::SourceFrame;
+    use report::SourceFrame;
 
     const CORE: &str = "/rustc/59807616/library/core/src/sync/atomic.rs";
     const CRATE: &str = "/home/user/.cargo/registry/src/index/fd-find-10.2.0/src/walk.rs";

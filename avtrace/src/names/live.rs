@@ -29,14 +29,11 @@ use super::{
     classes::{PlaceClass, Storage, Touches, shown_name},
     frames::{author_of, mark_own, origin_of, show_declaration, source_frames, without_internals},
 };
-use crate::{
-    live::{
-        location::Location,
-        memory::{Block, Cell, Origin},
-        source::{KnownRegion, Source, Watches},
-        sync::Known,
-    },
-    report::{CodePlace, Names, Object, ObjectKind, RegionName, SourceFrame, ThreadName, Value},
+use crate::live::{
+    location::Location,
+    memory::{Block, Cell, Origin},
+    source::{KnownRegion, Source, Watches},
+    sync::Known,
 };
 use plan::{
     memory::site::MemorySite,
@@ -45,6 +42,7 @@ use plan::{
     regions::site::{FunctionPlace, InlinedRegions, RegionSite},
     sync::{functions, site::SyncSite},
 };
+use report::{CodePlace, Names, Object, ObjectKind, RegionName, SourceFrame, ThreadName, Value};
 
 /// Names of a live run.
 #[derive(Debug)]

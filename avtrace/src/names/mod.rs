@@ -12,7 +12,7 @@ use checker::{
 pub(crate) use self::frames::{
     author_of, begin_frames, mark_own, origin_of, source_frames, without_internals,
 };
-use crate::report::{Names, Object, ObjectKind, RegionName, SourceFrame, ThreadName};
+use report::{Names, Object, ObjectKind, RegionName, SourceFrame, ThreadName};
 
 /// Names where nothing was seen.
 #[derive(Debug)]

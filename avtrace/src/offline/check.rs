@@ -20,7 +20,7 @@ use super::recording::{self, RecordedRun};
 use super::segments::{Joined, Recording, SegmentsStopped};
 use super::stats::Stats;
 use crate::progress::ReadBar;
-use crate::report::{self, Limitation, NotSeen, Report, Subject};
+use report::{self, Limitation, NotSeen, Report, Subject};
 
 /// Options of a check.
 #[derive(Clone, Copy, Debug)]

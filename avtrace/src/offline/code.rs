@@ -10,7 +10,7 @@ use x86::after_step::{after_instruction, after_release};
 
 use crate::debug_files;
 use crate::names::{begin_frames, mark_own, source_frames};
-use crate::report::{CodePlace, SourceFrame};
+use report::{CodePlace, SourceFrame};
 
 /// Meaning of an address.
 #[derive(Clone, Copy)]

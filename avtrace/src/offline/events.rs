@@ -16,9 +16,9 @@ use super::{
     names::TraceNames,
     read::{self, Consumer, Stopped},
 };
-use crate::{
-    progress::ReadBar,
-    report::{Names as _, Object, SourceFrame, ThreadName, Value},
+use crate::progress::ReadBar;
+use report::{
+    Names as _, Object, SourceFrame, ThreadName, Value,
     table::{
         Kind::{Number, Text},
         Table, TableWriter,

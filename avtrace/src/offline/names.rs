@@ -15,10 +15,10 @@ use crate::names::{
     classes::{KnownClasses, Touches, class_of, shown_name},
     origin_of, without_internals,
 };
-use crate::report::{
+use plan::origin::Origins;
+use report::{
     CodePlace, Limitation, Names, Object, ObjectKind, RegionName, SourceFrame, ThreadName, Value,
 };
-use plan::origin::Origins;
 
 /// Name of the region of a `begin` without a name.
 const UNNAMED: &str = "(unnamed)";

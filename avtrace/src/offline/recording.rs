@@ -10,11 +10,9 @@ use checker::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    names::classes::{KnownClasses, RecordedClasses},
-    report::{
-        Capture, Limitation, LostEvents, MemorySeen, NotSeen, Perturbation, Report, TrapDeath,
-    },
+use crate::names::classes::{KnownClasses, RecordedClasses};
+use report::{
+    Capture, Limitation, LostEvents, MemorySeen, NotSeen, Perturbation, Report, TrapDeath,
 };
 
 /// Key that marks a trace as recorded from a running program. Such a trace may begin in the middle of a

@@ -10,7 +10,8 @@ use checker::format::{Names, SourceExcerpt};
 use symbolize::{SourceCache, is_system_file};
 
 use super::recording;
-use crate::{debug_files, report::Limitation};
+use crate::debug_files;
+use report::Limitation;
 
 /// Source lines of a trace.
 #[derive(Debug)]

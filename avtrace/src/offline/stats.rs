@@ -6,8 +6,8 @@ use std::time::Duration;
 use checker::finding::Counts;
 use checker::format::{Compression, Format, Summary};
 
-use crate::report::{count, grouped};
 use linux::proc::Status;
+use report::{count, grouped};
 
 /// Statistics of one check.
 #[derive(Clone, Debug)]

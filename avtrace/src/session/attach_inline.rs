@@ -31,9 +31,9 @@ use crate::{
     backend::Backend,
     in_process::{self, InProcess, InProcessError, Left, StartError},
     progress::Steps,
-    report::Limitation,
 };
 use linux::{ids::NsPid, proc, ptrace_refusal};
+use report::Limitation;
 
 /// Attaches to a process, and checks it until it ends or the tracing is to end. The calling thread traces it. Returns
 /// the report on each program that it has run.

@@ -24,8 +24,9 @@ use super::{
     process_selection::MAX_PROCESSES,
     recording_numbers::RecordingNumbers,
 };
-use crate::{report, status_line::StatusLine};
+use crate::status_line::StatusLine;
 use linux::{self, ptrace_breakpoint};
+use report;
 
 /// Smallest buffer of a process, in bytes, when several share what is set aside.
 const LEAST_BUFFER: u32 = 4 << 20;

@@ -40,10 +40,10 @@ use crate::{
     backend::Backend,
     kernel::{Copies, Kernel, LoadOptions, reader::Reader},
     progress::Steps,
-    report::{self, Limitation},
     status_line::StatusLine,
 };
 use linux::{guardian::Guardian, ids::NsPid, perf, proc, tracee};
+use report::{self, Limitation};
 
 /// A process to attach to, with all that is to be made while this process has one thread.
 pub(super) struct Loaded {

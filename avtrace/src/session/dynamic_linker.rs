@@ -9,9 +9,10 @@ use std::{fs::File, os::unix::fs::FileExt as _};
 use abi::{LinkerCookie, PlanNumber};
 use symbolize::{ProcessAddr, Symbolizer};
 
-use crate::{kernel::ProbeProgram, report::UnseenLibraries};
+use crate::kernel::ProbeProgram;
 use linux::proc;
 use plan::{file_for_kernel, point::ProbePoint};
+use report::UnseenLibraries;
 
 /// Entries of tables that are read at most.
 const MAX_ENTRIES: u64 = 1 << 10;

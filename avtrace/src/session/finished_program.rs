@@ -6,13 +6,9 @@ use checker::{Suspects, event::EventNumber, finding::Findings, format};
 use symbolize::Symbolizer;
 
 use super::record::{RecordError, Recorder};
-use crate::{
-    first_pass::FirstPassFile,
-    live::source::Source,
-    names::live::LiveNames,
-    report::{self, Limitation, Report},
-};
+use crate::{first_pass::FirstPassFile, live::source::Source, names::live::LiveNames};
 use plan::plan::Site;
+use report::{self, Limitation, Report};
 
 /// A program that is not traced any more; names are still to be looked up.
 #[derive(Debug)]

@@ -23,9 +23,9 @@ use crate::{
     in_process::{self, Followed, InProcess, InProcessError, StartError},
     kernel::reader::Batches,
     progress::Steps,
-    report::Limitation,
 };
 use linux::{self, cut::Cut, ids::NsPid, ptrace_breakpoint};
+use report::Limitation;
 
 /// Runs a program and checks it, and what it becomes.
 ///

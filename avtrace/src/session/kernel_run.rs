@@ -26,7 +26,6 @@ use crate::{
     backend::Backend,
     kernel::{Copies, Kernel, LoadOptions, reader::Reader},
     progress::Steps,
-    report::Limitation,
 };
 use linux::{
     self,
@@ -36,6 +35,7 @@ use linux::{
     perf, proc,
     tracee::{Held, Start},
 };
+use report::Limitation;
 
 /// Runs a program and checks it, and what it becomes.
 ///

@@ -8,14 +8,12 @@ use symbolize::{Frame, Name, ProcessAddr, Resolution, Symbolizer};
 use x86::placement::Cost;
 
 use super::coverage::limitations::unprobed;
-use crate::report::{
-    Limitation, UNPROBED_HELP, UnprobedCalls, printable, text::layout, unprobed_calls,
-};
 use plan::{
     origin::Origins,
     plan::{Plan, PlannedProbe, WatchedFunction, skipped::SkippedProbe},
     regions::site::{FunctionPlace, RegionSite},
 };
+use report::{Limitation, UNPROBED_HELP, UnprobedCalls, printable, text::layout, unprobed_calls};
 
 /// A plan for a program that is not run, and the names in it.
 #[derive(Debug)]

@@ -16,11 +16,12 @@ use std::{fmt::Display, io};
 use symbolize::ProcessAddr;
 
 use super::program_id::ProgramId;
-use crate::{kernel::Kernel, report::Limitation};
+use crate::kernel::Kernel;
 use linux::{
     breakpoints::breakpoints,
     proc::{self, Stat, Status},
 };
+use report::Limitation;
 
 /// Keeps the probes of a process whose main thread has ended; returns the limitation when some are lost.
 pub(super) fn follow_without_leader(

@@ -10,12 +10,9 @@ use super::{
     program_end::{self, ProgramEnd},
     record::Recorder,
 };
-use crate::{
-    first_pass::FirstPassFile,
-    names,
-    report::{self, Limitation, NotSeen},
-};
+use crate::{first_pass::FirstPassFile, names};
 use linux::{ids::NsPid, tracee::Ending};
+use report::{self, Limitation, NotSeen};
 
 /// Result of a run.
 #[derive(Debug)]

@@ -19,12 +19,10 @@ use nix::{
 };
 
 use super::live_processes::LiveProcesses;
-use crate::{
-    in_process::Starver,
-    report::{self, PerturbationDelay, Starved, StarvedReason},
-};
+use crate::in_process::Starver;
 use linux::proc;
 use plan::perturbation::{Affinity, Perturbation, Starvation};
+use report::{self, PerturbationDelay, Starved, StarvedReason};
 
 /// Interval between two looks at what is due.
 const STEP: Duration = Duration::from_millis(1);

@@ -33,7 +33,6 @@ use crate::{
     debug_files,
     kernel::{ProbeProgram, privileges, reader::Batches},
     progress::Steps,
-    report::{Limitation, RanOnAt, UntracedProcess, UntracedProgram as Untraced},
 };
 use linux::{
     ids::{KernelPid, NsPid},
@@ -43,6 +42,7 @@ use linux::{
     tracee::{self, Ending},
 };
 use plan::{file_for_kernel, point::ProbePoint};
+use report::{Limitation, RanOnAt, UntracedProcess, UntracedProgram as Untraced};
 
 /// All that is traced.
 #[derive(Debug)]

@@ -3,8 +3,8 @@
 use checker::format;
 
 use super::program_id::ProgramId;
-use crate::report::Subject;
 use linux::tracee::Ending;
+use report::Subject;
 
 /// End of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,12 +5,12 @@ use std::{io, path::Path};
 
 use serde::Deserialize;
 
-use crate::suppress::{Entries, FileError, Suppression};
 use plan::{
     memory::watch_spec::{WatchSpec, WatchSpecError},
     regions::patterns::{Pattern, PatternError, Rule, Rules},
     sync::lock_rule::{LockRule, LockRuleError},
 };
+use report::suppress::{Entries, FileError, Suppression};
 
 /// The contents of a file.
 #[derive(Clone, Debug, Default)]

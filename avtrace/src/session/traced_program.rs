@@ -23,7 +23,9 @@ use self::{
 use super::{
     coverage::{
         accesses, captured,
-        limitations::{focused, not_seen, unprobed, unrecorded_hits},
+        limitations::{
+            focused, not_seen, remapped_code, unmatched_pattern, unprobed, unrecorded_hits,
+        },
     },
     error::RunError,
     finished_program::FinishedProgram,
@@ -47,7 +49,6 @@ use crate::{
     live::{code_map::CodeMap as _, process_code::ProcessCode, source::Source},
     names::live::LiveNames,
     progress::Steps,
-    report::{self, Limitation, NotSeen, Report, UntracedProcess},
 };
 use linux::{
     ids::KernelPid,
@@ -63,6 +64,7 @@ use plan::{
     plan::{Plan, Site},
     regions::{default_plan::MAX_DEFAULT_REGIONS, site::RegionSite},
 };
+use report::{self, Limitation, NotSeen, Report, UntracedProcess};
 
 /// A program that is traced.
 pub struct TracedProgram {
@@ -120,7 +122,7 @@ impl TracedProgram {
         let (watches, unresolved) = watches_of(options, &plan, &symbolizer, is_initial)?;
         let mut program = Self::new(options, backend, id, ProcessCode::new(symbolizer));
         program.coverage.extend(unresolved);
-        program.coverage.extend(plan.remapped_code.map(Limitation::from));
+        program.coverage.extend(plan.remapped_code.map(remapped_code));
         let modules = plan.go_code.iter().cloned();
         program.coverage.extend(modules.map(|module| Limitation::GoCode { module }));
         if !plan.has_locks() {

@@ -8,7 +8,7 @@
 use abi::TrapRecord;
 use symbolize::{ProcessAddr, Symbolizer};
 
-use crate::report::{Limitation, TrapCause, TrapDeath};
+use report::{Limitation, TrapCause, TrapDeath};
 
 /// Maximal number of stored signals; the last one is the one that kills.
 const MAX_SIGNALS: usize = 64;

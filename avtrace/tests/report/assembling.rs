@@ -1,7 +1,7 @@
 //! Assembling of a report from findings: merging, numbering, order and counts.
 
-use avtrace::report::{Action, LostEvents, Role, SourceFrame};
 use checker::finding::Action::{Acquire, Read, Release, Write};
+use report::{Action, LostEvents, Role, SourceFrame};
 
 use crate::fixtures::{Story, edge, point, tx};
 use crate::stories;
@@ -148,7 +148,7 @@ fn two_calls_on_one_line_are_no_wait() {
 fn a_step_is_shown_in_its_region_and_not_in_a_caller() {
     let mut story = stories::lock_split();
     let unlock = story.findings.violations[0].edges[0].source.location;
-    let frame = |function: &str, file: &str, is_wrapper| avtrace::report::SourceFrame {
+    let frame = |function: &str, file: &str, is_wrapper| report::SourceFrame {
         function: Some(function.to_owned()),
         file: Some(file.to_owned()),
         line: Some(7),

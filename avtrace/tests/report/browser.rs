@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use avtrace::report::{Entry, Html, Report};
+use report::{Entry, Html, Report};
 use tempfile::TempDir;
 
 use crate::formats::{document, layout, of_each_class, render};
@@ -106,7 +106,7 @@ fn the_page_is_one_file_without_network() {
 #[test]
 fn a_report_that_was_read_back_gives_the_same_page() {
     let report = of_each_class();
-    let text = avtrace::report::json::render(&report).expect("JSON");
-    let again: Report = avtrace::report::json::read(text.as_bytes()).expect("a report");
+    let text = report::json::render(&report).expect("JSON");
+    let again: Report = report::json::read(text.as_bytes()).expect("a report");
     assert_eq!(render(&Html, &report), render(&Html, &again));
 }

@@ -1,6 +1,6 @@
 //! Capture in the text report: the back end, the order, and places without probes.
 
-use avtrace::report::{
+use report::{
     Capture, CaptureBackend, CaptureOrder, NotSeen, SkippedProbes, TextOptions, text::render,
 };
 

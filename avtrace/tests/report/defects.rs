@@ -1,12 +1,12 @@
 //! Defects in reports: what is shown of them by default and with options, what counts, and what would help.
 
-use avtrace::report::text::render;
-use avtrace::report::{
+use insta::assert_snapshot;
+use report::text::render;
+use report::{
     Class, Defect, Location, Reason, RegionRole, Report, SetAside, SetAsideBy, Settings,
     TextOptions, UnusedSuppression, json,
 };
-use avtrace::report::{GapKind, Obstacle, Pattern};
-use insta::assert_snapshot;
+use report::{GapKind, Obstacle, Pattern};
 
 use crate::fixtures::Story;
 use crate::{json as documents, stories};
@@ -159,7 +159,7 @@ fn help(story: &mut Story, change: impl FnOnce(&mut Defect)) -> String {
     let mut defect = report.defects[0].clone();
     let violation = report.shown(&defect).expect("the violation").clone();
     change(&mut defect);
-    avtrace::report::help(&defect, &violation, None)
+    report::help(&defect, &violation, None)
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn no_help_holds_a_lock_over_what_others_wait_for() {
     let defect = &report.defects[0];
     let violation = report.shown(defect).expect("the violation");
     for obstacle in [Obstacle::Wait, Obstacle::Notification, Obstacle::LockOrder] {
-        let help = avtrace::report::help(defect, violation, Some(obstacle));
+        let help = report::help(defect, violation, Some(obstacle));
         assert!(!help.contains("hold mutex") && !help.contains("hold the lock"), "{help}");
         assert!(
             help.starts_with(

@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
-use avtrace::report::{
-    self, Context, Names, ObjectKind, RegionName, Report, SourceFrame, Subject, Summary,
-    ThreadName, Value, assemble,
-};
 use checker::defect::Origin;
 use checker::event::{LocationId, LockId, RegionId, SyncId, ThreadId, VarId};
 use checker::finding::{
     Action, DataSeen, Edge, Evidence, Findings, Object, Order, Point, ReleasedLock, Tx, Violation,
+};
+use report::{
+    self, Context, Names, ObjectKind, RegionName, Report, SourceFrame, Subject, Summary,
+    ThreadName, Value, assemble,
 };
 
 /// Names that were put in by hand.

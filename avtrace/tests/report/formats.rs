@@ -1,10 +1,10 @@
 //! Reports in the formats for other programs: SARIF against its official schema, JUnit, DOT and trace events.
 
-use avtrace::report::{
+use insta::assert_snapshot;
+use report::{
     Class, Dot, Entry, Html, JUnit, Json, Layout, Otlp, RULES, Report, ReportFormat, Sarif,
     SetAside, SetAsideBy, Text, TextOptions, Trace,
 };
-use insta::assert_snapshot;
 use serde_json::Value;
 
 use crate::fixtures::{Story, has_control};

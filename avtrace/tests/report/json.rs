@@ -1,8 +1,8 @@
 //! The JSON document against its schema and its contract.
 
-use avtrace::report::{Report, json};
 use insta::assert_snapshot;
 use jsonschema::Validator;
+use report::{Report, json};
 use serde_json::{Value, json};
 
 use crate::fixtures::Story;

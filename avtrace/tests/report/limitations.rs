@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use avtrace::report::{
+use insta::assert_snapshot;
+use report::{
     Limitation, NotSeen, PartlySeen, RanOnAt, Report, UnseenLibraries, UntracedProcess,
     UntracedProgram, UnwatchedVariable,
 };
-use insta::assert_snapshot;
 use serde_json::{Value, json};
 use strum::VariantNames as _;
 

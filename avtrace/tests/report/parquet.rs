@@ -2,18 +2,16 @@
 
 use std::collections::HashMap;
 
-use avtrace::{
-    offline::events,
-    report::{
-        Entry, ParquetDefects, ParquetFindings, ParquetRuns, Report, ReportFormat, Subject,
-        merge::merge,
-        parquet::{defects, findings, runs},
-    },
-    table::Table,
-};
+use avtrace::offline::events;
 use parquet::{
     file::reader::{FileReader as _, SerializedFileReader},
     record::Field,
+};
+use report::{
+    Entry, ParquetDefects, ParquetFindings, ParquetRuns, Report, ReportFormat, Subject,
+    merge::merge,
+    parquet::{defects, findings, runs},
+    table::Table,
 };
 
 use crate::formats::{layout, of_each_class};
@@ -180,7 +178,7 @@ fn merging_merged_reports_is_merging_all() {
 #[test]
 fn the_likelier_report_is_shown() {
     let (mut possible, likely) = (stories::racy_data().report(), stories::racy_data().report());
-    possible.defects[0].class = avtrace::report::Class::ByDesign;
+    possible.defects[0].class = report::Class::ByDesign;
     possible.violations[0].begin_label = "of the other".to_owned();
     let Subject::Process { pid, .. } = &mut possible.subject else { panic!("a process") };
     *pid += 1;

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use avtrace::doctor::{Auto, Check, CheckId, CheckStatus, Diagnosis, Verdict, Verdicts};
-use avtrace::report::{
+use checker::{Regions, Relation};
+use report::{
     AccessStep, Acquisition, Action, Atomicity, Busiest, Capture, CaptureBackend, CaptureOrder,
     Class, Counts, DataSeen, Defect, DependingRead, Edge, Evidence, Gap, GapEnd, GapKind, HeldLock,
     Instance, LeftOut, Location, LostEvents, MemorySeen, Merged, MetAccess, Missing, NotSeen,
@@ -13,7 +14,6 @@ use avtrace::report::{
     TrapDeath, UndecodedReason, UnprobedCalls, UnserializablePattern, UnusedSuppression,
     Value as Observed, Violation, WatchedShare,
 };
-use checker::{Regions, Relation};
 use serde::de::{DeserializeOwned, Deserializer, Error as _, Visitor, value::Error};
 use serde_json::Value;
 

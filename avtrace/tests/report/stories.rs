@@ -1,12 +1,12 @@
 //! The runs that the tests report on.
 
-use avtrace::report::{
-    Busiest, Limitation, LostEvents, Missing, ObjectKind, Process, RegionName, SkippedProbes,
-    SourceFrame, Subject, ThreadName,
-};
 use checker::event::{RegionId, ThreadId};
 use checker::finding::Action::{Acquire, Read, Release, Signal, Update, Wait, Write};
 use checker::finding::{Evidence, Object, Order, Tx};
+use report::{
+    Busiest, Limitation, LostEvents, Missing, ObjectKind, Process, RegionName, SkippedProbes,
+    SourceFrame, Subject, ThreadName,
+};
 
 use crate::fixtures::{Story, edge, point, racy, tx};
 

@@ -1,8 +1,8 @@
 //! The text report, as people read it.
 
-use avtrace::report::text::render;
-use avtrace::report::{Class, Report, TextOptions};
 use insta::assert_snapshot;
+use report::text::render;
+use report::{Class, Report, TextOptions};
 
 use crate::fixtures::has_control;
 use crate::stories;
@@ -185,15 +185,8 @@ fn how_the_program_ended_is_always_told() {
         let mut story = stories::lock_split();
         let argv = vec!["./bank".to_owned()];
         let (pid, parent, program) = (4711, None, 1);
-        story.context.subject = avtrace::report::Subject::Process {
-            pid,
-            argv,
-            exit_code,
-            signal,
-            parent,
-            program,
-            replaced,
-        };
+        story.context.subject =
+            report::Subject::Process { pid, argv, exit_code, signal, parent, program, replaced };
         text(&story.report()).lines().last().expect("a summary").to_owned()
     };
     for (exit_code, signal, replaced, ending) in [

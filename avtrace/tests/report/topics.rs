@@ -1,7 +1,7 @@
 //! The topics of `avtrace explain`, against the reasons, classes and patterns that there are.
 
-use avtrace::report::{Explained, RULES, TOPICS, explanation, find_topic, topics};
 use insta::assert_snapshot;
+use report::{Explained, RULES, TOPICS, explanation, find_topic, topics};
 use serde_json::Value;
 
 use crate::json::schema;

@@ -19,8 +19,8 @@ use crate::{
         sync::Known,
     },
     names::classes::{self, MAX_RECORD, PlaceClass, RecordedClasses, Storage},
-    report::{Names, ObjectKind},
 };
+use report::{Names, ObjectKind};
 
 impl LiveNames<'_> {
     /// Returns the class of a variable by the code that accessed it in findings.

@@ -1,10 +1,8 @@
 //! Coverage of memory accesses, for the report.
 
-use crate::{
-    report::{LeftOut, MemorySeen, WatchedShare},
-    session::memory::sampler::Share,
-};
+use crate::session::memory::sampler::Share;
 use plan::memory::{instructions::Coverage, site::AccessGroup};
+use report::{LeftOut, MemorySeen, WatchedShare};
 
 /// Sums up what probes and watchpoints see; names come later. `None` where there are neither.
 pub(crate) fn memory(groups: &[AccessGroup], watched: &[Share]) -> Option<MemorySeen> {

@@ -6,9 +6,9 @@ use inline::layout::Clock;
 use crate::{
     backend::Backend,
     kernel::Lost,
-    report::{Capture, CaptureBackend, CaptureOrder, Limitation, LostEvents, UNKNOWN_CLASS},
     session::options::{RunOptions, WhenFull},
 };
+use report::{Capture, CaptureBackend, CaptureOrder, Limitation, LostEvents, UNKNOWN_CLASS};
 
 /// Returns the way in which events were captured; `None` where there was no order yet.
 pub(crate) fn capture(options: &RunOptions, backend: &Backend) -> Option<Capture> {

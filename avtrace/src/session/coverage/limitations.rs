@@ -7,34 +7,34 @@ use symbolize::Symbolizer;
 use crate::{
     kernel::{Kernel, Lost},
     live::{source::Source, watchpoint_access::Undecoded},
-    report::{
-        Limitation, LostEvents, Missing, NotSeen, Process, SkippedProbes, UndecodedReason,
-        UnprobedCalls,
-    },
 };
 use plan::{
     SelectError,
     memory::uncovered::Uncovered,
     plan::{Plan, own_code::RemappedCode, skipped::SkippedProbe},
 };
+use report::{
+    Limitation, LostEvents, Missing, NotSeen, Process, SkippedProbes, UndecodedReason,
+    UnprobedCalls,
+};
 
-impl From<&SelectError> for Limitation {
-    fn from(SelectError { option, pattern, problem }: &SelectError) -> Self {
-        Self::UnmatchedPattern {
-            option: (*option).to_owned(),
-            pattern: pattern.clone(),
-            problem: problem.to_string(),
-        }
+/// Returns the limitation for a pattern that selects nothing.
+pub(crate) fn unmatched_pattern(error: &SelectError) -> Limitation {
+    let SelectError { option, pattern, problem } = error;
+    Limitation::UnmatchedPattern {
+        option: (*option).to_owned(),
+        pattern: pattern.clone(),
+        problem: problem.to_string(),
     }
 }
 
-impl From<RemappedCode> for Limitation {
-    fn from(RemappedCode { function, product, setting }: RemappedCode) -> Self {
-        Self::RemappedCode {
-            function: function.to_owned(),
-            product: product.to_owned(),
-            setting: setting.map(str::to_owned),
-        }
+/// Returns the limitation for code that a program maps anew.
+pub(crate) fn remapped_code(code: RemappedCode) -> Limitation {
+    let RemappedCode { function, product, setting } = code;
+    Limitation::RemappedCode {
+        function: function.to_owned(),
+        product: product.to_owned(),
+        setting: setting.map(str::to_owned),
     }
 }
 

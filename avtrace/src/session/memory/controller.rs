@@ -20,7 +20,6 @@ use super::{
 use crate::{
     kernel::{Kernel, KernelError, PendingDetach},
     live::source::Source,
-    report::{Limitation, PartlySeen},
 };
 use linux::perf;
 use plan::{
@@ -31,6 +30,7 @@ use plan::{
     plan::Plan,
     point::ProbePoint,
 };
+use report::{Limitation, PartlySeen};
 
 /// Interval of the checks.
 pub(crate) const TICK: Duration = Duration::from_millis(20);

@@ -12,9 +12,9 @@ use abi::PlanNumber;
 use crate::{
     kernel::{Kernel, PendingDetach},
     live::source::Source,
-    report::Limitation,
 };
 use plan::plan::Plan;
+use report::Limitation;
 
 /// Allowance before the program has done much, in nanoseconds.
 const START_ALLOWANCE_NS: u64 = 5_000_000;

@@ -18,7 +18,7 @@ use super::{
     budget::{Budget, Change, OtherCosts, TracerCost},
     controller::{MemoryRecords, TICK, over_budget, worked},
 };
-use crate::{backend::Backend, live::source::Source, report::Limitation};
+use crate::{backend::Backend, live::source::Source};
 use plan::{
     memory::{
         options::{Accesses, Level},
@@ -26,6 +26,7 @@ use plan::{
     },
     plan::{Plan, Site, SiteKind},
 };
+use report::Limitation;
 
 /// Control of what is captured of one process's accesses.
 #[derive(Debug)]

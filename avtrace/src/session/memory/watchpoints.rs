@@ -9,7 +9,6 @@ use symbolize::{NameMiss, ProcessAddr, Symbolizer};
 use crate::{
     backend::Backend,
     live::source::{WatchedRange, Watches as WatchedRanges},
-    report::{Limitation, UnwatchedVariable},
     session::system_error::SystemError,
 };
 use linux::proc;
@@ -19,6 +18,7 @@ use plan::{
     },
     regions::markers::{Operand, SharedVariable},
 };
+use report::{Limitation, UnwatchedVariable};
 
 /// Error in what is to be watched.
 #[derive(Debug, thiserror::Error)]

@@ -17,9 +17,9 @@ use crate::{
         sync::Known,
     },
     names::live::{LiveNames, size_of_kind, watched_as},
-    report::{self, Names as _, SourceFrame},
 };
 use plan::plan::Site;
+use report::{self, Names as _, SourceFrame};
 
 /// Code of a process, as its locations refer to it.
 #[derive(Clone, Copy)]

@@ -23,8 +23,9 @@ use checker::{
 use symbolize::Symbolizer;
 
 use self::{segments::SegmentRecorder, whole::WholeRecorder};
-use crate::{live::source::Source, names::live::LiveNames, offline::recording, report::Report};
+use crate::{live::source::Source, names::live::LiveNames, offline::recording};
 use plan::plan::Site;
+use report::Report;
 
 pub use rotation::{LEAST_KEPT, Rotation, RotationError};
 

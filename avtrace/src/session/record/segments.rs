@@ -33,10 +33,10 @@ use crate::{
     },
     names::live::{KnownCode, LiveNames},
     offline::recording,
-    report::{self, Names as _},
 };
 use linux::test_number;
 use plan::plan::Site;
+use report::{self, Names as _};
 
 /// Time for looking code up between two batches of records, but for the last location, whose look-up is not divided.
 /// Later events wait in the buffers, and must not exceed them: all locations of a segment may take seconds.

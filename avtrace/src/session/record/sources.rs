@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use checker::{event::LocationId, format::SourceExcerpt};
 use rustc_hash::FxHashSet;
 
-use crate::report::{Names, lines_alike};
+use report::{Names, lines_alike};
 
 /// Lines before and after each that is needed, for readers.
 const AROUND: u32 = 2;
@@ -124,7 +124,7 @@ mod tests {
     };
 
     use super::*;
-    use crate::report::{Object, ObjectKind, RegionName, SourceFrame, ThreadName};
+    use report::{Object, ObjectKind, RegionName, SourceFrame, ThreadName};
 
     /// A file of 40 lines, of which each location has one, in a function from line 5 on. Lines 8, 20 and 30 are alike.
     struct Numbered;

@@ -28,10 +28,10 @@ use crate::{
     },
     names::live::LiveNames,
     offline::recording,
-    report::{self, Names},
 };
 use linux::output::OutputFile;
 use plan::plan::Site;
+use report::{self, Names};
 
 /// A recording in one file.
 #[derive(Debug)]

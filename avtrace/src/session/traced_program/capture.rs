@@ -5,7 +5,6 @@ use abi::{PlanNumber, Record};
 use crate::{
     backend::Backend,
     live::source::Source,
-    report::Limitation,
     session::memory::{
         budget::TracerCost,
         controller::{MemoryController, MemoryRecords},
@@ -18,6 +17,7 @@ use plan::{
     plan::{Plan, Site},
     point::ProbePoint,
 };
+use report::Limitation;
 
 /// Controller of the capture and the records that it has made.
 #[derive(Debug, Default)]

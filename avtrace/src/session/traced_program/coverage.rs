@@ -11,13 +11,13 @@ use x86::placement::Cost;
 use crate::{
     backend::Backend,
     kernel::Lost,
-    report::{Busiest, Limitation, Summary, TrapDeath},
     session::{
         coverage::limitations::lost_since,
         traps::{Known, Traps},
     },
 };
 use plan::plan::skipped::{ProbePurpose, SkipReason, SkippedProbe};
+use report::{Busiest, Limitation, Summary, TrapDeath};
 
 /// Coverage of a program so far.
 #[derive(Debug)]

@@ -8,7 +8,6 @@ use symbolize::{ProcessAddr, Symbolizer};
 use super::coverage::Coverage;
 use crate::{
     backend::{Backend, BackendError},
-    report::{Limitation, UnseenLibraries, UntracedProcess},
     session::dynamic_linker,
 };
 use linux::ids::KernelPid;
@@ -19,6 +18,7 @@ use plan::{
     },
     point::ProbePoint,
 };
+use report::{Limitation, UnseenLibraries, UntracedProcess};
 
 /// Probes of a program.
 #[derive(Debug, Default)]
