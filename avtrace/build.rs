@@ -1,52 +1,15 @@
-//! Compiles the kernel programs into `OUT_DIR/avtrace-bpf.o`, for the command to embed, and passes the details of the
-//! build on to `--version`.
+//! Passes the details of the build on to `--version`.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{env, fs, process};
-
-use bpf_build::Toolchain;
+use std::{env, fs};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    for variable in [bpf_build::RUSTC_VARIABLE, bpf_build::LINKER_VARIABLE] {
-        println!("cargo::rerun-if-env-changed={variable}");
-    }
-    let source_dir = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?)
-        .parent()
-        .ok_or("the package has no directory above it")?
-        .join(bpf_build::DIRECTORY);
-    let out_dir = PathBuf::from(env::var("OUT_DIR")?);
-    if let Some(workspace) = source_dir.parent() {
-        pass_details(workspace)?;
-    }
-
-    let toolchain = match Toolchain::find() {
-        Ok(toolchain) => toolchain,
-        // Cargo shows this line and nothing else; it fails the build by itself.
-        Err(missing) => {
-            println!("cargo::error=the kernel programs cannot be built: {missing}");
-            return Ok(());
-        }
-    };
-    for input in bpf_build::inputs(&toolchain, &source_dir) {
-        println!("cargo::rerun-if-changed={}", input.display());
-    }
-    match bpf_build::build(&toolchain, &source_dir, &out_dir) {
-        Ok(object) => {
-            for line in object.warnings.lines().filter(|line| !line.trim().is_empty()) {
-                println!("cargo::warning={line}");
-            }
-            fs::copy(&object.path, out_dir.join("avtrace-bpf.o"))?;
-            Ok(())
-        }
-        Err(error) => {
-            eprintln!("{error}; toolchain: {toolchain}");
-            if let bpf_build::Error::Failed { diagnostics, .. } = &error {
-                eprintln!("{diagnostics}");
-            }
-            process::exit(1);
-        }
+    let package = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
+    match package.parent() {
+        Some(workspace) => pass_details(workspace),
+        None => Err("the package has no directory above it".into()),
     }
 }
 

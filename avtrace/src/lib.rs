@@ -1,7 +1,6 @@
 //! The parts of the `avtrace` command, as a library for its own tests: the command line, capture, recorded traces,
 //! names and reports. Checking and trace formats are in `checker`, the kernel side in `ebpf`.
 
-pub mod backend;
 pub mod cli;
 pub mod commands;
 pub mod debug_files;
@@ -9,9 +8,6 @@ pub mod doctor;
 pub mod explore;
 pub mod first_pass;
 pub mod hunt;
-pub mod in_process;
-pub mod kernel;
-pub mod live;
 pub mod names;
 pub mod offline;
 mod printer;

@@ -8,11 +8,11 @@ use std::{
 };
 
 use abi::{CopyRecord, Header, Kind, PlanNumber, Record, SiteId};
-use avtrace::live::{
+use checker::format::ObjectKind;
+use events::{
     code_map::{CodeMap, CodeModule, NoFunction},
     source::Source,
 };
-use checker::format::ObjectKind;
 use inline::{
     arena::{Arena, ArenaLayout, ThreadStart},
     encoding::{CONTINUATION, OWNED, RecordSite, VOID, decode, decode_owned, encode},

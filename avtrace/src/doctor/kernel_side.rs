@@ -4,7 +4,7 @@ use super::model::{
     Check, CheckId,
     CheckStatus::{self, Fails, Limited, Untested, Works},
 };
-use crate::kernel::{
+use capture::kernel::{
     self, KernelError, LIMITED_PROBES, btf,
     trial::{Step, Trial},
 };

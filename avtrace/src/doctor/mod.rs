@@ -16,13 +16,11 @@ pub use self::{
     model::{Auto, Check, CheckId, CheckStatus, Diagnosis, SCHEMA, Verdict, Verdicts},
     text::render,
 };
-use crate::{
-    kernel::{
-        self,
-        privileges::{self, Capabilities},
-        trial,
-    },
-    session::environment,
+use crate::session::environment;
+use capture::kernel::{
+    self,
+    privileges::{self, Capabilities},
+    trial,
 };
 use linux::{perf, ptrace_breakpoint, user};
 use report::{

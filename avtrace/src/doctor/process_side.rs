@@ -9,9 +9,9 @@ use super::model::{
     Check, CheckId,
     CheckStatus::{Fails, Limited, Untested, Works},
 };
-use crate::{
-    in_process::{Followed, InProcessError, StartError, Tracer, ring_surroundings::choose_clock},
-    session::program,
+use crate::session::program;
+use capture::in_process::{
+    Followed, InProcessError, StartError, Tracer, ring_surroundings::choose_clock,
 };
 use linux::{
     proc,

@@ -6,7 +6,7 @@ use super::model::{
     Check, CheckId,
     CheckStatus::{Fails, Limited, Untested, Works},
 };
-use crate::kernel::privileges::{Capabilities, Capability};
+use capture::kernel::privileges::{Capabilities, Capability};
 use linux::{memory, ptrace_refusal};
 use report::CaptureBackend::{Inline, Kernel};
 

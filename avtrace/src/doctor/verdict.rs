@@ -6,16 +6,14 @@ use super::{
     model::{Auto, Verdict, Verdicts},
     process_side::ChildError,
 };
-use crate::{
-    kernel::{
-        KernelError,
-        privileges::{Capabilities, setcap_command, sudo_command},
-        trial::Trial,
-    },
-    session::{
-        capture_choice::{self, Purpose},
-        environment::EnvironmentError,
-    },
+use crate::session::{
+    capture_choice::{self, Purpose},
+    environment::EnvironmentError,
+};
+use capture::kernel::{
+    KernelError,
+    privileges::{Capabilities, setcap_command, sudo_command},
+    trial::Trial,
 };
 use report::CaptureBackend::{Inline, Kernel};
 
@@ -173,7 +171,7 @@ fn not_permitted(trials: &Trials, container: &Container, held: Option<Capabiliti
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
+    use capture::{
         in_process::InProcessError,
         kernel::{privileges::Capability, trial::Step},
     };

@@ -29,7 +29,7 @@ use super::{
     classes::{PlaceClass, Storage, Touches, shown_name},
     frames::{author_of, mark_own, origin_of, show_declaration, source_frames, without_internals},
 };
-use crate::live::{
+use events::{
     location::Location,
     memory::{Block, Cell, Origin},
     source::{KnownRegion, Source, Watches},

@@ -27,10 +27,10 @@ use super::{
     program_id::ProgramId,
     traced_program::TracedProgram,
 };
-use crate::{
+use crate::progress::Steps;
+use capture::{
     backend::Backend,
     in_process::{self, InProcess, InProcessError, Left, StartError},
-    progress::Steps,
 };
 use linux::{ids::NsPid, proc, ptrace_refusal};
 use report::Limitation;

@@ -36,11 +36,10 @@ use super::{
     recording_numbers::RecordingNumbers,
     traced_program::TracedProgram,
 };
-use crate::{
+use crate::{progress::Steps, status_line::StatusLine};
+use capture::{
     backend::Backend,
     kernel::{Copies, Kernel, LoadOptions, reader::Reader},
-    progress::Steps,
-    status_line::StatusLine,
 };
 use linux::{guardian::Guardian, ids::NsPid, perf, proc, tracee};
 use report::{self, Limitation};

@@ -12,7 +12,7 @@ use super::{
     process_selection::MAX_PROCESSES,
     program::{self, ProgramError},
 };
-use crate::in_process::InProcessError;
+use capture::in_process::InProcessError;
 use linux::{
     proc::{self, Stat, State, Status},
     text::text_of_bytes,

@@ -5,7 +5,7 @@ use super::{
     capture_reason::CaptureReason,
     options::{CaptureBackend, RunOptions, WhenFull},
 };
-use crate::{
+use capture::{
     in_process::InProcessError,
     kernel::{KernelError, privileges::setcap_command},
 };

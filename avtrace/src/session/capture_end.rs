@@ -7,7 +7,7 @@ use std::sync::{
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use crate::kernel::{Gate, KernelError};
+use capture::kernel::{Gate, KernelError};
 
 /// Request for the end of the capture.
 #[derive(Debug)]

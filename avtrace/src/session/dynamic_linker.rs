@@ -9,7 +9,7 @@ use std::{fs::File, os::unix::fs::FileExt as _};
 use abi::{LinkerCookie, PlanNumber};
 use symbolize::{ProcessAddr, Symbolizer};
 
-use crate::kernel::ProbeProgram;
+use capture::kernel::ProbeProgram;
 use linux::proc;
 use plan::{file_for_kernel, point::ProbePoint};
 use report::UnseenLibraries;

@@ -7,7 +7,7 @@ use super::{
     memory::watchpoints::WatchError, program::ProgramError, record::RecordError,
     system_error::SystemError,
 };
-use crate::{
+use capture::{
     backend::BackendError,
     in_process::InProcessError,
     kernel::{KernelError, privileges::remedy_to_gain},

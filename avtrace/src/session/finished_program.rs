@@ -6,7 +6,8 @@ use checker::{Suspects, event::EventNumber, finding::Findings, format};
 use symbolize::Symbolizer;
 
 use super::record::{RecordError, Recorder};
-use crate::{first_pass::FirstPassFile, live::source::Source, names::live::LiveNames};
+use crate::{first_pass::FirstPassFile, names::live::LiveNames};
+use events::source::Source;
 use plan::plan::Site;
 use report::{self, Limitation, Report};
 

@@ -18,11 +18,11 @@ use super::{
     signals,
     traced_program::TracedProgram,
 };
-use crate::{
+use crate::progress::Steps;
+use capture::{
     backend::Backend,
     in_process::{self, Followed, InProcess, InProcessError, StartError},
     kernel::reader::Batches,
-    progress::Steps,
 };
 use linux::{self, cut::Cut, ids::NsPid, ptrace_breakpoint};
 use report::Limitation;

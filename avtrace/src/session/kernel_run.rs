@@ -22,10 +22,10 @@ use super::{
     signals,
     traced_program::TracedProgram,
 };
-use crate::{
+use crate::progress::Steps;
+use capture::{
     backend::Backend,
     kernel::{Copies, Kernel, LoadOptions, reader::Reader},
-    progress::Steps,
 };
 use linux::{
     self,

@@ -10,7 +10,8 @@ use std::{
 };
 
 use super::{end_signals::EndAsker, traced_program::TracedProgram};
-use crate::{backend::Backend, status_line::StatusLine};
+use crate::status_line::StatusLine;
+use capture::backend::Backend;
 use report::Report;
 
 /// Time between two looks at what is new, as a multiple of the time that the last one took: no more than this share of

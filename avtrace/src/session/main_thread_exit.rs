@@ -16,7 +16,7 @@ use std::{fmt::Display, io};
 use symbolize::ProcessAddr;
 
 use super::program_id::ProgramId;
-use crate::kernel::Kernel;
+use capture::kernel::Kernel;
 use linux::{
     breakpoints::breakpoints,
     proc::{self, Stat, Status},

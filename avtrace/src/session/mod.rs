@@ -66,7 +66,8 @@ pub use self::{
     process_selection::ProcessSelection,
     record::{RecordPlace, RecordTo, Rotation, RotationError},
 };
-use crate::{debug_files, kernel::privileges, progress::Steps, status_line::StatusLine};
+use crate::{debug_files, progress::Steps, status_line::StatusLine};
+use capture::kernel::privileges;
 pub use end_signals::EndSignals;
 use linux::{privileged_file, tracee::Start, user};
 use plan::plan::Plan;

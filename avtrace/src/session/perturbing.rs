@@ -19,7 +19,7 @@ use nix::{
 };
 
 use super::live_processes::LiveProcesses;
-use crate::in_process::Starver;
+use capture::in_process::Starver;
 use linux::proc;
 use plan::perturbation::{Affinity, Perturbation, Starvation};
 use report::{self, PerturbationDelay, Starved, StarvedReason};

@@ -28,11 +28,10 @@ use super::{
     stops::{Reaction, Stops},
     traced_program::TracedProgram,
 };
-use crate::{
+use crate::{debug_files, progress::Steps};
+use capture::{
     backend::{Backend, Hold},
-    debug_files,
     kernel::{ProbeProgram, privileges, reader::Batches},
-    progress::Steps,
 };
 use linux::{
     ids::{KernelPid, NsPid},

@@ -42,14 +42,9 @@ use super::{
     stops::Stops,
     traps::Known,
 };
-use crate::{
-    backend::Backend,
-    debug_files,
-    kernel::Kernel,
-    live::{code_map::CodeMap as _, process_code::ProcessCode, source::Source},
-    names::live::LiveNames,
-    progress::Steps,
-};
+use crate::{debug_files, names::live::LiveNames, progress::Steps};
+use ::capture::{backend::Backend, kernel::Kernel};
+use events::{code_map::CodeMap as _, process_code::ProcessCode, source::Source};
 use linux::{
     ids::KernelPid,
     memory,
@@ -500,7 +495,7 @@ impl TracedProgram {
         {
             coverage.extend(unrecorded_hits(kernel, &source, lost));
         }
-        coverage.extend(plan.unmatched.iter().map(|(_, error)| error.into()));
+        coverage.extend(plan.unmatched.iter().map(|(_, error)| unmatched_pattern(error)));
         // Of one that only starts another, as `env` does, there is nothing to say.
         if end == ProgramEnd::Replaced {
             let reason = UntracedProcess::SharesMemory;

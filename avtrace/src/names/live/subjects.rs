@@ -12,13 +12,11 @@ use symbolize::{
 use x86::data_paths::{to_access, to_argument};
 
 use super::{LiveNames, describe, size_of_kind, watched_as, without_internals};
-use crate::{
-    live::{
-        location::Location,
-        memory::{Block, Origin},
-        sync::Known,
-    },
-    names::classes::{self, MAX_RECORD, PlaceClass, RecordedClasses, Storage},
+use crate::names::classes::{self, MAX_RECORD, PlaceClass, RecordedClasses, Storage};
+use events::{
+    location::Location,
+    memory::{Block, Origin},
+    sync::Known,
 };
 use report::{Names, ObjectKind};
 

@@ -3,7 +3,7 @@
 use std::{ffi::OsString, io};
 
 use super::*;
-use crate::in_process::ProgramRefusal;
+use capture::in_process::ProgramRefusal;
 use plan::{memory::options::Accesses, plan::own_code::OwnCode, regions::patterns::Rules};
 
 fn options(capture: CaptureBackend) -> RunOptions {

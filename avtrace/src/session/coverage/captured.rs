@@ -3,11 +3,8 @@
 use abi::Class;
 use inline::layout::Clock;
 
-use crate::{
-    backend::Backend,
-    kernel::Lost,
-    session::options::{RunOptions, WhenFull},
-};
+use crate::session::options::{RunOptions, WhenFull};
+use capture::{backend::Backend, kernel::Lost};
 use report::{Capture, CaptureBackend, CaptureOrder, Limitation, LostEvents, UNKNOWN_CLASS};
 
 /// Returns the way in which events were captured; `None` where there was no order yet.

@@ -4,10 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use symbolize::Symbolizer;
 
-use crate::{
-    kernel::{Kernel, Lost},
-    live::{source::Source, watchpoint_access::Undecoded},
-};
+use capture::kernel::{Kernel, Lost};
+use events::{source::Source, watchpoint_access::Undecoded};
 use plan::{
     SelectError,
     memory::uncovered::Uncovered,

@@ -17,10 +17,8 @@ use super::{
     hot_regions::HotRegions,
     sampler::{Sampler, Share},
 };
-use crate::{
-    kernel::{Kernel, KernelError, PendingDetach},
-    live::source::Source,
-};
+use capture::kernel::{Kernel, KernelError, PendingDetach};
+use events::source::Source;
 use linux::perf;
 use plan::{
     memory::{

@@ -9,10 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use abi::PlanNumber;
 
-use crate::{
-    kernel::{Kernel, PendingDetach},
-    live::source::Source,
-};
+use capture::kernel::{Kernel, PendingDetach};
+use events::source::Source;
 use plan::plan::Plan;
 use report::Limitation;
 

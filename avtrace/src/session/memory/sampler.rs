@@ -10,7 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{kernel::Kernel, live::source::Source};
+use capture::kernel::Kernel;
+use events::source::Source;
 use plan::memory::watch_spec::MAX_WATCHPOINTS;
 
 /// Stay of a watchpoint that no thread or only one hits.

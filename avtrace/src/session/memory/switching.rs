@@ -18,7 +18,8 @@ use super::{
     budget::{Budget, Change, OtherCosts, TracerCost},
     controller::{MemoryRecords, TICK, over_budget, worked},
 };
-use crate::{backend::Backend, live::source::Source};
+use capture::backend::Backend;
+use events::source::Source;
 use plan::{
     memory::{
         options::{Accesses, Level},

@@ -6,11 +6,9 @@ use std::io;
 use abi::{REGISTERS, RegistersRecord};
 use symbolize::{NameMiss, ProcessAddr, Symbolizer};
 
-use crate::{
-    backend::Backend,
-    live::source::{WatchedRange, Watches as WatchedRanges},
-    session::system_error::SystemError,
-};
+use crate::session::system_error::SystemError;
+use capture::backend::Backend;
+use events::source::{WatchedRange, Watches as WatchedRanges};
 use linux::proc;
 use plan::{
     memory::watch_spec::{

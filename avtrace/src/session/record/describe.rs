@@ -9,14 +9,12 @@ use checker::{
 };
 use symbolize::{Module, ProcessAddr};
 
-use crate::{
-    live::{
-        location::{Location, Locations},
-        memory::Cell,
-        source::{KnownRegion, SeenThread, Watches},
-        sync::Known,
-    },
-    names::live::{LiveNames, size_of_kind, watched_as},
+use crate::names::live::{LiveNames, size_of_kind, watched_as};
+use events::{
+    location::{Location, Locations},
+    memory::Cell,
+    source::{KnownRegion, SeenThread, Watches},
+    sync::Known,
 };
 use plan::plan::Site;
 use report::{self, Names as _, SourceFrame};

@@ -23,7 +23,8 @@ use checker::{
 use symbolize::Symbolizer;
 
 use self::{segments::SegmentRecorder, whole::WholeRecorder};
-use crate::{live::source::Source, names::live::LiveNames, offline::recording};
+use crate::{names::live::LiveNames, offline::recording};
+use events::source::Source;
 use plan::plan::Site;
 use report::Report;
 

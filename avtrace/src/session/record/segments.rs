@@ -27,12 +27,12 @@ use super::{
     sources::{MAX_BYTES, Sources, sources},
 };
 use crate::{
-    live::{
-        source::Source,
-        stream::{Item, Mark},
-    },
     names::live::{KnownCode, LiveNames},
     offline::recording,
+};
+use events::{
+    source::Source,
+    stream::{Item, Mark},
 };
 use linux::test_number;
 use plan::plan::Site;

@@ -20,14 +20,11 @@ use super::{
     describe::{self, Code, synchronisation},
     sources::{MAX_BYTES, Sources, sources},
 };
-use crate::{
-    live::{
-        location::Locations,
-        source::Source,
-        stream::{Item, Mark},
-    },
-    names::live::LiveNames,
-    offline::recording,
+use crate::{names::live::LiveNames, offline::recording};
+use events::{
+    location::Locations,
+    source::Source,
+    stream::{Item, Mark},
 };
 use linux::output::OutputFile;
 use plan::plan::Site;

@@ -2,16 +2,14 @@
 
 use abi::{PlanNumber, Record};
 
-use crate::{
-    backend::Backend,
-    live::source::Source,
-    session::memory::{
-        budget::TracerCost,
-        controller::{MemoryController, MemoryRecords},
-        sampler::Share,
-        switching::SwitchController,
-    },
+use crate::session::memory::{
+    budget::TracerCost,
+    controller::{MemoryController, MemoryRecords},
+    sampler::Share,
+    switching::SwitchController,
 };
+use capture::backend::Backend;
+use events::source::Source;
 use plan::{
     memory::options::Accesses,
     plan::{Plan, Site},

@@ -11,17 +11,15 @@ use checker::{
 };
 use symbolize::Symbolizer;
 
-use crate::{
-    live::{
-        deferred::EpochTimestamps,
-        source::Source,
-        stream::{Item, Mark},
-    },
-    session::{
-        coverage::busiest::Busiest,
-        options::RunOptions,
-        record::{RecordError, RecordTo, Recorder},
-    },
+use crate::session::{
+    coverage::busiest::Busiest,
+    options::RunOptions,
+    record::{RecordError, RecordTo, Recorder},
+};
+use events::{
+    deferred::EpochTimestamps,
+    source::Source,
+    stream::{Item, Mark},
 };
 use plan::plan::Site;
 

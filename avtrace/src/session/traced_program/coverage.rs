@@ -8,14 +8,11 @@ use std::{
 use abi::TrapRecord;
 use x86::placement::Cost;
 
-use crate::{
-    backend::Backend,
-    kernel::Lost,
-    session::{
-        coverage::limitations::lost_since,
-        traps::{Known, Traps},
-    },
+use crate::session::{
+    coverage::limitations::lost_since,
+    traps::{Known, Traps},
 };
+use capture::{backend::Backend, kernel::Lost};
 use plan::plan::skipped::{ProbePurpose, SkipReason, SkippedProbe};
 use report::{Busiest, Limitation, Summary, TrapDeath};
 

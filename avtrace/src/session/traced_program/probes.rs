@@ -6,10 +6,8 @@ use abi::PlanNumber;
 use symbolize::{ProcessAddr, Symbolizer};
 
 use super::coverage::Coverage;
-use crate::{
-    backend::{Backend, BackendError},
-    session::dynamic_linker,
-};
+use crate::session::dynamic_linker;
+use capture::backend::{Backend, BackendError};
 use linux::ids::KernelPid;
 use plan::{
     plan::{

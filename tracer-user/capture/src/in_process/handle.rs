@@ -1,0 +1,372 @@
+//! Probes in a process, for the thread that plans: stops and state of the process. What is written to it is in
+//! `attach`.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
+
+use abi::{CLASSES, Class, DelayPlace, PlanNumber};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use inline::clock::ClockChoice;
+use symbolize::ProcessAddr;
+use x86::patching::NEAR_JUMP;
+
+use crate::in_process::{
+    error::InProcessError,
+    image::Image,
+    libraries,
+    records::Stream,
+    shared::{Places, Program, Request, Shared},
+    stacks::saved_words,
+    starver::Starver,
+};
+use crate::kernel::Lost;
+use linux::wake::Waker;
+use plan::{perturbation::DelayTable, point::ProbePoint};
+
+/// Probes in processes, as the thread that plans them has them.
+#[derive(Debug)]
+pub struct InProcess {
+    shared: Arc<Shared>,
+    tracer: Asking,
+    /// Processes, by the numbers of their plans.
+    processes: BTreeMap<PlanNumber, Planned>,
+    /// Numbers of the ranges that are watched in processes.
+    watched: BTreeMap<u32, usize>,
+    /// Threads of the process that was held last.
+    pub(super) places: Places,
+    /// Words of the stacks of these threads, in order, where a signal handler may return to any instruction.
+    pub(super) saved: Vec<u64>,
+    /// The process ran already.
+    is_attached: bool,
+    /// The process runs until something is written to it.
+    stops_for_writes: bool,
+    /// Numbers of modules in which code that sets the GS base was looked for, by the numbers of the plans.
+    pub(super) modules_checked: BTreeMap<PlanNumber, usize>,
+    /// Memory of programs with delays, by the numbers of their plans, and the number of places.
+    delayed: BTreeMap<PlanNumber, (Arc<Image>, usize)>,
+}
+
+/// Process with a plan, and the records of the program that was planned; `None` where it has no probes.
+type Planned = (u32, Option<Arc<Stream>>);
+
+/// Hold of all threads of a process. When it is dropped they go on.
+#[derive(Debug)]
+pub struct Hold {
+    process: u32,
+    shared: Arc<Shared>,
+    tracer: Asking,
+}
+
+/// Means of asking the tracer's thread.
+#[derive(Clone, Debug)]
+pub(super) struct Asking {
+    requests: Sender<Request>,
+    waker: Waker,
+}
+
+impl Asking {
+    /// Asks, and waits for the answer; `None` when the tracer has ended.
+    pub(super) fn ask<T>(&self, request: impl FnOnce(Sender<T>) -> Request) -> Option<T> {
+        /// Interval of the signals that end the tracer's wait: it may have begun just after one.
+        const AGAIN: Duration = Duration::from_millis(1);
+        let (answer, answers) = bounded(1);
+        self.requests.send(request(answer)).ok()?;
+        loop {
+            // A tracer that has ended answers no more.
+            let _ = self.waker.wake();
+            match answers.recv_timeout(AGAIN) {
+                Ok(answer) => return Some(answer),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+    }
+}
+
+impl InProcess {
+    /// From now on the process is one that ran already, and is stopped only while something is written to it.
+    pub(super) const fn attached(mut self) -> Self {
+        (self.is_attached, self.stops_for_writes) = (true, true);
+        self
+    }
+
+    /// Stops a process that runs while its first plan is made, until this is dropped; `None` where it stands still
+    /// already.
+    ///
+    /// # Errors
+    ///
+    /// When it has ended.
+    pub(super) fn stop_for_write(&mut self, process: u32) -> Result<Option<Hold>, InProcessError> {
+        /// Whatever it has stopped for, it may be stopped again.
+        const LATER: u32 = u32::MAX;
+        self.saved.clear();
+        if !self.stops_for_writes {
+            return Ok(None);
+        }
+        let hold = self.hold(process, LATER).ok_or(InProcessError::NoMemory)?;
+        self.saved = saved_words(process, &self.places);
+        Ok(Some(hold))
+    }
+
+    /// Lets the first program start, which was held at its entry point; one that runs already stops for records from
+    /// here on.
+    pub fn start(&mut self) {
+        self.stops_for_writes = false;
+        // Without a tracer it has ended.
+        let _ = self.tracer.requests.send(Request::Start);
+    }
+
+    /// Stops all threads of a process, or finds them stopped in the stop with this number; `None` when the process has
+    /// ended, or runs another program.
+    pub fn hold(&mut self, process: u32, stop: u32) -> Option<Hold> {
+        self.places = self.tracer.ask(|answer| Request::Hold { process, stop, answer })??;
+        let (shared, tracer) = (Arc::clone(&self.shared), self.tracer.clone());
+        Some(Hold { process, shared, tracer })
+    }
+
+    /// Has a process that is held, and has no probes, go on without a tracer.
+    pub fn leave_alone(&self, process: u32) {
+        // Without a tracer it is alone.
+        let _ = self.tracer.ask(|answer| Request::LeaveAlone { process, answer });
+    }
+
+    /// Returns what starves threads.
+    #[must_use]
+    pub fn starver(&self) -> Starver {
+        Starver(self.tracer.clone())
+    }
+
+    /// Returns what ends the tracing.
+    pub fn end(&self) -> impl FnOnce() + Send + 'static {
+        let tracer = self.tracer.clone();
+        move || {
+            // One that has ended needs none.
+            let _ = tracer.ask(|answer| Request::End { answer });
+        }
+    }
+
+    /// From now on a plan is that of this process.
+    pub fn set_plan(&mut self, plan: PlanNumber, process: u32) {
+        self.processes.retain(|_, (other, _)| *other != process);
+        self.watched.remove(&process);
+        // Of a process that has ended.
+        self.shared.limited().remove(&plan);
+        let stream = self.shared.program(process).map(|(_, stream)| stream);
+        if let Some(stream) = &stream {
+            stream.set_plan(process, plan);
+        }
+        self.processes.insert(plan, (process, stream));
+    }
+
+    /// Sets the delays of a plan, of which no probe is attached.
+    ///
+    /// # Errors
+    ///
+    /// When its program has no probes.
+    pub fn set_delays(
+        &mut self,
+        plan: PlanNumber,
+        table: &DelayTable,
+    ) -> Result<(), InProcessError> {
+        let (_, (image, _)) = self.program_of(plan)?;
+        image.set_delays(table);
+        self.delayed.insert(plan, (image, table.places.len()));
+        Ok(())
+    }
+
+    /// Makes access probes of a plan that are to be attached ones that can be switched off.
+    pub fn limit_accesses(&mut self, plan: PlanNumber) {
+        self.shared.limited().insert(plan);
+    }
+
+    /// Returns whether access probes of a plan can be switched off.
+    pub(super) fn is_limited(&self, plan: PlanNumber) -> bool {
+        self.shared.limited().contains(&plan)
+    }
+
+    /// Returns whether there is a process of a plan in which access probes can be switched.
+    #[must_use]
+    pub fn can_switch(&self, plan: PlanNumber) -> bool {
+        self.program_of(plan).is_ok()
+    }
+
+    /// Switches groups of access probes in a plan's process off, or on again, and in all with which it shares memory.
+    pub fn switch_accesses(&self, plan: PlanNumber, groups: &BTreeSet<u16>, is_off: bool) {
+        // One that has ended, or runs another program, has none.
+        if let Ok((_, (image, _))) = self.program_of(plan) {
+            image.switch(groups, is_off);
+        }
+    }
+
+    /// Returns the places of a plan's delays with their counts so far.
+    #[must_use]
+    pub fn delays(&self, plan: PlanNumber) -> Vec<DelayPlace> {
+        let delayed = self.delayed.get(&plan);
+        delayed.map_or_else(Vec::new, |(image, count)| image.delays(*count))
+    }
+
+    /// Returns the number of the latest stop of a process.
+    #[must_use]
+    pub fn stops(&self) -> u32 {
+        self.shared.stops()
+    }
+
+    /// Has a stopped thread go on elsewhere. Returns whether that was possible.
+    pub(super) fn move_thread(&self, thread: u32, to: u64) -> bool {
+        self.tracer.ask(|answer| Request::Move { thread, to, answer }).unwrap_or(false)
+    }
+
+    /// Returns the number of lost events. Of which class they were is not known: they count as synchronisation, the
+    /// worst to lose. Those of threads without rings are not among them.
+    #[must_use]
+    pub fn lost(&self) -> Lost {
+        let lost = self.shared.lost.load(Ordering::Relaxed);
+        CLASSES.map(|class| (class, if class == Class::Sync { lost } else { 0 }))
+    }
+
+    /// Returns the number of threads for which no ring was left.
+    #[must_use]
+    pub fn threads_without_rings(&self) -> u64 {
+        self.shared.muted_threads.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of threads in which nothing is watched that is in others.
+    #[must_use]
+    pub fn threads_without_watchpoints(&self) -> u64 {
+        self.shared.unwatched_threads.load(Ordering::Relaxed)
+    }
+
+    /// Watches `length` bytes (1, 2, 4 or 8) at `address`, a multiple of it, in all threads of a process and all that
+    /// they will create. At the entry point of its program, with `at_entry`, the program is prepared for it first; only
+    /// then others can be watched later. Without a range that is all.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's: `ENOSPC` when four are watched already or others have taken the debug registers, `EINVAL` for a
+    /// bad address or length; and where the program cannot be prepared, or was not.
+    pub fn watch(
+        &mut self,
+        process: u32,
+        range: Option<(u64, u64)>,
+        at_entry: bool,
+    ) -> io::Result<()> {
+        // Without a tracer it has ended.
+        let asked = self.tracer.ask(|answer| Request::Watch { process, range, at_entry, answer });
+        let watched = asked.unwrap_or(Ok(()));
+        if watched.is_ok() && range.is_some() {
+            *self.watched.entry(process).or_default() += 1;
+        }
+        watched
+    }
+
+    /// Returns the number of ranges that are watched in a process.
+    #[must_use]
+    pub fn watched(&self, process: u32) -> usize {
+        self.watched.get(&process).copied().unwrap_or(0)
+    }
+
+    /// Returns the number of times that threads had to wait for the reader.
+    #[must_use]
+    pub fn waits(&self) -> u64 {
+        self.shared.waits.load(Ordering::Relaxed)
+    }
+
+    /// Returns the clock of the order of records, once a program has shared memory.
+    #[must_use]
+    pub fn clock(&self) -> Option<ClockChoice> {
+        self.shared.clock().clone()
+    }
+
+    /// Returns the process with a plan, and the program that it runs.
+    pub(super) fn program_of(&self, plan: PlanNumber) -> Result<(u32, Program), InProcessError> {
+        let (process, planned) = self.processes.get(&plan).ok_or(InProcessError::NoMemory)?;
+        let program = self.program(*process)?;
+        match planned {
+            Some(planned) if Arc::ptr_eq(planned, &program.1) => Ok((*process, program)),
+            // It runs another one meanwhile.
+            _ => Err(InProcessError::NoMemory),
+        }
+    }
+
+    /// Returns the program that a process runs.
+    fn program(&self, process: u32) -> Result<Program, InProcessError> {
+        let program = self.shared.program(process);
+        program.ok_or_else(|| {
+            self.shared.refusals().remove(&process).unwrap_or(InProcessError::NoMemory)
+        })
+    }
+
+    /// Makes a process stop when its dynamic linker has changed its libraries.
+    ///
+    /// # Errors
+    ///
+    /// When the linker's function cannot be replaced.
+    pub fn attach_linker(
+        &mut self,
+        process: u32,
+        point: &ProbePoint,
+        address: ProcessAddr,
+    ) -> io::Result<()> {
+        let _hold = self.stop_for_write(process).map_err(io::Error::other)?;
+        let (image, stream) = self.program(process).map_err(io::Error::other)?;
+        let inside = address.0 + 1..address.0 + NEAR_JUMP;
+        if self.saved.iter().any(|word| inside.contains(word)) {
+            return Err(io::Error::other("a signal handler may return into it"));
+        }
+        for place in self.places.iter().filter(|place| inside.contains(&place.next)) {
+            // The function does nothing: it may begin again.
+            if self.stops_for_writes && !self.move_thread(place.thread, address.0) {
+                return Err(io::Error::other("a thread stands there"));
+            }
+        }
+        libraries::attach(process, (&image, &stream), &self.shared, (point, address))
+    }
+}
+
+impl Drop for InProcess {
+    fn drop(&mut self) {
+        // Else it has not started, or has ended.
+        if !self.tracer.waker.is_of_this_thread() {
+            let _ = self.tracer.ask(|answer| {
+                // One that ran already is left alone when nobody checks it.
+                if self.is_attached { Request::End { answer } } else { Request::Leave { answer } }
+            });
+        }
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let Self { process, ref shared, ref tracer } = *self;
+        if let Some((image, _)) = shared.program(process) {
+            libraries::open_gate(&image, process);
+        }
+        // Without a tracer nobody is held.
+        let _ = tracer.ask(|answer| Request::Resume { process, answer });
+    }
+}
+
+/// Creates both ends: what the checker's thread has, and what the tracer's has, which is the calling one.
+pub(super) fn connect() -> (InProcess, Arc<Shared>, Receiver<Request>) {
+    let shared = Arc::<Shared>::default();
+    let (requests, received) = crossbeam_channel::unbounded();
+    let tracer = Asking { requests, waker: Waker::of_this_thread() };
+    let (processes, watched, places) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+    let in_process = InProcess {
+        shared: Arc::clone(&shared),
+        tracer,
+        processes,
+        watched,
+        places,
+        saved: Vec::new(),
+        is_attached: false,
+        stops_for_writes: false,
+        modules_checked: BTreeMap::new(),
+        delayed: BTreeMap::new(),
+    };
+    (in_process, shared, received)
+}

@@ -1,0 +1,61 @@
+//! End of the tracing of processes that go on: their code becomes that of their files again.
+//!
+//! The memory of trampolines and rings stays mapped, and GS bases stay: contexts that a program has saved, as at a
+//! signal or a switch of coroutines, may come back into a trampoline. There it records nothing, as after a death of
+//! avtrace. Of a process that ran already it is known whether there are any, and the memory goes where there are none.
+
+use std::io;
+
+use crate::in_process::{image::Image, libraries, standing::Standing, tracer::signals};
+use linux::{proc, supervisor::Supervisor};
+
+/// Moves the threads of a process out of trampolines. No thread of it runs. Returns whether the handler of a signal was
+/// entered on the way, which returns to code of a probe.
+///
+/// # Errors
+///
+/// When a thread does not come out.
+pub(super) fn move_out(
+    supervisor: &mut Supervisor,
+    process: u32,
+    image: &Image,
+) -> io::Result<bool> {
+    let mut has_contexts = false;
+    for thread in supervisor.threads(process) {
+        let is_there = |supervisor: &mut Supervisor, place| match image.standing(place) {
+            // At an instruction of the program's own, as its handler is to see it.
+            _ if supervisor.enters_handler(thread) => Ok(true),
+            Standing::Outside => Ok(true),
+            Standing::Before(original) => supervisor.relocate(thread, original),
+            Standing::Inside => {
+                // It may come to wait for a tracer that is busy with it.
+                libraries::open_gate(image, process);
+                Ok(false)
+            }
+        };
+        let receives = |supervisor: &mut Supervisor| {
+            if !signals::is_of_program(supervisor, image, thread)? {
+                return Ok(false);
+            }
+            signals::give_back(supervisor, image, (process, thread));
+            supervisor.deliver(thread)?;
+            has_contexts |= signals::is_handled(supervisor, thread);
+            Ok(supervisor.signal_of(thread) != 0)
+        };
+        if !supervisor.run_until(thread, is_there, receives)? {
+            return Err(io::Error::other("a thread does not leave the code of a probe"));
+        }
+    }
+    Ok(has_contexts)
+}
+
+/// Restores the code of a process of which no thread runs, nor stands in a trampoline. Returns whether no place is left
+/// that has neither a patch nor its own code.
+///
+/// # Errors
+///
+/// When its memory cannot be written.
+pub(super) fn restore(supervisor: &Supervisor, process: u32, image: &Image) -> io::Result<bool> {
+    // A main thread that has ended has no memory any more.
+    image.restore(&proc::writable_memory(supervisor.living_thread(process))?)
+}

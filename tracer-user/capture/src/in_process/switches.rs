@@ -1,0 +1,62 @@
+//! Switches of a program's access probes, by the groups of its first plan: those of trampolines that are there, and of
+//! those to come.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use inline::trampoline::Switch;
+
+/// Switches of one program.
+#[derive(Debug, Default)]
+pub(super) struct Switches {
+    by_group: BTreeMap<u16, Vec<Switch>>,
+    /// Groups that are off.
+    off: BTreeSet<u16>,
+}
+
+impl Switches {
+    /// Adds the switches of a trampoline that nothing leads to yet. Returns the words to write: addresses and values.
+    pub(super) fn add(&mut self, switches: &[Switch]) -> Vec<(u64, u64)> {
+        let mut words = Vec::new();
+        for switch in switches {
+            if self.off.contains(&switch.group) {
+                words.push((switch.word, switch.states[1]));
+            }
+            self.by_group.entry(switch.group).or_default().push(switch.clone());
+        }
+        words
+    }
+
+    /// Switches groups off, or on again. Returns the words to write: addresses and values.
+    pub(super) fn set(&mut self, groups: &BTreeSet<u16>, is_off: bool) -> Vec<(u64, u64)> {
+        let mut words = Vec::new();
+        for group in groups {
+            let changes = if is_off { self.off.insert(*group) } else { self.off.remove(group) };
+            let known = self.by_group.get(group).filter(|_| changes);
+            let word = |switch: &Switch| (switch.word, switch.states[usize::from(is_off)]);
+            words.extend(known.into_iter().flatten().map(word));
+        }
+        words
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::in_process::switches::*;
+
+    fn switch(group: u16, word: u64) -> Switch {
+        Switch { group, word, states: [word + 1, word + 2] }
+    }
+
+    #[test]
+    fn a_group_has_the_same_state_at_all_its_places() {
+        let mut switches = Switches::default();
+        assert_eq!(switches.add(&[switch(1, 0x10), switch(2, 0x20)]), [], "they are on");
+        let of = |groups: &[u16]| groups.iter().copied().collect::<BTreeSet<u16>>();
+        assert_eq!(switches.set(&of(&[1, 3]), true), [(0x10, 0x12)]);
+        assert_eq!(switches.set(&of(&[1]), true), [], "it is off already");
+        let later = [switch(1, 0x30), switch(2, 0x40), switch(3, 0x50)];
+        assert_eq!(switches.add(&later), [(0x30, 0x32), (0x50, 0x52)], "those to come are off");
+        assert_eq!(switches.set(&of(&[1, 2]), false), [(0x10, 0x11), (0x30, 0x31)]);
+        assert_eq!(switches.add(&[switch(1, 0x60)]), []);
+    }
+}

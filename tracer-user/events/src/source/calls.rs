@@ -1,0 +1,339 @@
+//! Calls of synchronisation functions, and joins: which of them count, for which object, at which place.
+
+use abi::{CallRecord, FRAMES, InlinedRecord, Kind, PairRecord, ReturnRecord, SiteId};
+use checker::{
+    event::{LocationId, Op, ThreadId},
+    format::ObjectKind,
+};
+use symbolize::ProcessAddr;
+
+use super::{
+    call_effects::{in_line, result},
+    context::Context,
+    joins::{Joined, Joins},
+    probed_code::ProbedCode,
+    runtime::RuntimeCalls,
+};
+use crate::{
+    code_map::CodeMap,
+    location::Location,
+    sync::{Call, SyncObjects},
+};
+use plan::{
+    plan::SiteKind,
+    sync::{
+        functions::CallSpec,
+        site::{RecordedCallers, SyncSite},
+        slow_paths::FastPath,
+    },
+};
+
+/// Calls that a thread is in.
+#[derive(Clone, Copy, Debug, Default)]
+struct UnderWay {
+    /// Location and stack pointer of its call of a function of which the next step is a part.
+    entered: Option<(LocationId, u64)>,
+    /// Location at which it creates a thread, or last did.
+    creates_at: Option<LocationId>,
+}
+
+/// Calls of a process.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    joins: Joins,
+    runtime: RuntimeCalls,
+    /// By thread.
+    under_way: Vec<UnderWay>,
+}
+
+/// Call that counts, from the record of its entry or its return.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SeenCall<'a> {
+    kind: Kind,
+    tid: u32,
+    site: SiteId,
+    /// The argument that the object is.
+    argument: u64,
+    /// Another argument; 0 where none counts.
+    other: u64,
+    /// The result, at a return; else 0.
+    result: i32,
+    /// The stack pointer in the caller.
+    sp: u64,
+    frames: &'a [u64; FRAMES],
+}
+
+impl<'a> SeenCall<'a> {
+    #[inline]
+    pub(super) const fn entry(kind: Kind, record: &'a CallRecord) -> Self {
+        let CallRecord { header, argument, sp, ref frames, .. } = *record;
+        Self { kind, tid: header.tid, site: header.site, argument, other: 0, result: 0, sp, frames }
+    }
+
+    #[inline]
+    pub(super) const fn pair(kind: Kind, record: &'a PairRecord) -> Self {
+        let PairRecord { header, argument, other, sp, ref frames, .. } = *record;
+        Self { kind, tid: header.tid, site: header.site, argument, other, result: 0, sp, frames }
+    }
+
+    #[inline]
+    pub(super) const fn end(kind: Kind, record: &'a ReturnRecord) -> Self {
+        let ReturnRecord { header, result, argument, sp, ref frames, .. } = *record;
+        Self { kind, tid: header.tid, site: header.site, argument, other: 0, result, sp, frames }
+    }
+}
+
+/// Operation on a synchronisation object, by a call or in line.
+#[derive(Clone, Copy, Debug)]
+struct Operation<'a> {
+    kind: Kind,
+    tid: u32,
+    spec: &'a CallSpec,
+    fast: Option<FastPath>,
+    /// Process address of the object.
+    address: u64,
+    /// The recorded argument of a call; the recorded address of an operation in line.
+    argument: u64,
+    other: u64,
+    result: i32,
+    /// The number that was in memory before, of an operation in line.
+    value: Option<u16>,
+    sp: u64,
+    /// Code that does it: where a call returns to, or the probe point.
+    code: u64,
+    /// Location of its stack.
+    location: LocationId,
+}
+
+impl Calls {
+    /// Translates a call or its return.
+    pub(super) fn call<C: CodeMap>(
+        &mut self,
+        call: &SeenCall<'_>,
+        probed: &mut ProbedCode,
+        syncs: &mut SyncObjects,
+        cx: &mut Context<'_, C>,
+    ) {
+        if call.kind == Kind::JoinStart {
+            let joiner = cx.threads.id(call.tid);
+            cx.at(joiner, call.sp);
+            self.joins.begin(joiner, call.argument, call.sp);
+            return;
+        }
+        let Some(SyncSite::Call { spec, object, .. }) = cx.kind(call.site).and_then(SiteKind::sync)
+        else {
+            cx.omissions.foreign_records += 1;
+            return;
+        };
+        let address = object.map_or(call.argument, |object| object.0);
+        let code = call.frames[0];
+        if self.runtime.is_internal(spec.object, code, address, cx.code) {
+            return;
+        }
+        let operation = Operation {
+            kind: call.kind,
+            tid: call.tid,
+            spec,
+            fast: in_line(*spec),
+            address,
+            argument: call.argument,
+            other: call.other,
+            result: result(spec.role, call.result),
+            value: None,
+            sp: call.sp,
+            code,
+            location: cx.locations.call(call.frames, cx.code),
+        };
+        self.synchronise(&operation, probed, syncs, cx);
+    }
+
+    /// Translates an operation by an instruction in line.
+    pub(super) fn inlined<C: CodeMap>(
+        &mut self,
+        record: &InlinedRecord,
+        probed: &mut ProbedCode,
+        syncs: &mut SyncObjects,
+        cx: &mut Context<'_, C>,
+    ) {
+        let site = cx.kind(record.header.site).and_then(SiteKind::sync);
+        let Some(SyncSite::Inlined(place)) = site else {
+            cx.omissions.foreign_records += 1;
+            return;
+        };
+        // Numbers that count something are small, and some have two bytes.
+        let value = record.eax as u16;
+        if place.if_one && value != 1 {
+            return;
+        }
+        let mut frames = record.frames;
+        frames[0] = place.at.0;
+        let certain = match &place.callers {
+            RecordedCallers::Chain => None,
+            RecordedCallers::One => Some(frames[1]),
+            RecordedCallers::OneOf(known) => {
+                let is_known = known.binary_search(&ProcessAddr(frames[1])).is_ok();
+                Some(if is_known { frames[1] } else { 0 })
+            }
+        };
+        let location = match certain {
+            None => cx.stack(Location::Access(frames)),
+            Some(caller) => cx.locations.certain(Location::Access([frames[0], caller, 0, 0, 0, 0])),
+        };
+        let operation = Operation {
+            kind: place.kind,
+            tid: record.header.tid,
+            spec: &place.spec,
+            fast: Some(place.fast),
+            address: record.address.wrapping_add(place.plus),
+            argument: record.address,
+            other: 0,
+            result: 0,
+            value: Some(value),
+            sp: record.sp,
+            code: record.frames[0],
+            location,
+        };
+        self.synchronise(&operation, probed, syncs, cx);
+    }
+
+    #[inline]
+    fn synchronise<C: CodeMap>(
+        &mut self,
+        done: &Operation<'_>,
+        probed: &mut ProbedCode,
+        syncs: &mut SyncObjects,
+        cx: &mut Context<'_, C>,
+    ) {
+        let Operation { kind, spec, address, value, sp, location, .. } = *done;
+        let thread = cx.threads.id(done.tid);
+        // That a routine has run is seen in the midst of a call of a once function.
+        let is_midst = (kind, spec.object) == (Kind::Signal, ObjectKind::Once);
+        if !is_midst && probed.is_inside(location, done.code) {
+            if let Some(value) = value.filter(|_| spec.object == ObjectKind::Semaphore) {
+                syncs.begin_take(thread, address, value);
+            }
+            return;
+        }
+        if kind != Kind::ConditionWake {
+            let stream = &mut *cx.stream;
+            syncs.acts_at(thread, sp, &mut |op, at| stream.emit(thread, op, at));
+        }
+        if kind == Kind::Release {
+            cx.regions.release(thread, sp, cx.threads, cx.stream);
+        } else {
+            cx.at(thread, sp);
+        }
+        let Some(location) = self.place(kind, spec.object, thread, (location, sp)) else { return };
+        if kind == Kind::Join {
+            match self.joins.end(thread, done.argument) {
+                Joined::Thread(joined) => cx.stream.emit(thread, Op::Join(joined), location),
+                Joined::Again => {}
+                Joined::Unknown => cx.omissions.unknown_joins += 1,
+            }
+            return;
+        }
+        let call = Call {
+            thread,
+            kind,
+            object: spec.object,
+            fast: done.fast,
+            address,
+            second: done.other,
+            result: done.result,
+            value,
+            sp,
+            location,
+        };
+        let stream = &mut *cx.stream;
+        syncs.call(&call, &mut |op, at| stream.emit(thread, op, at));
+        if kind == Kind::Release {
+            cx.regions.released(thread, cx.threads, cx.stream);
+        }
+    }
+
+    /// Returns the location of a call that has an effect on an object: that of the function around it, of which it is
+    /// a step. `None` for a call that only says where a later one is from.
+    fn place(
+        &mut self,
+        kind: Kind,
+        object: ObjectKind,
+        thread: ThreadId,
+        (location, sp): (LocationId, u64),
+    ) -> Option<LocationId> {
+        let under_way = self.of(thread);
+        if kind == Kind::Enter {
+            under_way.entered = Some((location, sp));
+            return None;
+        }
+        let is_step = object == ObjectKind::Channel;
+        let entered = if is_step { under_way.entered.take() } else { None };
+        let location = match entered {
+            Some((place, entered_at)) if sp < entered_at => place,
+            _ => location,
+        };
+        if kind == Kind::Create {
+            under_way.creates_at = Some(location);
+            return None;
+        }
+        Some(location)
+    }
+
+    /// Notes a thread that is created. Returns the location of the call that creates it, if it is by a function that is
+    /// probed, and whether the thread has an identity of its own.
+    pub(super) fn create(
+        &mut self,
+        parent: ThreadId,
+        child: ThreadId,
+        pthread: u64,
+    ) -> (Option<LocationId>, bool) {
+        let is_own = self.joins.create(parent, child, pthread);
+        (self.of(parent).creates_at.take(), is_own)
+    }
+
+    /// Forgets the callers in a library that was unloaded.
+    pub(super) fn unload(&mut self) {
+        self.runtime.unload();
+    }
+
+    #[inline]
+    fn of(&mut self, thread: ThreadId) -> &mut UnderWay {
+        if self.under_way.len() <= thread.index() {
+            self.under_way.resize(thread.index() + 1, UnderWay::default());
+        }
+        &mut self.under_way[thread.index()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: ThreadId = ThreadId(0);
+    const B: ThreadId = ThreadId(1);
+    const HERE: LocationId = LocationId(1);
+    const THERE: LocationId = LocationId(2);
+
+    #[test]
+    fn a_step_is_at_the_place_of_the_call_around_it() {
+        let mut calls = Calls::default();
+        assert_eq!(calls.place(Kind::Enter, ObjectKind::Channel, A, (HERE, 0x200)), None);
+        let step =
+            |calls: &mut Calls, sp| calls.place(Kind::Signal, ObjectKind::Channel, A, (THERE, sp));
+        assert_eq!(step(&mut calls, 0x100), Some(HERE));
+        assert_eq!(step(&mut calls, 0x100), Some(THERE), "the next is no step of it");
+        calls.place(Kind::Enter, ObjectKind::Channel, A, (HERE, 0x200));
+        assert_eq!(step(&mut calls, 0x300), Some(THERE), "its caller's");
+        calls.place(Kind::Enter, ObjectKind::Channel, A, (HERE, 0x200));
+        let other = calls.place(Kind::Acquire, ObjectKind::Mutex, A, (THERE, 0x100));
+        assert_eq!((other, step(&mut calls, 0x100)), (Some(THERE), Some(HERE)));
+    }
+
+    #[test]
+    fn a_thread_starts_where_it_was_created() {
+        let mut calls = Calls::default();
+        assert_eq!(calls.place(Kind::Create, ObjectKind::Thread, A, (HERE, 0x100)), None);
+        assert_eq!(calls.create(A, B, 0x7f00), (Some(HERE), true));
+        assert_eq!(calls.create(A, ThreadId(2), 0x7e00), (None, true), "by something else");
+        assert_eq!(calls.create(B, ThreadId(3), 0x7f00), (None, false), "a bare clone");
+    }
+}
