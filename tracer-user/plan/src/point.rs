@@ -24,9 +24,9 @@ pub struct ProbePoint {
 /// Probes that are detached together, by number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProbeGroup {
-    /// Of an access.
+    /// Those of an access group.
     Accesses(u16),
-    /// Of regions.
+    /// Those of a group of regions.
     Regions(u32),
 }
 
