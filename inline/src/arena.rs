@@ -178,7 +178,7 @@ impl Arena {
         at.in_process(self.base)
     }
 
-    /// Gives a thread a block and a ring. The address of the block becomes its GS base before it executes a probe.
+    /// Gives a thread a block and a ring. Its GS base becomes that of the block before it executes a probe.
     ///
     /// # Errors
     ///

@@ -25,6 +25,7 @@ use super::{
 };
 use crate::{
     kernel::{Lost, ProbePoint},
+    report::WithdrawnProbes,
     session::perturbation::DelayTable,
     sys::wake::Waker,
 };
@@ -234,6 +235,13 @@ impl InProcess {
     #[must_use]
     pub fn threads_without_rings(&self) -> u64 {
         self.shared.muted_threads.load(Ordering::Relaxed)
+    }
+
+    /// Returns the reason why probes were taken out of a process that went on, and the error if that has failed; `None`
+    /// where they were not, and from the second call on.
+    #[must_use]
+    pub fn withdrawn(&self, process: u32) -> Option<(WithdrawnProbes, Option<String>)> {
+        self.shared.withdrawn().remove(&process)
     }
 
     /// Returns the number of threads in which nothing is watched that is in others.

@@ -16,10 +16,10 @@ use std::{
 };
 
 use inline::{
-    arena::{Arena, ArenaLayout, CONTROL},
-    layout::{CELLS_BYTES, Clock, Control, Mode, ThreadBlock, WORD_TABLE_BYTES},
+    arena::{Arena, ArenaLayout, CONTROL, MUTED},
+    layout::{self, CELLS_BYTES, Clock, Control, Mode, ThreadBlock, WORD_TABLE_BYTES},
     memory::{Offset, ProcessAddress, SharedWords as _},
-    trampoline::{Caller, CommonCode, Interrupted, Trampoline, near_jump},
+    trampoline::{Caller, CommonCode, Interrupted, Trampoline, accesses_block, near_jump},
 };
 use symbolize::{Mapping, parse_maps};
 use x86::patching::NEAR_JUMP;
@@ -311,7 +311,7 @@ impl Image {
         gs_base: u64,
         read: impl Fn(u64) -> Option<u64>,
     ) -> bool {
-        let Some(block) = gs_base.checked_sub(self.base().0).map(Offset) else { return false };
+        let Some(block) = self.block_of(gs_base) else { return false };
         let mut left = Caller { thread: *thread, is_counted: false };
         let reserved = {
             let areas = self.areas();
@@ -370,19 +370,24 @@ impl Image {
     pub fn reads_time_stamp(&self, address: u64) -> bool {
         /// `rdtsc`.
         const READ: [u8; 2] = [0x0f, 0x31];
+        self.code_at(address).is_some_and(|code| code.starts_with(&READ))
+    }
+
+    /// Returns code of probes from an address on: as much as an instruction can have, or up to the end.
+    fn code_at(&self, address: u64) -> Option<Vec<u8>> {
+        /// Length of the longest instruction.
+        const LONGEST: u64 = 15;
         let areas = self.areas();
-        // Both bytes of it.
-        let has = |area: &&Area| (1..area.used).contains(&(address + 1).wrapping_sub(area.address));
-        let area = areas.iter().find(has);
-        let Some(offset) = area.map(|area| area.offset + (address - area.address)) else {
-            return false;
-        };
+        let has = |area: &&Area| address.wrapping_sub(area.address) < area.used;
+        let area = areas.iter().find(has)?;
+        let offset = address - area.address;
+        let places = area.offset + offset..area.offset + area.used.min(offset + LONGEST);
         let words: &[AtomicU64] = self.code.as_ref();
         let byte = |at: u64| {
             let word = words.get((at / 8) as usize)?.load(Ordering::Relaxed);
             Some(word.to_le_bytes()[(at % 8) as usize])
         };
-        [byte(offset), byte(offset + 1)] == READ.map(Some)
+        places.map(byte).collect()
     }
 
     /// Has the process record each access that is no repetition. No probe was executed.
@@ -392,9 +397,26 @@ impl Image {
 
     /// From now on the thread with this GS base loses events where it would wait.
     pub fn never_wait(&self, gs_base: u64) {
-        let Some(offset) = gs_base.checked_sub(self.base().0) else { return };
-        let mode = Offset(offset + offset_of!(ThreadBlock, mode) as u64);
+        let Some(block) = self.block_of(gs_base).filter(|&block| block != MUTED) else { return };
+        let mode = block.plus(offset_of!(ThreadBlock, mode) as u64);
         self.rings.store(mode, Mode::Drop as u64);
+    }
+
+    /// Returns the GS base of a thread with the block at this place.
+    pub fn gs_base(&self, block: Offset) -> u64 {
+        layout::gs_base_of(self.arena().address(block).0)
+    }
+
+    /// Returns the place of the block of a thread with this GS base; `None` where the program has set that itself.
+    pub fn block_of(&self, gs_base: u64) -> Option<Offset> {
+        let arena = self.arena();
+        let offset = layout::block_of(gs_base).wrapping_sub(arena.address(CONTROL).0);
+        (offset < arena.layout().file_size()).then_some(Offset(offset))
+    }
+
+    /// Returns whether the instruction at an address is one of a probe's that accesses the block of its thread.
+    pub fn accesses_block(&self, address: u64) -> bool {
+        self.code_at(address).is_some_and(|code| accesses_block(&code))
     }
 
     /// Returns the patches of modules, by their load biases and files.

@@ -9,10 +9,13 @@ use super::{
     super::{image::Image, ways_out::Place},
     STRICT, Tracer,
 };
-use crate::sys::{
-    proc::{self, Disposition},
-    supervisor::Supervisor,
-    time_stamp,
+use crate::{
+    report::WithdrawnProbes,
+    sys::{
+        proc::{self, Disposition},
+        supervisor::Supervisor,
+        time_stamp,
+    },
 };
 
 /// Has a thread give back the slots that it has reserved and not published, before it receives a signal: its handler
@@ -69,7 +72,7 @@ pub(in crate::in_process) fn is_of_program(
 }
 
 /// Has a thread that stands in the code of probes go on elsewhere in it, and return to another place.
-fn go_on(
+pub(super) fn go_on(
     supervisor: &Supervisor,
     (process, thread): (u32, u32),
     (from, to): (&Interrupted, &Interrupted),
@@ -225,6 +228,10 @@ impl Tracer {
                 image.never_wait(self.supervisor.bases(thread)?.1);
             }
             return self.supervisor.read_time_stamp(thread, time_stamp::now());
+        }
+        if self.has_own_base(image, thread, place)? {
+            self.note_unfit(process, WithdrawnProbes::OwnGsBase);
+            return self.lend_block(image, (process, thread));
         }
         match self.restore_copy(image, (process, thread), place)? {
             Some(copy) => self.supervisor.redirect(thread, copy),

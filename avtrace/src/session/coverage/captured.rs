@@ -52,6 +52,13 @@ pub(crate) fn threads_without_rings(backend: &Backend) -> Option<Limitation> {
     (count > 0).then_some(Limitation::ThreadsWithoutRings { count })
 }
 
+/// Returns the limitation for a process that could have probes no longer.
+pub(crate) fn withdrawn_probes(backend: &Backend, process: u32) -> Option<Limitation> {
+    let Backend::InProcess(in_process) = backend else { return None };
+    let (reason, error) = in_process.withdrawn(process)?;
+    Some(Limitation::WithdrawnProbes { reason, error })
+}
+
 /// Returns the limitation for threads in which nothing is watched.
 pub(crate) fn threads_without_watchpoints(backend: &Backend) -> Option<Limitation> {
     let Backend::InProcess(process) = backend else { return None };

@@ -15,6 +15,7 @@ mod request;
 mod run_until;
 mod seize;
 mod starve;
+mod strangers;
 #[cfg(test)]
 mod tests;
 pub(super) mod watchpoints;
