@@ -24,7 +24,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static long count; /* guarded by lock */
 static long words[WORDS];
 static volatile long one = 1;
-static int pipes[2];
+static int stays[2], done[2];
 
 __attribute__((noinline)) static void step(void)
 {
@@ -40,13 +40,19 @@ static void *steps(void *unused)
     return unused;
 }
 
+/* With a second thread of its own, the C library locks by atomic instructions. */
+static void *second(void *unused)
+{
+    char byte;
+    if (read(stays[0], &byte, 1) < 0)
+        _exit(1);
+    return unused;
+}
+
 static int stranger(void *unused)
 {
-    (void)unused;
-    for (int i = 0; i < STEPS; i++)
-        step();
-    /* Until the pipe has its byte the main thread is there, and counts as well. */
-    if (write(pipes[1], "x", 1) != 1)
+    steps(unused);
+    if (write(done[1], "x", 1) != 1)
         _exit(1);
     syscall(SYS_exit, 0);
     return 0;
@@ -88,11 +94,14 @@ int main(int argc, char **argv)
         static char stack[1 << 16] __attribute__((aligned(16)));
         unsigned long flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM;
         char byte;
-        if (pipe(pipes) || clone(stranger, stack + sizeof stack, flags | (unsigned long)one << 23, 0) < 0)
+        if (pipe(stays) || pipe(done) || pthread_create(&other, 0, second, 0))
+            return 1;
+        if (clone(stranger, stack + sizeof stack, flags | (unsigned long)one << 23, 0) < 0)
             return 77;
         steps(0);
-        if (read(pipes[0], &byte, 1) != 1)
+        if (read(done[0], &byte, 1) != 1 || close(stays[1]))
             return 1;
+        pthread_join(other, 0);
     } else if (!strcmp(how, "base")) {
         set_base();
         has_base = 1;
