@@ -6,7 +6,8 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
     io,
-    mem::offset_of,
+    mem::{offset_of, size_of},
+    ops::Range,
     os::unix::fs::FileExt as _,
     path::PathBuf,
     sync::{
@@ -414,6 +415,69 @@ impl Image {
         (offset < arena.layout().file_size()).then_some(Offset(offset))
     }
 
+    /// Returns whether a fault at an instruction is that of a probe whose memory, or code, the process has unmapped. The
+    /// fault is about the second address.
+    pub fn lacks_memory(&self, place: u64, address: u64) -> bool {
+        let of_rings = address.wrapping_sub(self.base().0) < self.arena().layout().file_size();
+        self.is_in_area(place) && (of_rings || self.is_in_area(address))
+    }
+
+    /// Has a process, no thread of which runs, map memory in place of what it has unmapped of that of probes. What is
+    /// recorded from then on is lost.
+    ///
+    /// # Errors
+    ///
+    /// When the process cannot map it, or has mapped something else there.
+    pub fn map_again(&self, supervisor: &mut Supervisor, process: u32) -> io::Result<()> {
+        const PAGE: u64 = 4096;
+        let maps = mappings(process)?;
+        let base = self.base().0;
+        let rings = base..base + self.arena().layout().file_size();
+        let areas = self.areas();
+        let code = || areas.iter().map(|area| area.address..area.address + AREA);
+        let missing = |all: Range<u64>, protection: i32| {
+            gaps(&maps, all).into_iter().map(move |gap| (gap, protection))
+        };
+        let writable = missing(rings, libc::PROT_READ | libc::PROT_WRITE);
+        let executable = code().flat_map(|code| missing(code, libc::PROT_READ | libc::PROT_EXEC));
+        let all: Vec<_> = writable.chain(executable).collect();
+        if all.is_empty() {
+            return Ok(());
+        }
+        self.arena().mute_all(&self.rings);
+        supervisor.with_calls(process, |calls| {
+            let flags = libc::MAP_PRIVATE
+                | libc::MAP_ANONYMOUS
+                | libc::MAP_NORESERVE
+                | libc::MAP_FIXED_NOREPLACE;
+            for (gap, protection) in &all {
+                let length = gap.end - gap.start;
+                let arguments = [gap.start, length, *protection as u64, flags as u64, u64::MAX, 0];
+                calls.call((libc::SYS_mmap, arguments))?;
+            }
+            Ok(())
+        })?;
+        let memory = proc::writable_memory(supervisor.living_thread(process))?;
+        let copy = |from: &SharedMemory, range: Range<u64>, to: u64| {
+            let words: &[AtomicU64] = from.as_ref();
+            let bytes = words[(range.start / 8) as usize..(range.end / 8) as usize].iter();
+            let bytes: Vec<u8> =
+                bytes.flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes()).collect();
+            memory.write_all_at(&bytes, to)
+        };
+        copy(&self.rings, 0..PAGE, base)?;
+        let blocks: Vec<Offset> = self.arena().blocks().collect();
+        for Offset(block) in blocks {
+            copy(&self.rings, block..block + size_of::<ThreadBlock>() as u64, base + block)?;
+        }
+        for area in
+            areas.iter().filter(|area| !gaps(&maps, area.address..area.address + AREA).is_empty())
+        {
+            copy(&self.code, area.offset..area.offset + area.used, area.address)?;
+        }
+        Ok(())
+    }
+
     /// Returns whether the instruction at an address is one of a probe's that accesses the block of its thread.
     pub fn accesses_block(&self, address: u64) -> bool {
         self.code_at(address).is_some_and(|code| accesses_block(&code))
@@ -605,6 +669,19 @@ fn map(
     rings.check_mapped(&maps)?;
     code.check_mapped(&maps)?;
     Ok(Mapped { rings: memory, base, code: code_memory, areas, has_barrier })
+}
+
+/// Returns the parts of a range in which nothing is mapped.
+fn gaps(maps: &[Mapping], all: Range<u64>) -> Vec<Range<u64>> {
+    let mut from = all.start;
+    let mut gaps = Vec::new();
+    for map in maps.iter().filter(|map| map.start.0 < all.end && all.start < map.end.0) {
+        gaps.push(from..map.start.0);
+        from = map.end.0;
+    }
+    gaps.push(from..all.end);
+    gaps.retain(|gap| gap.start < gap.end);
+    gaps
 }
 
 /// Reads the mappings of a process.

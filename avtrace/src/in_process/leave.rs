@@ -6,6 +6,8 @@
 
 use std::io;
 
+use inline::arena::MUTED;
+
 use super::{image::Image, libraries, standing::Standing, tracer::signals};
 use crate::sys::{proc, supervisor::Supervisor};
 
@@ -49,7 +51,16 @@ pub(super) fn move_thread_out(
             Ok(false)
         }
     };
+    // It may set the GS base meanwhile, which makes the next probe fail.
+    let mut own_base = None;
     let receives = |supervisor: &mut Supervisor| {
+        let (interrupted, gs_base) = supervisor.interrupted(thread)?;
+        if image.block_of(gs_base).is_none() && image.accesses_block(interrupted.place) {
+            own_base = Some(gs_base);
+            supervisor.replace_signal(thread, 0);
+            supervisor.set_gs_base(thread, image.gs_base(MUTED))?;
+            return Ok(false);
+        }
         if !signals::is_of_program(supervisor, image, thread)? {
             return Ok(false);
         }
@@ -58,7 +69,11 @@ pub(super) fn move_thread_out(
         has_contexts |= signals::is_handled(supervisor, thread);
         Ok(supervisor.signal_of(thread) != 0)
     };
-    if !supervisor.run_until(thread, is_there, receives)? {
+    let is_out = supervisor.run_until(thread, is_there, receives)?;
+    if let Some(base) = own_base {
+        supervisor.set_gs_base(thread, base)?;
+    }
+    if !is_out {
         return Err(io::Error::other("a thread does not leave the code of a probe"));
     }
     Ok(has_contexts)

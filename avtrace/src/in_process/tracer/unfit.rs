@@ -11,7 +11,7 @@ use inline::arena::MUTED;
 use super::{
     super::{image::Image, leave, libraries, standing::Standing, ways_out::Place},
     State, Tracer,
-    signals::{go_on, word},
+    signals::{self, go_on, word},
     unless_gone,
 };
 use crate::{report::WithdrawnProbes, sys::proc};
@@ -68,6 +68,29 @@ impl Tracer {
     pub(super) fn has_own_base(&self, image: &Image, thread: u32, place: u64) -> io::Result<bool> {
         let (_, gs_base) = self.supervisor.bases(thread)?;
         Ok(image.block_of(gs_base).is_none() && image.accesses_block(place))
+    }
+
+    /// Has a thread that has made a fault in a probe, whose memory the program has unmapped, go on there with other
+    /// memory. Returns false where there is none for it.
+    pub(super) fn gets_memory(
+        &mut self,
+        image: &Image,
+        (process, thread): (u32, u32),
+        place: u64,
+    ) -> io::Result<bool> {
+        let address = self.supervisor.fault_address(thread)?;
+        if !image.lacks_memory(place, address) {
+            return Ok(false);
+        }
+        self.note_unfit(process, WithdrawnProbes::UnmappedMemory);
+        // Others may have come to it as well.
+        let was_frozen = self.supervisor.is_frozen(process);
+        self.supervisor.freeze(process)?;
+        let is_mapped = signals::gets_memory(&mut self.supervisor, image, thread)?;
+        if !was_frozen {
+            self.supervisor.thaw(process)?;
+        }
+        Ok(is_mapped)
     }
 
     /// Has a thread with a GS base of its own, which stands in the code of a probe, go on without the signal that it is
@@ -218,6 +241,7 @@ impl Tracer {
     /// Has threads of a frozen process that have a GS base of their own go on to the program's code, and none wait for
     /// room in its ring.
     fn come_out_of_probes(&mut self, process: u32, image: &Image) -> io::Result<()> {
+        image.map_again(&mut self.supervisor, process)?;
         for thread in self.supervisor.threads(process) {
             let Ok((interrupted, gs_base)) = self.supervisor.interrupted(thread) else { continue };
             if image.block_of(gs_base).is_some() {

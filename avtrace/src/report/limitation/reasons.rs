@@ -46,6 +46,9 @@ pub enum WithdrawnProbes {
          creator's, which may have made a report false"
     )]
     UntracedThread,
+    /// It has unmapped memory of probes.
+    #[error("the program has unmapped memory of inline probes")]
+    UnmappedMemory,
 }
 
 /// Reason for which a process was not traced.
