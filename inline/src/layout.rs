@@ -123,7 +123,8 @@ pub const fn head(n: u64, site: SiteId) -> u64 {
     (site.0 as u64) << 32 | mark(n) as u64
 }
 
-/// Distance from a thread's GS base to its [`ThreadBlock`]: the largest that an instruction has room for, in whole pages.
+/// Distance from a thread's GS base to its [`ThreadBlock`]: the largest that an instruction has room for, in whole
+/// pages.
 ///
 /// A program may set the GS base itself, to memory of its own or to 0. Next to nothing is mapped 2 GiB above that, so
 /// that the first access of a probe makes a fault and changes nothing.
@@ -141,7 +142,8 @@ pub const fn block_of(gs_base: u64) -> u64 {
     gs_base.wrapping_add(FROM_GS_BASE)
 }
 
-/// State of a thread that its probes use; the GS base leads to it ([`FROM_GS_BASE`]). All addresses are those of the traced process.
+/// State of a thread that its probes use; the GS base leads to it ([`FROM_GS_BASE`]). All addresses are those of the
+/// traced process.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadBlock {

@@ -415,8 +415,8 @@ impl Image {
         (offset < arena.layout().file_size()).then_some(Offset(offset))
     }
 
-    /// Returns whether a fault at an instruction is that of a probe whose memory, or code, the process has unmapped. The
-    /// fault is about the second address.
+    /// Returns whether a fault at an instruction, about the second address, is that of a probe whose memory or code the
+    /// process has unmapped.
     pub fn lacks_memory(&self, place: u64, address: u64) -> bool {
         let of_rings = address.wrapping_sub(self.base().0) < self.arena().layout().file_size();
         self.is_in_area(place) && (of_rings || self.is_in_area(address))

@@ -93,7 +93,7 @@ pub enum Limitation {
         }
     )]
     WithdrawnProbes {
-        /// What the program has done.
+        /// Act of the program.
         reason: WithdrawnProbes,
         /// Error of taking them out; null where they were.
         error: Option<String>,
