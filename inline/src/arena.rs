@@ -178,7 +178,7 @@ impl Arena {
         at.in_process(self.base)
     }
 
-    /// Gives a thread a block and a ring. The address of the block becomes its GS base before it executes a probe.
+    /// Gives a thread a block and a ring. Its GS base becomes that of the block before it executes a probe.
     ///
     /// # Errors
     ///
@@ -205,10 +205,23 @@ impl Arena {
     /// Has no thread defer accesses, neither those that have rings nor later ones. No probe was executed.
     pub fn defer_nothing(&mut self, memory: &impl SharedWords) {
         self.defers = false;
-        for number in 0..self.used {
-            let block = Offset(self.layout.first_segment() + number * self.layout.segment());
+        for block in self.blocks() {
             memory.store(block.plus(offset_of!(ThreadBlock, cells) as u64), 0);
         }
+    }
+
+    /// Has no thread record anything, nor wait, as far as it has a ring.
+    pub fn mute_all(&self, memory: &impl SharedWords) {
+        for block in self.blocks() {
+            memory.store(block.plus(offset_of!(ThreadBlock, mode) as u64), Mode::Muted as u64);
+            memory.store(block.plus(offset_of!(ThreadBlock, limit) as u64), 0);
+        }
+    }
+
+    /// Returns the places of all blocks that threads have, or have had.
+    pub fn blocks(&self) -> impl Iterator<Item = Offset> {
+        let (first, length) = (self.layout.first_segment(), self.layout.segment());
+        (0..self.used).map(move |number| Offset(first + number * length))
     }
 
     const fn most(&self) -> u64 {

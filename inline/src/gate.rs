@@ -7,7 +7,7 @@ use iced_x86::{IcedError, code_asm::*};
 
 use crate::{
     arena::{CONTROL, MUTED},
-    layout::{Control, Mode, ThreadBlock},
+    layout::{Control, FROM_GS_BASE, Mode, ThreadBlock},
     memory::{Offset, ProcessAddress},
 };
 
@@ -68,7 +68,7 @@ pub fn emit(list: u64, base: ProcessAddress) -> Result<Vec<u8>, IcedError> {
     const ANNOUNCED: i32 = offset_of!(Gate, announced) as i32;
     const WAITING: i32 = offset_of!(Gate, waiting) as i32;
     const LAST: i32 = WAITERS as i32 - 1;
-    let thread = dword_ptr(offset_of!(ThreadBlock, tid) as i32).gs();
+    let thread = dword_ptr(FROM_GS_BASE + offset_of!(ThreadBlock, tid) as u64).gs();
     let reader = CONTROL.plus(offset_of!(Control, reader) as u64).in_process(base);
     let mut code = CodeAssembler::new(64)?;
     let (mut wait, mut done) = (code.create_label(), code.create_label());
@@ -76,7 +76,7 @@ pub fn emit(list: u64, base: ProcessAddress) -> Result<Vec<u8>, IcedError> {
     code.mov(rax, list)?;
     code.cmp(dword_ptr(rax + STATE), CONSISTENT)?;
     code.jne(done)?;
-    let mode = qword_ptr(offset_of!(ThreadBlock, mode) as i32).gs();
+    let mode = qword_ptr(FROM_GS_BASE + offset_of!(ThreadBlock, mode) as u64).gs();
     code.cmp(mode, Mode::Muted as i32)?;
     code.je(done)?;
     code.mov(r8, GATE.in_process(base).0)?;

@@ -3,8 +3,8 @@
 //! One file in memory is mapped by both, at addresses of their own. It holds the [`Control`] page, the table of words
 //! ([`WORD_TABLE_BYTES`]), the cells of words that threads own ([`CELLS_BYTES`]) and what is known of stacks
 //! ([`STACKS_BYTES`]), then for each thread a [`ThreadBlock`], the slots of its ring and its pending calls
-//! ([`PENDING_BYTES`]). The GS base of a thread is the address of its block, so
-//! that a probe reaches its fields without a register.
+//! ([`PENDING_BYTES`]). The GS base of a thread is at a fixed distance
+//! below its block ([`FROM_GS_BASE`]), so that a probe reaches its fields without a register.
 //!
 //! # Protocol of a ring
 //!
@@ -123,7 +123,27 @@ pub const fn head(n: u64, site: SiteId) -> u64 {
     (site.0 as u64) << 32 | mark(n) as u64
 }
 
-/// State of a thread that its probes use; the GS base points to it. All addresses are those of the traced process.
+/// Distance from a thread's GS base to its [`ThreadBlock`]: the largest that an instruction has room for, in whole
+/// pages.
+///
+/// A program may set the GS base itself, to memory of its own or to 0. Next to nothing is mapped 2 GiB above that, so
+/// that the first access of a probe makes a fault and changes nothing.
+pub const FROM_GS_BASE: u64 = 0x7fff_f000;
+
+/// GS base of the thread whose block is at an address.
+#[must_use]
+pub const fn gs_base_of(block: u64) -> u64 {
+    block.wrapping_sub(FROM_GS_BASE)
+}
+
+/// Address of the block of the thread with a GS base.
+#[must_use]
+pub const fn block_of(gs_base: u64) -> u64 {
+    gs_base.wrapping_add(FROM_GS_BASE)
+}
+
+/// State of a thread that its probes use; the GS base leads to it ([`FROM_GS_BASE`]). All addresses are those of the
+/// traced process.
 #[repr(C, align(64))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ThreadBlock {
@@ -317,6 +337,7 @@ const _: () = {
     assert!(offset_of!(Slot, frames) == 40);
     assert!(offset_of!(ThreadBlock, reserved) == 0);
     assert!(size_of::<ThreadBlock>() == 192);
+    assert!(FROM_GS_BASE + size_of::<ThreadBlock>() as u64 <= i32::MAX as u64);
     assert!(size_of::<PendingCall>() == 64);
     assert!(size_of::<Control>() == 64);
 };

@@ -45,6 +45,7 @@ use self::{
     way_out::Exit,
 };
 pub use self::{
+    assembler::accesses_block,
     common::CommonCode,
     reserved::{Caller, Interrupted, Reserved},
     switch::Switch,

@@ -153,6 +153,35 @@ fn code_that_takes_rings_away_is_found_before_it_runs() {
 }
 
 #[test]
+fn what_probes_depend_on_can_be_taken_from_them_while_the_program_runs() {
+    let program = c("own_threads", &["-g", "-O1", "-pthread"]);
+    let as_nobody = users().contains(&true);
+    for (how, reason) in [
+        ("base", "has set the GS base itself"),
+        ("null", "has set the GS base itself"),
+        ("made", "has set the GS base itself"),
+        ("thread", "a thread that no tracer sees"),
+        ("unmap", "has unmapped memory of inline probes"),
+    ] {
+        let alone = native(&program.path, [how], None);
+        if alone.code != Some(0) {
+            machine::skip(&format!("this processor or kernel has no {how}"));
+            continue;
+        }
+        assert_eq!(alone.stdout, "counted kept\n", "{how}");
+        for options in [&[][..], &["--drop"], &["--follow-forks"]] {
+            let ended = inline(&program, as_nobody).options(options).arguments([how]).run();
+            let Ended { code, stdout, stderr, .. } = &ended;
+            assert!(matches!(code, Some(0 | 66)), "{how} {options:?}: {code:?} {stderr}");
+            assert_eq!(*stdout, alone.stdout, "{how} {options:?}: {stderr}");
+            let stderr = stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(stderr.contains(reason), "{how} {options:?}: {stderr}");
+            assert!(stderr.contains("its probes were taken out"), "{how} {options:?}: {stderr}");
+        }
+    }
+}
+
+#[test]
 fn a_program_that_may_not_be_read_is_refused() {
     if users().len() < 2 {
         return machine::skip("not root, or no setpriv");

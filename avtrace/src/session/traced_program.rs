@@ -477,6 +477,7 @@ impl TracedProgram {
         let lost = self.coverage.lost(backend);
         let trap = self.explain_traps(backend, end);
         self.coverage.extend(captured::threads_without_rings(backend));
+        self.coverage.extend(captured::withdrawn_probes(backend, self.id.pid));
         self.coverage.extend(captured::threads_without_watchpoints(backend));
         let capture_of_run = captured::capture(&self.options, backend);
         let busiest = self.busiest_function();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use insta::assert_snapshot;
 use report::{
     Limitation, NotSeen, PartlySeen, RanOnAt, Report, UnseenLibraries, UntracedProcess,
-    UntracedProgram, UnwatchedVariable,
+    UntracedProgram, UnwatchedVariable, WithdrawnProbes,
 };
 use serde_json::{Value, json};
 use strum::VariantNames as _;
@@ -120,6 +120,12 @@ fn all() -> Vec<Limitation> {
         Limitation::IncompleteTrace { reason: text("it ends in an event") },
         Limitation::Other { message: text("it rained") },
     ];
+    let withdrawn = [
+        (WithdrawnProbes::OwnGsBase, None),
+        (WithdrawnProbes::UntracedThread, None),
+        (WithdrawnProbes::UnmappedMemory, Some(error())),
+    ];
+    all.extend(withdrawn.map(|(reason, error)| Limitation::WithdrawnProbes { reason, error }));
     let variable = |reason| Limitation::UnwatchedVariable { variable: text("stock"), reason };
     all.extend(
         [

@@ -4,12 +4,14 @@ use core::ops::Range;
 
 use abi::FlagCondition;
 use iced_x86::{
-    IcedError,
+    Decoder, DecoderOptions, IcedError, Register,
     code_asm::{
         AsmMemoryOperand, AsmRegister64, CodeAssembler, CodeLabel, qword_ptr, r8, r9, r10, r11,
         r12, r13, r14, r15, rax, rbp, rbx, rcx, rdi, rdx, rsi, rsp,
     },
 };
+
+use crate::layout::{FROM_GS_BASE, ThreadBlock};
 
 use super::{
     CommonCode,
@@ -112,7 +114,16 @@ pub(super) use block;
 
 /// Eight bytes at an offset into the thread's block.
 pub fn in_block(offset: usize) -> AsmMemoryOperand {
-    qword_ptr(offset as u64).gs()
+    qword_ptr(FROM_GS_BASE + offset as u64).gs()
+}
+
+/// Returns whether the instruction at the start of code accesses the thread's block.
+#[must_use]
+pub fn accesses_block(code: &[u8]) -> bool {
+    let instruction = Decoder::new(64, code, DecoderOptions::NONE).decode();
+    instruction.segment_prefix() == Register::GS
+        && instruction.memory_displacement64().wrapping_sub(FROM_GS_BASE)
+            < size_of::<ThreadBlock>() as u64
 }
 
 const WIDE: [AsmRegister64; 16] =

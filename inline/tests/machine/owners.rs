@@ -15,7 +15,7 @@ use iced_x86::code_asm::*;
 use inline::{
     cell::Kind as CellKind,
     encoding::{OWNED, VOID, decode_owned},
-    layout::{Clock, ThreadBlock},
+    layout::{Clock, FROM_GS_BASE, ThreadBlock},
     trampoline::{Point, Probe},
 };
 use x86::patching::Live;
@@ -36,7 +36,7 @@ const TIDS: [u32; 2] = [77, 93];
 fn machine(index: usize, flags: u8, first: Option<ThreadBlock>) -> Machine {
     let mut machine = Machine::new(1 << 18, Clock::Tsc);
     let exit = machine.exit();
-    let epoch = || qword_ptr(offset_of!(ThreadBlock, epoch) as u64).gs();
+    let epoch = || qword_ptr(FROM_GS_BASE + offset_of!(ThreadBlock, epoch) as u64).gs();
     let mut code = CodeAssembler::new(64).unwrap();
     let mut at = 0;
     let mut assemble = || -> Result<(), IcedError> {

@@ -13,7 +13,7 @@ use inline::{
     cell::{self, Cell},
     layout::{
         CELLS_BYTES, Clock, Control, PENDING_BYTES, STACKS_BYTES, Slot, ThreadBlock,
-        WORD_TABLE_BYTES, mark,
+        WORD_TABLE_BYTES, gs_base_of, mark,
     },
     trampoline::{CommonCode, Displaced, Point, Trampoline, call_patch, near_jump, short_jump},
 };
@@ -71,15 +71,15 @@ fn shared_bytes(slots: usize) -> usize {
         + slots * size_of::<Slot>()
 }
 
-fn map(bytes: usize, protection: i32) -> *mut u8 {
+/// Maps memory, with addresses of so many bits as these flags say.
+fn map(bytes: usize, protection: i32, flags: i32) -> *mut u8 {
     // SAFETY: a new mapping at any address.
     let at = unsafe {
         libc::mmap(
             ptr::null_mut(),
             bytes,
             protection,
-            // The launcher has addresses of 32 bits.
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_32BIT,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags,
             -1,
             0,
         )
@@ -91,8 +91,10 @@ fn map(bytes: usize, protection: i32) -> *mut u8 {
 impl Machine {
     /// Machine with a ring of `slots` slots, for the thread that makes it.
     pub fn new(slots: usize, clock: Clock) -> Self {
-        let code = map(CODE_BYTES, libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC);
-        let shared = map(shared_bytes(slots), libc::PROT_READ | libc::PROT_WRITE);
+        let writable = libc::PROT_READ | libc::PROT_WRITE;
+        // The launcher has addresses of 32 bits.
+        let code = map(CODE_BYTES, writable | libc::PROT_EXEC, libc::MAP_32BIT);
+        let shared = map(shared_bytes(slots), writable, 0);
         let base = code as u64;
         let common = CommonCode::emit(base + COMMON as u64, clock).unwrap();
         assert!(common.code.len() <= TRAMPOLINES - COMMON);
@@ -161,8 +163,9 @@ impl Machine {
     pub fn enter_thread(&self) {
         const ARCH_SET_GS: i32 = 0x1001;
         // SAFETY: nothing else in this program uses the GS base.
-        let status =
-            unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, self.block_address()) };
+        let status = unsafe {
+            libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, gs_base_of(self.block_address()))
+        };
         assert_eq!(status, 0);
         handle_faults(&self.common);
     }

@@ -1,14 +1,16 @@
 /*
  * forged.c - writes a record to its own ring whose order no clock will ever show.
  *
- * The thread's block is at its GS base (inline/src/layout.rs). Without inline probes there is none, and the program
- * does nothing. Prints "end".
+ * The thread's block is at a fixed distance from its GS base (inline/src/layout.rs). Without inline probes there is
+ * none, and the program does nothing. Prints "end".
  */
 #include <asm/prctl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+enum { FROM_BASE = 0x7ffff000 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static long count; /* guarded by lock */
@@ -36,6 +38,7 @@ int main(void)
     unsigned long *block = 0;
     syscall(SYS_arch_prctl, ARCH_GET_GS, &block);
     if (block) {
+        block += FROM_BASE / sizeof *block;
         enum { RESERVED, LIMIT, OWN, SLOTS, MASK, SLOT = 64 };
         unsigned long number = block[RESERVED];
         volatile unsigned long *slot =

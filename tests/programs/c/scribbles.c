@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+enum { FROM_BASE = 0x7ffff000 };
 enum { THREADS = 3, STEPS = 300, WRITES = 3000, BLOCK_WORDS = 24, RING_WORDS = 4096 * 8, CONTROL = 12 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -66,6 +67,7 @@ int main(int argc, char **argv)
     unsigned long *block = 0;
     syscall(SYS_arch_prctl, ARCH_GET_GS, &block);
     if (block) {
+        block += FROM_BASE / sizeof *block;
         volatile unsigned long *control = (unsigned long *)block[CONTROL];
         for (int i = 0; i < WRITES; i++) {
             volatile unsigned long *at;

@@ -265,6 +265,17 @@ pub fn threads(pid: u32) -> io::Result<Vec<u32>> {
         .collect()
 }
 
+/// Returns the number of threads of a process, which a link count has.
+///
+/// # Errors
+///
+/// When the process has ended.
+pub fn thread_count(pid: u32) -> io::Result<u64> {
+    /// Links of a directory without others in it.
+    const OWN: u64 = 2;
+    Ok(fs::metadata(format!("/proc/{pid}/task"))?.nlink().saturating_sub(OWN))
+}
+
 /// A value of a process's auxiliary vector, by its key (`<elf.h>`, `AT_…`). `None` where the process has gone, too.
 #[must_use]
 pub fn auxiliary(pid: u32, wanted: u64) -> Option<u64> {

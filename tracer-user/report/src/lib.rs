@@ -46,7 +46,7 @@ pub use json::Json;
 pub use junit::JUnit;
 pub use limitation::{
     Limitation, PartlySeen, RanOnAt, UnseenLibraries, UntracedProcess, UntracedProgram,
-    UnwatchedVariable,
+    UnwatchedVariable, WithdrawnProbes,
 };
 pub use model::*;
 pub use names::{Context, Names, RegionName, ThreadName, lines_alike};

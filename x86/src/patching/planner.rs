@@ -7,7 +7,7 @@ use std::{
     ops::Range,
 };
 
-use iced_x86::{FlowControl, Instruction, Mnemonic};
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::{
     Function, Jump, NEAR_JUMP, Padding, Patch, Patches, Point, Refusal, SHORT_JUMP, SKIPPED,
@@ -38,7 +38,18 @@ pub fn is_displaceable(instruction: &Instruction) -> bool {
         instruction.mnemonic(),
         Mnemonic::Syscall | Mnemonic::Sysenter | Mnemonic::Sysexit | Mnemonic::Sysret
     );
-    moves && !is_call && !matches!(instruction.mnemonic(), Mnemonic::Endbr64 | Mnemonic::Hlt)
+    let is_fixed = matches!(instruction.mnemonic(), Mnemonic::Endbr64 | Mnemonic::Hlt);
+    moves && !is_call && !is_fixed && !uses_gs(instruction)
+}
+
+/// Returns whether an instruction depends on GS, which is not the program's own in code of probes.
+fn uses_gs(instruction: &Instruction) -> bool {
+    instruction.segment_prefix() == Register::GS
+        || matches!(instruction.mnemonic(), Mnemonic::Rdgsbase | Mnemonic::Wrgsbase)
+        || (0..instruction.op_count()).any(|operand| {
+            instruction.op_kind(operand) == OpKind::Register
+                && instruction.op_register(operand) == Register::GS
+        })
 }
 
 fn is_call(instruction: &Instruction) -> bool {

@@ -1,5 +1,7 @@
 //! Tests of the choice of patches, and of what is live at their points.
 
+use iced_x86::{Decoder, DecoderOptions};
+
 use super::*;
 
 fn patches_of(
@@ -40,6 +42,27 @@ fn a_patch_is_as_long_as_a_jump_and_has_whole_instructions() {
     assert_eq!(ranges(&patches(&code, &[11])), [(5, 12)], "what lies before makes room");
     assert_eq!(ranges(&patches(&code, &[0, 5])), [(0, 11)], "one patch for a straight line");
     assert_eq!(patches(&code, &[1]).refused, [(0x1001, Refusal::NoInstruction)]);
+}
+
+#[test]
+fn what_depends_on_gs_stays_where_it_is() {
+    let is_displaceable = |code: &[u8]| {
+        let instruction = Decoder::new(64, code, DecoderOptions::NONE).decode();
+        planner::is_displaceable(&instruction)
+    };
+    for code in [
+        // mov gs:[8], rax; rdgsbase rax; wrgsbase rdi; mov gs, eax; mov eax, gs.
+        &[0x65, 0x48, 0x89, 0x04, 0x25, 8, 0, 0, 0][..],
+        &[0xf3, 0x48, 0x0f, 0xae, 0xc8],
+        &[0xf3, 0x48, 0x0f, 0xae, 0xdf],
+        &[0x8e, 0xe8],
+        &[0x8c, 0xe8],
+    ] {
+        assert!(!is_displaceable(code), "{code:x?}");
+    }
+    // mov fs:[8], rax; rdfsbase rax.
+    assert!(is_displaceable(&[0x64, 0x48, 0x89, 0x04, 0x25, 8, 0, 0, 0]));
+    assert!(is_displaceable(&[0xf3, 0x48, 0x0f, 0xae, 0xc0]));
 }
 
 #[test]

@@ -4,8 +4,10 @@ use abi::Class;
 use inline::layout::Clock;
 
 use crate::session::options::{RunOptions, WhenFull};
-use capture::{backend::Backend, kernel::Lost};
-use report::{Capture, CaptureBackend, CaptureOrder, Limitation, LostEvents, UNKNOWN_CLASS};
+use capture::{backend::Backend, in_process::Withdrawal, kernel::Lost};
+use report::{
+    Capture, CaptureBackend, CaptureOrder, Limitation, LostEvents, UNKNOWN_CLASS, WithdrawnProbes,
+};
 
 /// Returns the way in which events were captured; `None` where there was no order yet.
 pub(crate) fn capture(options: &RunOptions, backend: &Backend) -> Option<Capture> {
@@ -47,6 +49,18 @@ pub(crate) fn threads_without_rings(backend: &Backend) -> Option<Limitation> {
     let Backend::InProcess(process) = backend else { return None };
     let count = process.threads_without_rings();
     (count > 0).then_some(Limitation::ThreadsWithoutRings { count })
+}
+
+/// Returns the limitation for a process that could have probes no longer.
+pub(crate) fn withdrawn_probes(backend: &Backend, process: u32) -> Option<Limitation> {
+    let Backend::InProcess(in_process) = backend else { return None };
+    let (reason, error) = in_process.withdrawn(process)?;
+    let reason = match reason {
+        Withdrawal::OwnGsBase => WithdrawnProbes::OwnGsBase,
+        Withdrawal::UntracedThread => WithdrawnProbes::UntracedThread,
+        Withdrawal::UnmappedMemory => WithdrawnProbes::UnmappedMemory,
+    };
+    Some(Limitation::WithdrawnProbes { reason, error })
 }
 
 /// Returns the limitation for threads in which nothing is watched.

@@ -116,7 +116,7 @@ impl InProcess {
             return Err(ProgramRefusal::UsesGs { place: Some(place) });
         }
         if let Some(place) = place_of(&own_gs::untraced_thread) {
-            return Err(ProgramRefusal::HidesThreads { place });
+            return Err(ProgramRefusal::HidesThreads { place: Some(place) });
         }
         let is_off = || leak_sanitizer::is_off(&proc::environment(process));
         if new.iter().any(|module| module.file().is_ok_and(|file| leak_sanitizer::is_in(file)))

@@ -37,12 +37,13 @@ pub enum ProgramRefusal {
     },
     /// The program creates threads that no tracer gets.
     #[error(
-        "the program creates threads that no tracer sees (`CLONE_UNTRACED`, in {place}), which would record to the \
-         rings of others"
+        "the program creates threads that no tracer sees (`CLONE_UNTRACED`, {}), which would record to the rings of \
+         others",
+        place.as_ref().map_or_else(|| "before its entry point".to_owned(), |place| format!("in {place}"))
     )]
     HidesThreads {
-        /// Place of the code that does.
-        place: String,
+        /// Place of the code that does, where that is how it was found.
+        place: Option<String>,
     },
     /// The program ends with an error where a tracer is there.
     #[error(

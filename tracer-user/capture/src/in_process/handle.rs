@@ -24,8 +24,9 @@ use crate::in_process::{
     starver::Starver,
 };
 use crate::kernel::Lost;
+use plan::{point::ProbePoint, perturbation::DelayTable};
+use crate::in_process::withdrawal::Withdrawal;
 use linux::wake::Waker;
-use plan::{perturbation::DelayTable, point::ProbePoint};
 
 /// Probes in processes, as the thread that plans them has them.
 #[derive(Debug)]
@@ -232,6 +233,13 @@ impl InProcess {
     #[must_use]
     pub fn threads_without_rings(&self) -> u64 {
         self.shared.muted_threads.load(Ordering::Relaxed)
+    }
+
+    /// Returns the reason why probes were taken out of a process that went on, and the error if that has failed; `None`
+    /// where they were not, and from the second call on.
+    #[must_use]
+    pub fn withdrawn(&self, process: u32) -> Option<(Withdrawal, Option<String>)> {
+        self.shared.withdrawn().remove(&process)
     }
 
     /// Returns the number of threads in which nothing is watched that is in others.

@@ -6,7 +6,8 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
     io,
-    mem::offset_of,
+    mem::{offset_of, size_of},
+    ops::Range,
     os::unix::fs::FileExt as _,
     path::PathBuf,
     sync::{
@@ -16,10 +17,10 @@ use std::{
 };
 
 use inline::{
-    arena::{Arena, ArenaLayout, CONTROL},
-    layout::{CELLS_BYTES, Clock, Control, Mode, ThreadBlock, WORD_TABLE_BYTES},
+    arena::{Arena, ArenaLayout, CONTROL, MUTED},
+    layout::{self, CELLS_BYTES, Clock, Control, Mode, ThreadBlock, WORD_TABLE_BYTES},
     memory::{Offset, ProcessAddress, SharedWords as _},
-    trampoline::{Caller, CommonCode, Interrupted, Trampoline, near_jump},
+    trampoline::{Caller, CommonCode, Interrupted, Trampoline, accesses_block, near_jump},
 };
 use symbolize::{Mapping, parse_maps};
 use x86::patching::NEAR_JUMP;
@@ -311,7 +312,7 @@ impl Image {
         gs_base: u64,
         read: impl Fn(u64) -> Option<u64>,
     ) -> bool {
-        let Some(block) = gs_base.checked_sub(self.base().0).map(Offset) else { return false };
+        let Some(block) = self.block_of(gs_base) else { return false };
         let mut left = Caller { thread: *thread, is_counted: false };
         let reserved = {
             let areas = self.areas();
@@ -370,19 +371,24 @@ impl Image {
     pub fn reads_time_stamp(&self, address: u64) -> bool {
         /// `rdtsc`.
         const READ: [u8; 2] = [0x0f, 0x31];
+        self.code_at(address).is_some_and(|code| code.starts_with(&READ))
+    }
+
+    /// Returns code of probes from an address on: as much as an instruction can have, or up to the end.
+    fn code_at(&self, address: u64) -> Option<Vec<u8>> {
+        /// Length of the longest instruction.
+        const LONGEST: u64 = 15;
         let areas = self.areas();
-        // Both bytes of it.
-        let has = |area: &&Area| (1..area.used).contains(&(address + 1).wrapping_sub(area.address));
-        let area = areas.iter().find(has);
-        let Some(offset) = area.map(|area| area.offset + (address - area.address)) else {
-            return false;
-        };
+        let has = |area: &&Area| address.wrapping_sub(area.address) < area.used;
+        let area = areas.iter().find(has)?;
+        let offset = address - area.address;
+        let places = area.offset + offset..area.offset + area.used.min(offset + LONGEST);
         let words: &[AtomicU64] = self.code.as_ref();
         let byte = |at: u64| {
             let word = words.get((at / 8) as usize)?.load(Ordering::Relaxed);
             Some(word.to_le_bytes()[(at % 8) as usize])
         };
-        [byte(offset), byte(offset + 1)] == READ.map(Some)
+        places.map(byte).collect()
     }
 
     /// Has the process record each access that is no repetition. No probe was executed.
@@ -392,9 +398,89 @@ impl Image {
 
     /// From now on the thread with this GS base loses events where it would wait.
     pub fn never_wait(&self, gs_base: u64) {
-        let Some(offset) = gs_base.checked_sub(self.base().0) else { return };
-        let mode = Offset(offset + offset_of!(ThreadBlock, mode) as u64);
+        let Some(block) = self.block_of(gs_base).filter(|&block| block != MUTED) else { return };
+        let mode = block.plus(offset_of!(ThreadBlock, mode) as u64);
         self.rings.store(mode, Mode::Drop as u64);
+    }
+
+    /// Returns the GS base of a thread with the block at this place.
+    pub fn gs_base(&self, block: Offset) -> u64 {
+        layout::gs_base_of(self.arena().address(block).0)
+    }
+
+    /// Returns the place of the block of a thread with this GS base; `None` where the program has set that itself.
+    pub fn block_of(&self, gs_base: u64) -> Option<Offset> {
+        let arena = self.arena();
+        let offset = layout::block_of(gs_base).wrapping_sub(arena.address(CONTROL).0);
+        (offset < arena.layout().file_size()).then_some(Offset(offset))
+    }
+
+    /// Returns whether a fault at an instruction, about the second address, is that of a probe whose memory or code the
+    /// process has unmapped.
+    pub fn lacks_memory(&self, place: u64, address: u64) -> bool {
+        let of_rings = address.wrapping_sub(self.base().0) < self.arena().layout().file_size();
+        self.is_in_area(place) && (of_rings || self.is_in_area(address))
+    }
+
+    /// Has a process, no thread of which runs, map memory in place of what it has unmapped of that of probes. What is
+    /// recorded from then on is lost.
+    ///
+    /// # Errors
+    ///
+    /// When the process cannot map it, or has mapped something else there.
+    pub fn map_again(&self, supervisor: &mut Supervisor, process: u32) -> io::Result<()> {
+        const PAGE: u64 = 4096;
+        let maps = mappings(process)?;
+        let base = self.base().0;
+        let rings = base..base + self.arena().layout().file_size();
+        let areas = self.areas();
+        let code = || areas.iter().map(|area| area.address..area.address + AREA);
+        let missing = |all: Range<u64>, protection: i32| {
+            gaps(&maps, all).into_iter().map(move |gap| (gap, protection))
+        };
+        let writable = missing(rings, libc::PROT_READ | libc::PROT_WRITE);
+        let executable = code().flat_map(|code| missing(code, libc::PROT_READ | libc::PROT_EXEC));
+        let all: Vec<_> = writable.chain(executable).collect();
+        if all.is_empty() {
+            return Ok(());
+        }
+        self.arena().mute_all(&self.rings);
+        supervisor.with_calls(process, |calls| {
+            let flags = libc::MAP_PRIVATE
+                | libc::MAP_ANONYMOUS
+                | libc::MAP_NORESERVE
+                | libc::MAP_FIXED_NOREPLACE;
+            for (gap, protection) in &all {
+                let length = gap.end - gap.start;
+                let arguments = [gap.start, length, *protection as u64, flags as u64, u64::MAX, 0];
+                calls.call((libc::SYS_mmap, arguments))?;
+            }
+            Ok(())
+        })?;
+        let memory = proc::writable_memory(supervisor.living_thread(process))?;
+        let copy = |from: &SharedMemory, range: Range<u64>, to: u64| {
+            let words: &[AtomicU64] = from.as_ref();
+            let bytes = words[(range.start / 8) as usize..(range.end / 8) as usize].iter();
+            let bytes: Vec<u8> =
+                bytes.flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes()).collect();
+            memory.write_all_at(&bytes, to)
+        };
+        copy(&self.rings, 0..PAGE, base)?;
+        let blocks: Vec<Offset> = self.arena().blocks().collect();
+        for Offset(block) in blocks {
+            copy(&self.rings, block..block + size_of::<ThreadBlock>() as u64, base + block)?;
+        }
+        for area in
+            areas.iter().filter(|area| !gaps(&maps, area.address..area.address + AREA).is_empty())
+        {
+            copy(&self.code, area.offset..area.offset + area.used, area.address)?;
+        }
+        Ok(())
+    }
+
+    /// Returns whether the instruction at an address is one of a probe's that accesses the block of its thread.
+    pub fn accesses_block(&self, address: u64) -> bool {
+        self.code_at(address).is_some_and(|code| accesses_block(&code))
     }
 
     /// Returns the patches of modules, by their load biases and files.
@@ -583,6 +669,19 @@ fn map(
     rings.check_mapped(&maps)?;
     code.check_mapped(&maps)?;
     Ok(Mapped { rings: memory, base, code: code_memory, areas, has_barrier })
+}
+
+/// Returns the parts of a range in which nothing is mapped.
+fn gaps(maps: &[Mapping], all: Range<u64>) -> Vec<Range<u64>> {
+    let mut from = all.start;
+    let mut gaps = Vec::new();
+    for map in maps.iter().filter(|map| map.start.0 < all.end && all.start < map.end.0) {
+        gaps.push(from..map.start.0);
+        from = map.end.0;
+    }
+    gaps.push(from..all.end);
+    gaps.retain(|gap| gap.start < gap.end);
+    gaps
 }
 
 /// Reads the mappings of a process.

@@ -6,7 +6,9 @@
 
 use std::io;
 
-use crate::in_process::{image::Image, libraries, standing::Standing, tracer::signals};
+use inline::arena::MUTED;
+
+use super::{image::Image, libraries, standing::Standing, tracer::signals};
 use linux::{proc, supervisor::Supervisor};
 
 /// Moves the threads of a process out of trampolines. No thread of it runs. Returns whether the handler of a signal was
@@ -22,29 +24,57 @@ pub(super) fn move_out(
 ) -> io::Result<bool> {
     let mut has_contexts = false;
     for thread in supervisor.threads(process) {
-        let is_there = |supervisor: &mut Supervisor, place| match image.standing(place) {
-            // At an instruction of the program's own, as its handler is to see it.
-            _ if supervisor.enters_handler(thread) => Ok(true),
-            Standing::Outside => Ok(true),
-            Standing::Before(original) => supervisor.relocate(thread, original),
-            Standing::Inside => {
-                // It may come to wait for a tracer that is busy with it.
-                libraries::open_gate(image, process);
-                Ok(false)
-            }
-        };
-        let receives = |supervisor: &mut Supervisor| {
-            if !signals::is_of_program(supervisor, image, thread)? {
-                return Ok(false);
-            }
-            signals::give_back(supervisor, image, (process, thread));
-            supervisor.deliver(thread)?;
-            has_contexts |= signals::is_handled(supervisor, thread);
-            Ok(supervisor.signal_of(thread) != 0)
-        };
-        if !supervisor.run_until(thread, is_there, receives)? {
-            return Err(io::Error::other("a thread does not leave the code of a probe"));
+        has_contexts |= move_thread_out(supervisor, (process, thread), image)?;
+    }
+    Ok(has_contexts)
+}
+
+/// Moves a thread of a process out of trampolines, as [`move_out`] does.
+///
+/// # Errors
+///
+/// When it does not come out.
+pub(super) fn move_thread_out(
+    supervisor: &mut Supervisor,
+    (process, thread): (u32, u32),
+    image: &Image,
+) -> io::Result<bool> {
+    let mut has_contexts = false;
+    let is_there = |supervisor: &mut Supervisor, place| match image.standing(place) {
+        // At an instruction of the program's own, as its handler is to see it.
+        _ if supervisor.enters_handler(thread) => Ok(true),
+        Standing::Outside => Ok(true),
+        Standing::Before(original) => supervisor.relocate(thread, original),
+        Standing::Inside => {
+            // It may come to wait for a tracer that is busy with it.
+            libraries::open_gate(image, process);
+            Ok(false)
         }
+    };
+    // It may set the GS base meanwhile, which makes the next probe fail.
+    let mut own_base = None;
+    let receives = |supervisor: &mut Supervisor| {
+        let (interrupted, gs_base) = supervisor.interrupted(thread)?;
+        if image.block_of(gs_base).is_none() && image.accesses_block(interrupted.place) {
+            own_base = Some(gs_base);
+            supervisor.replace_signal(thread, 0);
+            supervisor.set_gs_base(thread, image.gs_base(MUTED))?;
+            return Ok(false);
+        }
+        if !signals::is_of_program(supervisor, image, thread)? {
+            return Ok(false);
+        }
+        signals::give_back(supervisor, image, (process, thread));
+        supervisor.deliver(thread)?;
+        has_contexts |= signals::is_handled(supervisor, thread);
+        Ok(supervisor.signal_of(thread) != 0)
+    };
+    let is_out = supervisor.run_until(thread, is_there, receives)?;
+    if let Some(base) = own_base {
+        supervisor.set_gs_base(thread, base)?;
+    }
+    if !is_out {
+        return Err(io::Error::other("a thread does not leave the code of a probe"));
     }
     Ok(has_contexts)
 }

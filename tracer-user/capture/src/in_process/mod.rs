@@ -30,9 +30,10 @@ mod tracer;
 mod traps;
 mod watchpoints;
 mod ways_out;
+mod withdrawal;
 mod written;
 
-pub use crate::in_process::starver::Starver;
+pub use crate::in_process::{starver::Starver, withdrawal::Withdrawal};
 pub use crate::in_process::{
     error::{InProcessError, ProgramRefusal, StartError},
     handle::{Hold, InProcess},

@@ -1,5 +1,6 @@
-//! Code that gives the GS base a meaning of its own, recognised by its instructions: probes in the process would write
-//! to where that points. And code that creates threads which have the GS base of another one for good.
+//! Code that gives the GS base a meaning of its own, recognised by its instructions: probes would have to be taken out
+//! of the process when it does (`tracer/unfit.rs`). And code that creates threads which have the GS base of another one
+//! for good.
 
 use std::cell::LazyCell;
 

@@ -13,7 +13,8 @@ use abi::PlanNumber;
 use crossbeam_channel::Sender;
 use inline::clock::ClockChoice;
 
-use crate::in_process::{error::InProcessError, image::Image, records::Stream};
+use super::{error::InProcessError, image::Image, records::Stream};
+use crate::in_process::withdrawal::Withdrawal;
 
 /// State that both threads share.
 #[derive(Debug, Default)]
@@ -22,6 +23,8 @@ pub(super) struct Shared {
     programs: Mutex<BTreeMap<u32, Program>>,
     /// Reasons why processes have no probes.
     refusals: Mutex<BTreeMap<u32, InProcessError>>,
+    /// Reasons why probes were taken out of processes that went on, and errors of taking them out.
+    withdrawn: Mutex<BTreeMap<u32, Withdrawn>>,
     /// Number of the latest stop of a process.
     stops: AtomicU32,
     /// Number of lost events.
@@ -41,6 +44,9 @@ pub(super) struct Shared {
 /// Memory shared with a program, and its records.
 pub(super) type Program = (Arc<Image>, Arc<Stream>);
 
+/// Reason why probes were taken out of a process that went on, and the error if that has failed.
+pub(super) type Withdrawn = (Withdrawal, Option<String>);
+
 impl Shared {
     /// Returns the programs that processes run.
     pub(super) fn programs(&self) -> MutexGuard<'_, BTreeMap<u32, Program>> {
@@ -55,6 +61,11 @@ impl Shared {
     /// Returns the reasons why processes have no probes.
     pub(super) fn refusals(&self) -> MutexGuard<'_, BTreeMap<u32, InProcessError>> {
         self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the reasons why probes were taken out of processes that went on.
+    pub(super) fn withdrawn(&self) -> MutexGuard<'_, BTreeMap<u32, Withdrawn>> {
+        self.withdrawn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the plans whose access probes can be switched off.

@@ -7,22 +7,23 @@ mod faults;
 mod killed;
 mod leaving;
 pub(super) mod signals;
+mod unfit;
 mod watching;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     sync::Arc,
+    time::Duration,
 };
 
 use abi::{ExitRecord, Kind, Record, StopRecord};
 use crossbeam_channel::{Receiver, Sender};
 use inline::{clock::ClockChoice, layout::Mode, tracer::Note};
 
-use crate::in_process::ring_surroundings::choose_clock;
-pub use crate::in_process::tracer::attached::{Attached, Left};
-use crate::in_process::tracer::{faults::Entered, killed::kill};
-use crate::in_process::{
+pub use self::attached::{Attached, Left};
+use self::{faults::Entered, killed::kill, unfit::Unfit};
+use super::{
     error::{InProcessError, ProgramRefusal, StartError, explained, failed},
     handle::{InProcess, connect},
     image::Image,
@@ -31,12 +32,8 @@ use crate::in_process::{
     traps,
     watchpoints::Watchpoints,
 };
-use linux::{
-    proc,
-    supervisor::{Ending, Event, Started, Supervisor},
-    time_stamp,
-    tracee::Launch,
-};
+use crate::in_process::ring_surroundings::choose_clock;
+use linux::{proc, supervisor::{Ending, Event, Started, Supervisor}, time_stamp, tracee::Launch, wake::WakeTimer};
 
 /// Strict mode of seccomp, as in `/proc/PID/status`.
 const STRICT: u64 = 1;
@@ -58,6 +55,12 @@ pub struct Tracer {
     processes: BTreeMap<u32, Traced>,
     /// Handlers that threads have entered at displaced instructions, by processes and threads.
     entered: BTreeMap<(u32, u32), Vec<Entered>>,
+    /// Processes that can have probes no longer.
+    unfit: BTreeMap<u32, Unfit>,
+    /// GS bases that the program has set, of threads that have another one in the code of probes.
+    own_bases: BTreeMap<(u32, u32), u64>,
+    /// Numbers of threads of processes, and of those that are traced, when all others were found to need no tracer.
+    checked: BTreeMap<u32, (u64, u64)>,
     has_started: bool,
     /// Nobody plans any more.
     is_alone: bool,
@@ -101,6 +104,8 @@ enum State {
     Running,
     /// It is held for the stop with this number.
     Standing(u32),
+    /// It goes on without a tracer.
+    Left,
 }
 
 /// Result of starting a program.
@@ -198,6 +203,9 @@ impl Tracer {
             streams,
             processes: BTreeMap::from([(process, traced)]),
             entered: BTreeMap::new(),
+            unfit: BTreeMap::new(),
+            own_bases: BTreeMap::new(),
+            checked: BTreeMap::new(),
             has_started: false,
             is_alone: false,
             is_attached: false,
@@ -250,6 +258,9 @@ impl Tracer {
         if status.seccomp() == Some(STRICT) {
             return Err(ProgramRefusal::StrictSeccomp.into());
         }
+        if self.supervisor.stranger(process).is_some() {
+            return Err(ProgramRefusal::HidesThreads { place: None }.into());
+        }
         for thread in self.supervisor.threads(process) {
             let (_, gs_base) =
                 self.supervisor.bases(thread).map_err(failed("cannot read registers", process))?;
@@ -299,6 +310,10 @@ impl Tracer {
 
     /// Does what is asked for until all processes have ended or are to be left.
     fn follow(&mut self, first_has_ended: impl FnOnce()) -> io::Result<()> {
+        /// Interval at which threads without a tracer are looked for.
+        const LOOK: Duration = Duration::from_millis(20);
+        // Without one they are found when something else happens.
+        let _timer = WakeTimer::start(LOOK);
         let mut first_has_ended = Some(first_has_ended);
         while !self.processes.is_empty() {
             match self.supervisor.next_event()? {
@@ -306,9 +321,11 @@ impl Tracer {
                     if !self.answer()? {
                         break;
                     }
+                    self.look_for_strangers();
                 }
                 event => self.handle(event)?,
             }
+            self.withdraw()?;
             if self.ending.is_some()
                 && !self.processes.is_empty()
                 && let Some(call) = first_has_ended.take()
@@ -446,6 +463,17 @@ impl Tracer {
     }
 
     fn handle(&mut self, event: Event) -> io::Result<()> {
+        self.take(event)?;
+        match event {
+            Event::Fault { process, thread }
+            | Event::Signal { process, thread }
+            | Event::Entered { process, thread }
+            | Event::Call { process, thread } => unless_gone(self.return_base(process, thread)),
+            _ => Ok(()),
+        }
+    }
+
+    fn take(&mut self, event: Event) -> io::Result<()> {
         match event {
             Event::Thread { process, parent, child } => self.new_thread(process, parent, child),
             Event::Process { process, parent, child, shares_memory } => {
@@ -454,6 +482,7 @@ impl Tracer {
             Event::Exit { process, thread, status, is_last } => {
                 let Some(traced) = self.processes.get_mut(&process) else { return Ok(()) };
                 self.entered.remove(&(process, thread));
+                self.own_bases.remove(&(process, thread));
                 let record = ExitRecord {
                     header: header(Kind::Exit, process, thread),
                     is_last: is_last.into(),
@@ -472,6 +501,7 @@ impl Tracer {
                     self.ending = Some(ending);
                 }
                 self.shared.programs().remove(&process);
+                self.forget_unfit(process);
                 if let Some(traced) = self.processes.remove(&process) {
                     self.end_threads(&traced.stream, traced.threads);
                 }
@@ -503,6 +533,7 @@ impl Tracer {
     /// Has the new program of a process come to its entry point.
     fn replaced(&mut self, process: u32) -> io::Result<()> {
         self.entered.retain(|(other, _), _| *other != process);
+        self.forget_unfit(process);
         let Some(traced) = self.processes.get_mut(&process) else { return Ok(()) };
         if traced.state != State::Loading {
             self.shared.programs().remove(&process);

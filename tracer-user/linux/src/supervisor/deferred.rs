@@ -43,6 +43,14 @@ impl Supervisor {
         Ok(())
     }
 
+    /// Has a held thread go on up to the next system call, as [`defer`](Self::defer) does, and drops the signal that it
+    /// is about to receive.
+    pub fn send_out(&mut self, thread: u32) {
+        let id = thread as i32;
+        self.deferred.entry(id).or_default().is_leaving = true;
+        self.set_state(id, State::Held(Resume::Continue(0)));
+    }
+
     /// Has a held thread receive what it is about to receive, after deferred signals of the same number.
     ///
     /// # Errors

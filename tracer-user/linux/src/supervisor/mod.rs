@@ -15,6 +15,7 @@ mod request;
 mod run_until;
 mod seize;
 mod starve;
+mod strangers;
 #[cfg(test)]
 mod tests;
 pub(super) mod watchpoints;
@@ -331,8 +332,8 @@ impl Supervisor {
     pub fn leave_alone(&mut self, process: u32) -> io::Result<bool> {
         let is_child = tracee::is_child(process);
         self.detach(process)?;
-        // The end of one that was killed meanwhile is reported as those of others.
-        if is_child && self.threads(process).is_empty() {
+        // The end of one that was killed meanwhile is reported as those of others; so is that of another thread.
+        if is_child && !self.threads.contains_key(&(process as i32)) {
             self.left_alone.insert(process as i32);
         }
         self.frozen.remove(&(process as i32));
@@ -525,8 +526,8 @@ impl Supervisor {
             return false;
         }
         let process = thread.process;
-        let is_last =
-            self.threads.values().all(|thread| thread.process != process || thread.has_ended);
+        let is_last = !self.left_alone.contains(&process)
+            && self.threads.values().all(|thread| thread.process != process || thread.has_ended);
         let (process, thread) = (process as u32, id as u32);
         self.pending.push_back(Event::Exit { process, thread, status, is_last });
         true

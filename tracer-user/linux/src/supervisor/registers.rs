@@ -58,6 +58,11 @@ impl Supervisor {
         }
     }
 
+    /// Has a held thread receive another signal than it was about to, or none (0).
+    pub fn replace_signal(&mut self, thread: u32, signal: i32) {
+        self.set_state(thread as i32, State::Held(Resume::Continue(signal)));
+    }
+
     /// Has a held thread go on at another instruction, without the signal that it was about to receive.
     ///
     /// # Errors

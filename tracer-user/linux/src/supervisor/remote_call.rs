@@ -37,7 +37,9 @@ impl Supervisor {
         let gadgets = Gadgets::find(thread.cast_unsigned(), &memory);
         let blocked = request::blocked_signals(thread)?;
         let mut original = [0; CALL.len()];
-        memory.read_exact_at(&mut original, registers.rip)?;
+        if gadgets.is_none() {
+            memory.read_exact_at(&mut original, registers.rip)?;
+        }
         let state = extended_state::of_frame(request::extended_state(thread)?);
         // Memory below a small stack may be in use.
         let stack_of = |state: &[u8]| {

@@ -188,7 +188,7 @@ impl Supervisor {
 
 /// Returns whether a thread that cannot be seized executes no code of the program, or is traced by this thread since it
 /// was created.
-fn needs_no_tracer(process: u32, thread: u32) -> bool {
+pub(super) fn needs_no_tracer(process: u32, thread: u32) -> bool {
     /// `PF_IO_WORKER` and `PF_USER_WORKER` of `include/linux/sched.h`.
     const WORKER: u32 = 0x10 | 0x4000;
     let own = nix::unistd::gettid().as_raw().cast_unsigned();

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::reasons::{
     PartlySeen, RanOnAt, UnseenLibraries, UntracedProcess, UntracedProgram, UnwatchedVariable,
+    WithdrawnProbes,
 };
 use self::reasons::{focused, hot_regions, left_out, over_budget, remapped_code};
 use super::quantity::{count as quantity, grouped};
@@ -82,6 +83,20 @@ pub enum Limitation {
     ThreadsWithoutRings {
         /// Number of threads.
         count: u64,
+    },
+    /// The program has taken from inline probes what these depend on.
+    #[error(
+        "{reason}: {}; `--capture kernel`, as root, needs nothing of this",
+        match error {
+            None => "its probes were taken out, and nothing was recorded from then on".to_owned(),
+            Some(error) => format!("its probes could not be taken out ({error}), and what they recorded is incomplete"),
+        }
+    )]
+    WithdrawnProbes {
+        /// Act of the program.
+        reason: WithdrawnProbes,
+        /// Error of taking them out; null where they were.
+        error: Option<String>,
     },
 
     // Probes.

@@ -33,6 +33,24 @@ pub enum UnwatchedVariable {
     },
 }
 
+/// Act of a program after which it can have inline probes no longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "snake_case")]
+pub enum WithdrawnProbes {
+    /// A thread has set the GS base.
+    #[error("the program has set the GS base itself, by which inline probes find their memory")]
+    OwnGsBase,
+    /// A thread has created one that has no tracer, and shares its ring.
+    #[error(
+        "the program has created a thread that no tracer sees (`CLONE_UNTRACED`): what it did at first counts as its \
+         creator's, which may have made a report false"
+    )]
+    UntracedThread,
+    /// It has unmapped memory of probes.
+    #[error("the program has unmapped memory of inline probes")]
+    UnmappedMemory,
+}
+
 /// Reason for which a process was not traced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]

@@ -14,11 +14,11 @@ use inline::{
     tracer::Note,
 };
 
-use crate::in_process::{
-    records::header,
-    stacks::stack_around,
-    tracer::{State, Traced, Tracer},
+use super::{
+    super::{leave, records::header, stacks::stack_around},
+    State, Traced, Tracer, unless_gone,
 };
+use crate::in_process::withdrawal::Withdrawal;
 use linux::{proc, time_stamp};
 
 /// Bits of the number of a thread's epoch, below the thread's id.
@@ -28,7 +28,7 @@ impl Tracer {
     pub(super) fn new_thread(&mut self, process: u32, parent: u32, child: u32) {
         let Some(traced) = self.processes.get(&process) else { return };
         // One that was killed needs nothing.
-        let Ok((thread_pointer, _)) = self.supervisor.bases(child) else { return };
+        let Ok((thread_pointer, gs_base)) = self.supervisor.bases(child) else { return };
         if traced.state == State::Loading {
             // It gets its ring with the others.
             return;
@@ -40,6 +40,10 @@ impl Tracer {
             pthread: thread_pointer,
         };
         traced.stream.record(Record::Fork(record));
+        if traced.image.as_ref().is_some_and(|image| image.block_of(gs_base).is_none()) {
+            // It has that of its creator, which the program has set.
+            return self.note_unfit(process, Withdrawal::OwnGsBase);
+        }
         self.begin_thread(process, child);
     }
 
@@ -60,9 +64,12 @@ impl Tracer {
         };
         let (stream, image) = (Arc::clone(&traced.stream), traced.image.clone());
         let watchpoints = traced.watchpoints.of_child();
-        let followed = image
-            .as_ref()
-            .filter(|_| self.follows_forks && !self.is_alone && traced.state != State::Muted);
+        let has_own_base = image.as_ref().is_some_and(|image| {
+            let bases = self.supervisor.bases(child);
+            bases.is_ok_and(|(_, gs_base)| image.block_of(gs_base).is_none())
+        });
+        let is_followed = self.follows_forks && !self.is_alone && traced.state != State::Muted;
+        let followed = image.as_ref().filter(|_| is_followed && !has_own_base);
         let flags = match followed {
             None => 0,
             Some(_) if shares_memory => ChildProcessRecord::FOLLOWED,
@@ -70,8 +77,12 @@ impl Tracer {
         };
         let followed = followed.cloned();
         if let Some(image) = &image {
-            let muted = image.arena().address(MUTED);
-            self.supervisor.set_gs_base(child, muted.0)?;
+            if has_own_base && !shares_memory {
+                // Probes would end it, as it has no tracer.
+                unless_gone(leave::restore(&self.supervisor, child, image).map(drop))?;
+            } else {
+                self.supervisor.set_gs_base(child, image.gs_base(MUTED))?;
+            }
         }
         let record = ChildProcessRecord {
             header: header(Kind::ChildProcess, process, parent),
@@ -133,15 +144,15 @@ impl Tracer {
                 let ring = Box::new(Ring::new(segment, mode));
                 traced.stream.notes.add(Note::Started { tid: thread, process, ring });
                 traced.threads.insert(thread);
-                image.arena().address(segment.block)
+                image.gs_base(segment.block)
             }
             Err(_) => {
                 self.shared.muted_threads.fetch_add(1, Ordering::Relaxed);
-                image.arena().address(MUTED)
+                image.gs_base(MUTED)
             }
         };
         // One that was killed needs none.
-        let _ = self.supervisor.set_gs_base(thread, base.0);
+        let _ = self.supervisor.set_gs_base(thread, base);
         if traced.watchpoints.arm(&self.supervisor, thread).is_err() {
             self.shared.unwatched_threads.fetch_add(1, Ordering::Relaxed);
         }

@@ -20,7 +20,7 @@ impl Tracer {
         let Some(traced) = self.processes.get_mut(&process) else { return Ok(()) };
         self.shared.programs().remove(&process);
         traced.image = None;
-        traced.state = State::Running;
+        traced.state = State::Left;
         let (stream, threads) = (Arc::clone(&traced.stream), mem::take(&mut traced.threads));
         for tid in threads {
             stream.notes.add(Note::Ended { tid });

@@ -10,11 +10,8 @@ use crate::in_process::{
     tracer::{STRICT, Tracer},
     ways_out::Place,
 };
-use linux::{
-    proc::{self, Disposition},
-    supervisor::Supervisor,
-    time_stamp,
-};
+use crate::in_process::withdrawal::Withdrawal;
+use linux::{proc::{self, Disposition}, supervisor::Supervisor, time_stamp};
 
 /// Has a thread give back the slots that it has reserved and not published, before it receives a signal: its handler
 /// may never return.
@@ -66,11 +63,33 @@ pub(in crate::in_process) fn is_of_program(
         supervisor.read_time_stamp(thread, time_stamp::now())?;
         return Ok(false);
     }
-    Ok(true)
+    let address = supervisor.fault_address(thread)?;
+    Ok(!image.lacks_memory(place, address) || !gets_memory(supervisor, image, thread)?)
+}
+
+/// Has a thread that has made a fault in a probe, whose memory the program has unmapped, go on there with other memory.
+/// No thread of its process runs. Returns false where there is none for it.
+///
+/// # Errors
+///
+/// When ptrace fails.
+pub(super) fn gets_memory(
+    supervisor: &mut Supervisor,
+    image: &Image,
+    thread: u32,
+) -> io::Result<bool> {
+    let Some(process) = supervisor.process_of(thread) else { return Ok(false) };
+    let signal = supervisor.signal_of(thread);
+    supervisor.replace_signal(thread, 0);
+    let is_mapped = image.map_again(supervisor, process).is_ok();
+    if !is_mapped {
+        supervisor.replace_signal(thread, signal);
+    }
+    Ok(is_mapped)
 }
 
 /// Has a thread that stands in the code of probes go on elsewhere in it, and return to another place.
-fn go_on(
+pub(super) fn go_on(
     supervisor: &Supervisor,
     (process, thread): (u32, u32),
     (from, to): (&Interrupted, &Interrupted),
@@ -226,6 +245,13 @@ impl Tracer {
                 image.never_wait(self.supervisor.bases(thread)?.1);
             }
             return self.supervisor.read_time_stamp(thread, time_stamp::now());
+        }
+        if self.has_own_base(image, thread, place)? {
+            self.note_unfit(process, Withdrawal::OwnGsBase);
+            return self.lend_block(image, (process, thread));
+        }
+        if self.gets_memory(image, (process, thread), place)? {
+            return Ok(());
         }
         match self.restore_copy(image, (process, thread), place)? {
             Some(copy) => self.supervisor.redirect(thread, copy),

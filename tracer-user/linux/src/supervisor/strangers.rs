@@ -1,0 +1,40 @@
+//! Threads of traced processes that nobody has announced: they were created with `CLONE_UNTRACED`.
+
+use std::io;
+
+use super::{State, Supervisor, Thread, request, seize::needs_no_tracer};
+use crate::proc;
+
+impl Supervisor {
+    /// Returns a thread of a process that should be traced, and is not.
+    #[must_use]
+    pub fn stranger(&self, process: u32) -> Option<u32> {
+        // Of one that has ended there are none.
+        let threads = proc::threads(process).unwrap_or_default();
+        // One that the kernel has not announced yet has this tracer from its first instruction on.
+        threads.into_iter().find(|&thread| {
+            let id = thread as i32;
+            !self.threads.contains_key(&id) && !needs_no_tracer(process, thread)
+        })
+    }
+
+    /// Traces the threads of a frozen process that should be traced and are not, and stops them.
+    ///
+    /// # Errors
+    ///
+    /// When one may not be traced.
+    pub fn adopt_strangers(&mut self, process: u32) -> io::Result<()> {
+        while let Some(thread) = self.stranger(process) {
+            match request::seize(thread as i32, self.options) {
+                Ok(()) => {
+                    let state = Thread::new(process as i32, State::Running);
+                    self.threads.insert(thread as i32, state);
+                    self.freeze(process)?;
+                }
+                Err(error) if proc::is_gone(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
