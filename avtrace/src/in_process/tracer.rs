@@ -3,7 +3,7 @@
 
 mod attached;
 mod births;
-mod faults;
+pub(super) mod faults;
 mod killed;
 mod leaving;
 pub(super) mod signals;
@@ -60,6 +60,8 @@ pub struct Tracer {
     processes: BTreeMap<u32, Traced>,
     /// Handlers that threads have entered at displaced instructions, by processes and threads.
     entered: BTreeMap<(u32, u32), Vec<Entered>>,
+    /// Processes stand still, and have their own code before they go on.
+    is_leaving: bool,
     has_started: bool,
     /// Nobody plans any more.
     is_alone: bool,
@@ -200,6 +202,7 @@ impl Tracer {
             streams,
             processes: BTreeMap::from([(process, traced)]),
             entered: BTreeMap::new(),
+            is_leaving: false,
             has_started: false,
             is_alone: false,
             is_attached: false,

@@ -93,6 +93,7 @@ impl Tracer {
             for process in self.processes.keys().copied().collect::<Vec<_>>() {
                 self.supervisor.freeze(process)?;
             }
+            self.is_leaving = true;
             while self.supervisor.expects_birth() {
                 let event = self.supervisor.next_event()?;
                 self.handle(event)?;
@@ -109,6 +110,7 @@ impl Tracer {
                     continue;
                 }
             }
+            self.is_leaving = false;
             // A thread has created a child in its memory on the way to the stop, or out of the code of a probe, and
             // waits for it.
             for process in self.processes.keys().copied().collect::<Vec<_>>() {
@@ -125,11 +127,15 @@ impl Tracer {
 
     /// Moves all threads of processes, which stand still, out of the code of probes.
     fn move_out(&mut self) -> io::Result<()> {
-        let Self { supervisor, processes, .. } = self;
+        let Self { supervisor, processes, entered, .. } = self;
         for (process, image) in images(processes) {
-            let has_contexts = leave::move_out(supervisor, process, &image)?;
+            let moved = leave::move_out(supervisor, process, &image)?;
             if let Some(traced) = processes.get_mut(&process) {
-                traced.has_contexts |= has_contexts;
+                traced.has_contexts |= moved.has_contexts;
+            }
+            for (thread, at) in moved.faulted {
+                entered.entry((process, thread)).or_default().push(at);
+                supervisor.stop_at_calls(thread, true);
             }
         }
         Ok(())

@@ -68,6 +68,20 @@ pub(in crate::in_process) fn is_of_program(
     Ok(true)
 }
 
+/// Returns whether the signal that a thread is about to receive is for what an instruction of it has done.
+///
+/// # Errors
+///
+/// When ptrace fails.
+pub(in crate::in_process) fn is_fault(supervisor: &Supervisor, thread: u32) -> io::Result<bool> {
+    let signal = supervisor.signal_of(thread);
+    let may_be = matches!(
+        signal,
+        libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL | libc::SIGTRAP | libc::SIGSYS
+    );
+    Ok(may_be && supervisor.signal_cause(thread)?.0 > 0)
+}
+
 /// Has a thread that stands in the code of probes go on elsewhere in it, and return to another place.
 fn go_on(
     supervisor: &Supervisor,
