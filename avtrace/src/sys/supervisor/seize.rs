@@ -191,10 +191,7 @@ impl Supervisor {
 fn needs_no_tracer(process: u32, thread: u32) -> bool {
     let own = nix::unistd::gettid().as_raw().cast_unsigned();
     match (Stat::of_thread(process, thread), ProcessStatus::of_thread(process, thread)) {
-        (Ok(stat), Ok(status)) => {
-            stat.state == ProcessState::Ended
-                || status.tracer() == Some(own)
-        }
+        (Ok(stat), Ok(status)) => stat.state == ProcessState::Ended || status.tracer() == Some(own),
         (Err(error), _) | (_, Err(error)) => proc::is_gone(&error),
     }
 }
@@ -205,6 +202,5 @@ fn needs_no_tracer(process: u32, thread: u32) -> bool {
 fn is_worker(process: u32, thread: u32) -> bool {
     /// `PF_IO_WORKER` and `PF_USER_WORKER` of `include/linux/sched.h`.
     const WORKER: u32 = 0x10 | 0x4000;
-    thread != process
-        && Stat::of_thread(process, thread).is_ok_and(|stat| stat.flags & WORKER != 0)
+    thread != process && Stat::of_thread(process, thread).is_ok_and(|stat| stat.flags & WORKER != 0)
 }
