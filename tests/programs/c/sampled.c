@@ -2,6 +2,7 @@
 // whose handler skips the instruction (`faults`). Prints "ready", and in the end how many signals have found it outside
 // of its own code.
 #define _GNU_SOURCE
+#include <avtrace.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdint.h>
@@ -29,16 +30,20 @@ static void handler(int number, siginfo_t *info, void *context) {
 
 __attribute__((noinline)) static void update(void) {
     for (int i = 0; i < 2000; ++i) {
+        AVTRACE_BEGIN("update");
         account += i;
         other -= i;
+        AVTRACE_END("update");
     }
 }
 
 // Nothing can be read or written there. The instruction has three bytes, as `handler` knows.
 __attribute__((noinline)) static void fault(long *nowhere) {
+    AVTRACE_BEGIN("fault");
     account += 1;
     __asm__ volatile("mov (%0), %%rax" ::"r"(nowhere) : "rax", "memory");
     other -= 1;
+    AVTRACE_END("fault");
 }
 
 int main(int count, char **arguments) {
