@@ -2,13 +2,13 @@
 
 use std::{
     fs::{self, File, Permissions},
-    io::{Read as _, Seek as _, SeekFrom, Write as _},
+    io::{BufRead, BufReader, Read as _, Seek as _, SeekFrom, Write as _},
     os::{
         fd::AsRawFd as _,
         unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
     },
     path::Path,
-    process::{Command, Stdio},
+    process::{Child, ChildStdout, Command, Stdio},
 };
 
 use tests::{
@@ -285,6 +285,68 @@ fn no_system_call_is_interrupted() {
         (said.as_str(), child.wait().expect("its end").code()),
         ("0 interrupted\n", Some(0))
     );
+}
+
+/// Attaches to a program, does something to it, and leaves it again.
+fn attach_meanwhile(pid: u32, meanwhile: impl FnOnce()) {
+    let mut command = Command::new(avtrace());
+    command.args(["attach", "--pid", &pid.to_string()]).args(INLINE);
+    let mut avtrace = Running::start(&mut command, None, TIME_LIMIT);
+    avtrace.await_stderr("attached to process");
+    meanwhile();
+    avtrace.signal("INT");
+    let ended = avtrace.wait();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    is_left_alone(pid);
+}
+
+/// Starts a program that reads lines.
+fn reader_of_lines(name: &str, arguments: &[&str]) -> (Child, BufReader<ChildStdout>) {
+    let _ = avtrace();
+    let mut command = Command::new(c(name, &["-g", "-O2"]).path);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("a program");
+    let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
+    assert_eq!(line(&mut output), "ready\n");
+    (child, output)
+}
+
+fn line(output: &mut impl BufRead) -> String {
+    let mut line = String::new();
+    output.read_line(&mut line).expect("a line");
+    line
+}
+
+#[test]
+fn signals_wait_for_a_thread_that_leaves_the_code_of_probes() {
+    for kind in ["timer", "faults"] {
+        let (mut child, mut output) = reader_of_lines("sampled", &[kind]);
+        for _ in 0..tests::runs(3) {
+            attach_meanwhile(child.id(), || ());
+        }
+        child.stdin.take().expect("a pipe").write_all(b"\n").expect("a reader");
+        assert_eq!(line(&mut output), "signals, 0 outside\n", "{kind}");
+        assert_eq!(child.wait().expect("its end").code(), Some(0));
+    }
+}
+
+#[test]
+fn threads_of_the_kernel_are_left_alone() {
+    let (mut child, mut output) = reader_of_lines("uring", &[]);
+    let mut input = child.stdin.take().expect("a pipe");
+    let mut created = String::new();
+    attach_meanwhile(child.id(), || {
+        input.write_all(b"\n").expect("a reader");
+        created = line(&mut output);
+    });
+    if created == "none\n" {
+        machine::absent("io_uring");
+    } else {
+        // It was created while its creator had a ring.
+        attach_meanwhile(child.id(), || ());
+    }
+    input.write_all(b"\n").expect("a reader");
+    assert_eq!(child.wait().expect("its end").code(), Some(0));
 }
 
 #[test]

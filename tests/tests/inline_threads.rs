@@ -75,6 +75,14 @@ fn a_hundred_thousand_short_threads() {
 }
 
 #[test]
+fn a_process_ends_while_its_threads_create_others() {
+    let program = c("ends_while_creating", &["-g", "-O2"]);
+    for _ in 0..tests::runs(3) {
+        assert_eq!(Avtrace::on(&program).inline().run().code, Some(6));
+    }
+}
+
+#[test]
 fn threads_without_the_c_library() {
     assert!(same("bare_threads", &["300"]).counts.transactions >= 300);
 }

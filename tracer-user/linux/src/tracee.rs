@@ -312,6 +312,13 @@ pub fn is_thread_of(process: i32, thread: i32) -> bool {
     sent == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
 }
 
+/// Returns whether there is a thread with this id, be it one that has ended and that nobody has waited for.
+pub(super) fn exists(thread: i32) -> bool {
+    // SAFETY: no memory is involved; signal 0 is none.
+    let sent = unsafe { libc::syscall(libc::SYS_tkill, thread, 0) };
+    sent == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
+}
+
 /// Returns whether a process is a child of this one.
 pub fn is_child(process: u32) -> bool {
     let status = proc::Status::of_process(process);

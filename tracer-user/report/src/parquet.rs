@@ -10,7 +10,10 @@ use super::{
     model::{Class, Defect, Location, Merged, Report, Subject, Violation},
     rule::Rule,
 };
-use crate::table::{Kind::{Flag, Number, Text, Time}, Table, TableWriter};
+use crate::table::{
+    Kind::{Flag, Number, Text, Time},
+    Table, TableWriter,
+};
 
 /// Defects as a Parquet file.
 #[derive(Clone, Copy, Debug)]

@@ -14,6 +14,7 @@ use inline::clock::ClockChoice;
 use symbolize::ProcessAddr;
 use x86::patching::NEAR_JUMP;
 
+use crate::in_process::withdrawal::Withdrawal;
 use crate::in_process::{
     error::InProcessError,
     image::Image,
@@ -24,9 +25,8 @@ use crate::in_process::{
     starver::Starver,
 };
 use crate::kernel::Lost;
-use plan::{point::ProbePoint, perturbation::DelayTable};
-use crate::in_process::withdrawal::Withdrawal;
 use linux::wake::Waker;
+use plan::{perturbation::DelayTable, point::ProbePoint};
 
 /// Probes in processes, as the thread that plans them has them.
 #[derive(Debug)]

@@ -8,11 +8,27 @@ use std::io;
 
 use inline::arena::MUTED;
 
-use super::{image::Image, libraries, standing::Standing, tracer::signals};
+use super::{
+    image::Image,
+    libraries,
+    standing::Standing,
+    tracer::{
+        faults::{self, Entered},
+        signals,
+    },
+};
 use linux::{proc, supervisor::Supervisor};
 
-/// Moves the threads of a process out of trampolines. No thread of it runs. Returns whether the handler of a signal was
-/// entered on the way, which returns to code of a probe.
+/// Threads that were moved out of trampolines.
+#[derive(Debug, Default)]
+pub(super) struct Moved {
+    /// The handler of a signal was entered on the way, which returns to code of a probe.
+    pub has_contexts: bool,
+    /// Threads that have entered a handler at the own place of a displaced instruction.
+    pub faulted: Vec<(u32, Entered)>,
+}
+
+/// Moves the threads of a process out of trampolines. No thread of it runs.
 ///
 /// # Errors
 ///
@@ -21,15 +37,19 @@ pub(super) fn move_out(
     supervisor: &mut Supervisor,
     process: u32,
     image: &Image,
-) -> io::Result<bool> {
-    let mut has_contexts = false;
+) -> io::Result<Moved> {
+    let mut moved = Moved::default();
     for thread in supervisor.threads(process) {
-        has_contexts |= move_thread_out(supervisor, (process, thread), image)?;
+        let Moved { has_contexts, faulted } =
+            move_thread_out(supervisor, (process, thread), image)?;
+        moved.has_contexts |= has_contexts;
+        moved.faulted.extend(faulted);
     }
-    Ok(has_contexts)
+    Ok(moved)
 }
 
-/// Moves a thread of a process out of trampolines, as [`move_out`] does.
+/// Moves a thread of a process out of trampolines. A handler of a signal is entered at places of the program's own: the
+/// thread leaves the trampoline first, unless the signal is a fault there.
 ///
 /// # Errors
 ///
@@ -38,8 +58,8 @@ pub(super) fn move_thread_out(
     supervisor: &mut Supervisor,
     (process, thread): (u32, u32),
     image: &Image,
-) -> io::Result<bool> {
-    let mut has_contexts = false;
+) -> io::Result<Moved> {
+    let mut moved = Moved::default();
     let is_there = |supervisor: &mut Supervisor, place| match image.standing(place) {
         // At an instruction of the program's own, as its handler is to see it.
         _ if supervisor.enters_handler(thread) => Ok(true),
@@ -64,9 +84,21 @@ pub(super) fn move_thread_out(
         if !signals::is_of_program(supervisor, image, thread)? {
             return Ok(false);
         }
+        let is_handled = signals::is_handled(supervisor, thread);
+        let is_fault = signals::is_fault(supervisor, thread)?;
+        if is_fault && let Some(entered) = faults::to_own_place(supervisor, image, thread)? {
+            supervisor.arrive(thread)?;
+            moved.faulted.extend(is_handled.then_some((thread, entered)));
+            return Ok(true);
+        }
+        let is_outside = image.standing(supervisor.place(thread)?.0) == Standing::Outside;
+        if is_handled && !is_fault && !is_outside {
+            supervisor.put_off(thread)?;
+            return Ok(false);
+        }
         signals::give_back(supervisor, image, (process, thread));
         supervisor.deliver(thread)?;
-        has_contexts |= signals::is_handled(supervisor, thread);
+        moved.has_contexts |= is_handled && !is_outside;
         Ok(supervisor.signal_of(thread) != 0)
     };
     let is_out = supervisor.run_until(thread, is_there, receives)?;
@@ -76,7 +108,8 @@ pub(super) fn move_thread_out(
     if !is_out {
         return Err(io::Error::other("a thread does not leave the code of a probe"));
     }
-    Ok(has_contexts)
+    supervisor.meet_put_off(thread)?;
+    Ok(moved)
 }
 
 /// Restores the code of a process of which no thread runs, nor stands in a trampoline. Returns whether no place is left

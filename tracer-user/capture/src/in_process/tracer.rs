@@ -3,7 +3,7 @@
 
 mod attached;
 mod births;
-mod faults;
+pub(super) mod faults;
 mod killed;
 mod leaving;
 pub(super) mod signals;
@@ -33,7 +33,13 @@ use super::{
     watchpoints::Watchpoints,
 };
 use crate::in_process::ring_surroundings::choose_clock;
-use linux::{proc, supervisor::{Ending, Event, Started, Supervisor}, time_stamp, tracee::Launch, wake::WakeTimer};
+use linux::{
+    proc,
+    supervisor::{Ending, Event, Started, Supervisor},
+    time_stamp,
+    tracee::Launch,
+    wake::WakeTimer,
+};
 
 /// Strict mode of seccomp, as in `/proc/PID/status`.
 const STRICT: u64 = 1;
@@ -61,6 +67,8 @@ pub struct Tracer {
     own_bases: BTreeMap<(u32, u32), u64>,
     /// Numbers of threads of processes, and of those that are traced, when all others were found to need no tracer.
     checked: BTreeMap<u32, (u64, u64)>,
+    /// Processes stand still, and have their own code before they go on.
+    is_leaving: bool,
     has_started: bool,
     /// Nobody plans any more.
     is_alone: bool,
@@ -206,6 +214,7 @@ impl Tracer {
             unfit: BTreeMap::new(),
             own_bases: BTreeMap::new(),
             checked: BTreeMap::new(),
+            is_leaving: false,
             has_started: false,
             is_alone: false,
             is_attached: false,

@@ -10,6 +10,7 @@ use std::{collections::VecDeque, io};
 use inline::trampoline::Interrupted;
 
 use super::{Resume, State, Supervisor, request};
+use crate::status::Status;
 
 /// Signals that a thread is yet to receive.
 #[derive(Debug, Default)]
@@ -49,6 +50,54 @@ impl Supervisor {
         let id = thread as i32;
         self.deferred.entry(id).or_default().is_leaving = true;
         self.set_state(id, State::Held(Resume::Continue(0)));
+    }
+
+    /// Has a held thread go on without the signal that it is about to receive, which it receives when it
+    /// [is elsewhere](Self::meet_put_off).
+    ///
+    /// # Errors
+    ///
+    /// When ptrace fails.
+    pub fn put_off(&mut self, thread: u32) -> io::Result<()> {
+        self.defer(thread)?;
+        if let Some(deferred) = self.deferred.get_mut(&(thread as i32)) {
+            deferred.is_leaving = false;
+        }
+        Ok(())
+    }
+
+    /// Has a held thread be about to receive the first of the signals that were [put off](Self::put_off), if there are
+    /// any.
+    ///
+    /// # Errors
+    ///
+    /// When ptrace fails.
+    pub fn meet_put_off(&mut self, thread: u32) -> io::Result<()> {
+        let id = thread as i32;
+        let Some(deferred) = self.deferred.get(&id).filter(|deferred| !deferred.is_leaving) else {
+            return Ok(());
+        };
+        let Some(first) = deferred.signals.front().map(request::Signal::number) else {
+            return Ok(());
+        };
+        let blocked = request::blocked_signals(id).unwrap_or(u64::MAX);
+        self.arrive(thread)?;
+        // It stops for the signal before its next instruction, unless it has blocked that meanwhile.
+        if self.signal_of(thread) != 0
+            || blocked >> (first - 1) & 1 != 0
+            || !request::is_in_stop(id).unwrap_or(false)
+        {
+            return Ok(());
+        }
+        request::resume(id, Resume::Continue(0))?;
+        match self.wait_for(id)? {
+            Some(Status::Stopped { signal, event: 0 }) if signal != request::SYSTEM_CALL => {
+                self.set_state(id, State::Held(Resume::Continue(signal)));
+                self.deliver(thread)
+            }
+            Some(status) => self.take(id, status),
+            None => Ok(()),
+        }
     }
 
     /// Has a held thread receive what it is about to receive, after deferred signals of the same number.

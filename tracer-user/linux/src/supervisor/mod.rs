@@ -412,6 +412,11 @@ impl Supervisor {
             _ => Resume::Continue(0),
         };
         let Some(thread) = self.threads.get_mut(&id) else {
+            if event == libc::PTRACE_EVENT_EXIT && !self.expected.contains_key(&id) {
+                // It was killed before its first instruction. If its creator was killed as well, nobody announces it.
+                self.newborn.remove(&id);
+                return request::resume(id, Resume::Continue(0));
+            }
             // Its first stop.
             self.newborn.insert(id);
             return self.born(id);
@@ -471,6 +476,10 @@ impl Supervisor {
     /// Notes what a thread has created, which may have been seen before.
     fn created(&mut self, parent: i32, event: i32) -> io::Result<()> {
         let child = request::message(parent)? as i32;
+        if !self.newborn.contains(&child) && !tracee::exists(child) {
+            // It was killed before its first instruction, and its end has been waited for.
+            return self.go_on(parent);
+        }
         let process = self.threads.get(&parent).map_or(parent, |thread| thread.process);
         // A clone may be a process as well.
         let is_thread = event == libc::PTRACE_EVENT_CLONE && tracee::is_thread_of(process, child);

@@ -67,7 +67,7 @@ impl Supervisor {
         for thread in list.into_iter().rev() {
             let id = thread as i32;
             let is_known = self.threads.contains_key(&id) || self.newborn.contains(&id);
-            if is_known || self.expected.contains_key(&id) {
+            if is_known || self.expected.contains_key(&id) || is_worker(process, thread) {
                 continue;
             }
             match request::seize(id, self.options) {
@@ -189,15 +189,18 @@ impl Supervisor {
 /// Returns whether a thread that cannot be seized executes no code of the program, or is traced by this thread since it
 /// was created.
 pub(super) fn needs_no_tracer(process: u32, thread: u32) -> bool {
-    /// `PF_IO_WORKER` and `PF_USER_WORKER` of `include/linux/sched.h`.
-    const WORKER: u32 = 0x10 | 0x4000;
     let own = nix::unistd::gettid().as_raw().cast_unsigned();
     match (Stat::of_thread(process, thread), ProcessStatus::of_thread(process, thread)) {
-        (Ok(stat), Ok(status)) => {
-            stat.state == ProcessState::Ended
-                || status.tracer() == Some(own)
-                || (thread != process && stat.flags & WORKER != 0)
-        }
+        (Ok(stat), Ok(status)) => stat.state == ProcessState::Ended || status.tracer() == Some(own),
         (Err(error), _) | (_, Err(error)) => proc::is_gone(&error),
     }
+}
+
+/// Returns whether a thread is one of the kernel's in the process, as those of io_uring: it executes no code of the
+/// program. The kernel lets it be traced, but announces none that is created, and its registers are those that its
+/// creator had then: its GS base may be that of a probe.
+pub(super) fn is_worker(process: u32, thread: u32) -> bool {
+    /// `PF_IO_WORKER` and `PF_USER_WORKER` of `include/linux/sched.h`.
+    const WORKER: u32 = 0x10 | 0x4000;
+    thread != process && Stat::of_thread(process, thread).is_ok_and(|stat| stat.flags & WORKER != 0)
 }

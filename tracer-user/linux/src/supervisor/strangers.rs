@@ -2,7 +2,10 @@
 
 use std::io;
 
-use super::{State, Supervisor, Thread, request, seize::needs_no_tracer};
+use super::{
+    State, Supervisor, Thread, request,
+    seize::{is_worker, needs_no_tracer},
+};
 use crate::proc;
 
 impl Supervisor {
@@ -14,7 +17,9 @@ impl Supervisor {
         // One that the kernel has not announced yet has this tracer from its first instruction on.
         threads.into_iter().find(|&thread| {
             let id = thread as i32;
-            !self.threads.contains_key(&id) && !needs_no_tracer(process, thread)
+            !self.threads.contains_key(&id)
+                && !is_worker(process, thread)
+                && !needs_no_tracer(process, thread)
         })
     }
 

@@ -7,7 +7,11 @@ mod glob;
 
 use std::collections::HashSet;
 
-pub use crate::suppress::{entry::entry, file::{Entries, FileError, parse, read}, glob::Glob};
+pub use crate::suppress::{
+    entry::entry,
+    file::{Entries, FileError, parse, read},
+    glob::Glob,
+};
 use crate::{Defect, Report, SetAside, SetAsideBy, Settings, UnusedSuppression};
 
 /// Entry of a file of suppressions. A defect is suppressed if all keys that are given match it.

@@ -12,7 +12,7 @@ use crate::in_process::{
         signals::{is_handled, word},
     },
 };
-use linux::proc;
+use linux::{proc, supervisor::Supervisor};
 
 /// Handler that a thread has entered at a displaced instruction, and has not returned from.
 #[derive(Clone, Copy, Debug)]
@@ -36,16 +36,10 @@ impl Tracer {
         image: &Image,
         (process, thread): (u32, u32),
     ) -> io::Result<bool> {
-        let (interrupted, _) = self.supervisor.interrupted(thread)?;
-        let Some(trampoline) = image.trampoline_at(interrupted.place) else { return Ok(false) };
-        let Some(own) = trampoline.faulting(&interrupted) else { return Ok(false) };
-        self.supervisor.set_interrupted(thread, &own)?;
-        if matches!(self.supervisor.signal_of(thread), libc::SIGFPE | libc::SIGILL) {
-            self.supervisor.set_fault_address(thread, own.place)?;
-        }
+        let Some(entered) = to_own_place(&self.supervisor, image, thread)? else {
+            return Ok(false);
+        };
         if is_handled(&self.supervisor, thread) {
-            let (place, trampoline) = (own.place, trampoline.address);
-            let entered = Entered { place, trampoline, frame: None };
             self.entered.entry((process, thread)).or_default().push(entered);
             self.supervisor.enter_handler(thread);
             self.supervisor.stop_at_calls(thread, true);
@@ -91,8 +85,29 @@ impl Tracer {
         let Some(image) = self.image_of(process).filter(|_| call == libc::SYS_rt_sigreturn) else {
             return Ok(());
         };
+        if self.is_leaving {
+            // It returns to the program's own code, which it has before the thread goes on.
+            return Ok(());
+        }
         come_back(&image, process, stack, place)
     }
+}
+
+/// Moves a thread that is about to receive the signal for a fault of a displaced instruction to that instruction's own
+/// place. Returns `None` where it is none.
+pub(in crate::in_process) fn to_own_place(
+    supervisor: &Supervisor,
+    image: &Image,
+    thread: u32,
+) -> io::Result<Option<Entered>> {
+    let (interrupted, _) = supervisor.interrupted(thread)?;
+    let Some(trampoline) = image.trampoline_at(interrupted.place) else { return Ok(None) };
+    let Some(own) = trampoline.faulting(&interrupted) else { return Ok(None) };
+    supervisor.set_interrupted(thread, &own)?;
+    if matches!(supervisor.signal_of(thread), libc::SIGFPE | libc::SIGILL) {
+        supervisor.set_fault_address(thread, own.place)?;
+    }
+    Ok(Some(Entered { place: own.place, trampoline: trampoline.address, frame: None }))
 }
 
 /// Has a handler that returns by a context come back to the trampoline, if it returns to a displaced instruction.

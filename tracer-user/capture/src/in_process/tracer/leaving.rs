@@ -10,7 +10,11 @@ use std::{
 use inline::tracer::Note;
 
 use crate::in_process::tracer::{State, Traced, Tracer};
-use crate::in_process::{image::Image, leave, libraries};
+use crate::in_process::{
+    image::Image,
+    leave::{self, Moved},
+    libraries,
+};
 use linux::proc;
 
 impl Tracer {
@@ -91,6 +95,7 @@ impl Tracer {
             for process in self.processes.keys().copied().collect::<Vec<_>>() {
                 self.supervisor.freeze(process)?;
             }
+            self.is_leaving = true;
             while self.supervisor.expects_birth() {
                 let event = self.supervisor.next_event()?;
                 self.handle(event)?;
@@ -107,6 +112,7 @@ impl Tracer {
                     continue;
                 }
             }
+            self.is_leaving = false;
             // A thread has created a child in its memory on the way to the stop, or out of the code of a probe, and
             // waits for it.
             for process in self.processes.keys().copied().collect::<Vec<_>>() {
@@ -123,14 +129,22 @@ impl Tracer {
 
     /// Moves all threads of processes, which stand still, out of the code of probes.
     fn move_out(&mut self) -> io::Result<()> {
-        let Self { supervisor, processes, .. } = self;
-        for (process, image) in images(processes) {
-            let has_contexts = leave::move_out(supervisor, process, &image)?;
-            if let Some(traced) = processes.get_mut(&process) {
-                traced.has_contexts |= has_contexts;
-            }
+        for (process, image) in images(&self.processes) {
+            let moved = leave::move_out(&mut self.supervisor, process, &image)?;
+            self.note_moved(process, moved);
         }
         Ok(())
+    }
+
+    /// Notes the handlers that threads have entered on their way out of the code of probes.
+    pub(super) fn note_moved(&mut self, process: u32, moved: Moved) {
+        if let Some(traced) = self.processes.get_mut(&process) {
+            traced.has_contexts |= moved.has_contexts;
+        }
+        for (thread, at) in moved.faulted {
+            self.entered.entry((process, thread)).or_default().push(at);
+            self.supervisor.stop_at_calls(thread, true);
+        }
     }
 }
 

@@ -5,13 +5,17 @@ use std::{io, os::unix::fs::FileExt as _};
 
 use inline::trampoline::Interrupted;
 
+use crate::in_process::withdrawal::Withdrawal;
 use crate::in_process::{
     image::Image,
     tracer::{STRICT, Tracer},
     ways_out::Place,
 };
-use crate::in_process::withdrawal::Withdrawal;
-use linux::{proc::{self, Disposition}, supervisor::Supervisor, time_stamp};
+use linux::{
+    proc::{self, Disposition},
+    supervisor::Supervisor,
+    time_stamp,
+};
 
 /// Has a thread give back the slots that it has reserved and not published, before it receives a signal: its handler
 /// may never return.
@@ -86,6 +90,20 @@ pub(super) fn gets_memory(
         supervisor.replace_signal(thread, signal);
     }
     Ok(is_mapped)
+}
+
+/// Returns whether the signal that a thread is about to receive is for what an instruction of it has done.
+///
+/// # Errors
+///
+/// When ptrace fails.
+pub(in crate::in_process) fn is_fault(supervisor: &Supervisor, thread: u32) -> io::Result<bool> {
+    let signal = supervisor.signal_of(thread);
+    let may_be = matches!(
+        signal,
+        libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL | libc::SIGTRAP | libc::SIGSYS
+    );
+    Ok(may_be && supervisor.signal_cause(thread)?.0 > 0)
 }
 
 /// Has a thread that stands in the code of probes go on elsewhere in it, and return to another place.

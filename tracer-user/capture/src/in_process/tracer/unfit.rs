@@ -124,7 +124,8 @@ impl Tracer {
                 if !was_frozen {
                     self.supervisor.thaw(process)?;
                 }
-                moved.map(drop)
+                self.note_moved(process, moved?);
+                Ok(())
             }
         }
     }
@@ -181,6 +182,8 @@ impl Tracer {
                 self.supervisor.set_gs_base(thread, image.gs_base(MUTED))?;
             }
         }
+        // Its handlers return to the places of instructions that are there again.
+        self.entered.retain(|&(other, _), _| other != process);
         self.leave_alone(process)
     }
 
@@ -222,7 +225,8 @@ impl Tracer {
                 self.come_out_of_probes(process, image)?;
                 let is_out = !self.own_bases.keys().any(|(other, _)| *other == process);
                 if is_out && self.supervisor.is_quiet() {
-                    leave::move_out(&mut self.supervisor, process, image)?;
+                    let moved = leave::move_out(&mut self.supervisor, process, image)?;
+                    self.note_moved(process, moved);
                     if self.supervisor.is_quiet() && self.supervisor.stranger(process).is_none() {
                         return Ok(true);
                     }
