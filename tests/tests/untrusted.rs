@@ -521,8 +521,8 @@ fn links_beside_results_lead_a_hunt_to_no_file_of_others() {
             let ended = hunt(&theirs.join("results"), &[], &[], &script);
             let what = format!("{name}: {contents:?}: {}", ended.stderr);
             assert!(ended.code.is_some() && !ended.stderr.contains("panicked"), "{what}");
-            let there = fs::read_to_string(&target).ok();
-            assert_eq!(there.as_deref(), contents, "{what}");
+            let there = fs::read(&target).ok();
+            assert!(there.as_deref() == contents.map(str::as_bytes), "{what}");
             let _ = fs::remove_file(&target);
             for entry in theirs.read_dir().expect("a folder") {
                 fs::remove_file(entry.expect("an entry").path()).expect("removed");
@@ -549,4 +549,53 @@ fn links_beside_results_lead_a_hunt_to_no_file_of_others() {
     let ended = replay(&[]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert_eq!(fs::read_to_string(&log).expect("the log").lines().count(), 1);
+}
+
+/// Runs avtrace in a directory, in which it looks for its configuration.
+fn run_in(directory: &Path) -> Ended {
+    let mut command = Command::new(avtrace());
+    run(command.current_dir(directory).args(capture::options()).args(["--", "/bin/true"]))
+}
+
+#[test]
+fn a_configuration_that_nobody_named_leads_to_no_file_of_others_and_holds_nothing_up() {
+    require_bpf!();
+    if !machine::is_root() {
+        machine::skip("not root");
+        return;
+    }
+    let folder = open_folder();
+    let (theirs, secret) = (folder_of_nobody(&folder), folder.path().join("secret"));
+    fs::write(&secret, "PRIVATE = 1\n").expect("a file");
+    fs::set_permissions(&secret, Permissions::from_mode(0o600)).expect("its mode");
+    let below = theirs.join("below");
+    fs::create_dir(&below).expect("a folder");
+    let config = theirs.join("avtrace.toml");
+    let link_to = |target: &Path| {
+        std::os::unix::fs::symlink(target, &config).expect("a link");
+        std::os::unix::fs::lchown(&config, Some(NOBODY), Some(NOBODY)).expect("its owner");
+    };
+    // One of another user in a directory above does not count, and a link is such a one.
+    link_to(&secret);
+    let ended = run_in(&below);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let check_refused = |what: &str| {
+        let ended = run_in(&theirs);
+        assert_eq!(ended.code, Some(2), "{what}: {}", ended.stderr);
+        assert!(ended.stderr.contains("avtrace.toml"), "{what}: {}", ended.stderr);
+        assert!(!ended.stderr.contains("PRIVATE"), "{what}: {}", ended.stderr);
+        fs::remove_file(&config).expect("removed");
+    };
+    check_refused("a link");
+    link_to(Path::new("/dev/zero"));
+    check_refused("a link to a device");
+    assert_eq!(run(Command::new("mkfifo").arg(&config)).code, Some(0));
+    check_refused("a pipe");
+    let large = File::create(&config).expect("a file");
+    large.set_len(1 << 40).expect("a length");
+    check_refused("a large file");
+    // Root's own link is followed.
+    std::os::unix::fs::symlink(&secret, &config).expect("a link");
+    let ended = run_in(&theirs);
+    assert!(ended.stderr.contains("PRIVATE"), "{}", ended.stderr);
 }

@@ -28,6 +28,7 @@ mod sigpipe;
 mod spawn;
 mod status;
 pub mod supervisor;
+pub mod text;
 pub mod time_stamp;
 pub mod tracee;
 pub mod user;

@@ -10,6 +10,7 @@ use std::{
 };
 
 use nix::fcntl::readlinkat;
+use symbolize::open_regular;
 
 use super::{
     rights::{Rights, path_of},
@@ -123,6 +124,19 @@ impl Place {
     pub fn beside(&self, name: impl Into<OsString>) -> io::Result<Self> {
         let directory = self.directory.try_clone()?;
         Ok(Self { directory, name: name.into(), rights: self.rights.clone() })
+    }
+
+    /// Opens the regular file that is there, for reading. Nothing else is opened at all, and no link that was put there
+    /// meanwhile is followed.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open_regular`].
+    pub fn open(&self) -> io::Result<File> {
+        self.with(|path| {
+            let found = open(path)?;
+            open_regular(&path_of(&found))
+        })
     }
 
     /// Returns the metadata of what is there, which may be a link; `None` if nothing is.

@@ -1,0 +1,56 @@
+//! Reading of short texts: settings, suppressions.
+
+use std::{
+    fs::File,
+    io::{self, Read as _},
+    path::Path,
+};
+
+use super::place::Place;
+
+/// Most bytes of a text.
+const MOST: u64 = 16 << 20;
+
+/// Reads a text that the user has named; it may come from a pipe.
+///
+/// # Errors
+///
+/// Those of `open` and `read`, `FileTooLarge`, and `InvalidData` when it is no UTF-8.
+pub fn read(path: &Path) -> io::Result<String> {
+    read_all(File::open(path)?)
+}
+
+/// Reads a text that nobody has named. Another user may have put anything in its place: so it must be a regular file,
+/// and links are followed as [`Place::find`] does it.
+///
+/// # Errors
+///
+/// As for [`read`], and those of [`Place::find`] and [`Place::open`].
+pub fn read_found(path: &Path) -> io::Result<String> {
+    read_all(Place::find(path)?.open()?)
+}
+
+fn read_all(file: File) -> io::Result<String> {
+    let mut text = String::new();
+    file.take(MOST + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MOST {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_texts_are_refused() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        for (length, is_read) in [(MOST, true), (MOST + 1, false), (1 << 40, false)] {
+            file.as_file().set_len(length).expect("a length");
+            for read in [read, read_found] {
+                assert_eq!(read(file.path()).is_ok(), is_read, "{length}");
+            }
+        }
+    }
+}
