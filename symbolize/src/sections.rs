@@ -89,9 +89,15 @@ fn read_joined(file: &ElfImage, name: &str) -> Result<Option<Bytes>, String> {
         return Ok(read(file, name)?.map(|section| section.data));
     }
     headers.sort_by_key(|header| header.sh_flags(LE).contains(elf::SHF_GROUP));
+    // Sections may claim the same place, all of them.
+    let most = (file.bytes().len() as u64).saturating_mul(MAX_EXPANSION).min(MAX_DECOMPRESSED);
     let mut joined = Vec::new();
     for header in headers {
-        joined.extend_from_slice(&read_one(file, header)?.data);
+        let section = read_one(file, header)?;
+        if (joined.len() + section.data.len()) as u64 > most {
+            return Err(format!("its sections have more than {most} bytes"));
+        }
+        joined.extend_from_slice(&section.data);
     }
     Ok(Some(Bytes::from(joined)))
 }
