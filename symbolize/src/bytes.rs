@@ -55,7 +55,8 @@ impl Bytes {
             return Ok(Self::from(Vec::new()));
         }
         let ranges = data(file, size);
-        let total = ranges.iter().try_fold(0_u64, |sum, range| sum.checked_add(range.end - range.start));
+        let total =
+            ranges.iter().try_fold(0_u64, |sum, range| sum.checked_add(range.end - range.start));
         if total.is_none_or(|total| total > Self::MAX_COPY) {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
@@ -274,7 +275,8 @@ mod tests {
         };
         let of_copy = smaps.lines().skip_while(|line| is_around(line) != Some(true));
         let field = of_copy.into_iter().find_map(|line| line.strip_prefix("AnonHugePages:"));
-        let huge = field.and_then(|text| text.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+        let huge =
+            field.and_then(|text| text.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
         assert_eq!(huge, Some(0));
         assert_eq!(bytes[(HUGE * (COUNT - 1)) as usize], b'x');
     }

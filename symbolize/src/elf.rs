@@ -254,9 +254,10 @@ fn find_build_id(header: &Header, bytes: &Bytes) -> Option<Vec<u8>> {
         });
         note.filter(|_| left > 0).map(|note| note.desc().to_vec())
     };
-    let in_sections = header.sections(LE, &**bytes).ok().and_then(|table| {
-        table.iter().find_map(|section| find(section.notes(LE, &**bytes)))
-    });
+    let in_sections = header
+        .sections(LE, &**bytes)
+        .ok()
+        .and_then(|table| table.iter().find_map(|section| find(section.notes(LE, &**bytes))));
     in_sections.or_else(|| {
         let segments = header.program_headers(LE, &**bytes).ok()?;
         segments.iter().find_map(|segment| find(segment.notes(LE, &**bytes)))

@@ -1,7 +1,10 @@
 //! Tables of the debug information that several units share. Each unit reads its own anew and keeps it, so that many
 //! units of a small file, which all name one long table, would take all memory.
 
-use gimli::{AttributeValue, DebugAbbrevOffset, DebugLineOffset, Reader as _, Section as _, UnitHeader, UnitType,};
+use gimli::{
+    AttributeValue, DebugAbbrevOffset, DebugLineOffset, Reader as _, Section as _, UnitHeader,
+    UnitType,
+};
 use rustc_hash::FxHashMap;
 
 use super::dwarf::Dwarf;
@@ -140,7 +143,8 @@ mod tests {
         abbrev.push(0);
         let mut info = Vec::new();
         for unit in 0..units {
-            let table = if abbreviations > one.len() { unit as usize % count * one.len() } else { 0 };
+            let table =
+                if abbreviations > one.len() { unit as usize % count * one.len() } else { 0 };
             info.extend(12_u32.to_le_bytes());
             info.extend([4, 0]);
             info.extend((table as u32).to_le_bytes());

@@ -43,8 +43,8 @@ pub(super) fn run(arguments: &HuntArgs) -> Result<u8, Failure> {
     let mut reports = Reports::new(&arguments.output, Destination::Stderr)?;
     // Under sudo nothing runs as root but avtrace itself.
     let user = if arguments.capture.as_root { None } else { user::sudo_user() };
-    let scratch = Scratch::new(user.as_ref())
-        .map_err(|error| Failure::internal(HuntError::Start(error)))?;
+    let scratch =
+        Scratch::new(user.as_ref()).map_err(|error| Failure::internal(HuntError::Start(error)))?;
     let (folder, outputs) = (scratch.own(), scratch.outputs());
     let targets = match &arguments.replay {
         Some(_) => {

@@ -10,12 +10,12 @@ use super::{
     triage::{config_or_new, is_config},
 };
 use crate::{
-    sys::text,
     cli::RefineArgs,
     report::{self, Class, Defect, Report},
     session::{self, Outcome, RunOptions, spec::Spec},
     suppress::{self, Filter, Suppression},
     sys::output::{Destination, write_output},
+    sys::text,
 };
 
 pub(super) fn run(arguments: &RefineArgs) -> Result<u8, Failure> {

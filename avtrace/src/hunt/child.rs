@@ -90,7 +90,8 @@ impl Launch {
         fs::create_dir_all(&folder)?;
         let [plan_file, report_file] = ["plan.json", "report.json"].map(|name| folder.join(name));
         fs::write(&plan_file, plan)?;
-        let output_file = OutputFile::create(self.outputs.join(format!("output-{number}")), self.user.as_ref())?;
+        let output_file =
+            OutputFile::create(self.outputs.join(format!("output-{number}")), self.user.as_ref())?;
         let begun = Instant::now();
         let (child, output) = self.start(&plan_file, &report_file, &output_file)?;
         let (ended, status) = await_end(child, begun + limit, is_stopped)?;
@@ -177,7 +178,12 @@ impl Launch {
             (false, None) => failure(&reports).map_or(Verdict::Passed, Verdict::Failed),
             (false, Some(condition)) => {
                 let status = failure(&reports);
-                match is_failure(condition, (&output.path, status.as_deref()), limit, self.user.as_ref())? {
+                match is_failure(
+                    condition,
+                    (&output.path, status.as_deref()),
+                    limit,
+                    self.user.as_ref(),
+                )? {
                     true => {
                         Verdict::Failed(status.unwrap_or_else(|| "--fail-if says so".to_owned()))
                     }

@@ -228,7 +228,10 @@ impl Database {
         within(&self.rights, || what(&mut self.connection))
     }
 
-    fn with<T>(&self, what: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+    fn with<T>(
+        &self,
+        what: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<T> {
         within(&self.rights, || what(&self.connection))
     }
 
@@ -256,10 +259,7 @@ impl Drop for Database {
 }
 
 /// Does something with rights; an error in taking them is one of the database, which cannot be used.
-fn within<T>(
-    rights: &Rights,
-    what: impl FnOnce() -> rusqlite::Result<T>,
-) -> rusqlite::Result<T> {
+fn within<T>(rights: &Rights, what: impl FnOnce() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
     let denied = |error: io::Error| {
         let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_PERM);
         rusqlite::Error::SqliteFailure(code, Some(error.to_string()))
@@ -668,7 +668,9 @@ impl Results {
             .database
             .with(|database| {
                 let query = "SELECT treatment, plan FROM runs WHERE number = ?1";
-                let of = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?));
+                let of = |row: &rusqlite::Row<'_>| {
+                    Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
+                };
                 database.query_row(query, [run as i64], of).optional()
             })
             .map_err(|error| self.error(error))?;

@@ -162,7 +162,10 @@ fn cargo_command(command: &[OsString]) -> Option<Cargo> {
 }
 
 /// Has Cargo build the tests, and returns the executables, each with the arguments for it.
-fn executables_of_cargo(command: &[OsString], user: Option<&Identity>) -> Result<Vec<Target>, TargetError> {
+fn executables_of_cargo(
+    command: &[OsString],
+    user: Option<&Identity>,
+) -> Result<Vec<Target>, TargetError> {
     let split = command.iter().position(|word| word == "--").unwrap_or(command.len());
     let (of_cargo, of_tests) = command.split_at(split);
     let mut build = of_cargo.to_vec();
@@ -188,7 +191,10 @@ fn executables_of_cargo(command: &[OsString], user: Option<&Identity>) -> Result
 }
 
 /// Returns the tests that cargo-nextest would run: it runs each by itself.
-fn tests_of_nextest(command: &[OsString], user: Option<&Identity>) -> Result<Vec<Target>, TargetError> {
+fn tests_of_nextest(
+    command: &[OsString],
+    user: Option<&Identity>,
+) -> Result<Vec<Target>, TargetError> {
     let mut list: Vec<OsString> = command
         .iter()
         .take_while(|word| *word != "--")
