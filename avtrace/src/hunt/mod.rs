@@ -5,6 +5,7 @@
 //! is the file that all of them go to; `merge` makes one report of it.
 
 mod child;
+mod database;
 mod merge;
 mod random;
 mod replay;
