@@ -434,6 +434,14 @@ fn exit(error: &clap::Error) -> ! {
     std::process::exit(error.exit_code())
 }
 
+/// Returns whether a word is the name of an option of capture.
+#[must_use]
+pub fn is_capture_option(name: &str) -> bool {
+    let command = CaptureArgs::augment_args(clap::Command::new("capture"));
+    let long = name.strip_prefix("--");
+    long.is_some() && command.get_arguments().any(|argument| argument.get_long() == long)
+}
+
 /// Returns the options of capture as they are on the command line, each in one word.
 fn written(matches: &ArgMatches) -> Vec<OsString> {
     let command = CaptureArgs::augment_args(clap::Command::new("capture"));

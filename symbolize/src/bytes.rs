@@ -54,15 +54,19 @@ impl Bytes {
         if size == 0 {
             return Ok(Self::from(Vec::new()));
         }
+        let ranges = data(file, size);
+        let total =
+            ranges.iter().try_fold(0_u64, |sum, range| sum.checked_add(range.end - range.start));
+        if total.is_none_or(|total| total > Self::MAX_COPY) {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
         let mut copy = MmapMut::map_anon(usize::try_from(size).map_err(io::Error::other)?)?;
-        // Faults are most of the time that a copy of a large file takes. Without huge pages it takes longer.
-        let _ = copy.advise(Advice::HugePage);
-        let mut copied = 0;
-        for range in data(file, size) {
-            copied += range.end - range.start;
-            if copied > Self::MAX_COPY {
-                return Err(io::ErrorKind::FileTooLarge.into());
-            }
+        // Faults are most of the time that a copy of a large file takes. Without huge pages it takes longer. In a file
+        // with holes, each byte between them would take a huge page.
+        if total == Some(size) {
+            let _ = copy.advise(Advice::HugePage);
+        }
+        for range in ranges {
             read_up_to(file, &mut copy[range.start as usize..range.end as usize], range.start)?;
         }
         Ok(Self::of(Backing::Copied(copy.make_read_only()?)))
@@ -245,6 +249,36 @@ mod tests {
         assert_eq!([at(0), at(LENGTH / 2 - 1), at(LENGTH - 2)], [0; 3]);
         file.set_len(10).expect("cut");
         assert_eq!(at(LENGTH - 1), b'c');
+    }
+
+    #[test]
+    fn bytes_between_holes_take_no_huge_pages() {
+        let file = tempfile::tempfile().expect("temporary file");
+        const HUGE: u64 = 2 << 20;
+        const COUNT: u64 = 64;
+        file.set_len(COUNT * HUGE).expect("a length");
+        for number in 0..COUNT {
+            file.write_all_at(b"x", number * HUGE).expect("write");
+        }
+        let says = data(&file, COUNT * HUGE).len() as u64 == COUNT;
+        if !says {
+            return;
+        }
+        let bytes = Bytes::read_file(&file).expect("readable");
+        let start = bytes.as_ptr() as usize;
+        let smaps = std::fs::read_to_string("/proc/self/smaps").expect("a map");
+        // The mapping may have become one with others.
+        let is_around = |line: &str| {
+            let (from, to) = line.split_whitespace().next()?.split_once('-')?;
+            let number = |text| usize::from_str_radix(text, 16).ok();
+            Some((number(from)?..number(to)?).contains(&start))
+        };
+        let of_copy = smaps.lines().skip_while(|line| is_around(line) != Some(true));
+        let field = of_copy.into_iter().find_map(|line| line.strip_prefix("AnonHugePages:"));
+        let huge =
+            field.and_then(|text| text.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok());
+        assert_eq!(huge, Some(0));
+        assert_eq!(bytes[(HUGE * (COUNT - 1)) as usize], b'x');
     }
 
     #[test]

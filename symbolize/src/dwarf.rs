@@ -17,6 +17,7 @@ use super::debug_file::{self, DebugSearch};
 use super::elf::ElfImage;
 use super::error::Error;
 use super::extent::Reader;
+use super::sharing::is_excessive;
 use super::tidy_path::tidy_path;
 
 pub(crate) type Dwarf = gimli::Dwarf<Reader>;
@@ -60,6 +61,9 @@ impl DebugInfo {
         let supplement = find_supplement(holder, search);
         if let Some(supplement) = &supplement {
             dwarf.load_sup(|id| load_section(supplement, main_name(id)))?;
+        }
+        if is_excessive(&dwarf) || dwarf.sup.as_deref().is_some_and(is_excessive) {
+            return Err(holder.malformed(".debug_info", "its units share tables that are too long"));
         }
         dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
         let supplement = dwarf.sup.as_ref().map(|dwarf| UnitSet::new(Arc::clone(dwarf)));
@@ -236,6 +240,10 @@ impl DebugInfo {
             let file = ElfImage::open_by(path, &self.search.opener).ok()?;
             let mut dwarf = gimli::Dwarf::load(|id| load_section(&file, id.dwo_name())).ok()?;
             dwarf.make_dwo(self.dwarf());
+            if is_excessive(&dwarf) {
+                return None;
+            }
+            dwarf.populate_abbreviations_cache(gimli::AbbreviationsCacheStrategy::Duplicates);
             let mut headers = dwarf.units();
             while let Ok(Some(header)) = headers.next() {
                 if dwarf.unit(header).is_ok_and(|unit| unit.dwo_id == Some(id)) {

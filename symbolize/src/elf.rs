@@ -8,7 +8,9 @@ use std::time::SystemTime;
 use crate::bytes::Bytes;
 use object::LittleEndian;
 use object::elf::{self, FileHeader64};
-use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _, SectionTable};
+use object::read::elf::{
+    FileHeader as _, NoteIterator, ProgramHeader as _, SectionHeader as _, SectionTable,
+};
 
 use super::address::{FileOffset, LinkAddr};
 use super::error::Error;
@@ -237,21 +239,77 @@ impl ElfImage {
     }
 }
 
+/// Notes of a file that are looked at: real ones have a few. A thousand sections may claim the same place, and have
+/// notes of 12 bytes there.
+const MAX_NOTES: usize = 4096;
+
 fn find_build_id(header: &Header, bytes: &Bytes) -> Option<Vec<u8>> {
-    let in_sections = || {
-        let table = header.sections(LE, &**bytes).ok()?;
-        table.iter().find_map(|section| build_id_note(section.notes(LE, &**bytes).ok()??))
+    let mut left = MAX_NOTES;
+    let mut find = |notes: object::Result<Option<NoteIterator<'_, Header>>>| {
+        let mut notes = notes.ok()??.map_while(Result::ok);
+        let note = notes.find(|note| {
+            left = left.saturating_sub(1);
+            let is_id = note.name() == elf::ELF_NOTE_GNU && note.n_type(LE) == elf::NT_GNU_BUILD_ID;
+            is_id || left == 0
+        });
+        note.filter(|_| left > 0).map(|note| note.desc().to_vec())
     };
-    let in_segments = || {
+    let in_sections = header
+        .sections(LE, &**bytes)
+        .ok()
+        .and_then(|table| table.iter().find_map(|section| find(section.notes(LE, &**bytes))));
+    in_sections.or_else(|| {
         let segments = header.program_headers(LE, &**bytes).ok()?;
-        segments.iter().find_map(|segment| build_id_note(segment.notes(LE, &**bytes).ok()??))
-    };
-    in_sections().or_else(in_segments)
+        segments.iter().find_map(|segment| find(segment.notes(LE, &**bytes)))
+    })
 }
 
-fn build_id_note(notes: object::read::elf::NoteIterator<'_, Header>) -> Option<Vec<u8>> {
-    notes
-        .map_while(Result::ok)
-        .find(|note| note.name() == elf::ELF_NOTE_GNU && note.n_type(LE) == elf::NT_GNU_BUILD_ID)
-        .map(|note| note.desc().to_vec())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns a file with so many sections of notes, which share `length` bytes of zeros, and then one with an id.
+    fn file_of_notes(sections: usize, length: usize) -> Bytes {
+        let mut file = vec![0; 64 + length];
+        file[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        file[6] = 1;
+        let mut put = |at: usize, bytes: &[u8]| file[at..at + bytes.len()].copy_from_slice(bytes);
+        put(0x10, &elf::ET_DYN.0.to_le_bytes());
+        put(0x12, &elf::EM_X86_64.0.to_le_bytes());
+        put(0x28, &(64 + length as u64).to_le_bytes());
+        put(0x3a, &64_u16.to_le_bytes());
+        put(0x3c, &(sections as u16 + 3).to_le_bytes());
+        put(0x3e, &1_u16.to_le_bytes());
+        let header = |kind: u32, at: u64, size: u64| {
+            let mut header = [0; 64];
+            header[4..8].copy_from_slice(&kind.to_le_bytes());
+            header[24..32].copy_from_slice(&at.to_le_bytes());
+            header[32..40].copy_from_slice(&size.to_le_bytes());
+            header[48] = 4;
+            header
+        };
+        file.extend([0; 64]);
+        file.extend(header(elf::SHT_STRTAB.0, 64, 0));
+        for _ in 0..sections {
+            file.extend(header(elf::SHT_NOTE.0, 64, length as u64));
+        }
+        let id = 64 + length + (sections + 3) * 64;
+        file.extend(header(elf::SHT_NOTE.0, id as u64, 20));
+        file.extend([4, 0, 0, 0, 4, 0, 0, 0, 3, 0, 0, 0]);
+        file.extend(b"GNU\0\x01\x02\x03\x04");
+        Bytes::from(file)
+    }
+
+    #[test]
+    fn a_build_id_is_found_among_some_notes_and_not_looked_for_among_many() {
+        let id = |sections, length| {
+            let bytes = file_of_notes(sections, length);
+            let image = ElfImage::from_bytes(Path::new("file"), bytes).expect("a file");
+            image.build_id().map(<[u8]>::to_vec)
+        };
+        assert_eq!(id(0, 0), Some(vec![1, 2, 3, 4]));
+        assert_eq!(id(100, 120), Some(vec![1, 2, 3, 4]));
+        // Whoever looked at all of them would be at it for hours.
+        assert_eq!(id(60_000, 64 << 20), None);
+    }
 }

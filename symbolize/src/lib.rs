@@ -53,6 +53,7 @@ mod opener;
 mod provenance;
 mod restartable;
 mod sections;
+mod sharing;
 mod source;
 mod symbolizer;
 mod symbols;

@@ -15,8 +15,12 @@ use super::error::Error;
 /// header could ask for all memory. In bytes.
 const MAX_DECOMPRESSED: u64 = 8 << 30;
 
-/// The most that zlib can expand its input is 1032 times.
-const MAX_ZLIB_EXPANSION: u64 = 1040;
+/// Debug information expands to some 2 to 20 times its compressed size. A frame of Zstandard can expand to 30,000 times
+/// its size, so that a small file would take all memory.
+const MAX_EXPANSION: u64 = 128;
+
+/// A short section may expand to this size in any case, in bytes.
+const MIN_DECOMPRESSED: u64 = 1 << 20;
 
 /// A section's place and contents.
 #[derive(Clone, Debug)]
@@ -85,9 +89,15 @@ fn read_joined(file: &ElfImage, name: &str) -> Result<Option<Bytes>, String> {
         return Ok(read(file, name)?.map(|section| section.data));
     }
     headers.sort_by_key(|header| header.sh_flags(LE).contains(elf::SHF_GROUP));
+    // Sections may claim the same place, all of them.
+    let most = (file.bytes().len() as u64).saturating_mul(MAX_EXPANSION).min(MAX_DECOMPRESSED);
     let mut joined = Vec::new();
     for header in headers {
-        joined.extend_from_slice(&read_one(file, header)?.data);
+        let section = read_one(file, header)?;
+        if (joined.len() + section.data.len()) as u64 > most {
+            return Err(format!("its sections have more than {most} bytes"));
+        }
+        joined.extend_from_slice(&section.data);
     }
     Ok(Some(Bytes::from(joined)))
 }
@@ -127,10 +137,7 @@ fn decompress(
     data: &[u8],
     uncompressed_size: u64,
 ) -> Result<Bytes, String> {
-    let possible = match format {
-        CompressionFormat::Zlib => (data.len() as u64).saturating_mul(MAX_ZLIB_EXPANSION),
-        _ => MAX_DECOMPRESSED,
-    };
+    let possible = (data.len() as u64).saturating_mul(MAX_EXPANSION).max(MIN_DECOMPRESSED);
     if uncompressed_size > possible.min(MAX_DECOMPRESSED) {
         return Err(format!("{} bytes cannot expand to {uncompressed_size}", data.len()));
     }
@@ -146,4 +153,34 @@ fn decompress_old(data: &[u8]) -> Result<Bytes, String> {
         .and_then(<[u8]>::split_first_chunk::<8>)
         .ok_or("it has no compression header")?;
     decompress(CompressionFormat::Zlib, stream, u64::from_be_bytes(*size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A frame of Zstandard whose blocks each repeat one byte 128 KiB times (RFC 8878, section 3.1.1.2).
+    fn bomb(blocks: u64) -> (Vec<u8>, u64) {
+        const BLOCK: u64 = 128 << 10;
+        let mut frame = vec![0x28, 0xb5, 0x2f, 0xfd, 0b1100_0000, 0x38];
+        frame.extend((blocks * BLOCK).to_le_bytes());
+        for number in 1..=blocks {
+            let repeats = 1 << 1;
+            let header = u32::from(number == blocks) | repeats | (BLOCK as u32) << 3;
+            frame.extend(&header.to_le_bytes()[..3]);
+            frame.push(b'A');
+        }
+        (frame, blocks * BLOCK)
+    }
+
+    #[test]
+    fn small_sections_expand_to_small_ones() {
+        let of = |blocks| {
+            let (frame, size) = bomb(blocks);
+            decompress(CompressionFormat::Zstandard, &frame, size).map(|bytes| bytes.len() as u64)
+        };
+        assert_eq!(of(8), Ok(MIN_DECOMPRESSED));
+        let error = of(8000).expect_err("too much");
+        assert!(error.contains("cannot expand"), "{error}");
+    }
 }

@@ -436,3 +436,15 @@ fn check_cut(file: &Path) {
     let report = fs::read_to_string(file).expect("a report");
     assert!(report.contains("signals have ended the checking before"), "{report}");
 }
+
+#[test]
+fn a_child_that_is_killed_at_its_entry_point_holds_nobody_up() {
+    require_bpf!();
+    let program = c("killed_at_entry", &["-g", "-O1"]);
+    let options = ["--capture", "inline", "--accesses", "sync", "--follow-forks"];
+    let mut command = Command::new(tests::tracer::avtrace());
+    command.args(options).arg("--").arg(&program.path).arg("60");
+    let ended = process::run(&mut command);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert_eq!(ended.stdout, "all have ended\n", "{}", ended.stderr);
+}

@@ -446,3 +446,156 @@ fn links_of_a_program_lead_avtrace_to_no_file_of_others() {
         }
     }
 }
+
+/// Makes a folder of another user, in one that anybody may enter.
+fn folder_of_nobody(parent: &TempDir) -> PathBuf {
+    let folder = parent.path().join("theirs");
+    fs::create_dir(&folder).expect("a folder");
+    chown(&folder, Some(NOBODY), Some(NOBODY)).expect("its owner");
+    folder
+}
+
+/// Writes a script that adds a line with its user to a file.
+fn script(folder: &Path, log: &Path, lines: &str) -> PathBuf {
+    let path = folder.join("script");
+    let text = format!("#!/bin/sh\necho \"$(id -u) $1\" >> {}\n{lines}\n", log.display());
+    fs::write(&path, text).expect("the script");
+    path
+}
+
+fn hunt(results: &Path, options: &[&str], variables: &[(&str, &str)], script: &Path) -> Ended {
+    let mut command = Command::new(avtrace());
+    command.args(["hunt", "--quiet", "--runs", "1", "--results"]).arg(results).args(options);
+    command.args(capture::options()).args(["--", "/bin/sh"]).arg(script);
+    run(command.envs(variables.to_vec()))
+}
+
+#[test]
+fn under_sudo_a_hunt_runs_nothing_as_root() {
+    require_bpf!();
+    if !machine::is_root() {
+        machine::skip("not root");
+        return;
+    }
+    let folder = open_folder();
+    let (theirs, log) = (folder_of_nobody(&folder), folder.path().join("log"));
+    File::create(&log).expect("a file");
+    fs::set_permissions(&log, Permissions::from_mode(0o666)).expect("its mode");
+    let script =
+        script(folder.path(), &log, "test \"$1\" = --gtest_list_tests && printf 'S.\\n  C\\n'; :");
+    let condition =
+        format!("echo \"$(id -u) asked $(cat $AVTRACE_OUTPUT)\" >> {}; false", log.display());
+    for (options, user) in [(&[][..], NOBODY), (&["--as-root"], 0)] {
+        fs::write(&log, "").expect("written");
+        let options = [options, &["--per-test", "--fail-if", &condition]].concat();
+        let ended = hunt(&theirs.join("results"), &options, &SUDO, &script);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+        let lines = fs::read_to_string(&log).expect("the log");
+        let lines: Vec<&str> = lines.lines().collect();
+        let expected = ["--gtest_list_tests", "--gtest_filter=S.C", "asked "];
+        assert_eq!(lines, expected.map(|what| format!("{user} {what}")));
+    }
+}
+
+#[test]
+fn links_beside_results_lead_a_hunt_to_no_file_of_others() {
+    require_bpf!();
+    if !machine::is_root() {
+        machine::skip("not root");
+        return;
+    }
+    let folder = open_folder();
+    let (theirs, log) = (folder_of_nobody(&folder), folder.path().join("log"));
+    let roots = folder.path().join("roots");
+    fs::create_dir(&roots).expect("a folder");
+    let script = script(folder.path(), &log, "");
+    for name in ["results", "results-journal", "results-wal", "results-shm"] {
+        for contents in [None, Some("precious")] {
+            let target = roots.join(name);
+            if let Some(contents) = contents {
+                fs::write(&target, contents).expect("a file");
+            }
+            let link = theirs.join(name);
+            std::os::unix::fs::symlink(&target, &link).expect("a link");
+            std::os::unix::fs::lchown(&link, Some(NOBODY), Some(NOBODY)).expect("its owner");
+            let ended = hunt(&theirs.join("results"), &[], &[], &script);
+            let what = format!("{name}: {contents:?}: {}", ended.stderr);
+            assert!(ended.code.is_some() && !ended.stderr.contains("panicked"), "{what}");
+            let there = fs::read(&target).ok();
+            assert!(there.as_deref() == contents.map(str::as_bytes), "{what}");
+            let _ = fs::remove_file(&target);
+            for entry in theirs.read_dir().expect("a folder") {
+                fs::remove_file(entry.expect("an entry").path()).expect("removed");
+            }
+        }
+    }
+    // Without links, the results are there.
+    let results = theirs.join("results");
+    let ended = hunt(&results, &[], &[], &script);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    // They belong to another user now, who may have named any command in them.
+    fs::write(&log, "").expect("written");
+    let replay = |options: &[&str]| {
+        let mut replay = Command::new(avtrace());
+        replay.args(["hunt", "--quiet", "--repeat", "1", "--replay"]);
+        run(replay.arg(format!("{}#1", results.display())).args(options))
+    };
+    let ended = replay(&[]);
+    assert_eq!(ended.code, Some(2), "{}", ended.stderr);
+    assert!(ended.stderr.contains("belongs to another user"), "{}", ended.stderr);
+    assert_eq!(fs::read_to_string(&log).expect("the log"), "");
+    chown(&results, Some(0), Some(0)).expect("its owner");
+    chown(&theirs, Some(0), Some(0)).expect("its owner");
+    let ended = replay(&[]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert_eq!(fs::read_to_string(&log).expect("the log").lines().count(), 1);
+}
+
+/// Runs avtrace in a directory, in which it looks for its configuration.
+fn run_in(directory: &Path) -> Ended {
+    let mut command = Command::new(avtrace());
+    run(command.current_dir(directory).args(capture::options()).args(["--", "/bin/true"]))
+}
+
+#[test]
+fn a_configuration_that_nobody_named_leads_to_no_file_of_others_and_holds_nothing_up() {
+    require_bpf!();
+    if !machine::is_root() {
+        machine::skip("not root");
+        return;
+    }
+    let folder = open_folder();
+    let (theirs, secret) = (folder_of_nobody(&folder), folder.path().join("secret"));
+    fs::write(&secret, "PRIVATE = 1\n").expect("a file");
+    fs::set_permissions(&secret, Permissions::from_mode(0o600)).expect("its mode");
+    let below = theirs.join("below");
+    fs::create_dir(&below).expect("a folder");
+    let config = theirs.join("avtrace.toml");
+    let link_to = |target: &Path| {
+        std::os::unix::fs::symlink(target, &config).expect("a link");
+        std::os::unix::fs::lchown(&config, Some(NOBODY), Some(NOBODY)).expect("its owner");
+    };
+    // One of another user in a directory above does not count, and a link is such a one.
+    link_to(&secret);
+    let ended = run_in(&below);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let check_refused = |what: &str| {
+        let ended = run_in(&theirs);
+        assert_eq!(ended.code, Some(2), "{what}: {}", ended.stderr);
+        assert!(ended.stderr.contains("avtrace.toml"), "{what}: {}", ended.stderr);
+        assert!(!ended.stderr.contains("PRIVATE"), "{what}: {}", ended.stderr);
+        fs::remove_file(&config).expect("removed");
+    };
+    check_refused("a link");
+    link_to(Path::new("/dev/zero"));
+    check_refused("a link to a device");
+    assert_eq!(run(Command::new("mkfifo").arg(&config)).code, Some(0));
+    check_refused("a pipe");
+    let large = File::create(&config).expect("a file");
+    large.set_len(1 << 40).expect("a length");
+    check_refused("a large file");
+    // Root's own link is followed.
+    std::os::unix::fs::symlink(&secret, &config).expect("a link");
+    let ended = run_in(&theirs);
+    assert!(ended.stderr.contains("PRIVATE"), "{}", ended.stderr);
+}

@@ -20,11 +20,14 @@ use crate::{
     cli::{HuntArgs, MergeArgs, OutputArgs},
     hunt::{
         self, Header, HuntError, HuntOptions, Launch, Observer, Progress, Results, ResultsError,
-        Shard, Target, TargetError, Whole,
+        Scratch, Shard, Target, TargetError, Whole,
     },
     session::EndSignals,
 };
-use linux::output::{Destination, write_output};
+use linux::{
+    output::{Destination, write_output},
+    user,
+};
 use report::{self, CaptureBackend, Class, Report, suppress::Filter};
 
 /// Runs by default.
@@ -37,14 +40,18 @@ pub(super) fn run(arguments: &HuntArgs) -> Result<u8, Failure> {
     let suppressions = triage::of_config(triage::config(arguments.capture.no_config)?);
     let filter = triage::filter(&arguments.output, suppressions)?;
     let mut reports = Reports::new(&arguments.output, Destination::Stderr)?;
-    let (_scratch, folder) =
-        hunt::scratch().map_err(|error| Failure::internal(HuntError::Start(error)))?;
+    // Under sudo nothing runs as root but avtrace itself.
+    let user = if arguments.capture.as_root { None } else { user::sudo_user() };
+    let scratch =
+        Scratch::new(user.as_ref()).map_err(|error| Failure::internal(HuntError::Start(error)))?;
+    let (folder, outputs) = (scratch.own(), scratch.outputs());
     let targets = match &arguments.replay {
         Some(_) => {
             let command = arguments.program.clone();
             vec![Target { name: String::new(), command, directory: None }]
         }
-        None => hunt::targets(&arguments.program, arguments.per_test).map_err(target_failed)?,
+        None => hunt::targets(&arguments.program, arguments.per_test, user.as_ref())
+            .map_err(target_failed)?,
     };
     let watch = Watch::new(arguments.quiet, filter.clone()).map_err(Failure::internal)?;
     let input = input(&folder).map_err(Failure::internal)?;
@@ -61,7 +68,9 @@ pub(super) fn run(arguments: &HuntArgs) -> Result<u8, Failure> {
             directory: target.directory,
             input: input.clone(),
             fail_if: arguments.fail_if.clone(),
+            user: user.clone(),
             scratch: folder.clone(),
+            outputs: outputs.clone(),
         };
         watch.set_target(&target.name);
         let (results, error) = match &arguments.replay {
@@ -221,9 +230,16 @@ fn replay(
 ) -> Result<(Results, Option<HuntError>), Failure> {
     let mut results = Results::resume(path).map_err(failed)?;
     let header = results.header().map_err(failed)?;
+    if results.is_of_another_user() {
+        return Err(Failure::usage(format!(
+            "`{}` belongs to another user, and says which commands are to be run: copy it if you trust it",
+            path.display()
+        )));
+    }
     // As the hunt was, in all that is not said anew.
     if launch.options.is_empty() {
         launch.options = header.options.iter().map(OsString::from).collect();
+        check_options(&launch, path)?;
     }
     if let Some(backend) = results.backend().map_err(failed)? {
         choose_backend(&mut launch.options, backend);
@@ -247,6 +263,26 @@ fn replay(
     let both = (&mut results, &mut repeats);
     let ended = hunt::replay((run, arguments.repeat), &launch, arguments.limit, both, watch);
     Ok((repeats, ended.err()))
+}
+
+/// Checks options that results have: they say how the program is captured, and nothing else. Whoever may write to the
+/// results does not say that it keeps root, either.
+fn check_options(launch: &Launch, path: &Path) -> Result<(), Failure> {
+    let path = path.display();
+    for option in &launch.options {
+        let option = option.to_string_lossy();
+        let name = option.split('=').next().unwrap_or_default();
+        if name == "--as-root" && launch.user.is_some() {
+            return Err(Failure::usage(format!(
+                "the hunt in `{path}` ran the program as root: give its options again, `--as-root` among them"
+            )));
+        }
+        let of_hunt = ["--regions", "--relation"];
+        if !of_hunt.contains(&name) && !crate::cli::is_capture_option(name) {
+            return Err(Failure::usage(format!("`{option}` in `{path}` is no option of capture")));
+        }
+    }
+    Ok(())
 }
 
 /// Merges the results of several hunts.

@@ -1,7 +1,7 @@
 //! `avtrace refine`: takes what is found in good runs of a program as being by design, in all runs that are asked for
 //! or until some in a row show nothing new (the iterative refinement of specifications of DoubleChecker, Figure 6).
 
-use std::{collections::HashSet, fs, io, path::Path};
+use std::{collections::HashSet, io, path::Path};
 
 use super::{
     Failure,
@@ -13,7 +13,10 @@ use crate::{
     cli::RefineArgs,
     session::{self, Outcome, RunOptions, spec::Spec},
 };
-use linux::output::{Destination, write_output};
+use linux::{
+    output::{Destination, write_output},
+    text,
+};
 use report::{
     self, Class, Defect, Report,
     suppress::{self, Filter, Suppression},
@@ -76,7 +79,7 @@ pub(super) fn run(arguments: &RefineArgs) -> Result<u8, Failure> {
 
 /// Returns the contents of the file, empty if there is none yet.
 fn current(path: &Path) -> Result<String, Failure> {
-    match fs::read_to_string(path) {
+    match text::read_found(path) {
         Ok(text) => Ok(text),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
         Err(error) => Err(Failure::usage(format!("cannot read `{}`: {error}", path.display()))),

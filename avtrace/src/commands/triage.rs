@@ -22,7 +22,7 @@ pub(super) const CONFIG: &str = "avtrace.toml";
 
 /// Returns the path of the configuration: that of the current directory, or of the nearest directory above that has
 /// one. One above counts only if it is root's, or its owner has the current directory, too: in a directory where
-/// everybody may write, such as `/tmp`, it could be anybody's.
+/// everybody may write, such as `/tmp`, it could be anybody's. So it is with a link, wherever it leads.
 fn find_config() -> Result<Option<PathBuf>, Failure> {
     let failed = |path: &Path, error: io::Error| {
         Failure::usage(format!("cannot read `{}`: {error}", path.display()))
@@ -32,7 +32,7 @@ fn find_config() -> Result<Option<PathBuf>, Failure> {
     let depth = env::current_dir().map_or(0, |path| path.components().count());
     let mut path = PathBuf::from(CONFIG);
     for level in 0..depth.max(1) {
-        match fs::metadata(&path) {
+        match fs::symlink_metadata(&path) {
             Ok(found) if level == 0 || [0, owner].contains(&found.uid()) => return Ok(Some(path)),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -51,7 +51,7 @@ pub(super) fn config(no_config: bool) -> Result<Option<(String, Spec)>, Failure>
         return Ok(None);
     }
     let Some(path) = find_config()? else { return Ok(None) };
-    let spec = Spec::read(&path).map_err(Failure::usage)?;
+    let spec = Spec::read_found(&path).map_err(Failure::usage)?;
     log::info!("settings from `{}`", path.display());
     Ok(Some((path.display().to_string(), spec)))
 }

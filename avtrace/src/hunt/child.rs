@@ -4,8 +4,11 @@
 use std::{
     ffi::OsString,
     fs::{self, File},
-    io::{self, Read, Seek as _, SeekFrom, Write as _},
-    os::unix::process::CommandExt as _,
+    io::{self, Read, Write as _},
+    os::unix::{
+        fs::{FileExt as _, OpenOptionsExt as _, fchown},
+        process::CommandExt as _,
+    },
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     thread::{self, JoinHandle},
@@ -18,7 +21,7 @@ use nix::{
 };
 
 use super::run::{RunResult, Verdict, failure};
-use linux::proc;
+use linux::{proc, user::Identity};
 use report;
 
 /// Interval at which the end of a run is looked for.
@@ -49,8 +52,12 @@ pub struct Launch {
     pub input: Option<PathBuf>,
     /// Shell command that decides whether a run failed.
     pub fail_if: Option<OsString>,
+    /// User as whom that command runs, and who may read what the program prints; `None` for this process's.
+    pub user: Option<Identity>,
     /// Directory for the files of runs.
     pub scratch: PathBuf,
+    /// Directory for what programs print.
+    pub outputs: PathBuf,
 }
 
 /// A run as it is asked for.
@@ -79,9 +86,10 @@ impl Launch {
         let Request { number, plan, limit } = request;
         let folder = self.scratch.join(format!("run-{number}"));
         fs::create_dir_all(&folder)?;
-        let [plan_file, report_file, output_file] =
-            ["plan.json", "report.json", "output"].map(|name| folder.join(name));
+        let [plan_file, report_file] = ["plan.json", "report.json"].map(|name| folder.join(name));
         fs::write(&plan_file, plan)?;
+        let output_file =
+            OutputFile::create(self.outputs.join(format!("output-{number}")), self.user.as_ref())?;
         let begun = Instant::now();
         let (child, output) = self.start(&plan_file, &report_file, &output_file)?;
         let (ended, status) = await_end(child, begun + limit, is_stopped)?;
@@ -99,16 +107,22 @@ impl Launch {
                 Some(result)
             }
         };
-        // It is in a directory that is removed at the end in any case.
+        // They are in a directory that is removed at the end in any case.
         let _ = fs::remove_dir_all(&folder);
+        let _ = fs::remove_file(&output_file.path);
         Ok(result)
     }
 
     /// Starts avtrace in a process group of its own, so that Ctrl-C asks the hunt alone.
-    fn start(&self, plan: &Path, report: &Path, output: &Path) -> io::Result<(Child, Output)> {
+    fn start(
+        &self,
+        plan: &Path,
+        report: &Path,
+        output: &OutputFile,
+    ) -> io::Result<(Child, Output)> {
         let (reader, writer) = io::pipe()?;
         // Made before anything runs that an error would leave behind.
-        let output = Output::keep(reader, File::create(output)?)?;
+        let output = Output::keep(reader, output.file.try_clone()?)?;
         let input = match &self.input {
             Some(path) => Stdio::from(File::open(path)?),
             None => Stdio::null(),
@@ -143,7 +157,7 @@ impl Launch {
     fn result(
         &self,
         report: &Path,
-        output: &Path,
+        output: &OutputFile,
         (timed_out, limit): (bool, Duration),
     ) -> io::Result<RunResult> {
         let documents = fs::read(report).unwrap_or_default();
@@ -151,7 +165,7 @@ impl Launch {
             Ok(reports) if !reports.is_empty() => reports,
             read => {
                 let error = read.err().map(|error| error.to_string());
-                let said = last_error(&tail(output)?);
+                let said = last_error(&tail(&output.file)?);
                 let error =
                     said.or(error).unwrap_or_else(|| "avtrace ended without a report".to_owned());
                 return Ok(RunResult::of(Verdict::Untraced(error)));
@@ -162,7 +176,12 @@ impl Launch {
             (false, None) => failure(&reports).map_or(Verdict::Passed, Verdict::Failed),
             (false, Some(condition)) => {
                 let status = failure(&reports);
-                match is_failure(condition, (output, status.as_deref()), limit)? {
+                match is_failure(
+                    condition,
+                    (&output.path, status.as_deref()),
+                    limit,
+                    self.user.as_ref(),
+                )? {
                     true => {
                         Verdict::Failed(status.unwrap_or_else(|| "--fail-if says so".to_owned()))
                     }
@@ -172,7 +191,7 @@ impl Launch {
         };
         let mut result = RunResult::of(verdict);
         if result.verdict.is_failure() {
-            result.output = tail(output)?;
+            result.output = tail(&output.file)?;
         }
         result.add_reports(reports);
         Ok(result)
@@ -185,16 +204,21 @@ fn is_failure(
     condition: &OsString,
     (output, status): (&Path, Option<&str>),
     limit: Duration,
+    user: Option<&Identity>,
 ) -> io::Result<bool> {
-    let mut child = Command::new("/bin/sh")
+    let mut command = Command::new("/bin/sh");
+    command
         .arg("-c")
         .arg(condition)
         .env("AVTRACE_OUTPUT", output)
         .env("AVTRACE_FAILURE", status.unwrap_or_default())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .process_group(0)
-        .spawn()?;
+        .process_group(0);
+    if let Some(user) = user {
+        user.run(&mut command);
+    }
+    let mut child = command.spawn()?;
     let deadline = Instant::now() + limit;
     let asked = loop {
         if let Some(asked) = child.try_wait()? {
@@ -273,6 +297,26 @@ fn kill_programs(avtrace: u32) {
     }
 }
 
+/// File of what a run prints.
+struct OutputFile {
+    path: PathBuf,
+    file: File,
+}
+
+impl OutputFile {
+    /// Makes a file that this process and a user may read. It stays open: what this user does to it holds nobody up.
+    fn create(path: PathBuf, user: Option<&Identity>) -> io::Result<Self> {
+        // One of a run that an error has ended.
+        let _ = fs::remove_file(&path);
+        let mut options = File::options();
+        let file = options.read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+        if let Some((user, group)) = user.map(Identity::ids) {
+            fchown(&file, Some(user), Some(group))?;
+        }
+        Ok(Self { path, file })
+    }
+}
+
 /// Copy of what a run prints.
 struct Output(JoinHandle<()>);
 
@@ -306,13 +350,20 @@ impl Output {
 }
 
 /// Returns the end of a file as text.
-fn tail(path: &Path) -> io::Result<String> {
-    let mut file = File::open(path)?;
+fn tail(file: &File) -> io::Result<String> {
     let size = file.metadata()?.len();
-    file.seek(SeekFrom::Start(size.saturating_sub(KEPT_OUTPUT)))?;
-    let mut bytes = Vec::new();
-    file.take(KEPT_OUTPUT).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    let mut bytes = vec![0; size.min(KEPT_OUTPUT) as usize];
+    let mut read = 0;
+    while read < bytes.len() {
+        match file.read_at(&mut bytes[read..], size.saturating_sub(KEPT_OUTPUT) + read as u64) {
+            // It has been cut meanwhile.
+            Ok(0) => break,
+            Ok(count) => read += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(String::from_utf8_lossy(&bytes[..read]).into_owned())
 }
 
 /// Returns the error that avtrace has printed last.
@@ -329,7 +380,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let output = folder.path().join("output");
         let ask = |condition: &str, limit| {
-            is_failure(&condition.into(), (&output, Some("exit status 1")), limit)
+            is_failure(&condition.into(), (&output, Some("exit status 1")), limit, None)
         };
         let error = ask("sleep 100000 & wait", Duration::from_millis(1)).unwrap_err();
         assert!(error.to_string().contains("did not end within"), "{error}");
@@ -351,7 +402,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("output");
         fs::write(&path, format!("{}end", "x".repeat(10_000))).unwrap();
-        let kept = tail(&path).unwrap();
+        let kept = tail(&File::open(&path).unwrap()).unwrap();
         assert_eq!(kept.len() as u64, KEPT_OUTPUT);
         assert!(kept.ends_with("xend"));
     }

@@ -5,6 +5,7 @@
 //! is the file that all of them go to; `merge` makes one report of it.
 
 mod child;
+mod database;
 mod merge;
 mod random;
 mod replay;
@@ -17,7 +18,9 @@ use std::{
     cell::Cell,
     cmp::Reverse,
     collections::{BTreeSet, HashMap, HashSet},
+    fs::{self, Permissions},
     io,
+    os::unix::fs::{DirBuilderExt as _, PermissionsExt as _},
     path::PathBuf,
     sync::{
         Mutex, MutexGuard, PoisonError,
@@ -37,6 +40,8 @@ pub use self::{
     schedule::{Shard, Treatment},
     targets::{Target, TargetError, build_of, targets},
 };
+use tempfile::TempDir;
+
 use self::{
     child::Request,
     random::Random,
@@ -44,6 +49,7 @@ use self::{
     run::{FoundGap, THREAD_START, delay_id, open_fingerprint},
     schedule::{Learnt, PlannedDelay, Schedule, SeenGap},
 };
+use linux::user::Identity;
 use plan::perturbation::{Affinity, Delay, DelayedThreads, Perturbation, Starvation, VERSION};
 use report::{CaptureBackend, Class, HuntEnd, Report};
 
@@ -690,15 +696,39 @@ impl State<'_> {
     }
 }
 
-/// Directory for the files of runs, removed at the end.
-///
-/// # Errors
-///
-/// When there is no room for one.
-pub fn scratch() -> io::Result<(tempfile::TempDir, PathBuf)> {
-    let directory = tempfile::Builder::new().prefix("avtrace-hunt-").tempdir()?;
-    let path = directory.path().to_owned();
-    Ok((directory, path))
+/// Directories for the files of runs, removed at the end.
+#[derive(Debug)]
+pub struct Scratch {
+    directory: TempDir,
+}
+
+impl Scratch {
+    /// Makes them. `user` may read files in that of the programs' outputs whose names this user is given.
+    ///
+    /// # Errors
+    ///
+    /// When there is no room for them.
+    pub fn new(user: Option<&Identity>) -> io::Result<Self> {
+        let directory = tempfile::Builder::new().prefix("avtrace-hunt-").tempdir()?;
+        let scratch = Self { directory };
+        fs::DirBuilder::new().mode(0o700).create(scratch.own())?;
+        if user.is_some() {
+            fs::set_permissions(scratch.outputs(), Permissions::from_mode(0o711))?;
+        }
+        Ok(scratch)
+    }
+
+    /// Directory for files of this process's user alone.
+    #[must_use]
+    pub fn own(&self) -> PathBuf {
+        self.directory.path().join("own")
+    }
+
+    /// Directory for what programs print.
+    #[must_use]
+    pub fn outputs(&self) -> PathBuf {
+        self.directory.path().to_owned()
+    }
 }
 
 #[cfg(test)]

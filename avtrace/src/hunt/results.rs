@@ -4,27 +4,27 @@
 
 use std::{
     fs, io,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
+use rusqlite::{OpenFlags, OptionalExtension as _, params};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use symbolize::open_regular;
 
 use super::{
+    database::Database,
     merge::FIRST_REPORT,
     run::{Finding, FoundGap, RunResult, Verdict},
     schedule::{Shard, Treatment},
 };
+use linux::{place::Place, rights::Rights, user};
 use report::{CaptureBackend, Class, Report};
 
 /// Version of the tables.
 const VERSION: i32 = 2;
 /// `application_id` of the database: `avth`.
 const APPLICATION: i32 = 0x6176_7468;
-
-/// Time that a hunt waits for those that read the file, and they for it.
-const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Tables, with a view for people.
 const TABLES: &str = "
@@ -195,10 +195,10 @@ pub enum ResultsError {
 #[derive(Debug)]
 pub struct Results {
     // Before the lock: whoever closes a descriptor of the file drops SQLite's locks of it.
-    database: Connection,
+    database: Database,
     path: PathBuf,
     /// Keeps other hunts from writing to the file. SQLite's own locks are of another kind, and let readers in.
-    _lock: Option<fs::File>,
+    lock: Option<fs::File>,
 }
 
 impl Results {
@@ -210,32 +210,32 @@ impl Results {
     /// When it has something else than results, another hunt writes to it, or it cannot be made.
     pub fn create(path: &Path, header: &Header) -> Result<Self, ResultsError> {
         let failed = |error| ResultsError::File { path: path.display().to_string(), error };
-        match fs::metadata(path) {
+        let (place, rights) = Place::find(path).and_then(|place| place.shared()).map_err(failed)?;
+        match rights.with(|| fs::symlink_metadata(&place)) {
             Ok(of) if of.len() > 0 => {
                 // Nothing that is not ours is moved, and no hunt that goes on loses its file.
                 let earlier = Self::open(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
                 let has_runs = earlier.last_run()? > 0;
                 drop(earlier);
-                if has_runs {
-                    fs::rename(path, free_name(path)).map_err(failed)?;
-                } else {
-                    fs::remove_file(path).map_err(failed)?;
-                }
+                let moved = rights.with(|| match has_runs {
+                    true => fs::rename(&place, free_name(&place)),
+                    false => fs::remove_file(&place),
+                });
+                moved.map_err(failed)?;
             }
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(failed(error)),
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
-        let database = Connection::open_with_flags(path, flags);
+        let database = Database::open(&place, flags, &rights);
         let mut results = Self {
             database: database.map_err(|error| database_error(path, error))?,
             path: path.to_owned(),
-            _lock: Some(lock(path)?),
+            lock: Some(lock(path, &place, &rights)?),
         };
-        results.database.busy_timeout(PATIENCE).map_err(|error| results.error(error))?;
-        let transaction = results.database.transaction();
-        let made = transaction.and_then(|transaction| {
+        let made = results.database.with_mut(|database| {
+            let transaction = database.transaction()?;
             transaction.pragma_update(None, "application_id", APPLICATION)?;
             transaction.pragma_update(None, "user_version", VERSION)?;
             transaction.execute_batch(TABLES)?;
@@ -266,7 +266,13 @@ impl Results {
 
     fn open(path: &Path, flags: OpenFlags) -> Result<Self, ResultsError> {
         let name = || path.display().to_string();
-        fs::metadata(path).map_err(|error| ResultsError::Read { path: name(), error })?;
+        let unreadable = |error| ResultsError::Read { path: name(), error };
+        let found = Place::find(path).and_then(|place| place.shared());
+        let (place, rights) = found.map_err(unreadable)?;
+        let metadata = rights.with(|| fs::symlink_metadata(&place)).map_err(unreadable)?;
+        if !metadata.is_file() {
+            return Err(ResultsError::Foreign(name()));
+        }
         let wrong = |error: rusqlite::Error| match error.sqlite_error_code() {
             Some(rusqlite::ErrorCode::NotADatabase) => ResultsError::Foreign(name()),
             Some(rusqlite::ErrorCode::DatabaseBusy | rusqlite::ErrorCode::DatabaseLocked) => {
@@ -274,10 +280,11 @@ impl Results {
             }
             _ => ResultsError::Database { path: name(), error },
         };
-        let database = Connection::open_with_flags(path, flags).map_err(wrong)?;
-        database.busy_timeout(PATIENCE).map_err(wrong)?;
+        let database = Database::open(&place, flags, &rights).map_err(wrong)?;
         let pragma = |pragma: &str| -> Result<i32, ResultsError> {
-            database.pragma_query_value(None, pragma, |row| row.get(0)).map_err(wrong)
+            let value = database
+                .with(|database| database.pragma_query_value(None, pragma, |row| row.get(0)));
+            value.map_err(wrong)
         };
         if pragma("application_id")? != APPLICATION {
             return Err(ResultsError::Foreign(name()));
@@ -286,9 +293,21 @@ impl Results {
         if version != VERSION {
             return Err(ResultsError::Version { path: name(), version });
         }
+        if !database.has_plain_tables().map_err(wrong)? {
+            return Err(ResultsError::Foreign(name()));
+        }
         let writes = flags.contains(OpenFlags::SQLITE_OPEN_READ_WRITE);
-        let lock = writes.then(|| lock(path)).transpose()?;
-        Ok(Self { database, path: path.to_owned(), _lock: lock })
+        let lock = writes.then(|| lock(path, &place, &rights)).transpose()?;
+        Ok(Self { database, path: path.to_owned(), lock })
+    }
+
+    /// Returns whether a user other than root, this process's and the one who called sudo owns the file of a hunt that
+    /// goes on.
+    #[must_use]
+    pub fn is_of_another_user(&self) -> bool {
+        let owner = self.lock.as_ref().and_then(|lock| lock.metadata().ok()).map(|of| of.uid());
+        let caller = user::sudo_user().map(|user| user.ids().0);
+        owner.is_none_or(|owner| ![Some(0), Some(user::own_ids().0), caller].contains(&Some(owner)))
     }
 
     /// Path of the file.
@@ -319,8 +338,8 @@ impl Results {
         for gap in &result.gaps {
             found.push((&gap.id, to_json(gap).map_err(json)?));
         }
-        let added = (|| {
-            let transaction = self.database.transaction()?;
+        let added = self.database.with_mut(|database| {
+            let transaction = database.transaction()?;
             transaction.execute(
                 "INSERT INTO runs VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
                 params![
@@ -376,7 +395,7 @@ impl Results {
                 )?;
             }
             transaction.commit()
-        })();
+        });
         added.map_err(|error| self.error(error))
     }
 
@@ -388,10 +407,12 @@ impl Results {
     pub fn add_replay(&mut self, replay: &Replay, verdict: &Verdict) -> Result<(), ResultsError> {
         let [verdict, fingerprints] =
             [to_json(verdict), to_json(&replay.fingerprints)].map(|json| json.unwrap_or_default());
-        let added = self.database.execute(
-            "INSERT INTO replays SELECT ?1, count(*) + 1, ?2, ?3 FROM replays WHERE run = ?1",
-            params![replay.run as i64, verdict, fingerprints],
-        );
+        let added = self.database.with(|database| {
+            database.execute(
+                "INSERT INTO replays SELECT ?1, count(*) + 1, ?2, ?3 FROM replays WHERE run = ?1",
+                params![replay.run as i64, verdict, fingerprints],
+            )
+        });
         added.map(drop).map_err(|error| self.error(error))
     }
 
@@ -402,10 +423,12 @@ impl Results {
     /// When it cannot be written.
     pub fn set(&self, key: &str, value: &impl Serialize) -> Result<(), ResultsError> {
         let value = to_json(value).map_err(|error| self.damaged(error))?;
-        let added = self.database.execute(
-            "INSERT INTO hunt VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-            params![key, value],
-        );
+        let added = self.database.with(|database| {
+            database.execute(
+                "INSERT INTO hunt VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+                params![key, value],
+            )
+        });
         added.map(drop).map_err(|error| self.error(error))
     }
 
@@ -417,8 +440,10 @@ impl Results {
     pub fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, ResultsError> {
         let text: Option<String> = self
             .database
-            .query_row("SELECT value FROM hunt WHERE key = ?1", [key], |row| row.get(0))
-            .optional()
+            .with(|database| {
+                let query = "SELECT value FROM hunt WHERE key = ?1";
+                database.query_row(query, [key], |row| row.get(0)).optional()
+            })
             .map_err(|error| self.error(error))?;
         text.map(|text| self.parse(&text)).transpose()
     }
@@ -541,7 +566,9 @@ impl Results {
     ///
     /// When it cannot be written.
     pub fn set_input(&self, bytes: &[u8]) -> Result<(), ResultsError> {
-        let added = self.database.execute("INSERT INTO input VALUES (?1)", [bytes]);
+        let added = self
+            .database
+            .with(|database| database.execute("INSERT INTO input VALUES (?1)", [bytes]));
         added.map(drop).map_err(|error| self.error(error))
     }
 
@@ -563,10 +590,13 @@ impl Results {
     pub fn plan(&self, run: u64) -> Result<Option<(Treatment, String)>, ResultsError> {
         let row = self
             .database
-            .query_row("SELECT treatment, plan FROM runs WHERE number = ?1", [run as i64], |row| {
-                Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
+            .with(|database| {
+                let query = "SELECT treatment, plan FROM runs WHERE number = ?1";
+                let of = |row: &rusqlite::Row<'_>| {
+                    Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
+                };
+                database.query_row(query, [run as i64], of).optional()
             })
-            .optional()
             .map_err(|error| self.error(error))?;
         row.map(|(treatment, plan)| Ok((self.parse(&treatment)?, plan))).transpose()
     }
@@ -580,10 +610,11 @@ impl Results {
         &self,
         read: impl FnOnce(&Self) -> Result<T, ResultsError>,
     ) -> Result<T, ResultsError> {
-        let transaction =
-            self.database.unchecked_transaction().map_err(|error| self.error(error))?;
+        let begin = |command| self.database.with(|database| database.execute_batch(command));
+        begin("BEGIN").map_err(|error| self.error(error))?;
         let result = read(self);
-        drop(transaction);
+        // Nothing was written.
+        let _ = begin("ROLLBACK");
         result
     }
 
@@ -656,10 +687,10 @@ impl Results {
         query: &str,
         of: impl FnMut(&rusqlite::Row<'_>) -> rusqlite::Result<T>,
     ) -> Result<Vec<T>, ResultsError> {
-        let rows = (|| {
-            let mut statement = self.database.prepare(query)?;
+        let rows = self.database.with(|database| {
+            let mut statement = database.prepare(query)?;
             statement.query_map([], of)?.collect::<rusqlite::Result<Vec<T>>>()
-        })();
+        });
         rows.map_err(|error| self.error(error))
     }
 
@@ -693,10 +724,10 @@ fn free_name(path: &Path) -> PathBuf {
 }
 
 /// Takes the lock of a hunt that writes to a file.
-fn lock(path: &Path) -> Result<fs::File, ResultsError> {
+fn lock(path: &Path, place: &Path, rights: &Rights) -> Result<fs::File, ResultsError> {
     let name = || path.display().to_string();
     let failed = |error| ResultsError::File { path: name(), error };
-    let file = fs::File::open(path).map_err(failed)?;
+    let file = rights.with(|| open_regular(place)).map_err(failed)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(fs::TryLockError::WouldBlock) => Err(ResultsError::Busy(name())),

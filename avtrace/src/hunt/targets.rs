@@ -3,13 +3,15 @@
 use std::{
     collections::{BTreeMap, HashSet},
     ffi::{OsStr, OsString},
-    fs::File,
     io::{self, Read as _},
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
 use serde::Deserialize;
+use symbolize::open_regular;
+
+use linux::user::Identity;
 
 /// A program of its own hunt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,26 +108,30 @@ struct Filter {
 }
 
 /// Returns the programs of a command: the test executables of `cargo test` and `cargo nextest run`, else the program
-/// itself; with `per_test` each test case.
+/// itself; with `per_test` each test case. Commands that list them run as `user`.
 ///
 /// # Errors
 ///
 /// When tests cannot be listed, or there are none.
-pub fn targets(command: &[OsString], per_test: bool) -> Result<Vec<Target>, TargetError> {
+pub fn targets(
+    command: &[OsString],
+    per_test: bool,
+    user: Option<&Identity>,
+) -> Result<Vec<Target>, TargetError> {
     let executables = match cargo_command(command) {
         None => {
             let target = Target { name: String::new(), command: command.to_vec(), directory: None };
             vec![target]
         }
-        Some(Cargo::Test) => executables_of_cargo(command)?,
-        Some(Cargo::Nextest) => return tests_of_nextest(command),
+        Some(Cargo::Test) => executables_of_cargo(command, user)?,
+        Some(Cargo::Nextest) => return tests_of_nextest(command, user),
     };
     if !per_test {
         return Ok(executables);
     }
     let mut tests = Vec::new();
     for executable in &executables {
-        tests.extend(tests_of(executable)?);
+        tests.extend(tests_of(executable, user)?);
     }
     match tests.is_empty() {
         true => Err(TargetError::NoTests(in_words(command))),
@@ -156,12 +162,15 @@ fn cargo_command(command: &[OsString]) -> Option<Cargo> {
 }
 
 /// Has Cargo build the tests, and returns the executables, each with the arguments for it.
-fn executables_of_cargo(command: &[OsString]) -> Result<Vec<Target>, TargetError> {
+fn executables_of_cargo(
+    command: &[OsString],
+    user: Option<&Identity>,
+) -> Result<Vec<Target>, TargetError> {
     let split = command.iter().position(|word| word == "--").unwrap_or(command.len());
     let (of_cargo, of_tests) = command.split_at(split);
     let mut build = of_cargo.to_vec();
     build.extend(["--no-run", "--message-format=json-render-diagnostics"].map(OsString::from));
-    let output = output(&build, None)?;
+    let output = output(&build, None, user)?;
     let executables: Vec<Target> = output
         .lines()
         .filter_map(|line| serde_json::from_str::<Artifact>(line).ok())
@@ -182,7 +191,10 @@ fn executables_of_cargo(command: &[OsString]) -> Result<Vec<Target>, TargetError
 }
 
 /// Returns the tests that cargo-nextest would run: it runs each by itself.
-fn tests_of_nextest(command: &[OsString]) -> Result<Vec<Target>, TargetError> {
+fn tests_of_nextest(
+    command: &[OsString],
+    user: Option<&Identity>,
+) -> Result<Vec<Target>, TargetError> {
     let mut list: Vec<OsString> = command
         .iter()
         .take_while(|word| *word != "--")
@@ -192,7 +204,7 @@ fn tests_of_nextest(command: &[OsString]) -> Result<Vec<Target>, TargetError> {
     let nextest = list.iter().position(|word| word == "nextest").map_or(1, |place| place + 1);
     list.insert(nextest, "list".into());
     list.extend(["--message-format", "json"].map(OsString::from));
-    let text = output(&list, None)?;
+    let text = output(&list, None, user)?;
     let tests = serde_json::from_str::<NextestList>(&text).map(tests_of_list).unwrap_or_default();
     match tests.is_empty() {
         true => Err(TargetError::NoExecutables(in_words(command))),
@@ -222,7 +234,7 @@ fn tests_of_list(list: NextestList) -> Vec<Target> {
 }
 
 /// Lists the test cases of an executable.
-fn tests_of(executable: &Target) -> Result<Vec<Target>, TargetError> {
+fn tests_of(executable: &Target, user: Option<&Identity>) -> Result<Vec<Target>, TargetError> {
     let directory = executable.directory.as_deref();
     let case = |test: String, options: Vec<OsString>| {
         let mut command = executable.command.clone();
@@ -238,7 +250,7 @@ fn tests_of(executable: &Target) -> Result<Vec<Target>, TargetError> {
     };
     // Each says by its exit status that it does not know the other's option, or ignores it and runs: so the one that
     // such a program lists in a form of its own is asked first.
-    let listed = output(&with(&["--gtest_list_tests"]), directory).map(|text| gtests(&text));
+    let listed = output(&with(&["--gtest_list_tests"]), directory, user).map(|text| gtests(&text));
     if let Ok(tests) = listed
         && !tests.is_empty()
     {
@@ -249,8 +261,8 @@ fn tests_of(executable: &Target) -> Result<Vec<Target>, TargetError> {
         return Ok(tests.into_iter().map(of).collect());
     }
     let list = ["--list", "--format", "terse"];
-    let text = output(&with(&list), directory)?;
-    let ignored = output(&with(&[&list[..], &["--ignored"]].concat()), directory)?;
+    let text = output(&with(&list), directory, user)?;
+    let ignored = output(&with(&[&list[..], &["--ignored"]].concat()), directory, user)?;
     let ignored: HashSet<String> = rust_tests(&ignored).into_iter().collect();
     let of = |test: String| {
         let options = vec![test.clone().into(), "--exact".into()];
@@ -300,7 +312,7 @@ pub fn build_of(command: &[OsString], directory: Option<&Path>) -> Option<String
         }
     };
     let mut hash = crc32fast::Hasher::new();
-    let mut file = File::open(found).ok()?;
+    let mut file = open_regular(&found).ok()?;
     let mut bytes = vec![0; 1 << 20];
     loop {
         match file.read(&mut bytes).ok()? {
@@ -310,14 +322,21 @@ pub fn build_of(command: &[OsString], directory: Option<&Path>) -> Option<String
     }
 }
 
-/// Returns what a command prints.
-fn output(command: &[OsString], directory: Option<&Path>) -> Result<String, TargetError> {
+/// Returns what a command prints, as a user if this process is to have more rights than the command.
+fn output(
+    command: &[OsString],
+    directory: Option<&Path>,
+    user: Option<&Identity>,
+) -> Result<String, TargetError> {
     let (program, arguments) =
         command.split_first().ok_or_else(|| TargetError::NoTests(String::new()))?;
     let mut run = Command::new(program);
     run.args(arguments).stdin(Stdio::null());
     if let Some(directory) = directory {
         run.current_dir(directory);
+    }
+    if let Some(user) = user {
+        user.run(&mut run);
     }
     let output =
         run.output().map_err(|error| TargetError::Start { command: in_words(command), error })?;

@@ -5,6 +5,7 @@ use std::{io, path::Path};
 
 use serde::Deserialize;
 
+use linux::text;
 use plan::{
     memory::watch_spec::{WatchSpec, WatchSpecError},
     regions::patterns::{Pattern, PatternError, Rule, Rules},
@@ -93,10 +94,23 @@ impl Spec {
     ///
     /// See [`SpecError`].
     pub fn read(path: &Path) -> Result<Self, SpecError> {
-        let name = path.display().to_string();
-        match std::fs::read_to_string(path) {
-            Ok(text) => Self::parse(&text, name),
-            Err(error) => Err(SpecError::Unreadable { path: name, error }),
+        Self::of_text(path, text::read(path))
+    }
+
+    /// Reads a file that nobody has named, in a directory that may be another user's: see [`text::read_found`].
+    ///
+    /// # Errors
+    ///
+    /// See [`SpecError`].
+    pub fn read_found(path: &Path) -> Result<Self, SpecError> {
+        Self::of_text(path, text::read_found(path))
+    }
+
+    fn of_text(path: &Path, text: io::Result<String>) -> Result<Self, SpecError> {
+        let path = path.display().to_string();
+        match text {
+            Ok(text) => Self::parse(&text, path),
+            Err(error) => Err(SpecError::Unreadable { path, error }),
         }
     }
 

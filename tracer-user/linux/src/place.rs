@@ -10,6 +10,7 @@ use std::{
 };
 
 use nix::fcntl::readlinkat;
+use symbolize::open_regular;
 
 use super::{
     rights::{Rights, path_of},
@@ -100,6 +101,21 @@ impl Place {
         self.rights.with(|| what(&path_of(&self.directory).join(&self.name)))
     }
 
+    /// Returns the path for those that open files beside the place by their names, with the rights that these names may
+    /// have: whoever owns the directory, or the file that is there, could put links there. The names of the directories
+    /// on the path may change, too.
+    ///
+    /// # Errors
+    ///
+    /// When several users could, or the metadata cannot be read.
+    pub fn shared(&self) -> io::Result<(PathBuf, Rights)> {
+        let mut rights = behind(self.rights.clone(), self.directory.metadata()?.uid())?;
+        if let Some(metadata) = self.metadata()? {
+            rights = behind(rights, metadata.uid())?;
+        }
+        Ok((std::fs::read_link(path_of(&self.directory))?.join(&self.name), rights))
+    }
+
     /// Returns the place of another name in the same directory.
     ///
     /// # Errors
@@ -108,6 +124,19 @@ impl Place {
     pub fn beside(&self, name: impl Into<OsString>) -> io::Result<Self> {
         let directory = self.directory.try_clone()?;
         Ok(Self { directory, name: name.into(), rights: self.rights.clone() })
+    }
+
+    /// Opens the regular file that is there, for reading. Nothing else is opened at all, and no link that was put there
+    /// meanwhile is followed.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open_regular`].
+    pub fn open(&self) -> io::Result<File> {
+        self.with(|path| {
+            let found = open(path)?;
+            open_regular(&path_of(&found))
+        })
     }
 
     /// Returns the metadata of what is there, which may be a link; `None` if nothing is.
@@ -165,7 +194,7 @@ fn open(path: &Path) -> io::Result<File> {
     File::options().read(true).custom_flags(libc::O_PATH | libc::O_NOFOLLOW).open(path)
 }
 
-/// Returns the rights behind a link of a user.
+/// Returns the rights behind a link, a directory or a file of a user.
 fn behind(rights: Rights, owner: u32) -> io::Result<Rights> {
     if owner == 0 || owner == user::own_ids().0 {
         return Ok(rights);
@@ -174,7 +203,7 @@ fn behind(rights: Rights, owner: u32) -> io::Result<Rights> {
     if rights == Rights::default() || rights == owners {
         Ok(owners)
     } else {
-        let text = "it leads through links of several users";
+        let text = "it leads through links and directories of several users";
         Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
     }
 }

@@ -1,4 +1,43 @@
-//! Text that the kernel gives as bytes.
+//! Text: short files, such as settings and suppressions, and bytes of unknown encoding.
+
+use std::{
+    fs::File,
+    io::{self, Read as _},
+    path::Path,
+};
+
+use crate::place::Place;
+
+/// Most bytes of a text.
+const MOST: u64 = 16 << 20;
+
+/// Reads a text that the user has named; it may come from a pipe.
+///
+/// # Errors
+///
+/// Those of `open` and `read`, `FileTooLarge`, and `InvalidData` when it is no UTF-8.
+pub fn read(path: &Path) -> io::Result<String> {
+    read_all(File::open(path)?)
+}
+
+/// Reads a text that nobody has named. Another user may have put anything in its place: so it must be a regular file,
+/// and links are followed as [`Place::find`] does it.
+///
+/// # Errors
+///
+/// As for [`read`], and those of [`Place::find`] and [`Place::open`].
+pub fn read_found(path: &Path) -> io::Result<String> {
+    read_all(Place::find(path)?.open()?)
+}
+
+fn read_all(file: File) -> io::Result<String> {
+    let mut text = String::new();
+    file.take(MOST + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MOST {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    Ok(text)
+}
 
 /// Text from bytes of unknown encoding: what is not UTF-8 becomes `\xNN`, so that different bytes stay different.
 ///
@@ -19,7 +58,18 @@ pub fn text_of_bytes(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::text_of_bytes;
+    use super::*;
+
+    #[test]
+    fn long_texts_are_refused() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        for (length, is_read) in [(MOST, true), (MOST + 1, false), (1 << 40, false)] {
+            file.as_file().set_len(length).expect("a length");
+            for read in [read, read_found] {
+                assert_eq!(read(file.path()).is_ok(), is_read, "{length}");
+            }
+        }
+    }
 
     #[test]
     fn bytes_that_are_not_utf8_stay_apart() {

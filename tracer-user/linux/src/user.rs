@@ -4,7 +4,7 @@
 use std::{
     ffi::{CString, OsStr, OsString},
     fs, io,
-    os::unix::ffi::OsStrExt as _,
+    os::unix::{ffi::OsStrExt as _, process::CommandExt as _},
     path::{Path, PathBuf},
     process::{Command, Stdio},
     str,
@@ -146,22 +146,44 @@ impl Identity {
     /// # Errors
     /// When this process may not become the user.
     pub fn become_for(&self, command: &mut Command) -> io::Result<()> {
+        self.give_environment(command);
+        self.assume()
+    }
+
+    fn give_environment(&self, command: &mut Command) {
         for (name, value) in self.environment(|name| std::env::var_os(name)) {
             match value {
                 Some(value) => command.env(name, value),
                 None => command.env_remove(name),
             };
         }
-        self.assume()
+    }
+
+    /// Has a command run as the user, with the user's environment.
+    pub fn run(&self, command: &mut Command) {
+        self.give_environment(command);
+        let groups = self.group_ids();
+        let (uid, gid) = (self.uid, self.gid);
+        // SAFETY: the closure makes system calls on values that it has: it neither allocates nor locks.
+        unsafe {
+            command.pre_exec(move || Ok(assume(uid, gid, &groups)?));
+        }
     }
 
     /// Becomes the user, for good: with the groups of the account, and the one that the user acted with.
     pub(super) fn assume(&self) -> io::Result<()> {
-        let groups: Vec<Gid> = self.groups().into_iter().map(Gid::from_raw).collect();
-        setgroups(&groups)?;
-        setgid(self.gid)?;
-        Ok(setuid(self.uid)?)
+        Ok(assume(self.uid, self.gid, &self.group_ids())?)
     }
+
+    fn group_ids(&self) -> Vec<Gid> {
+        self.groups().into_iter().map(Gid::from_raw).collect()
+    }
+}
+
+fn assume(user: Uid, group: Gid, groups: &[Gid]) -> nix::Result<()> {
+    setgroups(groups)?;
+    setgid(group)?;
+    setuid(user)
 }
 
 /// Returns the user and the group that this process acts as.

@@ -504,6 +504,12 @@ impl Tracer {
                 if traced.threads.remove(&thread) {
                     traced.stream.notes.add(Note::Ended { tid: thread });
                 }
+                // It was killed while it stands still. The record of its end is in the stream of its new program, and
+                // may be read before that of its stop, in the stream of the last one: then nobody resumes it.
+                let stands = matches!(traced.state, State::Standing(_));
+                if is_last && stands && !self.holds.contains(&process) {
+                    self.supervisor.thaw(process)?;
+                }
             }
             Event::End { process, ending } => {
                 if process == self.first {

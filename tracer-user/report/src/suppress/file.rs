@@ -6,6 +6,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::suppress::{Glob, Suppression};
+use linux::text;
 
 /// Reason for which suppressions cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -62,7 +63,7 @@ struct File {
 /// See [`FileError`].
 pub fn read(path: &Path) -> Result<Vec<Suppression>, FileError> {
     let name = path.display().to_string();
-    let text = match std::fs::read_to_string(path) {
+    let text = match text::read(path) {
         Ok(text) => text,
         Err(error) => return Err(FileError::Unreadable { path: name, error }),
     };
