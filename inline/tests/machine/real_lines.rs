@@ -395,7 +395,7 @@ impl Bench {
         origin: &dyn fmt::Display,
     ) -> bool {
         let start = self.start(seed);
-        let (length, before) = self.executable(line, probes, &start);
+        let (length, mut before) = self.executable(line, probes, &start);
         let line = &line[..length];
         let Some(end) = line.last().map(Instruction::next_ip) else { return false };
         if end < patches[0].range.end {
@@ -404,6 +404,8 @@ impl Bench {
         let Some(code) = assemble(&self.machine, line) else { return false };
         self.machine.load(&code);
         let alone = self.run(&start);
+        // A probe of the instruction behind the line may be in its last patch.
+        before.insert(end, alone);
         let written = self.memory.arena.to_vec();
 
         let prefix = code.len() - (end - line[0].ip()) as usize - jump_length(&code);

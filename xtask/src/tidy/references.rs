@@ -8,8 +8,11 @@ use std::path::{Path, PathBuf};
 use super::scan::words;
 use super::{Problem, Source};
 
-/// The crate whose modules documents name.
+/// The crate whose modules documents name by their paths in it.
 const CRATE: &str = "avtrace/src";
+
+/// Folder of the crates whose modules documents name with the crate's name before them.
+const CRATES: &str = "tracer-user";
 
 /// Checks the references of one file against all `files` of the workspace.
 pub fn check(source: &Source<'_>, root: &Path, files: &[PathBuf]) -> Vec<Problem> {
@@ -56,13 +59,22 @@ pub fn check(source: &Source<'_>, root: &Path, files: &[PathBuf]) -> Vec<Problem
     problems
 }
 
-/// Returns whether `a::b::c` is a module, or named in the file of the module `a::b`. True for paths that do
-/// not start at a module at the root of [`CRATE`].
+/// Returns whether `a::b::c` is a module, or named in the file of the module `a::b`. True for paths that start
+/// neither at a module at the root of [`CRATE`] nor at a crate in [`CRATES`].
 fn is_item(name: &str, root: &Path, files: &[PathBuf]) -> bool {
     let segments: Vec<&str> = name.split("::").collect();
     let file = |segments: &[&str]| {
         let path = Path::new(CRATE).join(segments.join("/"));
-        let places = [path.with_extension("rs"), path.join("mod.rs")];
+        let (name, inner) = segments.split_first()?;
+        let in_crate = Path::new(CRATES).join(name).join("src");
+        let inner = in_crate.join(inner.join("/"));
+        let places = [
+            path.with_extension("rs"),
+            path.join("mod.rs"),
+            inner.with_extension("rs"),
+            inner.join("mod.rs"),
+            inner.join("lib.rs"),
+        ];
         files.iter().find(|file| places.contains(file))
     };
     let Some((last, module)) = segments.split_last() else { return true };

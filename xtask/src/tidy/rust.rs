@@ -8,12 +8,12 @@ use super::{Problem, Source};
 /// Places of `unsafe`: system calls, the programs in the kernel, tests that execute emitted code, the marker
 /// instructions, mapped files, and the bundled programs that are there to misbehave.
 const UNSAFE_PLACES: [&str; 7] = [
-    "avtrace/src/sys",
     "ebpf",
     "inline/tests",
     "markers",
     "symbolize/src/bytes.rs",
     "tests/programs",
+    "tracer-user/linux",
     "xtask/src/bench/triage/programs",
 ];
 
@@ -106,7 +106,7 @@ mod tests {
     fn unsafe_has_its_places() {
         let text = "//! Here.\nfn f() { unsafe { g() } }\n";
         for place in [
-            "avtrace/src/sys/perf.rs",
+            "tracer-user/linux/src/perf.rs",
             "ebpf/src/main.rs",
             "inline/tests/machine/support.rs",
             "markers/src/lib.rs",
