@@ -287,8 +287,14 @@ fn no_system_call_is_interrupted() {
     );
 }
 
-/// Attaches to a program, does something to it, and leaves it again.
+/// Attaches to a program, does something to it, and leaves it again, with nothing in it.
 fn attach_meanwhile(pid: u32, meanwhile: impl FnOnce()) {
+    attach_and_leave(pid, meanwhile);
+    is_left_alone(pid);
+}
+
+/// Attaches to a program, does something to it, and leaves it again.
+fn attach_and_leave(pid: u32, meanwhile: impl FnOnce()) {
     let mut command = Command::new(avtrace());
     command.args(["attach", "--pid", &pid.to_string()]).args(INLINE);
     let mut avtrace = Running::start(&mut command, None, TIME_LIMIT);
@@ -297,7 +303,6 @@ fn attach_meanwhile(pid: u32, meanwhile: impl FnOnce()) {
     avtrace.signal("INT");
     let ended = avtrace.wait();
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
-    is_left_alone(pid);
 }
 
 /// Starts a program that reads lines.
@@ -321,9 +326,9 @@ fn line(output: &mut impl BufRead) -> String {
 fn signals_wait_for_a_thread_that_leaves_the_code_of_probes() {
     for kind in ["timer", "faults"] {
         let (mut child, mut output) = reader_of_lines("sampled", &[kind]);
-        for _ in 0..tests::runs(3) {
-            attach_meanwhile(child.id(), || ());
-        }
+        attach_and_leave(child.id(), || ());
+        // On a busy machine a handler may have been entered before there was a way out: then memory stays.
+        assert_eq!(changed_code(child.id()), None);
         child.stdin.take().expect("a pipe").write_all(b"\n").expect("a reader");
         assert_eq!(line(&mut output), "signals, 0 outside\n", "{kind}");
         assert_eq!(child.wait().expect("its end").code(), Some(0));

@@ -349,7 +349,8 @@ fn an_interrupted_hunt_reports_what_it_has_seen() {
     let program = rare();
     let words = [program.path.as_os_str(), OsStr::new("lost")];
     let mut command = std::process::Command::new(avtrace());
-    command.args(arguments(folder.path(), &["--time", "1h", "--seed", "8"], &words));
+    let options = ["--time", "1h", "--seed", "8", "--fail-on", "possible"];
+    command.args(arguments(folder.path(), &options, &words));
     let mut running = Running::start(&mut command, None, Duration::from_secs(120));
     running.await_stderr("`deposit` at rare.c:");
     running.signal("INT");

@@ -1,6 +1,6 @@
 /*
- * dead_register.c [ROUNDS] - three threads execute `set_up` so many times, or 2000, which stores to an object of their
- * own. After a while its address is only in a register that nothing reads any more: the one that it was computed into
+ * dead_register.c [ROUNDS] - three threads execute `set_up` 2000 times, or one after the other ROUNDS times, which
+ * stores to an object of their own. After a while its address is only in a register that nothing reads any more: the one that it was computed into
  * for the stores, minus 0x18. So the addresses of the first stores are known from that alone where a probe at a later
  * instruction reports them.
  */
@@ -86,9 +86,12 @@ int main(int argc, char **argv)
     pthread_t threads[3];
     if (argc > 1)
         rounds = atoi(argv[1]);
-    for (int each = 0; each < 3; each++)
+    for (int each = 0; each < 3; each++) {
         threads[each] = start(work, NULL);
-    for (int each = 0; each < 3; each++)
+        if (argc > 1)
+            join(threads[each]);
+    }
+    for (int each = 0; each < 3 && argc == 1; each++)
         join(threads[each]);
     puts("done");
 }

@@ -29,11 +29,14 @@ static void handler(int number, siginfo_t *info, void *context) {
 }
 
 __attribute__((noinline)) static void update(void) {
-    for (int i = 0; i < 2000; ++i) {
+    for (int i = 0; i < 500; ++i) {
         AVTRACE_BEGIN("update");
         account += i;
         other -= i;
         AVTRACE_END("update");
+        // Also outside of the code of probes: a thread that is never there cannot be left without them.
+        for (int step = 0; step < 5000; ++step)
+            __asm__ volatile("");
     }
 }
 
@@ -52,7 +55,7 @@ int main(int count, char **arguments) {
     sigaction(SIGSEGV, &action, NULL);
     sigaction(SIGALRM, &action, NULL);
     long *nowhere = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    struct itimerval often = {{0, 200}, {0, 200}};
+    struct itimerval often = {{0, 3000}, {0, 3000}};
     if (!faults)
         setitimer(ITIMER_REAL, &often, NULL);
     puts("ready");

@@ -87,12 +87,7 @@ struct Victim {
 impl Victim {
     fn start() -> Self {
         let mut child = Command::new(std::env::current_exe().expect("this program"))
-            .args([
-                "--exact",
-                "sys::seized_thread::tests::victim",
-                "--nocapture",
-                "--test-threads=2",
-            ])
+            .args(["--exact", "seized_thread::tests::victim", "--nocapture", "--test-threads=2"])
             .env(VICTIM, "yes")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -78,8 +78,14 @@ impl Supervisor {
                 Status::Stopped { signal, event: 0 } if signal != request::SYSTEM_CALL => {
                     self.set_state(id, State::Held(Resume::Continue(signal)));
                     let Some(receives) = unless_gone(receives(self))? else { return Ok(true) };
-                    // If it does not stop, the next iteration looks at the event that it reports.
-                    unless_gone(self.stop_again(id, if receives { signal } else { 0 }))?;
+                    if receives {
+                        // If it does not stop, the next iteration looks at the event that it reports.
+                        unless_gone(self.stop_again(id, signal))?;
+                    } else {
+                        self.set_state(id, State::Held(Resume::Continue(0)));
+                        // A timer's next signal comes meanwhile: with a rest it would never execute an instruction.
+                        rest = Duration::ZERO;
+                    }
                 }
                 Status::Stopped { signal, event: libc::PTRACE_EVENT_STOP } => {
                     let is_stop = signal != libc::SIGTRAP;
