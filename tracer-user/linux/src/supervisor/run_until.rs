@@ -36,11 +36,14 @@ impl Supervisor {
         /// runs for long fills its ring, and then nearly always waits for the reader when it is stopped.
         const SHORTEST: Duration = Duration::from_micros(20);
         const LONGEST: Duration = Duration::from_millis(1);
+        /// Longest time for which it runs if it has executed nothing: on a busy machine it waits for a processor.
+        const SLOWEST: Duration = Duration::from_millis(50);
         /// Longest time for which it stands still in between, so that the reader makes room.
         const REST: Duration = Duration::from_millis(10);
         let id = thread as i32;
         let started = Instant::now();
         let (mut time, mut rest) = (SHORTEST, Duration::ZERO);
+        let mut last = None;
         loop {
             let Ok(registers) = request::registers(id) else {
                 // It was killed.
@@ -62,13 +65,19 @@ impl Supervisor {
                 thread::sleep(rest);
                 request::resume(id, Resume::Continue(0))?;
                 thread::sleep(time);
-                if time < LONGEST {
+                let place = Some((registers.rip, registers.rsp, registers.rax, registers.rcx));
+                if std::mem::replace(&mut last, place) == place {
+                    time = (time * 2).min(SLOWEST);
+                } else if time < LONGEST {
                     time *= 2;
                 } else {
                     time = SHORTEST;
                     rest = (rest * 2).clamp(SHORTEST, REST);
                 }
-                request::interrupt(id)?;
+                // One that has stopped by itself would stop once more before it executes anything, and so on.
+                if !request::is_in_stop(id).unwrap_or(false) {
+                    request::interrupt(id)?;
+                }
                 let Some(status) = self.wait_for(id)? else { return Ok(true) };
                 status
             } else {
