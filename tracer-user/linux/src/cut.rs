@@ -85,7 +85,7 @@ pub fn exit() -> ! {
 
 #[cfg(test)]
 mod tests {
-    use crate::cut::*;
+    use super::*;
     use signal_hook::consts::SIGUSR1;
 
     fn demands(signals: &[(i32, u64)], is_over: bool) -> Vec<Demand> {

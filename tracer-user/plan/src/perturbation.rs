@@ -283,7 +283,7 @@ impl Delay {
 mod tests {
     use serde_json::{Value, json};
 
-    use crate::perturbation::*;
+    use super::*;
 
     fn plan() -> Value {
         json!({

@@ -315,7 +315,7 @@ mod tests {
         record::Field,
     };
 
-    use crate::table::*;
+    use super::*;
 
     struct Row(i64);
 

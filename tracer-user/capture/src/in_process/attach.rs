@@ -18,7 +18,7 @@ use x86::{
     restartable::restartable_sequences,
 };
 
-use crate::in_process::{
+use super::{
     error::{InProcessError, ProgramRefusal},
     handle::InProcess,
     image::Image,
@@ -481,7 +481,7 @@ fn part_at(file: &ElfFile, start: LinkAddr) -> Option<Part<'_>> {
 
 #[cfg(test)]
 mod tests {
-    use crate::in_process::attach::difference;
+    use super::difference;
 
     #[test]
     fn breakpoints_of_others_are_told_from_other_code() {

@@ -90,7 +90,7 @@ fn gap_near(maps: &[Mapping], taken: &[u64], (start, end): (u64, u64)) -> Option
 mod tests {
     use symbolize::parse_maps;
 
-    use crate::in_process::code_places::*;
+    use super::*;
 
     fn maps(text: &str) -> Vec<Mapping> {
         parse_maps(text.as_bytes()).expect("maps")

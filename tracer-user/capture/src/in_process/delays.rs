@@ -9,7 +9,7 @@ use inline::{
     memory::{Offset, SharedWords as _},
 };
 
-use crate::in_process::image::Image;
+use super::image::Image;
 use linux::time_stamp::monotonic;
 use plan::perturbation::DelayTable;
 

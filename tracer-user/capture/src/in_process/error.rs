@@ -4,7 +4,7 @@ mod unreadable;
 
 use std::io;
 
-pub use crate::in_process::error::unreadable::Unreadable;
+pub use self::unreadable::Unreadable;
 use linux::proc;
 
 /// Reason for which there can be no probes in a process.

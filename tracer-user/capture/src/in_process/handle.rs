@@ -14,8 +14,8 @@ use inline::clock::ClockChoice;
 use symbolize::ProcessAddr;
 use x86::patching::NEAR_JUMP;
 
-use crate::in_process::withdrawal::Withdrawal;
-use crate::in_process::{
+use super::withdrawal::Withdrawal;
+use super::{
     error::InProcessError,
     image::Image,
     libraries,

@@ -25,7 +25,7 @@ use inline::{
 use symbolize::{Mapping, parse_maps};
 use x86::patching::NEAR_JUMP;
 
-use crate::in_process::{
+use super::{
     code_places::{AREA, MAX_AREAS, REACH, place_of_rings, places},
     error::{InProcessError, ProgramRefusal, failed},
     module_patches::ModulePatches,

@@ -36,7 +36,7 @@ fn detects_leaks(options: &[u8]) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
-    use crate::in_process::leak_sanitizer::is_off;
+    use super::is_off;
 
     #[test]
     fn the_option_that_is_read_last_decides() {

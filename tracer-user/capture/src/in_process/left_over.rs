@@ -4,7 +4,7 @@ use std::io;
 
 use symbolize::MapName;
 
-use crate::in_process::image::mappings;
+use super::image::mappings;
 use linux::supervisor::Supervisor;
 
 /// Name of the files in memory, as the memory map of a process has them.

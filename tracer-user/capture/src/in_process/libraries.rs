@@ -12,7 +12,7 @@ use inline::{
 use symbolize::ProcessAddr;
 use x86::patching::NEAR_JUMP;
 
-use crate::in_process::{image::Image, records::Stream, shared::Shared};
+use super::{image::Image, records::Stream, shared::Shared};
 use linux::{proc, reader_futex};
 use plan::point::ProbePoint;
 
@@ -110,7 +110,7 @@ fn watch(image: &Image, stream: &Stream, shared: &Shared) {
 
 #[cfg(test)]
 mod tests {
-    use crate::in_process::libraries::*;
+    use super::*;
 
     #[test]
     fn only_a_function_that_does_nothing_is_replaced() {

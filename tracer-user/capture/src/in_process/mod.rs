@@ -33,10 +33,10 @@ mod ways_out;
 mod withdrawal;
 mod written;
 
-pub use crate::in_process::{
+pub use self::{
     error::{InProcessError, ProgramRefusal, StartError},
     handle::{Hold, InProcess},
     records::read,
     tracer::{Attached, Followed, Left, Tracer},
 };
-pub use crate::in_process::{starver::Starver, withdrawal::Withdrawal};
+pub use self::{starver::Starver, withdrawal::Withdrawal};

@@ -150,7 +150,7 @@ fn is_write(code: &[u8], at: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::in_process::own_gs::*;
+    use super::*;
 
     #[test]
     fn calls_and_instructions_that_set_the_base_are_found() {

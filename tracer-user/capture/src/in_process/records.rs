@@ -23,11 +23,9 @@ use inline::{
     tracer::Notes,
 };
 
-use crate::in_process::{image::Image, ring_sites::site_of_plan, shared::Shared};
-use crate::{
-    in_process::ring_surroundings::RingSurroundings,
-    kernel::reader::{Batches, Outlet, Reader},
-};
+use super::ring_surroundings::RingSurroundings;
+use super::{image::Image, ring_sites::site_of_plan, shared::Shared};
+use crate::kernel::reader::{Batches, Outlet, Reader};
 use linux::{cut::Cut, reader_futex::HeldFutex, shared_memory::SharedMemory};
 
 /// Records in a batch at most: they stay in a processor's cache until they are checked.

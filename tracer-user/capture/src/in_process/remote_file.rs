@@ -160,7 +160,7 @@ impl Mapped {
 mod tests {
     use symbolize::parse_maps;
 
-    use crate::in_process::remote_file::*;
+    use super::*;
 
     #[test]
     fn a_mapping_is_the_one_that_was_asked_for_in_all_it_is() {

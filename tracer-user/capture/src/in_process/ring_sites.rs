@@ -34,7 +34,7 @@ pub(super) fn add(sites: &mut SiteTable, cookie: Cookie, point: u64) -> Option<C
 
 #[cfg(test)]
 mod tests {
-    use crate::in_process::ring_sites::*;
+    use super::*;
 
     #[test]
     fn two_kinds_of_a_site_are_distinguished_in_the_rings() {

@@ -13,8 +13,8 @@ use abi::PlanNumber;
 use crossbeam_channel::Sender;
 use inline::clock::ClockChoice;
 
+use super::withdrawal::Withdrawal;
 use super::{error::InProcessError, image::Image, records::Stream};
-use crate::in_process::withdrawal::Withdrawal;
 
 /// State that both threads share.
 #[derive(Debug, Default)]

@@ -8,7 +8,7 @@ use std::{
 
 use symbolize::MapName;
 
-use crate::in_process::{image::mappings, shared::Place};
+use super::{image::mappings, shared::Place};
 use linux::{
     mapping::{AddressRange, mapping_around},
     proc,
@@ -128,7 +128,7 @@ fn interrupted(words: &[u64]) -> impl Iterator<Item = u64> {
 
 #[cfg(test)]
 mod tests {
-    use crate::in_process::stacks::*;
+    use super::*;
 
     /// Words on the stacks with these stack pointers, in mappings of words at 0x1000, 0x2000 and so on.
     fn words_in(mappings: &[Vec<u64>], stack_pointers: &[u64]) -> Vec<u64> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use inline::trampoline::Trampoline;
 
-use crate::in_process::written::Written;
+use super::written::Written;
 
 /// Place of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ mod tests {
         trampoline::{CommonCode, Displaced, near_jump},
     };
 
-    use crate::in_process::standing::*;
+    use super::*;
 
     #[test]
     fn a_thread_is_moved_once_whatever_it_has_executed_of_a_patch() {

@@ -41,7 +41,7 @@ impl Switches {
 
 #[cfg(test)]
 mod tests {
-    use crate::in_process::switches::*;
+    use super::*;
 
     fn switch(group: u16, word: u64) -> Switch {
         Switch { group, word, states: [word + 1, word + 2] }

@@ -23,6 +23,7 @@ use inline::{clock::ClockChoice, layout::Mode, tracer::Note};
 
 pub use self::attached::{Attached, Left};
 use self::{faults::Entered, killed::kill, unfit::Unfit};
+use super::ring_surroundings::choose_clock;
 use super::{
     error::{InProcessError, ProgramRefusal, StartError, explained, failed},
     handle::{InProcess, connect},
@@ -32,7 +33,6 @@ use super::{
     traps,
     watchpoints::Watchpoints,
 };
-use crate::in_process::ring_surroundings::choose_clock;
 use linux::{
     proc,
     supervisor::{Ending, Event, Started, Supervisor},

@@ -7,7 +7,7 @@ use std::{fs::File, io, os::unix::fs::FileExt as _};
 use abi::{FRAMES, Kind, Record, WatchpointRecord};
 use inline::trap_handler::TrapHandler;
 
-use crate::in_process::{
+use super::{
     image::Image,
     records::{Stream, header},
 };

@@ -8,7 +8,7 @@ use std::{
 
 use inline::trampoline::{Interrupted, Trampoline, WayOut};
 
-use crate::in_process::{image::Image, standing::Standing};
+use super::{image::Image, standing::Standing};
 
 /// Ways out of trampolines, which are emitted when a thread needs them.
 #[derive(Debug, Default)]

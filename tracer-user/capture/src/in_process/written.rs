@@ -74,7 +74,7 @@ pub(super) fn write_code(memory: &File, address: u64, bytes: &[u8]) -> io::Resul
 
 #[cfg(test)]
 mod tests {
-    use crate::in_process::written::*;
+    use super::*;
 
     /// Patch that calls a trampoline: a jump over seven bytes, and a call. The bytes in between are the program's.
     fn call() -> Written {

@@ -3,7 +3,7 @@
 use abi::{ACCESS_GROUPS, AccessDescriptor, Cookie, PlanNumber, symbols};
 use aya::maps::PerCpuArray;
 
-use crate::kernel::{Kernel, KernelError};
+use super::{Kernel, KernelError};
 use linux::bpf::Setting;
 use plan::point::ProbePoint;
 

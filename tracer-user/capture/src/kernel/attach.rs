@@ -14,7 +14,7 @@ use std::{
 use abi::{Cookie, PlanNumber, ProbeProgram};
 use aya::programs::{RawTracePoint, UProbe};
 
-use crate::kernel::{
+use super::{
     Attached, Kernel,
     detach::PendingDetach,
     error::{KernelError, refused},

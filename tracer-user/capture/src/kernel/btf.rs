@@ -181,7 +181,7 @@ impl<'data> Btf<'data> {
 
 #[cfg(test)]
 mod tests {
-    use crate::kernel::btf::*;
+    use super::*;
 
     #[test]
     fn the_running_kernel_has_all_fields() {

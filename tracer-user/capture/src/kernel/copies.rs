@@ -24,7 +24,7 @@ use aya::maps::{Array, HashMap, MapData, RingBuf};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use symbolize::{Mapping, ProcessAddr, parse_maps};
 
-use crate::kernel::{Kernel, KernelError, error::unusable};
+use super::{Kernel, KernelError, error::unusable};
 use linux::{priority, proc};
 
 /// The instruction of a breakpoint.
@@ -279,7 +279,7 @@ fn restore_mapping(
 mod tests {
     use std::process::{Child, Command};
 
-    use crate::kernel::copies::*;
+    use super::*;
 
     /// A process to write to, and the first executable mapping of its file.
     struct Sleeper(Child);

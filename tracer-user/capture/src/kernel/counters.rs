@@ -3,7 +3,7 @@
 use abi::{CLASSES, Class, symbols};
 use aya::maps::{Array, MapData, PerCpuArray, RingBuf};
 
-use crate::kernel::{
+use super::{
     Kernel,
     error::{KernelError, cause},
 };

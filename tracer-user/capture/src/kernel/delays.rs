@@ -3,7 +3,7 @@
 use abi::{DelayPlace, symbols};
 use aya::maps::Array;
 
-use crate::kernel::{Kernel, KernelError};
+use super::{Kernel, KernelError};
 use linux::{bpf::Setting, time_stamp::monotonic};
 use plan::perturbation::DelayTable;
 

@@ -84,7 +84,7 @@ mod tests {
         io::{ErrorKind, Read as _},
     };
 
-    use crate::kernel::detach::*;
+    use super::*;
 
     #[test]
     fn all_are_closed_in_the_end() {

@@ -2,7 +2,7 @@
 
 use std::{error::Error, io};
 
-use crate::kernel::{btf::BtfError, privileges::denial};
+use super::{btf::BtfError, privileges::denial};
 
 /// Reason for which the kernel side does not work; each message has a remedy.
 #[derive(Debug, thiserror::Error)]
@@ -106,7 +106,7 @@ fn chain(error: &dyn Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::kernel::error::*;
+    use super::*;
 
     /// An error as aya wraps that of a system call.
     #[derive(Debug, thiserror::Error)]

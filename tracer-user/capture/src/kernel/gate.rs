@@ -6,7 +6,7 @@ use std::fmt;
 use abi::symbols;
 use aya::maps::{Array, MapData};
 
-use crate::kernel::{Kernel, KernelError, error::cause};
+use super::{Kernel, KernelError, error::cause};
 
 /// Gate of the stream. It is closed at first.
 pub struct Gate(Array<MapData, u64>);

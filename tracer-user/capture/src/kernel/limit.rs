@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, fs::File, io};
 use abi::{Cookie, LinkerCookie, PlanNumber};
 use aya::programs::RawTracePoint;
 
-use crate::kernel::{Kernel, KernelError, LoadOptions, ProbeProgram, kernel_release};
+use super::{Kernel, KernelError, LoadOptions, ProbeProgram, kernel_release};
 use plan::point::ProbePoint;
 
 /// Before 6.10 the limit to a process meant one thread of it, and before 6.12 it was lost with the main thread.
@@ -134,7 +134,7 @@ fn of_plan(point: ProbePoint, plan: PlanNumber) -> ProbePoint {
 mod tests {
     use abi::{CallCookie, Kind};
 
-    use crate::kernel::limit::*;
+    use super::*;
 
     #[test]
     fn probes_are_never_unlimited_where_others_are_followed() {

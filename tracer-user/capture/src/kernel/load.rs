@@ -11,7 +11,7 @@ use aya::{
     programs::{PerfEvent, UProbe},
 };
 
-use crate::kernel::{
+use super::{
     Kernel, LoadOptions, btf,
     copies::SharedPlaces,
     error::{KernelError, refused, unusable},

@@ -8,7 +8,7 @@ use std::{
 
 use aya_log::EbpfLogger;
 
-use crate::kernel::{Kernel, KernelError, error::refused};
+use super::{Kernel, KernelError, error::refused};
 
 impl Kernel {
     /// Prints the kernel side's log to standard error until the session ends.

@@ -32,11 +32,11 @@ pub use abi::ProbeProgram;
 use abi::{PlanNumber, Target};
 use aya::{Ebpf, programs::Program};
 
-pub use crate::kernel::{
+pub use self::{
     copies::Copies, counters::Lost, detach::PendingDetach, error::KernelError, gate::Gate,
     limit::LIMITED_PROBES,
 };
-use crate::kernel::{copies::SharedPlaces, limit::Limit};
+use self::{copies::SharedPlaces, limit::Limit};
 use linux::apart;
 use plan::point::{ProbeGroup, ProbePoint};
 
@@ -183,7 +183,7 @@ pub fn parse_release(release: &str) -> (u32, u32) {
 
 #[cfg(test)]
 mod tests {
-    use crate::kernel::parse_release;
+    use super::parse_release;
 
     #[test]
     fn releases_are_read() {

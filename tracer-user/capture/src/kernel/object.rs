@@ -15,7 +15,7 @@ use aya::{
 use aya_obj::{Object, generated::bpf_insn};
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _};
 
-use crate::kernel::KernelError;
+use super::KernelError;
 
 /// Gives the bytes the alignment that reading them as an ELF file wants.
 #[repr(align(8))]
@@ -100,7 +100,7 @@ const fn map_data(map: &Map) -> Option<&MapData> {
 
 #[cfg(test)]
 mod tests {
-    use crate::kernel::object::*;
+    use super::*;
 
     #[test]
     fn the_embedded_object_speaks_this_abi() {

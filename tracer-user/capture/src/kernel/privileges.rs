@@ -1,6 +1,6 @@
 //! Capabilities that the kernel side needs, and the ways to get them.
 
-use crate::kernel::KernelError;
+use super::KernelError;
 use linux::{proc::Status, user};
 
 /// Capability that avtrace may need.
@@ -204,7 +204,7 @@ fn quoted(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::kernel::privileges::*;
+    use super::*;
 
     /// Returns the names of the missing capabilities of these.
     fn missing(held: &[Capability]) -> Vec<&'static str> {

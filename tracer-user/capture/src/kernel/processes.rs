@@ -9,7 +9,7 @@ use aya::{
     maps::{HashMap, Map, MapData},
 };
 
-use crate::kernel::{Kernel, KernelError};
+use super::{Kernel, KernelError};
 use linux::{
     bpf::Place,
     guardian::Guardian,

@@ -13,7 +13,7 @@ use abi::{Cookie, Kind, PlanNumber, ProbeProgram, Record, Target};
 use aya::maps::{MapData, RingBuf};
 use symbolize::{ProcessAddr, parse_maps};
 
-use crate::kernel::{Kernel, KernelError, LoadOptions};
+use super::{Kernel, KernelError, LoadOptions};
 use linux::proc;
 use plan::point::ProbePoint;
 
@@ -144,7 +144,7 @@ fn await_records(events: &mut RingBuf<MapData>) -> Result<(), KernelError> {
 
 #[cfg(test)]
 mod tests {
-    use crate::kernel::trial::*;
+    use super::*;
 
     #[test]
     fn the_place_of_a_function_is_found() {

@@ -9,7 +9,7 @@ use std::{
 use abi::symbols;
 use aya::programs::PerfEvent;
 
-use crate::kernel::Kernel;
+use super::Kernel;
 use linux::{bpf, perf};
 
 impl Kernel {

@@ -1,6 +1,6 @@
 //! Writes entries for files of suppressions, with what was seen as comments.
 
-use crate::suppress::Glob;
+use super::Glob;
 use crate::{Defect, Report, gap, in_short, printable};
 
 /// Steps of a witness that an entry shows.

@@ -5,7 +5,7 @@ use std::{io, path::Path};
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::suppress::{Glob, Suppression};
+use super::{Glob, Suppression};
 use linux::text;
 
 /// Reason for which suppressions cannot be used.

@@ -7,7 +7,7 @@ mod glob;
 
 use std::collections::HashSet;
 
-pub use crate::suppress::{
+pub use self::{
     entry::entry,
     file::{Entries, FileError, parse, read},
     glob::Glob,

@@ -123,7 +123,7 @@ fn has_all_users(map: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::in_process::error::unreadable::*;
+    use super::*;
 
     #[test]
     fn the_reason_follows_from_users_and_rights() {

@@ -22,7 +22,7 @@ use inline::{
     tracer::{Note, Notes},
 };
 
-use crate::in_process::ring_surroundings::*;
+use super::*;
 
 const THREADS: u32 = 4;
 const ROUNDS: u64 = 5_000;

@@ -5,7 +5,7 @@ use std::{io, sync::Arc};
 use crossbeam_channel::Receiver;
 use inline::layout::Mode;
 
-use crate::in_process::tracer::{Ending, Event, State, Tracer, signals};
+use super::{Ending, Event, State, Tracer, signals};
 use crate::in_process::{
     error::{InProcessError, ProgramRefusal, StartError, failed},
     handle::{InProcess, connect},

@@ -5,13 +5,11 @@ use std::{io, os::unix::fs::FileExt as _};
 
 use inline::trampoline::{Interrupted, Trampoline};
 
-use crate::in_process::{
-    image::Image,
-    tracer::{
-        Tracer,
-        signals::{is_handled, word},
-    },
+use super::{
+    Tracer,
+    signals::{is_handled, word},
 };
+use crate::in_process::image::Image;
 use linux::{proc, supervisor::Supervisor};
 
 /// Handler that a thread has entered at a displaced instruction, and has not returned from.

@@ -2,8 +2,8 @@
 
 use std::io;
 
+use super::Tracer;
 use crate::in_process::error::InProcessError;
-use crate::in_process::tracer::Tracer;
 use linux::{
     proc,
     supervisor::{Ending, Event, Supervisor},

@@ -9,7 +9,7 @@ use std::{
 
 use inline::tracer::Note;
 
-use crate::in_process::tracer::{State, Traced, Tracer};
+use super::{State, Traced, Tracer};
 use crate::in_process::{
     image::Image,
     leave::{self, Moved},

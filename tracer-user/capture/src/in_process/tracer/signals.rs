@@ -5,12 +5,9 @@ use std::{io, os::unix::fs::FileExt as _};
 
 use inline::trampoline::Interrupted;
 
+use super::{STRICT, Tracer};
 use crate::in_process::withdrawal::Withdrawal;
-use crate::in_process::{
-    image::Image,
-    tracer::{STRICT, Tracer},
-    ways_out::Place,
-};
+use crate::in_process::{image::Image, ways_out::Place};
 use linux::{
     proc::{self, Disposition},
     supervisor::Supervisor,

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::in_process::tracer::{Traced, Tracer};
+use super::{Traced, Tracer};
 
 impl Tracer {
     /// Watches memory in a process, or prepares for that.
