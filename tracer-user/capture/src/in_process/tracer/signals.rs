@@ -64,8 +64,27 @@ pub(in crate::in_process) fn is_of_program(
         supervisor.read_time_stamp(thread, time_stamp::now())?;
         return Ok(false);
     }
-    let address = supervisor.fault_address(thread)?;
-    Ok(!image.lacks_memory(place, address) || !gets_memory(supervisor, image, thread)?)
+    Ok(!lacks_memory(supervisor, image, thread)? || !gets_memory(supervisor, image, thread)?)
+}
+
+/// Returns whether the signal that a thread is about to receive is for a fault of a probe where nothing is mapped. Other
+/// faults there are the program's, which has come to that place by a jump of its own, as in a copy of code that has a
+/// probe.
+///
+/// # Errors
+///
+/// When ptrace fails.
+pub(super) fn lacks_memory(
+    supervisor: &Supervisor,
+    image: &Image,
+    thread: u32,
+) -> io::Result<bool> {
+    /// `SEGV_MAPERR` (`include/uapi/asm-generic/siginfo.h`).
+    const NOT_MAPPED: i32 = 1;
+    let (place, _) = supervisor.place(thread)?;
+    let cause = (supervisor.signal_of(thread), supervisor.signal_cause(thread)?.0);
+    Ok(cause == (libc::SIGSEGV, NOT_MAPPED)
+        && image.lacks_memory(place, supervisor.fault_address(thread)?))
 }
 
 /// Has a thread that has made a fault in a probe, whose memory the program has unmapped, go on there with other memory.
@@ -265,7 +284,7 @@ impl Tracer {
             self.note_unfit(process, Withdrawal::OwnGsBase);
             return self.lend_block(image, (process, thread));
         }
-        if self.gets_memory(image, (process, thread), place)? {
+        if self.gets_memory(image, (process, thread))? {
             return Ok(());
         }
         match self.restore_copy(image, (process, thread), place)? {

@@ -77,10 +77,8 @@ impl Tracer {
         &mut self,
         image: &Image,
         (process, thread): (u32, u32),
-        place: u64,
     ) -> io::Result<bool> {
-        let address = self.supervisor.fault_address(thread)?;
-        if !image.lacks_memory(place, address) {
+        if !signals::lacks_memory(&self.supervisor, image, thread)? {
             return Ok(false);
         }
         self.note_unfit(process, Withdrawal::UnmappedMemory);
