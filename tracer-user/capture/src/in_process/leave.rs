@@ -4,10 +4,7 @@
 //! signal or a switch of coroutines, may come back into a trampoline. There it records nothing, as after a death of
 //! avtrace. Of a process that ran already it is known whether there are any, and the memory goes where there are none.
 
-use std::{
-    io,
-    time::{Duration, Instant},
-};
+use std::io;
 
 use inline::arena::MUTED;
 
@@ -62,11 +59,7 @@ pub(super) fn move_thread_out(
     (process, thread): (u32, u32),
     image: &Image,
 ) -> io::Result<Moved> {
-    /// Time for which signals wait until the thread has left. One that is nearly always in the code of probes then gets
-    /// them there: that its handler sees such a place is better than probes that stay.
-    const MOST: Duration = Duration::from_secs(3);
     let mut moved = Moved::default();
-    let started = Instant::now();
     let is_there = |supervisor: &mut Supervisor, place| match image.standing(place) {
         // At an instruction of the program's own, as its handler is to see it.
         _ if supervisor.enters_handler(thread) => Ok(true),
@@ -99,7 +92,7 @@ pub(super) fn move_thread_out(
             return Ok(true);
         }
         let is_outside = image.standing(supervisor.place(thread)?.0) == Standing::Outside;
-        if is_handled && !is_fault && !is_outside && started.elapsed() < MOST {
+        if is_handled && !is_fault && !is_outside {
             supervisor.put_off(thread)?;
             return Ok(false);
         }

@@ -36,14 +36,11 @@ impl Supervisor {
         /// runs for long fills its ring, and then nearly always waits for the reader when it is stopped.
         const SHORTEST: Duration = Duration::from_micros(20);
         const LONGEST: Duration = Duration::from_millis(1);
-        /// Longest time for which it runs if it has executed nothing: on a busy machine it waits for a processor.
-        const SLOWEST: Duration = Duration::from_millis(50);
         /// Longest time for which it stands still in between, so that the reader makes room.
         const REST: Duration = Duration::from_millis(10);
         let id = thread as i32;
         let started = Instant::now();
         let (mut time, mut rest) = (SHORTEST, Duration::ZERO);
-        let mut last = None;
         loop {
             let Ok(registers) = request::registers(id) else {
                 // It was killed.
@@ -65,10 +62,7 @@ impl Supervisor {
                 thread::sleep(rest);
                 request::resume(id, Resume::Continue(0))?;
                 thread::sleep(time);
-                let place = Some((registers.rip, registers.rsp, registers.rax, registers.rcx));
-                if std::mem::replace(&mut last, place) == place {
-                    time = (time * 2).min(SLOWEST);
-                } else if time < LONGEST {
+                if time < LONGEST {
                     time *= 2;
                 } else {
                     time = SHORTEST;
@@ -87,14 +81,8 @@ impl Supervisor {
                 Status::Stopped { signal, event: 0 } if signal != request::SYSTEM_CALL => {
                     self.set_state(id, State::Held(Resume::Continue(signal)));
                     let Some(receives) = unless_gone(receives(self))? else { return Ok(true) };
-                    if receives {
-                        // If it does not stop, the next iteration looks at the event that it reports.
-                        unless_gone(self.stop_again(id, signal))?;
-                    } else {
-                        self.set_state(id, State::Held(Resume::Continue(0)));
-                        // A timer's next signal comes meanwhile: with a rest it would never execute an instruction.
-                        rest = Duration::ZERO;
-                    }
+                    // If it does not stop, the next iteration looks at the event that it reports.
+                    unless_gone(self.stop_again(id, if receives { signal } else { 0 }))?;
                 }
                 Status::Stopped { signal, event: libc::PTRACE_EVENT_STOP } => {
                     let is_stop = signal != libc::SIGTRAP;
