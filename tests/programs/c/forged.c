@@ -1,7 +1,7 @@
 /*
  * forged.c - writes a record to its own ring whose order no clock will ever show.
  *
- * The thread's block is at a fixed distance from its GS base (inline/src/layout.rs). Without inline probes there is
+ * The thread's block is at a fixed distance from its GS base (tracer-user/inline/src/layout.rs). Without inline probes there is
  * none, and the program does nothing. Prints "end".
  */
 #include <asm/prctl.h>

@@ -1,7 +1,7 @@
 /*
  * scribbles.c SEED - writes anything to all that avtrace shares with it, while its threads lock and unlock.
  *
- * The memory of inline probes is found by the GS base (inline/src/layout.rs): the control page, threads' blocks, slots.
+ * The memory of inline probes is found by the GS base (tracer-user/inline/src/layout.rs): the control page, threads' blocks, slots.
  * Which words, values, and base registers follow from SEED. What becomes of this program is its own fault. Without
  * inline probes it does nothing. Prints "end" if it gets there.
  */

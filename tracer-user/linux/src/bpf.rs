@@ -31,7 +31,7 @@ unsafe impl aya::Pod for Setting<abi::AccessDescriptor> {}
 // SAFETY: as above.
 unsafe impl aya::Pod for Setting<abi::DelayPlace> {}
 
-/// The key of a call that has not returned, as the programs have it (`ebpf/src/call.rs`).
+/// The key of a call that has not returned, as the programs have it (`tracer-ebpf/programs/src/call.rs`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Place {

@@ -47,7 +47,7 @@ pub(super) fn maintainer() -> Result<String> {
     let found = author.or(variables).or_else(|| person(git("user.name"), git("user.email")));
     found.context(
         "nobody is named as the maintainer of the package: set `authors = [\"NAME <ADDRESS>\"]` in [workspace.package] \
-         and in avtrace/Cargo.toml, the variables DEBFULLNAME and DEBEMAIL, or git's user.name and user.email",
+         and in tracer-user/avtrace/Cargo.toml, the variables DEBFULLNAME and DEBEMAIL, or git's user.name and user.email",
     )
 }
 

@@ -9,7 +9,7 @@ use super::scan::words;
 use super::{Problem, Source};
 
 /// The crate whose modules documents name by their paths in it.
-const CRATE: &str = "avtrace/src";
+const CRATE: &str = "tracer-user/avtrace/src";
 
 /// Folder of the crates whose modules documents name with the crate's name before them.
 const CRATES: &str = "tracer-user";
@@ -116,8 +116,10 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir_all(root.path().join("docs")).unwrap();
         fs::write(root.path().join("docs/a.md"), "# A\n\n## The first part, `b`\n").unwrap();
-        let files = ["avtrace/src/probes/mod.rs", "avtrace/src/probes/b.rs"].map(PathBuf::from);
-        fs::create_dir_all(root.path().join("avtrace/src/probes")).unwrap();
+        let files =
+            ["tracer-user/avtrace/src/probes/mod.rs", "tracer-user/avtrace/src/probes/b.rs"]
+                .map(PathBuf::from);
+        fs::create_dir_all(root.path().join("tracer-user/avtrace/src/probes")).unwrap();
         fs::write(root.path().join(&files[1]), "pub fn plan() {}\n").unwrap();
         let source = Source { path: Path::new(path), text };
         check(&source, root.path(), &files).iter().map(ToString::to_string).collect()

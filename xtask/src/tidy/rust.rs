@@ -8,10 +8,10 @@ use super::{Problem, Source};
 /// Places of `unsafe`: system calls, the programs in the kernel, tests that execute emitted code, the marker
 /// instructions, mapped files, and the bundled programs that are there to misbehave.
 const UNSAFE_PLACES: [&str; 7] = [
-    "ebpf",
-    "inline/tests",
+    "tracer-ebpf/programs",
+    "tracer-user/inline/tests",
     "markers",
-    "symbolize/src/bytes.rs",
+    "tracer-user/symbolize/src/bytes.rs",
     "tests/programs",
     "tracer-user/linux",
     "xtask/src/bench/triage/programs",
@@ -72,8 +72,8 @@ mod tests {
     #[test]
     fn other_files_are_left_alone() {
         assert!(problems("a.md", "unsafe").is_empty());
-        assert!(problems("avtrace/tests/data/a.rs", "unsafe fn f() {}\n").is_empty());
-        assert!(!problems("avtrace/tests/data.rs", "unsafe fn f() {}\n").is_empty());
+        assert!(problems("tracer-user/avtrace/tests/data/a.rs", "unsafe fn f() {}\n").is_empty());
+        assert!(!problems("tracer-user/avtrace/tests/data.rs", "unsafe fn f() {}\n").is_empty());
     }
 
     #[test]
@@ -107,13 +107,17 @@ mod tests {
         let text = "//! Here.\nfn f() { unsafe { g() } }\n";
         for place in [
             "tracer-user/linux/src/perf.rs",
-            "ebpf/src/main.rs",
-            "inline/tests/machine/support.rs",
+            "tracer-ebpf/programs/src/main.rs",
+            "tracer-user/inline/tests/machine/support.rs",
             "markers/src/lib.rs",
         ] {
             assert!(problems(place, text).is_empty(), "{place}");
         }
-        for place in ["avtrace/src/session.rs", "inline/src/lib.rs", "markers2/src/lib.rs"] {
+        for place in [
+            "tracer-user/avtrace/src/session.rs",
+            "tracer-user/inline/src/lib.rs",
+            "markers2/src/lib.rs",
+        ] {
             assert_eq!(problems(place, text).len(), 1, "{place}");
         }
     }

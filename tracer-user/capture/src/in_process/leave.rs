@@ -4,7 +4,10 @@
 //! signal or a switch of coroutines, may come back into a trampoline. There it records nothing, as after a death of
 //! avtrace. Of a process that ran already it is known whether there are any, and the memory goes where there are none.
 
-use std::io;
+use std::{
+    io,
+    time::{Duration, Instant},
+};
 
 use inline::arena::MUTED;
 
@@ -59,7 +62,11 @@ pub(super) fn move_thread_out(
     (process, thread): (u32, u32),
     image: &Image,
 ) -> io::Result<Moved> {
+    /// Time for which signals wait until the thread has left. One that is nearly always in the code of probes then gets
+    /// them there: that its handler sees such a place is better than probes that stay.
+    const MOST: Duration = Duration::from_secs(3);
     let mut moved = Moved::default();
+    let started = Instant::now();
     let is_there = |supervisor: &mut Supervisor, place| match image.standing(place) {
         // At an instruction of the program's own, as its handler is to see it.
         _ if supervisor.enters_handler(thread) => Ok(true),
@@ -92,7 +99,7 @@ pub(super) fn move_thread_out(
             return Ok(true);
         }
         let is_outside = image.standing(supervisor.place(thread)?.0) == Standing::Outside;
-        if is_handled && !is_fault && !is_outside {
+        if is_handled && !is_fault && !is_outside && started.elapsed() < MOST {
             supervisor.put_off(thread)?;
             return Ok(false);
         }

@@ -56,7 +56,7 @@ fn wide_lines_of_prose_are_found() {
 #[test]
 fn other_files_are_left_alone() {
     assert_eq!(counts("tests/programs/bank.c", "/// What is told.\n"), [0; 3]);
-    assert_eq!(counts("avtrace/tests/data/a.rs", "/// What is told.\n"), [0; 3]);
+    assert_eq!(counts("tracer-user/avtrace/tests/data/a.rs", "/// What is told.\n"), [0; 3]);
     assert_eq!(counts("tests/programs/rust/bank.rs", "/// What is told.\n"), [1, 1, 0]);
 }
 

@@ -67,9 +67,8 @@ pub(in crate::in_process) fn is_of_program(
     Ok(!lacks_memory(supervisor, image, thread)? || !gets_memory(supervisor, image, thread)?)
 }
 
-/// Returns whether the signal that a thread is about to receive is for a fault of a probe where nothing is mapped. Other
-/// faults there are the program's, which has come to that place by a jump of its own, as in a copy of code that has a
-/// probe.
+/// Returns whether the signal that a thread is about to receive is for a fault of a probe where no memory is mapped.
+/// Other faults in probes are the program's: it jumped there itself, as a copy of code that has a probe does.
 ///
 /// # Errors
 ///
