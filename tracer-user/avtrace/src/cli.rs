@@ -32,6 +32,7 @@ use clap::{
     ValueEnum, builder::ArgPredicate, error::ErrorKind, parser::ValueSource,
 };
 
+use crate::verbosity::LogFormat;
 use plan::{
     regions::patterns::{Pattern, Rule, Rules},
     sync::lock_rule::LockRule,
@@ -57,9 +58,12 @@ pub struct Cli {
     /// Command; running a program is the default.
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// Print what avtrace decides on its way: -vv prints more, -vvv all. RUST_LOG says it for each part.
+    /// Print avtrace's decisions: -vv prints more, -vvv all. RUST_LOG selects parts, as RUST_LOG=plan=debug.
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
+    /// Form of these messages.
+    #[arg(long, global = true, value_name = "FORMAT", value_enum, default_value_t = LogFormat::Text, hide_short_help = true)]
+    pub log_format: LogFormat,
     /// Options of `run`.
     #[command(flatten)]
     pub run: RunArgs,

@@ -11,7 +11,7 @@ static ALLOCATOR: Allocator = Allocator;
 fn main() -> ExitCode {
     memory::adapt_to_limit();
     let cli = Cli::parse_in_order();
-    verbosity::start(cli.verbose);
+    verbosity::start(cli.verbose, cli.log_format);
     let status = commands::run(cli).unwrap_or_else(|failure| {
         commands::complain(&failure.message);
         failure.status

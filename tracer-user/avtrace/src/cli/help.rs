@@ -54,8 +54,8 @@ name of a command is run by `avtrace run NAME`.
 Environment:
 Each option has a variable: AVTRACE_FORMAT=json is --format json for all commands, AVTRACE_CHECK_FORMAT for `check` \
 alone. What is on the command line comes first. Flags take 1 or 0; several values of one option are separated by `;`. \
---output and --runs have the names with the command only. The program gets the environment as it is. RUST_LOG says what \
---verbose says, for each part of avtrace.
+--output and --runs have the names with the command only. The program gets the environment as it is. RUST_LOG prints \
+decisions of single parts, as RUST_LOG=plan=debug,capture=trace.
 
 Files:
 avtrace.toml, in the current directory or the nearest one above, has regions, watches, locks and suppressions; see \

@@ -67,7 +67,7 @@ fn is_recording(path: &Path) -> bool {
 
 /// Checks a recording as `avtrace check` does without options.
 fn check(path: &Path) -> Result<Loaded, InputError> {
-    log::info!("checking the recording `{}`", path.display());
+    tracing::info!(path = %path.display(), "checking the recording");
     let request = Request {
         algorithm: &ALGORITHMS[0],
         options: checker::Options::default(),

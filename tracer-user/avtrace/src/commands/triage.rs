@@ -52,7 +52,7 @@ pub(super) fn config(no_config: bool) -> Result<Option<(String, Spec)>, Failure>
     }
     let Some(path) = find_config()? else { return Ok(None) };
     let spec = Spec::read_found(&path).map_err(Failure::usage)?;
-    log::info!("settings from `{}`", path.display());
+    tracing::info!(path = %path.display(), "settings from a configuration");
     Ok(Some((path.display().to_string(), spec)))
 }
 

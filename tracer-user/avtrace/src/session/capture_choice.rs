@@ -170,7 +170,7 @@ impl Choice {
     /// Logs the choice.
     pub(super) fn log(&self) {
         let back_end = if self.is_inline { "inline" } else { "kernel" };
-        log::info!("capture by --capture {back_end}, since {}", self.reason);
+        tracing::info!(back_end, reason = %self.reason, "capture is chosen");
     }
 
     /// Returns the choice that remains where the kernel side has failed before the program started.
