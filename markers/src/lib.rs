@@ -168,3 +168,8 @@ macro_rules! shared {
         $crate::__avtrace_share!($place, $label)
     };
 }
+
+/// Example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -36,3 +36,8 @@ pub use version::{LlvmMajor, Release, RustcVersion};
 
 /// The target the kernel programs are compiled for: little-endian BPF.
 pub const TARGET: &str = "bpfel-unknown-none";
+
+/// Example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
