@@ -255,6 +255,25 @@ impl Dataflow {
         straight.then_some(state)
     }
 
+    /// Calls `visit` for each instruction that control reaches, with the state before it.
+    pub(crate) fn walk(&self, is_slot: &dyn Fn(u64) -> bool, visit: &mut dyn FnMut(usize, &State)) {
+        for (&leader, state) in &self.blocks {
+            let mut state = state.clone();
+            let mut index = leader;
+            loop {
+                visit(index, &state);
+                if self.ends_block(index)
+                    || index + 1 == self.instructions.len()
+                    || self.is_leader(index + 1)
+                {
+                    break;
+                }
+                state.step(&self.instructions[index], is_slot);
+                index += 1;
+            }
+        }
+    }
+
     /// The place that a value was merged in where paths meet at an instruction, when it was merged there.
     #[must_use]
     pub fn merged_at(&self, value: Value, index: usize) -> Option<Place> {

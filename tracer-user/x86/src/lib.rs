@@ -12,6 +12,7 @@ pub mod control_flow;
 pub mod data_paths;
 pub mod dataflow;
 mod dead_ends;
+pub mod dependence;
 pub mod exits;
 pub mod filled_slots;
 pub mod functions;

@@ -1,0 +1,215 @@
+//! Dependence of a later step on an earlier one: does the value that an instruction loads flow into the operands or
+//! the address of another instruction, or decide whether that instruction is executed?
+//!
+//! The analysis is a forward flow of labels through the registers, the stack and the memory of one function, with
+//! implicit flows (what is written under a branch depends on the condition). Calls are followed by summaries of the
+//! callees. Atomic units of a program are inferred from such dependences in Xu, Bodík, Hill: "A Serializability
+//! Violation Detector for Shared-Memory Server Programs", PLDI 2005, section 3; there they are of one execution, here of
+//! the code.
+//!
+//! Two memory operands are taken for one place if their addresses are equal expressions. Memory that two different
+//! expressions reach is not followed: a flow through it is missed.
+
+mod body;
+mod labels;
+mod solution;
+mod summary;
+
+use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
+
+pub use self::labels::Certainty;
+use self::{
+    body::Body,
+    labels::{Labels, Substitution},
+    solution::{Solution, Source},
+    summary::Summary,
+};
+use super::exits::Part;
+
+/// Code of a program, in which calls are followed.
+pub trait Code {
+    /// Returns the parts of the function that contains an address; the part with the entry comes first.
+    fn parts(&self, address: u64) -> Option<Vec<Part<'_>>>;
+
+    /// Returns the four bytes of the file that are loaded to an address.
+    fn word_at(&self, address: u64) -> Option<u32>;
+
+    /// Returns whether the dynamic linker fills in a function at an address.
+    fn is_slot(&self, address: u64) -> bool;
+
+    /// Returns what the function at a call's target does, if the code there is not to be read.
+    fn effect(&self, target: u64) -> Effect;
+}
+
+/// Effect of a called function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Its code says it.
+    Code,
+    /// Its result depends on no argument, and it writes to no memory of its caller: a lock function, for example.
+    Constant,
+    /// It copies memory from its second argument to its first, and returns the first.
+    Copies,
+    /// It is unknown: the result may depend on each argument.
+    Unknown,
+}
+
+/// Ways in which a later step depends on the value of an earlier one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dependence {
+    /// An operand of the later instruction comes from the value.
+    pub value: Certainty,
+    /// The address of the later access comes from the value.
+    pub address: Certainty,
+    /// A branch on the value decides whether the later instruction is executed.
+    pub control: Certainty,
+}
+
+impl Dependence {
+    /// Nothing is known.
+    pub const UNKNOWN: Self = Self {
+        value: Certainty::Unknown,
+        address: Certainty::Unknown,
+        control: Certainty::Unknown,
+    };
+
+    /// Returns whether there is a dependence of any kind.
+    #[must_use]
+    pub fn any(self) -> Certainty {
+        self.value.max(self.address).max(self.control)
+    }
+}
+
+/// Number of nested calls that are followed.
+const MAX_DEPTH: usize = 6;
+
+/// Answers questions about the code of one program; keeps what it has found out about functions.
+pub struct Analysis<'code> {
+    code: &'code dyn Code,
+    /// By the address of the first instruction.
+    bodies: FxHashMap<u64, Option<Rc<Body>>>,
+    summaries: FxHashMap<u64, Rc<Summary>>,
+    /// Functions whose summaries are being made, outermost first.
+    active: Vec<u64>,
+}
+
+impl<'code> Analysis<'code> {
+    /// Makes an analysis that knows no function yet.
+    #[must_use]
+    pub fn new(code: &'code dyn Code) -> Self {
+        Self {
+            code,
+            bodies: FxHashMap::default(),
+            summaries: FxHashMap::default(),
+            active: Vec::new(),
+        }
+    }
+
+    /// Returns how the step at the end of `later` depends on the value that the instruction at the end of `earlier`
+    /// loads. Both are chains of addresses: of calls, beginning in the function that contains both steps, and of the
+    /// accessing instruction at last.
+    pub fn depends(&mut self, earlier: &[u64], later: &[u64]) -> Dependence {
+        self.find(earlier, later).unwrap_or(Dependence::UNKNOWN)
+    }
+
+    fn find(&mut self, earlier: &[u64], later: &[u64]) -> Option<Dependence> {
+        let (&load, calls) = earlier.split_last()?;
+        let body = self.body(load)?;
+        let mut solution = self.solve(&body, Some(Source::Load(body.values.at(load)?)));
+        let mut body = body;
+        for &call in calls.iter().rev() {
+            let summary = solution.summary(&body);
+            body = self.body(call)?;
+            let index = body.values.at(call)?;
+            solution = self.solve(&body, Some(Source::Call(index, Rc::new(summary))));
+        }
+        self.sink(&body, &solution, later)
+    }
+
+    fn sink(&mut self, body: &Body, solution: &Solution, later: &[u64]) -> Option<Dependence> {
+        let (&first, rest) = later.split_first()?;
+        let index = body.values.at(first)?;
+        let mut control = solution.control(index);
+        let mut passed = if rest.is_empty() {
+            let (value, address) = solution.operands(body, index)?;
+            return Some(Dependence {
+                value: value.of_source(),
+                address: address.of_source(),
+                control: control.of_source(),
+            });
+        } else {
+            solution.passed(body, index)?
+        };
+        for (depth, &at) in rest.iter().enumerate() {
+            let body = self.body(at)?;
+            let solution = self.solve(&body, None);
+            let index = body.values.at(at)?;
+            control = control.join(passed.apply(solution.control(index)));
+            if depth + 1 == rest.len() {
+                let (value, address) = solution.operands(&body, index)?;
+                return Some(Dependence {
+                    value: passed.apply(value).of_source(),
+                    address: passed.apply(address).of_source(),
+                    control: control.of_source(),
+                });
+            }
+            passed = passed.through(&solution.passed(&body, index)?);
+        }
+        None
+    }
+
+    fn body(&mut self, address: u64) -> Option<Rc<Body>> {
+        let parts = self.code.parts(address)?;
+        let entry = parts.first()?.start;
+        if let Some(known) = self.bodies.get(&entry) {
+            return known.clone();
+        }
+        let body = Body::read(&parts, self.code).map(Rc::new);
+        self.bodies.insert(entry, body.clone());
+        body
+    }
+
+    fn solve(&mut self, body: &Body, source: Option<Source>) -> Solution {
+        let callees = body.callees();
+        let summaries: FxHashMap<u64, Rc<Summary>> =
+            callees.into_iter().map(|target| (target, self.summary(target))).collect();
+        Solution::find(body, source, &|target| {
+            target.and_then(|target| summaries.get(&target).cloned()).unwrap_or_default()
+        })
+    }
+
+    /// Returns the summary of the function that a call leads to.
+    fn summary(&mut self, target: u64) -> Rc<Summary> {
+        match self.code.effect(target) {
+            Effect::Code => {}
+            Effect::Constant => return Rc::new(Summary::constant()),
+            Effect::Copies => return Rc::new(Summary::copies()),
+            Effect::Unknown => return Rc::default(),
+        }
+        if let Some(known) = self.summaries.get(&target) {
+            return known.clone();
+        }
+        if self.active.len() >= MAX_DEPTH || self.active.contains(&target) {
+            return Rc::default();
+        }
+        let body = self.body(target).filter(|body| body.entry() == target);
+        let Some(body) = body else { return Rc::default() };
+        self.active.push(target);
+        let summary = Rc::new(self.solve(&body, None).summary(&body));
+        self.active.pop();
+        // With other functions active, calls of those may count as unknown here.
+        if self.active.is_empty() {
+            self.summaries.insert(target, summary.clone());
+        }
+        summary
+    }
+}
+
+impl Substitution {
+    /// Returns what the callee's callee gets, in labels of the outermost function.
+    fn through(&self, inner: &Self) -> Self {
+        inner.map(|labels: Labels| self.apply(labels))
+    }
+}

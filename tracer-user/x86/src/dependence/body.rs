@@ -1,0 +1,423 @@
+//! A function, prepared for the flow of labels: what each instruction reads and writes, and which instructions each
+//! branch decides on.
+
+use std::collections::BTreeSet;
+
+use iced_x86::{
+    FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
+    UsedMemory,
+};
+
+use super::Code;
+use crate::{
+    dataflow::{Dataflow, Origin, State, Value, number},
+    exits::Part,
+    instruction::{RSP, may_write},
+};
+
+/// A register that labels are kept for. Low parts of general registers have labels apart from the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cell {
+    /// Lowest eight or sixteen bits of a general register.
+    Low(u8),
+    /// A general register.
+    Full(u8),
+    /// A vector register, in all its sizes.
+    Vector(u8),
+}
+
+/// A place in memory, as far as the code determines it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spot {
+    /// In the function's frame or above: the distance from the stack pointer at the entry.
+    Stack(i64),
+    /// In the function's frame, at this distance or above: an element of an array.
+    StackFrom(i64),
+    /// An expression.
+    At(Value),
+    /// Unknown.
+    Unknown,
+}
+
+/// An access to memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Access {
+    pub spot: Spot,
+    /// In bytes.
+    pub size: u32,
+    /// Registers of the address, but for the stack pointer.
+    pub registers: [Option<u8>; 2],
+    pub reads: bool,
+    pub writes: bool,
+    /// Set where the write may be left out.
+    pub is_conditional: bool,
+}
+
+/// Kinds of instructions that are treated alike.
+#[derive(Clone, Debug)]
+pub(super) enum Kind {
+    Plain,
+    /// Its result has no labels, as that of `xor eax, eax`.
+    Constant,
+    /// The registers or places of both operands change their values.
+    Exchange,
+    /// A call; `arguments` are the values of the argument registers.
+    Call {
+        target: Option<u64>,
+        arguments: [Value; 6],
+        stack: Option<i64>,
+    },
+    /// A jump to another function.
+    TailCall {
+        target: Option<u64>,
+        arguments: [Value; 6],
+        stack: Option<i64>,
+    },
+    /// A conditional jump, or a jump to a computed address.
+    Branch,
+    Return,
+}
+
+/// An instruction.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    pub kind: Kind,
+    pub reads: Vec<Cell>,
+    pub writes: Vec<(Cell, bool)>,
+    pub accesses: Vec<Access>,
+    pub reads_flags: bool,
+    pub writes_flags: bool,
+}
+
+/// Argument registers in their order, by the processor's numbers (System V ABI, AMD64 supplement, 3.2.3).
+pub(super) const ARGUMENTS: [u8; 6] = [7, 6, 2, 1, 8, 9];
+
+#[derive(Debug)]
+pub(super) struct Body {
+    pub values: Dataflow,
+    /// By the number of the instruction; `None` where control never comes.
+    pub steps: Vec<Option<Step>>,
+    entry: u64,
+    /// By the number of a branch: the instructions whose execution it decides on.
+    decided: Vec<(usize, BTreeSet<usize>)>,
+}
+
+impl Body {
+    pub fn read(parts: &[Part<'_>], code: &dyn Code) -> Option<Self> {
+        let entry = parts.first()?.start;
+        let is_slot = |address| code.is_slot(address);
+        let values = Dataflow::analyze(parts, &is_slot, &|address| code.word_at(address))?;
+        let mut steps = vec![None; values.instructions().len()];
+        let mut info = InstructionInfoFactory::new();
+        values.walk(&is_slot, &mut |index, state| {
+            let instruction = &values.instructions()[index];
+            steps[index] = Some(step(&values, instruction, state, &mut info, &is_slot));
+        });
+        let mut body = Self { values, steps, entry, decided: Vec::new() };
+        body.decided = body.decisions();
+        Some(body)
+    }
+
+    /// Address of the first instruction.
+    pub fn entry(&self) -> u64 {
+        self.entry
+    }
+
+    /// Targets of calls.
+    pub fn callees(&self) -> BTreeSet<u64> {
+        let target = |step: &Option<Step>| match step.as_ref()?.kind {
+            Kind::Call { target, .. } | Kind::TailCall { target, .. } => target,
+            _ => None,
+        };
+        self.steps.iter().filter_map(target).collect()
+    }
+
+    /// The branches, and for each the instructions whose execution it decides on.
+    pub fn decided(&self) -> &[(usize, BTreeSet<usize>)] {
+        &self.decided
+    }
+
+    fn decisions(&self) -> Vec<(usize, BTreeSet<usize>)> {
+        let count = self.steps.len();
+        let successors: Vec<Vec<usize>> = (0..count).map(|at| self.values.successors(at)).collect();
+        let after = PostDominators::find(&successors, &|at| self.steps[at].is_some());
+        let is_branch = |at: &usize| {
+            matches!(self.steps[*at], Some(Step { kind: Kind::Branch, .. }))
+                && successors[*at].len() > 1
+        };
+        (0..count)
+            .filter(is_branch)
+            .map(|branch| {
+                let mut reached = BTreeSet::new();
+                let mut todo: Vec<usize> = successors[branch].clone();
+                while let Some(at) = todo.pop() {
+                    if reached.insert(at) {
+                        todo.extend(&successors[at]);
+                    }
+                }
+                for always in after.chain(branch) {
+                    reached.remove(&always);
+                }
+                (branch, reached)
+            })
+            .collect()
+    }
+}
+
+/// The next instruction that all ways from an instruction to an end of the function have in common.
+struct PostDominators {
+    next: Vec<Option<usize>>,
+}
+
+impl PostDominators {
+    /// Finds them by the algorithm of Cooper, Harvey and Kennedy ("A Simple, Fast Dominance Algorithm", 2001) on the
+    /// reversed graph. An end is an instruction without successors, and the end of an iteration of a loop that has no
+    /// other end.
+    fn find(successors: &[Vec<usize>], is_reached: &dyn Fn(usize) -> bool) -> Self {
+        let count = successors.len();
+        let end = count;
+        let mut predecessors = vec![Vec::new(); count + 1];
+        let mut ends: Vec<Vec<usize>> = vec![Vec::new(); count];
+        for (at, nexts) in successors.iter().enumerate().filter(|(at, _)| is_reached(*at)) {
+            for &next in nexts {
+                predecessors[next].push(at);
+            }
+            if nexts.is_empty() {
+                predecessors[end].push(at);
+                ends[at].push(end);
+            }
+        }
+        loop {
+            let mut reaches = vec![false; count + 1];
+            let mut todo = vec![end];
+            while let Some(at) = todo.pop() {
+                if !std::mem::replace(&mut reaches[at], true) {
+                    todo.extend(&predecessors[at]);
+                }
+            }
+            // The last jump back of a loop without an end.
+            let endless = (0..count).rev().find(|&at| is_reached(at) && !reaches[at]);
+            let Some(at) = endless else { break };
+            predecessors[end].push(at);
+            ends[at].push(end);
+        }
+        let order = postorder(&predecessors, end);
+        let mut rank = vec![usize::MAX; count + 1];
+        for (number, &at) in order.iter().enumerate() {
+            rank[at] = number;
+        }
+        let mut next: Vec<Option<usize>> = vec![None; count + 1];
+        next[end] = Some(end);
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for &at in order.iter().rev().filter(|&&at| at != end) {
+                let mut common: Option<usize> = None;
+                for &to in successors[at].iter().chain(&ends[at]) {
+                    if next[to].is_none() {
+                        continue;
+                    }
+                    common = Some(match common {
+                        None => to,
+                        Some(mut one) => {
+                            let mut other = to;
+                            while one != other {
+                                while rank[one] < rank[other] {
+                                    one = next[one].unwrap_or(end);
+                                }
+                                while rank[other] < rank[one] {
+                                    other = next[other].unwrap_or(end);
+                                }
+                            }
+                            one
+                        }
+                    });
+                }
+                if common.is_some() && next[at] != common {
+                    next[at] = common;
+                    changed = true;
+                }
+            }
+        }
+        next.truncate(count);
+        Self { next }
+    }
+
+    /// The instructions that are executed after this one on all ways to an end.
+    fn chain(&self, from: usize) -> impl Iterator<Item = usize> {
+        let count = self.next.len();
+        std::iter::successors(self.next[from], move |&at| self.next.get(at).copied().flatten())
+            .take_while(move |&at| at < count)
+    }
+}
+
+fn postorder(edges: &[Vec<usize>], from: usize) -> Vec<usize> {
+    let mut order = Vec::new();
+    let mut seen = vec![false; edges.len()];
+    let mut todo = vec![(from, 0)];
+    seen[from] = true;
+    while let Some((at, edge)) = todo.pop() {
+        match edges[at].get(edge) {
+            Some(&to) => {
+                todo.push((at, edge + 1));
+                if !std::mem::replace(&mut seen[to], true) {
+                    todo.push((to, 0));
+                }
+            }
+            None => order.push(at),
+        }
+    }
+    order
+}
+
+fn step(
+    values: &Dataflow,
+    instruction: &Instruction,
+    state: &State,
+    info: &mut InstructionInfoFactory,
+    is_slot: &dyn Fn(u64) -> bool,
+) -> Step {
+    let used = info.info(instruction);
+    let mut reads = Vec::new();
+    let mut writes = Vec::new();
+    for register in used.used_registers() {
+        let Some(cell) = cell(register.register()) else { continue };
+        if cell == Cell::Full(RSP) {
+            continue;
+        }
+        let access = register.access();
+        if !matches!(
+            access,
+            OpAccess::Write | OpAccess::CondWrite | OpAccess::None | OpAccess::NoMemAccess
+        ) {
+            reads.push(cell);
+        }
+        if may_write(access) && access != OpAccess::NoMemAccess {
+            let is_conditional = matches!(access, OpAccess::CondWrite | OpAccess::ReadCondWrite);
+            writes.push((cell, is_conditional));
+        }
+    }
+    let accesses = used
+        .used_memory()
+        .iter()
+        .filter(|memory| memory.access() != OpAccess::NoMemAccess)
+        .map(|memory| access(memory, state))
+        .collect();
+    let flags = instruction.rflags_modified();
+    Step {
+        kind: kind(values, instruction, state, is_slot),
+        reads,
+        writes,
+        accesses,
+        reads_flags: instruction.rflags_read() != 0,
+        writes_flags: flags != 0,
+    }
+}
+
+fn kind(
+    values: &Dataflow,
+    instruction: &Instruction,
+    state: &State,
+    is_slot: &dyn Fn(u64) -> bool,
+) -> Kind {
+    let target = || {
+        let value = state.target(instruction, is_slot)?;
+        match value {
+            Value { base: None, index: None, .. } => value.as_constant(),
+            Value { base: Some(Origin::Slot(slot)), index: None, plus: 0 } => Some(slot),
+            _ => None,
+        }
+    };
+    let arguments = || ARGUMENTS.map(|register| state.register(register));
+    let stack = || state.register(RSP).on_stack();
+    let leaves = || values.successors(values.at(instruction.ip()).unwrap_or(0)).is_empty();
+    match instruction.flow_control() {
+        FlowControl::Call | FlowControl::IndirectCall => {
+            Kind::Call { target: target(), arguments: arguments(), stack: stack() }
+        }
+        FlowControl::UnconditionalBranch | FlowControl::IndirectBranch if leaves() => {
+            Kind::TailCall { target: target(), arguments: arguments(), stack: stack() }
+        }
+        FlowControl::ConditionalBranch | FlowControl::IndirectBranch => Kind::Branch,
+        FlowControl::Return => Kind::Return,
+        _ if is_constant(instruction) => Kind::Constant,
+        _ if instruction.mnemonic() == Mnemonic::Xchg => Kind::Exchange,
+        _ => Kind::Plain,
+    }
+}
+
+/// Returns whether both operands of an instruction are one register, and its result the same whatever it holds.
+fn is_constant(instruction: &Instruction) -> bool {
+    use Mnemonic::{Pxor, Sbb, Sub, Vpxor, Vxorps, Xor, Xorpd, Xorps};
+    let count = instruction.op_count();
+    let last = |number| {
+        (instruction.op_kind(number) == OpKind::Register).then(|| instruction.op_register(number))
+    };
+    let is_same = count >= 2 && last(count - 1).is_some() && last(count - 1) == last(count - 2);
+    is_same
+        && match instruction.mnemonic() {
+            Xor | Sub | Pxor | Vpxor | Xorps | Xorpd | Vxorps => true,
+            // It spreads the carry flag.
+            Sbb => false,
+            _ => false,
+        }
+}
+
+fn cell(register: Register) -> Option<Cell> {
+    if register.is_vector_register() {
+        return Some(Cell::Vector((register.number() & 15) as u8));
+    }
+    let number = number(register)?;
+    Some(if register.size() < 4 { Cell::Low(number) } else { Cell::Full(number) })
+}
+
+fn access(memory: &UsedMemory, state: &State) -> Access {
+    let access = memory.access();
+    let registers = [memory.base(), memory.index()]
+        .map(|register| number(register).filter(|&register| register != RSP));
+    Access {
+        spot: spot(memory, state),
+        size: memory.memory_size().size().clamp(1, 64) as u32,
+        registers,
+        reads: !matches!(access, OpAccess::Write | OpAccess::CondWrite),
+        writes: may_write(access),
+        is_conditional: matches!(access, OpAccess::CondWrite | OpAccess::ReadCondWrite),
+    }
+}
+
+fn spot(memory: &UsedMemory, state: &State) -> Spot {
+    if matches!(memory.segment(), Register::FS | Register::GS) {
+        return Spot::Unknown;
+    }
+    let displacement = memory.displacement().cast_signed();
+    let mut value = match memory.base() {
+        Register::None | Register::RIP => Value { base: None, index: None, plus: 0 },
+        base => match number(base) {
+            Some(number) => state.register(number),
+            None => return Spot::Unknown,
+        },
+    };
+    value.plus = value.plus.wrapping_add(displacement);
+    if memory.index() != Register::None {
+        let Some(index) = number(memory.index()).map(|number| state.register(number)) else {
+            return Spot::Unknown;
+        };
+        let scale = memory.scale() as u8;
+        match (value.index, index) {
+            (_, Value { base: None, index: None, plus }) => {
+                value.plus = value.plus.wrapping_add(plus.wrapping_mul(scale.into()));
+            }
+            (None, Value { base: Some(origin), index: None, plus }) => {
+                value.index = Some((origin, scale));
+                value.plus = value.plus.wrapping_add(plus.wrapping_mul(scale.into()));
+            }
+            _ if value.base == Some(Origin::Entry(RSP)) => return Spot::StackFrom(value.plus),
+            _ => return Spot::Unknown,
+        }
+    }
+    match (value.base, value.index) {
+        (Some(Origin::Entry(RSP)), None) => Spot::Stack(value.plus),
+        (Some(Origin::Entry(RSP)), Some(_)) => Spot::StackFrom(value.plus),
+        _ => Spot::At(value),
+    }
+}

@@ -1,0 +1,115 @@
+//! Labels of values: which inputs of a function, or whether the value of the earlier step, they come from.
+
+/// Certainty of a statement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Certainty {
+    /// It is false.
+    #[default]
+    No,
+    /// It is not known.
+    Unknown,
+    /// It is true.
+    Yes,
+}
+
+/// Number of arguments that are passed in general registers.
+pub(super) const ARGUMENTS: usize = 6;
+
+/// A set of labels that a value has, and of those that it may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Labels {
+    certain: u16,
+    possible: u16,
+}
+
+const VECTORS: usize = 2 * ARGUMENTS;
+const STACK: usize = VECTORS + 1;
+const SOURCE: usize = STACK + 1;
+
+impl Labels {
+    pub const NONE: Self = Self { certain: 0, possible: 0 };
+    /// The value that the earlier step has loaded.
+    pub const SOURCE: Self = Self::one(SOURCE);
+    /// Arguments in vector registers.
+    pub const VECTORS: Self = Self::one(VECTORS);
+    /// Arguments on the stack.
+    pub const STACK: Self = Self::one(STACK);
+
+    const fn one(number: usize) -> Self {
+        Self { certain: 1 << number, possible: 0 }
+    }
+
+    /// An argument in a general register.
+    pub const fn argument(number: usize) -> Self {
+        Self::one(number)
+    }
+
+    /// Memory that an argument points to.
+    pub const fn behind(number: usize) -> Self {
+        Self::one(ARGUMENTS + number)
+    }
+
+    pub const fn is_none(self) -> bool {
+        self.certain | self.possible == 0
+    }
+
+    #[must_use]
+    pub const fn join(self, other: Self) -> Self {
+        Self { certain: self.certain | other.certain, possible: self.possible | other.possible }
+    }
+
+    /// All labels as possible ones.
+    #[must_use]
+    pub const fn possibly(self) -> Self {
+        Self { certain: 0, possible: self.certain | self.possible }
+    }
+
+    pub fn of_source(self) -> Certainty {
+        match Self::SOURCE.certain {
+            source if self.certain & source != 0 => Certainty::Yes,
+            source if self.possible & source != 0 => Certainty::Unknown,
+            _ => Certainty::No,
+        }
+    }
+}
+
+/// What a call passes to its callee: labels of the caller for each label that the callee gives to its inputs.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Substitution {
+    /// By the number of the callee's label.
+    given: [Labels; SOURCE],
+}
+
+impl Substitution {
+    pub fn set_argument(&mut self, number: usize, value: Labels, behind: Labels) {
+        self.given[number] = value;
+        self.given[ARGUMENTS + number] = behind;
+    }
+
+    pub fn set_vectors(&mut self, value: Labels) {
+        self.given[VECTORS] = value;
+    }
+
+    pub fn set_stack(&mut self, value: Labels) {
+        self.given[STACK] = value;
+    }
+
+    /// Returns a value of the callee in labels of the caller. Its own label of the source stays.
+    pub fn apply(&self, labels: Labels) -> Labels {
+        let source = Labels::SOURCE.certain;
+        let mut result =
+            Labels { certain: labels.certain & source, possible: labels.possible & source };
+        for (number, &given) in self.given.iter().enumerate() {
+            if labels.certain >> number & 1 != 0 {
+                result = result.join(given);
+            } else if labels.possible >> number & 1 != 0 {
+                result = result.join(given.possibly());
+            }
+        }
+        result
+    }
+
+    pub fn map(&self, change: impl Fn(Labels) -> Labels) -> Self {
+        Self { given: self.given.map(change) }
+    }
+}

@@ -1,0 +1,515 @@
+//! The labels at each instruction of a function: a fixpoint over its control flow.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    rc::Rc,
+};
+
+use super::{
+    body::{ARGUMENTS, Access, Body, Cell, Kind, Spot, Step},
+    labels::{self, Labels, Substitution},
+    summary::{StoreBehind, Summary},
+};
+use crate::{
+    dataflow::{Origin, Value},
+    instruction::{RAX, survives_call},
+};
+
+const RDX: u8 = 2;
+
+/// The earlier step in a function, by the number of its instruction.
+#[derive(Clone, Debug)]
+pub(super) enum Source {
+    /// The instruction loads the value.
+    Load(usize),
+    /// The value was loaded in a call, whose summary has its label.
+    Call(usize, Rc<Summary>),
+}
+
+/// Summary of the function at a target.
+pub(super) type Callee<'a> = &'a dyn Fn(Option<u64>) -> Rc<Summary>;
+
+/// Labels of everything at one point.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Known {
+    low: [Labels; 16],
+    /// The whole of each general register but for its lowest bits.
+    high: [Labels; 16],
+    vectors: [Labels; 16],
+    flags: Labels,
+    /// By byte, from the stack pointer at the entry. What is missing has no labels below, and is an argument above.
+    stack: BTreeMap<i64, Labels>,
+    /// Of memory elsewhere.
+    memory: Vec<(Value, u32, Labels)>,
+}
+
+#[derive(Debug)]
+pub(super) struct Solution {
+    /// Before each instruction; `None` where control never comes.
+    before: Vec<Option<Known>>,
+    /// By instruction, the labels of the branches that decide whether it is executed.
+    control: Vec<Labels>,
+    /// Labels of results and stores at the ends.
+    summary: Summary,
+}
+
+/// Bytes behind an argument that are looked at.
+const BEHIND: i64 = 256;
+
+/// Maximum number of places in memory that labels are kept for.
+const MAX_PLACES: usize = 64;
+
+impl Solution {
+    pub fn find(body: &Body, source: Option<Source>, callee: Callee<'_>) -> Self {
+        let count = body.steps.len();
+        let mut solution = Self {
+            before: vec![None; count],
+            control: vec![Labels::NONE; count],
+            summary: Summary::constant(),
+        };
+        // Branches that have labels add to what is written under them, which may give labels to more branches.
+        loop {
+            solution.flow(body, source.as_ref(), callee);
+            let mut changed = false;
+            for (branch, decided) in body.decided() {
+                let condition = solution.condition(body, *branch);
+                for &at in decided {
+                    let joined = solution.control[at].join(condition);
+                    changed |= solution.control[at] != joined;
+                    solution.control[at] = joined;
+                }
+            }
+            if !changed {
+                return solution;
+            }
+        }
+    }
+
+    /// Labels of the condition of a branch.
+    fn condition(&self, body: &Body, branch: usize) -> Labels {
+        let (Some(known), Some(step)) = (&self.before[branch], &body.steps[branch]) else {
+            return Labels::NONE;
+        };
+        known.used(step).join(self.control[branch])
+    }
+
+    fn flow(&mut self, body: &Body, source: Option<&Source>, callee: Callee<'_>) {
+        self.before[0].get_or_insert_with(Known::at_entry);
+        // Labels of branches have changed since an earlier round.
+        let mut todo: BTreeSet<usize> =
+            (0..self.before.len()).filter(|&at| self.before[at].is_some()).collect();
+        while let Some(at) = todo.pop_first() {
+            let (Some(known), Some(step)) = (&self.before[at], &body.steps[at]) else { continue };
+            let mut known = known.clone();
+            let implicit = self.control[at];
+            let at_source = match source {
+                Some(Source::Load(index)) if *index == at => Labels::SOURCE,
+                _ => Labels::NONE,
+            };
+            match &step.kind {
+                Kind::Call { target, arguments, stack } => {
+                    let summary = match source {
+                        Some(Source::Call(index, summary)) if *index == at => summary.clone(),
+                        _ => callee(*target),
+                    };
+                    known.call(&summary, arguments, *stack, implicit);
+                }
+                Kind::TailCall { target, arguments, stack } => {
+                    let summary = match source {
+                        Some(Source::Call(index, summary)) if *index == at => summary.clone(),
+                        _ => callee(*target),
+                    };
+                    known.call(&summary, arguments, *stack, implicit);
+                    self.leave(&known);
+                }
+                Kind::Return => self.leave(&known),
+                _ => known.step(step, at_source, implicit),
+            }
+            known.forget(body.values.instructions()[at].ip(), step);
+            for next in body.values.successors(at) {
+                let changed = match &mut self.before[next] {
+                    Some(before) => before.join(&known),
+                    none => none.replace(known.clone()).is_none(),
+                };
+                if changed {
+                    todo.insert(next);
+                }
+            }
+        }
+    }
+
+    /// Takes what is known at an end of the function.
+    fn leave(&mut self, known: &Known) {
+        let summary = &mut self.summary;
+        summary.result = summary.result.join(known.full(RAX));
+        summary.second_result = summary.second_result.join(known.full(RDX));
+        summary.vector_result = summary.vector_result.join(known.vectors[0]);
+        for &(place, size, value) in &known.memory {
+            if value.is_none() {
+                continue;
+            }
+            if let Some(address) = place.as_constant() {
+                match summary.fixed.iter_mut().find(|(at, _)| *at == address) {
+                    Some((_, known)) => *known = known.join(value),
+                    None => summary.fixed.push((address, value)),
+                }
+                continue;
+            }
+            let Some(argument) = argument(place) else { continue };
+            let offset = if place.index.is_some() { 0 } else { place.plus };
+            let value = if place.index.is_some() { value.possibly() } else { value };
+            let stores = &mut summary.stores;
+            match stores
+                .iter_mut()
+                .find(|store| (store.argument, store.offset) == (argument, offset))
+            {
+                Some(store) => {
+                    store.value = store.value.join(value);
+                    store.size = store.size.max(size);
+                }
+                None => stores.push(StoreBehind { argument, offset, size, value }),
+            }
+        }
+    }
+
+    pub fn summary(&self, _body: &Body) -> Summary {
+        self.summary.clone()
+    }
+
+    pub fn control(&self, index: usize) -> Labels {
+        self.control[index]
+    }
+
+    /// Labels of what an instruction computes with, and of the address that it accesses.
+    pub fn operands(&self, body: &Body, index: usize) -> Option<(Labels, Labels)> {
+        let (known, step) = (self.before[index].as_ref()?, body.steps[index].as_ref()?);
+        let address =
+            step.accesses.iter().fold(Labels::NONE, |all, access| all.join(known.address(access)));
+        let is_address = |cell: &Cell| {
+            let accesses = || step.accesses.iter().flat_map(|access| access.registers);
+            matches!(cell, Cell::Full(number) if accesses().flatten().any(|one| one == *number))
+        };
+        let mut value = step
+            .reads
+            .iter()
+            .filter(|cell| !is_address(cell))
+            .fold(Labels::NONE, |all, cell| all.join(known.read(*cell)));
+        if step.reads_flags {
+            value = value.join(known.flags);
+        }
+        Some((value, address))
+    }
+
+    /// What a call passes to its callee.
+    pub fn passed(&self, body: &Body, index: usize) -> Option<Substitution> {
+        let (known, step) = (self.before[index].as_ref()?, body.steps[index].as_ref()?);
+        match &step.kind {
+            Kind::Call { arguments, stack, .. } | Kind::TailCall { arguments, stack, .. } => {
+                Some(known.passed(arguments, *stack))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The argument that an address is relative to.
+fn argument(place: Value) -> Option<usize> {
+    let Some(Origin::Entry(register)) = place.base else { return None };
+    ARGUMENTS.iter().position(|&one| one == register)
+}
+
+impl Known {
+    fn at_entry() -> Self {
+        let mut known = Self::default();
+        for (number, &register) in ARGUMENTS.iter().enumerate() {
+            known.low[usize::from(register)] = Labels::argument(number);
+            known.high[usize::from(register)] = Labels::argument(number);
+        }
+        for vector in &mut known.vectors[..8] {
+            *vector = Labels::VECTORS;
+        }
+        known
+    }
+
+    fn full(&self, register: u8) -> Labels {
+        let register = usize::from(register & 15);
+        self.low[register].join(self.high[register])
+    }
+
+    fn read(&self, cell: Cell) -> Labels {
+        match cell {
+            Cell::Low(register) => self.low[usize::from(register & 15)],
+            Cell::Full(register) => self.full(register),
+            Cell::Vector(register) => self.vectors[usize::from(register & 15)],
+        }
+    }
+
+    fn write(&mut self, cell: Cell, value: Labels, is_conditional: bool) {
+        let put = |place: &mut Labels| {
+            *place = if is_conditional { place.join(value) } else { value };
+        };
+        match cell {
+            Cell::Low(register) => put(&mut self.low[usize::from(register & 15)]),
+            Cell::Full(register) => {
+                put(&mut self.low[usize::from(register & 15)]);
+                put(&mut self.high[usize::from(register & 15)]);
+            }
+            Cell::Vector(register) => put(&mut self.vectors[usize::from(register & 15)]),
+        }
+    }
+
+    fn address(&self, access: &Access) -> Labels {
+        let registers = access.registers.iter().flatten();
+        registers.fold(Labels::NONE, |all, &register| all.join(self.full(register)))
+    }
+
+    /// Labels of all that an instruction reads.
+    fn used(&self, step: &Step) -> Labels {
+        let mut used = step.reads.iter().fold(Labels::NONE, |all, cell| all.join(self.read(*cell)));
+        if step.reads_flags {
+            used = used.join(self.flags);
+        }
+        for access in step.accesses.iter().filter(|access| access.reads) {
+            used = used.join(self.load(access.spot, i64::from(access.size)));
+        }
+        used
+    }
+
+    fn load(&self, spot: Spot, size: i64) -> Labels {
+        match spot {
+            Spot::Stack(offset) => self.on_stack(offset, size),
+            Spot::StackFrom(offset) => {
+                let known = self.stack.range(offset..offset.saturating_add(BEHIND));
+                known.fold(Labels::NONE, |all, (_, one)| all.join(*one)).possibly()
+            }
+            Spot::At(place) => {
+                let known = self.memory.iter().filter(|(at, length, _)| {
+                    at.distance_from(place).is_some_and(|distance| {
+                        distance < size && distance.saturating_add((*length).into()) > 0
+                    })
+                });
+                let mut found = Labels::NONE;
+                let mut is_known = false;
+                for (at, length, value) in known {
+                    found = found.join(*value);
+                    is_known |= at.distance_from(place).is_some_and(|distance| {
+                        distance <= 0 && distance.saturating_add((*length).into()) >= size
+                    });
+                }
+                match argument(place) {
+                    Some(number) if !is_known => found.join(Labels::behind(number)),
+                    _ => found,
+                }
+            }
+            Spot::Unknown => Labels::NONE,
+        }
+    }
+
+    fn on_stack(&self, offset: i64, size: i64) -> Labels {
+        /// The return address is below the arguments.
+        const FIRST_ARGUMENT: i64 = 8;
+        let end = offset.saturating_add(size);
+        let known = self.stack.range(offset..end);
+        let mut found = known.fold(Labels::NONE, |all, (_, value)| all.join(*value));
+        if offset >= FIRST_ARGUMENT && !self.stack.contains_key(&offset) {
+            found = found.join(Labels::STACK);
+        }
+        found
+    }
+
+    fn store(&mut self, spot: Spot, size: i64, value: Labels, is_conditional: bool) {
+        match spot {
+            Spot::Stack(offset) => {
+                for byte in offset..offset.saturating_add(size) {
+                    let old = self.stack.entry(byte).or_default();
+                    *old = if is_conditional { old.join(value) } else { value };
+                }
+            }
+            Spot::StackFrom(offset) => {
+                let end = offset.saturating_add(BEHIND);
+                for (_, old) in self.stack.range_mut(offset..end) {
+                    *old = old.join(value.possibly());
+                }
+            }
+            Spot::At(place) => {
+                let size = size as u32;
+                let has_room = self.memory.len() < MAX_PLACES;
+                let same =
+                    self.memory.iter_mut().find(|(at, length, _)| *at == place && *length == size);
+                match same {
+                    Some((_, _, old)) => {
+                        *old = if is_conditional { old.join(value) } else { value };
+                    }
+                    None if value.is_none() && argument(place).is_none() => {}
+                    None if has_room => self.memory.push((place, size, value)),
+                    None => {}
+                }
+            }
+            Spot::Unknown => {}
+        }
+    }
+
+    fn step(&mut self, step: &Step, source: Labels, implicit: Labels) {
+        let result = match step.kind {
+            Kind::Constant => Labels::NONE,
+            _ => self.used(step),
+        };
+        let result = result.join(source).join(implicit);
+        if matches!(step.kind, Kind::Exchange) {
+            self.exchange(step, source.join(implicit));
+            return;
+        }
+        for &(cell, is_conditional) in &step.writes {
+            self.write(cell, result, is_conditional);
+        }
+        for access in step.accesses.iter().filter(|access| access.writes) {
+            self.store(access.spot, access.size.into(), result, access.is_conditional);
+        }
+        if step.writes_flags {
+            self.flags = result;
+        }
+    }
+
+    fn exchange(&mut self, step: &Step, added: Labels) {
+        let cells: Vec<Cell> = step.writes.iter().map(|(cell, _)| *cell).collect();
+        let memory = step.accesses.iter().find(|access| access.writes);
+        match (cells.as_slice(), memory) {
+            ([one, other], None) => {
+                let (first, second) = (self.read(*one), self.read(*other));
+                self.write(*one, second.join(added), false);
+                self.write(*other, first.join(added), false);
+            }
+            ([register], Some(access)) => {
+                let (stored, loaded) =
+                    (self.read(*register), self.load(access.spot, access.size.into()));
+                let loaded = loaded.join(self.address(access));
+                self.store(access.spot, access.size.into(), stored.join(added), false);
+                self.write(*register, loaded.join(added), false);
+            }
+            _ => {
+                let all = self.used(step).join(added);
+                for cell in cells {
+                    self.write(cell, all, false);
+                }
+            }
+        }
+    }
+
+    fn passed(&self, arguments: &[Value; 6], stack: Option<i64>) -> Substitution {
+        /// Bytes of arguments on the stack that are looked at.
+        const ON_STACK: i64 = 48;
+        let mut passed = Substitution::default();
+        for (number, (&register, &value)) in ARGUMENTS.iter().zip(arguments).enumerate() {
+            passed.set_argument(number, self.full(register), self.behind(value));
+        }
+        let vectors = &self.vectors[..labels::ARGUMENTS];
+        passed.set_vectors(vectors.iter().fold(Labels::NONE, |all, one| all.join(*one)));
+        if let Some(stack) = stack {
+            let values = self.stack.range(stack..stack.saturating_add(ON_STACK));
+            passed.set_stack(values.fold(Labels::NONE, |all, (_, one)| all.join(*one)));
+        }
+        passed
+    }
+
+    /// Labels of the memory that a pointer leads to. Where a part of it has labels, it is not known whether the callee
+    /// reads that part: those of the first eight bytes count as read.
+    fn behind(&self, pointer: Value) -> Labels {
+        const FIRST: i64 = 8;
+        let mut found = Labels::NONE;
+        if let Some(offset) = pointer.on_stack() {
+            // What is below was left there by other calls, what is at the entry and above is not this function's.
+            for (&byte, value) in self.stack.range(offset..offset.saturating_add(BEHIND)) {
+                let is_first = byte - offset < FIRST;
+                found = found.join(if is_first { *value } else { value.possibly() });
+            }
+            return found;
+        }
+        for (at, _, value) in &self.memory {
+            match at.distance_from(pointer) {
+                Some(distance) if (0..FIRST).contains(&distance) => found = found.join(*value),
+                Some(distance) if (0..BEHIND).contains(&distance) => {
+                    found = found.join(value.possibly());
+                }
+                _ => {}
+            }
+        }
+        match argument(pointer) {
+            Some(number) => found.join(Labels::behind(number)),
+            None => found,
+        }
+    }
+
+    fn call(
+        &mut self,
+        summary: &Summary,
+        arguments: &[Value; 6],
+        stack: Option<i64>,
+        implicit: Labels,
+    ) {
+        let passed = self.passed(arguments, stack);
+        for store in &summary.stores {
+            let value = passed.apply(store.value).join(implicit);
+            if value.is_none() {
+                continue;
+            }
+            let mut place = arguments[store.argument];
+            place.plus = place.plus.wrapping_add(store.offset);
+            let spot = place.on_stack().map_or(Spot::At(place), Spot::Stack);
+            self.store(spot, store.size.into(), value, true);
+        }
+        for &(address, value) in &summary.fixed {
+            let place = Value { base: None, index: None, plus: address.cast_signed() };
+            self.store(Spot::At(place), 8, passed.apply(value).join(implicit), true);
+        }
+        let results = [summary.result, summary.second_result, summary.vector_result]
+            .map(|labels| passed.apply(labels).join(implicit));
+        for register in (0..16).filter(|&register| !survives_call(register)) {
+            self.write(Cell::Full(register), Labels::NONE, false);
+        }
+        self.vectors = [Labels::NONE; 16];
+        self.flags = Labels::NONE;
+        self.write(Cell::Full(RAX), results[0], false);
+        self.write(Cell::Full(RDX), results[1], false);
+        self.vectors[0] = results[2];
+    }
+
+    /// Drops what is known of memory whose address an instruction's earlier execution has made.
+    fn forget(&mut self, at: u64, step: &Step) {
+        if step.writes.is_empty() && !matches!(step.kind, Kind::Call { .. }) {
+            return;
+        }
+        let is_made = |origin: Origin| matches!(origin, Origin::Defined(by, _) if by == at);
+        self.memory.retain(|(place, _, _)| {
+            !place.base.is_some_and(is_made) && !place.index.is_some_and(|(one, _)| is_made(one))
+        });
+    }
+
+    /// Takes in what another path brings; returns whether anything changed.
+    fn join(&mut self, other: &Self) -> bool {
+        let before = self.clone();
+        let pairs = [
+            (&mut self.low, &other.low),
+            (&mut self.high, &other.high),
+            (&mut self.vectors, &other.vectors),
+        ];
+        for (mine, theirs) in pairs {
+            for (mine, theirs) in mine.iter_mut().zip(theirs) {
+                *mine = mine.join(*theirs);
+            }
+        }
+        self.flags = self.flags.join(other.flags);
+        for (&byte, value) in &other.stack {
+            let mine = self.stack.entry(byte).or_default();
+            *mine = mine.join(*value);
+        }
+        for &(place, size, value) in &other.memory {
+            let has_room = self.memory.len() < MAX_PLACES;
+            match self.memory.iter_mut().find(|(at, length, _)| *at == place && *length == size) {
+                Some((_, _, mine)) => *mine = mine.join(value),
+                None if has_room => self.memory.push((place, size, value)),
+                None => {}
+            }
+        }
+        before != *self
+    }
+}

@@ -1,0 +1,68 @@
+//! Summaries of functions: what their results, and the memory that they write for their callers, come from.
+
+use super::labels::{ARGUMENTS, Labels};
+
+/// A summary. The default is that of an unknown function.
+#[derive(Clone, Debug)]
+pub(super) struct Summary {
+    /// Value in `rax`.
+    pub result: Labels,
+    /// Value in `rdx`.
+    pub second_result: Labels,
+    /// Value in `xmm0`.
+    pub vector_result: Labels,
+    /// Writes to memory behind arguments.
+    pub stores: Vec<StoreBehind>,
+    /// Writes to memory at constant addresses.
+    pub fixed: Vec<(u64, Labels)>,
+}
+
+/// A write to memory that an argument points to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StoreBehind {
+    /// Number of the argument.
+    pub argument: usize,
+    /// Distance from the address that was passed.
+    pub offset: i64,
+    /// In bytes.
+    pub size: u32,
+    /// The value that is written.
+    pub value: Labels,
+}
+
+impl Default for Summary {
+    fn default() -> Self {
+        let mut all = Labels::VECTORS.join(Labels::STACK);
+        for number in 0..ARGUMENTS {
+            all = all.join(Labels::argument(number)).join(Labels::behind(number));
+        }
+        let all = all.possibly();
+        let behind = |argument| StoreBehind { argument, offset: 0, size: 8, value: all };
+        Self {
+            result: all,
+            second_result: all,
+            vector_result: all,
+            stores: (0..ARGUMENTS).map(behind).collect(),
+            fixed: Vec::new(),
+        }
+    }
+}
+
+impl Summary {
+    pub fn constant() -> Self {
+        Self {
+            result: Labels::NONE,
+            second_result: Labels::NONE,
+            vector_result: Labels::NONE,
+            stores: Vec::new(),
+            fixed: Vec::new(),
+        }
+    }
+
+    pub fn copies() -> Self {
+        /// Bytes of a copy that are followed.
+        const SIZE: u32 = 64;
+        let store = StoreBehind { argument: 0, offset: 0, size: SIZE, value: Labels::behind(1) };
+        Self { result: Labels::argument(0), stores: vec![store], ..Self::constant() }
+    }
+}

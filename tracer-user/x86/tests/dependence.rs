@@ -1,0 +1,254 @@
+//! Dependence, compared with execution: random functions that read a value in one step and write one in a later step
+//! are compiled, and run with many values. If the later step changes with the value, the analysis has to see it.
+
+use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path, process::Command};
+
+use proptest::{prelude::*, strategy::ValueTree as _, test_runner::TestRunner};
+use symbolize::{ElfFile, LinkAddr};
+use x86::{
+    dependence::{Analysis, Certainty, Code, Dependence, Effect},
+    exits::Part,
+    instruction::decode,
+};
+
+/// What the functions have in common.
+const PRELUDE: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+#define APART __attribute__((noipa))
+typedef struct { long first, second; } pair;
+static volatile long input, output, calls, argument;
+APART long get(void) { return input; }
+APART int is_large(void) { if (input > 3) return 1; return 0; }
+APART void get_into(long *to) { *to = input; }
+APART pair get_pair(void) { pair p = {7, input}; return p; }
+APART void set(long value) { output = output * 31 + value; calls++; }
+APART long mix(long a, long b) { return a * 3 - b; }
+APART long first(long a, long b) { return a; }
+APART long choose(long c, long a) { if (c & 1) return a; return 5; }
+APART void put(long *to, long value) { *to = value; }
+APART void other(long value) { __asm__ volatile("" : : "r"(value)); }
+APART long fixed(void) { return 11; }
+"#;
+
+/// Expressions over the locals, the argument and helpers.
+fn expression() -> impl Strategy<Value = String> {
+    let leaf = prop_oneof![
+        4 => (0..4_u8).prop_map(|local| format!("x{local}")),
+        2 => Just("a".to_owned()),
+        1 => (1..9_u8).prop_map(|number| number.to_string()),
+        1 => Just("fixed()".to_owned()),
+    ];
+    leaf.prop_recursive(2, 5, 2, |inner| {
+        let two = (inner.clone(), inner.clone());
+        prop_oneof![
+            3 => two.clone().prop_map(|(a, b)| format!("({a} + {b})")),
+            1 => two.clone().prop_map(|(a, b)| format!("({a} ^ {b} * 2)")),
+            1 => two.clone().prop_map(|(a, b)| format!("({a} < {b})")),
+            1 => two.clone().prop_map(|(a, b)| format!("mix({a}, {b})")),
+            1 => two.clone().prop_map(|(a, b)| format!("first({a}, {b})")),
+            1 => two.prop_map(|(a, b)| format!("choose({a}, {b})")),
+            1 => inner.clone().prop_map(|a| format!("t[{a} & 3]")),
+            1 => inner.prop_map(|a| format!("(long)(int)({a})")),
+        ]
+    })
+}
+
+fn statement() -> impl Strategy<Value = String> {
+    let simple = prop_oneof![
+        4 => (0..4_u8, expression()).prop_map(|(to, value)| format!("x{to} = {value};")),
+        1 => (expression(), expression()).prop_map(|(at, value)| format!("t[{at} & 3] = {value};")),
+        1 => (0..4_u8, expression()).prop_map(|(to, value)| format!("put(&x{to}, {value});")),
+        1 => expression().prop_map(|value| format!("other({value});")),
+        1 => expression().prop_map(|value| format!("if ({value} == 3) return;")),
+    ];
+    simple.prop_recursive(2, 8, 3, |inner| {
+        let block = prop::collection::vec(inner, 1..3).prop_map(|list| list.join(" "));
+        prop_oneof![
+            2 => (expression(), block.clone(), block.clone())
+                .prop_map(|(condition, yes, no)| format!("if ({condition} & 1) {{ {yes} }} else {{ {no} }}")),
+            1 => (expression(), block.clone())
+                .prop_map(|(condition, yes)| format!("if ({condition} > 4) {{ {yes} }}")),
+            1 => (1..4_u8, block)
+                .prop_map(|(rounds, body)| format!("for (int i = 0; i < {rounds}; i++) {{ {body} }}")),
+        ]
+    })
+}
+
+/// The body of a function: the earlier step, other statements, the later step.
+fn function() -> impl Strategy<Value = String> {
+    let source = prop_oneof![
+        3 => Just("x0 = get();"),
+        1 => Just("x0 = is_large();"),
+        1 => Just("get_into(&x0);"),
+        1 => Just("x0 = get_pair().second;"),
+        1 => Just("x0 = get_pair().first;"),
+    ];
+    let between = prop::collection::vec(statement(), 0..5).prop_map(|list| list.join("\n    "));
+    let sink = prop_oneof![
+        2 => expression().prop_map(|value| format!("set({value});")),
+        1 => (expression(), expression())
+            .prop_map(|(condition, value)| format!("if ({condition} & 1) set({value});")),
+    ];
+    (source, between, sink).prop_map(|(source, between, sink)| {
+        format!("    long x0, x1 = a + 1, x2 = 2, x3 = 3, t[4] = {{1, 2, 3, 4}};\n    {source}\n    {between}\n    {sink}")
+    })
+}
+
+/// A file with the functions, whose program prints for each whether its later step changes with the value.
+fn file(functions: &[String]) -> String {
+    let mut text = PRELUDE.to_owned();
+    for (number, body) in functions.iter().enumerate() {
+        writeln!(text, "APART void region{number}(long a) {{\n{body}\n}}").unwrap();
+    }
+    text += "static void (*const regions[])(long) = {";
+    for number in 0..functions.len() {
+        write!(text, "region{number}, ").unwrap();
+    }
+    text += "};\nint main(void) {\n  for (size_t k = 0; k < sizeof regions / sizeof *regions; k++) {\n    \
+             int changes = 0;\n    for (long a = -1; a < 4; a++) {\n      long out = 0, count = 0;\n      \
+             for (long i = 0; i < 24; i++) {\n        input = i < 12 ? i - 3 : i * 977 - 9000; output = 0; calls = 0;\n        \
+             regions[k](a);\n        if (i && (output != out || calls != count)) changes = 1;\n        \
+             out = output; count = calls;\n      }\n    }\n    printf(\"%d\\n\", changes);\n  }\n}\n";
+    text
+}
+
+struct Program {
+    file: ElfFile,
+    /// Start and size of each function.
+    functions: BTreeMap<u64, u64>,
+}
+
+impl Program {
+    fn open(path: &Path) -> Self {
+        let file = ElfFile::open(path).expect("an ELF file");
+        let functions = file
+            .symbols()
+            .iter()
+            .filter(|symbol| symbol.kind.is_function() && symbol.size > 0)
+            .map(|symbol| (symbol.address.0, symbol.size))
+            .collect();
+        Self { file, functions }
+    }
+
+    fn function(&self, name: &str) -> u64 {
+        self.file.symbols_named(name).next().expect("a symbol").address.0
+    }
+
+    fn instructions(&self, start: u64) -> Vec<iced_x86::Instruction> {
+        let size = self.functions[&start] as usize;
+        let code = self.file.bytes_at(LinkAddr(start), size).expect("code");
+        decode(code, start).collect()
+    }
+
+    /// Addresses of the calls of a function in another.
+    fn calls(&self, within: u64, target: u64) -> Vec<u64> {
+        let calls = self.instructions(within).into_iter();
+        calls.filter(|one| one.near_branch_target() == target).map(|one| one.ip()).collect()
+    }
+
+    /// The first instruction that loads from a variable, or stores to it.
+    fn access(&self, within: u64, variable: u64) -> u64 {
+        let at = |one: &iced_x86::Instruction| {
+            one.is_ip_rel_memory_operand() && one.memory_displacement64() == variable
+        };
+        self.instructions(within).iter().find(|one| at(one)).expect("an access").ip()
+    }
+}
+
+impl Code for Program {
+    fn parts(&self, address: u64) -> Option<Vec<Part<'_>>> {
+        let (&start, &size) = self.functions.range(..=address).next_back()?;
+        let code = self.file.bytes_at(LinkAddr(start), size as usize)?;
+        (address < start + size).then(|| vec![Part { start, code }])
+    }
+
+    fn word_at(&self, address: u64) -> Option<u32> {
+        let bytes = self.file.bytes_at(LinkAddr(address), 4)?;
+        Some(u32::from_le_bytes(bytes.try_into().ok()?))
+    }
+
+    fn is_slot(&self, _address: u64) -> bool {
+        false
+    }
+
+    fn effect(&self, _target: u64) -> Effect {
+        Effect::Code
+    }
+}
+
+/// How often each answer was given where the later step changes, and where it does not.
+#[derive(Debug, Default)]
+struct Counts {
+    changing: [usize; 3],
+    constant: [usize; 3],
+}
+
+fn compare(functions: &[String], options: &[&str]) -> Counts {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (source, program) = (folder.path().join("regions.c"), folder.path().join("regions"));
+    fs::write(&source, file(functions)).expect("a source file");
+    let mut compiler = Command::new("gcc");
+    compiler.args(options).args(["-w", "-o"]).args([&program, &source]);
+    assert!(compiler.status().expect("gcc").success());
+    let output = Command::new(&program).output().expect("the program runs");
+    let changes = String::from_utf8(output.stdout).expect("text");
+    let changes: Vec<bool> = changes.lines().map(|line| line == "1").collect();
+    assert_eq!(changes.len(), functions.len());
+
+    let program = Program::open(&program);
+    let mut analysis = Analysis::new(&program);
+    let mut counts = Counts::default();
+    let [input, output] = ["input", "output"].map(|name| program.function(name));
+    let set = program.function("set");
+    // `output = output * 31 + value`: the store is the last access.
+    let is_access = |one: &iced_x86::Instruction| {
+        one.is_ip_rel_memory_operand() && one.memory_displacement64() == output
+    };
+    let sink = program.instructions(set).into_iter().rfind(is_access).expect("a store").ip();
+    for (number, &changes) in changes.iter().enumerate() {
+        let region = program.function(&format!("region{number}"));
+        let mut any = Dependence::default();
+        for getter in ["get", "is_large", "get_into", "get_pair"] {
+            let getter = program.function(getter);
+            let load = program.access(getter, input);
+            for call in program.calls(region, getter) {
+                for later in program.calls(region, set) {
+                    let found = analysis.depends(&[call, load], &[later, sink]);
+                    any.value = any.value.max(found.value);
+                    any.address = any.address.max(found.address);
+                    any.control = any.control.max(found.control);
+                }
+            }
+        }
+        let answer = any.any();
+        let place = if changes { &mut counts.changing } else { &mut counts.constant };
+        place[answer as usize] += 1;
+        if changes && answer == Certainty::No {
+            println!("missed in region{number} ({options:?}):\n{}", functions[number]);
+        }
+    }
+    counts
+}
+
+#[test]
+fn what_changes_with_the_value_depends_on_it() {
+    const FUNCTIONS: usize = 200;
+    let mut runner = TestRunner::deterministic();
+    let strategy = function();
+    let functions: Vec<String> = (0..FUNCTIONS)
+        .map(|_| strategy.new_tree(&mut runner).expect("a function").current())
+        .collect();
+    let (mut unknown, mut answers) = (0, 0);
+    for options in [["-O0"], ["-O1"], ["-O2"], ["-O3"]] {
+        let counts = compare(&functions, &options);
+        println!("{options:?}: {counts:?}");
+        let [missed, possible, found] = counts.changing;
+        assert_eq!(missed, 0, "{options:?}: {counts:?}");
+        assert!(found > 10 * possible, "{options:?}: {counts:?}");
+        assert!(counts.constant[0] > FUNCTIONS / 3, "{options:?}: {counts:?}");
+        unknown += possible + counts.constant[1];
+        answers += FUNCTIONS;
+    }
+    assert!(unknown * 10 < answers, "{unknown} of {answers} answers are unknown");
+}
