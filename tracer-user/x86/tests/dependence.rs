@@ -11,7 +11,7 @@ use x86::{
     instruction::decode,
 };
 
-/// What the functions have in common.
+/// Begin of the file: helpers of the functions.
 const PRELUDE: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
@@ -177,7 +177,7 @@ impl Code for Program {
     }
 }
 
-/// How often each answer was given where the later step changes, and where it does not.
+/// Number of times that each answer was given where the later step changes, and where it does not.
 #[derive(Debug, Default)]
 struct Counts {
     changing: [usize; 3],

@@ -200,7 +200,7 @@ impl Solution {
         Some((value, address))
     }
 
-    /// What a call passes to its callee.
+    /// The values that a call passes to its callee.
     pub fn passed(&self, body: &Body, index: usize) -> Option<Substitution> {
         let (known, step) = (self.before[index].as_ref()?, body.steps[index].as_ref()?);
         match &step.kind {
