@@ -4,7 +4,8 @@
 //! The analysis is a forward flow of labels through the registers, the stack and the memory of one function, with
 //! implicit flows (what is written under a branch depends on the condition). Calls are followed by summaries of the
 //! callees. Xu, Bodík and Hill infer the atomic units of a program from such dependences ("A Serializability Violation
-//! Detector for Shared-Memory Server Programs", PLDI 2005, section 3); they follow one execution, this follows the code.
+//! Detector for Shared-Memory Server Programs", PLDI 2005, section 3). They follow one execution, this follows the
+//! code.
 //!
 //! Two memory operands are taken for one place if their addresses are equal expressions. Memory that two different
 //! expressions reach is not followed: a flow through it is missed.

@@ -73,7 +73,7 @@ impl Labels {
     }
 }
 
-/// The values that a call passes to its callee: labels of the caller for each label that the callee gives to its inputs.
+/// Labels of the caller for each label that the callee of a call gives to its inputs.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Substitution {
     /// By the number of the callee's label.

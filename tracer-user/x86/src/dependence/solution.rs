@@ -37,9 +37,10 @@ struct Known {
     high: [Labels; 16],
     vectors: [Labels; 16],
     flags: Labels,
-    /// By byte, from the stack pointer at the entry. What is missing has no labels below, and is an argument above.
+    /// Labels of each byte, by its distance from the stack pointer at the entry. A missing byte has no labels if it is
+    /// below, and is an argument if it is above.
     stack: BTreeMap<i64, Labels>,
-    /// Of memory elsewhere.
+    /// Labels of other memory.
     memory: Vec<(Value, u32, Labels)>,
 }
 
@@ -47,7 +48,7 @@ struct Known {
 pub(super) struct Solution {
     /// Before each instruction; `None` where control never comes.
     before: Vec<Option<Known>>,
-    /// By instruction, the labels of the branches that decide whether it is executed.
+    /// Labels, for each instruction, of the branches that decide whether it is executed.
     control: Vec<Labels>,
     /// Labels of results and stores at the ends.
     summary: Summary,
