@@ -43,7 +43,7 @@ pub fn leave(links: Vec<OwnedFd>) {
         // SAFETY: the child makes system calls alone, on memory that was filled before.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            become_heir(&kept, (reader.as_raw_fd(), writer.as_raw_fd()));
+            become_heir(&kept, reader.as_raw_fd(), writer.as_raw_fd());
         }
         if child > 0 {
             reap(child);
@@ -55,7 +55,7 @@ pub fn leave(links: Vec<OwnedFd>) {
 
 /// Turns a forked process into one that is nobody's child, holds these descriptors (in ascending order) and nothing
 /// else, and ends when the pipe does: the kernel frees its memory first, and then closes them.
-fn become_heir(kept: &[c_int], (pipe, writer): (c_int, c_int)) -> ! {
+fn become_heir(kept: &[c_int], pipe: c_int, writer: c_int) -> ! {
     // SAFETY: system calls on descriptors and a byte of this process's own; signals to the group of the parent, and
     // those of a terminal, do not mean it.
     unsafe {

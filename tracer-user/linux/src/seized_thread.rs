@@ -21,14 +21,17 @@ use std::{
 };
 
 use nix::{
-    errno::Errno,
-    sys::ptrace::{self, Options},
+    sys::{
+        ptrace::Options,
+        signal::{Signal, kill},
+    },
     unistd::Pid,
 };
 
 use self::protocol::{Action, Report, next};
 use super::{
     proc::{self, Stat},
+    request::{self, Resume},
     status::{Change, wait_as_tracer},
 };
 
@@ -46,8 +49,8 @@ thread_local! {
 /// All its methods must be called from the thread that caught it (ptrace(2)).
 #[derive(Debug)]
 pub struct SeizedThread {
-    pid: Pid,
-    thread: Pid,
+    pid: i32,
+    thread: i32,
     /// Set for a main thread that is a child of this process: its end must stay to be waited for.
     is_child: bool,
     by: Hold,
@@ -68,13 +71,13 @@ enum Hold {
 /// A process that a signal has stopped; it is continued when this is dropped.
 #[derive(Debug)]
 struct Stopped {
-    pid: Pid,
+    pid: i32,
 }
 
 impl Drop for Stopped {
     fn drop(&mut self) {
         // One that has ended needs it no more.
-        let _ = nix::sys::signal::kill(self.pid, nix::sys::signal::Signal::SIGCONT);
+        let _ = kill(Pid::from_raw(self.pid), Signal::SIGCONT);
     }
 }
 
@@ -90,7 +93,7 @@ impl SeizeError {
     /// Error for a process that was to be stopped again, and may be stopped since before.
     #[must_use]
     pub fn stopped(pid: u32) -> Self {
-        let stopped = Stopped { pid: Pid::from_raw(pid as i32) };
+        let stopped = Stopped { pid: pid as i32 };
         Self { _stopped: Some(stopped), ..Self::never_stopped() }
     }
 
@@ -125,7 +128,7 @@ impl SeizedThread {
         thread: u32,
         is_child: bool,
     ) -> Result<Option<Self>, SeizeError> {
-        let stopped = Stopped { pid: Pid::from_raw(pid as i32) };
+        let stopped = Stopped { pid: pid as i32 };
         match await_stop(pid, thread) {
             Ok(true) => {}
             Ok(false) => return Ok(gone(stopped)),
@@ -140,9 +143,8 @@ impl SeizedThread {
         thread: u32,
         is_child: bool,
     ) -> Result<Option<Self>, SeizeError> {
-        let pid = stopped.pid.as_raw() as u32;
-        let tid = Pid::from_raw(thread as i32);
-        match ptrace::seize(tid, Options::PTRACE_O_TRACEEXEC) {
+        let (pid, tid) = (stopped.pid as u32, thread as i32);
+        match request::seize(tid, Options::PTRACE_O_TRACEEXEC) {
             Ok(()) => {}
             // That a thread has ended is another error than that it has gone (`kernel/ptrace.c`, `ptrace_attach`).
             Err(_) if has_ended(pid, thread) => return Ok(gone(stopped)),
@@ -213,8 +215,7 @@ impl SeizedThread {
         let (mut looks, mut pause) = (0, FIRST);
         let is_main = self.pid == self.thread;
         loop {
-            let Some(change) = wait_as_tracer(self.thread.as_raw(), self.is_child, !is_main)?
-            else {
+            let Some(change) = wait_as_tracer(self.thread, self.is_child, !is_main)? else {
                 looks += 1;
                 if looks < BEFORE_FIRST {
                     std::thread::yield_now();
@@ -246,9 +247,9 @@ impl SeizedThread {
     /// Returns whether this main thread has ended before others, or is about to be reported as ended: the consequence
     /// is the same.
     fn has_ended_alone(&self) -> bool {
-        let ended = has_ended(self.pid.as_raw() as u32, self.thread.as_raw() as u32);
+        let ended = has_ended(self.pid as u32, self.thread as u32);
         if ended && !self.is_child {
-            UNREAPED_MAIN_THREADS.with_borrow_mut(|left| left.push(self.thread.as_raw()));
+            UNREAPED_MAIN_THREADS.with_borrow_mut(|left| left.push(self.thread));
         }
         ended
     }
@@ -258,26 +259,27 @@ impl SeizedThread {
             Action::Forget => return Ok(()),
             Action::EndStop => {
                 self.unblock_continue();
-                self.send_continue();
-                return self.request(libc::PTRACE_CONT, 0);
+                // The next wait reports a thread that was killed.
+                let _ = request::send(self.pid, self.thread, libc::SIGCONT);
+                return self.resume(Resume::Continue(0));
             }
-            Action::Resume => return self.request(libc::PTRACE_CONT, 0),
+            Action::Resume => return self.resume(Resume::Continue(0)),
             Action::Retrap => {
                 self.interrupt();
-                return self.request(libc::PTRACE_CONT, 0);
+                return self.resume(Resume::Continue(0));
             }
-            Action::Listen => return self.request(libc::PTRACE_LISTEN, 0),
+            Action::Listen => return self.resume(Resume::Listen),
             Action::Deliver(_) | Action::Pass(_) | Action::Keep | Action::Detach(_) => {}
         }
         // From here on it may run instructions of the program, and has its own mask back.
         self.restore_mask();
         match action {
-            Action::Deliver(signal) => self.request(libc::PTRACE_CONT, signal),
+            Action::Deliver(signal) => self.resume(Resume::Continue(signal)),
             Action::Pass(signal) => {
                 self.interrupt();
-                self.request(libc::PTRACE_CONT, signal)
+                self.resume(Resume::Continue(signal))
             }
-            Action::Detach(signal) => self.request(libc::PTRACE_DETACH, signal),
+            Action::Detach(signal) => request::detach(self.thread, signal).map(drop),
             _ => Ok(()),
         }
     }
@@ -287,12 +289,9 @@ impl SeizedThread {
     fn unblock_continue(&self) {
         const CONTINUE: u64 = 1 << (libc::SIGCONT - 1);
         let Hold::Ptrace { mask, .. } = &self.by else { return };
-        let mut blocked = 0u64;
-        // SAFETY: the request writes 8 bytes, the size of a set of signals in the kernel, to a local variable.
-        let result = unsafe {
-            libc::ptrace(libc::PTRACE_GETSIGMASK, self.thread.as_raw(), 8, &raw mut blocked)
-        };
-        if result == 0 && blocked & CONTINUE != 0 {
+        if let Ok(blocked) = request::blocked_signals(self.thread)
+            && blocked & CONTINUE != 0
+        {
             mask.set(Some(blocked));
             self.set_mask(blocked & !CONTINUE);
         }
@@ -306,34 +305,17 @@ impl SeizedThread {
     }
 
     fn set_mask(&self, mask: u64) {
-        // SAFETY: the request reads 8 bytes from a local variable.
-        unsafe { libc::ptrace(libc::PTRACE_SETSIGMASK, self.thread.as_raw(), 8, &raw const mask) };
-    }
-
-    fn send_continue(&self) {
-        // SAFETY: no memory is involved.
-        unsafe {
-            libc::syscall(libc::SYS_tgkill, self.pid.as_raw(), self.thread.as_raw(), libc::SIGCONT)
-        };
+        // The next wait reports a thread that was killed.
+        let _ = request::block_signals(self.thread, mask);
     }
 
     fn interrupt(&self) {
-        // One that was killed meanwhile is reported.
-        let _ = self.request(libc::PTRACE_INTERRUPT, 0);
+        // The next wait reports a thread that was killed.
+        let _ = request::interrupt(self.thread);
     }
 
-    fn request(&self, request: libc::c_uint, signal: i32) -> io::Result<()> {
-        match self.try_request(request, signal) {
-            // It was killed meanwhile, which the next wait reports.
-            Err(error) if error != Errno::ESRCH => Err(error.into()),
-            _ => Ok(()),
-        }
-    }
-
-    fn try_request(&self, request: libc::c_uint, signal: i32) -> Result<(), Errno> {
-        // SAFETY: these requests touch no memory of this process; the signal is passed by value.
-        let result = unsafe { libc::ptrace(request, self.thread.as_raw(), 0, signal) };
-        Errno::result(result).map(drop)
+    fn resume(&self, resume: Resume) -> io::Result<()> {
+        request::resume(self.thread, resume)
     }
 
     /// Detaches it wherever it stands, and reaps it when it has ended.
@@ -344,7 +326,7 @@ impl SeizedThread {
         }
         self.restore_mask();
         let mut signal = 0;
-        while self.try_request(libc::PTRACE_DETACH, signal) == Err(Errno::ESRCH) {
+        while matches!(request::detach(self.thread, signal), Ok(false)) {
             // It was killed, or runs where the protocol was given up.
             self.interrupt();
             let report = self.await_report(&|| false)?;

@@ -1,5 +1,9 @@
 //! A program under ptrace: from its start to its entry point, and until its end. What is attached in between is
 //! decided elsewhere.
+//!
+//! The program asks to be traced (`PTRACE_TRACEME`). A [`Supervisor`](crate::supervisor::Supervisor) seizes its
+//! program instead, which takes `CAP_SYS_PTRACE` where avtrace has capabilities by its file (`setcap`): the kernel
+//! counts the child as one that is not to be looked at until it executes the program.
 
 use std::{
     io,
@@ -17,7 +21,9 @@ use nix::{
 };
 
 use super::{
-    proc, spawn,
+    proc,
+    request::{self, Resume},
+    spawn,
     status::{Patience, Status, peek_end, wait},
 };
 pub use super::{spawn::Launch, status::Ending};
@@ -28,14 +34,14 @@ pub use super::{spawn::Launch, status::Ending};
 /// All its methods must be called from the thread that started it (ptrace(2)).
 #[derive(Debug)]
 pub struct Held {
-    pid: Pid,
+    pid: i32,
 }
 
 /// A program that runs on its own; still a child of this process. When it has ended it stays a zombie until this is
 /// dropped, so that its process id means nothing else.
 #[derive(Debug)]
 pub struct Running {
-    pid: Pid,
+    pid: i32,
 }
 
 /// Result of starting a program.
@@ -52,50 +58,29 @@ pub enum Start {
     },
 }
 
-/// Starts a program and holds it at its first instruction, which is the dynamic linker's if it has one.
+/// Starts a program and holds it at its entry point, where its dynamic libraries are mapped.
+///
+/// Code of libraries runs before that. Signals that come on the way are delivered; when that code replaces the program,
+/// the entry point is the new one's; children that it forks run on by themselves.
 ///
 /// Past some point `execve` cannot fail any more: what goes wrong then ends the program by a signal (`fs/exec.c`,
 /// `bprm_execve`), as one that anybody sends does.
 ///
 /// # Errors
 ///
-/// Those of `execve`, `fork`, and of becoming the user.
+/// Those of `execve`, `fork`, of becoming the user, and of ptrace; when the program has no entry point in executable
+/// memory.
 pub fn launch(launch: Launch) -> io::Result<Start> {
     let (pid, failure) = spawn::spawn(launch)?;
-    let held = Held { pid: Pid::from_raw(pid) };
-    let mut is_ready = false;
-    loop {
-        match wait(pid)? {
-            // The child stops itself once. What it executes must not start before it is certain that it dies with
-            // this process.
-            Status::Stopped { signal: libc::SIGSTOP, .. } if !is_ready => {
-                let options = Options::PTRACE_O_EXITKILL
-                    | Options::PTRACE_O_TRACEEXEC
-                    | Options::PTRACE_O_TRACEFORK;
-                ptrace::setoptions(held.pid, options).or_else(gone_is_fine)?;
-                is_ready = true;
-                resume(held.pid, 0)?;
-            }
-            Status::Stopped { event: libc::PTRACE_EVENT_EXEC, .. } => return Ok(Start::Held(held)),
-            Status::Stopped { signal, .. } => resume(held.pid, signal)?,
-            Status::Ended(ending) => {
-                let ended = held.into_ended(ending);
-                // Without a reason nothing has failed.
-                return failure.reason().map_or(Ok(ended), Err);
-            }
+    let held = Held { pid };
+    match held.run_to_exec()? {
+        // Without a reason nothing has failed.
+        Some(ending) => {
+            let ended = held.into_ended(ending);
+            failure.reason().map_or(Ok(ended), Err)
         }
+        None => held.run_to_entry(),
     }
-}
-
-/// Continues a stopped process with a signal, or with none. The next wait reports a kill in the meantime.
-fn resume(pid: Pid, signal: i32) -> io::Result<()> {
-    // SAFETY: continuing a stopped process touches no memory of this one; the signal is passed by value.
-    let result = unsafe { libc::ptrace(libc::PTRACE_CONT, pid.as_raw(), 0, signal) };
-    if result < 0 { gone_is_fine(Errno::last()) } else { Ok(()) }
-}
-
-fn gone_is_fine(error: Errno) -> io::Result<()> {
-    if error == Errno::ESRCH { Ok(()) } else { Err(error.into()) }
 }
 
 /// A breakpoint at the program's entry point.
@@ -107,48 +92,57 @@ struct Breakpoint {
 impl Breakpoint {
     const INSTRUCTION: i64 = 0xcc;
 
-    fn set(pid: Pid, address: u64) -> io::Result<Self> {
-        let original = ptrace::read(pid, address as ptrace::AddressType)?;
-        let breakpoint = (original & !0xff) | Self::INSTRUCTION;
-        ptrace::write(pid, address as ptrace::AddressType, breakpoint)?;
-        Ok(Self { address, original })
+    fn at_entry(pid: i32) -> io::Result<Self> {
+        let address = proc::entry_point(pid as u32)?;
+        let original = ptrace::read(Pid::from_raw(pid), address as ptrace::AddressType)?;
+        let breakpoint = Self { address, original };
+        breakpoint.write(pid, (original & !0xff) | Self::INSTRUCTION)?;
+        Ok(breakpoint)
     }
 
-    fn clear(&self, pid: Pid) -> io::Result<()> {
-        Ok(ptrace::write(pid, self.address as ptrace::AddressType, self.original)?)
+    fn clear(&self, pid: i32) -> io::Result<()> {
+        self.write(pid, self.original)
     }
 
-    /// Returns whether the process has just executed it; then it goes back.
-    fn was_hit(&self, pid: Pid) -> io::Result<bool> {
-        let mut registers = ptrace::getregs(pid)?;
-        // The breakpoint's own byte has been executed.
-        if registers.rip != self.address + 1 {
-            return Ok(false);
-        }
-        registers.rip = self.address;
-        ptrace::setregs(pid, registers)?;
-        Ok(true)
+    fn write(&self, pid: i32, word: i64) -> io::Result<()> {
+        Ok(ptrace::write(Pid::from_raw(pid), self.address as ptrace::AddressType, word)?)
     }
 }
 
 impl Held {
     /// The process.
     #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.pid.as_raw() as u32
+    pub const fn pid(&self) -> u32 {
+        self.pid as u32
     }
 
-    /// Runs it to its entry point, returned by `entry`, which must be an instruction in executable memory. There its
-    /// dynamic libraries are mapped.
-    ///
-    /// Code of libraries runs before. Signals that come on the way are delivered; when that code replaces the program,
-    /// the entry point is that of the new one; children that it forks run on by themselves.
-    ///
-    /// # Errors
-    ///
-    /// When there is no entry point, its memory cannot be changed, or ptrace fails.
-    pub fn run_to(self, entry: impl Fn(u32) -> io::Result<u64>) -> io::Result<Start> {
-        match self.run(entry) {
+    /// Runs the child to the first instruction of its program, which is the dynamic linker's if it has one. Returns its
+    /// end, if that came first.
+    fn run_to_exec(&self) -> io::Result<Option<Ending>> {
+        let mut is_ready = false;
+        loop {
+            match wait(self.pid)? {
+                // The child stops itself once. What it executes must not start before it is certain that it dies with
+                // this process.
+                Status::Stopped { signal: libc::SIGSTOP, .. } if !is_ready => {
+                    let options = Options::PTRACE_O_EXITKILL
+                        | Options::PTRACE_O_TRACEEXEC
+                        | Options::PTRACE_O_TRACEFORK;
+                    request::set_options(self.pid, options)?;
+                    is_ready = true;
+                    request::resume(self.pid, Resume::Continue(0))?;
+                }
+                Status::Stopped { event: libc::PTRACE_EVENT_EXEC, .. } => return Ok(None),
+                Status::Stopped { signal, .. } => {
+                    request::resume(self.pid, Resume::Continue(signal))?;
+                }
+                Status::Ended(ending) => return Ok(Some(ending)),
+            }
+        }
+    }
+
+    fn run_to_entry(self) -> io::Result<Start> {
+        match self.until_entry() {
             Ok(None) => Ok(Start::Held(self)),
             Ok(Some(ending)) => Ok(self.into_ended(ending)),
             Err(error) => match self.ended() {
@@ -171,23 +165,24 @@ impl Held {
     }
 
     /// Returns its end, if that came first.
-    fn run(&self, entry: impl Fn(u32) -> io::Result<u64>) -> io::Result<Option<Ending>> {
+    fn until_entry(&self) -> io::Result<Option<Ending>> {
         let pid = self.pid;
-        let mut breakpoint = Breakpoint::set(pid, entry(self.pid())?)?;
+        let mut breakpoint = Breakpoint::at_entry(pid)?;
         let mut signal = 0;
         loop {
-            resume(pid, signal)?;
+            request::resume(pid, Resume::Continue(signal))?;
             signal = 0;
-            match wait(pid.as_raw())? {
+            match wait(pid)? {
                 Status::Ended(ending) => return Ok(Some(ending)),
                 Status::Stopped { event: libc::PTRACE_EVENT_EXEC, .. } => {
-                    breakpoint = Breakpoint::set(pid, entry(self.pid())?)?;
+                    breakpoint = Breakpoint::at_entry(pid)?;
                 }
                 Status::Stopped { event: libc::PTRACE_EVENT_FORK, .. } => {
-                    let child = Pid::from_raw(ptrace::getevent(pid)? as i32);
-                    release_fork(child, &breakpoint)?;
+                    release_fork(request::message(pid)? as i32, &breakpoint)?;
                 }
-                Status::Stopped { signal: libc::SIGTRAP, .. } if breakpoint.was_hit(pid)? => {
+                Status::Stopped { signal: libc::SIGTRAP, .. }
+                    if request::was_hit(pid, breakpoint.address)? =>
+                {
                     breakpoint.clear(pid)?;
                     return Ok(None);
                 }
@@ -200,8 +195,10 @@ impl Held {
     #[must_use]
     pub fn ended(&self) -> Option<Ending> {
         // A held process that answers no more is on its way out.
-        match ptrace::getregs(self.pid) {
-            Err(Errno::ESRCH) => peek_end(self.pid.as_raw(), Patience::Wait).ok().flatten(),
+        match request::registers(self.pid) {
+            Err(error) if proc::is_gone(&error) => {
+                peek_end(self.pid, Patience::Wait).ok().flatten()
+            }
             _ => None,
         }
     }
@@ -213,25 +210,26 @@ impl Held {
     /// When ptrace fails.
     pub fn release(self) -> io::Result<Running> {
         let pid = self.pid;
-        ptrace::detach(pid, None).or_else(gone_is_fine)?;
+        request::detach(pid, 0)?;
         std::mem::forget(self);
         Ok(Running { pid })
     }
 }
 
 /// A child of the program is traced from its first instruction on, and has a copy of the breakpoint.
-fn release_fork(child: Pid, breakpoint: &Breakpoint) -> io::Result<()> {
-    match wait(child.as_raw())? {
+fn release_fork(child: i32, breakpoint: &Breakpoint) -> io::Result<()> {
+    match wait(child)? {
         // It stops with a `SIGSTOP` of ptrace's own, which must not reach it.
         Status::Stopped { .. } => {
-            // One that was killed is reaped: its parent learns of that after this process only.
-            match breakpoint.clear(child).and_then(|()| Ok(ptrace::detach(child, None)?)) {
-                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
-                    reap(child);
-                    Ok(())
-                }
-                result => result,
+            let is_released = match breakpoint.clear(child) {
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => false,
+                result => result.and_then(|()| request::detach(child, 0))?,
+            };
+            if !is_released {
+                // It was killed, and its parent learns of that only after this process has waited for it.
+                reap(child);
             }
+            Ok(())
         }
         Status::Ended(_) => Ok(()),
     }
@@ -239,21 +237,21 @@ fn release_fork(child: Pid, breakpoint: &Breakpoint) -> io::Result<()> {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let _ = nix::sys::signal::kill(self.pid, Signal::SIGKILL);
+        send_signal(self.pid(), libc::SIGKILL);
         reap(self.pid);
     }
 }
 
-fn reap(pid: Pid) {
+fn reap(pid: i32) {
     // Stops that were not asked for yet come first.
-    while let Ok(Status::Stopped { .. }) = wait(pid.as_raw()) {}
+    while let Ok(Status::Stopped { .. }) = wait(pid) {}
 }
 
 impl Running {
     /// The process.
     #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.pid.as_raw() as u32
+    pub const fn pid(&self) -> u32 {
+        self.pid as u32
     }
 
     /// Waits for its end.
@@ -272,7 +270,7 @@ impl Running {
                 Err(Errno::EINTR) => continue,
                 result => result?,
             };
-            if let Some(ending) = peek_end(self.pid.as_raw(), Patience::Wait)? {
+            if let Some(ending) = peek_end(self.pid, Patience::Wait)? {
                 return Ok(ending);
             }
         }
@@ -281,7 +279,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if let Ok(Some(_)) = peek_end(self.pid.as_raw(), Patience::Ask) {
+        if let Ok(Some(_)) = peek_end(self.pid, Patience::Ask) {
             reap(self.pid);
         }
     }

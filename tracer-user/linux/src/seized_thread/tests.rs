@@ -174,7 +174,7 @@ impl Catcher {
         let (doing, done) = mpsc::channel();
         thread::spawn(move || {
             let caught = if seize_alone {
-                SeizedThread::seize_stopped(Stopped { pid: Pid::from_raw(pid as i32) }, tid, true)
+                SeizedThread::seize_stopped(Stopped { pid: pid as i32 }, tid, true)
             } else {
                 SeizedThread::await_and_seize(pid, tid, true)
             };
@@ -308,7 +308,7 @@ fn giving_up_continues_the_process() {
     let victim = Victim::start();
     victim.signal(libc::SIGSTOP);
     eventually("it is stopped", || victim.state(victim.obeying) == Some(proc::State::Stopped));
-    let stopped = Stopped { pid: Pid::from_raw(victim.pid() as i32) };
+    let stopped = Stopped { pid: victim.pid() as i32 };
     drop(SeizeError { error: io::Error::from_raw_os_error(libc::EMFILE), _stopped: Some(stopped) });
     eventually("it runs", || victim.state(victim.obeying) == Some(proc::State::Alive));
 

@@ -7,7 +7,7 @@
 
 use std::{fs::File, io, os::unix::fs::FileExt as _};
 
-use super::{Event, State, Supervisor, request, request::Resume};
+use super::{Event, Resume, State, Supervisor, request};
 use crate::proc;
 
 /// Way in which a program stops at its entry point.
@@ -73,7 +73,7 @@ impl Supervisor {
             return Ok(());
         }
         let memory = proc::writable_memory(process)?;
-        let found = match Detour::new(process, memory, (registers.rsp, entry)) {
+        let found = match Detour::new(process, memory, registers.rsp, entry) {
             Ok(detour) => {
                 detour.write()?;
                 Entry::Detour(detour)
@@ -116,13 +116,9 @@ impl Supervisor {
         let Some(&Entry::Breakpoint { address, original }) = self.entries.get(&process) else {
             return Ok(false);
         };
-        let mut registers = request::registers(id)?;
-        // Its one byte was executed.
-        if registers.rip != address + 1 {
+        if !request::was_hit(id, address)? {
             return Ok(false);
         }
-        registers.rip = address;
-        request::set_registers(id, registers)?;
         proc::writable_memory(id as u32)?.write_all_at(&[original], address)?;
         self.arrives(process);
         Ok(true)
@@ -166,8 +162,8 @@ impl Supervisor {
 impl Detour {
     /// Finds room for a detour to the entry point of a process that is held before its first instruction, with this
     /// stack pointer.
-    fn new(process: u32, memory: File, (stack, entry): (u64, u64)) -> Result<Self, File> {
-        match Self::places(process, &memory, (stack, entry)) {
+    fn new(process: u32, memory: File, stack: u64, entry: u64) -> Result<Self, File> {
+        match Self::places(process, &memory, stack, entry) {
             Some((address, original, on_stack)) => {
                 Ok(Self { memory, entry, address, original, on_stack, is_in_call: false })
             }
@@ -179,7 +175,8 @@ impl Detour {
     fn places(
         process: u32,
         memory: &File,
-        (stack, entry): (u64, u64),
+        stack: u64,
+        entry: u64,
     ) -> Option<(u64, [u8; DETOUR.len() + 8], u64)> {
         let on_stack = entry_on_stack(memory, stack)?;
         let mut on_it = [0; 8];
@@ -239,19 +236,19 @@ fn entry_on_stack(memory: &File, stack: u64) -> Option<u64> {
 fn room(process: u32, memory: &File) -> Option<u64> {
     let headers = proc::auxiliary(process, AT_PHDR)?;
     let count = proc::auxiliary(process, AT_PHNUM)?;
-    let of_program = room_behind(memory, (headers, count), None);
+    let of_program = room_behind(memory, headers, count, None);
     of_program.or_else(|| {
         let base = proc::auxiliary(process, AT_BASE).filter(|base| *base != 0)?;
         let mut header = [0; 64];
         memory.read_exact_at(&mut header, base).ok()?;
         let offset = u64::from_ne_bytes(*header[32..].first_chunk()?);
         let count = u16::from_ne_bytes(*header[56..].first_chunk()?);
-        room_behind(memory, (base.checked_add(offset)?, count.into()), Some(base))
+        room_behind(memory, base.checked_add(offset)?, count.into(), Some(base))
     })
 }
 
-/// Returns an address behind one of the executable segments of a module with so many program headers at an address.
-fn room_behind(memory: &File, (headers, count): (u64, u64), bias: Option<u64>) -> Option<u64> {
+/// Returns an address behind one of the executable segments of a module with `count` program headers at `headers`.
+fn room_behind(memory: &File, headers: u64, count: u64, bias: Option<u64>) -> Option<u64> {
     const HEADER: usize = 56;
     const PAGE: u64 = 4096;
     const PT_LOAD: u32 = 1;

@@ -11,7 +11,6 @@ mod freeze;
 mod handlers;
 mod registers;
 mod remote_call;
-mod request;
 mod run_until;
 mod seize;
 mod starve;
@@ -27,14 +26,16 @@ use std::{
 
 use nix::sys::ptrace::Options;
 
-use self::{deferred::Deferred, entry::Entry, request::Resume};
+use self::{deferred::Deferred, entry::Entry};
 pub use self::{
     remote_call::RemoteCalls,
     watchpoints::{Hit, WATCHPOINTS},
 };
 pub use super::status::Ending;
 use super::{
-    ptrace_refusal, spawn,
+    ptrace_refusal,
+    request::{self, Resume},
+    spawn,
     spawn::Launch,
     status::{Status, poll_for_any, wait_for_any},
     tracee,
@@ -382,7 +383,7 @@ impl Supervisor {
             thread.state = State::Running;
             let resume = match resume {
                 Resume::Continue(signal) if reports_calls => Resume::ToCall(signal),
-                Resume::Continue(_) if enters => Resume::Enter(signal),
+                Resume::Continue(_) if enters => Resume::Step(signal),
                 Resume::Continue(_) if leaving.is_some() => leaving.unwrap_or(resume),
                 Resume::Continue(_) if returns => Resume::ToCall(signal),
                 resume => resume,

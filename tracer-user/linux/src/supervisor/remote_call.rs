@@ -5,11 +5,8 @@
 
 use std::{fs::File, io, os::unix::fs::FileExt as _};
 
-use super::{Supervisor, extended_state, request, request::Resume};
+use super::{Resume, Supervisor, extended_state, request};
 use crate::{proc, status::Status};
-
-/// System call: its number, and its arguments.
-pub type Call = (libc::c_long, [u64; 6]);
 
 impl Supervisor {
     /// Has a thread of a process of which none runs make system calls. Each may depend on the results of those before.
@@ -59,7 +56,7 @@ impl Supervisor {
             used.rsp = lowest;
             memory.write_all_at(&state, state_at)?;
             let state_at = if state.is_empty() { 0 } else { state_at };
-            let frame = frame(restore, (&restarted(registers), state_at), blocked);
+            let frame = frame(restore, &restarted(registers), state_at, blocked);
             memory.write_all_at(&frame, used.rsp)?;
             // Until the first call it would return at once.
             let returning = libc::user_regs_struct { rip: restore, rsp: used.rsp + 8, ..used };
@@ -189,11 +186,7 @@ fn executable(maps: &[u8]) -> Vec<(u64, u64)> {
 /// Return address, and the frame of a signal behind it from which `rt_sigreturn` restores registers and blocked signals
 /// (`arch/x86/include/uapi/asm/sigcontext.h`, `ucontext.h`). Without a place of floating-point and vector registers (0)
 /// these are lost.
-fn frame(
-    restore: u64,
-    (registers, state_at): (&libc::user_regs_struct, u64),
-    blocked: u64,
-) -> Vec<u8> {
+fn frame(restore: u64, registers: &libc::user_regs_struct, state_at: u64, blocked: u64) -> Vec<u8> {
     /// The state of vector registers says its length; the stack segment is in the frame, and restored as it is
     /// (`UC_FP_XSTATE`, `UC_SIGCONTEXT_SS`, `UC_STRICT_RESTORE_SS`).
     const FLAGS: u64 = 7;
@@ -233,7 +226,7 @@ impl RemoteCalls<'_> {
     /// # Errors
     ///
     /// That of the system call, and when the process ends.
-    pub fn call(&mut self, (number, arguments): Call) -> io::Result<u64> {
+    pub fn call(&mut self, number: libc::c_long, arguments: [u64; 6]) -> io::Result<u64> {
         let [first, second, third, fourth, fifth, sixth] = arguments;
         let registers = libc::user_regs_struct {
             rax: number as u64,

@@ -1,5 +1,5 @@
-//! Requests of ptrace to threads that are held. A thread that was killed meanwhile is no error: its end is reported by
-//! the next wait.
+//! Requests of ptrace, for all that trace. A thread that was killed meanwhile is no error where a request returns
+//! nothing: the next wait reports its end.
 
 use std::{io, mem::offset_of};
 
@@ -26,9 +26,9 @@ pub(super) enum Resume {
     /// It goes on, with this signal or with none, to the begin of a system call, which is not made, and which no filter
     /// for system calls sees.
     Emulate(i32),
-    /// It enters the handler of this signal, and stops before the first instruction of that. Until then it is in the
-    /// kernel, which ends the single step.
-    Enter(i32),
+    /// It executes one instruction. With a signal it enters the handler, and stops before the first instruction of
+    /// that: until then it is in the kernel, which ends the single step.
+    Step(i32),
     /// It stays in the stop of its process, and reports the end of that.
     Listen,
 }
@@ -132,7 +132,7 @@ pub(super) fn resume(thread: i32, resume: Resume) -> io::Result<()> {
         Resume::Continue(signal) => request(libc::PTRACE_CONT, thread, signal),
         Resume::ToCall(signal) => request(libc::PTRACE_SYSCALL, thread, signal),
         Resume::Emulate(signal) => request(EMULATE, thread, signal),
-        Resume::Enter(signal) => request(libc::PTRACE_SINGLESTEP, thread, signal),
+        Resume::Step(signal) => request(libc::PTRACE_SINGLESTEP, thread, signal),
         Resume::Listen => request(libc::PTRACE_LISTEN, thread, 0),
     })
 }
@@ -159,6 +159,17 @@ pub(super) fn registers(thread: i32) -> io::Result<Registers> {
 pub(super) fn set_registers(thread: i32, registers: Registers) -> io::Result<()> {
     instant();
     Ok(ptrace::setregs(Pid::from_raw(thread), registers)?)
+}
+
+/// Returns whether a held thread has just executed the breakpoint at an address; then it goes back there.
+pub(super) fn was_hit(thread: i32, address: u64) -> io::Result<bool> {
+    let registers = self::registers(thread)?;
+    // The breakpoint's own byte has been executed.
+    if registers.rip != address + 1 {
+        return Ok(false);
+    }
+    set_registers(thread, Registers { rip: address, ..registers })?;
+    Ok(true)
 }
 
 /// Returns the floating-point and vector registers of a held thread, as `xsave` stores them in its standard format; the
