@@ -196,7 +196,7 @@ pub fn decode(
     header: Header,
     epoch: u64,
 ) -> Option<Record> {
-    decode_to(first, more, site, (header, epoch), |record| record)
+    decode_to(first, more, site, header, epoch, |record| record)
 }
 
 /// Variant of [`decode`] that passes the record on: a record of any kind is larger than most, and is not copied here.
@@ -205,7 +205,8 @@ pub(crate) fn decode_to<T>(
     first: &Slot,
     more: &[Slot],
     site: &RecordSite,
-    (mut header, epoch): (Header, u64),
+    mut header: Header,
+    epoch: u64,
     pass: impl FnOnce(Record) -> T,
 ) -> Option<T> {
     let kind = site.kind;

@@ -93,6 +93,15 @@ struct Thread {
     ring: Ring,
 }
 
+/// Limits for the records that are taken from one ring in a row.
+#[derive(Clone, Copy)]
+struct Limits {
+    /// Place of the next record of another ring.
+    next: u64,
+    /// Length of the batch's list when it is full.
+    full: usize,
+}
+
 /// Merged stream of the records of all processes that share a file: one, and children that it has forked.
 #[derive(Debug)]
 pub struct Merge<M> {
@@ -155,7 +164,8 @@ impl<M: SharedWords> Merge<M> {
         around: &mut impl Surroundings,
         sites: &SiteTable,
         notes: &Notes,
-        (records, most): (&mut Vec<Record>, usize),
+        records: &mut Vec<Record>,
+        most: usize,
     ) -> Batch {
         // An order that is read later may be the same.
         if self.is_idle(notes) {
@@ -164,7 +174,7 @@ impl<M: SharedWords> Merge<M> {
         if let Some(rest) = self.rest.take() {
             // Since the barrier behind that time, all slots reserved up to it are visible, and the tracer's own records
             // were read.
-            let batch = self.batch_until(rest, around, sites, (records, most));
+            let batch = self.batch_until(rest, around, sites, records, most);
             if batch.records != 0 {
                 return batch;
             }
@@ -173,7 +183,7 @@ impl<M: SharedWords> Merge<M> {
         around.barrier();
         self.read_notes(notes);
         let until = if self.has_ended { u64::MAX } else { before_now };
-        self.batch_until(until, around, sites, (records, most))
+        self.batch_until(until, around, sites, records, most)
     }
 
     /// Notes that nothing is recorded any more. From now on nothing is held back: what no thread has published, none
@@ -189,7 +199,8 @@ impl<M: SharedWords> Merge<M> {
         before_now: u64,
         around: &mut impl Surroundings,
         sites: &SiteTable,
-        (records, most): (&mut Vec<Record>, usize),
+        records: &mut Vec<Record>,
+        most: usize,
     ) -> Batch {
         let mut until = before_now;
         let full = records.len().saturating_add(most);
@@ -210,7 +221,7 @@ impl<M: SharedWords> Merge<M> {
         loop {
             // The second lowest place is one of the two below the lowest.
             let below = heads.as_slice().iter().skip(1).take(2);
-            let bound = below.map(|Reverse((place, _))| *place).min().unwrap_or(u64::MAX);
+            let next = below.map(|Reverse((place, _))| *place).min().unwrap_or(u64::MAX);
             let Some(mut lowest) = heads.peek_mut() else { break };
             let Reverse((place, head)) = *lowest;
             if place > until || records.len() >= full {
@@ -221,7 +232,8 @@ impl<M: SharedWords> Merge<M> {
             let next = match head.checked_sub(1) {
                 None => self.hand_on_own(records),
                 Some(number) => {
-                    self.hand_on(number, sites, (bound, full), &mut until, around, records)
+                    let limits = Limits { next, full };
+                    self.hand_on(number, sites, limits, &mut until, around, records)
                 }
             };
             match next {
@@ -379,18 +391,18 @@ impl<M: SharedWords> Merge<M> {
         &mut self,
         number: usize,
         sites: &SiteTable,
-        (bound, full): (u64, usize),
+        limits: Limits,
         until: &mut u64,
         around: &mut impl Surroundings,
         records: &mut Vec<Record>,
     ) -> Option<u64> {
-        let last = bound.min(*until);
+        let last = limits.next.min(*until);
         loop {
             if !self.hand_on_one(number, sites, records) {
                 self.lose(|losses| &mut losses.unreadable, 1);
             }
             match self.peek(number, around) {
-                Some(place) if place <= last && records.len() < full => {}
+                Some(place) if place <= last && records.len() < limits.full => {}
                 Some(place) => return Some(place),
                 None => return self.held_back(number, until, around),
             }
@@ -420,7 +432,7 @@ impl<M: SharedWords> Merge<M> {
         let Some(site) = sites.get(taken.first.site()) else { return false };
         let epoch = if *counts_epochs { epoch.at(site.kind) } else { 0 };
         let pass = |record| records.push(record);
-        decode_to(&taken.first, taken.more, site, (header, epoch), pass).is_some()
+        decode_to(&taken.first, taken.more, site, header, epoch, pass).is_some()
     }
 
     /// Hands on a deferred access that a thread has taken from another one's cell, unless records that follow from

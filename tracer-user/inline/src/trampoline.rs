@@ -231,7 +231,7 @@ impl Trampoline {
         address: u64,
         displaced: &Displaced<'_>,
     ) -> Result<Self, EmitError> {
-        Ok(Self::assemble(common, address, displaced, (None, false))?.trampoline)
+        Ok(Self::assemble(common, address, displaced, None, false)?.trampoline)
     }
 
     /// Emits the trampoline of displaced code whose last instruction, a call, becomes a call of the trampoline.
@@ -246,7 +246,7 @@ impl Trampoline {
         displaced: &Displaced<'_>,
     ) -> Result<Self, EmitError> {
         let steps = called(&decode(displaced)?, false).ok_or(EmitError::Call(displaced.address))?;
-        Ok(Self::assemble(common, address, displaced, (Some(&steps), false))?.trampoline)
+        Ok(Self::assemble(common, address, displaced, Some(&steps), false)?.trampoline)
     }
 
     /// Emits the way out of this trampoline to an address. `common` is the same as for the trampoline.
@@ -265,11 +265,11 @@ impl Trampoline {
         if !self.is_called {
             way_out::check(&instructions)?;
         }
-        let own = Self::assemble(common, self.address, &displaced, (steps.as_deref(), false))?;
+        let own = Self::assemble(common, self.address, &displaced, steps.as_deref(), false)?;
         if own.trampoline != *self {
             return Err(EmitError::NoWayOut(self.patched));
         }
-        let way = Self::assemble(common, address, &displaced, (steps.as_deref(), true))?;
+        let way = Self::assemble(common, address, &displaced, steps.as_deref(), true)?;
         let places = way_out::pairs(&own.instructions, &way.instructions);
         Ok(WayOut::new(way.trampoline, places, way.stops))
     }
@@ -278,7 +278,8 @@ impl Trampoline {
         common: &CommonCode,
         address: u64,
         displaced: &Displaced<'_>,
-        (called, is_way_out): (Option<&[Called]>, bool),
+        called: Option<&[Called]>,
+        is_way_out: bool,
     ) -> Result<Assembled, EmitError> {
         let failed = |source| EmitError::Encode { address: displaced.address, source };
         let pushed = called.map_or(0, |_| RETURN_ADDRESS);
@@ -293,7 +294,7 @@ impl Trampoline {
             let probes = assembler.position();
             assembler.code.zero_bytes().map_err(failed)?;
             while let Some(point) = points.next_if(|point| point.before == instruction.ip()) {
-                emit_point(&mut assembler, (point, pushed), displaced)?;
+                emit_point(&mut assembler, point, pushed, displaced)?;
             }
             // The encoder may make several of the instruction, and then has no offset for it.
             let moved = assembler.position();
@@ -314,7 +315,7 @@ impl Trampoline {
         }
         let end = displaced.address + displaced.code.len() as u64;
         while let Some(point) = points.next_if(|point| point.before == end && !ends) {
-            emit_point(&mut assembler, (point, pushed), displaced)?;
+            emit_point(&mut assembler, point, pushed, displaced)?;
         }
         if let Some(point) = points.next() {
             return Err(EmitError::NoInstruction(point.before));
@@ -329,7 +330,7 @@ impl Trampoline {
         let offsets = &assembled.inner.new_instruction_offsets;
         let at = |position: usize| address + u64::from(offsets[position]);
         let mut code = assembled.inner.code_buffer;
-        let switches = switch::complete(&assembler, (address, &mut code), offsets);
+        let switches = switch::complete(&assembler, address, &mut code, offsets);
         let address_of =
             |&offset: &u32| if offset == u32::MAX { 0 } else { address + u64::from(offset) };
         let instructions = offsets.iter().map(address_of).collect();
@@ -576,7 +577,8 @@ fn is_call(instruction: &Instruction) -> bool {
 
 fn emit_point(
     assembler: &mut Assembler<'_>,
-    (point, pushed): (&Point, i32),
+    point: &Point,
+    pushed: i32,
     displaced: &Displaced<'_>,
 ) -> Result<(), EmitError> {
     let failed = |source| EmitError::Encode { address: displaced.address, source };

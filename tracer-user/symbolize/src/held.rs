@@ -106,7 +106,7 @@ impl ElfFile {
         if let Holder::Static(address) = path.holder {
             let definition = self.definitions(info).starting_at(info, address.0)?;
             let kind = definition.kind.as_ref()?;
-            return follow(info, kind, (0, Root::Variable(&definition.name)), path);
+            return follow(info, kind, 0, Root::Variable(&definition.name), path);
         }
         if let Holder::Result(function) = path.holder {
             return of_result(info, function, path);
@@ -117,8 +117,8 @@ impl ElfFile {
             let class = match path.holder {
                 Holder::Register(number) => in_register(info, held, number, path),
                 Holder::Frame { register, offset } => {
-                    let wanted = (dwarf_register(register), offset);
-                    in_frame(self, info, (&scope, held), wanted, path)
+                    let register = dwarf_register(register);
+                    in_frame(self, info, &scope, held, register, offset, path)
                 }
                 Holder::Static(_) | Holder::Result(_) => None,
             };
@@ -169,7 +169,7 @@ fn in_register(info: &DebugInfo, held: &Held, number: u8, path: &DataPath) -> Op
     if start < 0 {
         return None;
     }
-    follow(info, &target, (start, Root::Pointer(&held.name)), &path)
+    follow(info, &target, start, Root::Pointer(&held.name), &path)
 }
 
 /// Follows a path from the pointer that a function returns.
@@ -182,15 +182,17 @@ fn of_result(info: &DebugInfo, function: LinkAddr, path: &DataPath) -> Option<Da
     let target = Types::new(info).pointee(&info.follow(&unit, kind)?)?;
     let (&first, rest) = path.offsets.split_first()?;
     let path = DataPath { offsets: rest.to_vec(), ..path.clone() };
-    follow(info, &target, (first, Root::Pointer(&format!("{name}()"))), &path)
+    follow(info, &target, first, Root::Pointer(&format!("{name}()")), &path)
 }
 
 /// Follows a path from a variable in the frame.
 fn in_frame(
     file: &ElfFile,
     info: &DebugInfo,
-    (scope, held): (&Scope, &Held),
-    (register, offset): (Register, i64),
+    scope: &Scope,
+    held: &Held,
+    register: Register,
+    offset: i64,
     path: &DataPath,
 ) -> Option<DataClass> {
     let Location::Memory(base, start) = held.place else { return None };
@@ -207,7 +209,7 @@ fn in_frame(
         return None;
     }
     let name = format!("{}::{}", scope.function, held.name);
-    follow(info, &held.kind, (distance, Root::Variable(&name)), path)
+    follow(info, &held.kind, distance, Root::Variable(&name), path)
 }
 
 /// Start of the part of a path that types are followed on.
@@ -223,7 +225,8 @@ enum Root<'a> {
 fn follow(
     info: &DebugInfo,
     kind: &Entry,
-    (start, root): (i64, Root<'_>),
+    start: i64,
+    root: Root<'_>,
     path: &DataPath,
 ) -> Option<DataClass> {
     let mut types = Types::new(info);

@@ -20,7 +20,8 @@ pub struct Switch {
 /// those of the instructions.
 pub fn complete(
     assembler: &Assembler<'_>,
-    (address, code): (u64, &mut Vec<u8>),
+    address: u64,
+    code: &mut Vec<u8>,
     offsets: &[u32],
 ) -> Vec<Switch> {
     let mut switches = Vec::new();

@@ -198,8 +198,10 @@ fn machine() -> (Machine, Vec<u8>) {
 
 /// Executes an access of a thread, and returns its records.
 fn execute(
-    (machine, code): (&mut Machine, &[u8]),
-    (index, thread): (usize, &Thread),
+    machine: &mut Machine,
+    code: &[u8],
+    index: usize,
+    thread: &Thread,
     access: &table::Access,
 ) -> Vec<Record> {
     let block = machine.block();
@@ -267,7 +269,7 @@ fn check(steps: &[Step]) {
             sp: high - 64 * depth,
         };
         let thread = &mut threads[index];
-        let found = execute((&mut machine, &code), (index, thread), &access);
+        let found = execute(&mut machine, &code, index, thread, &access);
         let expected = reference.access(index as u64 + 1, thread, &access);
         assert_eq!(found, expected, "records of step {number}, {step:?}");
         assert_eq!(machine.block().epoch, thread.epochs.now, "epoch after {number}, {step:?}");
@@ -315,7 +317,7 @@ fn an_access_to_all_slots_shares_words_of_other_threads() {
     };
     let mut run = |index: usize, epoch, site, bytes| {
         let (thread, access) = (thread(TIDS[index], epoch), access(TIDS[index], site, bytes));
-        execute((&mut machine, &code), (index, &thread), &access)
+        execute(&mut machine, &code, index, &thread, &access)
     };
     assert_eq!(run(0, 0, 1, 8), [Record::Access(address)]);
     assert_eq!(run(0, 1, 2, 8), []);

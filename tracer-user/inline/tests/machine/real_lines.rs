@@ -110,10 +110,10 @@ impl Memory {
         }
     }
 
-    fn may_access(&self, bytes: &Range<u64>, writes: bool, stack: (u64, u64)) -> bool {
+    fn may_access(&self, bytes: &Range<u64>, writes: bool, stack: &Range<u64>) -> bool {
         let is_in = |range: Range<u64>| range.start <= bytes.start && bytes.end <= range.end;
         is_in(self.start()..self.start() + ARENA as u64)
-            || is_in(stack.0..stack.1)
+            || is_in(stack.clone())
             || !writes && is_in(self.data.clone())
     }
 }
@@ -270,9 +270,9 @@ fn probe(info: &mut InstructionInfoFactory, instruction: &Instruction, site: u32
     Some(Probe { program: ProbeProgram::Access, cookie, access: Some(descriptor) })
 }
 
-/// Code of a line for an address, which leads to the exit at its end, and its length without that. Registers of
-/// vectors are the same at its start in each run.
-fn assemble(machine: &Machine, line: &[Instruction]) -> Option<Vec<u8>> {
+/// Assembles a line for an address. The code begins with a prefix that gives vector registers the same values in each
+/// run, and ends with a jump to the exit. Returns the code and the length of the prefix.
+fn assemble(machine: &Machine, line: &[Instruction]) -> Option<(Vec<u8>, usize)> {
     let mut start = CodeAssembler::new(64).unwrap();
     if is_x86_feature_detected!("avx") {
         start.vzeroall().unwrap();
@@ -284,7 +284,8 @@ fn assemble(machine: &Machine, line: &[Instruction]) -> Option<Vec<u8>> {
         }
     }
     let mut code = start.assemble(machine.program()).unwrap();
-    let address = machine.program() + code.len() as u64;
+    let prefix = code.len();
+    let address = machine.program() + prefix as u64;
     let block = InstructionBlock::new(line, address);
     let encoded = BlockEncoder::encode(64, block, BlockEncoderOptions::NONE).ok()?.code_buffer;
     let length: usize = line.iter().map(Instruction::len).sum();
@@ -297,7 +298,7 @@ fn assemble(machine: &Machine, line: &[Instruction]) -> Option<Vec<u8>> {
     end.jmp(machine.exit()).unwrap();
     let address = machine.program() + code.len() as u64;
     code.extend(end.assemble(address).unwrap());
-    Some(code)
+    Some((code, prefix))
 }
 
 /// Numbers of what was executed.
@@ -368,12 +369,14 @@ impl Bench {
             if is_bare && !probes.contains_key(&instruction.ip()) {
                 continue;
             }
-            let Some(code) = assemble(&self.machine, &line[..number]) else { return (0, before) };
+            let Some((code, _)) = assemble(&self.machine, &line[..number]) else {
+                return (0, before);
+            };
             self.machine.load(&code);
             let registers = self.run(start);
             let bytes = bytes_of(&mut self.info, instruction, &registers);
             let may_access = |(bytes, writes): &(Range<u64>, bool)| {
-                self.memory.may_access(bytes, *writes, (low, high))
+                self.memory.may_access(bytes, *writes, &(low..high))
             };
             let has_stack = (low + STACK_ROOM..high - STACK_ROOM).contains(&registers.general[4]);
             if !has_stack || !bytes.is_some_and(|all| all.iter().all(may_access)) {
@@ -401,14 +404,13 @@ impl Bench {
         if end < patches[0].range.end {
             return false;
         }
-        let Some(code) = assemble(&self.machine, line) else { return false };
+        let Some((code, prefix)) = assemble(&self.machine, line) else { return false };
         self.machine.load(&code);
         let alone = self.run(&start);
         // A probe of the instruction behind the line may be in its last patch.
         before.insert(end, alone);
         let written = self.memory.arena.to_vec();
 
-        let prefix = code.len() - (end - line[0].ip()) as usize - jump_length(&code);
         let bias = (self.machine.program() + prefix as u64).wrapping_sub(line[0].ip());
         self.machine.reset();
         let mut patched = BTreeSet::new();
@@ -492,13 +494,6 @@ impl Bench {
             }
         }
     }
-}
-
-/// Length of the jump to the exit at the end of a line's code.
-fn jump_length(code: &[u8]) -> usize {
-    const NEAR: usize = 5;
-    assert_eq!(code[code.len() - NEAR], 0xe9, "the exit is near, and not within a byte's reach");
-    NEAR
 }
 
 fn address_of(access: &AccessDescriptor, registers: &Registers) -> u64 {
