@@ -41,7 +41,7 @@ use abi::{
 };
 
 use crate::{
-    cell::{Cell, Deferred, Kind as AccessKind},
+    cell::{AccessKind, Cell, Deferred},
     layout::{SLOT_FRAMES, SLOT_WORDS, Slot, head, sp_word},
 };
 

@@ -8,7 +8,7 @@ use abi::{Header, Kind, LastAccess, OwnedRecord, Record, SiteId};
 
 use crate::{
     arena::{CONTROL, Segment},
-    cell::Kind as AccessKind,
+    cell::AccessKind,
     encoding::{VOID, decode_owned, decode_to},
     epochs::{Epoch, Owners},
     layout::{Control, Slot, ThreadBlock},
@@ -86,7 +86,7 @@ pub struct Batch {
 
 /// Thread whose ring is read.
 #[derive(Debug)]
-struct Thread {
+struct RingThread {
     tid: u32,
     process: u32,
     epoch: Epoch,
@@ -108,7 +108,7 @@ pub struct Merge<M> {
     memory: M,
     patience: Patience,
     counts_epochs: bool,
-    threads: Vec<Thread>,
+    threads: Vec<RingThread>,
     /// The tracer's records that were not handed on.
     own: VecDeque<OrderedRecord>,
     /// Places of the rings' next records, with the numbers of the threads plus 1; 0 is the tracer's.
@@ -292,10 +292,10 @@ impl<M: SharedWords> Merge<M> {
                     if self.has_ended {
                         ring.end();
                     }
-                    self.threads.push(Thread { tid, process, epoch, ring });
+                    self.threads.push(RingThread { tid, process, epoch, ring });
                 }
                 Note::Ended { tid } => {
-                    let with_id = |thread: &&mut Thread| thread.tid == tid;
+                    let with_id = |thread: &&mut RingThread| thread.tid == tid;
                     if let Some(thread) = self.threads.iter_mut().rev().find(with_id) {
                         thread.ring.end();
                     }
@@ -413,7 +413,7 @@ impl<M: SharedWords> Merge<M> {
     #[inline]
     fn hand_on_one(&mut self, number: usize, sites: &SiteTable, records: &mut Vec<Record>) -> bool {
         let Self { threads, memory, gaps, counts_epochs, owners, latest, .. } = self;
-        let Thread { tid, process, epoch, ring } = &mut threads[number];
+        let RingThread { tid, process, epoch, ring } = &mut threads[number];
         let lost = ring.lost();
         let Some((place, taken)) = ring.take(memory) else { return false };
         *gaps = gaps.wrapping_add(taken.is_gap.into());
@@ -518,7 +518,7 @@ impl<M: SharedWords> Merge<M> {
             }
         }
         let Self { threads, drained, waits, memory, .. } = self;
-        threads.retain(|Thread { ring, .. }| {
+        threads.retain(|RingThread { ring, .. }| {
             if ring.is_drained() {
                 *waits = waits.saturating_add(ring.waits(memory));
                 drained.push(ring.for_next());

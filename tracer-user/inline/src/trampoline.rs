@@ -120,9 +120,9 @@ pub struct Trampoline {
     /// Displaced instructions, as the program has them.
     pub displaced: Vec<u8>,
     /// Places of the displaced instructions.
-    places: Vec<Place>,
+    places: Vec<DisplacedPlace>,
     /// Displaced instructions, also of a trampoline that is called.
-    steps: Vec<Step>,
+    steps: Vec<DisplacedStep>,
     /// Loads by pointers of the program, and the addresses at which the trampoline goes on without them.
     loads: Vec<(u64, u64)>,
     /// Code with reserved slots.
@@ -147,7 +147,7 @@ struct Assembled {
 
 /// Places of a displaced instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct DisplacedPlace {
     /// In the program.
     original: u64,
     /// In the trampoline: the probes before the instruction.
@@ -158,7 +158,7 @@ struct Place {
 
 /// Displaced instruction with the code that executes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Step {
+struct DisplacedStep {
     /// Address of the instruction in the program, and of the one behind it.
     original: (u64, u64),
     /// Address of its code in the trampoline, and of what is behind that.
@@ -352,7 +352,7 @@ impl Trampoline {
                 .collect(),
             places: places
                 .into_iter()
-                .map(|(original, probes, moved)| Place {
+                .map(|(original, probes, moved)| DisplacedPlace {
                     original,
                     probes: at(probes),
                     moved: at(moved),
@@ -360,7 +360,7 @@ impl Trampoline {
                 .collect(),
             steps: steps
                 .into_iter()
-                .map(|(original, (moved, behind))| Step {
+                .map(|(original, (moved, behind))| DisplacedStep {
                     original,
                     moved: (at(moved), at(behind)),
                 })
@@ -388,7 +388,7 @@ impl Trampoline {
     /// some steps.
     #[must_use]
     pub fn original(&self, moved: u64) -> Option<u64> {
-        let stands = |place: &&Place| place.moved == moved || place.probes == moved;
+        let stands = |place: &&DisplacedPlace| place.moved == moved || place.probes == moved;
         let mut places = self.places.iter().filter(|_| !self.is_called);
         places.find(stands).map(|place| place.original)
     }
@@ -412,19 +412,19 @@ impl Trampoline {
     /// of a repeated one, and stands at an address in the trampoline; `None` behind code of the probes.
     #[must_use]
     pub fn next(&self, address: u64) -> Option<u64> {
-        self.steps.iter().find_map(|&Step { original: (this, next), moved: (start, behind) }| {
-            match address {
+        self.steps.iter().find_map(
+            |&DisplacedStep { original: (this, next), moved: (start, behind) }| match address {
                 _ if address == start => Some(this),
                 _ if start < address && address <= behind => Some(next),
                 _ => None,
-            }
-        })
+            },
+        )
     }
 
     /// Returns a thread that has made a fault at a displaced instruction as it would have made it in the program.
     #[must_use]
     pub fn faulting(&self, thread: &Interrupted) -> Option<Interrupted> {
-        let is_in = |step: &&Step| (step.moved.0..step.moved.1).contains(&thread.place);
+        let is_in = |step: &&DisplacedStep| (step.moved.0..step.moved.1).contains(&thread.place);
         let step = self.steps.iter().find(is_in)?;
         let offset = |address: u64| (address - self.address) as usize;
         let done = self.code.get(offset(step.moved.0)..offset(thread.place))?;

@@ -34,7 +34,7 @@ unsafe impl aya::Pod for Setting<abi::DelayPlace> {}
 /// The key of a call that has not returned, as the programs have it (`tracer-ebpf/programs/src/call.rs`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct CallKey {
     /// The stack pointer at its entry.
     pub sp: u64,
     /// The process, as the initial PID namespace numbers it.
@@ -42,7 +42,7 @@ pub struct Place {
 }
 
 // SAFETY: integers only, without padding.
-unsafe impl aya::Pod for Place {}
+unsafe impl aya::Pod for CallKey {}
 
 fn bpf(command: bpf_cmd, attributes: &mut bpf_attr) -> io::Result<i64> {
     // SAFETY: the attributes are fully initialised, and what they point to outlives the call (the callers' duty,

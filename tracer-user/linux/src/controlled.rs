@@ -19,7 +19,7 @@ use super::{
     proc, request,
     spawn::Launch,
     status::{Ending, Status, poll_for_any},
-    tracee::{self, Held, Start},
+    tracee::{self, HeldProgram, Start},
 };
 
 /// Time that a thread may run without a stop.
@@ -117,7 +117,7 @@ impl Controlled {
         }
     }
 
-    fn take(held: Held) -> io::Result<Self> {
+    fn take(held: HeldProgram) -> io::Result<Self> {
         let memory = proc::writable_memory(held.pid())?;
         let options = Options::PTRACE_O_EXITKILL
             | Options::PTRACE_O_TRACESYSGOOD

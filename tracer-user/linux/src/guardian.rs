@@ -15,7 +15,7 @@ use std::{
 use super::{
     bpf,
     ids::NsPid,
-    proc::{self, Stat, State},
+    proc::{self, ProcessState, Stat},
     status,
 };
 
@@ -171,9 +171,9 @@ fn rescue(stopped: BorrowedFd<'_>, continued: BorrowedFd<'_>, known: Option<(NsP
 /// Returns whether any thread of a process is stopped, and not by a debugger.
 fn is_stopped(pid: u32) -> bool {
     let threads = proc::threads(pid).unwrap_or_default();
-    threads
-        .into_iter()
-        .any(|thread| Stat::of_thread(pid, thread).is_ok_and(|stat| stat.state == State::Stopped))
+    threads.into_iter().any(|thread| {
+        Stat::of_thread(pid, thread).is_ok_and(|stat| stat.state == ProcessState::Stopped)
+    })
 }
 
 #[cfg(test)]

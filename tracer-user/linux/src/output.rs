@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::place::Place;
+use super::place::FilePlace;
 
 /// Destination of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
 pub struct OutputFile {
     file: File,
     /// Place of the file while it is written, and its final one; `None` when it is written in place.
-    draft: Option<(Place, Place)>,
+    draft: Option<(FilePlace, FilePlace)>,
     old: Option<fs::Metadata>,
 }
 
@@ -83,7 +83,7 @@ impl OutputFile {
             let file = OpenOptions::new().append(true).open(path)?;
             return Ok(Self { file, draft: None, old: None });
         }
-        Self::at(Place::find(path)?)
+        Self::at(FilePlace::find(path)?)
     }
 
     /// Opens a file whose name this process has made up from another one. A link that has it is replaced.
@@ -91,10 +91,10 @@ impl OutputFile {
     /// # Errors
     /// As [`create`](Self::create).
     pub fn create_named(path: &Path) -> io::Result<Self> {
-        Self::at(Place::of_name(path)?)
+        Self::at(FilePlace::of_name(path)?)
     }
 
-    fn at(place: Place) -> io::Result<Self> {
+    fn at(place: FilePlace) -> io::Result<Self> {
         let in_place = |file| Self { file, draft: None, old: None };
         let write = |options: &mut OpenOptions| {
             let options = options.write(true).custom_flags(libc::O_NOFOLLOW);
@@ -178,7 +178,7 @@ fn is_own_descriptor(path: &Path) -> bool {
 }
 
 /// A new file in the directory of `place`. Closed to others until its permissions are known, if it replaces one.
-fn create_beside(place: &Place, private: bool) -> io::Result<(File, Place)> {
+fn create_beside(place: &FilePlace, private: bool) -> io::Result<(File, FilePlace)> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {
         // Not made from the file's own name, which may be as long as names can be.

@@ -12,7 +12,7 @@ use std::{
 
 /// State of a thread, as the kernel shows it (`fs/proc/array.c`, `task_state_array`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum ProcessState {
     /// `T`: stopped by a signal.
     Stopped,
     /// `t`: stopped under ptrace.
@@ -27,7 +27,7 @@ pub enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
     /// State.
-    pub state: State,
+    pub state: ProcessState,
     /// Flags of the kernel (`include/linux/sched.h`, `PF_…`).
     pub flags: u32,
     /// Stack pointer at the start of the program, below its arguments; `None` where that is hidden.
@@ -69,10 +69,10 @@ impl Stat {
         let mut fields = text[name_end + 1..].split(u8::is_ascii_whitespace);
         let mut fields = fields.by_ref().filter(|field| !field.is_empty());
         let state = match fields.next()? {
-            b"T" => State::Stopped,
-            b"t" => State::Traced,
-            b"Z" | b"X" | b"x" => State::Ended,
-            _ => State::Alive,
+            b"T" => ProcessState::Stopped,
+            b"t" => ProcessState::Traced,
+            b"Z" | b"X" | b"x" => ProcessState::Ended,
+            _ => ProcessState::Alive,
         };
         let flags = number(fields.nth(FLAGS - 1)?, 10)?;
         let first_stack = fields.nth(STACK - 1).and_then(|field| number(field, 10));
@@ -458,11 +458,11 @@ mod tests {
                 Stat::parse(&text).expect("a stat")
             };
             let expected = |state| Stat { state, flags: 0x40_0040, first_stack: None };
-            assert_eq!(stat(b"T", b"4194368"), expected(State::Stopped), "{name:?}");
-            assert_eq!(stat(b"t", b"4194368"), expected(State::Traced));
-            assert_eq!(stat(b"Z", b"4194368"), expected(State::Ended));
-            assert_eq!(stat(b"X", b"4194368"), expected(State::Ended));
-            assert_eq!(stat(b"D", b"4194368"), expected(State::Alive));
+            assert_eq!(stat(b"T", b"4194368"), expected(ProcessState::Stopped), "{name:?}");
+            assert_eq!(stat(b"t", b"4194368"), expected(ProcessState::Traced));
+            assert_eq!(stat(b"Z", b"4194368"), expected(ProcessState::Ended));
+            assert_eq!(stat(b"X", b"4194368"), expected(ProcessState::Ended));
+            assert_eq!(stat(b"D", b"4194368"), expected(ProcessState::Alive));
             let status = [b"Name:\t", name, b"\nSigPnd:\t0000000000000100\nNSpid:\t70\t7\n"];
             let status = Status::from_text(status.concat());
             assert_eq!(status.pending_signals(), Some(0x100), "{name:?}");
@@ -484,7 +484,7 @@ mod tests {
         let pid = std::process::id();
         assert_eq!(own_pid(), Some(pid));
         let stat = Stat::of_process(pid).unwrap();
-        assert_ne!(stat.state, State::Ended);
+        assert_ne!(stat.state, ProcessState::Ended);
         let maps = String::from_utf8(maps(pid).unwrap()).unwrap();
         let stack = maps.lines().find(|line| line.ends_with("[stack]")).unwrap();
         let end = stack.split(['-', ' ']).nth(1).unwrap();

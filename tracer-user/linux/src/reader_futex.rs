@@ -19,17 +19,17 @@ pub const OWNER_DIED: u32 = libc::FUTEX_OWNER_DIED;
 
 /// `struct robust_list` of `<linux/futex.h>`.
 #[repr(C)]
-struct Entry {
-    next: *const Entry,
+struct RobustEntry {
+    next: *const RobustEntry,
 }
 
 /// `struct robust_list_head`.
 #[repr(C)]
 struct Head {
-    list: Entry,
+    list: RobustEntry,
     /// Distance of the futex from each entry.
     futex_offset: libc::c_long,
-    pending: *const Entry,
+    pending: *const RobustEntry,
 }
 
 /// Robust futex that the calling thread holds. However it ends, also by `SIGKILL`, the futex shows it: the kernel sets
@@ -40,7 +40,7 @@ pub struct HeldFutex {
     /// List of the C library, which takes the place of ours again.
     before: (*const libc::c_void, libc::size_t),
     /// Ours: the kernel reads it when the thread ends. The entry is not in the shared memory, whose words others write.
-    _list: Box<(Head, Entry)>,
+    _list: Box<(Head, RobustEntry)>,
     /// The list is that of the thread.
     _thread: PhantomData<*const ()>,
 }
@@ -62,7 +62,7 @@ impl HeldFutex {
         if got < 0 {
             return Err(io::Error::last_os_error());
         }
-        let null = || Entry { next: ptr::null() };
+        let null = || RobustEntry { next: ptr::null() };
         let head = Head { list: null(), futex_offset: 0, pending: ptr::null() };
         let mut list = Box::new((head, null()));
         let (first, entry) = (&raw const list.0.list, &raw const list.1);

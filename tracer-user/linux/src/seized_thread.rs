@@ -28,11 +28,11 @@ use nix::{
     unistd::Pid,
 };
 
-use self::protocol::{Action, Report, next};
+use self::protocol::{Action, HoldReport, HoldState, next};
 use super::{
     proc::{self, Stat},
     request::{self, Resume},
-    status::{Change, wait_as_tracer},
+    status::{TraceeChange, wait_as_tracer},
 };
 
 /// Time limit for a thread to stop after a stop signal. It is in the kernel, on its way out.
@@ -53,16 +53,16 @@ pub struct SeizedThread {
     thread: i32,
     /// Set for a main thread that is a child of this process: its end must stay to be waited for.
     is_child: bool,
-    by: Hold,
+    by: HeldBy,
 }
 
 /// Means of holding a thread.
 #[derive(Debug)]
-enum Hold {
+enum HeldBy {
     /// The stop of its process, which is continued when this is dropped.
     Signal { _stopped: Stopped },
     Ptrace {
-        state: Cell<protocol::State>,
+        state: Cell<HoldState>,
         /// The signals that it blocks, while it is made to receive one of them.
         mask: Cell<Option<u64>>,
     },
@@ -150,21 +150,21 @@ impl SeizedThread {
             Err(_) if has_ended(pid, thread) => return Ok(gone(stopped)),
             Err(_) => {
                 let pid = stopped.pid;
-                let by = Hold::Signal { _stopped: stopped };
+                let by = HeldBy::Signal { _stopped: stopped };
                 return Ok(Some(Self { pid, thread: tid, is_child: false, by }));
             }
         }
-        let state = Cell::new(protocol::State::Seized);
+        let state = Cell::new(HoldState::Seized);
         let seized = Self {
             pid: stopped.pid,
             thread: tid,
             is_child: is_child && pid == thread,
-            by: Hold::Ptrace { state, mask: Cell::new(None) },
+            by: HeldBy::Ptrace { state, mask: Cell::new(None) },
         };
         // It may run by now, if somebody has continued its process.
         seized.interrupt();
         match seized.follow(|| false) {
-            Ok(protocol::State::Gone) => Ok(gone(stopped)),
+            Ok(HoldState::Gone) => Ok(gone(stopped)),
             Ok(_) => {
                 // The stop by the signal is over.
                 std::mem::forget(stopped);
@@ -180,22 +180,22 @@ impl SeizedThread {
     ///
     /// When ptrace fails, as for a thread that was not caught by it.
     pub fn run_to_stop(&self, is_due: impl Fn() -> bool) -> io::Result<StopOutcome> {
-        let Hold::Ptrace { state, .. } = &self.by else {
+        let HeldBy::Ptrace { state, .. } = &self.by else {
             return Err(io::Error::other("another tracer holds it"));
         };
         let (running, action) = protocol::run(state.get());
         self.act(action)?;
         state.set(running);
         Ok(match self.follow(is_due)? {
-            protocol::State::Gone => StopOutcome::Gone,
-            protocol::State::Replaced => StopOutcome::Replaced,
+            HoldState::Gone => StopOutcome::Gone,
+            HoldState::Replaced => StopOutcome::Replaced,
             _ => StopOutcome::Stop,
         })
     }
 
     /// Goes through the protocol until the thread is held or gone.
-    fn follow(&self, is_due: impl Fn() -> bool) -> io::Result<protocol::State> {
-        let Hold::Ptrace { state, .. } = &self.by else { return Ok(protocol::State::Gone) };
+    fn follow(&self, is_due: impl Fn() -> bool) -> io::Result<HoldState> {
+        let HeldBy::Ptrace { state, .. } = &self.by else { return Ok(HoldState::Gone) };
         while state.get().is_under_way() {
             let report = self.await_report(&is_due)?;
             let (following, action) = next(state.get(), report);
@@ -208,7 +208,7 @@ impl SeizedThread {
     /// Returns the next report of the kernel.
     ///
     /// The end of a main thread is not reported while its process has other threads: it is looked for then.
-    fn await_report(&self, is_due: &impl Fn() -> bool) -> io::Result<Report> {
+    fn await_report(&self, is_due: &impl Fn() -> bool) -> io::Result<HoldReport> {
         const FIRST: Duration = Duration::from_micros(20);
         const LAST: Duration = Duration::from_millis(5);
         const BEFORE_FIRST: u32 = 32;
@@ -222,23 +222,23 @@ impl SeizedThread {
                     continue;
                 }
                 if self.has_ended_alone() {
-                    return Ok(Report::End);
+                    return Ok(HoldReport::End);
                 }
                 std::thread::sleep(pause);
                 pause = LAST.min(pause * 2);
                 continue;
             };
             return Ok(match change {
-                Change::Ended | Change::Untraced => Report::End,
-                Change::Stopped { signal: libc::SIGTRAP, event: libc::PTRACE_EVENT_STOP } => {
-                    Report::Trap
+                TraceeChange::Ended | TraceeChange::Untraced => HoldReport::End,
+                TraceeChange::Stopped { signal: libc::SIGTRAP, event: libc::PTRACE_EVENT_STOP } => {
+                    HoldReport::Trap
                 }
-                Change::Stopped { signal, event: libc::PTRACE_EVENT_STOP } => {
-                    Report::GroupStop { is_due: signal == libc::SIGSTOP && is_due() }
+                TraceeChange::Stopped { signal, event: libc::PTRACE_EVENT_STOP } => {
+                    HoldReport::GroupStop { is_due: signal == libc::SIGSTOP && is_due() }
                 }
-                Change::Stopped { event: libc::PTRACE_EVENT_EXEC, .. } => Report::Exec,
-                Change::Stopped { signal, .. } => {
-                    Report::Signal { signal, is_due: signal == libc::SIGSTOP && is_due() }
+                TraceeChange::Stopped { event: libc::PTRACE_EVENT_EXEC, .. } => HoldReport::Exec,
+                TraceeChange::Stopped { signal, .. } => {
+                    HoldReport::Signal { signal, is_due: signal == libc::SIGSTOP && is_due() }
                 }
             });
         }
@@ -288,7 +288,7 @@ impl SeizedThread {
     /// (`kernel/signal.c`, `sig_ignored`).
     fn unblock_continue(&self) {
         const CONTINUE: u64 = 1 << (libc::SIGCONT - 1);
-        let Hold::Ptrace { mask, .. } = &self.by else { return };
+        let HeldBy::Ptrace { mask, .. } = &self.by else { return };
         if let Ok(blocked) = request::blocked_signals(self.thread)
             && blocked & CONTINUE != 0
         {
@@ -298,7 +298,7 @@ impl SeizedThread {
     }
 
     fn restore_mask(&self) {
-        let Hold::Ptrace { mask, .. } = &self.by else { return };
+        let HeldBy::Ptrace { mask, .. } = &self.by else { return };
         if let Some(blocked) = mask.take() {
             self.set_mask(blocked);
         }
@@ -320,8 +320,8 @@ impl SeizedThread {
 
     /// Detaches it wherever it stands, and reaps it when it has ended.
     fn detach(&self) -> io::Result<()> {
-        let Hold::Ptrace { state, .. } = &self.by else { return Ok(()) };
-        if state.get() == protocol::State::Gone {
+        let HeldBy::Ptrace { state, .. } = &self.by else { return Ok(()) };
+        if state.get() == HoldState::Gone {
             return Ok(());
         }
         self.restore_mask();
@@ -330,12 +330,12 @@ impl SeizedThread {
             // It was killed, or runs where the protocol was given up.
             self.interrupt();
             let report = self.await_report(&|| false)?;
-            match next(protocol::State::Detaching, report) {
+            match next(HoldState::Detaching, report) {
                 (_, Action::Detach(received)) => signal = received,
                 _ => break,
             }
         }
-        state.set(protocol::State::Gone);
+        state.set(HoldState::Gone);
         Ok(())
     }
 }
@@ -358,9 +358,9 @@ fn await_stop(pid: u32, thread: u32) -> io::Result<bool> {
     let start = Instant::now();
     while start.elapsed() < STOP_TIMEOUT {
         match Stat::of_thread(pid, thread).map(|stat| stat.state) {
-            Ok(proc::State::Stopped | proc::State::Traced) => return Ok(true),
-            Ok(proc::State::Ended) => return Ok(false),
-            Ok(proc::State::Alive) => std::thread::sleep(Duration::from_micros(50)),
+            Ok(proc::ProcessState::Stopped | proc::ProcessState::Traced) => return Ok(true),
+            Ok(proc::ProcessState::Ended) => return Ok(false),
+            Ok(proc::ProcessState::Alive) => std::thread::sleep(Duration::from_micros(50)),
             Err(error) if proc::is_gone(&error) => return Ok(false),
             Err(error) => return Err(error),
         }
@@ -370,7 +370,7 @@ fn await_stop(pid: u32, thread: u32) -> io::Result<bool> {
 
 fn has_ended(pid: u32, thread: u32) -> bool {
     match Stat::of_thread(pid, thread) {
-        Ok(stat) => stat.state == proc::State::Ended,
+        Ok(stat) => stat.state == proc::ProcessState::Ended,
         Err(error) => proc::is_gone(&error),
     }
 }

@@ -121,7 +121,7 @@ fn any(flags: i32) -> io::Result<Option<(i32, Status)>> {
 
 /// Change of a thread that this thread traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum TraceeChange {
     /// Stopped under ptrace, as in [`Status::Stopped`].
     Stopped { signal: i32, event: i32 },
     /// Ended.
@@ -139,7 +139,7 @@ pub(super) fn wait_as_tracer(
     thread: i32,
     keep_end: bool,
     is_patient: bool,
-) -> io::Result<Option<Change>> {
+) -> io::Result<Option<TraceeChange>> {
     const TRACED: i32 = libc::WSTOPPED | libc::__WALL | libc::__WNOTHREAD;
     let look = if keep_end { libc::WNOWAIT } else { 0 };
     let block = if is_patient { 0 } else { libc::WNOHANG };
@@ -147,7 +147,7 @@ pub(super) fn wait_as_tracer(
         let info = match wait_id(thread, libc::WEXITED | TRACED | look | block) {
             Ok(info) => info,
             Err(error) if error.raw_os_error() == Some(libc::ECHILD) => {
-                return Ok(Some(Change::Untraced));
+                return Ok(Some(TraceeChange::Untraced));
             }
             Err(error) => return Err(error),
         };
@@ -156,13 +156,15 @@ pub(super) fn wait_as_tracer(
         match info.si_code {
             _ if child == 0 => return Ok(None),
             libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED => {
-                return Ok(Some(Change::Ended));
+                return Ok(Some(TraceeChange::Ended));
             }
             // A stop that is not one by ptrace: of a child of this very thread that is not traced any more.
-            libc::CLD_STOPPED => return Ok(Some(Change::Untraced)),
+            libc::CLD_STOPPED => return Ok(Some(TraceeChange::Untraced)),
             // Take the stop that was looked at, unless it is over: killed in between.
             _ if keep_end && wait_id(thread, TRACED | libc::WNOHANG)?.si_code == 0 => {}
-            _ => return Ok(Some(Change::Stopped { signal: value & 0x7f, event: value >> 8 })),
+            _ => {
+                return Ok(Some(TraceeChange::Stopped { signal: value & 0x7f, event: value >> 8 }));
+            }
         }
     }
 }

@@ -33,7 +33,7 @@ pub use super::{spawn::Launch, status::Ending};
 ///
 /// All its methods must be called from the thread that started it (ptrace(2)).
 #[derive(Debug)]
-pub struct Held {
+pub struct HeldProgram {
     pid: i32,
 }
 
@@ -48,7 +48,7 @@ pub struct Running {
 #[derive(Debug)]
 pub enum Start {
     /// The program is stopped at the wanted place.
-    Held(Held),
+    Held(HeldProgram),
     /// The program ended before: the kernel could not map it, the dynamic linker refused it, or a signal came.
     Ended {
         /// The process that it was.
@@ -72,7 +72,7 @@ pub enum Start {
 /// memory.
 pub fn launch(launch: Launch) -> io::Result<Start> {
     let (pid, failure) = spawn::spawn(launch)?;
-    let held = Held { pid };
+    let held = HeldProgram { pid };
     match held.run_to_exec()? {
         // Without a reason nothing has failed.
         Some(ending) => {
@@ -109,7 +109,7 @@ impl Breakpoint {
     }
 }
 
-impl Held {
+impl HeldProgram {
     /// The process.
     #[must_use]
     pub const fn pid(&self) -> u32 {
@@ -235,7 +235,7 @@ fn release_fork(child: i32, breakpoint: &Breakpoint) -> io::Result<()> {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldProgram {
     fn drop(&mut self) {
         send_signal(self.pid(), libc::SIGKILL);
         reap(self.pid);

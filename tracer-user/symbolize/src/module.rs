@@ -147,7 +147,7 @@ impl Module {
 /// The modules of one process, or one file that is not loaded.
 #[derive(Debug)]
 pub(crate) struct Modules {
-    process: Option<Process>,
+    process: Option<ProcessFiles>,
     search: DebugSearch,
     files: FxHashMap<FileKey, Result<Arc<ElfFile>, Arc<Error>>>,
     modules: Vec<Module>,
@@ -155,7 +155,7 @@ pub(crate) struct Modules {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Process {
+struct ProcessFiles {
     pid: u32,
     /// Inode of the program. Not the device: on some file systems the map shows another number than
     /// `stat`.
@@ -208,7 +208,7 @@ impl Modules {
         let executable =
             std::fs::metadata(format!("/proc/{pid}/exe")).ok().map(|metadata| metadata.ino());
         let mut modules = Self {
-            process: Some(Process { pid, executable }),
+            process: Some(ProcessFiles { pid, executable }),
             search,
             files: FxHashMap::default(),
             modules: Vec::new(),
@@ -241,7 +241,7 @@ impl Modules {
     /// Returns a copy for a child of the process, which has a copy of its memory.
     pub(crate) fn for_child(&self, pid: u32) -> Self {
         Self {
-            process: self.process.map(|process| Process { pid, ..process }),
+            process: self.process.map(|process| ProcessFiles { pid, ..process }),
             search: self.search.clone(),
             files: self.files.clone(),
             modules: self.modules.clone(),

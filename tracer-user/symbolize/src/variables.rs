@@ -8,7 +8,7 @@ use gimli::{AttributeValue, Operation, Reader as _, Section as _, UnitOffset};
 use memchr::memmem;
 use rustc_hash::FxHashMap;
 
-use super::dwarf::{DebugInfo, Entry, Unit};
+use super::dwarf::{DebugEntry, DebugInfo, Unit};
 use super::extent::Reader;
 
 /// Scopes nest this deep at most in a name.
@@ -23,7 +23,7 @@ pub(crate) struct Definition {
     /// The link-time address.
     pub(crate) address: u64,
     /// Type, if it is given.
-    pub(crate) kind: Option<Entry>,
+    pub(crate) kind: Option<DebugEntry>,
     /// The last component of the source file's path.
     pub(crate) file: Option<String>,
 }

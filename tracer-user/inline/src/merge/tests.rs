@@ -11,7 +11,7 @@ use crate::{
     encoding::{OWNED, RecordSite},
     layout::Mode,
     memory::Offset,
-    testing::{LONG, Memory, SHORT, Writer, arena, number_of, sites, start},
+    testing::{LONG, SHORT, TestMemory, Writer, arena, number_of, sites, start},
 };
 
 /// Clocks that a test sets.
@@ -48,11 +48,11 @@ impl Surroundings for Clocks {
 }
 
 /// Process with some threads, whose ids begin at 1.
-struct Process {
-    memory: Memory,
+struct MergedProcess {
+    memory: TestMemory,
     arena: Arena,
     notes: Notes,
-    merge: Merge<Memory>,
+    merge: Merge<TestMemory>,
     clocks: Clocks,
     sites: SiteTable,
     writers: Vec<Writer>,
@@ -62,11 +62,11 @@ struct Process {
 
 const PROCESS: u32 = 4242;
 
-fn process(threads: u32) -> Process {
+fn process(threads: u32) -> MergedProcess {
     let (memory, arena) = arena(16, 8);
     let merge = Merge::new(memory.clone(), Patience::default(), true);
     let (notes, clocks, sites) = (Notes::default(), Clocks::default(), sites());
-    let mut process = Process {
+    let mut process = MergedProcess {
         memory,
         arena,
         notes,
@@ -80,7 +80,7 @@ fn process(threads: u32) -> Process {
     process
 }
 
-impl Process {
+impl MergedProcess {
     fn start(&mut self, tid: u32, mode: Mode) {
         let segment = self.arena.start(start(tid, mode), &self.memory).unwrap();
         let ring = Box::new(Ring::new(segment, mode));
@@ -341,7 +341,7 @@ fn a_thread_that_is_stopped_holds_up_others_for_a_moment_only() {
 #[test]
 fn waiting_threads_are_woken() {
     let mut process = process(1);
-    let word = |process: &Process, offset: usize| process.memory.load(Offset(offset as u64));
+    let word = |process: &MergedProcess, offset: usize| process.memory.load(Offset(offset as u64));
     (0..16).for_each(|number| assert!(process.writers[0].record(SHORT, 1, number)));
     let waiting = process.writers[0].reserve(SHORT);
     process.memory.store(Offset(offset_of!(Control, waiting) as u64), 1);

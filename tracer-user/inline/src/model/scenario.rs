@@ -18,10 +18,10 @@ use super::{
     history::History,
     machine::Machine,
     message,
-    mistakes::Mistake,
+    mistakes::RingMistake,
     program::{
         Op::{self, Await, Interrupted, Post},
-        Program, SITE, Sizes, Stage, World,
+        RingProgram, RingWorld, SITE, Sizes, Stage,
     },
     reader::Reader,
 };
@@ -134,11 +134,11 @@ impl Scenario {
 
     /// Executes all interleavings, with a mistake if one is given, and returns their number, or the message of the
     /// first one whose stream lacks a property.
-    pub fn check(self, mistake: Option<Mistake>) -> Result<usize, String> {
+    pub fn check(self, mistake: Option<RingMistake>) -> Result<usize, String> {
         DELAYS.into_iter().map(|delays| self.check_with(delays, mistake)).sum()
     }
 
-    fn check_with(self, delays: Delays, mistake: Option<Mistake>) -> Result<usize, String> {
+    fn check_with(self, delays: Delays, mistake: Option<RingMistake>) -> Result<usize, String> {
         // The model checker's state is that of its thread, and does not survive a panic.
         let checked = thread::spawn(move || {
             let mut model = Builder::new();
@@ -155,14 +155,14 @@ impl Scenario {
         checked.join().map_err(|panic| message(&*panic))
     }
 
-    fn run(self, delays: Delays, mistake: Option<Mistake>) {
+    fn run(self, delays: Delays, mistake: Option<RingMistake>) {
         let Self { sizes, mode, .. } = self;
         let threads = self.threads.len();
         let words = (sizes.flag(threads, 0).0 / WORD + FLAGS) as usize;
         let machine = Machine::new(words, threads + 1, delays.store);
         let history = History::default();
         let world =
-            Arc::new(World { machine, history, sizes, threads, clock: self.clock, mistake });
+            Arc::new(RingWorld { machine, history, sizes, threads, clock: self.clock, mistake });
         let notes = Notes::default();
         let mut reader = Reader { world: Arc::clone(&world), cpu: threads, late: delays.clock };
         for thread in 0..threads {
@@ -172,7 +172,7 @@ impl Scenario {
         }
         let programs: Vec<_> = (0..threads)
             .map(|thread| {
-                let program = Program { world: Arc::clone(&world), thread };
+                let program = RingProgram { world: Arc::clone(&world), thread };
                 loom::thread::spawn(move || program.run(self.threads[thread]))
             })
             .collect();
@@ -196,7 +196,7 @@ impl Scenario {
     }
 
     /// Writes the block of a thread. Returns its place.
-    fn start(self, thread: usize, world: &World) -> Segment {
+    fn start(self, thread: usize, world: &RingWorld) -> Segment {
         let Sizes { capacity, .. } = self.sizes;
         let block = self.sizes.block(thread);
         let mut state = world.machine.state();

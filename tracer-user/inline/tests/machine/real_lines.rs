@@ -45,12 +45,12 @@ const STACK_ROOM: u64 = 2048;
 const ARENA: usize = 1 << 16;
 
 /// Memory with readable and writable words, and the addresses of a file's data.
-struct Memory {
+struct LineMemory {
     arena: &'static mut [u64],
     data: Range<u64>,
 }
 
-impl Memory {
+impl LineMemory {
     /// Memory for a file whose addresses end before `end`.
     fn new(end: u64) -> Self {
         const LOWEST: u64 = 0x1_0000;
@@ -118,7 +118,7 @@ impl Memory {
     }
 }
 
-impl Drop for Memory {
+impl Drop for LineMemory {
     fn drop(&mut self) {
         // SAFETY: the mappings are this test's own.
         unsafe {
@@ -303,14 +303,14 @@ fn assemble(machine: &Machine, line: &[Instruction]) -> Option<(Vec<u8>, usize)>
 
 /// Numbers of what was executed.
 #[derive(Debug, Default)]
-struct Counts {
+struct LineCounts {
     patches: usize,
     executed: usize,
     several: usize,
     addresses: usize,
 }
 
-impl fmt::Display for Counts {
+impl fmt::Display for LineCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -320,20 +320,20 @@ impl fmt::Display for Counts {
     }
 }
 
-struct Bench {
+struct LineBench {
     machine: Machine,
     stack: Vec<u64>,
-    memory: Memory,
+    memory: LineMemory,
     info: InstructionInfoFactory,
-    counts: Counts,
+    counts: LineCounts,
 }
 
-impl Bench {
+impl LineBench {
     fn new(end: u64) -> Self {
         let machine = Machine::new(256, Clock::Tsc);
         let stack = machine.stack.clone();
-        let memory = Memory::new(end);
-        let (info, counts) = (InstructionInfoFactory::new(), Counts::default());
+        let memory = LineMemory::new(end);
+        let (info, counts) = (InstructionInfoFactory::new(), LineCounts::default());
         Self { machine, stack, memory, info, counts }
     }
 
@@ -504,7 +504,7 @@ fn address_of(access: &AccessDescriptor, registers: &Registers) -> u64 {
 }
 
 /// Checks one of `step` functions of a file.
-fn check_file(path: &Path, step: usize) -> Counts {
+fn check_file(path: &Path, step: usize) -> LineCounts {
     // Addresses of files are the same ones.
     static ADDRESSES: Mutex<()> = Mutex::new(());
     let _one_at_a_time = ADDRESSES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -515,7 +515,7 @@ fn check_file(path: &Path, step: usize) -> Counts {
     let end = functions.iter().map(|function| function.end.0).max().unwrap_or_default();
     // Data stands behind the code.
     let length = fs::metadata(path).expect("a file").len();
-    let mut bench = Bench::new(end + length + (16 << 20));
+    let mut bench = LineBench::new(end + length + (16 << 20));
     for function in functions.iter().step_by(step) {
         let Some(parts) = function.parts(&file) else { continue };
         let mut found = BTreeMap::new();

@@ -7,12 +7,12 @@
 
 use std::{fs::File, io, os::unix::fs::FileExt as _};
 
-use super::{Event, Resume, State, Supervisor, request};
+use super::{Event, Resume, Supervisor, ThreadState, request};
 use crate::proc;
 
 /// Way in which a program stops at its entry point.
 #[derive(Debug)]
-pub(super) enum Entry {
+pub(super) enum EntryStop {
     /// By instructions before it.
     Detour(Detour),
     /// By a breakpoint at the entry point, where there is no room for others.
@@ -69,14 +69,14 @@ impl Supervisor {
         let entry = proc::entry_point(process)?;
         let registers = request::registers(id)?;
         if registers.rip == entry {
-            self.entries.insert(id, Entry::EndOfExec);
+            self.entries.insert(id, EntryStop::EndOfExec);
             return Ok(());
         }
         let memory = proc::writable_memory(process)?;
         let found = match Detour::new(process, memory, registers.rsp, entry) {
             Ok(detour) => {
                 detour.write()?;
-                Entry::Detour(detour)
+                EntryStop::Detour(detour)
             }
             Err(memory) => {
                 const BREAKPOINT: u8 = 0xcc;
@@ -84,7 +84,7 @@ impl Supervisor {
                 memory.read_exact_at(&mut original, entry)?;
                 memory.write_all_at(&[BREAKPOINT], entry)?;
                 let [original] = original;
-                Entry::Breakpoint { address: entry, original }
+                EntryStop::Breakpoint { address: entry, original }
             }
         };
         self.entries.insert(id, found);
@@ -97,7 +97,8 @@ impl Supervisor {
     ///
     /// When the memory of the process cannot be written.
     pub fn clear_entry(&self, process: u32, copy: u32) -> io::Result<()> {
-        let Some(&Entry::Breakpoint { address, original }) = self.entries.get(&(process as i32))
+        let Some(&EntryStop::Breakpoint { address, original }) =
+            self.entries.get(&(process as i32))
         else {
             return Ok(());
         };
@@ -106,14 +107,14 @@ impl Supervisor {
 
     /// Returns whether the system calls of a thread are reported.
     pub(super) fn reports_calls(&self, id: i32) -> bool {
-        matches!(self.entries.get(&id), Some(Entry::Detour(_) | Entry::EndOfExec))
+        matches!(self.entries.get(&id), Some(EntryStop::Detour(_) | EntryStop::EndOfExec))
     }
 
     /// Takes the stop of a thread at a breakpoint instruction. Returns whether the process is at its entry point: then
     /// all is as if it had come there by itself.
     pub(super) fn meets_breakpoint(&mut self, id: i32) -> io::Result<bool> {
         let process = self.threads.get(&id).map_or(id, |thread| thread.process);
-        let Some(&Entry::Breakpoint { address, original }) = self.entries.get(&process) else {
+        let Some(&EntryStop::Breakpoint { address, original }) = self.entries.get(&process) else {
             return Ok(false);
         };
         if !request::was_hit(id, address)? {
@@ -128,12 +129,12 @@ impl Supervisor {
     /// point.
     pub(super) fn meets_call(&mut self, id: i32) -> io::Result<bool> {
         let detour = match self.entries.get_mut(&id) {
-            Some(Entry::Detour(detour)) => detour,
-            Some(Entry::EndOfExec) => {
+            Some(EntryStop::Detour(detour)) => detour,
+            Some(EntryStop::EndOfExec) => {
                 self.arrives(id);
                 return Ok(true);
             }
-            Some(Entry::Breakpoint { .. }) | None => return Ok(false),
+            Some(EntryStop::Breakpoint { .. }) | None => return Ok(false),
         };
         let mut registers = request::registers(id)?;
         if registers.rip != detour.address + CALL_END {
@@ -153,7 +154,7 @@ impl Supervisor {
     fn arrives(&mut self, process: i32) {
         self.entries.remove(&process);
         if let Some(thread) = self.threads.get_mut(&process) {
-            thread.state = State::Held(Resume::Continue(0));
+            thread.state = ThreadState::Held(Resume::Continue(0));
         }
         self.pending.push_back(Event::AtEntry { process: process as u32 });
     }

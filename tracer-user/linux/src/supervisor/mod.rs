@@ -26,7 +26,7 @@ use std::{
 
 use nix::sys::ptrace::Options;
 
-use self::{deferred::Deferred, entry::Entry};
+use self::{deferred::Deferred, entry::EntryStop};
 pub use self::{
     remote_call::RemoteCalls,
     watchpoints::{Hit, WATCHPOINTS},
@@ -45,7 +45,7 @@ use super::{
 /// (ptrace(2)).
 #[derive(Debug)]
 pub struct Supervisor {
-    threads: BTreeMap<i32, Thread>,
+    threads: BTreeMap<i32, TracedThread>,
     /// Events that have happened while a process was frozen, or with another one.
     pending: VecDeque<Event>,
     /// Threads of the latest event, which go on at the next one.
@@ -67,7 +67,7 @@ pub struct Supervisor {
     /// Threads that were announced and have not stopped, with the threads that have created them.
     expected: BTreeMap<i32, Birth>,
     /// Ways in which programs that have not started stop at their entry points, by their processes.
-    entries: BTreeMap<i32, Entry>,
+    entries: BTreeMap<i32, EntryStop>,
     /// Children that were left without a tracer, and whose ends are still reported.
     left_alone: BTreeSet<i32>,
     options: Options,
@@ -75,9 +75,9 @@ pub struct Supervisor {
 
 /// Traced thread.
 #[derive(Clone, Copy, Debug)]
-struct Thread {
+struct TracedThread {
     process: i32,
-    state: State,
+    state: ThreadState,
     /// Set when its end was reported.
     has_ended: bool,
     /// Set while it waits in the kernel for a child that shares its memory.
@@ -85,7 +85,7 @@ struct Thread {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ThreadState {
     Running,
     /// Held, and to go on so.
     Held(Resume),
@@ -240,7 +240,7 @@ impl Supervisor {
             let _ = super::status::wait(pid);
             return Err(ptrace_refusal::explain(&error));
         }
-        supervisor.threads.insert(pid, Thread::new(pid, State::Running));
+        supervisor.threads.insert(pid, TracedThread::new(pid, ThreadState::Running));
         start.open()?;
         loop {
             match supervisor.next_event()? {
@@ -291,7 +291,8 @@ impl Supervisor {
     #[must_use]
     pub fn living_thread(&self, process: u32) -> u32 {
         let mut threads = self.threads.iter();
-        let is_alive = |thread: &Thread| thread.process == process as i32 && !thread.has_ended;
+        let is_alive =
+            |thread: &TracedThread| thread.process == process as i32 && !thread.has_ended;
         let alive = threads.find(|(_, thread)| is_alive(thread));
         alive.map_or(process, |(&thread, _)| thread as u32)
     }
@@ -312,7 +313,9 @@ impl Supervisor {
             // The end of one that was killed is still to be waited for.
             let state = self.threads.get(&(thread as i32)).map(|thread| thread.state);
             let signal = match state {
-                Some(State::Held(Resume::Continue(signal) | Resume::ToCall(signal))) => signal,
+                Some(ThreadState::Held(Resume::Continue(signal) | Resume::ToCall(signal))) => {
+                    signal
+                }
                 _ => 0,
             };
             if request::detach(thread as i32, signal)? {
@@ -376,11 +379,11 @@ impl Supervisor {
         let enters = signal != 0 && self.entering.contains(&id);
         let returns = self.returning.contains(&id);
         let Some(thread) = self.threads.get_mut(&id) else { return Ok(()) };
-        if let State::Held(resume) = thread.state
+        if let ThreadState::Held(resume) = thread.state
             && !self.frozen.contains(&thread.process)
             && !self.starved.contains(&id)
         {
-            thread.state = State::Running;
+            thread.state = ThreadState::Running;
             let resume = match resume {
                 Resume::Continue(signal) if reports_calls => Resume::ToCall(signal),
                 Resume::Continue(_) if enters => Resume::Step(signal),
@@ -422,7 +425,7 @@ impl Supervisor {
             self.newborn.insert(id);
             return self.born(id);
         };
-        thread.state = State::Held(resume);
+        thread.state = ThreadState::Held(resume);
         let process = thread.process;
         let enters = self.entering.remove(&id);
         self.stops_starved(id, event)?;
@@ -501,7 +504,8 @@ impl Supervisor {
             return Ok(());
         };
         self.newborn.remove(&child);
-        self.threads.insert(child, Thread::new(process, State::Held(Resume::Continue(0))));
+        self.threads
+            .insert(child, TracedThread::new(process, ThreadState::Held(Resume::Continue(0))));
         let (of_parent, child_id) =
             (self.threads.get(&parent).map_or(parent, |thread| thread.process), child as u32);
         let (parent, process) = (parent as u32, process as u32);
@@ -584,8 +588,8 @@ pub enum Started {
     },
 }
 
-impl Thread {
-    const fn new(process: i32, state: State) -> Self {
+impl TracedThread {
+    const fn new(process: i32, state: ThreadState) -> Self {
         Self { process, state, has_ended: false, is_in_vfork: false }
     }
 }

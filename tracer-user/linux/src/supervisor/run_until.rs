@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Resume, State, Supervisor, request};
+use super::{Resume, Supervisor, ThreadState, request};
 use crate::{proc, status::Status};
 
 impl Supervisor {
@@ -79,7 +79,7 @@ impl Supervisor {
             };
             match status {
                 Status::Stopped { signal, event: 0 } if signal != request::SYSTEM_CALL => {
-                    self.set_state(id, State::Held(Resume::Continue(signal)));
+                    self.set_state(id, ThreadState::Held(Resume::Continue(signal)));
                     let Some(receives) = unless_gone(receives(self))? else { return Ok(true) };
                     // If it does not stop, the next iteration looks at the event that it reports.
                     unless_gone(self.stop_again(id, if receives { signal } else { 0 }))?;
@@ -87,7 +87,7 @@ impl Supervisor {
                 Status::Stopped { signal, event: libc::PTRACE_EVENT_STOP } => {
                     let is_stop = signal != libc::SIGTRAP;
                     let resume = if is_stop { Resume::Listen } else { Resume::Continue(0) };
-                    self.set_state(id, State::Held(resume));
+                    self.set_state(id, ThreadState::Held(resume));
                 }
                 // It has ended, or stands within a system call.
                 status => {

@@ -5,9 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Event, Resume, State, Supervisor, Thread, request};
+use super::{Event, Resume, Supervisor, ThreadState, TracedThread, request};
 use crate::{
-    proc::{self, Stat, State as ProcessState, Status as ProcessStatus},
+    proc::{self, ProcessState, Stat, Status as ProcessStatus},
     status::Status,
 };
 
@@ -72,7 +72,8 @@ impl Supervisor {
             }
             match request::seize(id, self.options) {
                 Ok(()) => {
-                    self.threads.insert(id, Thread::new(process as i32, State::Running));
+                    self.threads
+                        .insert(id, TracedThread::new(process as i32, ThreadState::Running));
                     is_new = true;
                 }
                 Err(error) if proc::is_gone(&error) => is_new = true,
@@ -119,7 +120,7 @@ impl Supervisor {
         }
         let state = self.threads.get(&id).map(|thread| thread.state);
         let signal = match state {
-            Some(State::Held(Resume::Continue(signal) | Resume::ToCall(signal))) => signal,
+            Some(ThreadState::Held(Resume::Continue(signal) | Resume::ToCall(signal))) => signal,
             _ => 0,
         };
         if signal == 0 && !request::is_in_event(id)? {
@@ -143,7 +144,7 @@ impl Supervisor {
                 Some(Status::Stopped { signal, event: libc::PTRACE_EVENT_STOP }) => {
                     let is_stop = signal != libc::SIGTRAP;
                     let resume = if is_stop { Resume::Listen } else { Resume::Continue(0) };
-                    self.set_state(id, State::Held(resume));
+                    self.set_state(id, ThreadState::Held(resume));
                     return Ok(());
                 }
                 // The end of a system call that was under way.
@@ -165,7 +166,7 @@ impl Supervisor {
         let is_able = |id: &i32| {
             self.threads.get(id).is_some_and(|thread| {
                 thread.process == first
-                    && thread.state != State::Running
+                    && thread.state != ThreadState::Running
                     && !thread.has_ended
                     && !thread.is_in_vfork
             })

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::{
-    State, Supervisor, Thread, request,
+    Supervisor, ThreadState, TracedThread, request,
     seize::{is_worker, needs_no_tracer},
 };
 use crate::proc;
@@ -32,7 +32,7 @@ impl Supervisor {
         while let Some(thread) = self.stranger(process) {
             match request::seize(thread as i32, self.options) {
                 Ok(()) => {
-                    let state = Thread::new(process as i32, State::Running);
+                    let state = TracedThread::new(process as i32, ThreadState::Running);
                     self.threads.insert(thread as i32, state);
                     self.freeze(process)?;
                 }

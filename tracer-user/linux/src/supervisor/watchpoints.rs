@@ -4,7 +4,7 @@
 
 use std::{io, mem::offset_of};
 
-use super::{Event, Resume, State, Supervisor, request};
+use super::{Event, Resume, Supervisor, ThreadState, request};
 
 /// Number of watchpoints that a thread can have.
 pub const WATCHPOINTS: usize = 4;
@@ -61,7 +61,7 @@ impl Supervisor {
             return Ok(false);
         }
         let Some(thread) = self.threads.get_mut(&id) else { return Ok(false) };
-        thread.state = State::Held(Resume::Continue(0));
+        thread.state = ThreadState::Held(Resume::Continue(0));
         let process = thread.process as u32;
         self.pending.push_back(Event::Hit { process, thread: id as u32 });
         Ok(true)

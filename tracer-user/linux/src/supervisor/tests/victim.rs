@@ -143,7 +143,7 @@ impl Victim {
     }
 
     fn is_stopped(&self) -> bool {
-        proc::Stat::of_process(self.pid).is_ok_and(|stat| stat.state == proc::State::Stopped)
+        proc::Stat::of_process(self.pid).is_ok_and(|stat| stat.state == proc::ProcessState::Stopped)
     }
 
     /// Checks that it runs without a tracer, gets signals and has its registers.
