@@ -1,6 +1,6 @@
 //! Cell of a word: its owner and the last deferred access of a kind. 16 bytes, which one instruction changes
-//! (`lock cmpxchg16b`). The trampolines do with cells what is defined here, and the reader takes deferred accesses from
-//! them.
+//! (`lock cmpxchg16b`). The trampolines implement these rules, and the reader takes deferred accesses
+//! from cells.
 //!
 //! The states are those of the BPF programs (`ebpf::octet`), which have a lock and one slot for both kinds:
 //!

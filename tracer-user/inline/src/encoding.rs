@@ -48,11 +48,11 @@ use crate::{
 /// Site in the head of a continuation slot.
 pub const CONTINUATION: SiteId = SiteId(u32::MAX);
 
-/// Site in the head of a record of a deferred access: of one that another thread has made, which the acting thread has
-/// taken from a cell.
+/// Site in the head of a record of a deferred access. Another thread made the access; the acting thread took it from a
+/// cell.
 pub const OWNED: SiteId = SiteId(u32::MAX - 1);
 
-/// Site in the head of a record of nothing.
+/// Site in the head of a void record, which has no event.
 pub const VOID: SiteId = SiteId(u32::MAX - 2);
 
 /// Most slots that a record takes.

@@ -1,5 +1,5 @@
-//! Merge of the threads' rings and the tracer's own records into one stream, in which no record comes before one that
-//! it follows from: `layout` says why.
+//! Merge of the threads' rings and the tracer's own records into one stream, in which each record comes after all records
+//! that it follows from: `layout` says why.
 
 use core::{cmp::Reverse, mem::offset_of, time::Duration};
 use std::collections::{BinaryHeap, VecDeque, binary_heap::PeekMut};
@@ -29,8 +29,8 @@ pub trait Surroundings {
         self.now()
     }
 
-    /// Has each thread of the traced process pass a barrier, and this one: what they had written before is visible, and
-    /// nothing is read before it that the program reads after it. With [`Control::counter`] the second is enough.
+    /// Has each thread of the traced process pass a barrier, and this thread: all earlier writes become visible, and later
+    /// reads stay behind the barrier. With [`Control::counter`] the barrier of this thread is enough.
     fn barrier(&mut self);
 
     /// Time since any fixed point.
@@ -64,8 +64,8 @@ pub struct Losses {
     pub full: u64,
     /// Events whose slots were never published, as a thread was killed or a signal handler did not return.
     pub unpublished: u64,
-    /// Slots of records that threads had begun last when they were killed. Nobody misses these: what they are of had
-    /// not been done yet, or was followed by nothing.
+    /// Slots of records cut short by their threads' deaths. These are not losses: either their events had not happened,
+    /// or nothing depends on them.
     pub begun: u64,
     /// Records that could not be decoded, were written over, or have an order that no clock had shown yet: a program
     /// that writes to its rings can forge such records.
@@ -125,7 +125,7 @@ pub struct Merge<M> {
     drained: Vec<Segment>,
     /// Highest order that was found to be possible.
     possible: u64,
-    /// Nothing is recorded any more.
+    /// Set once recording has ended.
     has_ended: bool,
     /// Time up to which the latest batch could have handed on more records.
     rest: Option<u64>,
@@ -186,8 +186,8 @@ impl<M: SharedWords> Merge<M> {
         self.batch_until(until, around, sites, records, most)
     }
 
-    /// Notes that nothing is recorded any more. From now on nothing is held back: what no thread has published, none
-    /// will. So the stream comes to its end whatever the program has written to its rings.
+    /// Notes that recording has ended. From now on no record is held back: a slot that is not published now never will
+    /// be. So the stream comes to its end whatever the program has written to its rings.
     pub fn end(&mut self) {
         self.has_ended = true;
         self.threads.iter_mut().for_each(|thread| thread.ring.end());
@@ -247,7 +247,7 @@ impl<M: SharedWords> Merge<M> {
         Batch { records: records.len() - before, has_more: has_more || until != before_now }
     }
 
-    /// Returns whether there is nothing to hand on, as far as it shows without a barrier, which would interrupt each
+    /// Returns whether the rings and notes are empty, as far as it shows without a barrier, which would interrupt each
     /// thread of the traced process.
     fn is_idle(&self, notes: &Notes) -> bool {
         self.own.is_empty()
@@ -288,6 +288,7 @@ impl<M: SharedWords> Merge<M> {
                         |field: usize| self.memory.load(ring.segment().block.plus(field as u64));
                     let epoch = Epoch::new(block(offset_of!(ThreadBlock, incarnation)));
                     self.owners.add(block(offset_of!(ThreadBlock, owner)), &epoch, tid);
+                    tracing::debug!(tid, process, "a ring is read");
                     let mut ring = *ring;
                     if self.has_ended {
                         ring.end();
@@ -372,6 +373,8 @@ impl<M: SharedWords> Merge<M> {
                 Blocked::Plain { place } => place,
                 Blocked::Nested { .. } if waited >= self.patience.nested => {
                     ring.abandon();
+                    let tid = self.threads[number].tid;
+                    tracing::debug!(tid, ?waited, "a slot was given up: its event is lost");
                     self.lose(|losses| &mut losses.unpublished, 1);
                     match self.peek(number, around) {
                         Some(place) => return Some(place),
@@ -385,8 +388,7 @@ impl<M: SharedWords> Merge<M> {
         }
     }
 
-    /// Hands on records of a ring up to a place, at least one, until there are so many. Returns the place of the next
-    /// one.
+    /// Hands on records of a ring, at least one, within the limits. Returns the place of the next record.
     fn hand_on(
         &mut self,
         number: usize,
@@ -502,7 +504,7 @@ impl<M: SharedWords> Merge<M> {
         }
     }
 
-    /// Gives the room of all that was taken back to the threads, and the rings of those that have ended to the caller.
+    /// Gives the room of all records that were taken back to the threads, and the rings of ended threads to the caller.
     fn give_back(&mut self, around: &mut impl Surroundings) {
         let mut has_changed = false;
         for thread in &mut self.threads {

@@ -2,7 +2,7 @@
 //! instructions and jumps back. Whole registers, flags and the red zone are as before; no vector register is used.
 //!
 //! An area of memory near the program's code has the [`CommonCode`] once, and any number of [`Trampoline`]s. All
-//! addresses are those of the traced process.
+//! addresses are in the traced process.
 //!
 //! A probe makes the records of the BPF program of its name (`ebpf`), at the same events, with these differences:
 //!
@@ -176,7 +176,7 @@ pub enum EmitError {
         /// Reason of the encoder.
         source: IcedError,
     },
-    /// The displaced bytes are no whole instructions, or a point is at none of them.
+    /// The displaced bytes are not whole instructions, or a point is not at an instruction.
     #[error("no instruction begins at {0:#x}")]
     NoInstruction(u64),
     /// A displaced instruction is a call that is not the last one, or cannot be executed when a call has come there.
@@ -231,29 +231,33 @@ impl Trampoline {
         address: u64,
         displaced: &Displaced<'_>,
     ) -> Result<Self, EmitError> {
-        Ok(Self::assemble(common, address, displaced, None, false)?.trampoline)
+        let assembled = Self::assemble(common, address, displaced, None, false);
+        Ok(explained(assembled, displaced.address)?.trampoline)
     }
 
     /// Emits the trampoline of displaced code whose last instruction, a call, becomes a call of the trampoline.
     ///
     /// # Errors
     ///
-    /// As those of [`emit`](Self::emit), and if an instruction cannot be executed with the return address on the
+    /// The errors of [`emit`](Self::emit), and if an instruction cannot be executed with the return address on the
     /// stack.
     pub fn emit_called(
         common: &CommonCode,
         address: u64,
         displaced: &Displaced<'_>,
     ) -> Result<Self, EmitError> {
-        let steps = called(&decode(displaced)?, false).ok_or(EmitError::Call(displaced.address))?;
-        Ok(Self::assemble(common, address, displaced, Some(&steps), false)?.trampoline)
+        let call = || EmitError::Call(displaced.address);
+        let assembled = decode(displaced)
+            .and_then(|instructions| called(&instructions, false).ok_or_else(call))
+            .and_then(|steps| Self::assemble(common, address, displaced, Some(&steps), false));
+        Ok(explained(assembled, displaced.address)?.trampoline)
     }
 
     /// Emits the way out of this trampoline to an address. `common` is the same as for the trampoline.
     ///
     /// # Errors
     ///
-    /// As those of [`emit`](Self::emit), and if an exit has no form there.
+    /// The errors of [`emit`](Self::emit), and if an exit has no form there.
     pub fn way_out(&self, common: &CommonCode, address: u64) -> Result<WayOut, EmitError> {
         let Self { patched, displaced, points, redirected, .. } = self;
         let displaced = Displaced { address: *patched, code: displaced, points, redirected };
@@ -476,7 +480,7 @@ impl Trampoline {
     }
 
     /// Returns where a thread goes on that gets `SIGSEGV` or `SIGBUS` in the trampoline, at a load by a pointer that
-    /// the program's own code is about to use. Nothing is recorded then, and the program makes the fault itself.
+    /// the program's own code is about to use. Then there is no record, and the program makes the fault itself.
     #[must_use]
     pub fn fault(&self, address: u64) -> Option<u64> {
         self.loads.iter().find(|&&(load, _)| load == address).map(|&(_, resume)| resume)
@@ -489,6 +493,14 @@ impl Trampoline {
     }
 }
 
+/// Logs the reason for which code cannot be displaced.
+fn explained(
+    assembled: Result<Assembled, EmitError>,
+    patched: u64,
+) -> Result<Assembled, EmitError> {
+    assembled.inspect_err(|error| tracing::debug!(patched, %error, "a patch is impossible"))
+}
+
 /// Jump from an address to another one; `None` if it is out of reach.
 #[must_use]
 pub fn near_jump(from: u64, to: u64) -> Option<[u8; NEAR_JUMP as usize]> {
@@ -497,8 +509,8 @@ pub fn near_jump(from: u64, to: u64) -> Option<[u8; NEAR_JUMP as usize]> {
     Some([0xe9, a, b, c, d])
 }
 
-/// Code of displaced bytes whose last instruction, a call, becomes a call of a trampoline: nothing before the call,
-/// or a jump over what may be room for another jump. `None` if the trampoline is out of reach.
+/// Code of displaced bytes whose last instruction, a call, becomes a call of a trampoline: no-ops before the call, or a
+/// jump over possible room for another jump. `None` if the trampoline is out of reach.
 #[must_use]
 pub fn call_patch(address: u64, displaced: &[u8], to: u64) -> Option<Vec<u8>> {
     let before = (displaced.len() as u64).checked_sub(NEAR_JUMP)?;
@@ -515,7 +527,7 @@ pub fn call_patch(address: u64, displaced: &[u8], to: u64) -> Option<Vec<u8>> {
     Some(code)
 }
 
-/// Instructions that do nothing, by their lengths (Intel SDM, volume 2, NOP).
+/// No-ops by their lengths (Intel SDM, volume 2, NOP).
 const NOPS: [&[u8]; SKIPPED as usize] = [
     &[],
     &[0x90],
@@ -533,7 +545,7 @@ pub fn short_jump(from: u64, to: u64) -> Option<[u8; SHORT_JUMP as usize]> {
     Some([0xeb, i8::try_from(distance).ok()?.cast_unsigned()])
 }
 
-/// Decodes the displaced instructions, without the padding behind one that control does not come back from.
+/// Decodes the displaced instructions, without the padding behind an instruction that control does not come back from.
 fn decode(displaced: &Displaced<'_>) -> Result<Vec<Instruction>, EmitError> {
     let decoder =
         Decoder::with_ip(64, displaced.code, displaced.address, DecoderOptions::NONE).into_iter();

@@ -8,7 +8,7 @@ use super::proc;
 ///
 /// # Errors
 ///
-/// When the memory cannot be read, which says nothing about them.
+/// When the memory cannot be read: then it is unknown whether there are breakpoints.
 pub fn breakpoints(thread: u32, addresses: impl IntoIterator<Item = u64>) -> io::Result<Vec<bool>> {
     const INT3: u8 = 0xcc;
     let memory = proc::memory(thread)?;

@@ -1,5 +1,5 @@
-//! A program whose threads stand still until each is resumed by itself, through ptrace. Which one goes on, and how far,
-//! is decided elsewhere.
+//! A program under ptrace whose threads stand still until each is resumed by itself. The caller decides which thread
+//! goes on, and how far.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -104,7 +104,7 @@ impl Controlled {
     ///
     /// # Errors
     ///
-    /// Those of [`tracee::launch`].
+    /// Errors of [`tracee::launch`].
     pub fn start(launch: Launch) -> io::Result<Begun> {
         // The program has the signals that this process had.
         block_reports(false);
@@ -177,7 +177,7 @@ impl Controlled {
         self.memory.write_all_at(bytes, address)
     }
 
-    /// Resumes a thread with a signal, or with 0. One that was killed is no error: the next wait reports it.
+    /// Resumes a thread with a signal, or with 0. A thread that was killed is no error: the next wait reports it.
     ///
     /// # Errors
     ///
@@ -195,7 +195,7 @@ impl Controlled {
     ///
     /// # Errors
     ///
-    /// When there is nothing to wait for.
+    /// When the process has no thread left.
     pub fn wait(&mut self, thread: u32, may_sleep: bool) -> io::Result<Waited> {
         let begin = Instant::now();
         loop {
@@ -275,7 +275,7 @@ impl Controlled {
                         libc::PTRACE_EVENT_VFORK => Stop::Borrower(message()),
                         libc::PTRACE_EVENT_VFORK_DONE => Stop::MemoryIsBack,
                         libc::PTRACE_EVENT_EXEC => Stop::NewProgram,
-                        // None of the others was asked for.
+                        // The options ask for no other event.
                         _ => Stop::Signal(0),
                     }
                 }

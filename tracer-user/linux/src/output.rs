@@ -63,7 +63,7 @@ fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// A file that is being written, as [`write_output`] does it, piece by piece. Dropped before it is committed, it
-/// leaves what was there as it was, if that is possible at all.
+/// leaves the old file as it was, if that is possible at all.
 #[derive(Debug)]
 pub struct OutputFile {
     file: File,
@@ -76,7 +76,7 @@ impl OutputFile {
     /// Opens the file at `path`.
     ///
     /// # Errors
-    /// Those of opening a file, of the directory or in it.
+    /// Errors of opening a file, of the directory or in it.
     pub fn create(path: &Path) -> io::Result<Self> {
         if is_own_descriptor(path) {
             // What is behind it may be a regular file that a shell opened for us: it is neither replaced nor cut.
@@ -114,7 +114,7 @@ impl OutputFile {
         }
     }
 
-    /// Puts what was written into its place.
+    /// Puts the written file into its place.
     ///
     /// # Errors
     /// When it cannot be written to the disk, or not be put there.

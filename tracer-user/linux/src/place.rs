@@ -34,7 +34,7 @@ impl FilePlace {
     ///
     /// # Errors
     ///
-    /// Those of opening the directories, and when the path has no file name.
+    /// Errors of opening the directories, and when the path has no file name.
     pub fn find(path: &Path) -> io::Result<Self> {
         Self::resolve(path, true)
     }
@@ -96,7 +96,7 @@ impl FilePlace {
     ///
     /// # Errors
     ///
-    /// Those of `what`.
+    /// Errors of `what`.
     pub fn with<T>(&self, what: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
         self.rights.with(|| what(&path_of(&self.directory).join(&self.name)))
     }
@@ -143,7 +143,7 @@ impl FilePlace {
     ///
     /// # Errors
     ///
-    /// Those of `lstat`.
+    /// Errors of `lstat`.
     pub fn metadata(&self) -> io::Result<Option<Metadata>> {
         match self.with(|path| path.symlink_metadata()) {
             Ok(metadata) => Ok(Some(metadata)),
@@ -165,7 +165,7 @@ impl Directory {
     ///
     /// # Errors
     ///
-    /// Those of `open`, and when it is none.
+    /// Errors of `open`, and when it is none.
     pub fn find(path: &Path) -> io::Result<Self> {
         // Any name there will do.
         let FilePlace { directory, rights, .. } = FilePlace::of_name(&path.join("name"))?;
@@ -176,7 +176,7 @@ impl Directory {
     ///
     /// # Errors
     ///
-    /// Those of `what`.
+    /// Errors of `what`.
     pub fn with<T>(&self, what: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
         self.rights.with(|| what(&path_of(&self.opened)))
     }

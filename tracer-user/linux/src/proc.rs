@@ -170,7 +170,7 @@ impl Status {
         u32::try_from(number(self.field("Tgid")?, 10)?).ok()
     }
 
-    /// Returns the user as whom the thread accesses files, who owns what it creates.
+    /// Returns the user as whom the thread accesses files. The files that the thread creates belong to this user.
     #[must_use]
     pub fn file_system_user(&self) -> Option<u32> {
         self.file_system_id("Uid")
@@ -227,7 +227,7 @@ impl Status {
         features.split(|&byte| byte == b' ').any(|feature| feature == b"shstk")
     }
 
-    /// Returns what the process does at a signal.
+    /// Returns the disposition of a signal.
     #[must_use]
     pub fn disposition(&self, signal: i32) -> Disposition {
         let has = |set: &str| {
@@ -312,7 +312,7 @@ pub fn exec_identity(pid: u32) -> Option<u64> {
     auxiliary(pid, AT_RANDOM)
 }
 
-/// The arguments of a process, as bytes; none when it has gone.
+/// The arguments of a process, as bytes; empty when the process has gone.
 #[must_use]
 pub fn arguments(pid: u32) -> Vec<Vec<u8>> {
     let text = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -323,7 +323,8 @@ pub fn arguments(pid: u32) -> Vec<Vec<u8>> {
     text.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect()
 }
 
-/// Returns the environment with which a process was started, each entry ended by a null byte; nothing when it has gone.
+/// Returns the environment with which a process was started, each entry ended by a null byte; empty when the process
+/// has gone.
 #[must_use]
 pub fn environment(pid: u32) -> Vec<u8> {
     fs::read(format!("/proc/{pid}/environ")).unwrap_or_default()
@@ -340,7 +341,7 @@ pub fn children(pid: u32) -> Vec<u32> {
     threads(pid).unwrap_or_default().into_iter().flat_map(of_thread).collect()
 }
 
-/// Returns the process that a thread is of; `None` when it has gone.
+/// Returns the process of a thread; `None` when the thread has gone.
 #[must_use]
 pub fn group_of(thread: u32) -> Option<u32> {
     Status::of_process(thread).ok()?.group()
@@ -431,8 +432,8 @@ pub fn maps(pid: u32) -> io::Result<Vec<u8>> {
     fs::read(format!("/proc/{pid}/maps"))
 }
 
-/// Returns whether an error means that the process or thread is not there any more: its directory has gone, or has
-/// nothing behind it.
+/// Returns whether an error means that the process or thread has gone: its directory in `/proc` is missing, or leads to
+/// no process.
 #[must_use]
 pub fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))

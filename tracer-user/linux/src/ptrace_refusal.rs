@@ -1,5 +1,4 @@
-//! Explanation of why the kernel refuses ptrace for a child of this process, by what shows of this process and of the
-//! machine.
+//! Explanation of why the kernel refuses ptrace, from the state of this process and the settings of the machine.
 
 use std::{fs, io};
 
@@ -15,7 +14,7 @@ pub(super) fn explain(error: &io::Error) -> io::Error {
     io::Error::other(format!("it cannot be traced with ptrace: {error}: {reason}"))
 }
 
-/// Returns the reason why the kernel does not let this process trace one that runs already, with the remedy.
+/// Returns the reason why the kernel does not let this process trace a running process, with the remedy.
 #[must_use]
 pub fn explain_attach(error: &io::Error, pid: u32) -> String {
     if error.kind() == io::ErrorKind::TimedOut {

@@ -1,10 +1,9 @@
-//! Holds a thread of a running program, from the stop signal on that a program in the kernel has sent it. Work on the
-//! held thread is decided elsewhere; reactions to each report of the kernel, in `seized_thread/protocol.rs`.
+//! A thread held under ptrace, starting from the `SIGSTOP` that a BPF program sent it. `seized_thread/protocol.rs` says
+//! how the tracer reacts to each report of the kernel.
 //!
-//! A stop by a signal is that of the whole process, and outlives this one. So it is turned into a stop of the one
-//! thread by ptrace as soon as possible, which the kernel undoes when this process dies: the thread is seized, the
-//! process is continued by a `SIGCONT` to that thread, and the thread is held on its way to receive that. It never
-//! does.
+//! A stop signal stops the whole process, and outlives avtrace. So the tracer turns it into a ptrace stop of the one
+//! thread, which the kernel undoes when avtrace dies: the tracer seizes the thread, sends it a `SIGCONT` that continues
+//! the process, and holds the thread on its way to receive that signal, which it never does.
 //!
 //! A held thread can be killed at any moment, by its process's end or another thread's `execve`. Its tracer must wait
 //! for it then: until it is reaped neither its process nor that `execve` comes to its end (`kernel/exit.c`,
@@ -44,7 +43,7 @@ thread_local! {
     static UNREAPED_MAIN_THREADS: RefCell<Vec<i32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A thread that is held. When this is dropped, or this process dies, it goes on.
+/// Thread under ptrace. It goes on when this is dropped, or when this process dies.
 ///
 /// All its methods must be called from the thread that caught it (ptrace(2)).
 #[derive(Debug)]
@@ -76,7 +75,7 @@ struct Stopped {
 
 impl Drop for Stopped {
     fn drop(&mut self) {
-        // One that has ended needs it no more.
+        // A process that has ended does not need it.
         let _ = kill(Pid::from_raw(self.pid), Signal::SIGCONT);
     }
 }
@@ -116,9 +115,9 @@ pub enum StopOutcome {
 }
 
 impl SeizedThread {
-    /// Catches a thread to which `SIGSTOP` was sent. `None` when it has ended meanwhile.
+    /// Seizes a thread to which `SIGSTOP` was sent. Returns `None` when the thread has ended meanwhile.
     ///
-    /// Where somebody else traces it the process stays stopped, until this is dropped.
+    /// If the thread has another tracer, its process stays stopped until this is dropped.
     ///
     /// # Errors
     ///
@@ -137,7 +136,7 @@ impl SeizedThread {
         Self::seize_stopped(stopped, thread, is_child)
     }
 
-    /// Catches a thread of a process that a signal has stopped.
+    /// Seizes a thread of a process that a signal has stopped.
     fn seize_stopped(
         stopped: Stopped,
         thread: u32,
@@ -148,7 +147,8 @@ impl SeizedThread {
             Ok(()) => {}
             // That a thread has ended is another error than that it has gone (`kernel/ptrace.c`, `ptrace_attach`).
             Err(_) if has_ended(pid, thread) => return Ok(gone(stopped)),
-            Err(_) => {
+            Err(error) => {
+                tracing::info!(pid, thread, %error, "another tracer: the whole process stays stopped");
                 let pid = stopped.pid;
                 let by = HeldBy::Signal { _stopped: stopped };
                 return Ok(Some(Self { pid, thread: tid, is_child: false, by }));
@@ -165,7 +165,8 @@ impl SeizedThread {
         seized.interrupt();
         match seized.follow(|| false) {
             Ok(HoldState::Gone) => Ok(gone(stopped)),
-            Ok(_) => {
+            Ok(state) => {
+                tracing::debug!(pid, thread, ?state, "a thread was seized");
                 // The stop by the signal is over.
                 std::mem::forget(stopped);
                 Ok(Some(seized))
@@ -284,7 +285,7 @@ impl SeizedThread {
         }
     }
 
-    /// A thread that blocks `SIGCONT` would not be seen to receive it. One that ignores it is, while it is traced
+    /// Unblocks `SIGCONT`: a thread that blocks it never reports it. A thread that ignores it does, while it is traced
     /// (`kernel/signal.c`, `sig_ignored`).
     fn unblock_continue(&self) {
         const CONTINUE: u64 = 1 << (libc::SIGCONT - 1);
@@ -335,6 +336,7 @@ impl SeizedThread {
                 _ => break,
             }
         }
+        tracing::debug!(pid = self.pid, thread = self.thread, "a thread was released");
         state.set(HoldState::Gone);
         Ok(())
     }
@@ -349,6 +351,10 @@ impl Drop for SeizedThread {
 
 /// The process is about to end, or runs another program by now, which was stopped on its own: this stop is over.
 fn gone(stopped: Stopped) -> Option<SeizedThread> {
+    tracing::debug!(
+        pid = stopped.pid,
+        "the thread to seize has ended, or its program was replaced"
+    );
     std::mem::forget(stopped);
     None
 }

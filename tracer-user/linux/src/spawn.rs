@@ -1,4 +1,4 @@
-//! Forking a child that executes a program under ptrace. What happens to it then is in `tracee`.
+//! Forking a child that executes a program under ptrace. `tracee` and `supervisor` do the rest.
 
 use std::{
     ffi::{CStr, CString, OsString},
@@ -83,7 +83,7 @@ impl Tracing {
 pub(super) struct StartGate(PipeWriter);
 
 impl StartGate {
-    /// Lets it start. One that was killed is no error.
+    /// Lets the child start. A child that was killed is no error.
     pub(super) fn open(mut self) -> io::Result<()> {
         match self.0.write_all(&[0]) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
@@ -124,7 +124,7 @@ fn fork(
     let environment = environment(user.as_ref())?;
     let (argv, envp) = (pointers(&arguments), pointers(&environment));
     let (pipe, mut writer) = io::pipe()?;
-    // SAFETY: this process is single-threaded, so that the child may do what it likes.
+    // SAFETY: this process is single-threaded, so that the child may call any function.
     let pid = unsafe { libc::fork() };
     match pid {
         -1 => Err(io::Error::last_os_error()),
@@ -172,7 +172,7 @@ fn c_string(text: OsString) -> io::Result<CString> {
     Ok(CString::new(text.into_vec())?)
 }
 
-/// This process's environment as it is, also where it is malformed, with what is another for that user.
+/// Returns the environment of this process, malformed variables included, with the changes for the user.
 fn environment(user: Option<&Identity>) -> io::Result<Vec<CString>> {
     unsafe extern "C" {
         static environ: *const *const libc::c_char;

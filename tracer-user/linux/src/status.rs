@@ -70,7 +70,7 @@ impl Status {
 pub(super) fn wait(pid: i32) -> io::Result<Status> {
     loop {
         let mut raw = 0;
-        // SAFETY: the pointer is that of a local variable.
+        // SAFETY: the pointer leads to a local variable.
         if unsafe { libc::waitpid(pid, &raw mut raw, libc::__WALL) } < 0 {
             let error = io::Error::last_os_error();
             if error.kind() != io::ErrorKind::Interrupted {
@@ -101,7 +101,7 @@ fn any(flags: i32) -> io::Result<Option<(i32, Status)>> {
     let flags = flags | libc::__WALL | libc::__WNOTHREAD;
     loop {
         let mut raw = 0;
-        // SAFETY: the pointer is that of a local variable.
+        // SAFETY: the pointer leads to a local variable.
         let id = unsafe { libc::waitpid(-1, &raw mut raw, flags) };
         if id < 0 {
             let error = io::Error::last_os_error();
@@ -173,7 +173,7 @@ fn wait_id(thread: i32, flags: i32) -> io::Result<libc::siginfo_t> {
     loop {
         // SAFETY: a structure of integers and pointers: zeros are valid.
         let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-        // SAFETY: the pointer is that of a local variable.
+        // SAFETY: the pointer leads to a local variable.
         if unsafe { libc::waitid(libc::P_PID, thread as libc::id_t, &raw mut info, flags) } == 0 {
             return Ok(info);
         }

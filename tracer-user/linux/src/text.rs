@@ -15,12 +15,12 @@ const MOST: u64 = 16 << 20;
 ///
 /// # Errors
 ///
-/// Those of `open` and `read`, `FileTooLarge`, and `InvalidData` when it is no UTF-8.
+/// Errors of `open` and `read`, `FileTooLarge`, and `InvalidData` when it is no UTF-8.
 pub fn read(path: &Path) -> io::Result<String> {
     read_all(File::open(path)?)
 }
 
-/// Reads a text that nobody has named. Another user may have put anything in its place: so it must be a regular file,
+/// Reads a text from a default place, which the user has not named. Another user may have put anything in its place: so it must be a regular file,
 /// and links are followed as [`FilePlace::find`] does it.
 ///
 /// # Errors

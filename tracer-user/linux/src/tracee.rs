@@ -1,9 +1,8 @@
-//! A program under ptrace: from its start to its entry point, and until its end. What is attached in between is
-//! decided elsewhere.
+//! A program under ptrace from its start to its entry point, then without a tracer until its end.
 //!
 //! The program asks to be traced (`PTRACE_TRACEME`). A [`Supervisor`](crate::supervisor::Supervisor) seizes its
 //! program instead, which takes `CAP_SYS_PTRACE` where avtrace has capabilities by its file (`setcap`): the kernel
-//! counts the child as one that is not to be looked at until it executes the program.
+//! lets no other process look at such a child until it executes the program (`prctl`, `PR_SET_DUMPABLE`).
 
 use std::{
     io,
@@ -63,23 +62,26 @@ pub enum Start {
 /// Code of libraries runs before that. Signals that come on the way are delivered; when that code replaces the program,
 /// the entry point is the new one's; children that it forks run on by themselves.
 ///
-/// Past some point `execve` cannot fail any more: what goes wrong then ends the program by a signal (`fs/exec.c`,
-/// `bprm_execve`), as one that anybody sends does.
+/// Past some point `execve` cannot fail any more: an error then ends the program by a signal (`fs/exec.c`,
+/// `bprm_execve`).
 ///
 /// # Errors
 ///
-/// Those of `execve`, `fork`, of becoming the user, and of ptrace; when the program has no entry point in executable
+/// Errors of `execve`, `fork`, of becoming the user, and of ptrace; when the program has no entry point in executable
 /// memory.
 pub fn launch(launch: Launch) -> io::Result<Start> {
     let (pid, failure) = spawn::spawn(launch)?;
     let held = HeldProgram { pid };
     match held.run_to_exec()? {
-        // Without a reason nothing has failed.
+        // Without a reason the end is the program's own.
         Some(ending) => {
             let ended = held.into_ended(ending);
             failure.reason().map_or(Ok(ended), Err)
         }
-        None => held.run_to_entry(),
+        None => {
+            tracing::debug!(pid, "a program was started under ptrace");
+            held.run_to_entry()
+        }
     }
 }
 
@@ -175,6 +177,7 @@ impl HeldProgram {
             match wait(pid)? {
                 Status::Ended(ending) => return Ok(Some(ending)),
                 Status::Stopped { event: libc::PTRACE_EVENT_EXEC, .. } => {
+                    tracing::debug!(pid, "the program was replaced before its entry point");
                     breakpoint = Breakpoint::at_entry(pid)?;
                 }
                 Status::Stopped { event: libc::PTRACE_EVENT_FORK, .. } => {
@@ -298,19 +301,19 @@ pub fn pidfd(pid: u32) -> io::Result<OwnedFd> {
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel returned a new descriptor that nobody else knows.
+    // SAFETY: the kernel returned a new descriptor, which has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor as i32) })
 }
 
 /// Returns whether a thread is of a process, in which it has just been created.
 #[must_use]
 pub fn is_thread_of(process: i32, thread: i32) -> bool {
-    // SAFETY: no memory is involved; signal 0 is none.
+    // SAFETY: no memory is involved; signal 0 only tests.
     let sent = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, 0) };
     sent == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
 }
 
-/// Returns whether there is a thread with this id, be it one that has ended and that nobody has waited for.
+/// Returns whether there is a thread with this id. A zombie counts.
 pub(super) fn exists(thread: i32) -> bool {
     // SAFETY: no memory is involved; signal 0 is none.
     let sent = unsafe { libc::syscall(libc::SYS_tkill, thread, 0) };
@@ -327,7 +330,7 @@ pub fn is_child(process: u32) -> bool {
 ///
 /// # Errors
 ///
-/// Those of `kcmp`, which a kernel may lack.
+/// Errors of `kcmp`, which a kernel may lack.
 pub fn share_memory(one: i32, other: i32) -> io::Result<bool> {
     /// `KCMP_VM` of `<linux/kcmp.h>`.
     const MEMORY: libc::c_long = 1;
@@ -338,14 +341,14 @@ pub fn share_memory(one: i32, other: i32) -> io::Result<bool> {
     }
 }
 
-/// Sends a signal to a process; one that has ended is no error.
+/// Sends a signal to a process; it is no error if the process has ended.
 pub fn send_signal(pid: u32, signal: i32) {
     if let Ok(signal) = Signal::try_from(signal) {
         let _ = nix::sys::signal::kill(Pid::from_raw(pid as i32), signal);
     }
 }
 
-/// A device number as the kernel has it inside, from one that `stat` returned.
+/// Converts a device number of `stat` to the kernel's internal form.
 #[must_use]
 pub fn kernel_device(device: u64) -> u64 {
     (u64::from(libc::major(device)) << 20) | u64::from(libc::minor(device))

@@ -19,7 +19,7 @@ pub struct Identity {
     uid: Uid,
     /// The group that the user acted with.
     gid: Gid,
-    /// Entry of the user database; containers often have none.
+    /// Entry of the user database; containers often lack it.
     account: Option<UserAccount>,
     /// Entry of the user whom sudo made of this one.
     root: Option<UserAccount>,
@@ -49,7 +49,7 @@ impl UserAccount {
         Some(Self { groups, ..account })
     }
 
-    /// Reads a line of `/etc/passwd` if it is that of a user: `NAME:x:UID:GID:COMMENT:HOME:SHELL`.
+    /// Reads a line of `/etc/passwd` if it is about the user `uid`: `NAME:x:UID:GID:COMMENT:HOME:SHELL`.
     fn parse(line: &[u8], uid: Uid) -> Option<Self> {
         let fields: Vec<&[u8]> = line.split(|byte| *byte == b':').collect();
         let [name, _, own, group, _, home, shell] = fields[..] else { return None };
@@ -170,7 +170,7 @@ impl Identity {
         }
     }
 
-    /// Becomes the user, for good: with the groups of the account, and the one that the user acted with.
+    /// Becomes the user, for good: with the groups of the account, and the group that the user acted with.
     pub(super) fn assume(&self) -> io::Result<()> {
         Ok(assume(self.uid, self.gid, &self.group_ids())?)
     }

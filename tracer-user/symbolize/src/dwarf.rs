@@ -141,7 +141,7 @@ impl DebugInfo {
         }
     }
 
-    /// Loads what a skeleton unit stands for: from the package, or from its own file.
+    /// Loads the full unit of a skeleton unit: from the package, or from its own file.
     pub(crate) fn load_split(
         &self,
         id: DwoId,
@@ -162,7 +162,7 @@ impl DebugInfo {
 
     fn entry_at(&self, offset: DebugInfoOffset) -> Option<DebugEntry> {
         let index = self.main.index_of(offset.0)?;
-        // A reference across units is to a unit of this file, not to what a skeleton stands for.
+        // A reference across units is to a unit of this file, not to the full unit of a skeleton.
         let unit = self.unit(index).filter(|unit| matches!(unit.origin, UnitOrigin::Main))?;
         let offset = offset.to_unit_offset(&unit.unit.header)?;
         Some(DebugEntry { unit, offset })
@@ -259,7 +259,7 @@ impl DebugInfo {
     }
 }
 
-/// The file that holds what `dwz` moved out of several debug files.
+/// Finds the supplement: the file to which `dwz` moved common parts of several debug files.
 fn find_supplement(holder: &ElfImage, search: &DebugSearch) -> Option<ElfImage> {
     let section = holder.section(".gnu_debugaltlink").ok()??;
     let end = section.data.iter().position(|&byte| byte == 0)?;
@@ -270,7 +270,11 @@ fn find_supplement(holder: &ElfImage, search: &DebugSearch) -> Option<ElfImage> 
         let file = ElfImage::open_by(&path, &search.opener).ok();
         file.filter(|file| file.build_id() == Some(build_id))
     });
-    by_name.or_else(|| debug_file::by_build_id(build_id, search))
+    let found = by_name.or_else(|| debug_file::by_build_id(build_id, search));
+    if found.is_none() {
+        tracing::debug!(holder = ?holder.path(), ?name, "the supplement is missing");
+    }
+    found
 }
 
 /// The name of a section in a file that is not split; `None` for those that nobody here reads,
@@ -367,7 +371,7 @@ impl UnitSet {
     fn new(dwarf: Arc<Dwarf>) -> Self {
         let mut headers = Vec::new();
         let mut iterator = dwarf.units();
-        // Behind a damaged header nothing can be found any more.
+        // Behind a damaged header no unit can be found.
         while let Ok(Some(header)) = iterator.next() {
             headers.push(header);
         }

@@ -1,5 +1,4 @@
-//! Calls that a compiler has inlined: of which function, where its code begins, and which code is its own. What is
-//! done with them is decided elsewhere.
+//! Calls that a compiler has inlined: the function, where its code begins, and which code belongs to it.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -202,7 +201,7 @@ fn ranges(
     ranges
 }
 
-/// The call of an entry; `None` where none of its code is left.
+/// Returns the call of an entry; `None` if it has no code left.
 fn inlined_call(
     unit: &Unit,
     entry: &gimli::DebuggingInformationEntry<Reader>,

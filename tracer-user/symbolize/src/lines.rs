@@ -13,8 +13,7 @@ use super::file::ElfFile;
 use super::miss::Miss;
 use super::tidy_path::tidy_path;
 
-/// Inlined calls nest this deep at most in what is shown; damaged debug information could nest
-/// without end.
+/// Largest depth of inlined calls that is shown; damaged debug information could nest without end.
 const MAX_INLINED: usize = 256;
 
 /// A function that was active at an address, and the line in it.

@@ -104,8 +104,7 @@ impl Module {
         }
     }
 
-    /// The link-time address of what is at `address` in the process. `None` outside the file's
-    /// segments.
+    /// Converts an address in the process to a link-time address. `None` outside the file's segments.
     #[must_use]
     pub fn link_address(&self, address: ProcessAddr) -> Option<LinkAddr> {
         let link = LinkAddr(address.0.wrapping_sub(self.load_bias));
@@ -218,7 +217,7 @@ impl Modules {
         Ok(modules)
     }
 
-    /// Reads the memory map again; what is new is added. Returns how many modules that were.
+    /// Reads the memory map again and adds new modules. Returns their number.
     pub(crate) fn refresh(&mut self) -> Result<usize, Error> {
         let Some(process) = self.process else { return Ok(0) };
         let path = format!("/proc/{}/maps", process.pid);
@@ -359,7 +358,7 @@ impl Modules {
         let root = PathBuf::from(format!("/proc/{}/root", process.pid));
         let by_name = join_absolute(&root, path);
         if std::fs::metadata(by_mapping).is_ok() {
-            // The program names nothing here: it has the file already.
+            // The program has the file already, and names no other one here.
             let file = open_regular(by_mapping).map_err(|source| Error::io(path, source))?;
             let mapped = file.metadata().map_err(|source| Error::io(path, source))?;
             // A root within this process's own is a part of the path already.

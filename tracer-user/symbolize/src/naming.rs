@@ -99,7 +99,7 @@ pub(crate) fn describe(
     Ok(described)
 }
 
-/// Looks for `expression` in `module`. `Ok(None)` when nothing there is called that.
+/// Looks for `expression` in `module`. `Ok(None)` when the module has no such name.
 pub(crate) fn look_up(
     module: &Module,
     file: &ElfFile,

@@ -30,7 +30,7 @@ pub enum SymbolKind {
     Object,
     /// A thread-local variable; its address is an offset within the thread's block.
     ThreadLocal,
-    /// A label of which the file does not say what it marks.
+    /// A label of an unknown kind.
     Untyped,
 }
 

@@ -66,7 +66,7 @@ pub(crate) struct TypePlace {
     pub(crate) size: Option<u64>,
 }
 
-/// A type, or what is left of an array after some of its indices.
+/// A type, or the rest of an array after some of its indices.
 #[derive(Clone, Debug)]
 pub(crate) enum TypeRef {
     Entry(DebugEntry),

@@ -1,5 +1,5 @@
-//! Signals that threads receive later than the kernel has handed them to this process, because they stand in code that
-//! no handler may see. Each is received with what the kernel has said about it, and in the order of its number.
+//! Deferred signals: a thread that stands in code that no handler may see receives its signals later. Each signal keeps
+//! its `siginfo_t`, and signals of one number keep their order.
 //!
 //! Only at a stop for a signal can a thread get one with its `siginfo_t`. So this process sends the thread a signal of
 //! the same number once it may receive it, and replaces that. Should this process die in between, the thread receives
@@ -225,7 +225,7 @@ impl Supervisor {
         })
     }
 
-    /// Sends a detached thread the signals that it has not received, without what the kernel has said about them.
+    /// Sends a detached thread the signals that it has not received, without their `siginfo_t`.
     pub(super) fn send_deferred(&mut self, process: i32, id: i32) -> io::Result<()> {
         let Some(deferred) = self.deferred.remove(&id) else { return Ok(()) };
         let unsent = deferred.signals.iter().skip(usize::from(deferred.is_sent));

@@ -1,9 +1,9 @@
 //! Stops of programs at their entry points, where their libraries are mapped.
 //!
-//! The dynamic linker jumps to the entry point that the kernel has put on the stack (`AT_ENTRY`). It finds another
-//! address there: that of a few instructions behind the program's own code, which make a system call and jump to the
-//! entry point. Each system call of the thread is reported until it makes that one. So nothing is in the way of a
-//! process that has lost its tracer.
+//! The dynamic linker jumps to the entry point that the kernel has put on the stack (`AT_ENTRY`). The tracer
+//! writes another address there: a few instructions behind the program's own code, which make a system call and jump to
+//! the entry point. Each system call of the thread is reported until it makes that call. A process that has lost its
+//! tracer runs through the detour and on.
 
 use std::{fs::File, io, os::unix::fs::FileExt as _};
 
@@ -69,6 +69,7 @@ impl Supervisor {
         let entry = proc::entry_point(process)?;
         let registers = request::registers(id)?;
         if registers.rip == entry {
+            tracing::debug!(process, entry, "no dynamic linker: stops at the end of execve");
             self.entries.insert(id, EntryStop::EndOfExec);
             return Ok(());
         }
@@ -76,6 +77,7 @@ impl Supervisor {
         let found = match Detour::new(process, memory, registers.rsp, entry) {
             Ok(detour) => {
                 detour.write()?;
+                tracing::debug!(process, entry, at = detour.address, "stops in a detour");
                 EntryStop::Detour(detour)
             }
             Err(memory) => {
@@ -83,6 +85,7 @@ impl Supervisor {
                 let mut original = [0];
                 memory.read_exact_at(&mut original, entry)?;
                 memory.write_all_at(&[BREAKPOINT], entry)?;
+                tracing::debug!(process, entry, "no room for a detour: stops at a breakpoint");
                 let [original] = original;
                 EntryStop::Breakpoint { address: entry, original }
             }
@@ -91,7 +94,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Removes what is in the way of a process to its entry point from a copy of its memory.
+    /// Removes the breakpoint at the entry point of a process from a copy of its memory.
     ///
     /// # Errors
     ///

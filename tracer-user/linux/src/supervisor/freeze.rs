@@ -18,9 +18,9 @@ impl Supervisor {
     /// Stops all threads of a process. Events that come meanwhile are returned later by
     /// [`next_event`](Self::next_event).
     ///
-    /// One that waits in the kernel for a child that shares its memory does not stop, and runs no code either: it stops
-    /// on its way out. The same holds for one that replaces the program while others are held at their ends: it waits
-    /// for them (`de_thread` in the kernel's `fs/exec.c`).
+    /// A thread that waits in the kernel for a child that shares its memory does not stop, but runs no code either: it
+    /// stops on its way out. The same holds for a thread that replaces the program while others are held at their ends:
+    /// it waits for them (`de_thread` in the kernel's `fs/exec.c`).
     ///
     /// # Errors
     ///
@@ -136,7 +136,7 @@ impl Supervisor {
         threads.any(|thread| thread.has_ended && thread.state != ThreadState::Running)
     }
 
-    /// Lets all threads of a frozen process go on, but those of events that have not been returned.
+    /// Lets all threads of a frozen process go on, except the threads of events that have not been returned.
     ///
     /// # Errors
     ///

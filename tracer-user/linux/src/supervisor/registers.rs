@@ -49,7 +49,7 @@ impl Supervisor {
         request::signal_cause(thread as i32)
     }
 
-    /// Returns the signal that a held thread is about to receive; 0 for none.
+    /// Returns the signal that a held thread is about to receive, or 0.
     #[must_use]
     pub fn signal_of(&self, thread: u32) -> i32 {
         match self.threads.get(&(thread as i32)).map(|thread| thread.state) {
@@ -58,7 +58,7 @@ impl Supervisor {
         }
     }
 
-    /// Has a held thread receive another signal than it was about to, or none (0).
+    /// Has a held thread receive another signal than it was about to, or no signal (0).
     pub fn replace_signal(&mut self, thread: u32, signal: i32) {
         self.set_state(thread as i32, ThreadState::Held(Resume::Continue(signal)));
     }

@@ -9,7 +9,7 @@ use super::{Resume, Supervisor, extended_state, request};
 use crate::{proc, status::Status};
 
 impl Supervisor {
-    /// Has a thread of a process of which none runs make system calls. Each may depend on the results of those before.
+    /// Has a thread of a frozen process make system calls. Each call may depend on the results before it.
     /// Afterwards registers, signals and memory are as before, and a system call that was interrupted for the stop is
     /// made again.
     ///
@@ -24,7 +24,7 @@ impl Supervisor {
         process: u32,
         calls: impl FnOnce(&mut RemoteCalls<'_>) -> io::Result<T>,
     ) -> io::Result<T> {
-        /// Distance below the stack pointer of what is left alone.
+        /// Bytes below the stack pointer that are left alone.
         const RED_ZONE: u64 = 128;
         let thread = self.caller(process);
         self.settle(thread)?;
@@ -35,6 +35,7 @@ impl Supervisor {
         let blocked = request::blocked_signals(thread)?;
         let mut original = [0; CALL.len()];
         if gadgets.is_none() {
+            tracing::debug!(process, "no code to return from signals: an instruction is replaced");
             memory.read_exact_at(&mut original, registers.rip)?;
         }
         let state = extended_state::of_frame(request::extended_state(thread)?);
@@ -91,7 +92,7 @@ impl Supervisor {
             // From there the kernel makes an interrupted system call again, and it stays in a stop of its process.
             self.stop_again(thread, 0)?;
         }
-        // With its registers restored the frame means nothing any more.
+        // With its registers restored the thread needs the frame no more.
         memory.write_all_at(&stack, lowest)?;
         result
     }
@@ -115,8 +116,8 @@ fn places(stack_pointer: u64, state: &[u8]) -> (u64, u64) {
 /// Results of system calls that are made again (`include/linux/errno.h`).
 const RESTARTS: std::ops::RangeInclusive<i64> = -516..=-512;
 
-/// Returns registers from which a thread that was interrupted within a system call makes it again, with what is left of
-/// its arguments: a time limit begins anew.
+/// Returns registers from which a thread that was interrupted within a system call makes it again, with its
+/// present arguments: a time limit begins anew.
 fn restarted(registers: libc::user_regs_struct) -> libc::user_regs_struct {
     let (call, result) = (registers.orig_rax, registers.rax.cast_signed());
     if call.cast_signed() < 0 || !RESTARTS.contains(&result) {
@@ -284,7 +285,7 @@ impl RemoteCalls<'_> {
         Err(gone())
     }
 
-    /// Takes a report that is none of a system call. Returns the signal with which the thread goes on.
+    /// Takes a report other than a system call's. Returns the signal with which the thread goes on.
     fn pass_on(&mut self, status: Status) -> i32 {
         match status {
             // It cannot be blocked. The process is stopped by it, and this thread goes on until its calls are made.

@@ -1,4 +1,4 @@
-//! Processes that run already: all their threads are seized, and what is under way in them is known afterwards.
+//! Attaching to running processes: all their threads are seized and stopped.
 
 use std::{
     io,
@@ -27,6 +27,7 @@ impl Supervisor {
         if supervisor.threads.is_empty() {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
+        tracing::info!(process, threads = supervisor.threads.len(), "attached");
         Ok(supervisor)
     }
 
@@ -77,9 +78,12 @@ impl Supervisor {
                     is_new = true;
                 }
                 Err(error) if proc::is_gone(&error) => is_new = true,
-                Err(_) if needs_no_tracer(process, thread) => {}
+                Err(error) if needs_no_tracer(process, thread) => {
+                    tracing::debug!(process, thread, %error, "not seized: runs no code or is traced");
+                }
                 Err(error) => {
-                    // Those that are seized go on without a tracer.
+                    tracing::info!(process, thread, %error, "a thread cannot be seized");
+                    // The threads that were seized go on without a tracer.
                     self.freeze(process)?;
                     self.detach(process)?;
                     return Err(error);
@@ -197,9 +201,9 @@ pub(super) fn needs_no_tracer(process: u32, thread: u32) -> bool {
     }
 }
 
-/// Returns whether a thread is one of the kernel's in the process, as those of io_uring: it executes no code of the
-/// program. The kernel lets it be traced, but announces none that is created, and its registers are those that its
-/// creator had then: its GS base may be that of a probe.
+/// Returns whether a thread is a worker of the kernel in the process, as for io_uring: it executes no code of the
+/// program. The kernel lets it be traced, but does not announce new ones, and gives it the registers of its creator: its
+/// GS base may be a probe's.
 pub(super) fn is_worker(process: u32, thread: u32) -> bool {
     /// `PF_IO_WORKER` and `PF_USER_WORKER` of `include/linux/sched.h`.
     const WORKER: u32 = 0x10 | 0x4000;

@@ -1,5 +1,5 @@
-//! Starvation of single threads: a starved one is held where it stops next, whatever for, until it is fed. One that
-//! ends, or whose process replaces its program, is starved no more.
+//! Starvation of single threads: a starved thread is held at its next stop, of any kind, until it is fed. Starvation
+//! ends with the thread, and when its process replaces the program.
 
 use std::io;
 

@@ -1,5 +1,5 @@
-//! Debug registers of held threads: watchpoints, and the stops at their hits. They are the thread's own, and neither a
-//! privilege nor a setting of the kernel decides about them. A thread or process that it creates has none of them, and
+//! Debug registers of held threads: watchpoints, and the stops at their hits. Each thread has its own registers, which
+//! need neither a privilege nor a setting of the kernel. New threads and processes start without watchpoints, and
 //! `execve` clears them.
 
 use std::{io, mem::offset_of};
@@ -72,7 +72,7 @@ impl Supervisor {
         Ok(request::user_word(id, register(STATUS))? & ALL)
     }
 
-    /// Returns what a thread has done that is held for [`Event::Hit`].
+    /// Returns the hits of a thread that is held for [`Event::Hit`].
     ///
     /// # Errors
     ///

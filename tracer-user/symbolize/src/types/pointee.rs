@@ -1,5 +1,5 @@
-//! Types behind pointers: what a pointer, or a record that only wraps one, points to, and the record by whose name
-//! people speak of a part of it.
+//! Types behind pointers: the target of a pointer, or of a record that only wraps a pointer, and the record whose name
+//! people use for a part of it.
 
 use gimli::AttributeValue;
 
@@ -208,7 +208,7 @@ impl Types<'_> {
     }
 }
 
-/// Returns true for names of types that say nothing of a program's own data.
+/// Returns true for names of types that do not describe a program's own data.
 fn is_library_name(name: &str) -> bool {
     let base = name.split('<').next().unwrap_or(name);
     (base.len() < name.len() && RUST_WRAPPERS.contains(&base))
