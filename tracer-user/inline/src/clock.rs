@@ -24,8 +24,8 @@ pub enum ClockChoice {
         /// The flag.
         flag: &'static str,
     },
-    /// A counter for all threads, since the kernel lacks barriers in the threads of other processes. With the counter each
-    /// thread passes a barrier when it takes a number.
+    /// A counter for all threads, since the kernel lacks barriers in the threads of other processes. With the counter
+    /// each thread passes a barrier when it takes a number.
     NoBarrier,
     /// A counter for all threads, since the program may not take part in barriers.
     RefusedBarrier,

@@ -1,5 +1,5 @@
-//! Merge of the threads' rings and the tracer's own records into one stream, in which each record comes after all records
-//! that it follows from: `layout` says why.
+//! Merge of the threads' rings and the tracer's own records into one stream, in which each record comes after all
+//! records that it follows from: `layout` says why.
 
 use core::{cmp::Reverse, mem::offset_of, time::Duration};
 use std::collections::{BinaryHeap, VecDeque, binary_heap::PeekMut};
@@ -29,8 +29,8 @@ pub trait Surroundings {
         self.now()
     }
 
-    /// Has each thread of the traced process pass a barrier, and this thread: all earlier writes become visible, and later
-    /// reads stay behind the barrier. With [`Control::counter`] the barrier of this thread is enough.
+    /// Has each thread of the traced process pass a barrier, and this thread: all earlier writes become visible, and
+    /// later reads stay behind the barrier. With [`Control::counter`] the barrier of this thread is enough.
     fn barrier(&mut self);
 
     /// Time since any fixed point.

@@ -2,8 +2,8 @@
 //! stop processes list them.
 //!
 //! When a process dies whose children are stopped, the kernel hangs up on their process group if no process outside
-//! of it is left that could continue them (`kernel/exit.c`, `kill_orphaned_pgrp`). So the guardian has a group of its own, and
-//! a child that it leaves in this one's.
+//! of it is left that could continue them (`kernel/exit.c`, `kill_orphaned_pgrp`). So the guardian has a group of its
+//! own, and a child that it leaves in this one's.
 
 use std::{
     io::{self, PipeWriter, Read as _, Write as _},
@@ -33,8 +33,8 @@ pub struct Guardian {
 }
 
 impl Guardian {
-    /// Starts the guardian. `stopped` and `continued` are maps from process ids to the number of the latest stop, and of
-    /// the latest stop that is over.
+    /// Starts the guardian. `stopped` and `continued` are maps from process ids to the number of the latest stop, and
+    /// of the latest stop that is over.
     ///
     /// `known` is a process, by its ids in its own PID namespace and in this one.
     ///

@@ -12,8 +12,8 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 
 use super::proc::Status;
 
-/// Returns whether a program's file is set-user-ID or set-group-ID for others than this user and group, or has capabilities, and the
-/// kernel heeds that.
+/// Returns whether a program's file is set-user-ID or set-group-ID for others than this user and group, or has
+/// capabilities, and the kernel heeds that.
 #[must_use]
 pub fn gives_privileges(file: &Path, user: u32, group: u32) -> bool {
     has_privileges(file, user, group) && !is_script(file) && !is_on_nosuid(file) && !may_gain_none()

@@ -20,8 +20,8 @@ pub fn read(path: &Path) -> io::Result<String> {
     read_all(File::open(path)?)
 }
 
-/// Reads a text from a default place, which the user has not named. Another user may have put anything in its place: so it must be a regular file,
-/// and links are followed as [`FilePlace::find`] does it.
+/// Reads a text from a default place, which the user has not named. Another user may have put anything in its place: so
+/// it must be a regular file, and links are followed as [`FilePlace::find`] does it.
 ///
 /// # Errors
 ///

@@ -97,8 +97,8 @@ impl DebugServers {
         self.0.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Fetches the debug file with a build id. After a failure the servers are not asked again: each query could take the
-    /// whole timeout.
+    /// Fetches the debug file with a build id. After a failure the servers are not asked again: each query could take
+    /// the whole timeout.
     pub(crate) fn fetch(&self, build_id: &[u8], opener: &Opener) -> Option<ElfImage> {
         let mut problem = self.0.problem.lock().unwrap_or_else(PoisonError::into_inner);
         if problem.is_some() || build_id.is_empty() {

@@ -1,4 +1,5 @@
-//! The image of an ELF file: its headers, segments, build id and bytes, by link-time addresses. `sections` reads sections.
+//! The image of an ELF file: its headers, segments, build id and bytes, by link-time addresses. `sections` reads
+//! sections.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Switches: jumps around the probes of accesses of one group. Each goes through a word of memory behind the
-//! trampoline, which leads to the probes or past them. So a switch that is on changes neither registers nor flags, and a
-//! switch that is off costs a jump: no register is saved for probes that are off. A word is changed by one store while
-//! threads run, each of which goes the one way or the other.
+//! trampoline, which leads to the probes or past them. So a switch that is on changes neither registers nor flags, and
+//! a switch that is off costs a jump: no register is saved for probes that are off. A word is changed by one store
+//! while threads run, each of which goes the one way or the other.
 
 use super::assembler::{Assembler, SWITCH};
 

@@ -32,8 +32,8 @@ impl Supervisor {
     ) -> io::Result<bool> {
         /// Longest time in which it comes out of the code of a probe, and of a wait in it.
         const PATIENCE: Duration = Duration::from_secs(10);
-        /// Times for which the thread runs, in turn. In a very short time it would execute no instruction; in a long time
-        /// it fills its ring, and then nearly always waits for the reader when it is stopped.
+        /// Times for which the thread runs, in turn. In a very short time it would execute no instruction; in a long
+        /// time it fills its ring, and then nearly always waits for the reader when it is stopped.
         const SHORTEST: Duration = Duration::from_micros(20);
         const LONGEST: Duration = Duration::from_millis(1);
         /// Longest time for which it stands still in between, so that the reader makes room.

@@ -202,8 +202,8 @@ pub(super) fn needs_no_tracer(process: u32, thread: u32) -> bool {
 }
 
 /// Returns whether a thread is a worker of the kernel in the process, as for io_uring: it executes no code of the
-/// program. The kernel lets it be traced, but does not announce new ones, and gives it the registers of its creator: its
-/// GS base may be a probe's.
+/// program. The kernel lets it be traced, but does not announce new ones, and gives it the registers of its creator:
+/// its GS base may be a probe's.
 pub(super) fn is_worker(process: u32, thread: u32) -> bool {
     /// `PF_IO_WORKER` and `PF_USER_WORKER` of `include/linux/sched.h`.
     const WORKER: u32 = 0x10 | 0x4000;
