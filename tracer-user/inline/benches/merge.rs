@@ -131,7 +131,7 @@ fn read(bencher: Bencher<'_, '_>, rings: u64, burst: u64) {
             let Full { merge, notes, sites, records } = full;
             loop {
                 records.clear();
-                let batch = merge.batch(&mut Clocks, sites, notes, (records, BATCH));
+                let batch = merge.batch(&mut Clocks, sites, notes, records, BATCH);
                 if batch.records == 0 {
                     break;
                 }

@@ -24,7 +24,7 @@ const PAGE: u64 = 4096;
 /// Offset of the [`Control`] structure.
 pub const CONTROL: Offset = Offset(0);
 
-/// Offset of the block of threads that record nothing: those of child processes that are not followed.
+/// Offset of the block of muted threads: the threads of child processes that are not followed.
 pub const MUTED: Offset = Offset(PAGE / 2);
 
 /// Smallest and largest number of slots of a ring.
@@ -33,9 +33,9 @@ const SLOTS: (u64, u64) = (16, 1 << 20);
 /// Sizes of the parts of the shared file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArenaLayout {
-    /// Size of the table of words in bytes; 0 for none.
+    /// Size of the table of words in bytes, or 0.
     pub words: u64,
-    /// Size of the cells of words that threads own in bytes; 0 for none: then no access is deferred.
+    /// Size of the cells of words that threads own in bytes. With 0 no access is deferred.
     pub cells: u64,
     /// Number of slots of each ring: a power of two from 16 to 2²⁰; others are rounded up or bounded.
     pub slots: u64,
@@ -69,7 +69,7 @@ impl ArenaLayout {
         Offset(PAGE + self.words.next_multiple_of(PAGE))
     }
 
-    /// Offset of what is known of stacks.
+    /// Offset of the table of stacks.
     #[must_use]
     pub const fn stacks(&self) -> Offset {
         self.cells().plus(self.cells.next_multiple_of(PAGE))
@@ -99,7 +99,7 @@ pub struct ArenaFull {
     pub threads: u64,
 }
 
-/// Properties of a thread that gets a ring. Addresses are those of the traced process.
+/// Properties of a thread that gets a ring. Addresses are in the traced process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadStart {
     /// The thread's id.
@@ -119,7 +119,7 @@ pub struct Segment {
     pub block: Offset,
     /// Number of slots of the ring, which follow the block. Behind them are the pending calls.
     pub capacity: u64,
-    /// Number of the first slot that a thread writes: behind those of the thread before.
+    /// Number of the first slot that a thread writes: behind the slots of the segment's thread before.
     pub first: u64,
 }
 
@@ -142,7 +142,7 @@ impl Segment {
     }
 }
 
-/// Places of the shared file that threads use, and those that are free.
+/// Segments of the shared file: in use, and free.
 #[derive(Debug)]
 pub struct Arena {
     layout: ArenaLayout,
@@ -178,11 +178,11 @@ impl Arena {
         at.in_process(self.base)
     }
 
-    /// Gives a thread a block and a ring. Its GS base becomes that of the block before it executes a probe.
+    /// Gives a thread a block and a ring. Before the thread executes a probe, its GS base is set to the block.
     ///
     /// # Errors
     ///
-    /// When all rings are in use: then the thread's base is that of [`MUTED`].
+    /// When all rings are in use: then the thread uses the block [`MUTED`].
     pub fn start(
         &mut self,
         thread: ThreadStart,
@@ -202,7 +202,7 @@ impl Arena {
         Ok(segment)
     }
 
-    /// Has no thread defer accesses, neither those that have rings nor later ones. No probe was executed.
+    /// Has no thread defer accesses, neither present nor future ones. To be called before any probe was executed.
     pub fn defer_nothing(&mut self, memory: &impl SharedWords) {
         self.defers = false;
         for block in self.blocks() {

@@ -1,6 +1,6 @@
 //! Cell of a word: its owner and the last deferred access of a kind. 16 bytes, which one instruction changes
-//! (`lock cmpxchg16b`). The trampolines do with cells what is defined here, and the reader takes deferred accesses from
-//! them.
+//! (`lock cmpxchg16b`). The trampolines implement these rules, and the reader takes deferred accesses
+//! from cells.
 //!
 //! The states are those of the BPF programs (`ebpf::octet`), which have a lock and one slot for both kinds:
 //!
@@ -21,17 +21,17 @@
 /// later reads of them repeat it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
-pub enum Kind {
+pub enum AccessKind {
     Write,
     Read,
 }
 
 /// Both kinds, in the order of a word's cells.
-pub const KINDS: [Kind; 2] = [Kind::Write, Kind::Read];
+pub const KINDS: [AccessKind; 2] = [AccessKind::Write, AccessKind::Read];
 
 /// Access to bytes of one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Access {
+pub struct CellAccess {
     /// Number of the thread's block: not [`NO_THREAD`] and not [`SHARED`].
     pub thread: u64,
     /// The epoch of the thread. Epochs of later threads with the same block are higher.
@@ -41,16 +41,20 @@ pub struct Access {
     /// The accessed bytes, one bit each.
     pub mask: u64,
     /// The kind.
-    pub kind: Kind,
+    pub kind: AccessKind,
     /// Number of the site, below [`NO_SITE`].
     pub site: u64,
     /// Neither deferred nor a claim: the access is atomic, or commutes with others.
     pub is_special: bool,
 }
 
-impl Access {
-    const fn covers(&self, kind: Kind) -> bool {
-        !self.is_special && matches!((self.kind, kind), (Kind::Write, _) | (Kind::Read, Kind::Read))
+impl CellAccess {
+    const fn covers(&self, kind: AccessKind) -> bool {
+        !self.is_special
+            && matches!(
+                (self.kind, kind),
+                (AccessKind::Write, _) | (AccessKind::Read, AccessKind::Read)
+            )
     }
 }
 
@@ -89,7 +93,7 @@ pub struct Cell {
 
 /// Deferred access that a thread finds in the cell of another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "as in `Access`")]
+#[expect(missing_docs, reason = "as in `CellAccess`")]
 pub struct Deferred {
     pub word: u64,
     pub thread: u64,
@@ -104,7 +108,7 @@ impl Cell {
         Self { owner: word | thread << WORD_BITS | mask << (WORD_BITS + THREAD_BITS), access }
     }
 
-    const fn claimed(access: &Access, kind: Kind, handover: u64) -> Self {
+    const fn claimed(access: &CellAccess, kind: AccessKind, handover: u64) -> Self {
         let mask = if access.covers(kind) { access.mask } else { 0 };
         let last = access.epoch | NO_SITE << EPOCH_BITS | handover << (EPOCH_BITS + SITE_BITS);
         Self::new(access.word, access.thread, mask, last)
@@ -131,14 +135,14 @@ impl Cell {
     }
 
     /// Returns whether the thread that makes the access, which has begun at epoch `since`, owns the word.
-    fn is_own(self, access: &Access, since: u64) -> bool {
+    fn is_own(self, access: &CellAccess, since: u64) -> bool {
         self.thread() == access.thread && self.access & ((1 << EPOCH_BITS) - 1) >= since
     }
 
     /// Content of a cell of the access's kind after it is deferred, if it may be. The thread has begun at epoch
     /// `since`.
     #[must_use]
-    pub fn deferring(self, access: &Access, since: u64) -> Option<Self> {
+    pub fn deferring(self, access: &CellAccess, since: u64) -> Option<Self> {
         let is_repeated = !access.is_special
             && self.is_own(access, since)
             && self.word() == access.word
@@ -150,7 +154,7 @@ impl Cell {
 
     /// Content of the cell of a kind after an access that makes a record.
     #[must_use]
-    pub fn recording(self, access: &Access, kind: Kind, since: u64) -> Self {
+    pub fn recording(self, access: &CellAccess, kind: AccessKind, since: u64) -> Self {
         match self.thread() {
             NO_THREAD if access.covers(kind) => Self::claimed(access, kind, 0),
             NO_THREAD | SHARED => self,
@@ -169,7 +173,7 @@ impl Cell {
 
     /// Content of a cell after an access to several words, of which the access to this word is a part.
     #[must_use]
-    pub fn recording_many(self, access: &Access, since: u64) -> Self {
+    pub fn recording_many(self, access: &CellAccess, since: u64) -> Self {
         let is_owned = !matches!(self.thread(), NO_THREAD | SHARED);
         let is_other = is_owned && self.word() == access.word && !self.is_own(access, since);
         if is_other { self.shared() } else { self }

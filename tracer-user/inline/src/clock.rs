@@ -11,7 +11,7 @@ const FLAGS: [&str; 2] = ["constant_tsc", "nonstop_tsc"];
 /// Clock of a run, and the reason for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClockChoice {
-    /// The time stamp counter: the kernel takes the time from it, and so has found that those of all processors agree
+    /// The time stamp counter: the kernel takes the time from it, and so has found that the processors agree on it
     /// (`arch/x86/kernel/tsc_sync.c`, `kernel/time/clocksource.c`).
     TimeStampCounter,
     /// A counter for all threads, since the kernel takes the time from another source.
@@ -24,8 +24,8 @@ pub enum ClockChoice {
         /// The flag.
         flag: &'static str,
     },
-    /// A counter for all threads, since the kernel knows no barrier in the threads of other processes. With the counter
-    /// none is needed: each thread passes a barrier when it takes a number.
+    /// A counter for all threads, since the kernel lacks barriers in the threads of other processes. With the counter
+    /// each thread passes a barrier when it takes a number.
     NoBarrier,
     /// A counter for all threads, since the program may not take part in barriers.
     RefusedBarrier,
@@ -60,7 +60,7 @@ impl ClockChoice {
         }
     }
 
-    /// Reason why it is not the time stamp counter, as a clause; `None` where it is.
+    /// Reason against the time stamp counter, as a clause; `None` if it is used.
     #[must_use]
     pub fn doubt(&self) -> Option<String> {
         Some(match self {

@@ -41,18 +41,18 @@ use abi::{
 };
 
 use crate::{
-    cell::{Cell, Deferred, Kind as AccessKind},
+    cell::{AccessKind, Cell, Deferred},
     layout::{SLOT_FRAMES, SLOT_WORDS, Slot, head, sp_word},
 };
 
 /// Site in the head of a continuation slot.
 pub const CONTINUATION: SiteId = SiteId(u32::MAX);
 
-/// Site in the head of a record of a deferred access: of one that another thread has made, which the acting thread has
-/// taken from a cell.
+/// Site in the head of a record of a deferred access. Another thread made the access; the acting thread took it from a
+/// cell.
 pub const OWNED: SiteId = SiteId(u32::MAX - 1);
 
-/// Site in the head of a record of nothing.
+/// Site in the head of a void record, which has no event.
 pub const VOID: SiteId = SiteId(u32::MAX - 2);
 
 /// Most slots that a record takes.
@@ -196,7 +196,7 @@ pub fn decode(
     header: Header,
     epoch: u64,
 ) -> Option<Record> {
-    decode_to(first, more, site, (header, epoch), |record| record)
+    decode_to(first, more, site, header, epoch, |record| record)
 }
 
 /// Variant of [`decode`] that passes the record on: a record of any kind is larger than most, and is not copied here.
@@ -205,7 +205,8 @@ pub(crate) fn decode_to<T>(
     first: &Slot,
     more: &[Slot],
     site: &RecordSite,
-    (mut header, epoch): (Header, u64),
+    mut header: Header,
+    epoch: u64,
     pass: impl FnOnce(Record) -> T,
 ) -> Option<T> {
     let kind = site.kind;

@@ -78,7 +78,7 @@ impl Owners {
         }
     }
 
-    /// The thread that had a block in an epoch; `None` if its epochs are unknown.
+    /// Returns the thread that had a block in an epoch; `None` if its epochs are unknown.
     pub fn find(&self, number: u64, epoch: u64) -> Option<u32> {
         let owner = self.0.get(&number)?.iter().rev().find(|owner| owner.since <= epoch)?;
         owner.tid

@@ -11,7 +11,7 @@ use crate::{
     memory::{Offset, ProcessAddress},
 };
 
-/// Number of threads that can wait at once, those of all processes that share the file.
+/// Number of threads that can wait at once, over all processes that share the file.
 pub const WAITERS: usize = 128;
 
 /// Bit of a waiting thread's id once avtrace has taken note of it.
@@ -62,7 +62,7 @@ const LONGEST_WAIT: i32 = 100_000_000;
 ///
 /// # Errors
 ///
-/// None: all of its instructions can be encoded.
+/// No error: all instructions can be encoded.
 pub fn emit(list: u64, base: ProcessAddress) -> Result<Vec<u8>, IcedError> {
     const NEXT: i32 = offset_of!(Gate, next) as i32;
     const ANNOUNCED: i32 = offset_of!(Gate, announced) as i32;

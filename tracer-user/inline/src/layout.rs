@@ -85,7 +85,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// Slot that nobody has written.
+    /// Slot that was never written.
     pub const EMPTY: Self =
         Self { head: 0, order: 0, argument: 0, sp: 0, extra: 0, frames: [0; SLOT_FRAMES] };
 
@@ -194,7 +194,7 @@ pub struct ThreadBlock {
     pub since: u64,
     /// Stack pointer of the record that has begun the epoch.
     pub epoch_sp: u64,
-    /// Time that the thread has spent in delays (`abi::DelayPlace`), and that of the one that it is in, in nanoseconds.
+    /// Time that the thread has spent in delays (`abi::DelayPlace`), its current delay included, in nanoseconds.
     pub delayed: u64,
     /// Time of the thread's start by `CLOCK_MONOTONIC`, in nanoseconds.
     pub began: u64,
@@ -280,7 +280,7 @@ pub const STACK_RANGE_BITS: u32 = 6;
 /// Binary logarithm of the number of marks.
 pub const STACK_MARK_BITS: u32 = 12;
 
-/// Length in bytes of what is known of stacks.
+/// Length in bytes of the table of stacks.
 pub const STACKS_BYTES: u64 = STACK_MARKS + (8 << STACK_MARK_BITS);
 
 /// Behaviour of a thread's probes.
@@ -289,7 +289,7 @@ pub const STACKS_BYTES: u64 = STACK_MARKS + (8 << STACK_MARK_BITS);
 pub enum Mode {
     /// Records are written; a full ring makes the thread wait for the reader.
     Lossless = 0,
-    /// Records are written; those that find the ring full are lost and counted.
+    /// Records are written; a record that finds the ring full is lost and counted.
     Drop = 1,
     /// No record is written: the thread belongs to a child process that is not followed, or to a program that is not
     /// traced any more. Probes look at the mode only where the ring is full, so that the limit is 0 with it.
@@ -327,7 +327,7 @@ pub struct Control {
     pub delays_from: u64,
     /// Thread that came to any place of a delay first; 0 before.
     pub first_delayed: u64,
-    /// Time that all threads have spent in delays, and that of those that they are in, in nanoseconds.
+    /// Time that all threads have spent in delays, their current delays included, in nanoseconds.
     pub delayed: u64,
 }
 

@@ -43,10 +43,10 @@ impl Offset {
 
 /// Words of the shared memory.
 ///
-/// The traced program can write to them at any time, and anything: no method panics because of what it finds, and
-/// places beyond the end read as 0.
+/// The traced program can write any values to them at any time: no method panics on a value, and places beyond the end
+/// read as 0.
 pub trait SharedWords {
-    /// Reads a word; what is read later is not older.
+    /// Reads a word with acquire ordering: later reads see the same state or a newer one.
     fn load(&self, at: Offset) -> u64;
 
     /// Writes a word after all that was read and written before.

@@ -1,5 +1,5 @@
-//! Merge of the threads' rings and the tracer's own records into one stream, in which no record comes before one that
-//! it follows from: `layout` says why.
+//! Merge of the threads' rings and the tracer's own records into one stream, in which each record comes after all
+//! records that it follows from: `layout` says why.
 
 use core::{cmp::Reverse, mem::offset_of, time::Duration};
 use std::collections::{BinaryHeap, VecDeque, binary_heap::PeekMut};
@@ -8,7 +8,7 @@ use abi::{Header, Kind, LastAccess, OwnedRecord, Record, SiteId};
 
 use crate::{
     arena::{CONTROL, Segment},
-    cell::Kind as AccessKind,
+    cell::AccessKind,
     encoding::{VOID, decode_owned, decode_to},
     epochs::{Epoch, Owners},
     layout::{Control, Slot, ThreadBlock},
@@ -29,8 +29,8 @@ pub trait Surroundings {
         self.now()
     }
 
-    /// Has each thread of the traced process pass a barrier, and this one: what they had written before is visible, and
-    /// nothing is read before it that the program reads after it. With [`Control::counter`] the second is enough.
+    /// Has each thread of the traced process pass a barrier, and this thread: all earlier writes become visible, and
+    /// later reads stay behind the barrier. With [`Control::counter`] the barrier of this thread is enough.
     fn barrier(&mut self);
 
     /// Time since any fixed point.
@@ -64,8 +64,8 @@ pub struct Losses {
     pub full: u64,
     /// Events whose slots were never published, as a thread was killed or a signal handler did not return.
     pub unpublished: u64,
-    /// Slots of records that threads had begun last when they were killed. Nobody misses these: what they are of had
-    /// not been done yet, or was followed by nothing.
+    /// Slots of records cut short by their threads' deaths. These are not losses: either their events had not happened,
+    /// or nothing depends on them.
     pub begun: u64,
     /// Records that could not be decoded, were written over, or have an order that no clock had shown yet: a program
     /// that writes to its rings can forge such records.
@@ -86,11 +86,20 @@ pub struct Batch {
 
 /// Thread whose ring is read.
 #[derive(Debug)]
-struct Thread {
+struct RingThread {
     tid: u32,
     process: u32,
     epoch: Epoch,
     ring: Ring,
+}
+
+/// Limits for the records that are taken from one ring in a row.
+#[derive(Clone, Copy)]
+struct Limits {
+    /// Place of the next record of another ring.
+    next: u64,
+    /// Length of the batch's list when it is full.
+    full: usize,
 }
 
 /// Merged stream of the records of all processes that share a file: one, and children that it has forked.
@@ -99,7 +108,7 @@ pub struct Merge<M> {
     memory: M,
     patience: Patience,
     counts_epochs: bool,
-    threads: Vec<Thread>,
+    threads: Vec<RingThread>,
     /// The tracer's records that were not handed on.
     own: VecDeque<OrderedRecord>,
     /// Places of the rings' next records, with the numbers of the threads plus 1; 0 is the tracer's.
@@ -116,7 +125,7 @@ pub struct Merge<M> {
     drained: Vec<Segment>,
     /// Highest order that was found to be possible.
     possible: u64,
-    /// Nothing is recorded any more.
+    /// Set once recording has ended.
     has_ended: bool,
     /// Time up to which the latest batch could have handed on more records.
     rest: Option<u64>,
@@ -155,7 +164,8 @@ impl<M: SharedWords> Merge<M> {
         around: &mut impl Surroundings,
         sites: &SiteTable,
         notes: &Notes,
-        (records, most): (&mut Vec<Record>, usize),
+        records: &mut Vec<Record>,
+        most: usize,
     ) -> Batch {
         // An order that is read later may be the same.
         if self.is_idle(notes) {
@@ -164,7 +174,7 @@ impl<M: SharedWords> Merge<M> {
         if let Some(rest) = self.rest.take() {
             // Since the barrier behind that time, all slots reserved up to it are visible, and the tracer's own records
             // were read.
-            let batch = self.batch_until(rest, around, sites, (records, most));
+            let batch = self.batch_until(rest, around, sites, records, most);
             if batch.records != 0 {
                 return batch;
             }
@@ -173,11 +183,11 @@ impl<M: SharedWords> Merge<M> {
         around.barrier();
         self.read_notes(notes);
         let until = if self.has_ended { u64::MAX } else { before_now };
-        self.batch_until(until, around, sites, (records, most))
+        self.batch_until(until, around, sites, records, most)
     }
 
-    /// Notes that nothing is recorded any more. From now on nothing is held back: what no thread has published, none
-    /// will. So the stream comes to its end whatever the program has written to its rings.
+    /// Notes that recording has ended. From now on no record is held back: a slot that is not published now never will
+    /// be. So the stream comes to its end whatever the program has written to its rings.
     pub fn end(&mut self) {
         self.has_ended = true;
         self.threads.iter_mut().for_each(|thread| thread.ring.end());
@@ -189,7 +199,8 @@ impl<M: SharedWords> Merge<M> {
         before_now: u64,
         around: &mut impl Surroundings,
         sites: &SiteTable,
-        (records, most): (&mut Vec<Record>, usize),
+        records: &mut Vec<Record>,
+        most: usize,
     ) -> Batch {
         let mut until = before_now;
         let full = records.len().saturating_add(most);
@@ -210,7 +221,7 @@ impl<M: SharedWords> Merge<M> {
         loop {
             // The second lowest place is one of the two below the lowest.
             let below = heads.as_slice().iter().skip(1).take(2);
-            let bound = below.map(|Reverse((place, _))| *place).min().unwrap_or(u64::MAX);
+            let next = below.map(|Reverse((place, _))| *place).min().unwrap_or(u64::MAX);
             let Some(mut lowest) = heads.peek_mut() else { break };
             let Reverse((place, head)) = *lowest;
             if place > until || records.len() >= full {
@@ -221,7 +232,8 @@ impl<M: SharedWords> Merge<M> {
             let next = match head.checked_sub(1) {
                 None => self.hand_on_own(records),
                 Some(number) => {
-                    self.hand_on(number, sites, (bound, full), &mut until, around, records)
+                    let limits = Limits { next, full };
+                    self.hand_on(number, sites, limits, &mut until, around, records)
                 }
             };
             match next {
@@ -235,7 +247,7 @@ impl<M: SharedWords> Merge<M> {
         Batch { records: records.len() - before, has_more: has_more || until != before_now }
     }
 
-    /// Returns whether there is nothing to hand on, as far as it shows without a barrier, which would interrupt each
+    /// Returns whether the rings and notes are empty, as far as it shows without a barrier, which would interrupt each
     /// thread of the traced process.
     fn is_idle(&self, notes: &Notes) -> bool {
         self.own.is_empty()
@@ -276,14 +288,15 @@ impl<M: SharedWords> Merge<M> {
                         |field: usize| self.memory.load(ring.segment().block.plus(field as u64));
                     let epoch = Epoch::new(block(offset_of!(ThreadBlock, incarnation)));
                     self.owners.add(block(offset_of!(ThreadBlock, owner)), &epoch, tid);
+                    tracing::debug!(tid, process, "a ring is read");
                     let mut ring = *ring;
                     if self.has_ended {
                         ring.end();
                     }
-                    self.threads.push(Thread { tid, process, epoch, ring });
+                    self.threads.push(RingThread { tid, process, epoch, ring });
                 }
                 Note::Ended { tid } => {
-                    let with_id = |thread: &&mut Thread| thread.tid == tid;
+                    let with_id = |thread: &&mut RingThread| thread.tid == tid;
                     if let Some(thread) = self.threads.iter_mut().rev().find(with_id) {
                         thread.ring.end();
                     }
@@ -360,6 +373,8 @@ impl<M: SharedWords> Merge<M> {
                 Blocked::Plain { place } => place,
                 Blocked::Nested { .. } if waited >= self.patience.nested => {
                     ring.abandon();
+                    let tid = self.threads[number].tid;
+                    tracing::debug!(tid, ?waited, "a slot was given up: its event is lost");
                     self.lose(|losses| &mut losses.unpublished, 1);
                     match self.peek(number, around) {
                         Some(place) => return Some(place),
@@ -373,24 +388,23 @@ impl<M: SharedWords> Merge<M> {
         }
     }
 
-    /// Hands on records of a ring up to a place, at least one, until there are so many. Returns the place of the next
-    /// one.
+    /// Hands on records of a ring, at least one, within the limits. Returns the place of the next record.
     fn hand_on(
         &mut self,
         number: usize,
         sites: &SiteTable,
-        (bound, full): (u64, usize),
+        limits: Limits,
         until: &mut u64,
         around: &mut impl Surroundings,
         records: &mut Vec<Record>,
     ) -> Option<u64> {
-        let last = bound.min(*until);
+        let last = limits.next.min(*until);
         loop {
             if !self.hand_on_one(number, sites, records) {
                 self.lose(|losses| &mut losses.unreadable, 1);
             }
             match self.peek(number, around) {
-                Some(place) if place <= last && records.len() < full => {}
+                Some(place) if place <= last && records.len() < limits.full => {}
                 Some(place) => return Some(place),
                 None => return self.held_back(number, until, around),
             }
@@ -401,7 +415,7 @@ impl<M: SharedWords> Merge<M> {
     #[inline]
     fn hand_on_one(&mut self, number: usize, sites: &SiteTable, records: &mut Vec<Record>) -> bool {
         let Self { threads, memory, gaps, counts_epochs, owners, latest, .. } = self;
-        let Thread { tid, process, epoch, ring } = &mut threads[number];
+        let RingThread { tid, process, epoch, ring } = &mut threads[number];
         let lost = ring.lost();
         let Some((place, taken)) = ring.take(memory) else { return false };
         *gaps = gaps.wrapping_add(taken.is_gap.into());
@@ -420,7 +434,7 @@ impl<M: SharedWords> Merge<M> {
         let Some(site) = sites.get(taken.first.site()) else { return false };
         let epoch = if *counts_epochs { epoch.at(site.kind) } else { 0 };
         let pass = |record| records.push(record);
-        decode_to(&taken.first, taken.more, site, (header, epoch), pass).is_some()
+        decode_to(&taken.first, taken.more, site, header, epoch, pass).is_some()
     }
 
     /// Hands on a deferred access that a thread has taken from another one's cell, unless records that follow from
@@ -490,7 +504,7 @@ impl<M: SharedWords> Merge<M> {
         }
     }
 
-    /// Gives the room of all that was taken back to the threads, and the rings of those that have ended to the caller.
+    /// Gives the room of all records that were taken back to the threads, and the rings of ended threads to the caller.
     fn give_back(&mut self, around: &mut impl Surroundings) {
         let mut has_changed = false;
         for thread in &mut self.threads {
@@ -506,7 +520,7 @@ impl<M: SharedWords> Merge<M> {
             }
         }
         let Self { threads, drained, waits, memory, .. } = self;
-        threads.retain(|Thread { ring, .. }| {
+        threads.retain(|RingThread { ring, .. }| {
             if ring.is_drained() {
                 *waits = waits.saturating_add(ring.waits(memory));
                 drained.push(ring.for_next());

@@ -20,8 +20,8 @@ const STEP: u64 = 4;
 /// Number of slots behind the next one that are prefetched: a thread on another processor has written them.
 const AHEAD: u64 = 12;
 
-/// Number of slots behind a limit at which events may have been lost because of it: those that a thread has reserved
-/// beyond the limit while it came to know of the loss, and signal handlers meanwhile.
+/// Number of slots behind a limit at which events may have been lost because of it: a thread, and signal handlers that
+/// interrupt it, reserve slots beyond the limit before they notice the loss.
 const NESTED: u64 = 16;
 
 /// Ring of a thread, as far as it was read.
@@ -41,7 +41,7 @@ pub struct Ring {
     is_over: bool,
     /// Slot of interrupted code because of which the thread loses events for a while, instead of waiting for itself.
     rescued_at: Option<u64>,
-    /// The thread has ended: nothing will be published any more.
+    /// The thread has ended, and publishes no more records.
     has_ended: bool,
     /// Highest order of the records that were taken.
     place: u64,
@@ -154,7 +154,7 @@ impl Ring {
         self.has_ended && self.next >= self.reserved
     }
 
-    /// Returns whether all was taken that the thread has reserved, and nothing was lost since the latest look.
+    /// Returns whether all reserved slots were taken, and no event was lost since the latest look.
     #[must_use]
     pub fn is_idle(&self, memory: &impl SharedWords) -> bool {
         let field = |offset: usize| memory.load(self.field(offset));
@@ -197,7 +197,7 @@ impl Ring {
                     return None;
                 }
                 if !self.has_published(memory) {
-                    // The thread died before it did what these slots were for, or right after it got a lock that it has
+                    // The thread died before the events of these slots, or right after it got a lock that it has
                     // done nothing with: nobody misses these events.
                     self.begun += self.reserved - self.next;
                     self.next = self.reserved;

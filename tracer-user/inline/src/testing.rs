@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Memory of a test.
-pub type Memory = Arc<[AtomicU64]>;
+pub type TestMemory = Arc<[AtomicU64]>;
 
 /// Site of records of one slot.
 pub const SHORT: u32 = 1;
@@ -31,9 +31,9 @@ pub fn sites() -> SiteTable {
 }
 
 /// Empty file with rings of so many slots for so many threads, and its arena.
-pub fn arena(slots: u64, threads: u64) -> (Memory, Arena) {
+pub fn arena(slots: u64, threads: u64) -> (TestMemory, Arena) {
     let layout = ArenaLayout { words: 0, cells: 0, slots, threads };
-    let memory: Memory = (0..layout.file_size() / WORD).map(|_| AtomicU64::new(0)).collect();
+    let memory: TestMemory = (0..layout.file_size() / WORD).map(|_| AtomicU64::new(0)).collect();
     let arena = Arena::new(layout, BASE, &memory);
     (memory, arena)
 }
@@ -48,7 +48,7 @@ pub const fn start(tid: u32, mode: Mode) -> ThreadStart {
 
 /// Thread of the traced process.
 pub struct Writer {
-    pub memory: Memory,
+    pub memory: TestMemory,
     pub segment: Segment,
     /// The thread's epoch.
     pub epoch: Cell<u64>,

@@ -47,15 +47,15 @@ impl Notes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(note);
     }
 
-    /// Adds a record of what has just been observed. `order` is read while nobody takes the notes: when the reader
-    /// hands on all records up to a time, none of the tracer's is missing.
+    /// Adds a record of an event that was just observed. The lock of the notes is held while `order` is read: when the
+    /// reader hands on all records up to a time, the tracer's records are among them.
     pub fn record(&self, record: Record, order: impl FnOnce() -> u64) {
         let mut notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let order = order();
         notes.push(Note::Record(OrderedRecord { order, record }));
     }
 
-    /// Returns whether there are none.
+    /// Returns whether there are no notes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).is_empty()

@@ -2,7 +2,7 @@
 //! instructions and jumps back. Whole registers, flags and the red zone are as before; no vector register is used.
 //!
 //! An area of memory near the program's code has the [`CommonCode`] once, and any number of [`Trampoline`]s. All
-//! addresses are those of the traced process.
+//! addresses are in the traced process.
 //!
 //! A probe makes the records of the BPF program of its name (`ebpf`), at the same events, with these differences:
 //!
@@ -120,9 +120,9 @@ pub struct Trampoline {
     /// Displaced instructions, as the program has them.
     pub displaced: Vec<u8>,
     /// Places of the displaced instructions.
-    places: Vec<Place>,
+    places: Vec<DisplacedPlace>,
     /// Displaced instructions, also of a trampoline that is called.
-    steps: Vec<Step>,
+    steps: Vec<DisplacedStep>,
     /// Loads by pointers of the program, and the addresses at which the trampoline goes on without them.
     loads: Vec<(u64, u64)>,
     /// Code with reserved slots.
@@ -147,7 +147,7 @@ struct Assembled {
 
 /// Places of a displaced instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct DisplacedPlace {
     /// In the program.
     original: u64,
     /// In the trampoline: the probes before the instruction.
@@ -158,7 +158,7 @@ struct Place {
 
 /// Displaced instruction with the code that executes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Step {
+struct DisplacedStep {
     /// Address of the instruction in the program, and of the one behind it.
     original: (u64, u64),
     /// Address of its code in the trampoline, and of what is behind that.
@@ -176,7 +176,7 @@ pub enum EmitError {
         /// Reason of the encoder.
         source: IcedError,
     },
-    /// The displaced bytes are no whole instructions, or a point is at none of them.
+    /// The displaced bytes are not whole instructions, or a point is not at an instruction.
     #[error("no instruction begins at {0:#x}")]
     NoInstruction(u64),
     /// A displaced instruction is a call that is not the last one, or cannot be executed when a call has come there.
@@ -231,29 +231,33 @@ impl Trampoline {
         address: u64,
         displaced: &Displaced<'_>,
     ) -> Result<Self, EmitError> {
-        Ok(Self::assemble(common, address, displaced, (None, false))?.trampoline)
+        let assembled = Self::assemble(common, address, displaced, None, false);
+        Ok(explained(assembled, displaced.address)?.trampoline)
     }
 
     /// Emits the trampoline of displaced code whose last instruction, a call, becomes a call of the trampoline.
     ///
     /// # Errors
     ///
-    /// As those of [`emit`](Self::emit), and if an instruction cannot be executed with the return address on the
+    /// The errors of [`emit`](Self::emit), and if an instruction cannot be executed with the return address on the
     /// stack.
     pub fn emit_called(
         common: &CommonCode,
         address: u64,
         displaced: &Displaced<'_>,
     ) -> Result<Self, EmitError> {
-        let steps = called(&decode(displaced)?, false).ok_or(EmitError::Call(displaced.address))?;
-        Ok(Self::assemble(common, address, displaced, (Some(&steps), false))?.trampoline)
+        let call = || EmitError::Call(displaced.address);
+        let assembled = decode(displaced)
+            .and_then(|instructions| called(&instructions, false).ok_or_else(call))
+            .and_then(|steps| Self::assemble(common, address, displaced, Some(&steps), false));
+        Ok(explained(assembled, displaced.address)?.trampoline)
     }
 
     /// Emits the way out of this trampoline to an address. `common` is the same as for the trampoline.
     ///
     /// # Errors
     ///
-    /// As those of [`emit`](Self::emit), and if an exit has no form there.
+    /// The errors of [`emit`](Self::emit), and if an exit has no form there.
     pub fn way_out(&self, common: &CommonCode, address: u64) -> Result<WayOut, EmitError> {
         let Self { patched, displaced, points, redirected, .. } = self;
         let displaced = Displaced { address: *patched, code: displaced, points, redirected };
@@ -265,11 +269,11 @@ impl Trampoline {
         if !self.is_called {
             way_out::check(&instructions)?;
         }
-        let own = Self::assemble(common, self.address, &displaced, (steps.as_deref(), false))?;
+        let own = Self::assemble(common, self.address, &displaced, steps.as_deref(), false)?;
         if own.trampoline != *self {
             return Err(EmitError::NoWayOut(self.patched));
         }
-        let way = Self::assemble(common, address, &displaced, (steps.as_deref(), true))?;
+        let way = Self::assemble(common, address, &displaced, steps.as_deref(), true)?;
         let places = way_out::pairs(&own.instructions, &way.instructions);
         Ok(WayOut::new(way.trampoline, places, way.stops))
     }
@@ -278,7 +282,8 @@ impl Trampoline {
         common: &CommonCode,
         address: u64,
         displaced: &Displaced<'_>,
-        (called, is_way_out): (Option<&[Called]>, bool),
+        called: Option<&[Called]>,
+        is_way_out: bool,
     ) -> Result<Assembled, EmitError> {
         let failed = |source| EmitError::Encode { address: displaced.address, source };
         let pushed = called.map_or(0, |_| RETURN_ADDRESS);
@@ -293,7 +298,7 @@ impl Trampoline {
             let probes = assembler.position();
             assembler.code.zero_bytes().map_err(failed)?;
             while let Some(point) = points.next_if(|point| point.before == instruction.ip()) {
-                emit_point(&mut assembler, (point, pushed), displaced)?;
+                emit_point(&mut assembler, point, pushed, displaced)?;
             }
             // The encoder may make several of the instruction, and then has no offset for it.
             let moved = assembler.position();
@@ -314,7 +319,7 @@ impl Trampoline {
         }
         let end = displaced.address + displaced.code.len() as u64;
         while let Some(point) = points.next_if(|point| point.before == end && !ends) {
-            emit_point(&mut assembler, (point, pushed), displaced)?;
+            emit_point(&mut assembler, point, pushed, displaced)?;
         }
         if let Some(point) = points.next() {
             return Err(EmitError::NoInstruction(point.before));
@@ -329,7 +334,7 @@ impl Trampoline {
         let offsets = &assembled.inner.new_instruction_offsets;
         let at = |position: usize| address + u64::from(offsets[position]);
         let mut code = assembled.inner.code_buffer;
-        let switches = switch::complete(&assembler, (address, &mut code), offsets);
+        let switches = switch::complete(&assembler, address, &mut code, offsets);
         let address_of =
             |&offset: &u32| if offset == u32::MAX { 0 } else { address + u64::from(offset) };
         let instructions = offsets.iter().map(address_of).collect();
@@ -351,7 +356,7 @@ impl Trampoline {
                 .collect(),
             places: places
                 .into_iter()
-                .map(|(original, probes, moved)| Place {
+                .map(|(original, probes, moved)| DisplacedPlace {
                     original,
                     probes: at(probes),
                     moved: at(moved),
@@ -359,7 +364,7 @@ impl Trampoline {
                 .collect(),
             steps: steps
                 .into_iter()
-                .map(|(original, (moved, behind))| Step {
+                .map(|(original, (moved, behind))| DisplacedStep {
                     original,
                     moved: (at(moved), at(behind)),
                 })
@@ -387,7 +392,7 @@ impl Trampoline {
     /// some steps.
     #[must_use]
     pub fn original(&self, moved: u64) -> Option<u64> {
-        let stands = |place: &&Place| place.moved == moved || place.probes == moved;
+        let stands = |place: &&DisplacedPlace| place.moved == moved || place.probes == moved;
         let mut places = self.places.iter().filter(|_| !self.is_called);
         places.find(stands).map(|place| place.original)
     }
@@ -411,19 +416,19 @@ impl Trampoline {
     /// of a repeated one, and stands at an address in the trampoline; `None` behind code of the probes.
     #[must_use]
     pub fn next(&self, address: u64) -> Option<u64> {
-        self.steps.iter().find_map(|&Step { original: (this, next), moved: (start, behind) }| {
-            match address {
+        self.steps.iter().find_map(
+            |&DisplacedStep { original: (this, next), moved: (start, behind) }| match address {
                 _ if address == start => Some(this),
                 _ if start < address && address <= behind => Some(next),
                 _ => None,
-            }
-        })
+            },
+        )
     }
 
     /// Returns a thread that has made a fault at a displaced instruction as it would have made it in the program.
     #[must_use]
     pub fn faulting(&self, thread: &Interrupted) -> Option<Interrupted> {
-        let is_in = |step: &&Step| (step.moved.0..step.moved.1).contains(&thread.place);
+        let is_in = |step: &&DisplacedStep| (step.moved.0..step.moved.1).contains(&thread.place);
         let step = self.steps.iter().find(is_in)?;
         let offset = |address: u64| (address - self.address) as usize;
         let done = self.code.get(offset(step.moved.0)..offset(thread.place))?;
@@ -475,7 +480,7 @@ impl Trampoline {
     }
 
     /// Returns where a thread goes on that gets `SIGSEGV` or `SIGBUS` in the trampoline, at a load by a pointer that
-    /// the program's own code is about to use. Nothing is recorded then, and the program makes the fault itself.
+    /// the program's own code is about to use. Then there is no record, and the program makes the fault itself.
     #[must_use]
     pub fn fault(&self, address: u64) -> Option<u64> {
         self.loads.iter().find(|&&(load, _)| load == address).map(|&(_, resume)| resume)
@@ -488,6 +493,14 @@ impl Trampoline {
     }
 }
 
+/// Logs the reason for which code cannot be displaced.
+fn explained(
+    assembled: Result<Assembled, EmitError>,
+    patched: u64,
+) -> Result<Assembled, EmitError> {
+    assembled.inspect_err(|error| tracing::debug!(patched, %error, "a patch is impossible"))
+}
+
 /// Jump from an address to another one; `None` if it is out of reach.
 #[must_use]
 pub fn near_jump(from: u64, to: u64) -> Option<[u8; NEAR_JUMP as usize]> {
@@ -496,8 +509,8 @@ pub fn near_jump(from: u64, to: u64) -> Option<[u8; NEAR_JUMP as usize]> {
     Some([0xe9, a, b, c, d])
 }
 
-/// Code of displaced bytes whose last instruction, a call, becomes a call of a trampoline: nothing before the call,
-/// or a jump over what may be room for another jump. `None` if the trampoline is out of reach.
+/// Code of displaced bytes whose last instruction, a call, becomes a call of a trampoline: no-ops before the call, or a
+/// jump over possible room for another jump. `None` if the trampoline is out of reach.
 #[must_use]
 pub fn call_patch(address: u64, displaced: &[u8], to: u64) -> Option<Vec<u8>> {
     let before = (displaced.len() as u64).checked_sub(NEAR_JUMP)?;
@@ -514,7 +527,7 @@ pub fn call_patch(address: u64, displaced: &[u8], to: u64) -> Option<Vec<u8>> {
     Some(code)
 }
 
-/// Instructions that do nothing, by their lengths (Intel SDM, volume 2, NOP).
+/// No-ops by their lengths (Intel SDM, volume 2, NOP).
 const NOPS: [&[u8]; SKIPPED as usize] = [
     &[],
     &[0x90],
@@ -532,7 +545,7 @@ pub fn short_jump(from: u64, to: u64) -> Option<[u8; SHORT_JUMP as usize]> {
     Some([0xeb, i8::try_from(distance).ok()?.cast_unsigned()])
 }
 
-/// Decodes the displaced instructions, without the padding behind one that control does not come back from.
+/// Decodes the displaced instructions, without the padding behind an instruction that control does not come back from.
 fn decode(displaced: &Displaced<'_>) -> Result<Vec<Instruction>, EmitError> {
     let decoder =
         Decoder::with_ip(64, displaced.code, displaced.address, DecoderOptions::NONE).into_iter();
@@ -576,7 +589,8 @@ fn is_call(instruction: &Instruction) -> bool {
 
 fn emit_point(
     assembler: &mut Assembler<'_>,
-    (point, pushed): (&Point, i32),
+    point: &Point,
+    pushed: i32,
     displaced: &Displaced<'_>,
 ) -> Result<(), EmitError> {
     let failed = |source| EmitError::Encode { address: displaced.address, source };

@@ -27,7 +27,7 @@ impl TrapHandler {
     ///
     /// # Errors
     ///
-    /// None that is known: its instructions have a form at each address.
+    /// No error is known: the instructions have a form at each address.
     pub fn emit() -> Result<Self, IcedError> {
         /// `TRAP_HWBKPT`.
         const HIT: i32 = 4;

@@ -24,7 +24,7 @@ const MOST: usize = 300;
 
 /// Numbers of places with and without a patch.
 #[derive(Debug, Default)]
-struct Counts {
+struct FileCounts {
     patched: usize,
     short: usize,
     called: usize,
@@ -99,14 +99,14 @@ fn inspect_call(displaced: &Displaced<'_>, patched: &[u8], trampoline: u64) {
     }
 }
 
-fn measure(path: &Path) -> Counts {
+fn measure(path: &Path) -> FileCounts {
     let file = ElfFile::open(path).unwrap();
     let functions = Functions::from_file(&file);
     let targets = Targets::of_file(&file, &functions);
     let common = CommonCode::emit(0x4000_0000, Clock::Tsc).unwrap();
     let starts: Vec<u64> = functions.iter().map(|function| function.start.0).collect();
     let mut info = InstructionInfoFactory::new();
-    let mut counts = Counts::default();
+    let mut counts = FileCounts::default();
     let step = (starts.len() / MOST).max(1);
     for function in functions.iter().step_by(step) {
         let Some(parts) = function.parts(&file) else { continue };

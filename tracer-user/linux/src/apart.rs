@@ -1,5 +1,5 @@
-//! System calls that a `kill -9` of this process does not cut short, and closing that its end does not wait for: they
-//! are left to a process of their own.
+//! System calls that a `kill -9` of this process does not cut short, and closing that its end does not wait for: a
+//! separate process does both.
 //!
 //! To set or remove a breakpoint, the kernel looks up the page in the traced process, and gives up when the *current*
 //! thread has been killed (`mm/gup.c`, `__get_user_pages`; `kernel/events/uprobes.c`, `uprobe_write`). Killed while
@@ -14,7 +14,7 @@ use std::{
 
 use libc::{c_int, c_void};
 
-/// Bytes of stack for the process: it makes system calls and nothing else.
+/// Bytes of stack for the process, which only makes system calls.
 const STACK: usize = 64 << 10;
 
 /// Closes descriptors of links, all of them also when this process is killed meanwhile.
@@ -28,8 +28,8 @@ pub fn close(links: Vec<OwnedFd>) {
     });
 }
 
-/// Leaves descriptors of links to a process of its own that closes them, however long that takes, and outlives this
-/// one. Where there can be none, they are closed here.
+/// Leaves descriptors of links to a separate process, which outlives this one and closes them, however long that takes.
+/// If that process cannot be created, this one closes them.
 pub fn leave(links: Vec<OwnedFd>) {
     if links.is_empty() {
         return;
@@ -43,7 +43,7 @@ pub fn leave(links: Vec<OwnedFd>) {
         // SAFETY: the child makes system calls alone, on memory that was filled before.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            become_heir(&kept, (reader.as_raw_fd(), writer.as_raw_fd()));
+            become_heir(&kept, reader.as_raw_fd(), writer.as_raw_fd());
         }
         if child > 0 {
             reap(child);
@@ -53,9 +53,9 @@ pub fn leave(links: Vec<OwnedFd>) {
     drop(pipe);
 }
 
-/// Turns a forked process into one that is nobody's child, holds these descriptors (in ascending order) and nothing
-/// else, and ends when the pipe does: the kernel frees its memory first, and then closes them.
-fn become_heir(kept: &[c_int], (pipe, writer): (c_int, c_int)) -> ! {
+/// Turns a forked process into an orphan that holds only these descriptors (in ascending order), and ends when the pipe
+/// does: the kernel frees its memory first, and then closes them.
+fn become_heir(kept: &[c_int], pipe: c_int, writer: c_int) -> ! {
     // SAFETY: system calls on descriptors and a byte of this process's own; signals to the group of the parent, and
     // those of a terminal, do not mean it.
     unsafe {
@@ -105,7 +105,7 @@ unsafe fn close_others(kept: &[c_int]) {
     }
 }
 
-/// Has `work` done by a process of its own, and waits for it; where there can be none, does it here.
+/// Does `work` in a separate process and waits for it; does it here if that process cannot be created.
 ///
 /// `work` makes system calls alone. It must neither allocate nor lock: who holds the lock may have been killed.
 pub(super) fn apart(mut work: &mut dyn FnMut()) {

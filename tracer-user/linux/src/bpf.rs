@@ -34,7 +34,7 @@ unsafe impl aya::Pod for Setting<abi::DelayPlace> {}
 /// The key of a call that has not returned, as the programs have it (`tracer-ebpf/programs/src/call.rs`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct CallKey {
     /// The stack pointer at its entry.
     pub sp: u64,
     /// The process, as the initial PID namespace numbers it.
@@ -42,7 +42,7 @@ pub struct Place {
 }
 
 // SAFETY: integers only, without padding.
-unsafe impl aya::Pod for Place {}
+unsafe impl aya::Pod for CallKey {}
 
 fn bpf(command: bpf_cmd, attributes: &mut bpf_attr) -> io::Result<i64> {
     // SAFETY: the attributes are fully initialised, and what they point to outlives the call (the callers' duty,
@@ -64,7 +64,7 @@ fn zeroed() -> bpf_attr {
 }
 
 fn owned(fd: i64) -> OwnedFd {
-    // SAFETY: the kernel returned a new descriptor that nobody else knows. It fits: descriptors are `int`.
+    // SAFETY: the kernel returned a new descriptor, which has no other owner. It fits: descriptors are `int`.
     unsafe { OwnedFd::from_raw_fd(fd as i32) }
 }
 
@@ -156,8 +156,8 @@ pub fn load_uprobe_multi(
     }
 }
 
-/// Returns whether the kernel makes `uprobe_multi` links, for a program that was loaded for them: one that has them
-/// refuses a folder as such (`kernel/trace/bpf_trace.c`, `bpf_uprobe_multi_link_attach`).
+/// Returns whether the kernel makes `uprobe_multi` links, for a program that was loaded for them: such a kernel refuses
+/// a folder with `EBADF` (`kernel/trace/bpf_trace.c`, `bpf_uprobe_multi_link_attach`).
 #[must_use]
 pub fn has_uprobe_multi(program: BorrowedFd<'_>) -> bool {
     let made = attach_uprobe_multi(program, std::path::Path::new("/"), &[0], &[0], 0, None);
@@ -204,7 +204,7 @@ pub fn attach_uprobe_multi(
     made.map(owned)
 }
 
-/// Attaches a program to a perf event, with a cookie that it can ask for, 0 for none. Dropping the descriptor detaches
+/// Attaches a program to a perf event, with a cookie that it can ask for, or 0. Dropping the descriptor detaches
 /// it, and closes the event.
 ///
 /// Minimum kernel version: 5.15 (links of perf events).

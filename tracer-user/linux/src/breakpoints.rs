@@ -8,7 +8,7 @@ use super::proc;
 ///
 /// # Errors
 ///
-/// When the memory cannot be read, which says nothing about them.
+/// When the memory cannot be read: then it is unknown whether there are breakpoints.
 pub fn breakpoints(thread: u32, addresses: impl IntoIterator<Item = u64>) -> io::Result<Vec<bool>> {
     const INT3: u8 = 0xcc;
     let memory = proc::memory(thread)?;
@@ -40,7 +40,7 @@ mod tests {
         assert!(breakpoints(u32::MAX, places).is_err(), "no such process");
         let mut ended = std::process::Command::new("true").spawn().expect("it starts");
         let until_end = |pid: u32| proc::Stat::of_process(pid).map(|stat| stat.state);
-        while until_end(ended.id()).is_ok_and(|state| state != proc::State::Ended) {
+        while until_end(ended.id()).is_ok_and(|state| state != proc::ProcessState::Ended) {
             std::thread::yield_now();
         }
         assert!(breakpoints(ended.id(), places).is_err(), "not reaped yet");

@@ -45,7 +45,7 @@ pub fn processes(directory: &Path) -> io::Result<BTreeSet<u32>> {
     Ok(found)
 }
 
-/// Processes of a group alone. Those of other PID namespaces are 0 there.
+/// Processes of a group alone. Processes of other PID namespaces are 0 there.
 fn of_group(group: &Path) -> io::Result<BTreeSet<u32>> {
     let numbers = |file: &str| -> io::Result<Vec<u32>> {
         let text = fs::read_to_string(group.join(file))?;

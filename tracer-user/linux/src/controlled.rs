@@ -1,5 +1,5 @@
-//! A program whose threads stand still until each is resumed by itself, through ptrace. Which one goes on, and how far,
-//! is decided elsewhere.
+//! A program under ptrace whose threads stand still until each is resumed by itself. The caller decides which thread
+//! goes on, and how far.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -9,21 +9,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nix::{
-    errno::Errno,
-    sys::{
-        personality::{self, Persona},
-        ptrace::{self, Options},
-        signal::{SigSet, Signal, kill},
-    },
-    unistd::Pid,
+use nix::sys::{
+    personality::{self, Persona},
+    ptrace::Options,
+    signal::{SigSet, Signal},
 };
 
 use super::{
-    proc,
+    proc, request,
     spawn::Launch,
     status::{Ending, Status, poll_for_any},
-    tracee::{self, Held, Start},
+    tracee::{self, HeldProgram, Start},
 };
 
 /// Time that a thread may run without a stop.
@@ -31,9 +27,6 @@ const LONGEST: Duration = Duration::from_secs(10);
 
 /// Time between two looks at a thread that may sleep.
 const SLEEP_CHECK: Duration = Duration::from_micros(200);
-
-/// Bit that `SIGTRAP` has at system calls (ptrace(2), `PTRACE_O_TRACESYSGOOD`).
-const AT_CALL: i32 = 0x80;
 
 /// Reason for which a thread stands still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +75,7 @@ pub enum Resume {
 /// called from the thread that started it.
 #[derive(Debug)]
 pub struct Controlled {
-    pid: Pid,
+    pid: u32,
     memory: File,
     /// Stops that were reported while another thread was waited for.
     reported: HashMap<u32, VecDeque<Stop>>,
@@ -111,15 +104,11 @@ impl Controlled {
     ///
     /// # Errors
     ///
-    /// Those of [`tracee::launch`] and [`Held::run_to`].
+    /// Errors of [`tracee::launch`].
     pub fn start(launch: Launch) -> io::Result<Begun> {
         // The program has the signals that this process had.
         block_reports(false);
-        let start = match tracee::launch(launch)? {
-            Start::Held(held) => held.run_to(proc::entry_point)?,
-            ended @ Start::Ended { .. } => ended,
-        };
-        match start {
+        match tracee::launch(launch)? {
             Start::Held(held) => {
                 block_reports(true);
                 Self::take(held).map(Begun::Controlled)
@@ -128,7 +117,7 @@ impl Controlled {
         }
     }
 
-    fn take(held: Held) -> io::Result<Self> {
+    fn take(held: HeldProgram) -> io::Result<Self> {
         let memory = proc::writable_memory(held.pid())?;
         let options = Options::PTRACE_O_EXITKILL
             | Options::PTRACE_O_TRACESYSGOOD
@@ -137,16 +126,16 @@ impl Controlled {
             | Options::PTRACE_O_TRACEVFORK
             | Options::PTRACE_O_TRACEVFORKDONE
             | Options::PTRACE_O_TRACEEXEC;
-        let pid = Pid::from_raw(held.pid().cast_signed());
-        ptrace::setoptions(pid, options)?;
+        let pid = held.pid();
+        request::set_options(pid as i32, options)?;
         held.hand_over();
         Ok(Self { pid, memory, reported: HashMap::new(), ending: None })
     }
 
     /// The process, and its first thread.
     #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.pid.as_raw().cast_unsigned()
+    pub const fn pid(&self) -> u32 {
+        self.pid
     }
 
     /// Returns the end of the process, once that was reported.
@@ -161,7 +150,7 @@ impl Controlled {
     ///
     /// When it was killed.
     pub fn registers(&self, thread: u32) -> io::Result<libc::user_regs_struct> {
-        Ok(ptrace::getregs(id(thread))?)
+        request::registers(thread as i32)
     }
 
     /// Sets the registers of a thread that stands still.
@@ -170,7 +159,7 @@ impl Controlled {
     ///
     /// When it was killed.
     pub fn set_registers(&self, thread: u32, registers: libc::user_regs_struct) -> io::Result<()> {
-        Ok(ptrace::setregs(id(thread), registers)?)
+        request::set_registers(thread as i32, registers)
     }
 
     /// Reads memory; less than was asked for where some of it is not mapped.
@@ -188,22 +177,17 @@ impl Controlled {
         self.memory.write_all_at(bytes, address)
     }
 
-    /// Resumes a thread with a signal, or with 0. One that was killed is no error: the next wait reports it.
+    /// Resumes a thread with a signal, or with 0. A thread that was killed is no error: the next wait reports it.
     ///
     /// # Errors
     ///
     /// When it does not stand still.
     pub fn resume(&self, thread: u32, how: Resume, signal: i32) -> io::Result<()> {
-        let request = match how {
-            Resume::ToCall => libc::PTRACE_SYSCALL,
-            Resume::OneInstruction => libc::PTRACE_SINGLESTEP,
+        let resume = match how {
+            Resume::ToCall => request::Resume::ToCall(signal),
+            Resume::OneInstruction => request::Resume::Step(signal),
         };
-        // SAFETY: resuming a stopped thread touches no memory of this process; the signal is passed by value.
-        let result = unsafe { libc::ptrace(request, id(thread).as_raw(), 0, signal) };
-        match Errno::result(result) {
-            Err(Errno::ESRCH) | Ok(_) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        request::resume(thread as i32, resume)
     }
 
     /// Waits until a thread stands still. With `may_sleep` also until it sleeps in the kernel, as only another thread
@@ -211,7 +195,7 @@ impl Controlled {
     ///
     /// # Errors
     ///
-    /// When there is nothing to wait for.
+    /// When the process has no thread left.
     pub fn wait(&mut self, thread: u32, may_sleep: bool) -> io::Result<Waited> {
         let begin = Instant::now();
         loop {
@@ -265,10 +249,7 @@ impl Controlled {
             Waited::Asleep | Waited::Late => return Err(io::Error::other("a child does not stop")),
         }
         before(&proc::writable_memory(process)?);
-        match ptrace::detach(id(process), None) {
-            Err(Errno::ESRCH) | Ok(()) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        request::detach(process as i32, 0).map(drop)
     }
 
     fn next_report(&mut self, thread: u32) -> io::Result<Option<Stop>> {
@@ -279,31 +260,30 @@ impl Controlled {
     /// Takes all stops that are reported by now.
     fn collect(&mut self) -> io::Result<()> {
         while let Some((thread, status)) = poll_for_any()? {
-            let tid = thread.cast_unsigned();
             let stop = match status {
                 Status::Ended(ending) => {
-                    if thread == self.pid.as_raw() {
+                    if thread as u32 == self.pid {
                         self.ending = Some(ending);
                     }
                     Stop::Ended(ending)
                 }
                 Status::Stopped { event, .. } if event != 0 => {
-                    let message = || ptrace::getevent(id(tid)).map_or(0, |message| message as u32);
+                    let message = || request::message(thread).map_or(0, |message| message as u32);
                     match event {
                         libc::PTRACE_EVENT_CLONE => Stop::NewThread(message()),
                         libc::PTRACE_EVENT_FORK => Stop::NewProcess(message()),
                         libc::PTRACE_EVENT_VFORK => Stop::Borrower(message()),
                         libc::PTRACE_EVENT_VFORK_DONE => Stop::MemoryIsBack,
                         libc::PTRACE_EVENT_EXEC => Stop::NewProgram,
-                        // None of the others was asked for.
+                        // The options ask for no other event.
                         _ => Stop::Signal(0),
                     }
                 }
-                Status::Stopped { signal, .. } if signal == libc::SIGTRAP | AT_CALL => Stop::Call,
+                Status::Stopped { signal: request::SYSTEM_CALL, .. } => Stop::Call,
                 Status::Stopped { signal: libc::SIGTRAP, .. } => Stop::Trap,
                 Status::Stopped { signal, .. } => Stop::Signal(signal),
             };
-            self.reported.entry(tid).or_default().push_back(stop);
+            self.reported.entry(thread as u32).or_default().push_back(stop);
         }
         Ok(())
     }
@@ -312,7 +292,7 @@ impl Controlled {
 impl Drop for Controlled {
     fn drop(&mut self) {
         if self.ending.is_none() {
-            let _ = kill(self.pid, Signal::SIGKILL);
+            tracee::send_signal(self.pid, libc::SIGKILL);
             // Without an end within the time it is left to the kernel, which kills it with this process.
             let _ = self.wait_for_end();
         }
@@ -337,8 +317,4 @@ fn await_report(longest: Duration) {
     };
     // SAFETY: a set of signals and a time, both of this function; no information about the signal is asked for.
     unsafe { libc::sigtimedwait(signals.as_ref(), std::ptr::null_mut(), &raw const time) };
-}
-
-fn id(thread: u32) -> Pid {
-    Pid::from_raw(thread.cast_signed())
 }

@@ -15,7 +15,7 @@ impl RaisedLimit {
     ///
     /// # Errors
     ///
-    /// Those of `getrlimit` and `setrlimit`.
+    /// Errors of `getrlimit` and `setrlimit`.
     pub fn new() -> io::Result<Self> {
         let limit = limit()?;
         set(libc::rlimit { rlim_cur: limit.rlim_max, ..limit })?;

@@ -1,9 +1,9 @@
-//! Small process beside this one that continues stopped processes when this one was killed. The maps of the programs
-//! in the kernel that stop processes list them.
+//! Small process beside avtrace that continues stopped processes when avtrace was killed. Maps of the BPF programs that
+//! stop processes list them.
 //!
-//! When a process dies whose children are stopped, the kernel hangs up on their process group if nobody outside of it
-//! is left who could continue them (`kernel/exit.c`, `kill_orphaned_pgrp`). So the guardian has a group of its own, and
-//! a child that it leaves in this one's.
+//! When a process dies whose children are stopped, the kernel hangs up on their process group if no process outside
+//! of it is left that could continue them (`kernel/exit.c`, `kill_orphaned_pgrp`). So the guardian has a group of its
+//! own, and a child that it leaves in this one's.
 
 use std::{
     io::{self, PipeWriter, Read as _, Write as _},
@@ -15,7 +15,7 @@ use std::{
 use super::{
     bpf,
     ids::NsPid,
-    proc::{self, Stat, State},
+    proc::{self, ProcessState, Stat},
     status,
 };
 
@@ -33,24 +33,24 @@ pub struct Guardian {
 }
 
 impl Guardian {
-    /// Starts it. `stopped` and `continued` are maps from process ids to the number of the latest stop, and of the
-    /// latest one that is over.
+    /// Starts the guardian. `stopped` and `continued` are maps from process ids to the number of the latest stop, and
+    /// of the latest stop that is over.
     ///
-    /// `known` is a process, by its id in its own PID namespace and by that in this one.
+    /// `known` is a process, by its ids in its own PID namespace and in this one.
     ///
     /// The guardian ignores signals of the terminal, and has no descriptors but the pipe and the maps. To be called
     /// while this process is single-threaded.
     ///
     /// # Errors
     ///
-    /// Those of `pipe` and `fork`.
+    /// Errors of `pipe` and `fork`.
     pub fn start(
         stopped: BorrowedFd<'_>,
         continued: BorrowedFd<'_>,
         known: Option<(NsPid, u32)>,
     ) -> io::Result<Self> {
         let (mut reader, pipe) = io::pipe()?;
-        // SAFETY: this process is single-threaded, so that the child may do what it likes.
+        // SAFETY: this process is single-threaded, so that the child may call any function.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {
@@ -72,14 +72,18 @@ impl Guardian {
                     libc::_exit(0)
                 }
             }
-            pid => Ok(Self { pid, pipe: Mutex::new(Some(pipe)) }),
+            pid => {
+                tracing::debug!(pid, "the guardian was started");
+                Ok(Self { pid, pipe: Mutex::new(Some(pipe)) })
+            }
         }
     }
 }
 
 impl Guardian {
-    /// Has it continue what is stopped, as if this process were killed. It ends with that.
+    /// Has the guardian continue all stopped processes, as if this process were killed. It ends with that.
     pub fn rescue(&self) {
+        tracing::info!(pid = self.pid, "the guardian continues stopped processes");
         drop(self.pipe.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
@@ -93,7 +97,7 @@ impl Guardian {
 
 impl Drop for Guardian {
     fn drop(&mut self) {
-        // One that was killed has ended, too.
+        // A guardian that was killed has ended, too.
         if let Some(mut pipe) = self.pipe.lock().unwrap_or_else(PoisonError::into_inner).take() {
             let _ = pipe.write_all(b"!");
         }
@@ -171,9 +175,9 @@ fn rescue(stopped: BorrowedFd<'_>, continued: BorrowedFd<'_>, known: Option<(NsP
 /// Returns whether any thread of a process is stopped, and not by a debugger.
 fn is_stopped(pid: u32) -> bool {
     let threads = proc::threads(pid).unwrap_or_default();
-    threads
-        .into_iter()
-        .any(|thread| Stat::of_thread(pid, thread).is_ok_and(|stat| stat.state == State::Stopped))
+    threads.into_iter().any(|thread| {
+        Stat::of_thread(pid, thread).is_ok_and(|stat| stat.state == ProcessState::Stopped)
+    })
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Ids of processes in other PID namespaces than that of this process, in which an id is a plain number.
+//! Ids of processes in other PID namespaces. In the namespace of this process an id is a plain number.
 
 /// Process in the numbers of the initial PID namespace, as [`Header::process`](abi::Header::process).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -22,6 +22,7 @@ pub mod proc;
 pub mod ptrace_breakpoint;
 pub mod ptrace_refusal;
 pub mod reader_futex;
+mod request;
 pub mod rights;
 pub mod seized_thread;
 pub mod shared_memory;

@@ -36,7 +36,7 @@ struct Query {
 /// Name of the first thread's stack.
 const FIRST_STACK: &[u8] = b"[stack]\0";
 
-/// Returns the mapping around an address of the process that a thread is of; `None` where nothing is mapped there.
+/// Returns the mapping around an address in the process of a thread; `None` if the address is not mapped.
 ///
 /// # Errors
 ///

@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// Command that a process executes for itself to be among those of [`barrier`]: the argument of its `membarrier`.
+/// Command of `membarrier` by which a process registers for [`barrier`].
 pub const REGISTER: i32 = 1 << 2;
 
 /// `MEMBARRIER_CMD_QUERY` and `MEMBARRIER_CMD_GLOBAL_EXPEDITED` of `<linux/membarrier.h>`.
@@ -21,7 +21,7 @@ pub fn barrier() -> io::Result<()> {
     command(GLOBAL_EXPEDITED).map(drop)
 }
 
-/// Has this process be among those of [`barrier`]: executes [`REGISTER`] for it.
+/// Registers this process for [`barrier`], by [`REGISTER`].
 ///
 /// # Errors
 ///

@@ -103,7 +103,7 @@ fn limit(process: u32, resource: libc::__rlimit_resource_t) -> Option<u64> {
 ///
 /// # Errors
 ///
-/// That of `mmap`, usually `ENOMEM`.
+/// The error of `mmap`, usually `ENOMEM`.
 pub fn check_headroom() -> io::Result<()> {
     const HEADROOM: usize = 32 << 20;
     // Not writable, so that it counts for the limit of address space only.
@@ -139,7 +139,7 @@ fn exhausted(size: usize) -> ! {
          memory"
     );
     let length = 256 - rest.len();
-    // SAFETY: the bytes are those of a local variable; the process ends here.
+    // SAFETY: the bytes are in a local variable; the process ends here.
     unsafe {
         libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), length);
         libc::_exit(1)

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::place::Place;
+use super::place::FilePlace;
 
 /// Destination of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,12 +63,12 @@ fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// A file that is being written, as [`write_output`] does it, piece by piece. Dropped before it is committed, it
-/// leaves what was there as it was, if that is possible at all.
+/// leaves the old file as it was, if that is possible at all.
 #[derive(Debug)]
 pub struct OutputFile {
     file: File,
     /// Place of the file while it is written, and its final one; `None` when it is written in place.
-    draft: Option<(Place, Place)>,
+    draft: Option<(FilePlace, FilePlace)>,
     old: Option<fs::Metadata>,
 }
 
@@ -76,14 +76,14 @@ impl OutputFile {
     /// Opens the file at `path`.
     ///
     /// # Errors
-    /// Those of opening a file, of the directory or in it.
+    /// Errors of opening a file, of the directory or in it.
     pub fn create(path: &Path) -> io::Result<Self> {
         if is_own_descriptor(path) {
             // What is behind it may be a regular file that a shell opened for us: it is neither replaced nor cut.
             let file = OpenOptions::new().append(true).open(path)?;
             return Ok(Self { file, draft: None, old: None });
         }
-        Self::at(Place::find(path)?)
+        Self::at(FilePlace::find(path)?)
     }
 
     /// Opens a file whose name this process has made up from another one. A link that has it is replaced.
@@ -91,10 +91,10 @@ impl OutputFile {
     /// # Errors
     /// As [`create`](Self::create).
     pub fn create_named(path: &Path) -> io::Result<Self> {
-        Self::at(Place::of_name(path)?)
+        Self::at(FilePlace::of_name(path)?)
     }
 
-    fn at(place: Place) -> io::Result<Self> {
+    fn at(place: FilePlace) -> io::Result<Self> {
         let in_place = |file| Self { file, draft: None, old: None };
         let write = |options: &mut OpenOptions| {
             let options = options.write(true).custom_flags(libc::O_NOFOLLOW);
@@ -114,7 +114,7 @@ impl OutputFile {
         }
     }
 
-    /// Puts what was written into its place.
+    /// Puts the written file into its place.
     ///
     /// # Errors
     /// When it cannot be written to the disk, or not be put there.
@@ -178,7 +178,7 @@ fn is_own_descriptor(path: &Path) -> bool {
 }
 
 /// A new file in the directory of `place`. Closed to others until its permissions are known, if it replaces one.
-fn create_beside(place: &Place, private: bool) -> io::Result<(File, Place)> {
+fn create_beside(place: &FilePlace, private: bool) -> io::Result<(File, FilePlace)> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {
         // Not made from the file's own name, which may be as long as names can be.

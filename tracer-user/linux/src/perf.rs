@@ -77,7 +77,7 @@ fn modify(event: BorrowedFd<'_>, attributes: &perf_event_attr) -> io::Result<()>
 ///
 /// # Errors
 ///
-/// None that is known.
+/// No error is known.
 pub fn stop_breakpoint(event: BorrowedFd<'_>) -> io::Result<()> {
     let mut attributes = attributes(0, 1);
     attributes.set_disabled(1);
@@ -163,7 +163,7 @@ fn open_at(
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel returned a new descriptor that nobody else knows.
+    // SAFETY: the kernel returned a new descriptor, which has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
@@ -176,7 +176,7 @@ pub enum Trial {
     Refused,
     /// There was no process or thread to try them in.
     Untried,
-    /// None was seen: some virtual machines take breakpoints and stay silent.
+    /// No hit was seen: some virtual machines take breakpoints and stay silent.
     Silent,
     /// Not all were seen.
     Loses,
@@ -206,12 +206,12 @@ impl Trial {
 pub fn trial() -> Trial {
     static TRIAL: OnceLock<Trial> = OnceLock::new();
     *TRIAL.get_or_init(|| {
-        // SAFETY: this process is single-threaded, so that the child may do what it likes.
+        // SAFETY: this process is single-threaded, so that the child may call any function.
         match unsafe { libc::fork() } {
             -1 => Trial::Untried,
             0 => {
                 let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-                // SAFETY: the pointer is that of a local variable. Should it fail, there may be a core file.
+                // SAFETY: the pointer leads to a local variable. Should it fail, there may be a core file.
                 unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) };
                 // A panic would unwind the parent's stack, in a copy of the parent's memory: what it owns would be
                 // undone twice.
@@ -289,7 +289,7 @@ pub fn hit_cost() -> Option<Duration> {
 mod tests {
     use super::*;
 
-    /// Returns whether breakpoints fire; without a process of its own, since tests have threads.
+    /// Returns whether breakpoints fire; without a separate process, since tests have threads.
     fn breakpoints_work() -> bool {
         matches!(try_in_threads(), WORKS)
     }

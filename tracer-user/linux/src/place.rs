@@ -22,19 +22,19 @@ const MAX_LINKS: u32 = 40;
 
 /// A name in a directory that is open: whatever becomes of the directory's own name, the place stays.
 #[derive(Debug)]
-pub struct Place {
+pub struct FilePlace {
     directory: File,
     name: OsString,
     rights: Rights,
 }
 
-impl Place {
+impl FilePlace {
     /// Finds the place that a path leads to. It follows links of root and of this user; behind a link of another user,
     /// it goes on with that one's rights: a link leads nowhere that its owner could not go.
     ///
     /// # Errors
     ///
-    /// Those of opening the directories, and when the path has no file name.
+    /// Errors of opening the directories, and when the path has no file name.
     pub fn find(path: &Path) -> io::Result<Self> {
         Self::resolve(path, true)
     }
@@ -96,7 +96,7 @@ impl Place {
     ///
     /// # Errors
     ///
-    /// Those of `what`.
+    /// Errors of `what`.
     pub fn with<T>(&self, what: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
         self.rights.with(|| what(&path_of(&self.directory).join(&self.name)))
     }
@@ -143,7 +143,7 @@ impl Place {
     ///
     /// # Errors
     ///
-    /// Those of `lstat`.
+    /// Errors of `lstat`.
     pub fn metadata(&self) -> io::Result<Option<Metadata>> {
         match self.with(|path| path.symlink_metadata()) {
             Ok(metadata) => Ok(Some(metadata)),
@@ -161,14 +161,14 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Opens a directory, whose path is followed as [`Place::find`] does it.
+    /// Opens a directory, whose path is followed as [`FilePlace::find`] does it.
     ///
     /// # Errors
     ///
-    /// Those of `open`, and when it is none.
+    /// Errors of `open`, and when it is none.
     pub fn find(path: &Path) -> io::Result<Self> {
         // Any name there will do.
-        let Place { directory, rights, .. } = Place::of_name(&path.join("name"))?;
+        let FilePlace { directory, rights, .. } = FilePlace::of_name(&path.join("name"))?;
         Ok(Self { opened: directory, rights })
     }
 
@@ -176,7 +176,7 @@ impl Directory {
     ///
     /// # Errors
     ///
-    /// Those of `what`.
+    /// Errors of `what`.
     pub fn with<T>(&self, what: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
         self.rights.with(|| what(&path_of(&self.opened)))
     }
@@ -219,7 +219,7 @@ mod tests {
 
     /// Returns the path that a place has now.
     fn path_of_place(path: &Path) -> io::Result<PathBuf> {
-        let place = Place::find(path)?;
+        let place = FilePlace::find(path)?;
         Ok(fs::read_link(path_of(&place.directory))?.join(&place.name))
     }
 
@@ -257,7 +257,7 @@ mod tests {
         );
         let of_loop = path_of_place(&root.join("loop")).expect_err("no place");
         assert_eq!(of_loop.raw_os_error(), Some(libc::ELOOP));
-        let link = Place::of_name(&root.join("dangling")).expect("a place");
+        let link = FilePlace::of_name(&root.join("dangling")).expect("a place");
         assert!(link.metadata().expect("metadata").expect("it is there").is_symlink());
     }
 
@@ -285,7 +285,7 @@ mod tests {
             path
         };
         let make = |path: &Path| {
-            let place = Place::find(path)?;
+            let place = FilePlace::find(path)?;
             place.with(|path| File::options().write(true).create_new(true).open(path))
         };
         for (target, is_open) in [(&of_root, false), (&closed, false), (&of_user, true)] {
@@ -302,7 +302,7 @@ mod tests {
         // A link of another user behind one.
         let third = link(&of_user, "third", 4243);
         let mixed = link(&third, "mixed", 4242);
-        assert!(Place::find(&mixed.join("file")).is_err());
+        assert!(FilePlace::find(&mixed.join("file")).is_err());
     }
 
     #[test]
@@ -310,7 +310,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let (here, there) = (folder.path().join("here"), folder.path().join("there"));
         fs::create_dir(&here).expect("a folder");
-        let place = Place::find(&here.join("file")).expect("a place");
+        let place = FilePlace::find(&here.join("file")).expect("a place");
         fs::rename(&here, &there).expect("renamed");
         symlink("/", &here).expect("a link");
         place.with(|path| fs::write(path, "contents")).expect("written");

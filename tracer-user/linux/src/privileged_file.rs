@@ -12,11 +12,11 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 
 use super::proc::Status;
 
-/// Returns whether a program's file is set-user-ID or set-group-ID for others than these, or has capabilities, and the
-/// kernel heeds that.
+/// Returns whether a program's file is set-user-ID or set-group-ID for others than this user and group, or has
+/// capabilities, and the kernel heeds that.
 #[must_use]
-pub fn gives_privileges(file: &Path, ids: (u32, u32)) -> bool {
-    has_privileges(file, ids) && !is_script(file) && !is_on_nosuid(file) && !may_gain_none()
+pub fn gives_privileges(file: &Path, user: u32, group: u32) -> bool {
+    has_privileges(file, user, group) && !is_script(file) && !is_on_nosuid(file) && !may_gain_none()
 }
 
 /// Returns whether a file is executed by another one: it gives no privileges then.
@@ -36,7 +36,7 @@ fn may_gain_none() -> bool {
     Status::of_process(std::process::id()).is_ok_and(|status| status.no_new_privileges())
 }
 
-fn has_privileges(file: &Path, (user, group): (u32, u32)) -> bool {
+fn has_privileges(file: &Path, user: u32, group: u32) -> bool {
     // Without the right to execute, the bit means another thing.
     const SET_GROUP: u32 = libc::S_ISGID | libc::S_IXGRP;
     let Ok(metadata) = file.metadata() else { return false };
@@ -58,8 +58,8 @@ mod tests {
 
     #[test]
     fn most_files_give_none() {
-        assert!(!gives_privileges(Path::new("/bin/true"), (7, 7)));
-        assert!(!gives_privileges(Path::new("/nonexistent"), (7, 7)));
+        assert!(!gives_privileges(Path::new("/bin/true"), 7, 7));
+        assert!(!gives_privileges(Path::new("/nonexistent"), 7, 7));
     }
 
     #[test]
@@ -69,10 +69,10 @@ mod tests {
             fs::write(file.path(), contents).expect("written");
             file.as_file().set_permissions(Permissions::from_mode(0o4755)).expect("its mode");
             let metadata = file.as_file().metadata().expect("its metadata");
-            let other = (metadata.uid() + 1, metadata.gid());
+            let (user, group) = (metadata.uid() + 1, metadata.gid());
             assert_eq!(is_script(file.path()), is, "{contents}");
-            assert!(has_privileges(file.path(), other), "{contents}");
-            assert!(!(is && gives_privileges(file.path(), other)), "{contents}");
+            assert!(has_privileges(file.path(), user, group), "{contents}");
+            assert!(!(is && gives_privileges(file.path(), user, group)), "{contents}");
         }
     }
 
@@ -101,7 +101,7 @@ mod tests {
             (0o2745, false, false, false),
         ] {
             file.as_file().set_permissions(Permissions::from_mode(mode)).expect("its mode");
-            let of = |user, group| has_privileges(file.path(), (user, group));
+            let of = |user, group| has_privileges(file.path(), user, group);
             assert_eq!(of(owner, group), for_owner, "{mode:o}");
             assert_eq!(of(owner + 1, group), for_user, "{mode:o}");
             assert_eq!(of(owner, group + 1), for_group, "{mode:o}");

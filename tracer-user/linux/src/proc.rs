@@ -12,7 +12,7 @@ use std::{
 
 /// State of a thread, as the kernel shows it (`fs/proc/array.c`, `task_state_array`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum ProcessState {
     /// `T`: stopped by a signal.
     Stopped,
     /// `t`: stopped under ptrace.
@@ -27,7 +27,7 @@ pub enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
     /// State.
-    pub state: State,
+    pub state: ProcessState,
     /// Flags of the kernel (`include/linux/sched.h`, `PF_…`).
     pub flags: u32,
     /// Stack pointer at the start of the program, below its arguments; `None` where that is hidden.
@@ -69,10 +69,10 @@ impl Stat {
         let mut fields = text[name_end + 1..].split(u8::is_ascii_whitespace);
         let mut fields = fields.by_ref().filter(|field| !field.is_empty());
         let state = match fields.next()? {
-            b"T" => State::Stopped,
-            b"t" => State::Traced,
-            b"Z" | b"X" | b"x" => State::Ended,
-            _ => State::Alive,
+            b"T" => ProcessState::Stopped,
+            b"t" => ProcessState::Traced,
+            b"Z" | b"X" | b"x" => ProcessState::Ended,
+            _ => ProcessState::Alive,
         };
         let flags = number(fields.nth(FLAGS - 1)?, 10)?;
         let first_stack = fields.nth(STACK - 1).and_then(|field| number(field, 10));
@@ -170,7 +170,7 @@ impl Status {
         u32::try_from(number(self.field("Tgid")?, 10)?).ok()
     }
 
-    /// Returns the user as whom the thread accesses files, who owns what it creates.
+    /// Returns the user as whom the thread accesses files. The files that the thread creates belong to this user.
     #[must_use]
     pub fn file_system_user(&self) -> Option<u32> {
         self.file_system_id("Uid")
@@ -227,7 +227,7 @@ impl Status {
         features.split(|&byte| byte == b' ').any(|feature| feature == b"shstk")
     }
 
-    /// Returns what the process does at a signal.
+    /// Returns the disposition of a signal.
     #[must_use]
     pub fn disposition(&self, signal: i32) -> Disposition {
         let has = |set: &str| {
@@ -312,7 +312,7 @@ pub fn exec_identity(pid: u32) -> Option<u64> {
     auxiliary(pid, AT_RANDOM)
 }
 
-/// The arguments of a process, as bytes; none when it has gone.
+/// The arguments of a process, as bytes; empty when the process has gone.
 #[must_use]
 pub fn arguments(pid: u32) -> Vec<Vec<u8>> {
     let text = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -323,7 +323,8 @@ pub fn arguments(pid: u32) -> Vec<Vec<u8>> {
     text.split(|&byte| byte == 0).map(<[u8]>::to_vec).collect()
 }
 
-/// Returns the environment with which a process was started, each entry ended by a null byte; nothing when it has gone.
+/// Returns the environment with which a process was started, each entry ended by a null byte; empty when the process
+/// has gone.
 #[must_use]
 pub fn environment(pid: u32) -> Vec<u8> {
     fs::read(format!("/proc/{pid}/environ")).unwrap_or_default()
@@ -340,7 +341,7 @@ pub fn children(pid: u32) -> Vec<u32> {
     threads(pid).unwrap_or_default().into_iter().flat_map(of_thread).collect()
 }
 
-/// Returns the process that a thread is of; `None` when it has gone.
+/// Returns the process of a thread; `None` when the thread has gone.
 #[must_use]
 pub fn group_of(thread: u32) -> Option<u32> {
     Status::of_process(thread).ok()?.group()
@@ -431,8 +432,8 @@ pub fn maps(pid: u32) -> io::Result<Vec<u8>> {
     fs::read(format!("/proc/{pid}/maps"))
 }
 
-/// Returns whether an error means that the process or thread is not there any more: its directory has gone, or has
-/// nothing behind it.
+/// Returns whether an error means that the process or thread has gone: its directory in `/proc` is missing, or leads to
+/// no process.
 #[must_use]
 pub fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
@@ -458,11 +459,11 @@ mod tests {
                 Stat::parse(&text).expect("a stat")
             };
             let expected = |state| Stat { state, flags: 0x40_0040, first_stack: None };
-            assert_eq!(stat(b"T", b"4194368"), expected(State::Stopped), "{name:?}");
-            assert_eq!(stat(b"t", b"4194368"), expected(State::Traced));
-            assert_eq!(stat(b"Z", b"4194368"), expected(State::Ended));
-            assert_eq!(stat(b"X", b"4194368"), expected(State::Ended));
-            assert_eq!(stat(b"D", b"4194368"), expected(State::Alive));
+            assert_eq!(stat(b"T", b"4194368"), expected(ProcessState::Stopped), "{name:?}");
+            assert_eq!(stat(b"t", b"4194368"), expected(ProcessState::Traced));
+            assert_eq!(stat(b"Z", b"4194368"), expected(ProcessState::Ended));
+            assert_eq!(stat(b"X", b"4194368"), expected(ProcessState::Ended));
+            assert_eq!(stat(b"D", b"4194368"), expected(ProcessState::Alive));
             let status = [b"Name:\t", name, b"\nSigPnd:\t0000000000000100\nNSpid:\t70\t7\n"];
             let status = Status::from_text(status.concat());
             assert_eq!(status.pending_signals(), Some(0x100), "{name:?}");
@@ -484,7 +485,7 @@ mod tests {
         let pid = std::process::id();
         assert_eq!(own_pid(), Some(pid));
         let stat = Stat::of_process(pid).unwrap();
-        assert_ne!(stat.state, State::Ended);
+        assert_ne!(stat.state, ProcessState::Ended);
         let maps = String::from_utf8(maps(pid).unwrap()).unwrap();
         let stack = maps.lines().find(|line| line.ends_with("[stack]")).unwrap();
         let end = stack.split(['-', ' ']).nth(1).unwrap();

@@ -1,4 +1,4 @@
-//! Trial of hardware breakpoints that a tracer sets through ptrace, on a child of its own.
+//! Trial of hardware breakpoints that a tracer sets through ptrace, on a child that is forked for it.
 
 use std::{io, sync::OnceLock};
 
@@ -16,14 +16,14 @@ use super::{
     supervisor::watchpoints::{CONTROL, STATUS, control, register},
 };
 
-/// Status with which the child ends where nobody may trace it.
+/// Status with which the child ends if it may not be traced.
 const REFUSED: i32 = 1;
 
 /// Number of hits of a trial. A fault that shows once in many thousands is not found.
 const HITS: usize = 16;
 
-/// Tries one, once, on writes of a child, which has ended afterwards: the first call must come while this process is
-/// single-threaded, later ones return what it found.
+/// Tries a hardware breakpoint on writes of a child, which has ended afterwards. The first call must come while this
+/// process is single-threaded; later calls return its result.
 #[must_use]
 pub fn trial() -> Trial {
     static TRIAL: OnceLock<Trial> = OnceLock::new();
@@ -33,7 +33,7 @@ pub fn trial() -> Trial {
 fn try_in_child() -> Trial {
     let mut watched = 0u64;
     let watched = &raw mut watched;
-    // SAFETY: this process is single-threaded, so that the child may do what it likes.
+    // SAFETY: this process is single-threaded, so that the child may call any function.
     match unsafe { libc::fork() } {
         -1 => Trial::Untried,
         0 => {
@@ -59,6 +59,7 @@ fn try_in_child() -> Trial {
             // It may have ended.
             let _ = kill(child, Signal::SIGKILL);
             while let Ok(Status::Stopped { .. }) = wait(child.as_raw()) {}
+            tracing::debug!(?trial, "hardware breakpoints through ptrace");
             trial
         }
     }

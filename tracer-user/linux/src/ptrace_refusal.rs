@@ -1,5 +1,4 @@
-//! Explanation of why the kernel refuses ptrace for a child of this process, by what shows of this process and of the
-//! machine.
+//! Explanation of why the kernel refuses ptrace, from the state of this process and the settings of the machine.
 
 use std::{fs, io};
 
@@ -15,7 +14,7 @@ pub(super) fn explain(error: &io::Error) -> io::Error {
     io::Error::other(format!("it cannot be traced with ptrace: {error}: {reason}"))
 }
 
-/// Returns the reason why the kernel does not let this process trace one that runs already, with the remedy.
+/// Returns the reason why the kernel does not let this process trace a running process, with the remedy.
 #[must_use]
 pub fn explain_attach(error: &io::Error, pid: u32) -> String {
     if error.kind() == io::ErrorKind::TimedOut {
@@ -24,10 +23,10 @@ pub fn explain_attach(error: &io::Error, pid: u32) -> String {
     }
     let scope = yama_scope().unwrap_or_default();
     let is_filtered = Status::of_self().is_ok_and(|status| has_filter(&status));
-    reason_of_attach(error, pid, (&scope, is_filtered))
+    reason_of_attach(error, pid, &scope, is_filtered)
 }
 
-fn reason_of_attach(error: &io::Error, pid: u32, (scope, is_filtered): (&str, bool)) -> String {
+fn reason_of_attach(error: &io::Error, pid: u32, scope: &str, is_filtered: bool) -> String {
     let remedy = match (error.raw_os_error(), scope) {
         (Some(libc::EPERM), "1") => format!(
             "`kernel.yama.ptrace_scope` is 1, so that users may trace children of their own only: run `sudo avtrace \
@@ -99,7 +98,7 @@ mod tests {
     #[test]
     fn a_process_that_runs_has_a_remedy_of_its_own() {
         let denied = io::Error::from_raw_os_error(libc::EPERM);
-        let at = |scope| reason_of_attach(&denied, 7, (scope, false));
+        let at = |scope| reason_of_attach(&denied, 7, scope, false);
         let yama = at("1");
         assert!(yama.contains("`sudo avtrace attach --pid 7`"), "{yama}");
         assert!(yama.contains("`sudo sysctl kernel.yama.ptrace_scope=0`"), "{yama}");

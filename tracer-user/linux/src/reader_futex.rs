@@ -1,5 +1,4 @@
-//! Futexes in shared memory by which traced threads wait for the reader: one that shows that the reader lives, and
-//! wake-ups.
+//! Futexes in shared memory by which traced threads wait for the reader: its life sign, and wake-ups.
 
 use std::{
     io,
@@ -19,17 +18,17 @@ pub const OWNER_DIED: u32 = libc::FUTEX_OWNER_DIED;
 
 /// `struct robust_list` of `<linux/futex.h>`.
 #[repr(C)]
-struct Entry {
-    next: *const Entry,
+struct RobustEntry {
+    next: *const RobustEntry,
 }
 
 /// `struct robust_list_head`.
 #[repr(C)]
 struct Head {
-    list: Entry,
+    list: RobustEntry,
     /// Distance of the futex from each entry.
     futex_offset: libc::c_long,
-    pending: *const Entry,
+    pending: *const RobustEntry,
 }
 
 /// Robust futex that the calling thread holds. However it ends, also by `SIGKILL`, the futex shows it: the kernel sets
@@ -40,29 +39,28 @@ pub struct HeldFutex {
     /// List of the C library, which takes the place of ours again.
     before: (*const libc::c_void, libc::size_t),
     /// Ours: the kernel reads it when the thread ends. The entry is not in the shared memory, whose words others write.
-    _list: Box<(Head, Entry)>,
+    _list: Box<(Head, RobustEntry)>,
     /// The list is that of the thread.
     _thread: PhantomData<*const ()>,
 }
 
 impl HeldFutex {
-    /// Takes the futex at so many bytes in the memory for the calling thread, which must be one that uses no robust
-    /// mutexes.
+    /// Takes the futex at an offset in the memory for the calling thread, which must use no robust mutexes.
     ///
     /// # Errors
     ///
-    /// Those of `get_robust_list` and `set_robust_list`; `EINVAL` for a place that is not in the memory.
+    /// Errors of `get_robust_list` and `set_robust_list`; `EINVAL` for a place that is not in the memory.
     pub fn hold(memory: Arc<SharedMemory>, at: usize) -> io::Result<Self> {
         let word = futex(&memory, at)?;
         let mut before = (ptr::null(), 0);
-        // SAFETY: the pointers are those of local variables; 0 is the calling thread.
+        // SAFETY: the pointers lead to local variables; 0 is the calling thread.
         let got = unsafe {
             libc::syscall(libc::SYS_get_robust_list, 0, &raw mut before.0, &raw mut before.1)
         };
         if got < 0 {
             return Err(io::Error::last_os_error());
         }
-        let null = || Entry { next: ptr::null() };
+        let null = || RobustEntry { next: ptr::null() };
         let head = Head { list: null(), futex_offset: 0, pending: ptr::null() };
         let mut list = Box::new((head, null()));
         let (first, entry) = (&raw const list.0.list, &raw const list.1);
@@ -93,7 +91,7 @@ impl Drop for HeldFutex {
     }
 }
 
-/// Wakes all threads, of any process, that wait at the futex at so many bytes in the memory.
+/// Wakes all threads, of any process, that wait at the futex at an offset in the memory.
 ///
 /// # Errors
 ///
@@ -105,13 +103,13 @@ pub fn wake_all(memory: &SharedMemory, at: usize) -> io::Result<()> {
     if woken < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Reads the futex at so many bytes in the memory; 0 for a place that is not in the memory.
+/// Reads the futex at an offset in the memory; 0 beyond its end.
 #[must_use]
 pub fn load(memory: &SharedMemory, at: usize) -> u32 {
     futex(memory, at).map_or(0, |word| word.load(SeqCst))
 }
 
-/// Writes the futex at so many bytes in the memory, and wakes all threads, of any process, that wait there.
+/// Writes the futex at an offset in the memory, and wakes all threads, of any process, that wait there.
 ///
 /// # Errors
 ///
@@ -121,7 +119,7 @@ pub fn store(memory: &SharedMemory, at: usize, value: u32) -> io::Result<()> {
     wake_all(memory, at)
 }
 
-/// Waits until the futex at so many bytes in the memory is woken, as long as it has this value, or for some time.
+/// Waits until the futex at an offset in the memory is woken, as long as it has this value, or for some time.
 pub fn wait(memory: &SharedMemory, at: usize, value: u32, most: Duration) {
     let Ok(word) = futex(memory, at) else { return };
     let most = libc::timespec {
@@ -184,7 +182,7 @@ mod tests {
             }
             child => {
                 let mut status = 0;
-                // SAFETY: the pointer is that of a local variable.
+                // SAFETY: the pointer leads to a local variable.
                 unsafe { libc::waitpid(child, &raw mut status, 0) };
                 assert_eq!(libc::WTERMSIG(status), libc::SIGKILL);
                 assert_eq!(word.load(SeqCst) & OWNER_DIED, OWNER_DIED);

@@ -1,5 +1,5 @@
-//! Rights to files of another user, for the files that this user, or a program of this user's, names. A process of root
-//! would read and write what the user may not.
+//! Rights to files of another user, for files that this user, or a program of this user, names. Root would read and
+//! write files that the user may not.
 
 use std::{
     fs::File,
@@ -13,7 +13,7 @@ use super::{
     user::{self, Identity},
 };
 
-/// Rights to files: those of this process, or fewer.
+/// Rights to files: the rights of this process, or fewer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rights(Option<Ids>);
 
@@ -25,7 +25,7 @@ struct Ids {
 }
 
 impl Rights {
-    /// Returns the rights of the user who called sudo; of this process if nobody did.
+    /// Returns the rights of the user who called sudo; of this process without sudo.
     #[must_use]
     pub fn of_caller() -> Self {
         user::sudo_user().map_or_else(Self::default, |user| Self::of_identity(&user))
@@ -42,7 +42,7 @@ impl Rights {
         Self::limited(Ids { user, group, groups: identity.groups() })
     }
 
-    /// Returns the rights of a process; of nobody, if it has gone.
+    /// Returns the rights of a process; if it has gone, the rights of the user `nobody`.
     #[must_use]
     pub fn of_process(process: u32) -> Self {
         let ids = Status::of_process(process).ok().and_then(|status| {
@@ -60,11 +60,11 @@ impl Rights {
         Self((user::is_root() && ids.user != 0).then_some(ids))
     }
 
-    /// Does something with these rights, in this thread. What is open stays open.
+    /// Does something with these rights, in this thread. Open files stay open.
     ///
     /// # Errors
     ///
-    /// Those of `what`, and when this process may not give up its own rights.
+    /// Errors of `what`, and when this process may not give up its own rights.
     pub fn with<T>(&self, what: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let Some(ids) = &self.0 else { return what() };
         let taken = Taken::take(ids)?;
@@ -104,7 +104,7 @@ impl Drop for Taken {
     }
 }
 
-/// Sets an id of this thread for accesses to files; the call says nothing of an error.
+/// Sets an id of this thread for accesses to files; the call reports no error.
 fn set(call: libc::c_long, id: u32) -> io::Result<()> {
     // SAFETY: both calls take a number; that one which is no id changes nothing.
     let now = unsafe {

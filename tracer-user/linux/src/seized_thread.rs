@@ -1,10 +1,9 @@
-//! Holds a thread of a running program, from the stop signal on that a program in the kernel has sent it. Work on the
-//! held thread is decided elsewhere; reactions to each report of the kernel, in `seized_thread/protocol.rs`.
+//! A thread held under ptrace, starting from the `SIGSTOP` that a BPF program sent it. `seized_thread/protocol.rs` says
+//! how the tracer reacts to each report of the kernel.
 //!
-//! A stop by a signal is that of the whole process, and outlives this one. So it is turned into a stop of the one
-//! thread by ptrace as soon as possible, which the kernel undoes when this process dies: the thread is seized, the
-//! process is continued by a `SIGCONT` to that thread, and the thread is held on its way to receive that. It never
-//! does.
+//! A stop signal stops the whole process, and outlives avtrace. So the tracer turns it into a ptrace stop of the one
+//! thread, which the kernel undoes when avtrace dies: the tracer seizes the thread, sends it a `SIGCONT` that continues
+//! the process, and holds the thread on its way to receive that signal, which it never does.
 //!
 //! A held thread can be killed at any moment, by its process's end or another thread's `execve`. Its tracer must wait
 //! for it then: until it is reaped neither its process nor that `execve` comes to its end (`kernel/exit.c`,
@@ -21,15 +20,18 @@ use std::{
 };
 
 use nix::{
-    errno::Errno,
-    sys::ptrace::{self, Options},
+    sys::{
+        ptrace::Options,
+        signal::{Signal, kill},
+    },
     unistd::Pid,
 };
 
-use self::protocol::{Action, Report, next};
+use self::protocol::{Action, HoldReport, HoldState, next};
 use super::{
     proc::{self, Stat},
-    status::{Change, wait_as_tracer},
+    request::{self, Resume},
+    status::{TraceeChange, wait_as_tracer},
 };
 
 /// Time limit for a thread to stop after a stop signal. It is in the kernel, on its way out.
@@ -41,25 +43,25 @@ thread_local! {
     static UNREAPED_MAIN_THREADS: RefCell<Vec<i32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A thread that is held. When this is dropped, or this process dies, it goes on.
+/// Thread under ptrace. It goes on when this is dropped, or when this process dies.
 ///
 /// All its methods must be called from the thread that caught it (ptrace(2)).
 #[derive(Debug)]
 pub struct SeizedThread {
-    pid: Pid,
-    thread: Pid,
+    pid: i32,
+    thread: i32,
     /// Set for a main thread that is a child of this process: its end must stay to be waited for.
     is_child: bool,
-    by: Hold,
+    by: HeldBy,
 }
 
 /// Means of holding a thread.
 #[derive(Debug)]
-enum Hold {
+enum HeldBy {
     /// The stop of its process, which is continued when this is dropped.
     Signal { _stopped: Stopped },
     Ptrace {
-        state: Cell<protocol::State>,
+        state: Cell<HoldState>,
         /// The signals that it blocks, while it is made to receive one of them.
         mask: Cell<Option<u64>>,
     },
@@ -68,13 +70,13 @@ enum Hold {
 /// A process that a signal has stopped; it is continued when this is dropped.
 #[derive(Debug)]
 struct Stopped {
-    pid: Pid,
+    pid: i32,
 }
 
 impl Drop for Stopped {
     fn drop(&mut self) {
-        // One that has ended needs it no more.
-        let _ = nix::sys::signal::kill(self.pid, nix::sys::signal::Signal::SIGCONT);
+        // A process that has ended does not need it.
+        let _ = kill(Pid::from_raw(self.pid), Signal::SIGCONT);
     }
 }
 
@@ -90,7 +92,7 @@ impl SeizeError {
     /// Error for a process that was to be stopped again, and may be stopped since before.
     #[must_use]
     pub fn stopped(pid: u32) -> Self {
-        let stopped = Stopped { pid: Pid::from_raw(pid as i32) };
+        let stopped = Stopped { pid: pid as i32 };
         Self { _stopped: Some(stopped), ..Self::never_stopped() }
     }
 
@@ -113,9 +115,9 @@ pub enum StopOutcome {
 }
 
 impl SeizedThread {
-    /// Catches a thread to which `SIGSTOP` was sent. `None` when it has ended meanwhile.
+    /// Seizes a thread to which `SIGSTOP` was sent. Returns `None` when the thread has ended meanwhile.
     ///
-    /// Where somebody else traces it the process stays stopped, until this is dropped.
+    /// If the thread has another tracer, its process stays stopped until this is dropped.
     ///
     /// # Errors
     ///
@@ -125,7 +127,7 @@ impl SeizedThread {
         thread: u32,
         is_child: bool,
     ) -> Result<Option<Self>, SeizeError> {
-        let stopped = Stopped { pid: Pid::from_raw(pid as i32) };
+        let stopped = Stopped { pid: pid as i32 };
         match await_stop(pid, thread) {
             Ok(true) => {}
             Ok(false) => return Ok(gone(stopped)),
@@ -134,36 +136,37 @@ impl SeizedThread {
         Self::seize_stopped(stopped, thread, is_child)
     }
 
-    /// Catches a thread of a process that a signal has stopped.
+    /// Seizes a thread of a process that a signal has stopped.
     fn seize_stopped(
         stopped: Stopped,
         thread: u32,
         is_child: bool,
     ) -> Result<Option<Self>, SeizeError> {
-        let pid = stopped.pid.as_raw() as u32;
-        let tid = Pid::from_raw(thread as i32);
-        match ptrace::seize(tid, Options::PTRACE_O_TRACEEXEC) {
+        let (pid, tid) = (stopped.pid as u32, thread as i32);
+        match request::seize(tid, Options::PTRACE_O_TRACEEXEC) {
             Ok(()) => {}
             // That a thread has ended is another error than that it has gone (`kernel/ptrace.c`, `ptrace_attach`).
             Err(_) if has_ended(pid, thread) => return Ok(gone(stopped)),
-            Err(_) => {
+            Err(error) => {
+                tracing::info!(pid, thread, %error, "another tracer: the whole process stays stopped");
                 let pid = stopped.pid;
-                let by = Hold::Signal { _stopped: stopped };
+                let by = HeldBy::Signal { _stopped: stopped };
                 return Ok(Some(Self { pid, thread: tid, is_child: false, by }));
             }
         }
-        let state = Cell::new(protocol::State::Seized);
+        let state = Cell::new(HoldState::Seized);
         let seized = Self {
             pid: stopped.pid,
             thread: tid,
             is_child: is_child && pid == thread,
-            by: Hold::Ptrace { state, mask: Cell::new(None) },
+            by: HeldBy::Ptrace { state, mask: Cell::new(None) },
         };
         // It may run by now, if somebody has continued its process.
         seized.interrupt();
         match seized.follow(|| false) {
-            Ok(protocol::State::Gone) => Ok(gone(stopped)),
-            Ok(_) => {
+            Ok(HoldState::Gone) => Ok(gone(stopped)),
+            Ok(state) => {
+                tracing::debug!(pid, thread, ?state, "a thread was seized");
                 // The stop by the signal is over.
                 std::mem::forget(stopped);
                 Ok(Some(seized))
@@ -178,22 +181,22 @@ impl SeizedThread {
     ///
     /// When ptrace fails, as for a thread that was not caught by it.
     pub fn run_to_stop(&self, is_due: impl Fn() -> bool) -> io::Result<StopOutcome> {
-        let Hold::Ptrace { state, .. } = &self.by else {
+        let HeldBy::Ptrace { state, .. } = &self.by else {
             return Err(io::Error::other("another tracer holds it"));
         };
         let (running, action) = protocol::run(state.get());
         self.act(action)?;
         state.set(running);
         Ok(match self.follow(is_due)? {
-            protocol::State::Gone => StopOutcome::Gone,
-            protocol::State::Replaced => StopOutcome::Replaced,
+            HoldState::Gone => StopOutcome::Gone,
+            HoldState::Replaced => StopOutcome::Replaced,
             _ => StopOutcome::Stop,
         })
     }
 
     /// Goes through the protocol until the thread is held or gone.
-    fn follow(&self, is_due: impl Fn() -> bool) -> io::Result<protocol::State> {
-        let Hold::Ptrace { state, .. } = &self.by else { return Ok(protocol::State::Gone) };
+    fn follow(&self, is_due: impl Fn() -> bool) -> io::Result<HoldState> {
+        let HeldBy::Ptrace { state, .. } = &self.by else { return Ok(HoldState::Gone) };
         while state.get().is_under_way() {
             let report = self.await_report(&is_due)?;
             let (following, action) = next(state.get(), report);
@@ -206,38 +209,37 @@ impl SeizedThread {
     /// Returns the next report of the kernel.
     ///
     /// The end of a main thread is not reported while its process has other threads: it is looked for then.
-    fn await_report(&self, is_due: &impl Fn() -> bool) -> io::Result<Report> {
+    fn await_report(&self, is_due: &impl Fn() -> bool) -> io::Result<HoldReport> {
         const FIRST: Duration = Duration::from_micros(20);
         const LAST: Duration = Duration::from_millis(5);
         const BEFORE_FIRST: u32 = 32;
         let (mut looks, mut pause) = (0, FIRST);
         let is_main = self.pid == self.thread;
         loop {
-            let Some(change) = wait_as_tracer(self.thread.as_raw(), self.is_child, !is_main)?
-            else {
+            let Some(change) = wait_as_tracer(self.thread, self.is_child, !is_main)? else {
                 looks += 1;
                 if looks < BEFORE_FIRST {
                     std::thread::yield_now();
                     continue;
                 }
                 if self.has_ended_alone() {
-                    return Ok(Report::End);
+                    return Ok(HoldReport::End);
                 }
                 std::thread::sleep(pause);
                 pause = LAST.min(pause * 2);
                 continue;
             };
             return Ok(match change {
-                Change::Ended | Change::Untraced => Report::End,
-                Change::Stopped { signal: libc::SIGTRAP, event: libc::PTRACE_EVENT_STOP } => {
-                    Report::Trap
+                TraceeChange::Ended | TraceeChange::Untraced => HoldReport::End,
+                TraceeChange::Stopped { signal: libc::SIGTRAP, event: libc::PTRACE_EVENT_STOP } => {
+                    HoldReport::Trap
                 }
-                Change::Stopped { signal, event: libc::PTRACE_EVENT_STOP } => {
-                    Report::GroupStop { is_due: signal == libc::SIGSTOP && is_due() }
+                TraceeChange::Stopped { signal, event: libc::PTRACE_EVENT_STOP } => {
+                    HoldReport::GroupStop { is_due: signal == libc::SIGSTOP && is_due() }
                 }
-                Change::Stopped { event: libc::PTRACE_EVENT_EXEC, .. } => Report::Exec,
-                Change::Stopped { signal, .. } => {
-                    Report::Signal { signal, is_due: signal == libc::SIGSTOP && is_due() }
+                TraceeChange::Stopped { event: libc::PTRACE_EVENT_EXEC, .. } => HoldReport::Exec,
+                TraceeChange::Stopped { signal, .. } => {
+                    HoldReport::Signal { signal, is_due: signal == libc::SIGSTOP && is_due() }
                 }
             });
         }
@@ -246,9 +248,9 @@ impl SeizedThread {
     /// Returns whether this main thread has ended before others, or is about to be reported as ended: the consequence
     /// is the same.
     fn has_ended_alone(&self) -> bool {
-        let ended = has_ended(self.pid.as_raw() as u32, self.thread.as_raw() as u32);
+        let ended = has_ended(self.pid as u32, self.thread as u32);
         if ended && !self.is_child {
-            UNREAPED_MAIN_THREADS.with_borrow_mut(|left| left.push(self.thread.as_raw()));
+            UNREAPED_MAIN_THREADS.with_borrow_mut(|left| left.push(self.thread));
         }
         ended
     }
@@ -258,102 +260,84 @@ impl SeizedThread {
             Action::Forget => return Ok(()),
             Action::EndStop => {
                 self.unblock_continue();
-                self.send_continue();
-                return self.request(libc::PTRACE_CONT, 0);
+                // The next wait reports a thread that was killed.
+                let _ = request::send(self.pid, self.thread, libc::SIGCONT);
+                return self.resume(Resume::Continue(0));
             }
-            Action::Resume => return self.request(libc::PTRACE_CONT, 0),
+            Action::Resume => return self.resume(Resume::Continue(0)),
             Action::Retrap => {
                 self.interrupt();
-                return self.request(libc::PTRACE_CONT, 0);
+                return self.resume(Resume::Continue(0));
             }
-            Action::Listen => return self.request(libc::PTRACE_LISTEN, 0),
+            Action::Listen => return self.resume(Resume::Listen),
             Action::Deliver(_) | Action::Pass(_) | Action::Keep | Action::Detach(_) => {}
         }
         // From here on it may run instructions of the program, and has its own mask back.
         self.restore_mask();
         match action {
-            Action::Deliver(signal) => self.request(libc::PTRACE_CONT, signal),
+            Action::Deliver(signal) => self.resume(Resume::Continue(signal)),
             Action::Pass(signal) => {
                 self.interrupt();
-                self.request(libc::PTRACE_CONT, signal)
+                self.resume(Resume::Continue(signal))
             }
-            Action::Detach(signal) => self.request(libc::PTRACE_DETACH, signal),
+            Action::Detach(signal) => request::detach(self.thread, signal).map(drop),
             _ => Ok(()),
         }
     }
 
-    /// A thread that blocks `SIGCONT` would not be seen to receive it. One that ignores it is, while it is traced
+    /// Unblocks `SIGCONT`: a thread that blocks it never reports it. A thread that ignores it does, while it is traced
     /// (`kernel/signal.c`, `sig_ignored`).
     fn unblock_continue(&self) {
         const CONTINUE: u64 = 1 << (libc::SIGCONT - 1);
-        let Hold::Ptrace { mask, .. } = &self.by else { return };
-        let mut blocked = 0u64;
-        // SAFETY: the request writes 8 bytes, the size of a set of signals in the kernel, to a local variable.
-        let result = unsafe {
-            libc::ptrace(libc::PTRACE_GETSIGMASK, self.thread.as_raw(), 8, &raw mut blocked)
-        };
-        if result == 0 && blocked & CONTINUE != 0 {
+        let HeldBy::Ptrace { mask, .. } = &self.by else { return };
+        if let Ok(blocked) = request::blocked_signals(self.thread)
+            && blocked & CONTINUE != 0
+        {
             mask.set(Some(blocked));
             self.set_mask(blocked & !CONTINUE);
         }
     }
 
     fn restore_mask(&self) {
-        let Hold::Ptrace { mask, .. } = &self.by else { return };
+        let HeldBy::Ptrace { mask, .. } = &self.by else { return };
         if let Some(blocked) = mask.take() {
             self.set_mask(blocked);
         }
     }
 
     fn set_mask(&self, mask: u64) {
-        // SAFETY: the request reads 8 bytes from a local variable.
-        unsafe { libc::ptrace(libc::PTRACE_SETSIGMASK, self.thread.as_raw(), 8, &raw const mask) };
-    }
-
-    fn send_continue(&self) {
-        // SAFETY: no memory is involved.
-        unsafe {
-            libc::syscall(libc::SYS_tgkill, self.pid.as_raw(), self.thread.as_raw(), libc::SIGCONT)
-        };
+        // The next wait reports a thread that was killed.
+        let _ = request::block_signals(self.thread, mask);
     }
 
     fn interrupt(&self) {
-        // One that was killed meanwhile is reported.
-        let _ = self.request(libc::PTRACE_INTERRUPT, 0);
+        // The next wait reports a thread that was killed.
+        let _ = request::interrupt(self.thread);
     }
 
-    fn request(&self, request: libc::c_uint, signal: i32) -> io::Result<()> {
-        match self.try_request(request, signal) {
-            // It was killed meanwhile, which the next wait reports.
-            Err(error) if error != Errno::ESRCH => Err(error.into()),
-            _ => Ok(()),
-        }
-    }
-
-    fn try_request(&self, request: libc::c_uint, signal: i32) -> Result<(), Errno> {
-        // SAFETY: these requests touch no memory of this process; the signal is passed by value.
-        let result = unsafe { libc::ptrace(request, self.thread.as_raw(), 0, signal) };
-        Errno::result(result).map(drop)
+    fn resume(&self, resume: Resume) -> io::Result<()> {
+        request::resume(self.thread, resume)
     }
 
     /// Detaches it wherever it stands, and reaps it when it has ended.
     fn detach(&self) -> io::Result<()> {
-        let Hold::Ptrace { state, .. } = &self.by else { return Ok(()) };
-        if state.get() == protocol::State::Gone {
+        let HeldBy::Ptrace { state, .. } = &self.by else { return Ok(()) };
+        if state.get() == HoldState::Gone {
             return Ok(());
         }
         self.restore_mask();
         let mut signal = 0;
-        while self.try_request(libc::PTRACE_DETACH, signal) == Err(Errno::ESRCH) {
+        while matches!(request::detach(self.thread, signal), Ok(false)) {
             // It was killed, or runs where the protocol was given up.
             self.interrupt();
             let report = self.await_report(&|| false)?;
-            match next(protocol::State::Detaching, report) {
+            match next(HoldState::Detaching, report) {
                 (_, Action::Detach(received)) => signal = received,
                 _ => break,
             }
         }
-        state.set(protocol::State::Gone);
+        tracing::debug!(pid = self.pid, thread = self.thread, "a thread was released");
+        state.set(HoldState::Gone);
         Ok(())
     }
 }
@@ -367,6 +351,10 @@ impl Drop for SeizedThread {
 
 /// The process is about to end, or runs another program by now, which was stopped on its own: this stop is over.
 fn gone(stopped: Stopped) -> Option<SeizedThread> {
+    tracing::debug!(
+        pid = stopped.pid,
+        "the thread to seize has ended, or its program was replaced"
+    );
     std::mem::forget(stopped);
     None
 }
@@ -376,9 +364,9 @@ fn await_stop(pid: u32, thread: u32) -> io::Result<bool> {
     let start = Instant::now();
     while start.elapsed() < STOP_TIMEOUT {
         match Stat::of_thread(pid, thread).map(|stat| stat.state) {
-            Ok(proc::State::Stopped | proc::State::Traced) => return Ok(true),
-            Ok(proc::State::Ended) => return Ok(false),
-            Ok(proc::State::Alive) => std::thread::sleep(Duration::from_micros(50)),
+            Ok(proc::ProcessState::Stopped | proc::ProcessState::Traced) => return Ok(true),
+            Ok(proc::ProcessState::Ended) => return Ok(false),
+            Ok(proc::ProcessState::Alive) => std::thread::sleep(Duration::from_micros(50)),
             Err(error) if proc::is_gone(&error) => return Ok(false),
             Err(error) => return Err(error),
         }
@@ -388,7 +376,7 @@ fn await_stop(pid: u32, thread: u32) -> io::Result<bool> {
 
 fn has_ended(pid: u32, thread: u32) -> bool {
     match Stat::of_thread(pid, thread) {
-        Ok(stat) => stat.state == proc::State::Ended,
+        Ok(stat) => stat.state == proc::ProcessState::Ended,
         Err(error) => proc::is_gone(&error),
     }
 }

@@ -21,7 +21,7 @@ use nix::{
 
 use super::memory;
 
-/// File in memory, mapped for reading and writing. Pages that nobody has written take no memory.
+/// File in memory, mapped for reading and writing. Pages take memory once they are written.
 #[derive(Debug)]
 pub struct SharedMemory {
     file: File,
@@ -29,14 +29,13 @@ pub struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// Creates a file of so many bytes, all of them 0. It can be neither shrunk nor grown, by any process: memory that
-    /// is mapped stays.
+    /// Creates a file of `bytes` zero bytes. No process can shrink or grow it: mapped memory stays valid.
     ///
     /// Minimum kernel version: 3.17 (`memfd_create`).
     ///
     /// # Errors
     ///
-    /// Those of `memfd_create`, `ftruncate` and `mmap`.
+    /// Errors of `memfd_create`, `ftruncate` and `mmap`.
     pub fn new(bytes: u64) -> io::Result<Self> {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         // SAFETY: the name is a string that ends with 0.
@@ -44,7 +43,7 @@ impl SharedMemory {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel returned a new descriptor that nobody else knows.
+        // SAFETY: the kernel returned a new descriptor, which has no other owner.
         let file = unsafe { File::from_raw_fd(fd) };
         set_size(&file, bytes)?;
         seal(&file, sealed_size())?;
@@ -57,7 +56,7 @@ impl SharedMemory {
     ///
     /// # Errors
     ///
-    /// Those of `ftruncate`, `fcntl` and `mmap`, and when another process has changed the size or denies changes.
+    /// Errors of `ftruncate`, `fcntl` and `mmap`, and when another process has changed the size or denies changes.
     pub fn over(file: File, bytes: u64) -> io::Result<Self> {
         set_size(&file, bytes)?;
         seal(&file, sealed_size())?;
@@ -75,7 +74,7 @@ impl SharedMemory {
     ///
     /// # Errors
     ///
-    /// Those of `fcntl` and `mmap`.
+    /// Errors of `fcntl` and `mmap`.
     pub fn over_empty(file: File, bytes: u64) -> io::Result<Self> {
         seal(&file, SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_SEAL)?;
         let length = usize::try_from(bytes).map_err(io::Error::other)?;
@@ -87,7 +86,7 @@ impl SharedMemory {
     ///
     /// # Errors
     ///
-    /// Those of `ftruncate`.
+    /// Errors of `ftruncate`.
     pub fn grow(&self, bytes: u64) -> io::Result<()> {
         let has = || Ok::<_, io::Error>(self.file.metadata()?.len() >= bytes);
         if has()? {

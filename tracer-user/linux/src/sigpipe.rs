@@ -13,12 +13,13 @@ static BEFORE_MAIN: extern "C" fn() = remember;
 extern "C" fn remember() {
     // SAFETY: a structure of integers and pointers: zeros are valid.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    // SAFETY: nothing is changed; the pointer is that of a local variable.
+    // SAFETY: nothing is changed; the pointer leads to a local variable.
     let result = unsafe { libc::sigaction(libc::SIGPIPE, std::ptr::null(), &raw mut action) };
     WAS_IGNORED.store(result == 0 && action.sa_sigaction == libc::SIG_IGN, Ordering::Relaxed);
 }
 
-/// Gives the calling process back what it was started with. Only for a child that is about to execute a program.
+/// Restores the state of `SIGPIPE` that this process was started with. Only for a child that is about to execute a
+/// program.
 pub(super) fn restore() {
     let action = if WAS_IGNORED.load(Ordering::Relaxed) { libc::SIG_IGN } else { libc::SIG_DFL };
     // SAFETY: neither is a handler that could run.

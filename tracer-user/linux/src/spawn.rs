@@ -1,4 +1,4 @@
-//! Forking a child that executes a program under ptrace. What happens to it then is in `tracee`.
+//! Forking a child that executes a program under ptrace. `tracee` and `supervisor` do the rest.
 
 use std::{
     ffi::{CStr, CString, OsString},
@@ -29,7 +29,7 @@ pub struct Launch {
 /// Failed step of the child, as reported through the pipe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-enum Step {
+enum ChildStep {
     Trace = 1,
     User = 2,
     Execute = 3,
@@ -50,8 +50,8 @@ impl Failure {
         let [step, number @ ..] = message;
         let error = io::Error::from_raw_os_error(i32::from_ne_bytes(number));
         Some(match step {
-            step if step == Step::Trace as u8 => ptrace_refusal::explain(&error),
-            step if step == Step::User as u8 => {
+            step if step == ChildStep::Trace as u8 => ptrace_refusal::explain(&error),
+            step if step == ChildStep::User as u8 => {
                 let user = self.user.unwrap_or_default();
                 io::Error::other(format!("cannot become user {user}: {error}"))
             }
@@ -83,7 +83,7 @@ impl Tracing {
 pub(super) struct StartGate(PipeWriter);
 
 impl StartGate {
-    /// Lets it start. One that was killed is no error.
+    /// Lets the child start. A child that was killed is no error.
     pub(super) fn open(mut self) -> io::Result<()> {
         match self.0.write_all(&[0]) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
@@ -124,12 +124,12 @@ fn fork(
     let environment = environment(user.as_ref())?;
     let (argv, envp) = (pointers(&arguments), pointers(&environment));
     let (pipe, mut writer) = io::pipe()?;
-    // SAFETY: this process is single-threaded, so that the child may do what it likes.
+    // SAFETY: this process is single-threaded, so that the child may call any function.
     let pid = unsafe { libc::fork() };
     match pid {
         -1 => Err(io::Error::last_os_error()),
         0 => {
-            let mut execute = || -> Result<(), (Step, io::Error)> {
+            let mut execute = || -> Result<(), (ChildStep, io::Error)> {
                 if let Some(start) = start {
                     // SAFETY: the child uses the descriptor no more, and does not return.
                     unsafe { libc::close(start.as_raw_fd()) };
@@ -142,9 +142,9 @@ fn fork(
                     // SAFETY: no memory is involved; a child that has executed nothing yet may do so.
                     unsafe { libc::setpgid(0, 0) };
                 }
-                tracing.begin().map_err(|error| (Step::Trace, error))?;
+                tracing.begin().map_err(|error| (ChildStep::Trace, error))?;
                 if let Some(user) = &user {
-                    user.assume().map_err(|error| (Step::User, error))?;
+                    user.assume().map_err(|error| (ChildStep::User, error))?;
                 }
                 sigpipe::restore();
                 if matches!(tracing, Tracing::Asked) {
@@ -153,7 +153,7 @@ fn fork(
                 }
                 // SAFETY: strings that end with a zero, in arrays that end with a null pointer.
                 unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), envp.as_ptr()) };
-                Err((Step::Execute, io::Error::last_os_error()))
+                Err((ChildStep::Execute, io::Error::last_os_error()))
             };
             if let Err((step, error)) = execute() {
                 let mut message = [step as u8; 5];
@@ -172,7 +172,7 @@ fn c_string(text: OsString) -> io::Result<CString> {
     Ok(CString::new(text.into_vec())?)
 }
 
-/// This process's environment as it is, also where it is malformed, with what is another for that user.
+/// Returns the environment of this process, malformed variables included, with the changes for the user.
 fn environment(user: Option<&Identity>) -> io::Result<Vec<CString>> {
     unsafe extern "C" {
         static environ: *const *const libc::c_char;

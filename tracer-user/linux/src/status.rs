@@ -70,7 +70,7 @@ impl Status {
 pub(super) fn wait(pid: i32) -> io::Result<Status> {
     loop {
         let mut raw = 0;
-        // SAFETY: the pointer is that of a local variable.
+        // SAFETY: the pointer leads to a local variable.
         if unsafe { libc::waitpid(pid, &raw mut raw, libc::__WALL) } < 0 {
             let error = io::Error::last_os_error();
             if error.kind() != io::ErrorKind::Interrupted {
@@ -101,7 +101,7 @@ fn any(flags: i32) -> io::Result<Option<(i32, Status)>> {
     let flags = flags | libc::__WALL | libc::__WNOTHREAD;
     loop {
         let mut raw = 0;
-        // SAFETY: the pointer is that of a local variable.
+        // SAFETY: the pointer leads to a local variable.
         let id = unsafe { libc::waitpid(-1, &raw mut raw, flags) };
         if id < 0 {
             let error = io::Error::last_os_error();
@@ -121,7 +121,7 @@ fn any(flags: i32) -> io::Result<Option<(i32, Status)>> {
 
 /// Change of a thread that this thread traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum TraceeChange {
     /// Stopped under ptrace, as in [`Status::Stopped`].
     Stopped { signal: i32, event: i32 },
     /// Ended.
@@ -139,7 +139,7 @@ pub(super) fn wait_as_tracer(
     thread: i32,
     keep_end: bool,
     is_patient: bool,
-) -> io::Result<Option<Change>> {
+) -> io::Result<Option<TraceeChange>> {
     const TRACED: i32 = libc::WSTOPPED | libc::__WALL | libc::__WNOTHREAD;
     let look = if keep_end { libc::WNOWAIT } else { 0 };
     let block = if is_patient { 0 } else { libc::WNOHANG };
@@ -147,7 +147,7 @@ pub(super) fn wait_as_tracer(
         let info = match wait_id(thread, libc::WEXITED | TRACED | look | block) {
             Ok(info) => info,
             Err(error) if error.raw_os_error() == Some(libc::ECHILD) => {
-                return Ok(Some(Change::Untraced));
+                return Ok(Some(TraceeChange::Untraced));
             }
             Err(error) => return Err(error),
         };
@@ -156,13 +156,15 @@ pub(super) fn wait_as_tracer(
         match info.si_code {
             _ if child == 0 => return Ok(None),
             libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED => {
-                return Ok(Some(Change::Ended));
+                return Ok(Some(TraceeChange::Ended));
             }
             // A stop that is not one by ptrace: of a child of this very thread that is not traced any more.
-            libc::CLD_STOPPED => return Ok(Some(Change::Untraced)),
+            libc::CLD_STOPPED => return Ok(Some(TraceeChange::Untraced)),
             // Take the stop that was looked at, unless it is over: killed in between.
             _ if keep_end && wait_id(thread, TRACED | libc::WNOHANG)?.si_code == 0 => {}
-            _ => return Ok(Some(Change::Stopped { signal: value & 0x7f, event: value >> 8 })),
+            _ => {
+                return Ok(Some(TraceeChange::Stopped { signal: value & 0x7f, event: value >> 8 }));
+            }
         }
     }
 }
@@ -171,7 +173,7 @@ fn wait_id(thread: i32, flags: i32) -> io::Result<libc::siginfo_t> {
     loop {
         // SAFETY: a structure of integers and pointers: zeros are valid.
         let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
-        // SAFETY: the pointer is that of a local variable.
+        // SAFETY: the pointer leads to a local variable.
         if unsafe { libc::waitid(libc::P_PID, thread as libc::id_t, &raw mut info, flags) } == 0 {
             return Ok(info);
         }

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use crate::place::Place;
+use crate::place::FilePlace;
 
 /// Most bytes of a text.
 const MOST: u64 = 16 << 20;
@@ -15,19 +15,19 @@ const MOST: u64 = 16 << 20;
 ///
 /// # Errors
 ///
-/// Those of `open` and `read`, `FileTooLarge`, and `InvalidData` when it is no UTF-8.
+/// Errors of `open` and `read`, `FileTooLarge`, and `InvalidData` when it is no UTF-8.
 pub fn read(path: &Path) -> io::Result<String> {
     read_all(File::open(path)?)
 }
 
-/// Reads a text that nobody has named. Another user may have put anything in its place: so it must be a regular file,
-/// and links are followed as [`Place::find`] does it.
+/// Reads a text from a default place, which the user has not named. Another user may have put anything in its place: so
+/// it must be a regular file, and links are followed as [`FilePlace::find`] does it.
 ///
 /// # Errors
 ///
-/// As for [`read`], and those of [`Place::find`] and [`Place::open`].
+/// As for [`read`], and those of [`FilePlace::find`] and [`FilePlace::open`].
 pub fn read_found(path: &Path) -> io::Result<String> {
-    read_all(Place::find(path)?.open()?)
+    read_all(FilePlace::find(path)?.open()?)
 }
 
 fn read_all(file: File) -> io::Result<String> {

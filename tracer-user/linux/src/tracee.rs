@@ -1,5 +1,8 @@
-//! A program under ptrace: from its start to its entry point, and until its end. What is attached in between is
-//! decided elsewhere.
+//! A program under ptrace from its start to its entry point, then without a tracer until its end.
+//!
+//! The program asks to be traced (`PTRACE_TRACEME`). A [`Supervisor`](crate::supervisor::Supervisor) seizes its
+//! program instead, which takes `CAP_SYS_PTRACE` where avtrace has capabilities by its file (`setcap`): the kernel
+//! lets no other process look at such a child until it executes the program (`prctl`, `PR_SET_DUMPABLE`).
 
 use std::{
     io,
@@ -17,7 +20,9 @@ use nix::{
 };
 
 use super::{
-    proc, spawn,
+    proc,
+    request::{self, Resume},
+    spawn,
     status::{Patience, Status, peek_end, wait},
 };
 pub use super::{spawn::Launch, status::Ending};
@@ -27,22 +32,22 @@ pub use super::{spawn::Launch, status::Ending};
 ///
 /// All its methods must be called from the thread that started it (ptrace(2)).
 #[derive(Debug)]
-pub struct Held {
-    pid: Pid,
+pub struct HeldProgram {
+    pid: i32,
 }
 
 /// A program that runs on its own; still a child of this process. When it has ended it stays a zombie until this is
 /// dropped, so that its process id means nothing else.
 #[derive(Debug)]
 pub struct Running {
-    pid: Pid,
+    pid: i32,
 }
 
 /// Result of starting a program.
 #[derive(Debug)]
 pub enum Start {
     /// The program is stopped at the wanted place.
-    Held(Held),
+    Held(HeldProgram),
     /// The program ended before: the kernel could not map it, the dynamic linker refused it, or a signal came.
     Ended {
         /// The process that it was.
@@ -52,50 +57,32 @@ pub enum Start {
     },
 }
 
-/// Starts a program and holds it at its first instruction, which is the dynamic linker's if it has one.
+/// Starts a program and holds it at its entry point, where its dynamic libraries are mapped.
 ///
-/// Past some point `execve` cannot fail any more: what goes wrong then ends the program by a signal (`fs/exec.c`,
-/// `bprm_execve`), as one that anybody sends does.
+/// Code of libraries runs before that. Signals that come on the way are delivered; when that code replaces the program,
+/// the entry point is the new one's; children that it forks run on by themselves.
+///
+/// Past some point `execve` cannot fail any more: an error then ends the program by a signal (`fs/exec.c`,
+/// `bprm_execve`).
 ///
 /// # Errors
 ///
-/// Those of `execve`, `fork`, and of becoming the user.
+/// Errors of `execve`, `fork`, of becoming the user, and of ptrace; when the program has no entry point in executable
+/// memory.
 pub fn launch(launch: Launch) -> io::Result<Start> {
     let (pid, failure) = spawn::spawn(launch)?;
-    let held = Held { pid: Pid::from_raw(pid) };
-    let mut is_ready = false;
-    loop {
-        match wait(pid)? {
-            // The child stops itself once. What it executes must not start before it is certain that it dies with
-            // this process.
-            Status::Stopped { signal: libc::SIGSTOP, .. } if !is_ready => {
-                let options = Options::PTRACE_O_EXITKILL
-                    | Options::PTRACE_O_TRACEEXEC
-                    | Options::PTRACE_O_TRACEFORK;
-                ptrace::setoptions(held.pid, options).or_else(gone_is_fine)?;
-                is_ready = true;
-                resume(held.pid, 0)?;
-            }
-            Status::Stopped { event: libc::PTRACE_EVENT_EXEC, .. } => return Ok(Start::Held(held)),
-            Status::Stopped { signal, .. } => resume(held.pid, signal)?,
-            Status::Ended(ending) => {
-                let ended = held.into_ended(ending);
-                // Without a reason nothing has failed.
-                return failure.reason().map_or(Ok(ended), Err);
-            }
+    let held = HeldProgram { pid };
+    match held.run_to_exec()? {
+        // Without a reason the end is the program's own.
+        Some(ending) => {
+            let ended = held.into_ended(ending);
+            failure.reason().map_or(Ok(ended), Err)
+        }
+        None => {
+            tracing::debug!(pid, "a program was started under ptrace");
+            held.run_to_entry()
         }
     }
-}
-
-/// Continues a stopped process with a signal, or with none. The next wait reports a kill in the meantime.
-fn resume(pid: Pid, signal: i32) -> io::Result<()> {
-    // SAFETY: continuing a stopped process touches no memory of this one; the signal is passed by value.
-    let result = unsafe { libc::ptrace(libc::PTRACE_CONT, pid.as_raw(), 0, signal) };
-    if result < 0 { gone_is_fine(Errno::last()) } else { Ok(()) }
-}
-
-fn gone_is_fine(error: Errno) -> io::Result<()> {
-    if error == Errno::ESRCH { Ok(()) } else { Err(error.into()) }
 }
 
 /// A breakpoint at the program's entry point.
@@ -107,48 +94,57 @@ struct Breakpoint {
 impl Breakpoint {
     const INSTRUCTION: i64 = 0xcc;
 
-    fn set(pid: Pid, address: u64) -> io::Result<Self> {
-        let original = ptrace::read(pid, address as ptrace::AddressType)?;
-        let breakpoint = (original & !0xff) | Self::INSTRUCTION;
-        ptrace::write(pid, address as ptrace::AddressType, breakpoint)?;
-        Ok(Self { address, original })
+    fn at_entry(pid: i32) -> io::Result<Self> {
+        let address = proc::entry_point(pid as u32)?;
+        let original = ptrace::read(Pid::from_raw(pid), address as ptrace::AddressType)?;
+        let breakpoint = Self { address, original };
+        breakpoint.write(pid, (original & !0xff) | Self::INSTRUCTION)?;
+        Ok(breakpoint)
     }
 
-    fn clear(&self, pid: Pid) -> io::Result<()> {
-        Ok(ptrace::write(pid, self.address as ptrace::AddressType, self.original)?)
+    fn clear(&self, pid: i32) -> io::Result<()> {
+        self.write(pid, self.original)
     }
 
-    /// Returns whether the process has just executed it; then it goes back.
-    fn was_hit(&self, pid: Pid) -> io::Result<bool> {
-        let mut registers = ptrace::getregs(pid)?;
-        // The breakpoint's own byte has been executed.
-        if registers.rip != self.address + 1 {
-            return Ok(false);
-        }
-        registers.rip = self.address;
-        ptrace::setregs(pid, registers)?;
-        Ok(true)
+    fn write(&self, pid: i32, word: i64) -> io::Result<()> {
+        Ok(ptrace::write(Pid::from_raw(pid), self.address as ptrace::AddressType, word)?)
     }
 }
 
-impl Held {
+impl HeldProgram {
     /// The process.
     #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.pid.as_raw() as u32
+    pub const fn pid(&self) -> u32 {
+        self.pid as u32
     }
 
-    /// Runs it to its entry point, returned by `entry`, which must be an instruction in executable memory. There its
-    /// dynamic libraries are mapped.
-    ///
-    /// Code of libraries runs before. Signals that come on the way are delivered; when that code replaces the program,
-    /// the entry point is that of the new one; children that it forks run on by themselves.
-    ///
-    /// # Errors
-    ///
-    /// When there is no entry point, its memory cannot be changed, or ptrace fails.
-    pub fn run_to(self, entry: impl Fn(u32) -> io::Result<u64>) -> io::Result<Start> {
-        match self.run(entry) {
+    /// Runs the child to the first instruction of its program, which is the dynamic linker's if it has one. Returns its
+    /// end, if that came first.
+    fn run_to_exec(&self) -> io::Result<Option<Ending>> {
+        let mut is_ready = false;
+        loop {
+            match wait(self.pid)? {
+                // The child stops itself once. What it executes must not start before it is certain that it dies with
+                // this process.
+                Status::Stopped { signal: libc::SIGSTOP, .. } if !is_ready => {
+                    let options = Options::PTRACE_O_EXITKILL
+                        | Options::PTRACE_O_TRACEEXEC
+                        | Options::PTRACE_O_TRACEFORK;
+                    request::set_options(self.pid, options)?;
+                    is_ready = true;
+                    request::resume(self.pid, Resume::Continue(0))?;
+                }
+                Status::Stopped { event: libc::PTRACE_EVENT_EXEC, .. } => return Ok(None),
+                Status::Stopped { signal, .. } => {
+                    request::resume(self.pid, Resume::Continue(signal))?;
+                }
+                Status::Ended(ending) => return Ok(Some(ending)),
+            }
+        }
+    }
+
+    fn run_to_entry(self) -> io::Result<Start> {
+        match self.until_entry() {
             Ok(None) => Ok(Start::Held(self)),
             Ok(Some(ending)) => Ok(self.into_ended(ending)),
             Err(error) => match self.ended() {
@@ -171,23 +167,25 @@ impl Held {
     }
 
     /// Returns its end, if that came first.
-    fn run(&self, entry: impl Fn(u32) -> io::Result<u64>) -> io::Result<Option<Ending>> {
+    fn until_entry(&self) -> io::Result<Option<Ending>> {
         let pid = self.pid;
-        let mut breakpoint = Breakpoint::set(pid, entry(self.pid())?)?;
+        let mut breakpoint = Breakpoint::at_entry(pid)?;
         let mut signal = 0;
         loop {
-            resume(pid, signal)?;
+            request::resume(pid, Resume::Continue(signal))?;
             signal = 0;
-            match wait(pid.as_raw())? {
+            match wait(pid)? {
                 Status::Ended(ending) => return Ok(Some(ending)),
                 Status::Stopped { event: libc::PTRACE_EVENT_EXEC, .. } => {
-                    breakpoint = Breakpoint::set(pid, entry(self.pid())?)?;
+                    tracing::debug!(pid, "the program was replaced before its entry point");
+                    breakpoint = Breakpoint::at_entry(pid)?;
                 }
                 Status::Stopped { event: libc::PTRACE_EVENT_FORK, .. } => {
-                    let child = Pid::from_raw(ptrace::getevent(pid)? as i32);
-                    release_fork(child, &breakpoint)?;
+                    release_fork(request::message(pid)? as i32, &breakpoint)?;
                 }
-                Status::Stopped { signal: libc::SIGTRAP, .. } if breakpoint.was_hit(pid)? => {
+                Status::Stopped { signal: libc::SIGTRAP, .. }
+                    if request::was_hit(pid, breakpoint.address)? =>
+                {
                     breakpoint.clear(pid)?;
                     return Ok(None);
                 }
@@ -200,8 +198,10 @@ impl Held {
     #[must_use]
     pub fn ended(&self) -> Option<Ending> {
         // A held process that answers no more is on its way out.
-        match ptrace::getregs(self.pid) {
-            Err(Errno::ESRCH) => peek_end(self.pid.as_raw(), Patience::Wait).ok().flatten(),
+        match request::registers(self.pid) {
+            Err(error) if proc::is_gone(&error) => {
+                peek_end(self.pid, Patience::Wait).ok().flatten()
+            }
             _ => None,
         }
     }
@@ -213,47 +213,48 @@ impl Held {
     /// When ptrace fails.
     pub fn release(self) -> io::Result<Running> {
         let pid = self.pid;
-        ptrace::detach(pid, None).or_else(gone_is_fine)?;
+        request::detach(pid, 0)?;
         std::mem::forget(self);
         Ok(Running { pid })
     }
 }
 
 /// A child of the program is traced from its first instruction on, and has a copy of the breakpoint.
-fn release_fork(child: Pid, breakpoint: &Breakpoint) -> io::Result<()> {
-    match wait(child.as_raw())? {
+fn release_fork(child: i32, breakpoint: &Breakpoint) -> io::Result<()> {
+    match wait(child)? {
         // It stops with a `SIGSTOP` of ptrace's own, which must not reach it.
         Status::Stopped { .. } => {
-            // One that was killed is reaped: its parent learns of that after this process only.
-            match breakpoint.clear(child).and_then(|()| Ok(ptrace::detach(child, None)?)) {
-                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
-                    reap(child);
-                    Ok(())
-                }
-                result => result,
+            let is_released = match breakpoint.clear(child) {
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => false,
+                result => result.and_then(|()| request::detach(child, 0))?,
+            };
+            if !is_released {
+                // It was killed, and its parent learns of that only after this process has waited for it.
+                reap(child);
             }
+            Ok(())
         }
         Status::Ended(_) => Ok(()),
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldProgram {
     fn drop(&mut self) {
-        let _ = nix::sys::signal::kill(self.pid, Signal::SIGKILL);
+        send_signal(self.pid(), libc::SIGKILL);
         reap(self.pid);
     }
 }
 
-fn reap(pid: Pid) {
+fn reap(pid: i32) {
     // Stops that were not asked for yet come first.
-    while let Ok(Status::Stopped { .. }) = wait(pid.as_raw()) {}
+    while let Ok(Status::Stopped { .. }) = wait(pid) {}
 }
 
 impl Running {
     /// The process.
     #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.pid.as_raw() as u32
+    pub const fn pid(&self) -> u32 {
+        self.pid as u32
     }
 
     /// Waits for its end.
@@ -272,7 +273,7 @@ impl Running {
                 Err(Errno::EINTR) => continue,
                 result => result?,
             };
-            if let Some(ending) = peek_end(self.pid.as_raw(), Patience::Wait)? {
+            if let Some(ending) = peek_end(self.pid, Patience::Wait)? {
                 return Ok(ending);
             }
         }
@@ -281,7 +282,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if let Ok(Some(_)) = peek_end(self.pid.as_raw(), Patience::Ask) {
+        if let Ok(Some(_)) = peek_end(self.pid, Patience::Ask) {
             reap(self.pid);
         }
     }
@@ -300,19 +301,19 @@ pub fn pidfd(pid: u32) -> io::Result<OwnedFd> {
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel returned a new descriptor that nobody else knows.
+    // SAFETY: the kernel returned a new descriptor, which has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor as i32) })
 }
 
 /// Returns whether a thread is of a process, in which it has just been created.
 #[must_use]
 pub fn is_thread_of(process: i32, thread: i32) -> bool {
-    // SAFETY: no memory is involved; signal 0 is none.
+    // SAFETY: no memory is involved; signal 0 only tests.
     let sent = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, 0) };
     sent == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
 }
 
-/// Returns whether there is a thread with this id, be it one that has ended and that nobody has waited for.
+/// Returns whether there is a thread with this id. A zombie counts.
 pub(super) fn exists(thread: i32) -> bool {
     // SAFETY: no memory is involved; signal 0 is none.
     let sent = unsafe { libc::syscall(libc::SYS_tkill, thread, 0) };
@@ -329,7 +330,7 @@ pub fn is_child(process: u32) -> bool {
 ///
 /// # Errors
 ///
-/// Those of `kcmp`, which a kernel may lack.
+/// Errors of `kcmp`, which a kernel may lack.
 pub fn share_memory(one: i32, other: i32) -> io::Result<bool> {
     /// `KCMP_VM` of `<linux/kcmp.h>`.
     const MEMORY: libc::c_long = 1;
@@ -340,14 +341,14 @@ pub fn share_memory(one: i32, other: i32) -> io::Result<bool> {
     }
 }
 
-/// Sends a signal to a process; one that has ended is no error.
+/// Sends a signal to a process; it is no error if the process has ended.
 pub fn send_signal(pid: u32, signal: i32) {
     if let Ok(signal) = Signal::try_from(signal) {
         let _ = nix::sys::signal::kill(Pid::from_raw(pid as i32), signal);
     }
 }
 
-/// A device number as the kernel has it inside, from one that `stat` returned.
+/// Converts a device number of `stat` to the kernel's internal form.
 #[must_use]
 pub fn kernel_device(device: u64) -> u64 {
     (u64::from(libc::major(device)) << 20) | u64::from(libc::minor(device))

@@ -19,14 +19,14 @@ pub struct Identity {
     uid: Uid,
     /// The group that the user acted with.
     gid: Gid,
-    /// Entry of the user database; containers often have none.
-    account: Option<Account>,
+    /// Entry of the user database; containers often lack it.
+    account: Option<UserAccount>,
     /// Entry of the user whom sudo made of this one.
-    root: Option<Account>,
+    root: Option<UserAccount>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Account {
+struct UserAccount {
     name: CString,
     /// Group of the account itself.
     group: Gid,
@@ -36,7 +36,7 @@ struct Account {
     shell: PathBuf,
 }
 
-impl Account {
+impl UserAccount {
     /// Returns the entry of a user, if there is one.
     fn find(uid: Uid) -> Option<Self> {
         let entries = database(&["passwd", &uid.to_string()], "/etc/passwd")?;
@@ -49,7 +49,7 @@ impl Account {
         Some(Self { groups, ..account })
     }
 
-    /// Reads a line of `/etc/passwd` if it is that of a user: `NAME:x:UID:GID:COMMENT:HOME:SHELL`.
+    /// Reads a line of `/etc/passwd` if it is about the user `uid`: `NAME:x:UID:GID:COMMENT:HOME:SHELL`.
     fn parse(line: &[u8], uid: Uid) -> Option<Self> {
         let fields: Vec<&[u8]> = line.split(|byte| *byte == b':').collect();
         let [name, _, own, group, _, home, shell] = fields[..] else { return None };
@@ -91,7 +91,7 @@ impl Identity {
     #[must_use]
     pub fn of_user(user: u32) -> Self {
         let uid = Uid::from_raw(user);
-        let account = Account::find(uid);
+        let account = UserAccount::find(uid);
         let gid = account.as_ref().map_or(Gid::from_raw(user), |account| account.group);
         Self { uid, gid, account, root: None }
     }
@@ -170,7 +170,7 @@ impl Identity {
         }
     }
 
-    /// Becomes the user, for good: with the groups of the account, and the one that the user acted with.
+    /// Becomes the user, for good: with the groups of the account, and the group that the user acted with.
     pub(super) fn assume(&self) -> io::Result<()> {
         Ok(assume(self.uid, self.gid, &self.group_ids())?)
     }
@@ -214,10 +214,10 @@ fn find_sudo_user() -> Option<Identity> {
     if uid.is_root() {
         return None;
     }
-    let own = Account::find(uid);
+    let own = UserAccount::find(uid);
     let group = own.as_ref().map_or(uid.as_raw(), |account| account.group.as_raw());
     let gid = Gid::from_raw(number("SUDO_GID").unwrap_or(group));
-    Some(Identity { uid, gid, account: own, root: Account::find(Uid::effective()) })
+    Some(Identity { uid, gid, account: own, root: UserAccount::find(Uid::effective()) })
 }
 
 /// Places of the program that asks the databases of the system.
@@ -267,8 +267,8 @@ fn groups(entries: &[u8], name: &str, own: Gid) -> Vec<Gid> {
 mod tests {
     use super::*;
 
-    fn account(name: &str, home: &str) -> Account {
-        Account {
+    fn account(name: &str, home: &str) -> UserAccount {
+        UserAccount {
             name: CString::new(name).expect("no zero"),
             group: Gid::from_raw(5),
             groups: vec![Gid::from_raw(5)],
@@ -277,18 +277,18 @@ mod tests {
         }
     }
 
-    fn identity(account: Option<Account>, root: Option<Account>) -> Identity {
+    fn identity(account: Option<UserAccount>, root: Option<UserAccount>) -> Identity {
         Identity { uid: Uid::from_raw(4242), gid: Gid::from_raw(4243), account, root }
     }
 
     #[test]
     fn accounts_are_read() {
         let line = b"eve:x:1000:5:Eve,,,:/users/eve:/bin/sh";
-        let read = Account::parse(line, Uid::from_raw(1000)).expect("an account");
+        let read = UserAccount::parse(line, Uid::from_raw(1000)).expect("an account");
         assert_eq!(read, account("eve", "/users/eve"));
-        assert_eq!(Account::parse(line, Uid::from_raw(1001)), None);
+        assert_eq!(UserAccount::parse(line, Uid::from_raw(1001)), None);
         for line in [&b""[..], b"eve:x:1000:5", b"eve:x:1000:g:Eve:/users/eve:/bin/sh"] {
-            assert_eq!(Account::parse(line, Uid::from_raw(1000)), None);
+            assert_eq!(UserAccount::parse(line, Uid::from_raw(1000)), None);
         }
     }
 
@@ -306,10 +306,10 @@ mod tests {
 
     #[test]
     fn root_has_an_account_and_strangers_have_none() {
-        let root = Account::find(Uid::from_raw(0)).expect("the account of root");
+        let root = UserAccount::find(Uid::from_raw(0)).expect("the account of root");
         assert_eq!((root.name.to_bytes(), root.group.as_raw()), (&b"root"[..], 0));
         assert!(root.groups.contains(&Gid::from_raw(0)));
-        assert_eq!(Account::find(Uid::from_raw(u32::MAX - 4242)), None);
+        assert_eq!(UserAccount::find(Uid::from_raw(u32::MAX - 4242)), None);
     }
 
     #[test]

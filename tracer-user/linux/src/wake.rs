@@ -2,7 +2,7 @@
 
 use std::{io, sync::Once, time::Duration};
 
-/// A signal that nobody sends for another reason; its disposition is to be ignored.
+/// A signal that has no other use here; its default is to be ignored.
 const SIGNAL: i32 = libc::SIGURG;
 
 /// A thread that can be woken.
@@ -22,7 +22,7 @@ impl Waker {
             let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
             action.sa_sigaction = nothing as *const () as usize;
             // Without `SA_RESTART`: a wait ends.
-            // SAFETY: the handler does nothing, and the pointers are those of local variables or null.
+            // SAFETY: the handler does nothing, and the pointers lead to local variables or null.
             unsafe { libc::sigaction(SIGNAL, &raw const action, std::ptr::null_mut()) };
         });
         // SAFETY: no memory is involved.
@@ -36,7 +36,7 @@ impl Waker {
         self.thread == unsafe { libc::gettid() }
     }
 
-    /// Ends the wait that the thread is in; one that begins a moment later goes on.
+    /// Ends the current wait of the thread; a wait that begins a moment later goes on.
     ///
     /// # Errors
     ///
@@ -66,7 +66,7 @@ impl WakeTimer {
         event.sigev_signo = SIGNAL;
         event.sigev_notify_thread_id = waker.thread;
         let mut timer: libc::timer_t = std::ptr::null_mut();
-        // SAFETY: the pointers are those of local variables.
+        // SAFETY: the pointers lead to local variables.
         let created =
             unsafe { libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer) };
         if created != 0 {

@@ -10,13 +10,13 @@ macro_rules! address {
         pub struct $name(pub u64);
 
         impl $name {
-            /// The address `bytes` further on; `None` past the end of the address space.
+            /// Returns the address `bytes` further on; `None` past the end of the address space.
             #[must_use]
             pub fn checked_add(self, bytes: u64) -> Option<Self> {
                 self.0.checked_add(bytes).map(Self)
             }
 
-            /// The address `bytes` before; `None` below zero.
+            /// Returns the address `bytes` before; `None` below zero.
             #[must_use]
             pub fn checked_sub(self, bytes: u64) -> Option<Self> {
                 self.0.checked_sub(bytes).map(Self)

@@ -15,8 +15,8 @@ use super::opener::open_regular;
 
 /// A shared, immutable run of bytes: a copy of a file, a file mapping, a part of one, or a buffer.
 ///
-/// Cloning and slicing are cheap and copy nothing. A copy and a mapping outlive the descriptor and the name of their
-/// file, so what was opened while a process lived can still be read after it has gone.
+/// Cloning and slicing are cheap and do not copy. A copy and a mapping outlive the descriptor and the name of their
+/// file, so a file that was opened while a process lived can still be read after its end.
 #[derive(Clone)]
 pub struct Bytes {
     backing: Arc<Backing>,
@@ -83,7 +83,7 @@ impl Bytes {
     /// Maps the whole of an open file, which can be larger than memory. The descriptor may be closed afterwards.
     ///
     /// Whoever cuts the file meanwhile ends this process: reading past its new end raises `SIGBUS`. So this is for
-    /// files that a user names, and not for those of a traced program.
+    /// files that a user names, and not for files of a traced program.
     ///
     /// # Errors
     /// The error of `fstat` or `mmap`.

@@ -19,7 +19,7 @@ pub struct DebugSearch {
     /// The root directory of the traced process, such as `/proc/PID/root`, when it is not the
     /// tracer's own. Paths are tried below it first.
     pub sysroot: Option<PathBuf>,
-    /// Servers that are asked for what is in none of the places.
+    /// Servers that are asked for files that are at no place.
     pub servers: Option<DebugServers>,
     /// Way to open files that the program, or a file of it, names: sources, too.
     pub opener: Opener,
@@ -56,8 +56,14 @@ pub(crate) fn find(file: &ElfImage, search: &DebugSearch) -> Option<ElfImage> {
     if file.has_contents(".debug_info") || file.has_contents(".zdebug_info") {
         return None;
     }
+    let of = file.path();
     let by_id = file.build_id().and_then(|build_id| by_build_id(build_id, search));
-    by_id.or_else(|| by_link(file, search)).or_else(|| from_servers(file, search))
+    let found = by_id.or_else(|| by_link(file, search)).or_else(|| from_servers(file, search));
+    match &found {
+        Some(found) => tracing::debug!(?of, file = ?found.path(), "a debug file was found"),
+        None => tracing::debug!(?of, "no debug file was found"),
+    }
+    found
 }
 
 /// The debug file that a server has. The vDSO is no file that anybody serves.

@@ -97,8 +97,8 @@ impl DebugServers {
         self.0.problem.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Fetches the debug file with a build id. After a failure nothing more is tried: each query could take the whole
-    /// timeout.
+    /// Fetches the debug file with a build id. After a failure the servers are not asked again: each query could take
+    /// the whole timeout.
     pub(crate) fn fetch(&self, build_id: &[u8], opener: &Opener) -> Option<ElfImage> {
         let mut problem = self.0.problem.lock().unwrap_or_else(PoisonError::into_inner);
         if problem.is_some() || build_id.is_empty() {
@@ -110,6 +110,7 @@ impl DebugServers {
                 (file.build_id() == Some(build_id)).then_some(file)
             }
             Err(error) => {
+                tracing::info!(?error, "debug servers are not asked again");
                 *problem = Some(error);
                 None
             }

@@ -25,7 +25,7 @@ pub struct Name {
 }
 
 impl Name {
-    /// Demangles `symbol`. What is not mangled, in a way known here, stays as it is.
+    /// Demangles `symbol`. A symbol without a known mangling stays as it is.
     ///
     /// ```
     /// use symbolize::Name;
@@ -50,7 +50,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// The symbol without what a compiler added after the first dot.
+/// Returns the symbol without the suffix that a compiler added after the first dot.
 fn without_clone_suffix(symbol: &str) -> &str {
     let cut = CLONE_SUFFIXES.iter().filter_map(|suffix| {
         let at = symbol.find(suffix)?;

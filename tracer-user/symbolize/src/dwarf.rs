@@ -107,7 +107,7 @@ impl DebugInfo {
     pub(crate) fn unit(&self, index: usize) -> Option<Arc<Unit>> {
         let slot = self.main.units.get(index)?;
         slot.get_or_init(|| {
-            let unit = self.main.load(index, Origin::Main)?;
+            let unit = self.main.load(index, UnitOrigin::Main)?;
             Some(Arc::new(self.split_unit(&unit).unwrap_or(unit)))
         })
         .clone()
@@ -119,16 +119,20 @@ impl DebugInfo {
     }
 
     /// Resolves a reference in an attribute of an entry of `unit`, to an entry of that unit or of another.
-    pub(crate) fn follow(&self, unit: &Arc<Unit>, value: AttributeValue<Reader>) -> Option<Entry> {
+    pub(crate) fn follow(
+        &self,
+        unit: &Arc<Unit>,
+        value: AttributeValue<Reader>,
+    ) -> Option<DebugEntry> {
         match value {
-            AttributeValue::UnitRef(offset) => Some(Entry { unit: Arc::clone(unit), offset }),
+            AttributeValue::UnitRef(offset) => Some(DebugEntry { unit: Arc::clone(unit), offset }),
             AttributeValue::DebugInfoRef(offset) => match &unit.origin {
-                Origin::Main => self.entry_at(offset),
-                Origin::Supplement => self.supplement_entry_at(offset),
-                Origin::Split(set) => {
+                UnitOrigin::Main => self.entry_at(offset),
+                UnitOrigin::Supplement => self.supplement_entry_at(offset),
+                UnitOrigin::Split(set) => {
                     let unit = Arc::new(set.load(set.index_of(offset.0)?, unit.origin.clone())?);
                     let offset = offset.to_unit_offset(&unit.unit.header)?;
-                    Some(Entry { unit, offset })
+                    Some(DebugEntry { unit, offset })
                 }
             },
             AttributeValue::DebugInfoRefSup(offset) => self.supplement_entry_at(offset),
@@ -137,7 +141,7 @@ impl DebugInfo {
         }
     }
 
-    /// Loads what a skeleton unit stands for: from the package, or from its own file.
+    /// Loads the full unit of a skeleton unit: from the package, or from its own file.
     pub(crate) fn load_split(
         &self,
         id: DwoId,
@@ -156,31 +160,31 @@ impl DebugInfo {
         split.entry(id.0).or_insert(loaded).clone()
     }
 
-    fn entry_at(&self, offset: DebugInfoOffset) -> Option<Entry> {
+    fn entry_at(&self, offset: DebugInfoOffset) -> Option<DebugEntry> {
         let index = self.main.index_of(offset.0)?;
-        // A reference across units is to a unit of this file, not to what a skeleton stands for.
-        let unit = self.unit(index).filter(|unit| matches!(unit.origin, Origin::Main))?;
+        // A reference across units is to a unit of this file, not to the full unit of a skeleton.
+        let unit = self.unit(index).filter(|unit| matches!(unit.origin, UnitOrigin::Main))?;
         let offset = offset.to_unit_offset(&unit.unit.header)?;
-        Some(Entry { unit, offset })
+        Some(DebugEntry { unit, offset })
     }
 
-    fn supplement_entry_at(&self, offset: DebugInfoOffset) -> Option<Entry> {
+    fn supplement_entry_at(&self, offset: DebugInfoOffset) -> Option<DebugEntry> {
         let set = self.supplement.as_ref()?;
         let index = set.index_of(offset.0)?;
-        let load = || set.load(index, Origin::Supplement).map(Arc::new);
+        let load = || set.load(index, UnitOrigin::Supplement).map(Arc::new);
         let unit = set.units.get(index)?.get_or_init(load).clone()?;
         let offset = offset.to_unit_offset(&unit.unit.header)?;
-        Some(Entry { unit, offset })
+        Some(DebugEntry { unit, offset })
     }
 
-    fn type_of_signature(&self, unit: &Unit, signature: DebugTypeSignature) -> Option<Entry> {
+    fn type_of_signature(&self, unit: &Unit, signature: DebugTypeSignature) -> Option<DebugEntry> {
         match &unit.origin {
-            Origin::Main => self.main.type_entry(signature, &unit.origin),
-            Origin::Supplement => self.supplement.as_ref()?.type_entry(signature, &unit.origin),
-            Origin::Split(set) => set.type_entry(signature, &unit.origin).or_else(|| {
+            UnitOrigin::Main => self.main.type_entry(signature, &unit.origin),
+            UnitOrigin::Supplement => self.supplement.as_ref()?.type_entry(signature, &unit.origin),
+            UnitOrigin::Split(set) => set.type_entry(signature, &unit.origin).or_else(|| {
                 let dwarf = self.package()?.find_tu(signature, self.dwarf()).ok()??;
                 let set = Arc::new(UnitSet::new(Arc::new(dwarf)));
-                set.type_entry(signature, &Origin::Split(Arc::clone(&set)))
+                set.type_entry(signature, &UnitOrigin::Split(Arc::clone(&set)))
             }),
         }
     }
@@ -191,7 +195,7 @@ impl DebugInfo {
         let name = skeleton.dwarf.attr_string(&skeleton.unit, name).ok();
         let dwarf = self.load_split(id, skeleton.unit.comp_dir.as_ref(), name.as_ref())?;
         let set = Arc::new(UnitSet::new(dwarf));
-        let origin = Origin::Split(Arc::clone(&set));
+        let origin = UnitOrigin::Split(Arc::clone(&set));
         let mut unit = (0..set.headers.len())
             .filter_map(|index| set.load(index, origin.clone()))
             .find(|unit| unit.unit.dwo_id == Some(id))?;
@@ -255,7 +259,7 @@ impl DebugInfo {
     }
 }
 
-/// The file that holds what `dwz` moved out of several debug files.
+/// Finds the supplement: the file to which `dwz` moved common parts of several debug files.
 fn find_supplement(holder: &ElfImage, search: &DebugSearch) -> Option<ElfImage> {
     let section = holder.section(".gnu_debugaltlink").ok()??;
     let end = section.data.iter().position(|&byte| byte == 0)?;
@@ -266,7 +270,11 @@ fn find_supplement(holder: &ElfImage, search: &DebugSearch) -> Option<ElfImage> 
         let file = ElfImage::open_by(&path, &search.opener).ok();
         file.filter(|file| file.build_id() == Some(build_id))
     });
-    by_name.or_else(|| debug_file::by_build_id(build_id, search))
+    let found = by_name.or_else(|| debug_file::by_build_id(build_id, search));
+    if found.is_none() {
+        tracing::debug!(holder = ?holder.path(), ?name, "the supplement is missing");
+    }
+    found
 }
 
 /// The name of a section in a file that is not split; `None` for those that nobody here reads,
@@ -301,12 +309,12 @@ pub(crate) fn to_path(text: &Reader) -> Option<PathBuf> {
 pub(crate) struct Unit {
     pub(crate) dwarf: Arc<Dwarf>,
     pub(crate) unit: gimli::Unit<Reader>,
-    origin: Origin,
+    origin: UnitOrigin,
 }
 
 /// File of a unit, to which the unit's references are relative.
 #[derive(Clone, Debug)]
-enum Origin {
+enum UnitOrigin {
     Main,
     Supplement,
     Split(Arc<UnitSet>),
@@ -314,7 +322,7 @@ enum Origin {
 
 /// An entry of the debug information.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct DebugEntry {
     pub(crate) unit: Arc<Unit>,
     pub(crate) offset: UnitOffset,
 }
@@ -322,7 +330,7 @@ pub(crate) struct Entry {
 impl Unit {
     /// Returns true if the unit is one of the file itself.
     pub(crate) const fn is_main(&self) -> bool {
-        matches!(self.origin, Origin::Main)
+        matches!(self.origin, UnitOrigin::Main)
     }
 
     /// The text of an attribute.
@@ -363,7 +371,7 @@ impl UnitSet {
     fn new(dwarf: Arc<Dwarf>) -> Self {
         let mut headers = Vec::new();
         let mut iterator = dwarf.units();
-        // Behind a damaged header nothing can be found any more.
+        // Behind a damaged header no unit can be found.
         while let Ok(Some(header)) = iterator.next() {
             headers.push(header);
         }
@@ -371,7 +379,7 @@ impl UnitSet {
         Self { dwarf, headers, units, types: OnceLock::new() }
     }
 
-    fn load(&self, index: usize, origin: Origin) -> Option<Unit> {
+    fn load(&self, index: usize, origin: UnitOrigin) -> Option<Unit> {
         let header = self.headers.get(index)?.clone();
         let unit = self.dwarf.unit(header).ok()?;
         Some(Unit { dwarf: Arc::clone(&self.dwarf), unit, origin })
@@ -386,12 +394,12 @@ impl UnitSet {
         (offset - start(header) < header.length_including_self()).then_some(index)
     }
 
-    fn type_entry(&self, signature: DebugTypeSignature, origin: &Origin) -> Option<Entry> {
+    fn type_entry(&self, signature: DebugTypeSignature, origin: &UnitOrigin) -> Option<DebugEntry> {
         let types = self.types.get_or_init(|| self.index_types());
         let place = types.get(&signature.0)?;
         let unit = self.dwarf.unit(place.header.clone()).ok()?;
         let unit = Unit { dwarf: Arc::clone(&self.dwarf), unit, origin: origin.clone() };
-        Some(Entry { unit: Arc::new(unit), offset: place.offset })
+        Some(DebugEntry { unit: Arc::new(unit), offset: place.offset })
     }
 
     fn index_types(&self) -> FxHashMap<u64, TypePlace> {

@@ -1,5 +1,5 @@
-//! The image of an ELF file: its headers, segments, build id and bytes; nothing here knows load addresses. Sections
-//! are read in `sections`.
+//! The image of an ELF file: its headers, segments, build id and bytes, by link-time addresses. `sections` reads
+//! sections.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -152,7 +152,7 @@ impl ElfImage {
         self.relocatable
     }
 
-    /// The entry point, 0 when there is none.
+    /// Returns the entry point, or 0.
     #[must_use]
     pub fn entry(&self) -> LinkAddr {
         self.entry
@@ -178,7 +178,7 @@ impl ElfImage {
         self.build_id.as_deref()
     }
 
-    /// Returns the time of the last write, to be compared with that of the sources. `None` for the vDSO.
+    /// Returns the time of the last write, to be compared with the times of the sources. `None` for the vDSO.
     #[must_use]
     pub fn modified(&self) -> Option<SystemTime> {
         self.modified

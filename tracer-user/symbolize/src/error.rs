@@ -1,4 +1,4 @@
-//! Failures while symbols are read; a lookup that finds nothing is a [`Miss`](super::Miss), not one of these.
+//! Failures while symbols are read; a lookup without a result is a [`Miss`](super::Miss) instead.
 
 use std::io;
 use std::path::PathBuf;

@@ -23,7 +23,7 @@ pub enum ExtentSource {
     Fde,
 }
 
-/// The bounds of a function. What a compiler split off as cold is a function of its own.
+/// The bounds of a function. A part that a compiler split off as cold counts as a separate function.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FunctionExtent {
     /// The first instruction.
@@ -111,7 +111,7 @@ impl Extents {
         })
     }
 
-    /// The code of all entries, by address. One that starts inside another one is left out.
+    /// The code of all entries, by address. An entry that starts inside another one is left out.
     pub(crate) fn ranges(&self) -> Vec<UnwindRange> {
         let Some(frames) = &self.frames else { return Vec::new() };
         let mut context = UnwindContext::new();

@@ -108,7 +108,7 @@ impl ElfFile {
     }
 
     /// All symbols that this file and its separate debug file define, read on first use. A damaged
-    /// symbol table counts as one that ends where the damage begins.
+    /// symbol table counts up to the damage.
     #[must_use]
     pub fn symbols(&self) -> &SymbolTable {
         self.symbols.get_or_init(|| SymbolTable::read(self, self.debug_file()))

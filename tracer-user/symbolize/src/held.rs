@@ -9,7 +9,7 @@ use gimli::{
 
 use super::{
     address::LinkAddr,
-    dwarf::{DebugInfo, Entry, Unit},
+    dwarf::{DebugEntry, DebugInfo, Unit},
     extent::Reader,
     file::ElfFile,
     lines::unit_of,
@@ -78,17 +78,17 @@ pub struct DataClass {
 }
 
 /// Variable with the place that it has at an instruction.
-struct Held {
+struct HeldVariable {
     name: String,
-    kind: Entry,
-    place: Location,
+    kind: DebugEntry,
+    place: VariableLocation,
     /// Number of the parameter of the function.
     parameter: Option<usize>,
 }
 
 /// Place of a variable.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Location {
+enum VariableLocation {
     /// In a register.
     Register(Register),
     /// Nowhere: the value is the sum of a register and a number.
@@ -106,7 +106,7 @@ impl ElfFile {
         if let Holder::Static(address) = path.holder {
             let definition = self.definitions(info).starting_at(info, address.0)?;
             let kind = definition.kind.as_ref()?;
-            return follow(info, kind, (0, Root::Variable(&definition.name)), path);
+            return follow(info, kind, 0, Root::Variable(&definition.name), path);
         }
         if let Holder::Result(function) = path.holder {
             return of_result(info, function, path);
@@ -117,8 +117,8 @@ impl ElfFile {
             let class = match path.holder {
                 Holder::Register(number) => in_register(info, held, number, path),
                 Holder::Frame { register, offset } => {
-                    let wanted = (dwarf_register(register), offset);
-                    in_frame(self, info, (&scope, held), wanted, path)
+                    let register = dwarf_register(register);
+                    in_frame(self, info, &scope, held, register, offset, path)
                 }
                 Holder::Static(_) | Holder::Result(_) => None,
             };
@@ -140,7 +140,7 @@ impl ElfFile {
         let mut tree = unit.unit.entries_tree(Some(function)).ok()?;
         let root = tree.root().ok()?;
         walk.base = walk.frame_base(root.entry().attr_value(gimli::DW_AT_frame_base));
-        let entry = Entry { unit: Arc::clone(&unit), offset: function };
+        let entry = DebugEntry { unit: Arc::clone(&unit), offset: function };
         let name = text_of(info, &entry, gimli::DW_AT_name).unwrap_or_default();
         walk.visit(root, 0);
         let held = walk.scopes.into_iter().rev().flatten().collect();
@@ -151,15 +151,20 @@ impl ElfFile {
 /// Variables around an instruction.
 struct Scope {
     function: String,
-    held: Vec<Held>,
+    held: Vec<HeldVariable>,
 }
 
 /// Follows a path from a variable in a register.
-fn in_register(info: &DebugInfo, held: &Held, number: u8, path: &DataPath) -> Option<DataClass> {
+fn in_register(
+    info: &DebugInfo,
+    held: &HeldVariable,
+    number: u8,
+    path: &DataPath,
+) -> Option<DataClass> {
     let wanted = dwarf_register(number);
     let added = match held.place {
-        Location::Register(register) if register == wanted => 0,
-        Location::Sum(register, added) if register == wanted => added,
+        VariableLocation::Register(register) if register == wanted => 0,
+        VariableLocation::Sum(register, added) if register == wanted => added,
         _ => return None,
     };
     let (&first, rest) = path.offsets.split_first()?;
@@ -169,31 +174,33 @@ fn in_register(info: &DebugInfo, held: &Held, number: u8, path: &DataPath) -> Op
     if start < 0 {
         return None;
     }
-    follow(info, &target, (start, Root::Pointer(&held.name)), &path)
+    follow(info, &target, start, Root::Pointer(&held.name), &path)
 }
 
 /// Follows a path from the pointer that a function returns.
 fn of_result(info: &DebugInfo, function: LinkAddr, path: &DataPath) -> Option<DataClass> {
     let unit = unit_around(info, function)?;
     let offset = function_around(&unit, function)?;
-    let entry = Entry { unit, offset };
+    let entry = DebugEntry { unit, offset };
     let (unit, kind) = attribute(info, &entry, gimli::DW_AT_type)?;
     let name = text_of(info, &entry, gimli::DW_AT_name)?;
     let target = Types::new(info).pointee(&info.follow(&unit, kind)?)?;
     let (&first, rest) = path.offsets.split_first()?;
     let path = DataPath { offsets: rest.to_vec(), ..path.clone() };
-    follow(info, &target, (first, Root::Pointer(&format!("{name}()"))), &path)
+    follow(info, &target, first, Root::Pointer(&format!("{name}()")), &path)
 }
 
 /// Follows a path from a variable in the frame.
 fn in_frame(
     file: &ElfFile,
     info: &DebugInfo,
-    (scope, held): (&Scope, &Held),
-    (register, offset): (Register, i64),
+    scope: &Scope,
+    held: &HeldVariable,
+    register: Register,
+    offset: i64,
     path: &DataPath,
 ) -> Option<DataClass> {
-    let Location::Memory(base, start) = held.place else { return None };
+    let VariableLocation::Memory(base, start) = held.place else { return None };
     let distance = if base == register {
         offset.checked_sub(start)?
     } else {
@@ -207,7 +214,7 @@ fn in_frame(
         return None;
     }
     let name = format!("{}::{}", scope.function, held.name);
-    follow(info, &held.kind, (distance, Root::Variable(&name)), path)
+    follow(info, &held.kind, distance, Root::Variable(&name), path)
 }
 
 /// Start of the part of a path that types are followed on.
@@ -222,8 +229,9 @@ enum Root<'a> {
 /// Follows pointers from a place in a variable or in what one points to.
 fn follow(
     info: &DebugInfo,
-    kind: &Entry,
-    (start, root): (i64, Root<'_>),
+    kind: &DebugEntry,
+    start: i64,
+    root: Root<'_>,
     path: &DataPath,
 ) -> Option<DataClass> {
     let mut types = Types::new(info);
@@ -310,7 +318,7 @@ fn covers(unit: &Unit, entry: &gimli::DebuggingInformationEntry<Reader>, at: Lin
 }
 
 /// Reads the text of an attribute, from the entry or from those that it completes.
-fn text_of(info: &DebugInfo, entry: &Entry, name: gimli::DwAt) -> Option<String> {
+fn text_of(info: &DebugInfo, entry: &DebugEntry, name: gimli::DwAt) -> Option<String> {
     let (unit, value) = attribute(info, entry, name)?;
     unit.string(value)
 }
@@ -318,7 +326,7 @@ fn text_of(info: &DebugInfo, entry: &Entry, name: gimli::DwAt) -> Option<String>
 /// Reads an attribute of an entry, or of those that it refers to as its origin.
 fn attribute(
     info: &DebugInfo,
-    entry: &Entry,
+    entry: &DebugEntry,
     name: gimli::DwAt,
 ) -> Option<(Arc<Unit>, AttributeValue<Reader>)> {
     let mut entry = entry.clone();
@@ -344,7 +352,7 @@ struct Walk<'a> {
     /// Register and distance to which the frame's variables are relative.
     base: Option<(Register, i64)>,
     /// Variables of each scope, from the outermost.
-    scopes: Vec<Vec<Held>>,
+    scopes: Vec<Vec<HeldVariable>>,
 }
 
 impl Walk<'_> {
@@ -378,14 +386,14 @@ impl Walk<'_> {
         &self,
         die: &gimli::DebuggingInformationEntry<Reader>,
         parameter: Option<usize>,
-    ) -> Option<Held> {
+    ) -> Option<HeldVariable> {
         let location = die.attr_value(gimli::DW_AT_location)?;
         let place = self.place(&self.expression(location)?)?;
-        let entry = Entry { unit: Arc::clone(self.unit), offset: die.offset() };
+        let entry = DebugEntry { unit: Arc::clone(self.unit), offset: die.offset() };
         let name = text_of(self.info, &entry, gimli::DW_AT_name)?;
         let (unit, kind) = attribute(self.info, &entry, gimli::DW_AT_type)?;
         let kind = self.info.follow(&unit, kind)?;
-        Some(Held { name, kind, place, parameter })
+        Some(HeldVariable { name, kind, place, parameter })
     }
 
     /// Returns the expression that holds at the instruction.
@@ -419,7 +427,7 @@ impl Walk<'_> {
     }
 
     /// Returns the place that an expression describes, if it is a simple one.
-    fn place(&self, expression: &Expression<Reader>) -> Option<Location> {
+    fn place(&self, expression: &Expression<Reader>) -> Option<VariableLocation> {
         let mut operations = expression.clone().operations(self.unit.unit.encoding());
         let first = operations.next().ok()??;
         let second = operations.next().ok()?;
@@ -427,16 +435,16 @@ impl Walk<'_> {
             return None;
         }
         match (first, second) {
-            (Operation::Register { register }, None) => Some(Location::Register(register)),
+            (Operation::Register { register }, None) => Some(VariableLocation::Register(register)),
             (Operation::RegisterOffset { register, offset, .. }, None) => {
-                Some(Location::Memory(register, offset))
+                Some(VariableLocation::Memory(register, offset))
             }
             (Operation::RegisterOffset { register, offset, .. }, Some(Operation::StackValue)) => {
-                Some(Location::Sum(register, offset))
+                Some(VariableLocation::Sum(register, offset))
             }
             (Operation::FrameOffset { offset }, None) => {
                 let (register, base) = self.base?;
-                Some(Location::Memory(register, base.checked_add(offset)?))
+                Some(VariableLocation::Memory(register, base.checked_add(offset)?))
             }
             _ => None,
         }

@@ -1,5 +1,4 @@
-//! Calls that a compiler has inlined: of which function, where its code begins, and which code is its own. What is
-//! done with them is decided elsewhere.
+//! Calls that a compiler has inlined: the function, where its code begins, and which code belongs to it.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -59,7 +58,7 @@ impl ElfFile {
         let Ok(Some(info)) = self.debug_info() else { return Vec::new() };
         let mut calls = Vec::new();
         for unit in (0..info.unit_count()).filter_map(|index| info.unit(index)) {
-            let mut names = Names { info, unit: &unit, known: HashMap::new() };
+            let mut names = InlinedNames { info, unit: &unit, known: HashMap::new() };
             let mut entries = unit.unit.entries();
             while let Ok(Some(entry)) = entries.next_dfs() {
                 if entry.tag() != gimli::DW_TAG_inlined_subroutine {
@@ -101,7 +100,7 @@ impl ElfFile {
             if !covered.is_empty() && !has_any(&covered) {
                 continue;
             }
-            let mut names = Names { info, unit: &unit, known: HashMap::new() };
+            let mut names = InlinedNames { info, unit: &unit, known: HashMap::new() };
             let mut entries = unit.unit.entries();
             let first = calls.len();
             // By number of the call: where its function is declared without a mangled symbol.
@@ -202,11 +201,11 @@ fn ranges(
     ranges
 }
 
-/// The call of an entry; `None` where none of its code is left.
+/// Returns the call of an entry; `None` if it has no code left.
 fn inlined_call(
     unit: &Unit,
     entry: &gimli::DebuggingInformationEntry<Reader>,
-    Origin { symbol, declared, .. }: Origin,
+    CallOrigin { symbol, declared, .. }: CallOrigin,
     ranges: Vec<(LinkAddr, LinkAddr)>,
 ) -> Option<InlinedCall> {
     let &(first, _) = ranges.first()?;
@@ -223,7 +222,7 @@ fn inlined_call(
 
 /// A function that a unit's entries refer to.
 #[derive(Clone)]
-struct Origin {
+struct CallOrigin {
     symbol: String,
     declared: Option<u32>,
     /// Declaration in the same unit, of a function without a mangled symbol.
@@ -231,19 +230,19 @@ struct Origin {
 }
 
 /// The functions that a unit's entries refer to.
-struct Names<'info> {
+struct InlinedNames<'info> {
     info: &'info DebugInfo,
     unit: &'info Arc<Unit>,
-    known: HashMap<UnitOffset, Option<Origin>>,
+    known: HashMap<UnitOffset, Option<CallOrigin>>,
 }
 
-impl Names<'_> {
+impl InlinedNames<'_> {
     /// The function of an inlined call.
-    fn of_call(&mut self, entry: &gimli::DebuggingInformationEntry<Reader>) -> Option<Origin> {
+    fn of_call(&mut self, entry: &gimli::DebuggingInformationEntry<Reader>) -> Option<CallOrigin> {
         self.origin(entry.attr_value(gimli::DW_AT_abstract_origin)?)
     }
 
-    fn origin(&mut self, origin: AttributeValue<Reader>) -> Option<Origin> {
+    fn origin(&mut self, origin: AttributeValue<Reader>) -> Option<CallOrigin> {
         let AttributeValue::UnitRef(offset) = origin else { return self.find(origin) };
         if let Some(known) = self.known.get(&offset) {
             return known.clone();
@@ -253,7 +252,7 @@ impl Names<'_> {
         found
     }
 
-    fn find(&self, origin: AttributeValue<Reader>) -> Option<Origin> {
+    fn find(&self, origin: AttributeValue<Reader>) -> Option<CallOrigin> {
         /// Maximum number of references that are followed: more are a circle.
         const MAX_REFERENCES: usize = 8;
         let (mut linkage, mut plain, mut declared) = (None, None, None);
@@ -281,6 +280,6 @@ impl Names<'_> {
                 refers(gimli::DW_AT_specification).or_else(|| refers(gimli::DW_AT_abstract_origin));
         }
         let declaration = declaration.filter(|_| linkage.is_none());
-        linkage.or(plain).map(|symbol| Origin { symbol, declared, declaration })
+        linkage.or(plain).map(|symbol| CallOrigin { symbol, declared, declaration })
     }
 }

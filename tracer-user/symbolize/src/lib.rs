@@ -3,7 +3,7 @@
 //! A [`Symbolizer`] knows the [`Module`]s of one process, each an [`ElfFile`] that is loaded at
 //! some address. It turns a [`ProcessAddr`] into functions and source lines, or into the name of a
 //! variable, and a variable's name into an address. The files stay mapped, so all of this works
-//! after the process has ended; what is in them is parsed on first use. What cannot be found is a
+//! after the process has ended; their contents are parsed on first use. A failed look-up is a
 //! [`Miss`] or a [`NameMiss`] with the reason; an [`Error`] is a file that cannot be read at all.
 //!
 //! ```no_run

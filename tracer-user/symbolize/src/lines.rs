@@ -7,14 +7,13 @@ use addr2line::{LookupContinuation as _, LookupResult};
 
 use super::address::LinkAddr;
 use super::demangle::Name;
-use super::dwarf::{DebugInfo, Dwarf, Entry, Unit};
+use super::dwarf::{DebugEntry, DebugInfo, Dwarf, Unit};
 use super::extent::{FunctionExtent, Reader};
 use super::file::ElfFile;
 use super::miss::Miss;
 use super::tidy_path::tidy_path;
 
-/// Inlined calls nest this deep at most in what is shown; damaged debug information could nest
-/// without end.
+/// Largest depth of inlined calls that is shown; damaged debug information could nest without end.
 const MAX_INLINED: usize = 256;
 
 /// A function that was active at an address, and the line in it.
@@ -196,7 +195,7 @@ fn declaration(
 ) -> Option<(PathBuf, u32)> {
     /// Maximum number of references that are followed: more are a circle.
     const MAX_REFERENCES: usize = 8;
-    let mut place = Entry { unit: Arc::clone(unit), offset: function };
+    let mut place = DebugEntry { unit: Arc::clone(unit), offset: function };
     for _ in 0..MAX_REFERENCES {
         let entry = place.unit.unit.entry(place.offset).ok()?;
         if let Some(line) = entry.attr_value(gimli::DW_AT_decl_line) {

@@ -1,5 +1,4 @@
-//! The text of `/proc/PID/maps`, parsed line by line; what the mappings belong to is decided in
-//! `module`.
+//! The text of `/proc/PID/maps`, parsed line by line; `module` assigns the mappings to modules.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -160,7 +159,7 @@ fn parse_name(name: &[u8]) -> MapName {
     }
 }
 
-/// The kernel writes a newline in a path as `\012` and escapes nothing else (`seq_file_path`).
+/// The kernel writes a newline in a path as `\012` and has no other escape (`seq_file_path`).
 fn unescape_newlines(name: &[u8]) -> Vec<u8> {
     const ESCAPE: &[u8] = b"\\012";
     let mut plain = Vec::with_capacity(name.len());

@@ -1,6 +1,6 @@
-//! Reasons why a look-up found nothing: an answer, not a failure.
+//! Reasons why a look-up has no result: an answer, not a failure.
 
-/// Reason why nothing, or not all, is known about an address.
+/// Reason why an address is unknown, or known in part.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Miss {
     /// The address belongs to no module: it is heap, stack, or generated code.
@@ -20,7 +20,7 @@ pub enum Miss {
         /// The module's path.
         module: String,
     },
-    /// There is debug information, and none of it speaks of this address.
+    /// The debug information does not cover this address.
     #[error("the debug information of `{module}` does not cover the address")]
     NotCovered {
         /// The module's path.
@@ -45,7 +45,7 @@ pub enum Miss {
 /// Reason why a variable could not be found by its name.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum NameMiss {
-    /// Nothing is called that.
+    /// No variable has this name.
     #[error("no variable is called `{name}`")]
     NotFound {
         /// Requested name.
@@ -85,7 +85,7 @@ pub enum NameMiss {
         /// The members that there are.
         members: Vec<String>,
     },
-    /// An index is out of the array's range, or applied to what is no array.
+    /// An index is out of the array's range, or applied to a value that is not an array.
     #[error("`{name}` has no element {index}")]
     NoElement {
         /// The variable, up to the index.

@@ -104,8 +104,7 @@ impl Module {
         }
     }
 
-    /// The link-time address of what is at `address` in the process. `None` outside the file's
-    /// segments.
+    /// Converts an address in the process to a link-time address. `None` outside the file's segments.
     #[must_use]
     pub fn link_address(&self, address: ProcessAddr) -> Option<LinkAddr> {
         let link = LinkAddr(address.0.wrapping_sub(self.load_bias));
@@ -147,7 +146,7 @@ impl Module {
 /// The modules of one process, or one file that is not loaded.
 #[derive(Debug)]
 pub(crate) struct Modules {
-    process: Option<Process>,
+    process: Option<ProcessFiles>,
     search: DebugSearch,
     files: FxHashMap<FileKey, Result<Arc<ElfFile>, Arc<Error>>>,
     modules: Vec<Module>,
@@ -155,7 +154,7 @@ pub(crate) struct Modules {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Process {
+struct ProcessFiles {
     pid: u32,
     /// Inode of the program. Not the device: on some file systems the map shows another number than
     /// `stat`.
@@ -208,7 +207,7 @@ impl Modules {
         let executable =
             std::fs::metadata(format!("/proc/{pid}/exe")).ok().map(|metadata| metadata.ino());
         let mut modules = Self {
-            process: Some(Process { pid, executable }),
+            process: Some(ProcessFiles { pid, executable }),
             search,
             files: FxHashMap::default(),
             modules: Vec::new(),
@@ -218,7 +217,7 @@ impl Modules {
         Ok(modules)
     }
 
-    /// Reads the memory map again; what is new is added. Returns how many modules that were.
+    /// Reads the memory map again and adds new modules. Returns their number.
     pub(crate) fn refresh(&mut self) -> Result<usize, Error> {
         let Some(process) = self.process else { return Ok(0) };
         let path = format!("/proc/{}/maps", process.pid);
@@ -241,7 +240,7 @@ impl Modules {
     /// Returns a copy for a child of the process, which has a copy of its memory.
     pub(crate) fn for_child(&self, pid: u32) -> Self {
         Self {
-            process: self.process.map(|process| Process { pid, ..process }),
+            process: self.process.map(|process| ProcessFiles { pid, ..process }),
             search: self.search.clone(),
             files: self.files.clone(),
             modules: self.modules.clone(),
@@ -359,7 +358,7 @@ impl Modules {
         let root = PathBuf::from(format!("/proc/{}/root", process.pid));
         let by_name = join_absolute(&root, path);
         if std::fs::metadata(by_mapping).is_ok() {
-            // The program names nothing here: it has the file already.
+            // The program has the file already, and names no other one here.
             let file = open_regular(by_mapping).map_err(|source| Error::io(path, source))?;
             let mapped = file.metadata().map_err(|source| Error::io(path, source))?;
             // A root within this process's own is a part of the path already.

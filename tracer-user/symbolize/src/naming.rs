@@ -99,7 +99,7 @@ pub(crate) fn describe(
     Ok(described)
 }
 
-/// Looks for `expression` in `module`. `Ok(None)` when nothing there is called that.
+/// Looks for `expression` in `module`. `Ok(None)` when the module has no such name.
 pub(crate) fn look_up(
     module: &Module,
     file: &ElfFile,
@@ -227,12 +227,12 @@ fn reason(info: Result<Option<&super::dwarf::DebugInfo>, &Error>) -> String {
 }
 
 /// Step from a variable into it.
-enum Step<'a> {
+enum NameStep<'a> {
     Member(&'a str),
     Element(u64),
 }
 
-impl Step<'_> {
+impl NameStep<'_> {
     fn text(&self) -> String {
         match self {
             Self::Member(name) => format!(".{name}"),
@@ -265,17 +265,17 @@ impl Step<'_> {
 }
 
 /// Parses `.member[3].other`.
-fn parse_steps(mut rest: &str) -> Option<Vec<Step<'_>>> {
+fn parse_steps(mut rest: &str) -> Option<Vec<NameStep<'_>>> {
     let mut steps = Vec::new();
     while !rest.is_empty() {
         if let Some(after) = rest.strip_prefix('.') {
             let end = after.find(['.', '[']).unwrap_or(after.len());
             let (name, tail) = after.split_at(end);
-            steps.push(Step::Member((!name.is_empty()).then_some(name)?));
+            steps.push(NameStep::Member((!name.is_empty()).then_some(name)?));
             rest = tail;
         } else {
             let (index, tail) = rest.strip_prefix('[')?.split_once(']')?;
-            steps.push(Step::Element(index.trim().parse().ok()?));
+            steps.push(NameStep::Element(index.trim().parse().ok()?));
             rest = tail;
         }
     }
@@ -457,7 +457,7 @@ mod tests {
     fn expressions_are_parsed() {
         let text = |rest| {
             let steps = parse_steps(rest)?;
-            Some(steps.iter().map(Step::text).collect::<Vec<_>>())
+            Some(steps.iter().map(NameStep::text).collect::<Vec<_>>())
         };
         let steps = |steps: &[&str]| Some(steps.iter().map(|&s| s.to_owned()).collect::<Vec<_>>());
         assert_eq!(text(""), steps(&[]));

@@ -8,8 +8,8 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Opens a regular file for reading. Nothing else is opened at all, which could block or have effects, and nobody can
-/// put something else in its place meanwhile.
+/// Opens a regular file for reading. Other files, which could block or have effects, are not opened at all, even if one
+/// takes the file's place meanwhile.
 ///
 /// # Errors
 /// The error of `open`, `InvalidInput` when `path` is no regular file, and `WouldBlock` while another process keeps
@@ -31,7 +31,7 @@ pub struct Opener(Option<Arc<Open>>);
 type Open = dyn Fn(&Path) -> io::Result<File> + Send + Sync;
 
 impl Opener {
-    /// Makes one of a function, which opens nothing but regular files: see [`open_regular`].
+    /// Creates an opener from a function, which must open only regular files: see [`open_regular`].
     #[must_use]
     pub fn new(open: impl Fn(&Path) -> io::Result<File> + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(open)))
@@ -40,7 +40,7 @@ impl Opener {
     /// Opens a regular file for reading.
     ///
     /// # Errors
-    /// Those of [`open_regular`].
+    /// Errors of [`open_regular`].
     pub fn open(&self, path: &Path) -> io::Result<File> {
         self.0.as_ref().map_or_else(|| open_regular(path), |open| open(path))
     }

@@ -64,7 +64,7 @@ impl ElfImage {
 }
 
 /// The first section called `name`, or, for debug sections, by its name in the old way to compress
-/// them. An error says what is wrong with the section.
+/// them. An error names the damage.
 fn read(file: &ElfImage, name: &str) -> Result<Option<Section>, String> {
     let table = file.section_table().map_err(|error| error.to_string())?;
     if let Some((_, header)) = table.section_by_name(LE, name.as_bytes()) {

@@ -15,7 +15,7 @@ use super::source::SourceCache;
 /// Symbols, lines and variables of one process, or of one file before it runs.
 ///
 /// Files are opened as soon as their mappings are seen, so that they can still be read when the
-/// process has gone; what is in them is parsed when it is first asked for.
+/// process has gone; their contents are parsed on first use.
 #[derive(Debug)]
 pub struct Symbolizer {
     modules: Modules,
@@ -40,7 +40,7 @@ impl Symbolizer {
         Ok(Self { modules: Modules::from_process(pid, search)? })
     }
 
-    /// For a process of which nothing is known.
+    /// Creates a symbolizer without modules.
     #[must_use]
     pub fn empty() -> Self {
         Self { modules: Modules::empty() }
@@ -50,7 +50,7 @@ impl Symbolizer {
     /// Its libraries are not looked at.
     ///
     /// # Errors
-    /// Those of [`ElfFile::open`](super::ElfFile::open).
+    /// Errors of [`ElfFile::open`](super::ElfFile::open).
     pub fn for_executable(path: &Path) -> Result<Self, Error> {
         Self::for_executable_with(path, &DebugSearch::default())
     }
@@ -102,7 +102,7 @@ impl Symbolizer {
         self.modules.executable()
     }
 
-    /// The functions and lines at `address`, that of an instruction.
+    /// Returns the functions and lines at the instruction at `address`.
     ///
     /// # Errors
     /// [`Miss::NotMapped`] and [`Miss::NoFile`]. When only the lines are missing,
@@ -147,7 +147,7 @@ impl Symbolizer {
     ///
     /// # Errors
     ///
-    /// Those of [`describe`](Self::describe).
+    /// Errors of [`describe`](Self::describe).
     pub fn describe_of(
         &self,
         address: ProcessAddr,
@@ -159,7 +159,7 @@ impl Symbolizer {
         naming::describe(module, file, link, len)
     }
 
-    /// Finds a variable by name: that of a global or static variable, in the program first and then in its
+    /// Finds a variable by name: a global or static variable, in the program first and then in its
     /// libraries, followed by members and constant indices, if debug information has them.
     ///
     /// The name may be mangled, or readable with the namespaces, classes, modules and functions around it, of

@@ -30,7 +30,7 @@ pub enum SymbolKind {
     Object,
     /// A thread-local variable; its address is an offset within the thread's block.
     ThreadLocal,
-    /// A label of which the file does not say what it marks.
+    /// A label of an unknown kind.
     Untyped,
 }
 
@@ -88,7 +88,7 @@ pub struct SymbolTable {
     strings: Vec<Bytes>,
     versions: Vec<String>,
     /// By address; at one address the one to show comes first.
-    entries: Vec<Entry>,
+    entries: Vec<SymbolEntry>,
     /// For each entry the highest end of it and all before it.
     highest_end: Vec<u64>,
     /// The loaded sections; the segments of a file without section headers. Start and end.
@@ -98,7 +98,7 @@ pub struct SymbolTable {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct SymbolEntry {
     address: u64,
     size: u64,
     name: u32,
@@ -165,7 +165,7 @@ impl SymbolTable {
         let address = address.0;
         let after = self.entries.partition_point(|entry| entry.address <= address);
         let mut unsized_symbol = None;
-        let mut best: Option<&Entry> = None;
+        let mut best: Option<&SymbolEntry> = None;
         for index in (after.saturating_sub(MAX_NESTED)..after).rev() {
             let entry = &self.entries[index];
             if entry.kind == SymbolKind::ThreadLocal {
@@ -194,7 +194,7 @@ impl SymbolTable {
         self.areas.iter().any(|&(start, end)| start <= first && second < end && first <= second)
     }
 
-    fn symbol(&self, entry: &Entry) -> Symbol<'_> {
+    fn symbol(&self, entry: &SymbolEntry) -> Symbol<'_> {
         Symbol {
             name: self.name(entry),
             version: entry
@@ -210,7 +210,7 @@ impl SymbolTable {
         }
     }
 
-    fn name(&self, entry: &Entry) -> &str {
+    fn name(&self, entry: &SymbolEntry) -> &str {
         let start = entry.name as usize;
         let bytes = self
             .strings
@@ -287,7 +287,7 @@ impl SymbolTable {
                 }
             };
             let Ok(name_len) = u32::try_from(plain_name.len()) else { continue };
-            self.entries.push(Entry {
+            self.entries.push(SymbolEntry {
                 address: symbol.st_value(LE),
                 size: symbol.st_size(LE),
                 name,
@@ -328,7 +328,7 @@ impl SymbolTable {
         // first.
         entries
             .sort_by_key(|entry| (entry.address, entry.kind, entry.binding, Reverse(entry.size)));
-        let mut kept: Vec<Entry> = Vec::with_capacity(entries.len());
+        let mut kept: Vec<SymbolEntry> = Vec::with_capacity(entries.len());
         for entry in entries {
             let group = kept.iter().rev().take_while(|other| other.address == entry.address);
             let duplicate = group.take(MAX_NESTED).any(|other| {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use gimli::{AttributeValue, DebuggingInformationEntry, Operation};
 
-use super::dwarf::{DebugInfo, Entry, Unit};
+use super::dwarf::{DebugEntry, DebugInfo, Unit};
 use super::extent::Reader;
 
 /// Typedefs and qualifiers before a type, nested members, bases: deeper is damage, or a loop.
@@ -57,7 +57,7 @@ const WHOLE: [&str; 7] = [
 
 /// Part of a variable at an offset.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Place {
+pub(crate) struct TypePlace {
     /// Members and indices, such as `[2].owner.age`; empty for the variable as a whole.
     pub(crate) path: String,
     /// Distance of the offset from the start of the named part, in bytes.
@@ -66,11 +66,11 @@ pub(crate) struct Place {
     pub(crate) size: Option<u64>,
 }
 
-/// A type, or what is left of an array after some of its indices.
+/// A type, or the rest of an array after some of its indices.
 #[derive(Clone, Debug)]
 pub(crate) enum TypeRef {
-    Entry(Entry),
-    Rows { element: Entry, counts: Vec<Option<u64>>, stride: u64 },
+    Entry(DebugEntry),
+    Rows { element: DebugEntry, counts: Vec<Option<u64>>, stride: u64 },
 }
 
 /// Reason why there is no such member.
@@ -91,7 +91,7 @@ struct Type {
 enum Shape {
     Scalar,
     Record(Vec<Member>),
-    Array { element: Entry, counts: Vec<Option<u64>>, stride: u64 },
+    Array { element: DebugEntry, counts: Vec<Option<u64>>, stride: u64 },
 }
 
 struct Member {
@@ -101,7 +101,7 @@ struct Member {
     offset: u64,
     /// First bit and number of bits, from the start of the record.
     bits: Option<(u64, u64)>,
-    kind: Entry,
+    kind: DebugEntry,
 }
 
 /// Reads types from debug information, as many as one look-up may.
@@ -125,7 +125,7 @@ impl<'a> Types<'a> {
 
     /// The part of a variable of the type `kind` that holds the `len` bytes at `offset`, as small
     /// as possible.
-    pub(crate) fn at(&mut self, kind: &Entry, offset: u64, len: u64) -> Place {
+    pub(crate) fn at(&mut self, kind: &DebugEntry, offset: u64, len: u64) -> TypePlace {
         self.descend(kind, offset, len.max(1), 0)
     }
 
@@ -171,11 +171,11 @@ impl<'a> Types<'a> {
         Ok((offset, kind))
     }
 
-    fn descend(&mut self, kind: &Entry, offset: u64, len: u64, depth: usize) -> Place {
+    fn descend(&mut self, kind: &DebugEntry, offset: u64, len: u64, depth: usize) -> TypePlace {
         let Some(found) = self.read(kind).filter(|_| depth < MAX_DEPTH) else {
-            return Place { rest: offset, ..Place::default() };
+            return TypePlace { rest: offset, ..TypePlace::default() };
         };
-        let whole = Place { path: String::new(), rest: offset, size: found.size };
+        let whole = TypePlace { path: String::new(), rest: offset, size: found.size };
         if found.is_whole && offset == 0 && Some(len) == found.size {
             return whole;
         }
@@ -188,7 +188,7 @@ impl<'a> Types<'a> {
                 place
             }
             Shape::Record(members) => {
-                let mut best: Option<Place> = None;
+                let mut best: Option<TypePlace> = None;
                 let mut overlaps = false;
                 for member in members.iter().filter(|member| member.bits.is_none()) {
                     let size = self.read(&member.kind).and_then(|kind| kind.size);
@@ -205,7 +205,7 @@ impl<'a> Types<'a> {
                         place.path.insert_str(0, &format!(".{}", plain_name(name)));
                     }
                     // In a union the member that fits exactly is the likeliest.
-                    let fit = |place: &Place| (place.rest == 0, place.size == Some(len));
+                    let fit = |place: &TypePlace| (place.rest == 0, place.size == Some(len));
                     if best.as_ref().is_none_or(|best| fit(&place) > fit(best)) {
                         best = Some(place);
                     }
@@ -218,11 +218,11 @@ impl<'a> Types<'a> {
 
     fn find_member(
         &mut self,
-        kind: &Entry,
+        kind: &DebugEntry,
         name: &str,
         names: &mut Vec<String>,
         depth: usize,
-    ) -> Option<(u64, Entry)> {
+    ) -> Option<(u64, DebugEntry)> {
         let found = self.read(kind).filter(|_| depth < MAX_DEPTH)?;
         let Shape::Record(members) = &found.shape else { return None };
         for member in members {
@@ -244,7 +244,7 @@ impl<'a> Types<'a> {
     }
 
     /// The array that `kind` is, or that it only wraps.
-    fn rows(&mut self, kind: &Entry) -> Option<(Entry, Vec<Option<u64>>, u64)> {
+    fn rows(&mut self, kind: &DebugEntry) -> Option<(DebugEntry, Vec<Option<u64>>, u64)> {
         let mut kind = kind.clone();
         for _ in 0..MAX_DEPTH {
             let found = self.read(&kind)?;
@@ -264,7 +264,7 @@ impl<'a> Types<'a> {
     }
 
     /// Reads the type at `entry`, through typedefs and qualifiers.
-    fn read(&mut self, entry: &Entry) -> Option<Type> {
+    fn read(&mut self, entry: &DebugEntry) -> Option<Type> {
         let mut entry = entry.clone();
         let mut is_whole = false;
         for _ in 0..MAX_DEPTH {
@@ -330,7 +330,7 @@ impl<'a> Types<'a> {
         None
     }
 
-    fn members(&self, entry: &Entry) -> Vec<Member> {
+    fn members(&self, entry: &DebugEntry) -> Vec<Member> {
         let mut members = Vec::new();
         if let Ok(mut tree) = entry.unit.unit.entries_tree(Some(entry.offset))
             && let Ok(root) = tree.root()
@@ -439,7 +439,7 @@ fn indices(counts: &[Option<u64>], stride: u64, offset: u64, len: u64) -> Option
 
 /// The bit-fields of which the `len` bytes at `offset` hold a part. They share bytes, so it may be
 /// several.
-fn bit_fields(members: &[Member], offset: u64, len: u64) -> Option<Place> {
+fn bit_fields(members: &[Member], offset: u64, len: u64) -> Option<TypePlace> {
     let end = offset.saturating_add(len);
     let touched = members.iter().filter(|member| {
         member.bits.is_some_and(|(first, count)| {
@@ -452,7 +452,7 @@ fn bit_fields(members: &[Member], offset: u64, len: u64) -> Option<Place> {
         [name] => format!(".{name}"),
         names => format!(".{{{}}}", names.join(", ")),
     };
-    Some(Place { path, rest: 0, size: Some(len) })
+    Some(TypePlace { path, rest: 0, size: Some(len) })
 }
 
 fn bit_range(die: &DebuggingInformationEntry<Reader>, offset: u64) -> Option<(u64, u64)> {
@@ -469,7 +469,7 @@ fn bit_range(die: &DebuggingInformationEntry<Reader>, offset: u64) -> Option<(u6
 }
 
 /// The counts of an array's dimensions, `None` for those that are not constant.
-fn counts(entry: &Entry) -> Vec<Option<u64>> {
+fn counts(entry: &DebugEntry) -> Vec<Option<u64>> {
     let mut counts = Vec::new();
     let Ok(mut tree) = entry.unit.unit.entries_tree(Some(entry.offset)) else { return counts };
     let Ok(root) = tree.root() else { return counts };

@@ -8,7 +8,7 @@ use gimli::{AttributeValue, Operation, Reader as _, Section as _, UnitOffset};
 use memchr::memmem;
 use rustc_hash::FxHashMap;
 
-use super::dwarf::{DebugInfo, Entry, Unit};
+use super::dwarf::{DebugEntry, DebugInfo, Unit};
 use super::extent::Reader;
 
 /// Scopes nest this deep at most in a name.
@@ -23,7 +23,7 @@ pub(crate) struct Definition {
     /// The link-time address.
     pub(crate) address: u64,
     /// Type, if it is given.
-    pub(crate) kind: Option<Entry>,
+    pub(crate) kind: Option<DebugEntry>,
     /// The last component of the source file's path.
     pub(crate) file: Option<String>,
 }
@@ -125,7 +125,7 @@ struct Walk {
 fn read_unit(info: &DebugInfo, unit: &Arc<Unit>) -> Vec<Definition> {
     let mut walk =
         Walk { scopes: Vec::new(), scope_of: FxHashMap::default(), candidates: Vec::new() };
-    // What was read before the damage is still good.
+    // Entries before the damage are still good.
     let _damage = walk.run(unit);
 
     let name = unit.unit.name.as_ref().and_then(|name| Some(name.to_string_lossy().ok()?.into()));
@@ -293,7 +293,7 @@ fn fixed_address(unit: &Unit, value: AttributeValue<Reader>) -> Option<u64> {
         Some(Operation::PlusConstant { value }) => address.checked_add(value)?,
         Some(_) => return None,
     };
-    // What the link editor left out is at 0 or, by newer ones, at the highest addresses.
+    // Link editors give code that they leave out the address 0 or, in newer versions, the highest addresses.
     let real = address != 0 && address < u64::MAX - 1;
     (real && operations.next().ok()?.is_none()).then_some(address)
 }

@@ -14,7 +14,6 @@ use capture::in_process::{
     Followed, InProcessError, StartError, Tracer, ring_surroundings::choose_clock,
 };
 use linux::{
-    proc,
     tracee::{self, Launch, Start},
     user,
 };
@@ -59,11 +58,7 @@ fn launch() -> Result<Launch, ChildError> {
 /// Holds a program as the kernel's back end does.
 pub(super) fn hold() -> Result<(), ChildError> {
     let failed = |error: std::io::Error| ChildError::Ptrace(error.to_string());
-    let start = match tracee::launch(launch()?).map_err(failed)? {
-        Start::Held(held) => held.run_to(proc::entry_point).map_err(failed)?,
-        ended @ Start::Ended { .. } => ended,
-    };
-    match start {
+    match tracee::launch(launch()?).map_err(failed)? {
         Start::Held(_) => Ok(()),
         Start::Ended { .. } => Err(ChildError::Ptrace(ENDED.to_owned())),
     }

@@ -18,7 +18,7 @@ use super::{
     run::{Finding, FoundGap, RunResult, Verdict},
     schedule::{Shard, Treatment},
 };
-use linux::{place::Place, rights::Rights, user};
+use linux::{place::FilePlace, rights::Rights, user};
 use report::{CaptureBackend, Class, Report};
 
 /// Version of the tables.
@@ -210,7 +210,8 @@ impl Results {
     /// When it has something else than results, another hunt writes to it, or it cannot be made.
     pub fn create(path: &Path, header: &Header) -> Result<Self, ResultsError> {
         let failed = |error| ResultsError::File { path: path.display().to_string(), error };
-        let (place, rights) = Place::find(path).and_then(|place| place.shared()).map_err(failed)?;
+        let (place, rights) =
+            FilePlace::find(path).and_then(|place| place.shared()).map_err(failed)?;
         match rights.with(|| fs::symlink_metadata(&place)) {
             Ok(of) if of.len() > 0 => {
                 // Nothing that is not ours is moved, and no hunt that goes on loses its file.
@@ -267,7 +268,7 @@ impl Results {
     fn open(path: &Path, flags: OpenFlags) -> Result<Self, ResultsError> {
         let name = || path.display().to_string();
         let unreadable = |error| ResultsError::Read { path: name(), error };
-        let found = Place::find(path).and_then(|place| place.shared());
+        let found = FilePlace::find(path).and_then(|place| place.shared());
         let (place, rights) = found.map_err(unreadable)?;
         let metadata = rights.with(|| fs::symlink_metadata(&place)).map_err(unreadable)?;
         if !metadata.is_file() {

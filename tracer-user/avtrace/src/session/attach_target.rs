@@ -14,7 +14,7 @@ use super::{
 };
 use capture::in_process::InProcessError;
 use linux::{
-    proc::{self, Stat, State, Status},
+    proc::{self, ProcessState, Stat, Status},
     text::text_of_bytes,
     tracee,
 };
@@ -173,13 +173,13 @@ pub enum AttachError {
 impl AttachTarget {
     /// Returns whether the process is stopped by a signal: it records nothing then.
     pub(super) fn is_stopped(&self) -> bool {
-        Stat::of_process(self.pid).is_ok_and(|stat| stat.state == State::Stopped)
+        Stat::of_process(self.pid).is_ok_and(|stat| stat.state == ProcessState::Stopped)
     }
 
     /// Returns whether the process has ended.
     pub(super) fn has_ended(&self) -> bool {
         Stat::of_process(self.pid)
-            .map_or_else(|error| proc::is_gone(&error), |stat| stat.state == State::Ended)
+            .map_or_else(|error| proc::is_gone(&error), |stat| stat.state == ProcessState::Ended)
     }
 
     /// Returns whether the process has ended, or does so now: one that was killed needs a moment, in which its threads
@@ -233,7 +233,7 @@ impl AttachTarget {
         if stat.flags & KERNEL_THREAD != 0 {
             return Err(AttachError::KernelThread { pid });
         }
-        if stat.state == State::Ended {
+        if stat.state == ProcessState::Ended {
             return Err(AttachError::Ended { pid });
         }
         if let Some(tracer) = status.tracer().filter(|&tracer| tracer != 0) {
@@ -272,7 +272,7 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
         let running = checked(child.id());
         child.kill().expect("a signal");
-        while Stat::of_process(child.id()).is_ok_and(|stat| stat.state != State::Ended) {}
+        while Stat::of_process(child.id()).is_ok_and(|stat| stat.state != ProcessState::Ended) {}
         let ended = checked(child.id());
         child.wait().expect("its end");
         assert!(running.is_ok(), "{running:?}");

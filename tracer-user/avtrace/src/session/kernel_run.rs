@@ -33,7 +33,7 @@ use linux::{
     guardian::Guardian,
     ids::NsPid,
     perf, proc,
-    tracee::{Held, Start},
+    tracee::{HeldProgram, Start},
 };
 use report::Limitation;
 
@@ -132,7 +132,7 @@ struct Prepared {
 }
 
 /// Plans and attaches everything while the program stands at its entry point.
-fn prepare(options: &Arc<RunOptions>, held: &Held) -> Result<Prepared, RunError> {
+fn prepare(options: &Arc<RunOptions>, held: &HeldProgram) -> Result<Prepared, RunError> {
     let pid = held.pid();
     if options.serialize {
         cpu_affinity::on_one_processor(pid)

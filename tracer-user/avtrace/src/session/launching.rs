@@ -7,7 +7,6 @@ use abi::PlanNumber;
 use super::{error::RunError, options::RunOptions, program_id::ProgramId};
 use linux::{
     ids::NsPid,
-    proc,
     tracee::{self, Launch, Start},
     user,
 };
@@ -30,11 +29,7 @@ pub(super) fn launch(options: &RunOptions, program: &Path) -> Launch {
 
 /// Starts the program and holds it at its entry point.
 pub(super) fn hold(options: &RunOptions, program: &Path) -> io::Result<Start> {
-    let start = tracee::launch(launch(options, program))?;
-    match start {
-        Start::Held(held) => held.run_to(proc::entry_point),
-        ended @ Start::Ended { .. } => Ok(ended),
-    }
+    tracee::launch(launch(options, program))
 }
 
 pub(super) fn start_error(options: &RunOptions, program: &Path, error: io::Error) -> RunError {

@@ -87,11 +87,11 @@ fn lives(status: &Status, stat: Stat) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use linux::proc::State;
+    use linux::proc::ProcessState;
 
     #[test]
     fn threads_that_are_about_to_end_are_told() {
-        let stat = |flags| Stat { state: State::Alive, flags, first_stack: None };
+        let stat = |flags| Stat { state: ProcessState::Alive, flags, first_stack: None };
         let status = |pending: &str| {
             Status::from_text(format!("Name:\ta\nSigPnd:\t{pending}\nShdPnd:\t0\n"))
         };

@@ -113,8 +113,9 @@ pub fn inspect(options: &RunOptions) -> Result<Listing, RunError> {
 pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     let program = program::find(options.command.first().unwrap_or(&OsString::new()))?;
     environment::check()?;
-    let ids = launching::user(options).map_or_else(user::own_ids, |user| user.ids());
-    if !privileges::lets_programs_gain() && privileged_file::gives_privileges(&program, ids) {
+    let (user, group) = launching::user(options).map_or_else(user::own_ids, |user| user.ids());
+    if !privileges::lets_programs_gain() && privileged_file::gives_privileges(&program, user, group)
+    {
         return Err(RunError::Privileged);
     }
     let choice = choose(Purpose::Start, options, privileges::has_capabilities())?;

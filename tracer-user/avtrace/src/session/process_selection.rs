@@ -9,7 +9,7 @@ use std::{
 
 use linux::{
     cgroup,
-    proc::{self, Stat, State},
+    proc::{self, ProcessState, Stat},
     text::text_of_bytes,
 };
 
@@ -118,7 +118,8 @@ fn running() -> io::Result<Vec<Process>> {
         let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
-        let has_ended = Stat::of_process(pid).map_or(true, |stat| stat.state == State::Ended);
+        let has_ended =
+            Stat::of_process(pid).map_or(true, |stat| stat.state == ProcessState::Ended);
         if has_ended || pid == std::process::id() {
             continue;
         }

@@ -20,7 +20,7 @@ use signal_hook::{
 use super::live_processes::LiveProcesses;
 use linux::{
     cut::{self, Cut, Demand, Insistence},
-    proc::{Stat, State},
+    proc::{ProcessState, Stat},
     tracee,
 };
 
@@ -53,8 +53,9 @@ impl ForwardedSignals {
             if alive.is_empty() {
                 return;
             }
-            let runs =
-                |pid: &u32| Stat::of_process(*pid).is_ok_and(|stat| stat.state != State::Ended);
+            let runs = |pid: &u32| {
+                Stat::of_process(*pid).is_ok_and(|stat| stat.state != ProcessState::Ended)
+            };
             all_gone = if alive.iter().any(runs) { Duration::ZERO } else { all_gone + POLL };
             thread::sleep(POLL);
         }

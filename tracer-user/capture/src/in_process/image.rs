@@ -453,7 +453,7 @@ impl Image {
             for (gap, protection) in &all {
                 let length = gap.end - gap.start;
                 let arguments = [gap.start, length, *protection as u64, flags as u64, u64::MAX, 0];
-                calls.call((libc::SYS_mmap, arguments))?;
+                calls.call(libc::SYS_mmap, arguments)?;
             }
             Ok(())
         })?;
@@ -636,11 +636,11 @@ fn map(
     (layout, rings_at): (ArenaLayout, u64),
     places: &[u64],
 ) -> Result<Mapped, MapError> {
-    if calls.call((libc::SYS_prctl, [GET_MDWE, 0, 0, 0, 0, 0])).is_ok_and(|mode| mode != 0) {
+    if calls.call(libc::SYS_prctl, [GET_MDWE, 0, 0, 0, 0, 0]).is_ok_and(|mode| mode != 0) {
         return Err(MapError::DeniesWriteExecute);
     }
     let register = [membarrier::REGISTER as u64, 0, 0, 0, 0, 0];
-    let has_barrier = calls.call((libc::SYS_membarrier, register)).is_ok();
+    let has_barrier = calls.call(libc::SYS_membarrier, register).is_ok();
     let mut rings = create(calls, process)?;
     let memory = SharedMemory::over(rings.file.try_clone()?, layout.file_size())?;
     let writable = libc::PROT_READ | libc::PROT_WRITE;

@@ -31,7 +31,7 @@ pub(super) fn unmap(supervisor: &mut Supervisor, process: u32) -> io::Result<()>
     }
     supervisor.with_calls(process, |calls| {
         for (start, length) in ranges {
-            calls.call((libc::SYS_munmap, [start, length, 0, 0, 0, 0]))?;
+            calls.call(libc::SYS_munmap, [start, length, 0, 0, 0, 0])?;
         }
         Ok(())
     })

@@ -193,7 +193,7 @@ fn read_stream(stream: &Stream, sees_memory: bool, outlet: &Outlet, stop: &Atomi
             merge.end();
         }
         let mut batch = outlet.buffer();
-        let result = merge.batch(&mut here, &stream.sites(), &stream.notes, (&mut batch, BATCH));
+        let result = merge.batch(&mut here, &stream.sites(), &stream.notes, &mut batch, BATCH);
         let losses = merge.losses();
         let lost_now =
             [losses.unpublished, losses.late].into_iter().fold(losses.full, u64::saturating_add);

@@ -49,7 +49,7 @@ pub(super) fn denied(call: &'static str) -> impl FnOnce(io::Error) -> MapError {
 pub(super) fn leave_out_of_dumps(calls: &mut RemoteCalls<'_>, address: u64, length: u64) {
     let advice = libc::MADV_DONTDUMP as u64;
     // Without it a dump is larger.
-    let _ = calls.call((libc::SYS_madvise, [address, length, advice, 0, 0, 0]));
+    let _ = calls.call(libc::SYS_madvise, [address, length, advice, 0, 0, 0]);
 }
 
 /// File in memory that another process has open.
@@ -81,8 +81,8 @@ pub(super) fn create(calls: &mut RemoteCalls<'_>, process: u32) -> Result<Remote
     // Kernels before 6.3 do not know that a file may be executable, and take each for that.
     let wanted = flags | u64::from(libc::MFD_EXEC);
     let descriptor = calls
-        .call((libc::SYS_memfd_create, [name, wanted, 0, 0, 0, 0]))
-        .or_else(|_| calls.call((libc::SYS_memfd_create, [name, flags, 0, 0, 0, 0])))
+        .call(libc::SYS_memfd_create, [name, wanted, 0, 0, 0, 0])
+        .or_else(|_| calls.call(libc::SYS_memfd_create, [name, flags, 0, 0, 0, 0]))
         .map_err(denied("memfd_create"))?;
     let answered = MapError::Answered { call: "memfd_create" };
     let owner = calls.status()?.file_system_user();
@@ -118,13 +118,13 @@ impl RemoteFile {
     ) -> io::Result<u64> {
         let flags = flags | (libc::MAP_SHARED | libc::MAP_NORESERVE) as u64;
         let arguments = [address, length, protection as u64, flags, self.descriptor, offset];
-        let address = calls.call((libc::SYS_mmap, arguments))?;
+        let address = calls.call(libc::SYS_mmap, arguments)?;
         self.mapped.push(Mapped { address, offset, length, protection });
         Ok(address)
     }
 
     pub(super) fn close(&self, calls: &mut RemoteCalls<'_>) -> io::Result<()> {
-        calls.call((libc::SYS_close, [self.descriptor, 0, 0, 0, 0, 0])).map(drop)
+        calls.call(libc::SYS_close, [self.descriptor, 0, 0, 0, 0, 0]).map(drop)
     }
 
     /// Checks that the process has mapped the file where its system calls said so; `maps` are its mappings.

@@ -206,7 +206,7 @@ fn exchange_action(calls: &mut RemoteCalls<'_>, new: u64, old: u64) -> io::Resul
     /// Size of a set of signals in the kernel, in bytes.
     const SIGNALS: u64 = 8;
     let signal = libc::SIGTRAP as u64;
-    calls.call((libc::SYS_rt_sigaction, [signal, new, old, SIGNALS, 0, 0])).map(drop)
+    calls.call(libc::SYS_rt_sigaction, [signal, new, old, SIGNALS, 0, 0]).map(drop)
 }
 
 /// Returns the 8 bytes at an address, or as many as are watched where no more are mapped; 0 where they cannot be read.

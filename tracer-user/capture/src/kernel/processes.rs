@@ -11,7 +11,7 @@ use aya::{
 
 use super::{Kernel, KernelError};
 use linux::{
-    bpf::Place,
+    bpf::CallKey,
     guardian::Guardian,
     ids::{KernelPid, NsPid},
 };
@@ -74,8 +74,8 @@ impl Kernel {
 
     /// Forgets calls of a process that have not returned: its stacks are gone.
     pub fn forget_calls(&mut self, process: KernelPid) {
-        let Ok(mut calls) = self.map_of::<Place, [u64; 3]>(symbols::PENDING) else { return };
-        let places: Vec<Place> = calls.keys().flatten().collect();
+        let Ok(mut calls) = self.map_of::<CallKey, [u64; 3]>(symbols::PENDING) else { return };
+        let places: Vec<CallKey> = calls.keys().flatten().collect();
         for place in places.iter().filter(|place| place.process == u64::from(process.0)) {
             let _ = calls.remove(place);
         }

@@ -11,7 +11,7 @@ use crate::{
     encoding::{OWNED, RecordSite},
     layout::Mode,
     memory::Offset,
-    testing::{LONG, Memory, SHORT, Writer, arena, number_of, sites, start},
+    testing::{LONG, SHORT, TestMemory, Writer, arena, number_of, sites, start},
 };
 
 /// Clocks that a test sets.
@@ -48,11 +48,11 @@ impl Surroundings for Clocks {
 }
 
 /// Process with some threads, whose ids begin at 1.
-struct Process {
-    memory: Memory,
+struct MergedProcess {
+    memory: TestMemory,
     arena: Arena,
     notes: Notes,
-    merge: Merge<Memory>,
+    merge: Merge<TestMemory>,
     clocks: Clocks,
     sites: SiteTable,
     writers: Vec<Writer>,
@@ -62,11 +62,11 @@ struct Process {
 
 const PROCESS: u32 = 4242;
 
-fn process(threads: u32) -> Process {
+fn process(threads: u32) -> MergedProcess {
     let (memory, arena) = arena(16, 8);
     let merge = Merge::new(memory.clone(), Patience::default(), true);
     let (notes, clocks, sites) = (Notes::default(), Clocks::default(), sites());
-    let mut process = Process {
+    let mut process = MergedProcess {
         memory,
         arena,
         notes,
@@ -80,7 +80,7 @@ fn process(threads: u32) -> Process {
     process
 }
 
-impl Process {
+impl MergedProcess {
     fn start(&mut self, tid: u32, mode: Mode) {
         let segment = self.arena.start(start(tid, mode), &self.memory).unwrap();
         let ring = Box::new(Ring::new(segment, mode));
@@ -101,7 +101,7 @@ impl Process {
         self.clocks.now = now + 1;
         let mut records = Vec::new();
         let batch =
-            self.merge.batch(&mut self.clocks, &self.sites, &self.notes, (&mut records, most));
+            self.merge.batch(&mut self.clocks, &self.sites, &self.notes, &mut records, most);
         assert_eq!(batch.records, records.len());
         self.has_more = batch.has_more;
         records
@@ -200,7 +200,7 @@ fn records_have_the_epochs_of_their_slots() {
 }
 
 /// Publishes the record of a deferred access of a block's thread.
-fn take(writer: &Writer, order: u64, (number, epoch, site): (u64, u64, u64)) {
+fn take(writer: &Writer, order: u64, number: u64, epoch: u64, site: u64) {
     const WORD: u64 = 0x1234;
     let reserved = writer.reserve(OWNED.0);
     let owner = WORD | number << cell::WORD_BITS | 0xff << (cell::WORD_BITS + cell::THREAD_BITS);
@@ -212,13 +212,13 @@ fn take(writer: &Writer, order: u64, (number, epoch, site): (u64, u64, u64)) {
 #[test]
 fn deferred_accesses_are_of_the_thread_that_had_the_block() {
     let mut process = process(2);
-    take(&process.writers[1], 5, (1, 3, 9));
+    take(&process.writers[1], 5, 1, 3, 9);
     let records = process.batch(10);
     let [Record::Owned(record)] = &records[..] else { panic!("{records:?}") };
     let expected = LastAccess { epoch: 3, sp: 0, site: SiteId(9), bytes: 0xff };
     assert_eq!((record.owner, record.header.tid, record.address), (1, 2, 0x1234 << 3));
     assert_eq!((record.write, record.read), (LastAccess::default(), expected));
-    take(&process.writers[1], 11, (7, 3, 9));
+    take(&process.writers[1], 11, 7, 3, 9);
     assert_eq!(process.batch(20).len(), 0);
     assert_eq!(process.merge.losses().late, 1, "of an unknown thread");
 }
@@ -228,7 +228,7 @@ fn a_deferred_access_behind_what_follows_from_it_is_lost() {
     let mut process = process(2);
     process.writers[0].record(SHORT, 20, 1);
     assert_eq!(process.batch(30).len(), 1);
-    take(&process.writers[1], 15, (1, 3, 9));
+    take(&process.writers[1], 15, 1, 3, 9);
     let [] = process.batch(30)[..] else { panic!("it is too late") };
     assert_eq!(process.merge.losses().late, 1);
     process.writers[0].record(SHORT, 40, 1);
@@ -341,7 +341,7 @@ fn a_thread_that_is_stopped_holds_up_others_for_a_moment_only() {
 #[test]
 fn waiting_threads_are_woken() {
     let mut process = process(1);
-    let word = |process: &Process, offset: usize| process.memory.load(Offset(offset as u64));
+    let word = |process: &MergedProcess, offset: usize| process.memory.load(Offset(offset as u64));
     (0..16).for_each(|number| assert!(process.writers[0].record(SHORT, 1, number)));
     let waiting = process.writers[0].reserve(SHORT);
     process.memory.store(Offset(offset_of!(Control, waiting) as u64), 1);
@@ -392,7 +392,7 @@ fn many_short_threads_share_the_rings_of_a_few() {
         }
         records.clear();
         clocks.now = (round + 1) * 1000;
-        merge.batch(&mut clocks, &sites, &notes, (&mut records, usize::MAX));
+        merge.batch(&mut clocks, &sites, &notes, &mut records, usize::MAX);
         assert!(records.iter().map(number_of).eq(1..=u64::from(AT_ONCE)), "round {round}");
         assert_eq!(merge.threads(), 0);
         merge.take_drained().into_iter().for_each(|segment| arena.release(segment));

@@ -18,10 +18,10 @@ struct Event {
 
 /// Log of a run.
 #[derive(Debug, Default)]
-pub struct History(Mutex<Log>);
+pub struct History(Mutex<RingLog>);
 
 #[derive(Debug, Default)]
-struct Log {
+struct RingLog {
     events: Vec<Event>,
     /// Records, each with one that it follows from.
     follows: Vec<(u64, u64)>,

@@ -17,13 +17,13 @@ pub type Cpu = usize;
 pub struct Machine {
     /// Each step changes it, so that the model checker tries all orders of steps.
     turn: AtomicUsize,
-    state: Mutex<State>,
+    state: Mutex<MachineState>,
     /// Number of the processor's own steps after which a store becomes visible at the latest.
     delay: u64,
 }
 
 /// State between two steps.
-pub struct State {
+pub struct MachineState {
     memory: Vec<u64>,
     cpus: Vec<Processor>,
     /// Number of steps so far: the time stamp counter.
@@ -40,17 +40,17 @@ struct Processor {
 impl Machine {
     pub fn new(words: usize, cpus: usize, delay: u64) -> Self {
         let cpus = (0..cpus).map(|_| Processor::default()).collect();
-        let state = Mutex::new(State { memory: vec![0; words], cpus, clock: 0 });
+        let state = Mutex::new(MachineState { memory: vec![0; words], cpus, clock: 0 });
         Self { turn: AtomicUsize::new(0), state, delay }
     }
 
     /// State, without a step.
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub fn state(&self) -> MutexGuard<'_, MachineState> {
         self.state.lock().unwrap()
     }
 
     /// Makes a step of a processor, which no other one interrupts.
-    pub fn step<R>(&self, cpu: Cpu, step: impl FnOnce(&mut State) -> R) -> R {
+    pub fn step<R>(&self, cpu: Cpu, step: impl FnOnce(&mut MachineState) -> R) -> R {
         self.turn.fetch_add(1, SeqCst);
         let mut state = self.state();
         state.clock += 1;
@@ -127,7 +127,7 @@ impl Machine {
     }
 }
 
-impl State {
+impl MachineState {
     pub fn load(&self, cpu: Cpu, at: Offset) -> u64 {
         let index = index(at);
         let own = self.cpus[cpu].buffer.iter().rev().find(|(_, stored, _)| *stored == index);

@@ -1,13 +1,13 @@
 //! Mistakes that are made on purpose in each step of the protocol: the model checker must find them.
 
-use self::Mistake::*;
+use self::RingMistake::*;
 use super::scenario::{
     CONTINUED, FOLLOWS, INTERRUPTED_RESERVED, INTERRUPTED_WRITTEN, LAPS, LOSES, Scenario,
 };
 
 /// Step of the protocol that is left out or done wrongly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mistake {
+pub enum RingMistake {
     /// A thread reads the order after it has reserved a slot.
     OrderAfterReserve,
     /// A thread reads the order before it has acquired.
@@ -39,7 +39,7 @@ pub enum Mistake {
 }
 
 /// Each mistake, with threads in which it shows.
-const MISTAKES: &[(Mistake, Scenario)] = &[
+const MISTAKES: &[(RingMistake, Scenario)] = &[
     (OrderAfterReserve, INTERRUPTED_RESERVED),
     (OrderBeforeAcquire, FOLLOWS),
     (ReserveInTwoSteps, INTERRUPTED_RESERVED),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use abi::{FRAMES, Header, Kind, PairRecord, Record, SiteId};
 
-use super::{history::History, machine::Machine, mistakes::Mistake};
+use super::{history::History, machine::Machine, mistakes::RingMistake};
 use crate::{
     encoding::encode,
     layout::{Clock, Control, Mode, SLOT_BYTES, SLOT_FRAMES, Slot, ThreadBlock},
@@ -65,28 +65,28 @@ impl Sizes {
 }
 
 /// State that all threads have in common.
-pub struct World {
+pub struct RingWorld {
     pub machine: Machine,
     pub history: History,
     pub sizes: Sizes,
     pub threads: usize,
     pub clock: Clock,
-    pub mistake: Option<Mistake>,
+    pub mistake: Option<RingMistake>,
 }
 
 /// Place of the counter of [`Clock::Counter`], in the control page.
 pub const COUNTER: Offset = Offset(offset_of!(Control, counter) as u64);
 
 /// Thread of the model.
-pub struct Program {
-    pub world: Arc<World>,
+pub struct RingProgram {
+    pub world: Arc<RingWorld>,
     pub thread: usize,
 }
 
 /// The thread goes no further.
 struct Stopped;
 
-impl Program {
+impl RingProgram {
     /// Executes a thread's program to its end, or to where it would wait.
     pub fn run(&self, ops: &[Op]) {
         let _ = self.ops(ops);
@@ -101,7 +101,7 @@ impl Program {
         let number = self.world.history.new_record();
         match op {
             Op::Post(flag) => {
-                let early = self.makes(Mistake::ActionBeforeRecord);
+                let early = self.makes(RingMistake::ActionBeforeRecord);
                 if early {
                     self.store(self.flag(flag), number);
                 }
@@ -111,7 +111,7 @@ impl Program {
                 }
             }
             Op::Await(flag) => {
-                let early = self.makes(Mistake::OrderBeforeAcquire).then(|| self.order());
+                let early = self.makes(RingMistake::OrderBeforeAcquire).then(|| self.order());
                 let first = self.load(self.flag(flag));
                 if first == 0 {
                     return Err(Stopped);
@@ -137,11 +137,11 @@ impl Program {
             Some((at, ops)) if at == stage => self.ops(ops),
             _ => Ok(()),
         };
-        let late = self.makes(Mistake::OrderAfterReserve);
+        let late = self.makes(RingMistake::OrderAfterReserve);
         let mut order = if late { 0 } else { order.unwrap_or_else(|| self.order()) };
         comes(Stage::Ordered)?;
         let slots = self.world.sizes.slots();
-        let first = if self.makes(Mistake::ReserveInTwoSteps) {
+        let first = if self.makes(RingMistake::ReserveInTwoSteps) {
             let first = self.load(self.field(offset_of!(ThreadBlock, reserved)));
             comes(Stage::Reserved)?;
             self.store(self.field(offset_of!(ThreadBlock, reserved)), first + slots);
@@ -162,7 +162,7 @@ impl Program {
 
     /// Waits for room, and returns whether there is any; if not, the event is lost.
     fn has_room(&self, first: u64, slots: u64) -> Result<bool, Stopped> {
-        if self.makes(Mistake::LimitNotAwaited) {
+        if self.makes(RingMistake::LimitNotAwaited) {
             return Ok(true);
         }
         for _ in 0..3 {
@@ -172,7 +172,7 @@ impl Program {
             if self.load(self.field(offset_of!(ThreadBlock, mode))) != Mode::Drop as u64 {
                 continue;
             }
-            if self.makes(Mistake::ReservationKept) {
+            if self.makes(RingMistake::ReservationKept) {
                 self.lose(first);
                 return Ok(false);
             }
@@ -214,7 +214,7 @@ impl Program {
         let record = Record::Pair(Kind::Init, record);
         let encoded = encode(&record, order).unwrap();
         let mut slots: Vec<(u64, Slot)> = encoded.numbered(first).rev().collect();
-        if self.makes(Mistake::ContinuationAfterFirst) {
+        if self.makes(RingMistake::ContinuationAfterFirst) {
             slots.reverse();
         }
         let (last, earlier) = slots.split_last().unwrap();
@@ -223,7 +223,7 @@ impl Program {
             self.write_head(number, slot);
         }
         let &(last, slot) = last;
-        if self.makes(Mistake::PublishBeforeWrite) {
+        if self.makes(RingMistake::PublishBeforeWrite) {
             self.write_head(last, slot);
             self.write_words(last, slot);
             before_mark()?;
@@ -259,7 +259,7 @@ impl Program {
         }
     }
 
-    fn makes(&self, mistake: Mistake) -> bool {
+    fn makes(&self, mistake: RingMistake) -> bool {
         self.world.mistake == Some(mistake)
     }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::{
     machine::Cpu,
-    mistakes::Mistake,
-    program::{COUNTER, Sizes, World},
+    mistakes::RingMistake,
+    program::{COUNTER, RingWorld, Sizes},
 };
 use crate::{
     layout::{Clock, SLOT_BYTES, Slot, ThreadBlock},
@@ -17,14 +17,14 @@ use crate::{
 /// The reader's view of the machine.
 #[derive(Clone)]
 pub struct Reader {
-    pub world: Arc<World>,
+    pub world: Arc<RingWorld>,
     pub cpu: Cpu,
     /// Number of steps by which the processor may read the clock later than the program says, if no barrier is there.
     pub late: u64,
 }
 
 /// Part of the shared memory that an offset is in.
-enum Part {
+enum ReaderPart {
     Field(usize, usize),
     /// First word of a slot of a thread.
     Head(usize),
@@ -32,25 +32,25 @@ enum Part {
 }
 
 impl Reader {
-    fn makes(&self, mistake: Mistake) -> bool {
+    fn makes(&self, mistake: RingMistake) -> bool {
         self.world.mistake == Some(mistake)
     }
 
-    fn part(&self, at: Offset) -> Part {
+    fn part(&self, at: Offset) -> ReaderPart {
         let Sizes { capacity, .. } = self.world.sizes;
         for thread in 0..self.world.threads {
             let block = self.world.sizes.block(thread).0;
             let slots = block + size_of::<ThreadBlock>() as u64;
             if (block..slots).contains(&at.0) {
-                return Part::Field(thread, (at.0 - block) as usize);
+                return ReaderPart::Field(thread, (at.0 - block) as usize);
             }
             if (slots..slots + capacity * SLOT_BYTES).contains(&at.0)
                 && (at.0 - slots).is_multiple_of(SLOT_BYTES)
             {
-                return Part::Head(thread);
+                return ReaderPart::Head(thread);
             }
         }
-        Part::Other
+        ReaderPart::Other
     }
 
     fn field(&self, thread: usize, offset: usize) -> Offset {
@@ -78,15 +78,15 @@ impl SharedWords for Reader {
         const LOST: usize = offset_of!(ThreadBlock, lost);
         let value = self.world.machine.load(self.cpu, at);
         match self.part(at) {
-            Part::Field(_, LOST) if self.makes(Mistake::LossesNotSeen) => 0,
-            Part::Field(thread, RESERVED) if self.makes(Mistake::ReservationsNotSeen) => {
+            ReaderPart::Field(_, LOST) if self.makes(RingMistake::LossesNotSeen) => 0,
+            ReaderPart::Field(thread, RESERVED) if self.makes(RingMistake::ReservationsNotSeen) => {
                 self.published(thread, value)
             }
-            Part::Head(_) if self.makes(Mistake::MarkNotCompared) && value != 0 => {
+            ReaderPart::Head(_) if self.makes(RingMistake::MarkNotCompared) && value != 0 => {
                 // The mark of the next lap.
                 value + self.world.sizes.capacity
             }
-            Part::Head(thread) if self.makes(Mistake::LimitTooEarly) && value != 0 => {
+            ReaderPart::Head(thread) if self.makes(RingMistake::LimitTooEarly) && value != 0 => {
                 let limit = self.field(thread, offset_of!(ThreadBlock, limit));
                 self.world.machine.change(self.cpu, limit, |limit| limit + 1);
                 value
@@ -107,7 +107,7 @@ impl SharedWords for Reader {
 
     /// Words are read in two steps, as they are written.
     fn slot(&self, at: Offset, head: u64) -> Slot {
-        let word = |state: &super::machine::State, number: u64| {
+        let word = |state: &super::machine::MachineState, number: u64| {
             state.load(self.cpu, at.plus(number * WORD))
         };
         let machine = &self.world.machine;
@@ -121,7 +121,7 @@ impl SharedWords for Reader {
 
 impl Surroundings for Reader {
     fn now(&mut self) -> u64 {
-        if self.makes(Mistake::TimeAfterBarrier) {
+        if self.makes(RingMistake::TimeAfterBarrier) {
             self.world.machine.step(self.cpu, |state| state.barrier());
         }
         match self.world.clock {
@@ -131,7 +131,7 @@ impl Surroundings for Reader {
     }
 
     fn barrier(&mut self) {
-        if self.makes(Mistake::NoBarrier) || self.makes(Mistake::TimeAfterBarrier) {
+        if self.makes(RingMistake::NoBarrier) || self.makes(RingMistake::TimeAfterBarrier) {
             return;
         }
         let late = self.late;

@@ -18,10 +18,10 @@ use super::{
     history::History,
     machine::Machine,
     message,
-    mistakes::Mistake,
+    mistakes::RingMistake,
     program::{
         Op::{self, Await, Interrupted, Post},
-        Program, SITE, Sizes, Stage, World,
+        RingProgram, RingWorld, SITE, Sizes, Stage,
     },
     reader::Reader,
 };
@@ -48,8 +48,20 @@ pub struct Scenario {
     pub preemptions: usize,
 }
 
-/// Processor steps after which stores become visible, and by which the clock may be read late.
-const DELAYS: [(u64, u64); 3] = [(0, 0), (3, 30), (100, 30)];
+/// Delays of the memory model, in processor steps.
+#[derive(Clone, Copy)]
+struct Delays {
+    /// Steps after which stores become visible.
+    store: u64,
+    /// Steps by which the clock may be read late.
+    clock: u64,
+}
+
+const DELAYS: [Delays; 3] = [
+    Delays { store: 0, clock: 0 },
+    Delays { store: 3, clock: 30 },
+    Delays { store: 100, clock: 30 },
+];
 
 /// Number of flags.
 const FLAGS: u64 = 2;
@@ -122,11 +134,11 @@ impl Scenario {
 
     /// Executes all interleavings, with a mistake if one is given, and returns their number, or the message of the
     /// first one whose stream lacks a property.
-    pub fn check(self, mistake: Option<Mistake>) -> Result<usize, String> {
+    pub fn check(self, mistake: Option<RingMistake>) -> Result<usize, String> {
         DELAYS.into_iter().map(|delays| self.check_with(delays, mistake)).sum()
     }
 
-    fn check_with(self, delays: (u64, u64), mistake: Option<Mistake>) -> Result<usize, String> {
+    fn check_with(self, delays: Delays, mistake: Option<RingMistake>) -> Result<usize, String> {
         // The model checker's state is that of its thread, and does not survive a panic.
         let checked = thread::spawn(move || {
             let mut model = Builder::new();
@@ -143,16 +155,16 @@ impl Scenario {
         checked.join().map_err(|panic| message(&*panic))
     }
 
-    fn run(self, (delay, late): (u64, u64), mistake: Option<Mistake>) {
+    fn run(self, delays: Delays, mistake: Option<RingMistake>) {
         let Self { sizes, mode, .. } = self;
         let threads = self.threads.len();
         let words = (sizes.flag(threads, 0).0 / WORD + FLAGS) as usize;
-        let machine = Machine::new(words, threads + 1, delay);
+        let machine = Machine::new(words, threads + 1, delays.store);
         let history = History::default();
         let world =
-            Arc::new(World { machine, history, sizes, threads, clock: self.clock, mistake });
+            Arc::new(RingWorld { machine, history, sizes, threads, clock: self.clock, mistake });
         let notes = Notes::default();
-        let mut reader = Reader { world: Arc::clone(&world), cpu: threads, late };
+        let mut reader = Reader { world: Arc::clone(&world), cpu: threads, late: delays.clock };
         for thread in 0..threads {
             let segment = self.start(thread, &world);
             let ring = Box::new(Ring::new(segment, mode));
@@ -160,7 +172,7 @@ impl Scenario {
         }
         let programs: Vec<_> = (0..threads)
             .map(|thread| {
-                let program = Program { world: Arc::clone(&world), thread };
+                let program = RingProgram { world: Arc::clone(&world), thread };
                 loom::thread::spawn(move || program.run(self.threads[thread]))
             })
             .collect();
@@ -170,7 +182,7 @@ impl Scenario {
         let mut merge = Merge::new(reader.clone(), patience, false);
         let mut stream = Vec::new();
         for _ in 0..self.batches {
-            merge.batch(&mut reader, &sites, &notes, (&mut stream, usize::MAX));
+            merge.batch(&mut reader, &sites, &notes, &mut stream, usize::MAX);
         }
         for program in programs {
             program.join().unwrap();
@@ -179,12 +191,12 @@ impl Scenario {
             notes.add(Note::Ended { tid: thread as u32 });
         }
         // Later by the clock than all records, however late they read it.
-        while merge.batch(&mut reader, &sites, &notes, (&mut stream, usize::MAX)).records != 0 {}
+        while merge.batch(&mut reader, &sites, &notes, &mut stream, usize::MAX).records != 0 {}
         world.history.check(&stream, sizes.frames, merge.losses());
     }
 
     /// Writes the block of a thread. Returns its place.
-    fn start(self, thread: usize, world: &World) -> Segment {
+    fn start(self, thread: usize, world: &RingWorld) -> Segment {
         let Sizes { capacity, .. } = self.sizes;
         let block = self.sizes.block(thread);
         let mut state = world.machine.state();

@@ -3,13 +3,13 @@
 use super::*;
 use crate::{
     arena::{Arena, Segment},
-    testing::{LONG, Memory, SHORT, Writer, arena, start},
+    testing::{LONG, SHORT, TestMemory, Writer, arena, start},
 };
 
 const CAPACITY: u64 = 16;
 
 struct Pair {
-    memory: Memory,
+    memory: TestMemory,
     writer: Writer,
     ring: Ring,
     arena: Arena,

@@ -22,7 +22,7 @@ const RECORDED: u8 = AccessDescriptor::READ
     | AccessDescriptor::ATOMIC
     | AccessDescriptor::COMMUTES;
 
-/// Returns whether the flags decide what the access is.
+/// Returns whether the access depends on the flags.
 pub fn reads_flags(descriptor: &AccessDescriptor) -> bool {
     descriptor.flags & AccessDescriptor::WRITES_IF_ZERO != 0
 }

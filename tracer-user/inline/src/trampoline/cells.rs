@@ -1,5 +1,5 @@
 //! Common code of words that threads own: an owner's accesses are deferred, and are recorded before the access of the
-//! next thread. `cell` has the rules of a cell, and `docs/capture/ownership.md` the reasons why nothing is misplaced.
+//! next thread. `cell` has the rules of a cell, and `docs/capture/ownership.md` the proof that no record is misplaced.
 
 use core::mem::offset_of;
 

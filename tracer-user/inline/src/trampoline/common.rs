@@ -145,7 +145,7 @@ impl CommonCode {
     ///
     /// # Errors
     ///
-    /// None is known: the code has a form at each address.
+    /// No error is known: the code has a form at each address.
     pub fn emit(address: u64, clock: Clock) -> Result<Self, EmitError> {
         Self::assemble(address, clock).map_err(|source| EmitError::Encode { address, source })
     }

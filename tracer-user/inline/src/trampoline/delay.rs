@@ -1,5 +1,5 @@
-//! Delays: a thread sleeps before an instruction, within bounds that all threads share ([`DelayPlace`]). Nothing of
-//! avtrace's is held meanwhile; a signal that the thread handles ends the sleep, and one that ends the process ends it.
+//! Delays: a thread sleeps before an instruction, within bounds that all threads share ([`DelayPlace`]). It holds no
+//! lock of avtrace meanwhile; a signal that the thread handles ends the sleep, and one that ends the process ends it.
 
 use core::mem::offset_of;
 
@@ -103,7 +103,7 @@ pub fn routine(code: &mut CodeAssembler, label: &mut CodeLabel) -> Emitted {
     code.ret()
 }
 
-/// Jumps if the thread is not one of those that are meant. Changes `rax`, `rcx` and `rdx`.
+/// Jumps if the delay is not for this thread. Changes `rax`, `rcx` and `rdx`.
 fn jump_unless_meant(code: &mut CodeAssembler, to: CodeLabel) -> Emitted {
     let [mut known, mut is_first, mut go_on] = [(); 3].map(|()| code.create_label());
     code.mov(rax, field!(threads))?;

@@ -1,4 +1,4 @@
-//! Frame of the probes at a point: saves what counts and what the programs read, and restores it.
+//! Frame of the probes at a point: saves and restores the live registers and the values that the programs read.
 
 use iced_x86::code_asm::{
     AsmMemoryOperand, AsmRegister64, ah, al, byte_ptr, dword_ptr, eax, edx, qword_ptr, rax, rsp,
@@ -37,7 +37,7 @@ impl Frame {
             return Ok(());
         }
         let mut done = asm.code.create_label();
-        // Nothing is saved yet that would have to be restored.
+        // No register is saved yet.
         let only = match point.probes.as_slice() {
             [probe] => programs::condition(probe),
             _ => None,

@@ -102,7 +102,7 @@ pub fn registers(probe: &Probe) -> u16 {
     }
 }
 
-/// Emits a program. Control goes to `skip` where it records nothing.
+/// Emits a program. Control goes to `skip` where it makes no record.
 pub fn emit(asm: &mut Assembler<'_>, frame: &Frame, probe: &Probe, skip: CodeLabel) -> Emitted {
     let site = probe.cookie.site();
     match probe.program {

@@ -1,6 +1,6 @@
 //! Reservations that a signal interrupts: a thread gives its slots back before it receives a signal in the code of a
 //! record, and reserves slots again when it goes on there, or publishes a slot that it has written. So a handler that
-//! jumps out of the probe leaves no slot behind that nobody publishes.
+//! jumps out of the probe leaves no unpublished slot behind.
 
 use core::{mem::offset_of, ops::Range};
 

@@ -1,7 +1,7 @@
 //! Switches: jumps around the probes of accesses of one group. Each goes through a word of memory behind the
 //! trampoline, which leads to the probes or past them. So a switch that is on changes neither registers nor flags, and
-//! one that is off costs a jump: nothing is saved for probes that do nothing. A word is changed by one store while
-//! threads run, each of which goes the one way or the other.
+//! a switch that is off costs a jump: no register is saved for probes that are off. A word is changed by one store
+//! while threads run, each of which goes the one way or the other.
 
 use super::assembler::{Assembler, SWITCH};
 
@@ -17,10 +17,11 @@ pub struct Switch {
 }
 
 /// Appends the words of all switches to the code of a trampoline, and has the jumps go through them. `offsets` are
-/// those of the instructions.
+/// the instructions' offsets.
 pub fn complete(
     assembler: &Assembler<'_>,
-    (address, code): (u64, &mut Vec<u8>),
+    address: u64,
+    code: &mut Vec<u8>,
     offsets: &[u32],
 ) -> Vec<Switch> {
     let mut switches = Vec::new();

@@ -36,7 +36,7 @@ pub(super) enum Exit {
 /// Way out of a trampoline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WayOut {
-    /// Its code, and what is known of that.
+    /// Code of the way out, with its places.
     pub trampoline: Trampoline,
     /// Addresses of instructions in the trampoline that it stands for, ascending, and of the same ones here.
     places: Vec<(u64, u64)>,

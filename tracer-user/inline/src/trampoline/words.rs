@@ -1,4 +1,4 @@
-//! Common code of accesses: the table of words, which shows what is a repetition. The logic is that of the BPF programs
+//! Common code of accesses: the table of words, which shows repetitions. The logic is the same as in the BPF programs
 //! (`tracer-ebpf/programs/src/table.rs`, `tracer-ebpf/programs/src/epoch.rs`).
 //!
 //! An access that is new is added to the table before its record is made. The table has no locks here: another thread

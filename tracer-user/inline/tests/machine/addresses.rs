@@ -107,20 +107,20 @@ fn assemble(machine: &Machine, choices: &[Choice], is_cut: bool) -> Vec<u8> {
 
 /// Code, and probes with the instructions that they are at.
 #[derive(Clone, Debug)]
-struct Case {
+struct AddressCase {
     code: Vec<Choice>,
     probes: Vec<(prop::sample::Index, Choice)>,
     seed: u64,
 }
 
-fn case() -> impl Strategy<Value = Case> {
+fn case() -> impl Strategy<Value = AddressCase> {
     let choice = || any::<Choice>();
     let probe = (any::<prop::sample::Index>(), choice());
     (prop::collection::vec(choice(), 3..24), prop::collection::vec(probe, 2..8), any::<u64>())
-        .prop_map(|(code, probes, seed)| Case { code, probes, seed })
+        .prop_map(|(code, probes, seed)| AddressCase { code, probes, seed })
 }
 
-fn check(case: &Case) {
+fn check(case: &AddressCase) {
     let mut machine = Machine::new(256, Clock::Tsc);
     let mut data: Vec<u64> = (0..WORDS as u64).map(|n| n * 0x0101_0101_0203_0405).collect();
     data[WORDS - 1] = 0;

@@ -151,17 +151,17 @@ fn probe((kind, a, b, _, number): Choice) -> Probe {
 
 /// Code, probes with the instructions that they are at, and the registers at the start.
 #[derive(Clone, Debug)]
-struct Case {
+struct IdentityCase {
     code: Vec<Choice>,
     probes: Vec<(prop::sample::Index, Choice)>,
     seed: u64,
 }
 
-fn case() -> impl Strategy<Value = Case> {
+fn case() -> impl Strategy<Value = IdentityCase> {
     let choice = || any::<Choice>();
     let probe = (any::<prop::sample::Index>(), choice());
     (prop::collection::vec(choice(), 3..24), prop::collection::vec(probe, 1..6), any::<u64>())
-        .prop_map(|(code, probes, seed)| Case { code, probes, seed })
+        .prop_map(|(code, probes, seed)| IdentityCase { code, probes, seed })
 }
 
 fn assemble(machine: &Machine, choices: &[Choice]) -> Vec<u8> {
@@ -208,7 +208,7 @@ fn inspect(machine: &Machine, trampoline: &Trampoline, end: u64) {
     assert!(out == end || out == machine.exit(), "{out:#x}");
 }
 
-fn check(case: &Case) {
+fn check(case: &IdentityCase) {
     let mut machine = Machine::new(256, Clock::Tsc);
     let code = assemble(&machine, &case.code);
     let mut data: Vec<u64> = (0..64).map(|n| n * 0x0101_0101_0203_0405).collect();

@@ -12,7 +12,7 @@ use super::support::{FLAGS, Machine, Registers, registers};
 use abi::{AccessDescriptor, CallCookie, Cookie, Kind, Operand, ProbeProgram};
 use iced_x86::code_asm::*;
 use inline::{
-    cell::{self, Access, KINDS, Kind as CellKind},
+    cell::{self, AccessKind, CellAccess, KINDS},
     encoding::{CONTINUATION, OWNED, decode_owned},
     layout::{Clock, SLOT_BYTES, SP_BITS, Slot, head, mark, sp_word, word_slot},
     memory::{Offset, SharedWords},
@@ -207,14 +207,14 @@ impl Word {
         let cells = machine.cells(word_slot(self.number()).into());
         for (kind, cell) in KINDS.into_iter().zip(cells) {
             let (thread, epoch, word, mask) = (2, 500, self.number(), 0xff);
-            let first = Access { thread, epoch, word, mask, kind, site: 1, is_special: false };
+            let first = CellAccess { thread, epoch, word, mask, kind, site: 1, is_special: false };
             let claimed = cell::Cell::default().recording(&first, kind, 0);
-            *cell = claimed.deferring(&Access { epoch: 501, site: 2, ..first }, 0).unwrap();
+            *cell = claimed.deferring(&CellAccess { epoch: 501, site: 2, ..first }, 0).unwrap();
         }
     }
 
     /// Kinds of the deferred accesses that are in the cells.
-    fn deferred(&self, machine: &Machine) -> Vec<CellKind> {
+    fn deferred(&self, machine: &Machine) -> Vec<AccessKind> {
         let cells = KINDS.into_iter().zip(&*machine.cells(word_slot(self.number()).into()));
         cells.filter(|(_, cell)| cell.deferred().is_some()).map(|(kind, _)| kind).collect()
     }

@@ -13,7 +13,7 @@ use std::{
 use abi::{AccessDescriptor, Cookie, Kind, Operand, ProbeProgram};
 use iced_x86::code_asm::*;
 use inline::{
-    cell::Kind as CellKind,
+    cell::AccessKind,
     encoding::{OWNED, VOID, decode_owned},
     layout::{Clock, FROM_GS_BASE, ThreadBlock},
     trampoline::{Point, Probe},
@@ -106,15 +106,15 @@ fn machine(index: usize, flags: u8, first: Option<ThreadBlock>) -> Machine {
 struct Done {
     times: Vec<u64>,
     epochs: Vec<u64>,
-    records: Vec<(u64, Record)>,
+    records: Vec<(u64, OwnerRecord)>,
     voids: usize,
 }
 
 /// Record of an access, or of the deferred ones of a thread up to an epoch.
 #[derive(Clone, Copy, Debug)]
-enum Record {
+enum OwnerRecord {
     Access(u64),
-    Owned { word: u64, thread: usize, epoch: u64, kind: CellKind },
+    Owned { word: u64, thread: usize, epoch: u64, kind: AccessKind },
 }
 
 fn run(machine: &mut Machine, words: &[AtomicU64], progress: &AtomicU64) -> Done {
@@ -145,9 +145,9 @@ fn run(machine: &mut Machine, words: &[AtomicU64], progress: &AtomicU64) -> Done
             OWNED => {
                 let (kind, deferred) = decode_owned(&slot).expect("a deferred access");
                 let (word, thread) = (deferred.word, deferred.thread as usize - 1);
-                Record::Owned { word, thread, epoch: deferred.epoch, kind }
+                OwnerRecord::Owned { word, thread, epoch: deferred.epoch, kind }
             }
-            _ => Record::Access(slot.argument >> 3),
+            _ => OwnerRecord::Access(slot.argument >> 3),
         };
         done.records.push((slot.order, record));
     }
@@ -156,19 +156,19 @@ fn run(machine: &mut Machine, words: &[AtomicU64], progress: &AtomicU64) -> Done
 }
 
 /// Numbers of deferred accesses, and of those whose record is not where it must be.
-fn misplaced(all: &[Done; 2], words: &[AtomicU64], kinds: [CellKind; 2]) -> (usize, usize) {
+fn misplaced(all: &[Done; 2], words: &[AtomicU64], kinds: [AccessKind; 2]) -> (usize, usize) {
     let (mut deferred, mut wrong) = (0, 0);
     for (place, word) in words.iter().enumerate() {
         let address = word.as_ptr() as u64 >> 3;
         // Each with its thread: of a deferred access the owner.
-        let mut records: Vec<(u64, usize, Record)> = Vec::new();
+        let mut records: Vec<(u64, usize, OwnerRecord)> = Vec::new();
         for (thread, done) in all.iter().enumerate() {
             for &(order, record) in &done.records {
                 match record {
-                    Record::Access(word) if word == address => {
+                    OwnerRecord::Access(word) if word == address => {
                         records.push((order, thread, record));
                     }
-                    Record::Owned { word, thread: owner, kind, .. } if word == address => {
+                    OwnerRecord::Owned { word, thread: owner, kind, .. } if word == address => {
                         assert!(kind == kinds[owner] && owner != thread);
                         records.push((order, owner, record));
                     }
@@ -183,7 +183,9 @@ fn misplaced(all: &[Done; 2], words: &[AtomicU64], kinds: [CellKind; 2]) -> (usi
                 let next = done.times.get(number + 1).copied().unwrap_or(u64::MAX);
                 let during = done.times[number]..next;
                 let own = records.iter().position(|(order, of, record)| {
-                    *of == thread && during.contains(order) && matches!(record, Record::Access(_))
+                    *of == thread
+                        && during.contains(order)
+                        && matches!(record, OwnerRecord::Access(_))
                 });
                 if own.is_some() {
                     before = own;
@@ -191,13 +193,13 @@ fn misplaced(all: &[Done; 2], words: &[AtomicU64], kinds: [CellKind; 2]) -> (usi
                 }
                 deferred += 1;
                 let flush = records.iter().position(|(_, of, record)| {
-                    matches!(record, Record::Owned { epoch, .. }
+                    matches!(record, OwnerRecord::Owned { epoch, .. }
                         if *of == thread && *epoch >= done.epochs[number])
                 });
                 let between = before.map(|before| {
                     let to = flush.unwrap_or(records.len()).max(before);
-                    let others = |(_, of, record): &&(u64, usize, Record)| {
-                        *of != thread && matches!(record, Record::Access(_))
+                    let others = |(_, of, record): &&(u64, usize, OwnerRecord)| {
+                        *of != thread && matches!(record, OwnerRecord::Access(_))
                     };
                     records[before..to].iter().filter(others).count()
                 });
@@ -208,7 +210,7 @@ fn misplaced(all: &[Done; 2], words: &[AtomicU64], kinds: [CellKind; 2]) -> (usi
     (deferred, wrong)
 }
 
-fn check(flags: [u8; 2], kinds: [CellKind; 2]) {
+fn check(flags: [u8; 2], kinds: [AccessKind; 2]) {
     let words: Vec<AtomicU64> = (0..WORDS).map(|_| AtomicU64::new(0)).collect();
     let (progress, barrier) = (AtomicU64::new(0), Barrier::new(2));
     let (sender, receiver) = mpsc::channel();
@@ -238,10 +240,10 @@ fn check(flags: [u8; 2], kinds: [CellKind; 2]) {
 
 #[test]
 fn writes_are_recorded_before_other_threads_writes() {
-    check([AccessDescriptor::WRITE; 2], [CellKind::Write; 2]);
+    check([AccessDescriptor::WRITE; 2], [AccessKind::Write; 2]);
 }
 
 #[test]
 fn writes_are_recorded_before_other_threads_reads() {
-    check([AccessDescriptor::WRITE, AccessDescriptor::READ], [CellKind::Write, CellKind::Read]);
+    check([AccessDescriptor::WRITE, AccessDescriptor::READ], [AccessKind::Write, AccessKind::Read]);
 }

@@ -7,7 +7,7 @@ use abi::{AccessDescriptor, Cookie, Kind, Operand, ProbeProgram, SiteId};
 use ebpf::table::{self, ThreadEpochs, WordAccesses};
 use iced_x86::code_asm::*;
 use inline::{
-    cell::{self, Cell, Deferred, KINDS, Kind as CellKind},
+    cell::{self, AccessKind, Cell, Deferred, KINDS},
     encoding::{OWNED, decode_owned},
     layout::{Clock, SP_BITS, ThreadBlock, word_slot},
     trampoline::{Point, Probe},
@@ -31,7 +31,7 @@ const TIDS: [u32; 3] = [77, 93, 4_000_000];
 const BYTES: u64 = 512;
 
 #[derive(Clone, Debug)]
-enum Step {
+enum OwnershipStep {
     Access(Accessed),
     /// A record of another kind.
     Epoch(usize),
@@ -49,7 +49,7 @@ struct Accessed {
     depth: u64,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = OwnershipStep> {
     // Few words, so that threads meet.
     let place = prop_oneof![
         6 => (0..6_u64, Just(8_u64)).prop_map(|(word, size)| (8 * word, size)),
@@ -62,24 +62,24 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         12 => (thread(), place, 0..KINDS_OF_ACCESS.len(), depth).prop_map(
             |(thread, (at, size), kind, depth)| {
-                Step::Access(Accessed { thread, at, size, kind, depth })
+                OwnershipStep::Access(Accessed { thread, at, size, kind, depth })
             }
         ),
-        6 => thread().prop_map(Step::Epoch),
-        1 => (0..3_usize).prop_map(Step::Reincarnate),
+        6 => thread().prop_map(OwnershipStep::Epoch),
+        1 => (0..3_usize).prop_map(OwnershipStep::Reincarnate),
     ]
 }
 
 /// Thread, as its block has it.
 #[derive(Clone, Copy)]
-struct Thread {
+struct BlockThread {
     epochs: ThreadEpochs,
     epoch_sp: u64,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Record {
-    Owned(CellKind, Deferred),
+enum MachineRecord {
+    Owned(AccessKind, Deferred),
     Access(u64),
 }
 
@@ -101,7 +101,12 @@ impl Reference {
     }
 
     /// Makes an access, and returns its records.
-    fn access(&mut self, number: u64, thread: &mut Thread, access: &table::Access) -> Vec<Record> {
+    fn access(
+        &mut self,
+        number: u64,
+        thread: &mut BlockThread,
+        access: &table::Access,
+    ) -> Vec<MachineRecord> {
         let (first, last) = access.words();
         let is_large = access.bytes > table::MAX_BYTES;
         let (mut is_new, mut is_contended) = (u64::from(is_large), u64::from(is_large));
@@ -116,12 +121,12 @@ impl Reference {
             return Vec::new();
         }
         let is_above = access.sp > thread.epoch_sp;
-        let of = |word, mask, thread: &Thread| cell::Access {
+        let of = |word, mask, thread: &BlockThread| cell::CellAccess {
             thread: number,
             epoch: table::thread_and_epoch(thread.epochs.now).1,
             word,
             mask,
-            kind: if access.writes() { CellKind::Write } else { CellKind::Read },
+            kind: if access.writes() { AccessKind::Write } else { AccessKind::Read },
             site: access.site.number().into(),
             is_special: access.flags & (ATOMIC | COMMUTES) != 0,
         };
@@ -161,11 +166,13 @@ impl Reference {
                 } else {
                     cell.recording_many(&recorded, since)
                 };
-                records.extend(cell.flushed(after).map(|deferred| Record::Owned(kind, deferred)));
+                records.extend(
+                    cell.flushed(after).map(|deferred| MachineRecord::Owned(kind, deferred)),
+                );
                 *cell = after;
             }
         }
-        records.push(Record::Access(access.address));
+        records.push(MachineRecord::Access(access.address));
         records
     }
 }
@@ -198,10 +205,12 @@ fn machine() -> (Machine, Vec<u8>) {
 
 /// Executes an access of a thread, and returns its records.
 fn execute(
-    (machine, code): (&mut Machine, &[u8]),
-    (index, thread): (usize, &Thread),
+    machine: &mut Machine,
+    code: &[u8],
+    index: usize,
+    thread: &BlockThread,
     access: &table::Access,
-) -> Vec<Record> {
+) -> Vec<MachineRecord> {
     let block = machine.block();
     block.epoch = thread.epochs.now;
     block.incarnation = thread.epochs.incarnation;
@@ -225,32 +234,32 @@ fn execute(
         assert_eq!(slot.sp >> SP_BITS, machine.block().epoch & 0xffff);
         if slot.site() == OWNED {
             let (kind, deferred) = decode_owned(&slot).expect("a deferred access");
-            return Record::Owned(kind, deferred);
+            return MachineRecord::Owned(kind, deferred);
         }
         assert_eq!((slot.site(), slot.stack_pointer()), (access.site, access.sp));
-        Record::Access(slot.argument)
+        MachineRecord::Access(slot.argument)
     });
     records.collect()
 }
 
-fn check(steps: &[Step]) {
+fn check(steps: &[OwnershipStep]) {
     let (mut machine, code) = machine();
     let high = machine.stack_bounds().1 - 2048;
     let memory: Vec<u64> = vec![0; BYTES as usize / 8];
     let mut reference = Reference::default();
     let mut threads = TIDS.map(|tid| {
         let now = u64::from(tid) << table::EPOCH_BITS | 500;
-        Thread { epochs: ThreadEpochs { now, incarnation: now }, epoch_sp: 0 }
+        BlockThread { epochs: ThreadEpochs { now, incarnation: now }, epoch_sp: 0 }
     });
     for (number, step) in steps.iter().enumerate() {
         let Accessed { thread: index, at, size, kind, depth } = match *step {
-            Step::Access(accessed) => accessed,
-            Step::Epoch(thread) => {
+            OwnershipStep::Access(accessed) => accessed,
+            OwnershipStep::Epoch(thread) => {
                 threads[thread].epochs.now += 1;
                 threads[thread].epoch_sp = high - 64;
                 continue;
             }
-            Step::Reincarnate(thread) => {
+            OwnershipStep::Reincarnate(thread) => {
                 let epochs = &mut threads[thread].epochs;
                 epochs.now += 10;
                 epochs.incarnation = epochs.now;
@@ -267,7 +276,7 @@ fn check(steps: &[Step]) {
             sp: high - 64 * depth,
         };
         let thread = &mut threads[index];
-        let found = execute((&mut machine, &code), (index, thread), &access);
+        let found = execute(&mut machine, &code, index, thread, &access);
         let expected = reference.access(index as u64 + 1, thread, &access);
         assert_eq!(found, expected, "records of step {number}, {step:?}");
         assert_eq!(machine.block().epoch, thread.epochs.now, "epoch after {number}, {step:?}");
@@ -303,7 +312,7 @@ fn an_access_to_all_slots_shares_words_of_other_threads() {
     let thread = |tid: u32, epoch: u64| {
         let incarnation = u64::from(tid) << table::EPOCH_BITS | 500;
         let epochs = ThreadEpochs { now: incarnation + epoch, incarnation };
-        Thread { epochs, epoch_sp: u64::MAX }
+        BlockThread { epochs, epoch_sp: u64::MAX }
     };
     let access = |tid, site, bytes| table::Access {
         tid,
@@ -315,13 +324,13 @@ fn an_access_to_all_slots_shares_words_of_other_threads() {
     };
     let mut run = |index: usize, epoch, site, bytes| {
         let (thread, access) = (thread(TIDS[index], epoch), access(TIDS[index], site, bytes));
-        execute((&mut machine, &code), (index, &thread), &access)
+        execute(&mut machine, &code, index, &thread, &access)
     };
-    assert_eq!(run(0, 0, 1, 8), [Record::Access(address)]);
+    assert_eq!(run(0, 0, 1, 8), [MachineRecord::Access(address)]);
     assert_eq!(run(0, 1, 2, 8), []);
     let deferred = Deferred { word: address >> 3, thread: 1, epoch: 501, mask: 0xff, site: 2 };
-    let flushed = Record::Owned(CellKind::Write, deferred);
-    assert_eq!(run(1, 0, 3, 8 << 20), [flushed, Record::Access(address)]);
-    assert_eq!(run(0, 2, 4, 8), [Record::Access(address)]);
-    assert_eq!(run(0, 9, 5, 8), [Record::Access(address)], "the word is shared");
+    let flushed = MachineRecord::Owned(AccessKind::Write, deferred);
+    assert_eq!(run(1, 0, 3, 8 << 20), [flushed, MachineRecord::Access(address)]);
+    assert_eq!(run(0, 2, 4, 8), [MachineRecord::Access(address)]);
+    assert_eq!(run(0, 9, 5, 8), [MachineRecord::Access(address)], "the word is shared");
 }

@@ -45,12 +45,12 @@ const STACK_ROOM: u64 = 2048;
 const ARENA: usize = 1 << 16;
 
 /// Memory with readable and writable words, and the addresses of a file's data.
-struct Memory {
+struct LineMemory {
     arena: &'static mut [u64],
     data: Range<u64>,
 }
 
-impl Memory {
+impl LineMemory {
     /// Memory for a file whose addresses end before `end`.
     fn new(end: u64) -> Self {
         const LOWEST: u64 = 0x1_0000;
@@ -110,15 +110,15 @@ impl Memory {
         }
     }
 
-    fn may_access(&self, bytes: &Range<u64>, writes: bool, stack: (u64, u64)) -> bool {
+    fn may_access(&self, bytes: &Range<u64>, writes: bool, stack: &Range<u64>) -> bool {
         let is_in = |range: Range<u64>| range.start <= bytes.start && bytes.end <= range.end;
         is_in(self.start()..self.start() + ARENA as u64)
-            || is_in(stack.0..stack.1)
+            || is_in(stack.clone())
             || !writes && is_in(self.data.clone())
     }
 }
 
-impl Drop for Memory {
+impl Drop for LineMemory {
     fn drop(&mut self) {
         // SAFETY: the mappings are this test's own.
         unsafe {
@@ -270,9 +270,9 @@ fn probe(info: &mut InstructionInfoFactory, instruction: &Instruction, site: u32
     Some(Probe { program: ProbeProgram::Access, cookie, access: Some(descriptor) })
 }
 
-/// Code of a line for an address, which leads to the exit at its end, and its length without that. Registers of
-/// vectors are the same at its start in each run.
-fn assemble(machine: &Machine, line: &[Instruction]) -> Option<Vec<u8>> {
+/// Assembles a line for an address. The code begins with a prefix that gives vector registers the same values in each
+/// run, and ends with a jump to the exit. Returns the code and the length of the prefix.
+fn assemble(machine: &Machine, line: &[Instruction]) -> Option<(Vec<u8>, usize)> {
     let mut start = CodeAssembler::new(64).unwrap();
     if is_x86_feature_detected!("avx") {
         start.vzeroall().unwrap();
@@ -284,7 +284,8 @@ fn assemble(machine: &Machine, line: &[Instruction]) -> Option<Vec<u8>> {
         }
     }
     let mut code = start.assemble(machine.program()).unwrap();
-    let address = machine.program() + code.len() as u64;
+    let prefix = code.len();
+    let address = machine.program() + prefix as u64;
     let block = InstructionBlock::new(line, address);
     let encoded = BlockEncoder::encode(64, block, BlockEncoderOptions::NONE).ok()?.code_buffer;
     let length: usize = line.iter().map(Instruction::len).sum();
@@ -297,19 +298,19 @@ fn assemble(machine: &Machine, line: &[Instruction]) -> Option<Vec<u8>> {
     end.jmp(machine.exit()).unwrap();
     let address = machine.program() + code.len() as u64;
     code.extend(end.assemble(address).unwrap());
-    Some(code)
+    Some((code, prefix))
 }
 
 /// Numbers of what was executed.
 #[derive(Debug, Default)]
-struct Counts {
+struct LineCounts {
     patches: usize,
     executed: usize,
     several: usize,
     addresses: usize,
 }
 
-impl fmt::Display for Counts {
+impl fmt::Display for LineCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -319,20 +320,20 @@ impl fmt::Display for Counts {
     }
 }
 
-struct Bench {
+struct LineBench {
     machine: Machine,
     stack: Vec<u64>,
-    memory: Memory,
+    memory: LineMemory,
     info: InstructionInfoFactory,
-    counts: Counts,
+    counts: LineCounts,
 }
 
-impl Bench {
+impl LineBench {
     fn new(end: u64) -> Self {
         let machine = Machine::new(256, Clock::Tsc);
         let stack = machine.stack.clone();
-        let memory = Memory::new(end);
-        let (info, counts) = (InstructionInfoFactory::new(), Counts::default());
+        let memory = LineMemory::new(end);
+        let (info, counts) = (InstructionInfoFactory::new(), LineCounts::default());
         Self { machine, stack, memory, info, counts }
     }
 
@@ -368,12 +369,14 @@ impl Bench {
             if is_bare && !probes.contains_key(&instruction.ip()) {
                 continue;
             }
-            let Some(code) = assemble(&self.machine, &line[..number]) else { return (0, before) };
+            let Some((code, _)) = assemble(&self.machine, &line[..number]) else {
+                return (0, before);
+            };
             self.machine.load(&code);
             let registers = self.run(start);
             let bytes = bytes_of(&mut self.info, instruction, &registers);
             let may_access = |(bytes, writes): &(Range<u64>, bool)| {
-                self.memory.may_access(bytes, *writes, (low, high))
+                self.memory.may_access(bytes, *writes, &(low..high))
             };
             let has_stack = (low + STACK_ROOM..high - STACK_ROOM).contains(&registers.general[4]);
             if !has_stack || !bytes.is_some_and(|all| all.iter().all(may_access)) {
@@ -401,14 +404,13 @@ impl Bench {
         if end < patches[0].range.end {
             return false;
         }
-        let Some(code) = assemble(&self.machine, line) else { return false };
+        let Some((code, prefix)) = assemble(&self.machine, line) else { return false };
         self.machine.load(&code);
         let alone = self.run(&start);
         // A probe of the instruction behind the line may be in its last patch.
         before.insert(end, alone);
         let written = self.memory.arena.to_vec();
 
-        let prefix = code.len() - (end - line[0].ip()) as usize - jump_length(&code);
         let bias = (self.machine.program() + prefix as u64).wrapping_sub(line[0].ip());
         self.machine.reset();
         let mut patched = BTreeSet::new();
@@ -494,13 +496,6 @@ impl Bench {
     }
 }
 
-/// Length of the jump to the exit at the end of a line's code.
-fn jump_length(code: &[u8]) -> usize {
-    const NEAR: usize = 5;
-    assert_eq!(code[code.len() - NEAR], 0xe9, "the exit is near, and not within a byte's reach");
-    NEAR
-}
-
 fn address_of(access: &AccessDescriptor, registers: &Registers) -> u64 {
     let of = |number: u8| registers.general.get(usize::from(number)).copied().unwrap_or(0);
     of(access.base)
@@ -509,7 +504,7 @@ fn address_of(access: &AccessDescriptor, registers: &Registers) -> u64 {
 }
 
 /// Checks one of `step` functions of a file.
-fn check_file(path: &Path, step: usize) -> Counts {
+fn check_file(path: &Path, step: usize) -> LineCounts {
     // Addresses of files are the same ones.
     static ADDRESSES: Mutex<()> = Mutex::new(());
     let _one_at_a_time = ADDRESSES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -520,7 +515,7 @@ fn check_file(path: &Path, step: usize) -> Counts {
     let end = functions.iter().map(|function| function.end.0).max().unwrap_or_default();
     // Data stands behind the code.
     let length = fs::metadata(path).expect("a file").len();
-    let mut bench = Bench::new(end + length + (16 << 20));
+    let mut bench = LineBench::new(end + length + (16 << 20));
     for function in functions.iter().step_by(step) {
         let Some(parts) = function.parts(&file) else { continue };
         let mut found = BTreeMap::new();

@@ -33,7 +33,7 @@ const KINDS: [u8; 7] = [
 const BYTES: u64 = 512;
 
 #[derive(Clone, Debug)]
-enum Step {
+enum RepetitionStep {
     /// An access of a thread: place, size, kind.
     Access { thread: usize, at: u64, size: u64, kind: usize },
     /// The end of a thread's epoch.
@@ -42,7 +42,7 @@ enum Step {
     Reincarnate(usize),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = RepetitionStep> {
     let size = prop_oneof![
         4 => prop_oneof![Just(1_u64), Just(2), Just(4), Just(8)],
         1 => 3_u64..=64,
@@ -50,9 +50,9 @@ fn step() -> impl Strategy<Value = Step> {
     ];
     prop_oneof![
         12 => (0..3_usize, 0..64_u64, size, 0..KINDS.len())
-            .prop_map(|(thread, at, size, kind)| Step::Access { thread, at, size, kind }),
-        2 => (0..3_usize).prop_map(Step::Epoch),
-        1 => (0..3_usize).prop_map(Step::Reincarnate),
+            .prop_map(|(thread, at, size, kind)| RepetitionStep::Access { thread, at, size, kind }),
+        2 => (0..3_usize).prop_map(RepetitionStep::Epoch),
+        1 => (0..3_usize).prop_map(RepetitionStep::Reincarnate),
     ]
 }
 
@@ -117,7 +117,7 @@ fn probe(size: u64, flags: u8) -> Probe {
 }
 
 /// Executes steps, and compares the table, the epochs and the records with those of the reference.
-fn check(steps: &[Step]) {
+fn check(steps: &[RepetitionStep]) {
     const TIDS: [u32; 3] = [77, 93, 4_000_000];
     let mut machine = Machine::new(16, Clock::Tsc);
     let code = {
@@ -135,12 +135,12 @@ fn check(steps: &[Step]) {
     });
     for (number, step) in steps.iter().enumerate() {
         let (thread, at, size, kind) = match *step {
-            Step::Access { thread, at, size, kind } => (thread, at, size, kind),
-            Step::Epoch(thread) => {
+            RepetitionStep::Access { thread, at, size, kind } => (thread, at, size, kind),
+            RepetitionStep::Epoch(thread) => {
                 epochs[thread].now += 1;
                 continue;
             }
-            Step::Reincarnate(thread) => {
+            RepetitionStep::Reincarnate(thread) => {
                 epochs[thread].now += 10;
                 epochs[thread].incarnation = epochs[thread].now;
                 continue;

@@ -5,11 +5,11 @@ use std::{cell::Cell, ptr, sync::Once};
 use inline::trampoline::CommonCode;
 
 /// Load of the common code, and where it goes on after a fault.
-type Load = (u64, u64);
+type FaultingLoad = (u64, u64);
 
 thread_local! {
     /// Loads of the machine in which the thread is, and the number of faults that were handled.
-    static LOADS: Cell<[Load; 2]> = const { Cell::new([(0, 0); 2]) };
+    static LOADS: Cell<[FaultingLoad; 2]> = const { Cell::new([(0, 0); 2]) };
     static FAULTS: Cell<u64> = const { Cell::new(0) };
     static HAS_STACK: Cell<bool> = const { Cell::new(false) };
 }

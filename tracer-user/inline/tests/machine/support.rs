@@ -55,7 +55,7 @@ pub struct Machine {
 
 /// State in the code area, which the launcher reads and writes.
 #[repr(C)]
-struct State {
+struct CpuState {
     general: [u64; 16],
     flags: u64,
     target: u64,
@@ -307,13 +307,13 @@ impl Machine {
     /// Executes the program from its start to its exit.
     pub fn run(&mut self, registers: &Registers) -> Registers {
         // SAFETY: the state is in the mapping, aligned, and nothing else uses it.
-        let state = unsafe { &mut *self.code.add(STATE).cast::<State>() };
+        let state = unsafe { &mut *self.code.add(STATE).cast::<CpuState>() };
         state.general = registers.general;
         state.flags = registers.flags & FLAGS | 0x202;
         state.target = self.program();
         (self.enter)();
         // SAFETY: as above; the launcher has written it.
-        let state = unsafe { &*self.code.add(STATE).cast::<State>() };
+        let state = unsafe { &*self.code.add(STATE).cast::<CpuState>() };
         Registers { general: state.general, flags: state.flags & FLAGS }
     }
 
@@ -373,8 +373,8 @@ fn launcher(address: u64, state: u64) -> (Vec<u8>, u64) {
         for register in saved {
             code.push(register)?;
         }
-        code.mov(field(std::mem::offset_of!(State, saved)), rsp)?;
-        code.push(field(std::mem::offset_of!(State, flags)))?;
+        code.mov(field(std::mem::offset_of!(CpuState, saved)), rsp)?;
+        code.push(field(std::mem::offset_of!(CpuState, flags)))?;
         code.popfq()?;
         for (number, register) in general.into_iter().enumerate() {
             if register != rsp {
@@ -382,15 +382,15 @@ fn launcher(address: u64, state: u64) -> (Vec<u8>, u64) {
             }
         }
         code.mov(rsp, field(8 * 4))?;
-        code.jmp(field(std::mem::offset_of!(State, target)))?;
+        code.jmp(field(std::mem::offset_of!(CpuState, target)))?;
         code.set_label(&mut exit)?;
         for (number, register) in general.into_iter().enumerate() {
             code.mov(field(8 * number), register)?;
         }
-        code.lea(rsp, field(std::mem::offset_of!(State, scratch) + 256))?;
+        code.lea(rsp, field(std::mem::offset_of!(CpuState, scratch) + 256))?;
         code.pushfq()?;
-        code.pop(field(std::mem::offset_of!(State, flags)))?;
-        code.mov(rsp, field(std::mem::offset_of!(State, saved)))?;
+        code.pop(field(std::mem::offset_of!(CpuState, flags)))?;
+        code.mov(rsp, field(std::mem::offset_of!(CpuState, saved)))?;
         for register in saved.into_iter().rev() {
             code.pop(register)?;
         }

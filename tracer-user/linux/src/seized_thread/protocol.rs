@@ -28,7 +28,7 @@
 
 /// State of a thread that was stopped by a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum HoldState {
     /// Traced and interrupted. Its process may still be stopped by the signal.
     Seized,
     /// The stop of the process is over; the `SIGCONT` that ended it is on its way to the thread.
@@ -53,7 +53,7 @@ pub(super) enum State {
 
 /// Report of the kernel on a traced thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Report {
+pub(super) enum HoldReport {
     /// An interrupt, or the begin or end of a stop of the process, with none in effect.
     Trap,
     /// A stop of its process is in effect.
@@ -98,9 +98,9 @@ pub(super) enum Action {
 }
 
 /// The next state, and what leads to it.
-pub(super) const fn next(state: State, report: Report) -> (State, Action) {
-    use Report::{End, Exec, GroupStop, Signal, Trap};
-    use State::{
+pub(super) const fn next(state: HoldState, report: HoldReport) -> (HoldState, Action) {
+    use HoldReport::{End, Exec, GroupStop, Signal, Trap};
+    use HoldState::{
         Continuing, Detaching, Gone, Held, Interrupted, Listening, Paused, Replaced, Running,
         Seized,
     };
@@ -138,15 +138,15 @@ pub(super) const fn next(state: State, report: Report) -> (State, Action) {
 }
 
 /// Returns the state and action that let a held thread run again.
-pub(super) const fn run(state: State) -> (State, Action) {
+pub(super) const fn run(state: HoldState) -> (HoldState, Action) {
     match state {
-        State::Held | State::Replaced => (State::Running, Action::Resume),
-        State::Paused => (State::Listening, Action::Listen),
+        HoldState::Held | HoldState::Replaced => (HoldState::Running, Action::Resume),
+        HoldState::Paused => (HoldState::Listening, Action::Listen),
         other => (other, Action::Forget),
     }
 }
 
-impl State {
+impl HoldState {
     /// Returns whether the next report is to be awaited.
     pub(super) const fn is_under_way(self) -> bool {
         !matches!(self, Self::Held | Self::Paused | Self::Replaced | Self::Gone)
@@ -155,9 +155,9 @@ impl State {
 
 #[cfg(test)]
 mod tests {
-    use super::{Action::*, State::*, *};
+    use super::{Action::*, HoldState::*, *};
 
-    const STATES: [State; 10] = [
+    const STATES: [HoldState; 10] = [
         Seized,
         Continuing,
         Interrupted,
@@ -173,16 +173,16 @@ mod tests {
     const OTHER: i32 = libc::SIGUSR1;
 
     /// The columns of the table.
-    const REPORTS: [Report; 9] = [
-        Report::Trap,
-        Report::GroupStop { is_due: false },
-        Report::GroupStop { is_due: true },
-        Report::Signal { signal: libc::SIGCONT, is_due: false },
-        Report::Signal { signal: libc::SIGSTOP, is_due: false },
-        Report::Signal { signal: libc::SIGSTOP, is_due: true },
-        Report::Signal { signal: OTHER, is_due: false },
-        Report::Exec,
-        Report::End,
+    const REPORTS: [HoldReport; 9] = [
+        HoldReport::Trap,
+        HoldReport::GroupStop { is_due: false },
+        HoldReport::GroupStop { is_due: true },
+        HoldReport::Signal { signal: libc::SIGCONT, is_due: false },
+        HoldReport::Signal { signal: libc::SIGSTOP, is_due: false },
+        HoldReport::Signal { signal: libc::SIGSTOP, is_due: true },
+        HoldReport::Signal { signal: OTHER, is_due: false },
+        HoldReport::Exec,
+        HoldReport::End,
     ];
 
     #[test]
@@ -206,7 +206,7 @@ mod tests {
             received(OTHER),
             (Replaced, Keep),
         ];
-        let rows: [[(State, Action); 8]; 10] = [
+        let rows: [[(HoldState, Action); 8]; 10] = [
             [
                 ended,
                 ended,
@@ -272,7 +272,7 @@ mod tests {
     /// Model of the kernel's treatment of a thread, as far as the protocol depends on it: pending signals, a stop of
     /// the process, and pending traps.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    struct Thread {
+    struct KernelThread {
         has_continue: bool,
         has_stop: bool,
         has_other: bool,
@@ -281,16 +281,16 @@ mod tests {
         is_killed: bool,
     }
 
-    impl Thread {
+    impl KernelThread {
         /// Returns the next report, as `kernel/signal.c`, `get_signal` decides; `None` when the thread runs on.
-        fn report(&mut self) -> Option<Report> {
+        fn report(&mut self) -> Option<HoldReport> {
             if self.is_killed {
-                return Some(Report::End);
+                return Some(HoldReport::End);
             }
             if std::mem::take(&mut self.owes_trap) {
                 return Some(match self.is_group_stopped {
-                    true => Report::GroupStop { is_due: false },
-                    false => Report::Trap,
+                    true => HoldReport::GroupStop { is_due: false },
+                    false => HoldReport::Trap,
                 });
             }
             let mut signal = None;
@@ -300,7 +300,7 @@ mod tests {
                 (&mut self.has_stop, libc::SIGSTOP),
             ] {
                 if signal.is_none() && std::mem::take(has) {
-                    signal = Some(Report::Signal { signal: number, is_due: false });
+                    signal = Some(HoldReport::Signal { signal: number, is_due: false });
                 }
             }
             signal
@@ -341,7 +341,7 @@ mod tests {
     /// comes.
     #[test]
     fn no_order_of_events_leaves_a_wait_without_an_end() {
-        fn explore(state: State, thread: Thread, disturbances: u32, steps: u32) -> u32 {
+        fn explore(state: HoldState, thread: KernelThread, disturbances: u32, steps: u32) -> u32 {
             assert!(steps < 64, "for ever: {state:?}, {thread:?}");
             if !state.is_under_way() {
                 return 1;
@@ -359,7 +359,7 @@ mod tests {
             thread.act(action);
             count + explore(state, thread, disturbances, steps + 1)
         }
-        let thread = Thread {
+        let thread = KernelThread {
             has_continue: false,
             has_stop: false,
             has_other: false,
@@ -369,7 +369,7 @@ mod tests {
         };
         let paths = explore(Seized, thread, 4, 0);
         assert!(paths > 10_000, "{paths}");
-        let runs_freely = Thread { is_group_stopped: false, ..thread };
+        let runs_freely = KernelThread { is_group_stopped: false, ..thread };
         assert!(explore(Seized, runs_freely, 4, 0) > 10_000);
     }
 }

@@ -133,7 +133,7 @@ impl Victim {
         unsafe { libc::syscall(libc::SYS_tgkill, self.pid(), self.thread, signal) };
     }
 
-    fn state(&self, thread: u32) -> Option<proc::State> {
+    fn state(&self, thread: u32) -> Option<proc::ProcessState> {
         Stat::of_thread(self.pid(), thread).ok().map(|stat| stat.state)
     }
 
@@ -174,7 +174,7 @@ impl Catcher {
         let (doing, done) = mpsc::channel();
         thread::spawn(move || {
             let caught = if seize_alone {
-                SeizedThread::seize_stopped(Stopped { pid: Pid::from_raw(pid as i32) }, tid, true)
+                SeizedThread::seize_stopped(Stopped { pid: pid as i32 }, tid, true)
             } else {
                 SeizedThread::await_and_seize(pid, tid, true)
             };
@@ -207,8 +207,8 @@ fn caught(victim: &Victim, thread: u32) -> Catcher {
     eventually("the others go on", || {
         let threads = proc::threads(victim.pid()).expect("threads");
         threads.into_iter().all(|other| match victim.state(other) {
-            Some(proc::State::Traced) => other == thread,
-            state => state == Some(proc::State::Alive) && other != thread,
+            Some(proc::ProcessState::Traced) => other == thread,
+            state => state == Some(proc::ProcessState::Alive) && other != thread,
         })
     });
     catcher
@@ -221,7 +221,7 @@ fn a_thread_that_dies_while_it_is_held_does_not_keep_its_process() {
         let thread = if is_main { victim.pid() } else { victim.thread };
         let catcher = caught(&victim, thread);
         victim.command("exit");
-        eventually("it is dead", || victim.state(thread) != Some(proc::State::Traced));
+        eventually("it is dead", || victim.state(thread) != Some(proc::ProcessState::Traced));
         catcher.release();
         assert_eq!(victim.end().code(), Some(7), "main thread: {is_main}");
     }
@@ -234,7 +234,7 @@ fn a_thread_that_dies_while_it_is_held_does_not_hold_up_another_program() {
         let thread = if is_main { victim.pid() } else { victim.thread };
         let catcher = caught(&victim, thread);
         victim.command("exec");
-        eventually("it is dead", || victim.state(thread) != Some(proc::State::Traced));
+        eventually("it is dead", || victim.state(thread) != Some(proc::ProcessState::Traced));
         catcher.release();
         assert_eq!(victim.end().code(), Some(9), "main thread: {is_main}");
     }
@@ -267,7 +267,7 @@ fn no_signal_is_lost_or_made_up() {
     assert_ne!(before & bit(libc::SIGCONT), 0);
     victim.signal(libc::SIGSTOP);
     let thread = victim.thread;
-    eventually("it is stopped", || victim.state(thread) == Some(proc::State::Stopped));
+    eventually("it is stopped", || victim.state(thread) == Some(proc::ProcessState::Stopped));
     // It comes before the signal that ends the stop, and its handler blocks that.
     victim.signal_thread(libc::SIGUSR1);
     let catcher = Catcher::catch(victim.pid(), thread, false);
@@ -286,9 +286,9 @@ fn a_process_that_was_continued_meanwhile_is_held_all_the_same() {
     // Nobody has stopped it: as if it had been continued before it was seized.
     let catcher = Catcher::catch(victim.pid(), victim.thread, true);
     assert_eq!(catcher.result(), Some(()));
-    assert_eq!(victim.state(victim.thread), Some(proc::State::Traced));
+    assert_eq!(victim.state(victim.thread), Some(proc::ProcessState::Traced));
     catcher.release();
-    eventually("it runs", || victim.state(victim.thread) == Some(proc::State::Alive));
+    eventually("it runs", || victim.state(victim.thread) == Some(proc::ProcessState::Alive));
 }
 
 #[test]
@@ -296,26 +296,36 @@ fn a_stop_by_somebody_else_stays_one() {
     let victim = Victim::start();
     let catcher = caught(&victim, victim.thread);
     victim.signal(libc::SIGSTOP);
-    eventually("the others stop", || victim.state(victim.obeying) == Some(proc::State::Stopped));
+    eventually("the others stop", || {
+        victim.state(victim.obeying) == Some(proc::ProcessState::Stopped)
+    });
     catcher.release();
-    eventually("it stops", || victim.state(victim.thread) == Some(proc::State::Stopped));
+    eventually("it stops", || victim.state(victim.thread) == Some(proc::ProcessState::Stopped));
     victim.signal(libc::SIGCONT);
-    eventually("it runs", || victim.state(victim.thread) == Some(proc::State::Alive));
+    eventually("it runs", || victim.state(victim.thread) == Some(proc::ProcessState::Alive));
 }
 
 #[test]
 fn giving_up_continues_the_process() {
     let victim = Victim::start();
     victim.signal(libc::SIGSTOP);
-    eventually("it is stopped", || victim.state(victim.obeying) == Some(proc::State::Stopped));
-    let stopped = Stopped { pid: Pid::from_raw(victim.pid() as i32) };
+    eventually("it is stopped", || {
+        victim.state(victim.obeying) == Some(proc::ProcessState::Stopped)
+    });
+    let stopped = Stopped { pid: victim.pid() as i32 };
     drop(SeizeError { error: io::Error::from_raw_os_error(libc::EMFILE), _stopped: Some(stopped) });
-    eventually("it runs", || victim.state(victim.obeying) == Some(proc::State::Alive));
+    eventually("it runs", || victim.state(victim.obeying) == Some(proc::ProcessState::Alive));
 
     victim.signal(libc::SIGSTOP);
-    eventually("it is stopped", || victim.state(victim.obeying) == Some(proc::State::Stopped));
+    eventually("it is stopped", || {
+        victim.state(victim.obeying) == Some(proc::ProcessState::Stopped)
+    });
     drop(SeizeError::never_stopped());
-    assert_eq!(victim.state(victim.obeying), Some(proc::State::Stopped), "it is somebody else's");
+    assert_eq!(
+        victim.state(victim.obeying),
+        Some(proc::ProcessState::Stopped),
+        "it is somebody else's"
+    );
     drop(SeizeError::stopped(victim.pid()));
-    eventually("it runs", || victim.state(victim.obeying) == Some(proc::State::Alive));
+    eventually("it runs", || victim.state(victim.obeying) == Some(proc::ProcessState::Alive));
 }

@@ -1,5 +1,5 @@
-//! Signals that threads receive later than the kernel has handed them to this process, because they stand in code that
-//! no handler may see. Each is received with what the kernel has said about it, and in the order of its number.
+//! Deferred signals: a thread that stands in code that no handler may see receives its signals later. Each signal keeps
+//! its `siginfo_t`, and signals of one number keep their order.
 //!
 //! Only at a stop for a signal can a thread get one with its `siginfo_t`. So this process sends the thread a signal of
 //! the same number once it may receive it, and replaces that. Should this process die in between, the thread receives
@@ -9,7 +9,7 @@ use std::{collections::VecDeque, io};
 
 use inline::trampoline::Interrupted;
 
-use super::{Resume, State, Supervisor, request};
+use super::{Resume, Supervisor, ThreadState, request};
 use crate::status::Status;
 
 /// Signals that a thread is yet to receive.
@@ -40,7 +40,7 @@ impl Supervisor {
             deferred.signals.push_back(signal);
         }
         deferred.is_leaving = true;
-        self.set_state(id, State::Held(Resume::Continue(0)));
+        self.set_state(id, ThreadState::Held(Resume::Continue(0)));
         Ok(())
     }
 
@@ -49,7 +49,7 @@ impl Supervisor {
     pub fn send_out(&mut self, thread: u32) {
         let id = thread as i32;
         self.deferred.entry(id).or_default().is_leaving = true;
-        self.set_state(id, State::Held(Resume::Continue(0)));
+        self.set_state(id, ThreadState::Held(Resume::Continue(0)));
     }
 
     /// Has a held thread go on without the signal that it is about to receive, which it receives when it
@@ -92,7 +92,7 @@ impl Supervisor {
         request::resume(id, Resume::Continue(0))?;
         match self.wait_for(id)? {
             Some(Status::Stopped { signal, event: 0 }) if signal != request::SYSTEM_CALL => {
-                self.set_state(id, State::Held(Resume::Continue(signal)));
+                self.set_state(id, ThreadState::Held(Resume::Continue(signal)));
                 self.deliver(thread)
             }
             Some(status) => self.take(id, status),
@@ -122,7 +122,7 @@ impl Supervisor {
                 }
                 request::set_signal(id, &first)?;
             }
-            None if is_own => self.set_state(id, State::Held(Resume::Continue(0))),
+            None if is_own => self.set_state(id, ThreadState::Held(Resume::Continue(0))),
             None => {}
         }
         self.arrive(thread)
@@ -225,7 +225,7 @@ impl Supervisor {
         })
     }
 
-    /// Sends a detached thread the signals that it has not received, without what the kernel has said about them.
+    /// Sends a detached thread the signals that it has not received, without their `siginfo_t`.
     pub(super) fn send_deferred(&mut self, process: i32, id: i32) -> io::Result<()> {
         let Some(deferred) = self.deferred.remove(&id) else { return Ok(()) };
         let unsent = deferred.signals.iter().skip(usize::from(deferred.is_sent));

@@ -1,18 +1,18 @@
 //! Stops of programs at their entry points, where their libraries are mapped.
 //!
-//! The dynamic linker jumps to the entry point that the kernel has put on the stack (`AT_ENTRY`). It finds another
-//! address there: that of a few instructions behind the program's own code, which make a system call and jump to the
-//! entry point. Each system call of the thread is reported until it makes that one. So nothing is in the way of a
-//! process that has lost its tracer.
+//! The dynamic linker jumps to the entry point that the kernel has put on the stack (`AT_ENTRY`). The tracer
+//! writes another address there: a few instructions behind the program's own code, which make a system call and jump to
+//! the entry point. Each system call of the thread is reported until it makes that call. A process that has lost its
+//! tracer runs through the detour and on.
 
 use std::{fs::File, io, os::unix::fs::FileExt as _};
 
-use super::{Event, State, Supervisor, request, request::Resume};
+use super::{Event, Resume, Supervisor, ThreadState, request};
 use crate::proc;
 
 /// Way in which a program stops at its entry point.
 #[derive(Debug)]
-pub(super) enum Entry {
+pub(super) enum EntryStop {
     /// By instructions before it.
     Detour(Detour),
     /// By a breakpoint at the entry point, where there is no room for others.
@@ -69,35 +69,39 @@ impl Supervisor {
         let entry = proc::entry_point(process)?;
         let registers = request::registers(id)?;
         if registers.rip == entry {
-            self.entries.insert(id, Entry::EndOfExec);
+            tracing::debug!(process, entry, "no dynamic linker: stops at the end of execve");
+            self.entries.insert(id, EntryStop::EndOfExec);
             return Ok(());
         }
         let memory = proc::writable_memory(process)?;
-        let found = match Detour::new(process, memory, (registers.rsp, entry)) {
+        let found = match Detour::new(process, memory, registers.rsp, entry) {
             Ok(detour) => {
                 detour.write()?;
-                Entry::Detour(detour)
+                tracing::debug!(process, entry, at = detour.address, "stops in a detour");
+                EntryStop::Detour(detour)
             }
             Err(memory) => {
                 const BREAKPOINT: u8 = 0xcc;
                 let mut original = [0];
                 memory.read_exact_at(&mut original, entry)?;
                 memory.write_all_at(&[BREAKPOINT], entry)?;
+                tracing::debug!(process, entry, "no room for a detour: stops at a breakpoint");
                 let [original] = original;
-                Entry::Breakpoint { address: entry, original }
+                EntryStop::Breakpoint { address: entry, original }
             }
         };
         self.entries.insert(id, found);
         Ok(())
     }
 
-    /// Removes what is in the way of a process to its entry point from a copy of its memory.
+    /// Removes the breakpoint at the entry point of a process from a copy of its memory.
     ///
     /// # Errors
     ///
     /// When the memory of the process cannot be written.
     pub fn clear_entry(&self, process: u32, copy: u32) -> io::Result<()> {
-        let Some(&Entry::Breakpoint { address, original }) = self.entries.get(&(process as i32))
+        let Some(&EntryStop::Breakpoint { address, original }) =
+            self.entries.get(&(process as i32))
         else {
             return Ok(());
         };
@@ -106,23 +110,19 @@ impl Supervisor {
 
     /// Returns whether the system calls of a thread are reported.
     pub(super) fn reports_calls(&self, id: i32) -> bool {
-        matches!(self.entries.get(&id), Some(Entry::Detour(_) | Entry::EndOfExec))
+        matches!(self.entries.get(&id), Some(EntryStop::Detour(_) | EntryStop::EndOfExec))
     }
 
     /// Takes the stop of a thread at a breakpoint instruction. Returns whether the process is at its entry point: then
     /// all is as if it had come there by itself.
     pub(super) fn meets_breakpoint(&mut self, id: i32) -> io::Result<bool> {
         let process = self.threads.get(&id).map_or(id, |thread| thread.process);
-        let Some(&Entry::Breakpoint { address, original }) = self.entries.get(&process) else {
+        let Some(&EntryStop::Breakpoint { address, original }) = self.entries.get(&process) else {
             return Ok(false);
         };
-        let mut registers = request::registers(id)?;
-        // Its one byte was executed.
-        if registers.rip != address + 1 {
+        if !request::was_hit(id, address)? {
             return Ok(false);
         }
-        registers.rip = address;
-        request::set_registers(id, registers)?;
         proc::writable_memory(id as u32)?.write_all_at(&[original], address)?;
         self.arrives(process);
         Ok(true)
@@ -132,12 +132,12 @@ impl Supervisor {
     /// point.
     pub(super) fn meets_call(&mut self, id: i32) -> io::Result<bool> {
         let detour = match self.entries.get_mut(&id) {
-            Some(Entry::Detour(detour)) => detour,
-            Some(Entry::EndOfExec) => {
+            Some(EntryStop::Detour(detour)) => detour,
+            Some(EntryStop::EndOfExec) => {
                 self.arrives(id);
                 return Ok(true);
             }
-            Some(Entry::Breakpoint { .. }) | None => return Ok(false),
+            Some(EntryStop::Breakpoint { .. }) | None => return Ok(false),
         };
         let mut registers = request::registers(id)?;
         if registers.rip != detour.address + CALL_END {
@@ -157,7 +157,7 @@ impl Supervisor {
     fn arrives(&mut self, process: i32) {
         self.entries.remove(&process);
         if let Some(thread) = self.threads.get_mut(&process) {
-            thread.state = State::Held(Resume::Continue(0));
+            thread.state = ThreadState::Held(Resume::Continue(0));
         }
         self.pending.push_back(Event::AtEntry { process: process as u32 });
     }
@@ -166,8 +166,8 @@ impl Supervisor {
 impl Detour {
     /// Finds room for a detour to the entry point of a process that is held before its first instruction, with this
     /// stack pointer.
-    fn new(process: u32, memory: File, (stack, entry): (u64, u64)) -> Result<Self, File> {
-        match Self::places(process, &memory, (stack, entry)) {
+    fn new(process: u32, memory: File, stack: u64, entry: u64) -> Result<Self, File> {
+        match Self::places(process, &memory, stack, entry) {
             Some((address, original, on_stack)) => {
                 Ok(Self { memory, entry, address, original, on_stack, is_in_call: false })
             }
@@ -179,7 +179,8 @@ impl Detour {
     fn places(
         process: u32,
         memory: &File,
-        (stack, entry): (u64, u64),
+        stack: u64,
+        entry: u64,
     ) -> Option<(u64, [u8; DETOUR.len() + 8], u64)> {
         let on_stack = entry_on_stack(memory, stack)?;
         let mut on_it = [0; 8];
@@ -239,19 +240,19 @@ fn entry_on_stack(memory: &File, stack: u64) -> Option<u64> {
 fn room(process: u32, memory: &File) -> Option<u64> {
     let headers = proc::auxiliary(process, AT_PHDR)?;
     let count = proc::auxiliary(process, AT_PHNUM)?;
-    let of_program = room_behind(memory, (headers, count), None);
+    let of_program = room_behind(memory, headers, count, None);
     of_program.or_else(|| {
         let base = proc::auxiliary(process, AT_BASE).filter(|base| *base != 0)?;
         let mut header = [0; 64];
         memory.read_exact_at(&mut header, base).ok()?;
         let offset = u64::from_ne_bytes(*header[32..].first_chunk()?);
         let count = u16::from_ne_bytes(*header[56..].first_chunk()?);
-        room_behind(memory, (base.checked_add(offset)?, count.into()), Some(base))
+        room_behind(memory, base.checked_add(offset)?, count.into(), Some(base))
     })
 }
 
-/// Returns an address behind one of the executable segments of a module with so many program headers at an address.
-fn room_behind(memory: &File, (headers, count): (u64, u64), bias: Option<u64>) -> Option<u64> {
+/// Returns an address behind one of the executable segments of a module with `count` program headers at `headers`.
+fn room_behind(memory: &File, headers: u64, count: u64, bias: Option<u64>) -> Option<u64> {
     const HEADER: usize = 56;
     const PAGE: u64 = 4096;
     const PT_LOAD: u32 = 1;

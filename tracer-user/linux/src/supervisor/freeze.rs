@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{State, Supervisor, request};
+use super::{Supervisor, ThreadState, request};
 use crate::{
     proc,
     status::{Status, poll_for_any, wait_for_any},
@@ -18,9 +18,9 @@ impl Supervisor {
     /// Stops all threads of a process. Events that come meanwhile are returned later by
     /// [`next_event`](Self::next_event).
     ///
-    /// One that waits in the kernel for a child that shares its memory does not stop, and runs no code either: it stops
-    /// on its way out. The same holds for one that replaces the program while others are held at their ends: it waits
-    /// for them (`de_thread` in the kernel's `fs/exec.c`).
+    /// A thread that waits in the kernel for a child that shares its memory does not stop, but runs no code either: it
+    /// stops on its way out. The same holds for a thread that replaces the program while others are held at their ends:
+    /// it waits for them (`de_thread` in the kernel's `fs/exec.c`).
     ///
     /// # Errors
     ///
@@ -40,7 +40,7 @@ impl Supervisor {
         self.frozen.insert(process);
         // Those that a thread creates on its way to the stop are held anyway.
         for (&id, thread) in self.threads.iter().filter(|(_, thread)| thread.process == process) {
-            if thread.state == State::Running {
+            if thread.state == ThreadState::Running {
                 request::interrupt(id)?;
             }
         }
@@ -84,7 +84,7 @@ impl Supervisor {
             let report = if self.holds_an_end(process) {
                 let report = poll_for_any()?;
                 if report.is_none() && awaits_others(process, id) {
-                    self.set_state(id, State::Running);
+                    self.set_state(id, ThreadState::Running);
                     return Ok(None);
                 }
                 if report.is_none() {
@@ -108,7 +108,7 @@ impl Supervisor {
         self.threads.get(&id).is_none_or(|thread| thread.has_ended) || request::is_at_end(id)
     }
 
-    pub(super) fn set_state(&mut self, id: i32, state: State) {
+    pub(super) fn set_state(&mut self, id: i32, state: ThreadState) {
         if let Some(thread) = self.threads.get_mut(&id) {
             thread.state = state;
         }
@@ -125,7 +125,7 @@ impl Supervisor {
         let threads = self.threads.iter().filter(|(_, thread)| thread.process == process);
         // One that ends runs no code either; a main thread is not reported before the others have ended.
         let runs = threads.filter(|(_, thread)| {
-            thread.state == State::Running && !thread.is_in_vfork && !thread.has_ended
+            thread.state == ThreadState::Running && !thread.is_in_vfork && !thread.has_ended
         });
         runs.map(|(&id, _)| id).collect()
     }
@@ -133,10 +133,10 @@ impl Supervisor {
     /// Returns whether a thread of a process is held at its end.
     fn holds_an_end(&self, process: i32) -> bool {
         let mut threads = self.threads.values().filter(|thread| thread.process == process);
-        threads.any(|thread| thread.has_ended && thread.state != State::Running)
+        threads.any(|thread| thread.has_ended && thread.state != ThreadState::Running)
     }
 
-    /// Lets all threads of a frozen process go on, but those of events that have not been returned.
+    /// Lets all threads of a frozen process go on, except the threads of events that have not been returned.
     ///
     /// # Errors
     ///
@@ -161,5 +161,6 @@ fn awaits_others(process: i32, thread: i32) -> bool {
     let (process, thread) = (process as u32, thread as u32);
     let call = proc::system_call(process, thread);
     matches!(call, Some(libc::SYS_execve | libc::SYS_execveat))
-        || proc::Stat::of_thread(process, thread).is_ok_and(|stat| stat.state == proc::State::Ended)
+        || proc::Stat::of_thread(process, thread)
+            .is_ok_and(|stat| stat.state == proc::ProcessState::Ended)
 }

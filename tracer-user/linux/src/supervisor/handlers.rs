@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{Event, Resume, State, Supervisor, request};
+use super::{Event, Resume, Supervisor, ThreadState, request};
 
 impl Supervisor {
     /// Has a held thread stop before the first instruction of the handler of the signal that it is about to receive
@@ -43,7 +43,7 @@ impl Supervisor {
         if request::signal_cause(id)?.0 != libc::SIGTRAP {
             return Ok(false);
         }
-        self.set_state(id, State::Held(Resume::Continue(0)));
+        self.set_state(id, ThreadState::Held(Resume::Continue(0)));
         let process = self.threads.get(&id).map_or(id, |thread| thread.process);
         self.pending.push_back(Event::Entered { process: process as u32, thread: id as u32 });
         Ok(true)

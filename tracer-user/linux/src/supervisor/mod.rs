@@ -1,8 +1,8 @@
-//! Processes under ptrace for their whole lives: threads and processes that are created are held before their first
-//! instruction, and all else that happens to them goes on as without a tracer. What is done to a held thread is decided
-//! elsewhere.
+//! Processes under ptrace for their whole lives. New threads and processes are held before their first instruction;
+//! everything else goes on as without a tracer. The caller decides what is done to a held thread.
 //!
-//! When this process dies the kernel detaches all of them, and they go on; before the first start they are killed.
+//! When this process dies, the kernel detaches all traced processes, and they go on; before the first start it kills
+//! them.
 
 mod deferred;
 mod entry;
@@ -11,7 +11,6 @@ mod freeze;
 mod handlers;
 mod registers;
 mod remote_call;
-mod request;
 mod run_until;
 mod seize;
 mod starve;
@@ -27,14 +26,16 @@ use std::{
 
 use nix::sys::ptrace::Options;
 
-use self::{deferred::Deferred, entry::Entry, request::Resume};
+use self::{deferred::Deferred, entry::EntryStop};
 pub use self::{
     remote_call::RemoteCalls,
     watchpoints::{Hit, WATCHPOINTS},
 };
 pub use super::status::Ending;
 use super::{
-    ptrace_refusal, spawn,
+    ptrace_refusal,
+    request::{self, Resume},
+    spawn,
     spawn::Launch,
     status::{Status, poll_for_any, wait_for_any},
     tracee,
@@ -44,7 +45,7 @@ use super::{
 /// (ptrace(2)).
 #[derive(Debug)]
 pub struct Supervisor {
-    threads: BTreeMap<i32, Thread>,
+    threads: BTreeMap<i32, TracedThread>,
     /// Events that have happened while a process was frozen, or with another one.
     pending: VecDeque<Event>,
     /// Threads of the latest event, which go on at the next one.
@@ -66,7 +67,7 @@ pub struct Supervisor {
     /// Threads that were announced and have not stopped, with the threads that have created them.
     expected: BTreeMap<i32, Birth>,
     /// Ways in which programs that have not started stop at their entry points, by their processes.
-    entries: BTreeMap<i32, Entry>,
+    entries: BTreeMap<i32, EntryStop>,
     /// Children that were left without a tracer, and whose ends are still reported.
     left_alone: BTreeSet<i32>,
     options: Options,
@@ -74,9 +75,9 @@ pub struct Supervisor {
 
 /// Traced thread.
 #[derive(Clone, Copy, Debug)]
-struct Thread {
+struct TracedThread {
     process: i32,
-    state: State,
+    state: ThreadState,
     /// Set when its end was reported.
     has_ended: bool,
     /// Set while it waits in the kernel for a child that shares its memory.
@@ -84,7 +85,7 @@ struct Thread {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ThreadState {
     Running,
     /// Held, and to go on so.
     Held(Resume),
@@ -151,7 +152,7 @@ pub enum Event {
         /// The thread.
         thread: u32,
     },
-    /// A thread is about to receive another signal than those of [`Event::Fault`], and than `SIGTRAP`.
+    /// A thread is about to receive a signal that is neither one of [`Event::Fault`] nor `SIGTRAP`.
     Signal {
         /// The process.
         process: u32,
@@ -196,7 +197,7 @@ pub enum Event {
 }
 
 impl Supervisor {
-    /// Creates one that traces nothing.
+    /// Creates a supervisor without processes.
     fn empty() -> Self {
         let options = Options::PTRACE_O_TRACECLONE
             | Options::PTRACE_O_TRACEFORK
@@ -228,18 +229,18 @@ impl Supervisor {
     ///
     /// # Errors
     ///
-    /// Those of `execve`, `fork`, of becoming the user, and of ptrace; [`Started::Ended`] where it was killed.
+    /// Errors of `execve`, `fork`, of becoming the user, and of ptrace; [`Started::Ended`] where it was killed.
     pub fn launch(launch: Launch) -> io::Result<Started> {
         let (pid, failure, start) = spawn::spawn_waiting(launch)?;
         let mut supervisor = Self::empty();
         let options = supervisor.options;
         if let Err(error) = request::seize(pid, options | Options::PTRACE_O_EXITKILL) {
-            // It ends: nobody lets it start.
+            // The child ends, as its gate is closed.
             drop(start);
             let _ = super::status::wait(pid);
             return Err(ptrace_refusal::explain(&error));
         }
-        supervisor.threads.insert(pid, Thread::new(pid, State::Running));
+        supervisor.threads.insert(pid, TracedThread::new(pid, ThreadState::Running));
         start.open()?;
         loop {
             match supervisor.next_event()? {
@@ -247,7 +248,7 @@ impl Supervisor {
                     return Ok(Started::Held(Box::new(supervisor), process));
                 }
                 Event::End { ending, .. } => {
-                    // Without a reason nothing has failed.
+                    // Without a reason the end is the program's own.
                     let pid = pid as u32;
                     return failure.reason().map_or(Ok(Started::Ended { pid, ending }), Err);
                 }
@@ -270,6 +271,7 @@ impl Supervisor {
             .map(|(&thread, _)| thread)
             .try_for_each(|thread| request::set_options(thread, options));
         self.thaw(process as u32)?;
+        tracing::debug!(process, "released: the process survives this one");
         released
     }
 
@@ -290,12 +292,13 @@ impl Supervisor {
     #[must_use]
     pub fn living_thread(&self, process: u32) -> u32 {
         let mut threads = self.threads.iter();
-        let is_alive = |thread: &Thread| thread.process == process as i32 && !thread.has_ended;
+        let is_alive =
+            |thread: &TracedThread| thread.process == process as i32 && !thread.has_ended;
         let alive = threads.find(|(_, thread)| is_alive(thread));
         alive.map_or(process, |(&thread, _)| thread as u32)
     }
 
-    /// Returns whether nothing is traced any more.
+    /// Returns whether no process is traced any more.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.threads.is_empty() && self.pending.is_empty() && self.left_alone.is_empty()
@@ -308,15 +311,18 @@ impl Supervisor {
     /// When ptrace fails.
     pub fn detach(&mut self, process: u32) -> io::Result<()> {
         for thread in self.threads(process) {
-            // The end of one that was killed is still to be waited for.
+            // The end of a thread that was killed is still to be waited for.
             let state = self.threads.get(&(thread as i32)).map(|thread| thread.state);
             let signal = match state {
-                Some(State::Held(Resume::Continue(signal) | Resume::ToCall(signal))) => signal,
+                Some(ThreadState::Held(Resume::Continue(signal) | Resume::ToCall(signal))) => {
+                    signal
+                }
                 _ => 0,
             };
             if request::detach(thread as i32, signal)? {
                 self.threads.remove(&(thread as i32));
                 self.held.retain(|&held| held != thread as i32);
+                tracing::debug!(process, thread, signal, "a thread was detached");
                 self.send_deferred(process as i32, thread as i32)?;
             }
         }
@@ -332,11 +338,12 @@ impl Supervisor {
     pub fn leave_alone(&mut self, process: u32) -> io::Result<bool> {
         let is_child = tracee::is_child(process);
         self.detach(process)?;
-        // The end of one that was killed meanwhile is reported as those of others; so is that of another thread.
+        // A thread that was killed meanwhile stays traced until its end is reported.
         if is_child && !self.threads.contains_key(&(process as i32)) {
             self.left_alone.insert(process as i32);
         }
         self.frozen.remove(&(process as i32));
+        tracing::info!(process, is_child, "a process was left alone");
         Ok(is_child)
     }
 
@@ -344,7 +351,7 @@ impl Supervisor {
     ///
     /// # Errors
     ///
-    /// When ptrace fails, or nothing is traced any more.
+    /// When ptrace fails, or no process is traced any more.
     pub fn next_event(&mut self) -> io::Result<Event> {
         if std::mem::take(&mut self.has_hit) {
             // All that has happened meanwhile comes first: threads that hit one watchpoint after the other would keep
@@ -375,14 +382,14 @@ impl Supervisor {
         let enters = signal != 0 && self.entering.contains(&id);
         let returns = self.returning.contains(&id);
         let Some(thread) = self.threads.get_mut(&id) else { return Ok(()) };
-        if let State::Held(resume) = thread.state
+        if let ThreadState::Held(resume) = thread.state
             && !self.frozen.contains(&thread.process)
             && !self.starved.contains(&id)
         {
-            thread.state = State::Running;
+            thread.state = ThreadState::Running;
             let resume = match resume {
                 Resume::Continue(signal) if reports_calls => Resume::ToCall(signal),
-                Resume::Continue(_) if enters => Resume::Enter(signal),
+                Resume::Continue(_) if enters => Resume::Step(signal),
                 Resume::Continue(_) if leaving.is_some() => leaving.unwrap_or(resume),
                 Resume::Continue(_) if returns => Resume::ToCall(signal),
                 resume => resume,
@@ -413,7 +420,7 @@ impl Supervisor {
         };
         let Some(thread) = self.threads.get_mut(&id) else {
             if event == libc::PTRACE_EVENT_EXIT && !self.expected.contains_key(&id) {
-                // It was killed before its first instruction. If its creator was killed as well, nobody announces it.
+                // It was killed before its first instruction. If its creator was killed as well, it is never announced.
                 self.newborn.remove(&id);
                 return request::resume(id, Resume::Continue(0));
             }
@@ -421,7 +428,7 @@ impl Supervisor {
             self.newborn.insert(id);
             return self.born(id);
         };
-        thread.state = State::Held(resume);
+        thread.state = ThreadState::Held(resume);
         let process = thread.process;
         let enters = self.entering.remove(&id);
         self.stops_starved(id, event)?;
@@ -473,11 +480,12 @@ impl Supervisor {
         self.go_on(id)
     }
 
-    /// Notes what a thread has created, which may have been seen before.
+    /// Notes a thread or process that a thread has created. Its first stop may have come before.
     fn created(&mut self, parent: i32, event: i32) -> io::Result<()> {
         let child = request::message(parent)? as i32;
         if !self.newborn.contains(&child) && !tracee::exists(child) {
             // It was killed before its first instruction, and its end has been waited for.
+            tracing::debug!(parent, child, "a new thread was killed before its first instruction");
             return self.go_on(parent);
         }
         let process = self.threads.get(&parent).map_or(parent, |thread| thread.process);
@@ -500,7 +508,8 @@ impl Supervisor {
             return Ok(());
         };
         self.newborn.remove(&child);
-        self.threads.insert(child, Thread::new(process, State::Held(Resume::Continue(0))));
+        self.threads
+            .insert(child, TracedThread::new(process, ThreadState::Held(Resume::Continue(0))));
         let (of_parent, child_id) =
             (self.threads.get(&parent).map_or(parent, |thread| thread.process), child as u32);
         let (parent, process) = (parent as u32, process as u32);
@@ -583,8 +592,8 @@ pub enum Started {
     },
 }
 
-impl Thread {
-    const fn new(process: i32, state: State) -> Self {
+impl TracedThread {
+    const fn new(process: i32, state: ThreadState) -> Self {
         Self { process, state, has_ended: false, is_in_vfork: false }
     }
 }

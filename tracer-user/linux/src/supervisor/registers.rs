@@ -5,7 +5,7 @@ use std::{io, ops::RangeInclusive};
 use inline::trampoline::Interrupted;
 
 use super::{
-    State, Supervisor,
+    Supervisor, ThreadState,
     request::{self, Resume},
 };
 
@@ -49,18 +49,18 @@ impl Supervisor {
         request::signal_cause(thread as i32)
     }
 
-    /// Returns the signal that a held thread is about to receive; 0 for none.
+    /// Returns the signal that a held thread is about to receive, or 0.
     #[must_use]
     pub fn signal_of(&self, thread: u32) -> i32 {
         match self.threads.get(&(thread as i32)).map(|thread| thread.state) {
-            Some(State::Held(Resume::Continue(signal) | Resume::ToCall(signal))) => signal,
+            Some(ThreadState::Held(Resume::Continue(signal) | Resume::ToCall(signal))) => signal,
             _ => 0,
         }
     }
 
-    /// Has a held thread receive another signal than it was about to, or none (0).
+    /// Has a held thread receive another signal than it was about to, or no signal (0).
     pub fn replace_signal(&mut self, thread: u32, signal: i32) {
-        self.set_state(thread as i32, State::Held(Resume::Continue(signal)));
+        self.set_state(thread as i32, ThreadState::Held(Resume::Continue(signal)));
     }
 
     /// Has a held thread go on at another instruction, without the signal that it was about to receive.
@@ -73,7 +73,7 @@ impl Supervisor {
         let registers = request::registers(id)?;
         request::set_registers(id, libc::user_regs_struct { rip: to, ..registers })?;
         if let Some(thread) = self.threads.get_mut(&id) {
-            thread.state = State::Held(Resume::Continue(0));
+            thread.state = ThreadState::Held(Resume::Continue(0));
         }
         Ok(())
     }
@@ -91,7 +91,7 @@ impl Supervisor {
         let (rax, rdx, rip) = (value & u64::from(u32::MAX), value >> 32, registers.rip + LENGTH);
         request::set_registers(id, libc::user_regs_struct { rax, rdx, rip, ..registers })?;
         if let Some(thread) = self.threads.get_mut(&id) {
-            thread.state = State::Held(Resume::Continue(0));
+            thread.state = ThreadState::Held(Resume::Continue(0));
         }
         Ok(())
     }

@@ -5,14 +5,11 @@
 
 use std::{fs::File, io, os::unix::fs::FileExt as _};
 
-use super::{Supervisor, extended_state, request, request::Resume};
+use super::{Resume, Supervisor, extended_state, request};
 use crate::{proc, status::Status};
 
-/// System call: its number, and its arguments.
-pub type Call = (libc::c_long, [u64; 6]);
-
 impl Supervisor {
-    /// Has a thread of a process of which none runs make system calls. Each may depend on the results of those before.
+    /// Has a thread of a frozen process make system calls. Each call may depend on the results before it.
     /// Afterwards registers, signals and memory are as before, and a system call that was interrupted for the stop is
     /// made again.
     ///
@@ -27,7 +24,7 @@ impl Supervisor {
         process: u32,
         calls: impl FnOnce(&mut RemoteCalls<'_>) -> io::Result<T>,
     ) -> io::Result<T> {
-        /// Distance below the stack pointer of what is left alone.
+        /// Bytes below the stack pointer that are left alone.
         const RED_ZONE: u64 = 128;
         let thread = self.caller(process);
         self.settle(thread)?;
@@ -38,6 +35,7 @@ impl Supervisor {
         let blocked = request::blocked_signals(thread)?;
         let mut original = [0; CALL.len()];
         if gadgets.is_none() {
+            tracing::debug!(process, "no code to return from signals: an instruction is replaced");
             memory.read_exact_at(&mut original, registers.rip)?;
         }
         let state = extended_state::of_frame(request::extended_state(thread)?);
@@ -59,7 +57,7 @@ impl Supervisor {
             used.rsp = lowest;
             memory.write_all_at(&state, state_at)?;
             let state_at = if state.is_empty() { 0 } else { state_at };
-            let frame = frame(restore, (&restarted(registers), state_at), blocked);
+            let frame = frame(restore, &restarted(registers), state_at, blocked);
             memory.write_all_at(&frame, used.rsp)?;
             // Until the first call it would return at once.
             let returning = libc::user_regs_struct { rip: restore, rsp: used.rsp + 8, ..used };
@@ -94,7 +92,7 @@ impl Supervisor {
             // From there the kernel makes an interrupted system call again, and it stays in a stop of its process.
             self.stop_again(thread, 0)?;
         }
-        // With its registers restored the frame means nothing any more.
+        // With its registers restored the thread needs the frame no more.
         memory.write_all_at(&stack, lowest)?;
         result
     }
@@ -118,8 +116,8 @@ fn places(stack_pointer: u64, state: &[u8]) -> (u64, u64) {
 /// Results of system calls that are made again (`include/linux/errno.h`).
 const RESTARTS: std::ops::RangeInclusive<i64> = -516..=-512;
 
-/// Returns registers from which a thread that was interrupted within a system call makes it again, with what is left of
-/// its arguments: a time limit begins anew.
+/// Returns registers from which a thread that was interrupted within a system call makes it again, with its
+/// present arguments: a time limit begins anew.
 fn restarted(registers: libc::user_regs_struct) -> libc::user_regs_struct {
     let (call, result) = (registers.orig_rax, registers.rax.cast_signed());
     if call.cast_signed() < 0 || !RESTARTS.contains(&result) {
@@ -189,11 +187,7 @@ fn executable(maps: &[u8]) -> Vec<(u64, u64)> {
 /// Return address, and the frame of a signal behind it from which `rt_sigreturn` restores registers and blocked signals
 /// (`arch/x86/include/uapi/asm/sigcontext.h`, `ucontext.h`). Without a place of floating-point and vector registers (0)
 /// these are lost.
-fn frame(
-    restore: u64,
-    (registers, state_at): (&libc::user_regs_struct, u64),
-    blocked: u64,
-) -> Vec<u8> {
+fn frame(restore: u64, registers: &libc::user_regs_struct, state_at: u64, blocked: u64) -> Vec<u8> {
     /// The state of vector registers says its length; the stack segment is in the frame, and restored as it is
     /// (`UC_FP_XSTATE`, `UC_SIGCONTEXT_SS`, `UC_STRICT_RESTORE_SS`).
     const FLAGS: u64 = 7;
@@ -233,7 +227,7 @@ impl RemoteCalls<'_> {
     /// # Errors
     ///
     /// That of the system call, and when the process ends.
-    pub fn call(&mut self, (number, arguments): Call) -> io::Result<u64> {
+    pub fn call(&mut self, number: libc::c_long, arguments: [u64; 6]) -> io::Result<u64> {
         let [first, second, third, fourth, fifth, sixth] = arguments;
         let registers = libc::user_regs_struct {
             rax: number as u64,
@@ -291,7 +285,7 @@ impl RemoteCalls<'_> {
         Err(gone())
     }
 
-    /// Takes a report that is none of a system call. Returns the signal with which the thread goes on.
+    /// Takes a report other than a system call's. Returns the signal with which the thread goes on.
     fn pass_on(&mut self, status: Status) -> i32 {
         match status {
             // It cannot be blocked. The process is stopped by it, and this thread goes on until its calls are made.

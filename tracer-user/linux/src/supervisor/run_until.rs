@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Resume, State, Supervisor, request};
+use super::{Resume, Supervisor, ThreadState, request};
 use crate::{proc, status::Status};
 
 impl Supervisor {
@@ -15,8 +15,8 @@ impl Supervisor {
     /// the thread is not there soon. Events that come meanwhile are returned later, as those of
     /// [`freeze`](Self::freeze).
     ///
-    /// One that comes to its end runs no code of the program any more, and counts as being there, as does one that
-    /// waits for a child in its memory: that one has an event.
+    /// A thread at its end runs no code of the program any more, and counts as being there. So does a thread that waits
+    /// for a child in its memory, for which there is an event.
     ///
     /// It does not execute single instructions, nor are signals blocked: a thread that loses its tracer then is killed
     /// by `SIGTRAP` (the kernel's `exit_ptrace` does not end the steps), or never gets a signal any more.
@@ -32,8 +32,8 @@ impl Supervisor {
     ) -> io::Result<bool> {
         /// Longest time in which it comes out of the code of a probe, and of a wait in it.
         const PATIENCE: Duration = Duration::from_secs(10);
-        /// Times for which it runs at once, in turn. One that is to stop at once would execute no instruction; one that
-        /// runs for long fills its ring, and then nearly always waits for the reader when it is stopped.
+        /// Times for which the thread runs, in turn. In a very short time it would execute no instruction; in a long
+        /// time it fills its ring, and then nearly always waits for the reader when it is stopped.
         const SHORTEST: Duration = Duration::from_micros(20);
         const LONGEST: Duration = Duration::from_millis(1);
         /// Longest time for which it stands still in between, so that the reader makes room.
@@ -68,7 +68,7 @@ impl Supervisor {
                     time = SHORTEST;
                     rest = (rest * 2).clamp(SHORTEST, REST);
                 }
-                // One that has stopped by itself would stop once more before it executes anything, and so on.
+                // A thread that has stopped by itself would only stop again before its next instruction.
                 if !request::is_in_stop(id).unwrap_or(false) {
                     request::interrupt(id)?;
                 }
@@ -79,7 +79,7 @@ impl Supervisor {
             };
             match status {
                 Status::Stopped { signal, event: 0 } if signal != request::SYSTEM_CALL => {
-                    self.set_state(id, State::Held(Resume::Continue(signal)));
+                    self.set_state(id, ThreadState::Held(Resume::Continue(signal)));
                     let Some(receives) = unless_gone(receives(self))? else { return Ok(true) };
                     // If it does not stop, the next iteration looks at the event that it reports.
                     unless_gone(self.stop_again(id, if receives { signal } else { 0 }))?;
@@ -87,7 +87,7 @@ impl Supervisor {
                 Status::Stopped { signal, event: libc::PTRACE_EVENT_STOP } => {
                     let is_stop = signal != libc::SIGTRAP;
                     let resume = if is_stop { Resume::Listen } else { Resume::Continue(0) };
-                    self.set_state(id, State::Held(resume));
+                    self.set_state(id, ThreadState::Held(resume));
                 }
                 // It has ended, or stands within a system call.
                 status => {

@@ -1,13 +1,13 @@
-//! Processes that run already: all their threads are seized, and what is under way in them is known afterwards.
+//! Attaching to running processes: all their threads are seized and stopped.
 
 use std::{
     io,
     time::{Duration, Instant},
 };
 
-use super::{Event, Resume, State, Supervisor, Thread, request};
+use super::{Event, Resume, Supervisor, ThreadState, TracedThread, request};
 use crate::{
-    proc::{self, Stat, State as ProcessState, Status as ProcessStatus},
+    proc::{self, ProcessState, Stat, Status as ProcessStatus},
     status::Status,
 };
 
@@ -27,6 +27,7 @@ impl Supervisor {
         if supervisor.threads.is_empty() {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
+        tracing::info!(process, threads = supervisor.threads.len(), "attached");
         Ok(supervisor)
     }
 
@@ -72,13 +73,17 @@ impl Supervisor {
             }
             match request::seize(id, self.options) {
                 Ok(()) => {
-                    self.threads.insert(id, Thread::new(process as i32, State::Running));
+                    self.threads
+                        .insert(id, TracedThread::new(process as i32, ThreadState::Running));
                     is_new = true;
                 }
                 Err(error) if proc::is_gone(&error) => is_new = true,
-                Err(_) if needs_no_tracer(process, thread) => {}
+                Err(error) if needs_no_tracer(process, thread) => {
+                    tracing::debug!(process, thread, %error, "not seized: runs no code or is traced");
+                }
                 Err(error) => {
-                    // Those that are seized go on without a tracer.
+                    tracing::info!(process, thread, %error, "a thread cannot be seized");
+                    // The threads that were seized go on without a tracer.
                     self.freeze(process)?;
                     self.detach(process)?;
                     return Err(error);
@@ -119,7 +124,7 @@ impl Supervisor {
         }
         let state = self.threads.get(&id).map(|thread| thread.state);
         let signal = match state {
-            Some(State::Held(Resume::Continue(signal) | Resume::ToCall(signal))) => signal,
+            Some(ThreadState::Held(Resume::Continue(signal) | Resume::ToCall(signal))) => signal,
             _ => 0,
         };
         if signal == 0 && !request::is_in_event(id)? {
@@ -143,7 +148,7 @@ impl Supervisor {
                 Some(Status::Stopped { signal, event: libc::PTRACE_EVENT_STOP }) => {
                     let is_stop = signal != libc::SIGTRAP;
                     let resume = if is_stop { Resume::Listen } else { Resume::Continue(0) };
-                    self.set_state(id, State::Held(resume));
+                    self.set_state(id, ThreadState::Held(resume));
                     return Ok(());
                 }
                 // The end of a system call that was under way.
@@ -165,7 +170,7 @@ impl Supervisor {
         let is_able = |id: &i32| {
             self.threads.get(id).is_some_and(|thread| {
                 thread.process == first
-                    && thread.state != State::Running
+                    && thread.state != ThreadState::Running
                     && !thread.has_ended
                     && !thread.is_in_vfork
             })
@@ -196,9 +201,9 @@ pub(super) fn needs_no_tracer(process: u32, thread: u32) -> bool {
     }
 }
 
-/// Returns whether a thread is one of the kernel's in the process, as those of io_uring: it executes no code of the
-/// program. The kernel lets it be traced, but announces none that is created, and its registers are those that its
-/// creator had then: its GS base may be that of a probe.
+/// Returns whether a thread is a worker of the kernel in the process, as for io_uring: it executes no code of the
+/// program. The kernel lets it be traced, but does not announce new ones, and gives it the registers of its creator:
+/// its GS base may be a probe's.
 pub(super) fn is_worker(process: u32, thread: u32) -> bool {
     /// `PF_IO_WORKER` and `PF_USER_WORKER` of `include/linux/sched.h`.
     const WORKER: u32 = 0x10 | 0x4000;

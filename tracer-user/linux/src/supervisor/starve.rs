@@ -1,9 +1,9 @@
-//! Starvation of single threads: a starved one is held where it stops next, whatever for, until it is fed. One that
-//! ends, or whose process replaces its program, is starved no more.
+//! Starvation of single threads: a starved thread is held at its next stop, of any kind, until it is fed. Starvation
+//! ends with the thread, and when its process replaces the program.
 
 use std::io;
 
-use super::{State, Supervisor, request};
+use super::{Supervisor, ThreadState, request};
 
 /// Number of the system call `io_pgetevents`.
 const IO_PGETEVENTS: i64 = 333;
@@ -43,7 +43,7 @@ impl Supervisor {
     pub fn starve(&mut self, thread: u32) -> io::Result<bool> {
         let id = thread.cast_signed();
         let Some(known) = self.threads.get(&id) else { return Ok(false) };
-        if known.state != State::Running || known.has_ended || known.is_in_vfork {
+        if known.state != ThreadState::Running || known.has_ended || known.is_in_vfork {
             return Ok(false);
         }
         request::interrupt(id)?;

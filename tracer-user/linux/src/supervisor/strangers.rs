@@ -1,20 +1,20 @@
-//! Threads of traced processes that nobody has announced: they were created with `CLONE_UNTRACED`.
+//! Threads of traced processes that the kernel does not announce: they were created with `CLONE_UNTRACED`.
 
 use std::io;
 
 use super::{
-    State, Supervisor, Thread, request,
+    Supervisor, ThreadState, TracedThread, request,
     seize::{is_worker, needs_no_tracer},
 };
 use crate::proc;
 
 impl Supervisor {
-    /// Returns a thread of a process that should be traced, and is not.
+    /// Returns a thread of a process that should be traced, but is not.
     #[must_use]
     pub fn stranger(&self, process: u32) -> Option<u32> {
-        // Of one that has ended there are none.
+        // A process that has ended has no threads.
         let threads = proc::threads(process).unwrap_or_default();
-        // One that the kernel has not announced yet has this tracer from its first instruction on.
+        // A thread that the kernel is yet to announce has this tracer from its first instruction on.
         threads.into_iter().find(|&thread| {
             let id = thread as i32;
             !self.threads.contains_key(&id)
@@ -32,8 +32,9 @@ impl Supervisor {
         while let Some(thread) = self.stranger(process) {
             match request::seize(thread as i32, self.options) {
                 Ok(()) => {
-                    let state = Thread::new(process as i32, State::Running);
+                    let state = TracedThread::new(process as i32, ThreadState::Running);
                     self.threads.insert(thread as i32, state);
+                    tracing::info!(process, thread, "a thread was seized that was never announced");
                     self.freeze(process)?;
                 }
                 Err(error) if proc::is_gone(&error) => {}

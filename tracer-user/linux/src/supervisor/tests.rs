@@ -75,9 +75,9 @@ fn system_calls_are_made_for_a_program_and_nothing_is_left_of_them() {
     let before = request::registers(process as i32).unwrap();
     let own = supervisor
         .with_calls(process, |calls| {
-            let failed = calls.call((libc::SYS_close, [u64::from(u32::MAX), 0, 0, 0, 0, 0]));
+            let failed = calls.call(libc::SYS_close, [u64::from(u32::MAX), 0, 0, 0, 0, 0]);
             assert_eq!(failed.unwrap_err().raw_os_error(), Some(libc::EBADF));
-            calls.call((libc::SYS_getpid, [0; 6]))
+            calls.call(libc::SYS_getpid, [0; 6])
         })
         .unwrap();
     assert_eq!(own, u64::from(process));
@@ -115,7 +115,7 @@ fn a_program_without_a_dynamic_linker_stands_at_its_entry() {
     assert_eq!(supervisor.next_event().unwrap(), Event::AtEntry { process });
     let before = request::registers(process as i32).unwrap();
     assert_eq!(before.rip, proc::entry_point(process).unwrap());
-    let call = |calls: &mut RemoteCalls<'_>| calls.call((libc::SYS_getpid, [0; 6]));
+    let call = |calls: &mut RemoteCalls<'_>| calls.call(libc::SYS_getpid, [0; 6]);
     assert_eq!(supervisor.with_calls(process, call).unwrap(), u64::from(process));
     assert_eq!(request::registers(process as i32).unwrap(), before);
     assert_eq!(follow(supervisor, process, true), (Vec::new(), Ending::Exited(7)));
@@ -145,10 +145,10 @@ fn a_program_that_loses_its_tracer_within_a_system_call_goes_on() {
         assert_eq!(supervisor.next_event().unwrap(), Event::AtEntry { process });
         let result = supervisor.with_calls(process, |calls| {
             for _ in 0..calls_before {
-                calls.call((libc::SYS_getpid, [0; 6]))?;
+                calls.call(libc::SYS_getpid, [0; 6])?;
             }
             assert!(request::detach(process as i32, 0)?);
-            calls.call((libc::SYS_getpid, [0; 6]))
+            calls.call(libc::SYS_getpid, [0; 6])
         });
         result.unwrap_err();
         let ended = status::wait(process as i32).unwrap();
@@ -255,10 +255,10 @@ fn a_process_that_is_killed_within_system_calls_is_not_waited_for() {
     assert_eq!(supervisor.caller(process), process as i32);
     let result = supervisor.with_calls(process, |calls| {
         kill_held(process);
-        calls.call((libc::SYS_getpid, [0; 6]))
+        calls.call(libc::SYS_getpid, [0; 6])
     });
     assert!(proc::is_gone(&result.unwrap_err()));
-    let again = supervisor.with_calls(process, |calls| calls.call((libc::SYS_getpid, [0; 6])));
+    let again = supervisor.with_calls(process, |calls| calls.call(libc::SYS_getpid, [0; 6]));
     assert!(proc::is_gone(&again.unwrap_err()));
     supervisor.thaw(process).unwrap();
     assert_eq!(follow(supervisor, process, true).1, Ending::Killed(libc::SIGKILL));

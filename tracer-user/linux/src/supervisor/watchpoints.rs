@@ -1,10 +1,10 @@
-//! Debug registers of held threads: watchpoints, and the stops at their hits. They are the thread's own, and neither a
-//! privilege nor a setting of the kernel decides about them. A thread or process that it creates has none of them, and
+//! Debug registers of held threads: watchpoints, and the stops at their hits. Each thread has its own registers, which
+//! need neither a privilege nor a setting of the kernel. New threads and processes start without watchpoints, and
 //! `execve` clears them.
 
 use std::{io, mem::offset_of};
 
-use super::{Event, Resume, State, Supervisor, request};
+use super::{Event, Resume, Supervisor, ThreadState, request};
 
 /// Number of watchpoints that a thread can have.
 pub const WATCHPOINTS: usize = 4;
@@ -61,7 +61,7 @@ impl Supervisor {
             return Ok(false);
         }
         let Some(thread) = self.threads.get_mut(&id) else { return Ok(false) };
-        thread.state = State::Held(Resume::Continue(0));
+        thread.state = ThreadState::Held(Resume::Continue(0));
         let process = thread.process as u32;
         self.pending.push_back(Event::Hit { process, thread: id as u32 });
         Ok(true)
@@ -72,7 +72,7 @@ impl Supervisor {
         Ok(request::user_word(id, register(STATUS))? & ALL)
     }
 
-    /// Returns what a thread has done that is held for [`Event::Hit`].
+    /// Returns the hits of a thread that is held for [`Event::Hit`].
     ///
     /// # Errors
     ///

@@ -1,11 +1,11 @@
-//! Types behind pointers: what a pointer, or a record that only wraps one, points to, and the record by whose name
-//! people speak of a part of it.
+//! Types behind pointers: the target of a pointer, or of a record that only wraps a pointer, and the record whose name
+//! people use for a part of it.
 
 use gimli::AttributeValue;
 
 use super::{MAX_DEPTH, Shape, Types, WHOLE};
 use crate::{
-    dwarf::{Entry, Unit},
+    dwarf::{DebugEntry, Unit},
     wrapper::is_system_file,
 };
 
@@ -55,7 +55,7 @@ const LIBRARY_NAMES: [&str; 8] =
 
 /// Part of a record.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Part {
+pub(crate) struct TypePart {
     /// Name of the record's type and the members down to the part, without indices that vary: `Account.owner.age`.
     pub(crate) name: String,
     /// Set if the type is of the program, not of a library.
@@ -64,7 +64,7 @@ pub(crate) struct Part {
 
 impl Types<'_> {
     /// Returns the type that values of a type point to: of a pointer, a reference, or a record that only wraps one.
-    pub(crate) fn pointee(&mut self, kind: &Entry) -> Option<Entry> {
+    pub(crate) fn pointee(&mut self, kind: &DebugEntry) -> Option<DebugEntry> {
         let leaf = self.leaf(kind, 0, 0)?;
         let entry = leaf.unit.unit.entry(leaf.offset).ok()?;
         let is_pointer = matches!(
@@ -78,11 +78,11 @@ impl Types<'_> {
     }
 
     /// Returns the type of the pointer or scalar at an offset in a type.
-    pub(crate) fn scalar_at(&mut self, kind: &Entry, offset: u64) -> Option<Entry> {
+    pub(crate) fn scalar_at(&mut self, kind: &DebugEntry, offset: u64) -> Option<DebugEntry> {
         self.leaf(kind, offset, 0)
     }
 
-    fn leaf(&mut self, kind: &Entry, offset: u64, depth: usize) -> Option<Entry> {
+    fn leaf(&mut self, kind: &DebugEntry, offset: u64, depth: usize) -> Option<DebugEntry> {
         let found = self.read(kind).filter(|_| depth < MAX_DEPTH)?;
         match found.shape {
             Shape::Scalar => (offset == 0).then(|| self.plain(kind)).flatten(),
@@ -100,11 +100,17 @@ impl Types<'_> {
 
     /// Returns the part of a type at an offset, by the outermost record there that is the program's own; `None` where
     /// there is no record. Behind the type's end the memory is that of an array of such.
-    pub(crate) fn part(&mut self, kind: &Entry, offset: u64, length: u64) -> Option<Part> {
+    pub(crate) fn part(&mut self, kind: &DebugEntry, offset: u64, length: u64) -> Option<TypePart> {
         self.part_in(kind, offset, length, 0)
     }
 
-    fn part_in(&mut self, kind: &Entry, offset: u64, length: u64, depth: usize) -> Option<Part> {
+    fn part_in(
+        &mut self,
+        kind: &DebugEntry,
+        offset: u64,
+        length: u64,
+        depth: usize,
+    ) -> Option<TypePart> {
         let found = self.read(kind).filter(|_| depth < MAX_DEPTH)?;
         let offset = match found.size {
             Some(size) if size > 0 && offset >= size => offset % size,
@@ -125,7 +131,7 @@ impl Types<'_> {
             let place = types.at(kind, offset, length);
             let rest = if place.rest > 0 { format!("+{:#x}", place.rest) } else { String::new() };
             let path = without_indices(&place.path);
-            Some(Part { name: format!("{}{path}{rest}", name.clone()?), is_own })
+            Some(TypePart { name: format!("{}{path}{rest}", name.clone()?), is_own })
         };
         if is_own {
             return named(self, true);
@@ -143,26 +149,26 @@ impl Types<'_> {
 
     /// Returns the name of the member that ends at the scalar at an offset, without the marks that compilers put on
     /// captured variables.
-    pub(crate) fn member_name(&mut self, kind: &Entry, offset: u64) -> Option<String> {
+    pub(crate) fn member_name(&mut self, kind: &DebugEntry, offset: u64) -> Option<String> {
         let place = self.at(kind, offset, 8);
         let last = place.path.rsplit('.').next().filter(|last| !last.is_empty())?;
         Some(without_indices(last.strip_prefix("_ref__").unwrap_or(last).trim_start_matches('_')))
     }
 
     /// Returns the type behind typedefs and qualifiers.
-    fn plain(&mut self, kind: &Entry) -> Option<Entry> {
+    fn plain(&mut self, kind: &DebugEntry) -> Option<DebugEntry> {
         self.behind_names(kind).map(|(entry, _)| entry)
     }
 
     /// Returns the name of a type, or of the first alias of one without a name.
-    fn spoken_name(&mut self, kind: &Entry) -> Option<String> {
+    fn spoken_name(&mut self, kind: &DebugEntry) -> Option<String> {
         let (plain, alias) = self.behind_names(kind)?;
         let entry = plain.unit.unit.entry(plain.offset).ok()?;
         let own = entry.attr_value(gimli::DW_AT_name).and_then(|name| plain.unit.string(name));
         own.or(alias)
     }
 
-    fn behind_names(&mut self, kind: &Entry) -> Option<(Entry, Option<String>)> {
+    fn behind_names(&mut self, kind: &DebugEntry) -> Option<(DebugEntry, Option<String>)> {
         let (mut entry, mut alias) = (kind.clone(), None);
         for _ in 0..MAX_DEPTH {
             self.steps = self.steps.checked_sub(1)?;
@@ -188,8 +194,8 @@ impl Types<'_> {
     }
 
     /// Returns true if a type is declared in a header of the system or of a standard library.
-    fn is_declared_by_system(&mut self, kind: &Entry) -> bool {
-        let declared = |plain: &Entry| {
+    fn is_declared_by_system(&mut self, kind: &DebugEntry) -> bool {
+        let declared = |plain: &DebugEntry| {
             let entry = plain.unit.unit.entry(plain.offset).ok()?;
             let number = match entry.attr_value(gimli::DW_AT_decl_file)? {
                 AttributeValue::FileIndex(number) => number,
@@ -202,7 +208,7 @@ impl Types<'_> {
     }
 }
 
-/// Returns true for names of types that say nothing of a program's own data.
+/// Returns true for names of types that do not describe a program's own data.
 fn is_library_name(name: &str) -> bool {
     let base = name.split('<').next().unwrap_or(name);
     (base.len() < name.len() && RUST_WRAPPERS.contains(&base))

@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use linux::place::{Directory, Place};
+use linux::place::{Directory, FilePlace};
 
 /// Smallest size that can be kept for each process, in bytes.
 pub const LEAST_KEPT: u64 = 1 << 20;
@@ -129,7 +129,7 @@ impl Rotation {
                 return Err(RotationError::NoDirectory { path: path() });
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let place = Place::find(directory).map_err(failed)?;
+                let place = FilePlace::find(directory).map_err(failed)?;
                 place.with(|path| fs::create_dir(path)).map_err(failed)?;
             }
             _ => {}

@@ -122,7 +122,7 @@ fn run(clock: Clock) -> Vec<Record> {
         let mut merge = Merge::new(Arc::clone(&memory), Patience::default(), false);
         let mut around = surroundings();
         let mut batch = |records: &mut Vec<Record>| {
-            merge.batch(&mut around, &sites, &notes, (records, 64));
+            merge.batch(&mut around, &sites, &notes, records, 64);
             (merge.threads(), merge.losses())
         };
         while !threads.iter().all(thread::ScopedJoinHandle::is_finished) {

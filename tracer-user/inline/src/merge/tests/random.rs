@@ -11,7 +11,7 @@ use crate::testing::Reserved;
 
 /// Step of the process, or of the reader.
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum MergeStep {
     /// A thread, or a signal handler in it, comes to a probe and reads the order. With `true` it has acquired the flag.
     Begin { thread: usize, acquires: bool, is_long: bool },
     /// A thread goes on with its innermost record: it reserves slots, or publishes and releases the flag.
@@ -24,15 +24,15 @@ enum Step {
     Read { most: usize },
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = MergeStep> {
     let thread = 0..4_usize;
     prop_oneof![
         4 => (thread.clone(), any::<bool>(), any::<bool>())
-            .prop_map(|(thread, acquires, is_long)| Step::Begin { thread, acquires, is_long }),
-        12 => thread.clone().prop_map(|thread| Step::Go { thread }),
-        1 => thread.clone().prop_map(|thread| Step::Fork { thread }),
-        1 => thread.prop_map(|thread| Step::Kill { thread }),
-        2 => prop_oneof![1..5_usize, Just(usize::MAX)].prop_map(|most| Step::Read { most }),
+            .prop_map(|(thread, acquires, is_long)| MergeStep::Begin { thread, acquires, is_long }),
+        12 => thread.clone().prop_map(|thread| MergeStep::Go { thread }),
+        1 => thread.clone().prop_map(|thread| MergeStep::Fork { thread }),
+        1 => thread.prop_map(|thread| MergeStep::Kill { thread }),
+        2 => prop_oneof![1..5_usize, Just(usize::MAX)].prop_map(|most| MergeStep::Read { most }),
     ]
 }
 
@@ -44,7 +44,7 @@ struct Pending {
     reserved: Option<Reserved>,
 }
 
-struct Thread {
+struct RandomThread {
     tid: u32,
     mode: Mode,
     writer: usize,
@@ -58,10 +58,10 @@ struct Thread {
 }
 
 struct Model {
-    process: Process,
+    process: MergedProcess,
     mode: Mode,
     clock: u64,
-    threads: Vec<Thread>,
+    threads: Vec<RandomThread>,
     /// The latest release.
     flag: u64,
     follows: Vec<(u64, u64)>,
@@ -110,7 +110,7 @@ impl Model {
         let tid = self.process.writers.len() as u32 + 1;
         self.process.start(tid, self.mode);
         let writer = self.process.writers.len() - 1;
-        self.threads.push(Thread {
+        self.threads.push(RandomThread {
             tid,
             mode: self.mode,
             writer,
@@ -121,14 +121,14 @@ impl Model {
         });
     }
 
-    fn step(&mut self, step: Step) {
+    fn step(&mut self, step: MergeStep) {
         self.clock += 1;
         match step {
-            Step::Begin { thread, acquires, is_long } => self.begin(thread, acquires, is_long),
-            Step::Go { thread } => self.go(thread),
-            Step::Fork { thread } => self.fork(thread),
-            Step::Kill { thread } => self.kill(thread),
-            Step::Read { most } => self.read(most),
+            MergeStep::Begin { thread, acquires, is_long } => self.begin(thread, acquires, is_long),
+            MergeStep::Go { thread } => self.go(thread),
+            MergeStep::Fork { thread } => self.fork(thread),
+            MergeStep::Kill { thread } => self.kill(thread),
+            MergeStep::Read { most } => self.read(most),
         }
     }
 

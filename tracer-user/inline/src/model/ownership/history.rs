@@ -2,14 +2,14 @@
 
 use std::{collections::HashMap, sync::Mutex};
 
-use crate::cell::{Deferred, Kind};
+use crate::cell::{AccessKind, Deferred};
 
 /// Access of a thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Happened {
     pub thread: u64,
     pub mask: u64,
-    pub kind: Kind,
+    pub kind: AccessKind,
     pub epoch: u64,
     pub is_deferred: bool,
     /// A handler has jumped out of it.
@@ -18,9 +18,9 @@ pub struct Happened {
 
 /// Record in a slot. Accesses are given by their numbers, which are their sites.
 #[derive(Clone, Copy, Debug)]
-pub enum Record {
+pub enum ModelRecord {
     Access(u64),
-    Owned(Kind, Deferred),
+    Owned(AccessKind, Deferred),
     /// Another one, which begins an epoch.
     Other,
     /// Nothing, in a slot whose reservation was in vain.
@@ -35,7 +35,7 @@ pub struct Published {
     pub order: u64,
     /// The thread's.
     pub epoch: u64,
-    pub record: Record,
+    pub record: ModelRecord,
 }
 
 /// Records that the reader has handed on at one time: up to an order, and of each ring the reserved slots below a
@@ -47,7 +47,7 @@ pub struct Seen {
 }
 
 #[derive(Debug, Default)]
-struct Log {
+struct OwnershipLog {
     accesses: Vec<Happened>,
     published: Vec<Published>,
     seen: Vec<Seen>,
@@ -58,7 +58,7 @@ struct Log {
 
 /// Log of a run, about accesses to one word.
 #[derive(Debug, Default)]
-pub struct History(Mutex<Log>);
+pub struct History(Mutex<OwnershipLog>);
 
 impl History {
     /// Notes an access before its first step. Returns its number.
@@ -110,7 +110,7 @@ impl History {
     }
 }
 
-impl Log {
+impl OwnershipLog {
     fn places(&self) -> HashMap<(usize, u64), u64> {
         let mut published: Vec<_> = self.published.iter().collect();
         published.sort_by_key(|published| (published.ring, published.slot));
@@ -130,8 +130,8 @@ impl Log {
         let mut records = HashMap::<u64, usize>::new();
         for published in &self.published {
             match published.record {
-                Record::Access(number) => *records.entry(number).or_default() += 1,
-                Record::Owned(kind, Deferred { thread, epoch, mask, site, .. }) => {
+                ModelRecord::Access(number) => *records.entry(number).or_default() += 1,
+                ModelRecord::Owned(kind, Deferred { thread, epoch, mask, site, .. }) => {
                     let access = &self.accesses[site as usize];
                     let said = (thread, epoch, mask, kind, true);
                     let happened =
@@ -139,7 +139,7 @@ impl Log {
                     assert_eq!(said, happened, "{site}: {self:#?}");
                     *records.entry(site).or_default() += 1;
                 }
-                Record::Other | Record::Void => {}
+                ModelRecord::Other | ModelRecord::Void => {}
             }
         }
         for (number, access) in (0..).zip(&self.accesses) {
@@ -164,18 +164,19 @@ impl Log {
     /// thread's access between the two: the deferred access is inserted where its epoch began.
     fn inserted_wrongly(&self) -> Option<String> {
         for (flush, published) in self.published.iter().enumerate() {
-            let Record::Owned(_, Deferred { thread, epoch, site, .. }) = published.record else {
+            let ModelRecord::Owned(_, Deferred { thread, epoch, site, .. }) = published.record
+            else {
                 continue;
             };
             let of = |published: &Published| published.ring as u64 + 1;
             let Some(begin) = self.published[..flush].iter().position(|begin| {
-                let begins = matches!(begin.record, Record::Access(_) | Record::Other);
+                let begins = matches!(begin.record, ModelRecord::Access(_) | ModelRecord::Other);
                 begins && (of(begin), begin.epoch) == (thread, epoch)
             }) else {
                 return Some(format!("no record has begun the epoch of deferred access {site}"));
             };
             let is_between = |other: &&Published| {
-                matches!(other.record, Record::Access(_)) && of(other) != thread
+                matches!(other.record, ModelRecord::Access(_)) && of(other) != thread
             };
             if let Some(other) = self.published[begin..flush].iter().find(is_between) {
                 return Some(format!("deferred access {site} is inserted before {other:?}"));
@@ -190,7 +191,8 @@ impl Log {
         let is_of = |thread: u64, number: u64| self.accesses[number as usize].thread == thread;
         for (number, access) in (0..).zip(&self.accesses).filter(|(_, access)| access.is_deferred) {
             let flush = self.published.iter().enumerate().filter_map(|(place, published)| {
-                let Record::Owned(kind, Deferred { thread, site, .. }) = published.record else {
+                let ModelRecord::Owned(kind, Deferred { thread, site, .. }) = published.record
+                else {
                     return None;
                 };
                 (thread == access.thread && kind == access.kind && site >= number)
@@ -205,13 +207,13 @@ impl Log {
             }
             let earlier = &self.published[..flush];
             let Some(before) = earlier.iter().rposition(|published| {
-                matches!(published.record, Record::Access(earlier)
+                matches!(published.record, ModelRecord::Access(earlier)
                     if earlier < number && is_of(access.thread, earlier))
             }) else {
                 return Some(format!("no record before deferred access {number}"));
             };
             let between = earlier[before..].iter().find(|published| {
-                matches!(published.record, Record::Access(other) if !is_of(access.thread, other))
+                matches!(published.record, ModelRecord::Access(other) if !is_of(access.thread, other))
             });
             if let Some(other) = between {
                 return Some(format!("{other:?} separates deferred access {number}"));
@@ -225,9 +227,9 @@ impl Log {
         for seen in &self.seen {
             let is_seen = |published: &Published| published.slot < seen.reserved[published.ring];
             for (place, owned) in self.published.iter().enumerate() {
-                let Record::Owned(_, Deferred { thread, .. }) = owned.record else { continue };
+                let ModelRecord::Owned(_, Deferred { thread, .. }) = owned.record else { continue };
                 for later in &self.published[place..] {
-                    let Record::Access(number) = later.record else { continue };
+                    let ModelRecord::Access(number) = later.record else { continue };
                     let follows = self.accesses[number as usize].thread != thread
                         && places[&(later.ring, later.slot)] <= seen.until;
                     assert!(

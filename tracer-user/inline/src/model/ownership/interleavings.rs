@@ -1,7 +1,7 @@
 //! All interleavings of a few accesses of two or three threads to one word, and mistakes in each step.
 
 use super::{
-    mistakes::Mistake::{self, *},
+    mistakes::OwnershipMistake::{self, *},
     scenario::Scenario,
     thread::Op::{Epoch, Read, Write},
 };
@@ -47,7 +47,7 @@ fn no_interleaving_misplaces_a_deferred_access() {
 }
 
 /// Each mistake, with threads in which it shows.
-const MISTAKES: &[(Mistake, Scenario)] = &[
+const MISTAKES: &[(OwnershipMistake, Scenario)] = &[
     (DeferredByStores, TAKEN),
     (TakenByStores, BACK),
     (ReadsNotTaken, READ_TAKEN),
@@ -63,7 +63,7 @@ const MISTAKES: &[(Mistake, Scenario)] = &[
 
 #[test]
 fn each_mistake_is_found() {
-    let found = |&(mistake, scenario): &(Mistake, Scenario)| {
+    let found = |&(mistake, scenario): &(OwnershipMistake, Scenario)| {
         let found = scenario.check(Some(mistake));
         println!("{mistake:?}: {:?}", found.as_ref().map_err(|message| message.lines().next()));
         found.is_err()

@@ -2,7 +2,7 @@
 
 /// Step of the protocol that is left out or done wrongly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mistake {
+pub enum OwnershipMistake {
     /// The owner defers an access by stores.
     DeferredByStores,
     /// A cell is taken by stores.

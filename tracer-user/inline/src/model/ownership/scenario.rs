@@ -12,8 +12,8 @@ use loom::model::Builder;
 
 use super::{
     history::{History, Seen},
-    mistakes::Mistake,
-    thread::{Op, Signal, Thread, WORDS, World, reserved},
+    mistakes::OwnershipMistake,
+    thread::{ModelThread, Op, OwnershipWorld, Signal, WORDS, reserved},
 };
 use crate::model::{machine::Machine, message};
 
@@ -30,11 +30,11 @@ const DELAYS: [u64; 2] = [0, 100];
 
 impl Scenario {
     /// Executes all interleavings, as `model::scenario` does.
-    pub fn check(self, mistake: Option<Mistake>) -> Result<usize, String> {
+    pub fn check(self, mistake: Option<OwnershipMistake>) -> Result<usize, String> {
         DELAYS.into_iter().map(|delay| self.check_with(delay, mistake)).sum()
     }
 
-    fn check_with(self, delay: u64, mistake: Option<Mistake>) -> Result<usize, String> {
+    fn check_with(self, delay: u64, mistake: Option<OwnershipMistake>) -> Result<usize, String> {
         // The model checker's state is that of its thread, and does not survive a panic.
         let checked = thread::spawn(move || {
             let mut model = Builder::new();
@@ -51,14 +51,18 @@ impl Scenario {
         checked.join().map_err(|panic| message(&*panic))
     }
 
-    fn run(self, delay: u64, mistake: Option<Mistake>) {
+    fn run(self, delay: u64, mistake: Option<OwnershipMistake>) {
         let count = self.threads.len();
         let machine = Machine::new(WORDS + count + 1, count + 1, delay);
-        let world =
-            Arc::new(World { machine, history: History::default(), mistake, signal: self.signal });
+        let world = Arc::new(OwnershipWorld {
+            machine,
+            history: History::default(),
+            mistake,
+            signal: self.signal,
+        });
         let threads: Vec<_> = (0..count)
             .map(|number| {
-                let thread = Thread::new(&world, number);
+                let thread = ModelThread::new(&world, number);
                 loom::thread::spawn(move || thread.run(self.threads[number]))
             })
             .collect();
@@ -74,7 +78,7 @@ impl Scenario {
         for thread in threads {
             thread.join().unwrap();
         }
-        Thread::new(&world, count).flush_all();
+        ModelThread::new(&world, count).flush_all();
         world.history.check(&slots(count + 1));
     }
 }

@@ -11,25 +11,25 @@ use ebpf::{
 };
 use proptest::prelude::*;
 
-use crate::cell::{Access, Cell, KINDS, Kind};
+use crate::cell::{AccessKind, Cell, CellAccess, KINDS};
 
 /// Step of a thread: an access to bytes of a word, in its next epoch.
 #[derive(Clone, Copy, Debug)]
-struct Step {
+struct CellStep {
     thread: usize,
     mask: u64,
-    kind: Kind,
+    kind: AccessKind,
 }
 
 const THREADS: Range<usize> = 1..4;
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let kind = prop_oneof![Just(Kind::Read), Just(Kind::Write)];
+fn steps() -> impl Strategy<Value = Vec<CellStep>> {
+    let kind = prop_oneof![Just(AccessKind::Read), Just(AccessKind::Write)];
     let mask = prop_oneof![4 => Just(0xff_u64), 1 => Just(0x0f), 1 => Just(0x3c)];
     let run = (THREADS, prop::collection::vec((kind, mask), 1..3), 1..4_usize).prop_map(
         |(thread, accesses, times)| {
             let steps: Vec<_> =
-                accesses.into_iter().map(|(kind, mask)| Step { thread, mask, kind }).collect();
+                accesses.into_iter().map(|(kind, mask)| CellStep { thread, mask, kind }).collect();
             steps.repeat(times)
         },
     );
@@ -38,16 +38,16 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// Record of a step, or of the deferred accesses of one: numbers of steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Record {
+enum StepRecord {
     Access(usize),
     Deferred(usize),
 }
 
 /// Surroundings of the protocol of the BPF programs: a list of records.
 #[derive(Clone, Copy)]
-struct Log<'a>(&'a RefCell<Vec<Record>>);
+struct RecordList<'a>(&'a RefCell<Vec<StepRecord>>);
 
-impl Environment for Log<'_> {
+impl Environment for RecordList<'_> {
     type Memory = MapMemory;
     type Entry = ();
 
@@ -63,7 +63,7 @@ impl Environment for Log<'_> {
         let Deferred { write, read, .. } = deferred();
         let mut records = self.0.borrow_mut();
         for last in [write, read].into_iter().filter(|last| last.epoch != 0) {
-            records.push(Record::Deferred(last.site.0 as usize));
+            records.push(StepRecord::Deferred(last.site.0 as usize));
         }
     }
 
@@ -79,10 +79,10 @@ impl Environment for Log<'_> {
 const WORD: u64 = 0x7f12_3456_7890 >> 3;
 
 /// Records of the BPF programs.
-fn by_slot(steps: &[Step]) -> Vec<Record> {
+fn by_slot(steps: &[CellStep]) -> Vec<StepRecord> {
     let slot = Ownership::<MapMemory>::default();
     let records = RefCell::new(Vec::new());
-    for (number, &Step { thread, mask, kind }) in steps.iter().enumerate() {
+    for (number, &CellStep { thread, mask, kind }) in steps.iter().enumerate() {
         let incarnation = (thread as u64) << table::EPOCH_BITS | 1;
         let epochs = ThreadEpochs { now: incarnation + number as u64, incarnation };
         let mut state = ThreadState { epochs, highest_sp: 0, large_accesses: 0 };
@@ -91,28 +91,28 @@ fn by_slot(steps: &[Step]) -> Vec<Record> {
             address: (WORD << 3) + u64::from(mask.trailing_zeros()),
             bytes: u64::from(mask.count_ones()),
             flags: match kind {
-                Kind::Read => AccessDescriptor::READ,
-                Kind::Write => AccessDescriptor::WRITE,
+                AccessKind::Read => AccessDescriptor::READ,
+                AccessKind::Write => AccessDescriptor::WRITE,
             },
             site: SiteId(number as u32),
             sp: 0,
         };
-        let log = Log(&records);
+        let log = RecordList(&records);
         let entry = octet::defer_or_reserve(log, &slot, &mut state, &access, (WORD, false), 1);
         if entry.is_some() {
-            records.borrow_mut().push(Record::Access(number));
+            records.borrow_mut().push(StepRecord::Access(number));
         }
     }
     records.into_inner()
 }
 
 /// Records by the rules of cells.
-fn by_cells(steps: &[Step]) -> Vec<Record> {
+fn by_cells(steps: &[CellStep]) -> Vec<StepRecord> {
     let mut cells = [Cell::default(); 2];
     let mut records = Vec::new();
-    for (number, &Step { thread, mask, kind }) in steps.iter().enumerate() {
+    for (number, &CellStep { thread, mask, kind }) in steps.iter().enumerate() {
         let (epoch, site) = (number as u64 + 1, number as u64);
-        let access = Access {
+        let access = CellAccess {
             thread: thread as u64,
             epoch,
             word: WORD,
@@ -129,10 +129,10 @@ fn by_cells(steps: &[Step]) -> Vec<Record> {
         for (kind, cell) in KINDS.into_iter().zip(&mut cells) {
             let after = cell.recording(&access, kind, 1);
             let flushed = cell.flushed(after).map(|deferred| deferred.site as usize);
-            records.extend(flushed.map(Record::Deferred));
+            records.extend(flushed.map(StepRecord::Deferred));
             *cell = after;
         }
-        records.push(Record::Access(number));
+        records.push(StepRecord::Access(number));
     }
     records
 }
@@ -164,22 +164,22 @@ proptest! {
             prop_assert!(places.insert(*record, place).is_none(), "{:?} twice: {:?}", record, records);
         }
         for (number, step) in steps.iter().enumerate() {
-            if places.contains_key(&Record::Access(number)) {
+            if places.contains_key(&StepRecord::Access(number)) {
                 continue;
             }
             let mut later = steps.iter().enumerate().skip(number);
             let other = later
                 .find(|(_, other)| other.thread != step.thread)
-                .map(|(other, _)| places[&Record::Access(other)]);
+                .map(|(other, _)| places[&StepRecord::Access(other)]);
             let like = (number..steps.len()).find(|&like| {
                 let other = &steps[like];
                 other.thread == step.thread
                     && other.kind == step.kind
                     && other.mask == step.mask
-                    && places.contains_key(&Record::Deferred(like))
+                    && places.contains_key(&StepRecord::Deferred(like))
             });
             if let Some(other) = other {
-                let like = like.and_then(|like| places.get(&Record::Deferred(like)));
+                let like = like.and_then(|like| places.get(&StepRecord::Deferred(like)));
                 prop_assert!(like.is_some_and(|&like| like < other), "{number}: {records:?}");
             }
         }

@@ -1,7 +1,7 @@
 //! Signals between the steps of a thread, whose handlers access the word, and return or jump out of the probe.
 
 use super::{
-    mistakes::Mistake::{self, *},
+    mistakes::OwnershipMistake::{self, *},
     scenario::Scenario,
     thread::{
         Op::{self, Epoch, Write},
@@ -41,7 +41,8 @@ fn no_signal_misplaces_a_deferred_access() {
     }
 }
 
-const MISTAKES: [Mistake; 4] = [BegunBeforePublished, SlotKept, EpochKept, ExchangeRewound];
+const MISTAKES: [OwnershipMistake; 4] =
+    [BegunBeforePublished, SlotKept, EpochKept, ExchangeRewound];
 
 #[test]
 fn each_mistake_is_found() {

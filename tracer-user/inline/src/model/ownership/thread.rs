@@ -4,11 +4,11 @@ use core::cell::Cell as Local;
 use std::sync::Arc;
 
 use super::{
-    history::{Happened, History, Published, Record},
-    mistakes::Mistake,
+    history::{Happened, History, ModelRecord, Published},
+    mistakes::OwnershipMistake,
 };
 use crate::{
-    cell::{Access, Cell, KINDS, Kind},
+    cell::{AccessKind, Cell, CellAccess, KINDS},
     memory::{Offset, WORD},
     model::machine::Machine,
 };
@@ -25,10 +25,10 @@ pub enum Op {
 
 /// State that all threads have in common: two cells and the slot of the word, which says whose it is, then for each
 /// thread the number of reserved slots.
-pub struct World {
+pub struct OwnershipWorld {
     pub machine: Machine,
     pub history: History,
-    pub mistake: Option<Mistake>,
+    pub mistake: Option<OwnershipMistake>,
     pub signal: Option<Signal>,
 }
 
@@ -75,7 +75,7 @@ pub const fn reserved(thread: usize) -> Offset {
     Offset((WORDS + thread) as u64 * WORD)
 }
 
-const fn place(kind: Kind) -> Offset {
+const fn place(kind: AccessKind) -> Offset {
     Offset(2 * WORD * kind as u64)
 }
 
@@ -86,8 +86,8 @@ const ACCESSED: u64 = 0x7f12_3456_789a >> 3;
 const MOST: usize = 8;
 
 /// Thread of the model. Its processor and ring have its number.
-pub struct Thread {
-    pub world: Arc<World>,
+pub struct ModelThread {
+    pub world: Arc<OwnershipWorld>,
     pub number: usize,
     epoch: Local<u64>,
     /// A record has begun the epoch: accesses may be deferred.
@@ -95,8 +95,8 @@ pub struct Thread {
     passes: Local<usize>,
 }
 
-impl Thread {
-    pub fn new(world: &Arc<World>, number: usize) -> Self {
+impl ModelThread {
+    pub fn new(world: &Arc<OwnershipWorld>, number: usize) -> Self {
         let (epoch, has_begun, passes) = (Local::new(1), Local::new(false), Local::new(0));
         Self { world: Arc::clone(world), number, epoch, has_begun, passes }
     }
@@ -110,10 +110,10 @@ impl Thread {
     fn execute(&self, ops: &[Op]) {
         for &op in ops {
             match op {
-                Op::Read(mask) => self.access(Kind::Read, mask),
-                Op::Write(mask) => self.access(Kind::Write, mask),
+                Op::Read(mask) => self.access(AccessKind::Read, mask),
+                Op::Write(mask) => self.access(AccessKind::Write, mask),
                 // One that a handler jumps out of is not recorded.
-                Op::Epoch => drop(self.emit(self.order(), 0, Record::Other)),
+                Op::Epoch => drop(self.emit(self.order(), 0, ModelRecord::Other)),
             }
         }
     }
@@ -141,12 +141,13 @@ impl Thread {
         self.number as u64 + 1
     }
 
-    fn access(&self, kind: Kind, mask: u64) {
+    fn access(&self, kind: AccessKind, mask: u64) {
         let (thread, epoch) = (self.id(), self.epoch.get());
         let (is_deferred, is_abandoned) = (false, false);
         let happened = Happened { thread, mask, kind, epoch, is_deferred, is_abandoned };
         let site = self.world.history.begin(happened);
-        let access = Access { thread, epoch, word: ACCESSED, mask, kind, site, is_special: false };
+        let access =
+            CellAccess { thread, epoch, word: ACCESSED, mask, kind, site, is_special: false };
         if self.defer(&access) {
             self.world.history.deferred(site);
         } else if self.record(&access).is_err() {
@@ -155,14 +156,14 @@ impl Thread {
     }
 
     /// Defers an access of the owner. One locked instruction.
-    fn defer(&self, access: &Access) -> bool {
+    fn defer(&self, access: &CellAccess) -> bool {
         if !self.has_begun.get() {
             return false;
         }
         let cell = self.load_cell(access.kind);
         let Some(after) = cell.deferring(access, 1) else { return false };
         self.store(SLOT, self.id());
-        if self.makes(Mistake::DeferredByStores) {
+        if self.makes(OwnershipMistake::DeferredByStores) {
             self.store_cell(access.kind, after);
             return true;
         }
@@ -170,8 +171,8 @@ impl Thread {
     }
 
     /// Makes a record of an access, after those of the deferred accesses before it.
-    fn record(&self, access: &Access) -> Result<(), Jumped> {
-        let early = self.order_by(Mistake::OrderBeforeCells);
+    fn record(&self, access: &CellAccess) -> Result<(), Jumped> {
+        let early = self.order_by(OwnershipMistake::OrderBeforeCells);
         let mut epoch = access.epoch;
         if self.is_others(self.load(SLOT)) || !self.has_begun.get() {
             self.begin_epoch(&mut epoch);
@@ -182,12 +183,12 @@ impl Thread {
         for _ in 0..MOST {
             let Some(left) = self.take_both(access)? else { break };
             let order = early.unwrap_or_else(|| self.order());
-            let is_touched = !self.makes(Mistake::NotLookedAgain) && self.touch();
+            let is_touched = !self.makes(OwnershipMistake::NotLookedAgain) && self.touch();
             if !is_touched && self.is_unchanged(left) {
                 if self.comes(Point::Settled) {
                     self.handle()?;
                 }
-                return self.emit(order, epoch, Record::Access(access.site));
+                return self.emit(order, epoch, ModelRecord::Access(access.site));
             }
             self.begin_late(&mut epoch);
         }
@@ -204,12 +205,12 @@ impl Thread {
     fn begin_epoch(&self, epoch: &mut u64) {
         *epoch += 1;
         self.epoch.set(self.epoch.get() + 1);
-        self.has_begun.set(self.makes(Mistake::BegunBeforePublished));
+        self.has_begun.set(self.makes(OwnershipMistake::BegunBeforePublished));
     }
 
     /// Does so if it has not been done.
     fn begin_late(&self, epoch: &mut u64) {
-        if self.has_begun.get() && !self.makes(Mistake::LateNotBegun) {
+        if self.has_begun.get() && !self.makes(OwnershipMistake::LateNotBegun) {
             self.begin_epoch(epoch);
         }
     }
@@ -225,7 +226,7 @@ impl Thread {
     }
 
     /// Reserves a slot and publishes a record, which begins an epoch unless it is of the thread's epoch.
-    fn emit(&self, order: u64, epoch: u64, record: Record) -> Result<(), Jumped> {
+    fn emit(&self, order: u64, epoch: u64, record: ModelRecord) -> Result<(), Jumped> {
         loop {
             let slot = self.reserve();
             if epoch != self.epoch.get() {
@@ -243,21 +244,21 @@ impl Thread {
 
     /// Gives the last slot back before a signal, as the tracer does, and leaves the epoch.
     fn give_back(&self) {
-        if !self.makes(Mistake::SlotKept) {
+        if !self.makes(OwnershipMistake::SlotKept) {
             self.world.machine.change(self.number, reserved(self.number), |slots| slots - 1);
         }
-        if !self.makes(Mistake::EpochKept) {
+        if !self.makes(OwnershipMistake::EpochKept) {
             self.epoch.set(self.epoch.get() + 1);
             self.has_begun.set(false);
         }
     }
 
     /// Ends the ownership of other threads. Returns the first words of the cells as they are left.
-    fn take_both(&self, access: &Access) -> Result<Option<[u64; 2]>, Jumped> {
+    fn take_both(&self, access: &CellAccess) -> Result<Option<[u64; 2]>, Jumped> {
         let [write, read] = KINDS;
         let Some(write) = self.take(access, write)? else { return Ok(None) };
         // The first thread is the one that owns the word.
-        if self.makes(Mistake::ReadsNotTaken) && self.number != 0 {
+        if self.makes(OwnershipMistake::ReadsNotTaken) && self.number != 0 {
             return Ok(Some([write.owner, self.load_cell(read).owner]));
         }
         let read = self.take(access, read)?;
@@ -268,9 +269,9 @@ impl Thread {
     ///
     /// The order of that record is read after the access was seen, and before the cell changes: what follows from the
     /// change is later. So does the reservation come before the change.
-    fn take(&self, access: &Access, kind: Kind) -> Result<Option<Cell>, Jumped> {
+    fn take(&self, access: &CellAccess, kind: AccessKind) -> Result<Option<Cell>, Jumped> {
         for _ in 0..MOST {
-            let early = self.order_by(Mistake::FlushOrderedBeforeLoad);
+            let early = self.order_by(OwnershipMistake::FlushOrderedBeforeLoad);
             let cell = self.load_cell(kind);
             let mut after = cell.recording(access, kind, 1);
             if after == cell {
@@ -282,12 +283,12 @@ impl Thread {
                 }
                 continue;
             };
-            if self.makes(Mistake::FlushedTwice) {
+            if self.makes(OwnershipMistake::FlushedTwice) {
                 after.access = cell.access;
             }
-            let late = self.makes(Mistake::FlushOrderedAfterChange);
+            let late = self.makes(OwnershipMistake::FlushOrderedAfterChange);
             let mut order = early.unwrap_or_else(|| if late { 0 } else { self.order() });
-            let slot = if self.makes(Mistake::FlushReservedAfterChange) {
+            let slot = if self.makes(OwnershipMistake::FlushReservedAfterChange) {
                 None
             } else {
                 Some(self.reserve())
@@ -297,7 +298,7 @@ impl Thread {
                 self.handle()?;
                 continue;
             }
-            let is_taken = if self.makes(Mistake::TakenByStores) {
+            let is_taken = if self.makes(OwnershipMistake::TakenByStores) {
                 self.store_cell(kind, after);
                 true
             } else {
@@ -308,15 +309,15 @@ impl Thread {
             }
             let slot = slot.unwrap_or_else(|| self.reserve());
             let comes = self.comes(Point::FlushChanged);
-            if comes && self.makes(Mistake::ExchangeRewound) {
+            if comes && self.makes(OwnershipMistake::ExchangeRewound) {
                 self.give_back();
                 self.handle()?;
                 continue;
             }
-            if is_taken || self.makes(Mistake::FailedTakeRecorded) {
-                self.publish(slot, order, Record::Owned(kind, deferred));
+            if is_taken || self.makes(OwnershipMistake::FailedTakeRecorded) {
+                self.publish(slot, order, ModelRecord::Owned(kind, deferred));
             } else {
-                self.publish(slot, order, Record::Void);
+                self.publish(slot, order, ModelRecord::Void);
             }
             if comes {
                 self.handle()?;
@@ -330,7 +331,7 @@ impl Thread {
 
     /// Looks at the cells once more, after the order was read.
     fn is_unchanged(&self, left: [u64; 2]) -> bool {
-        if self.makes(Mistake::NotLookedAgain) {
+        if self.makes(OwnershipMistake::NotLookedAgain) {
             return true;
         }
         KINDS.into_iter().zip(left).all(|(kind, left)| self.load(place(kind)) == left)
@@ -342,22 +343,22 @@ impl Thread {
             let cell = self.load_cell(kind);
             if let Some(deferred) = cell.flushed(Cell::default()) {
                 let (order, slot) = (self.order(), self.reserve());
-                self.publish(slot, order, Record::Owned(kind, deferred));
+                self.publish(slot, order, ModelRecord::Owned(kind, deferred));
             }
         }
     }
 
-    fn load_cell(&self, kind: Kind) -> Cell {
+    fn load_cell(&self, kind: AccessKind) -> Cell {
         let at = place(kind);
         Cell { owner: self.load(at), access: self.load(at.plus(WORD)) }
     }
 
-    fn store_cell(&self, kind: Kind, Cell { owner, access }: Cell) {
+    fn store_cell(&self, kind: AccessKind, Cell { owner, access }: Cell) {
         self.store(place(kind).plus(WORD), access);
         self.store(place(kind), owner);
     }
 
-    fn exchange(&self, kind: Kind, before: Cell, after: Cell) -> bool {
+    fn exchange(&self, kind: AccessKind, before: Cell, after: Cell) -> bool {
         let pair = |cell: Cell| [cell.owner, cell.access];
         self.world.machine.exchange_pair(self.number, place(kind), pair(before), pair(after))
     }
@@ -366,7 +367,7 @@ impl Thread {
         self.world.machine.change(self.number, reserved(self.number), |slots| slots + 1)
     }
 
-    fn publish(&self, slot: u64, order: u64, record: Record) {
+    fn publish(&self, slot: u64, order: u64, record: ModelRecord) {
         let (ring, epoch) = (self.number, self.epoch.get());
         self.world.history.publish(Published { ring, slot, order, epoch, record });
     }
@@ -375,7 +376,7 @@ impl Thread {
         self.world.machine.step(self.number, |state| state.clock)
     }
 
-    fn order_by(&self, mistake: Mistake) -> Option<u64> {
+    fn order_by(&self, mistake: OwnershipMistake) -> Option<u64> {
         self.makes(mistake).then(|| self.order())
     }
 
@@ -387,7 +388,7 @@ impl Thread {
         self.world.machine.load(self.number, at)
     }
 
-    fn makes(&self, mistake: Mistake) -> bool {
+    fn makes(&self, mistake: OwnershipMistake) -> bool {
         self.world.mistake == Some(mistake)
     }
 }

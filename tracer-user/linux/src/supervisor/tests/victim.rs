@@ -143,7 +143,7 @@ impl Victim {
     }
 
     fn is_stopped(&self) -> bool {
-        proc::Stat::of_process(self.pid).is_ok_and(|stat| stat.state == proc::State::Stopped)
+        proc::Stat::of_process(self.pid).is_ok_and(|stat| stat.state == proc::ProcessState::Stopped)
     }
 
     /// Checks that it runs without a tracer, gets signals and has its registers.
@@ -214,8 +214,8 @@ fn dies_at_each_instant(acts: impl Fn(u32, &mut Supervisor) -> io::Result<()>) {
 fn a_process_whose_tracer_dies_within_system_calls_keeps_all_registers() {
     dies_at_each_instant(|pid, supervisor| {
         let result = supervisor.with_calls(pid, |calls| {
-            calls.call((libc::SYS_getpid, [0; 6]))?;
-            calls.call((libc::SYS_gettid, [0; 6]))
+            calls.call(libc::SYS_getpid, [0; 6])?;
+            calls.call(libc::SYS_gettid, [0; 6])
         })?;
         assert_eq!(result, u64::from(pid));
         supervisor.detach(pid)
@@ -252,8 +252,8 @@ fn a_stop_that_comes_within_system_calls_has_its_effect() {
     let own = supervisor
         .with_calls(victim.pid, |calls| {
             victim.send(Signal::SIGSTOP);
-            calls.call((libc::SYS_getpid, [0; 6]))?;
-            calls.call((libc::SYS_getpid, [0; 6]))
+            calls.call(libc::SYS_getpid, [0; 6])?;
+            calls.call(libc::SYS_getpid, [0; 6])
         })
         .unwrap();
     assert_eq!(own, u64::from(victim.pid));

@@ -1,5 +1,5 @@
-//! Requests of ptrace to threads that are held. A thread that was killed meanwhile is no error: its end is reported by
-//! the next wait.
+//! Requests of ptrace, shared by all tracers of this crate. A request that changes a thread succeeds for a thread that
+//! was killed meanwhile: the next wait reports its end.
 
 use std::{io, mem::offset_of};
 
@@ -19,21 +19,21 @@ const EMULATE: libc::c_uint = 31;
 /// Continuation of a held thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Resume {
-    /// It goes on, with this signal or with none (0).
+    /// The thread goes on, with this signal or without one (0).
     Continue(i32),
-    /// It goes on, with this signal or with none, to the begin or the end of a system call.
+    /// The thread goes on, with this signal or without one, to the begin or the end of a system call.
     ToCall(i32),
-    /// It goes on, with this signal or with none, to the begin of a system call, which is not made, and which no filter
-    /// for system calls sees.
+    /// The thread goes on, with this signal or without one, to the begin of a system call, which is not made, and which
+    /// no filter for system calls sees.
     Emulate(i32),
-    /// It enters the handler of this signal, and stops before the first instruction of that. Until then it is in the
-    /// kernel, which ends the single step.
-    Enter(i32),
+    /// It executes one instruction. With a signal it enters the handler, and stops before the first instruction of
+    /// that: until then it is in the kernel, which ends the single step.
+    Step(i32),
     /// It stays in the stop of its process, and reports the end of that.
     Listen,
 }
 
-/// Signal with what the kernel says about it.
+/// Signal with the kernel's data about it (`siginfo_t`).
 #[derive(Clone, Copy)]
 pub(super) struct Signal(libc::siginfo_t);
 
@@ -72,7 +72,7 @@ impl std::fmt::Debug for Signal {
 #[cfg(test)]
 static LAST: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
-/// Has this process kill itself before a request of which so many others come first.
+/// Has this process kill itself after this number of requests, before the next one.
 #[cfg(test)]
 pub(super) fn die_before(requests: u64) {
     LAST.store(requests + 1, std::sync::atomic::Ordering::Relaxed);
@@ -96,7 +96,7 @@ pub(super) fn seize(process: i32, options: Options) -> io::Result<()> {
     Ok(ptrace::seize(Pid::from_raw(process), options)?)
 }
 
-/// Sets the options of one held thread; those that it creates inherit them.
+/// Sets the options of one held thread; the threads that it creates inherit them.
 pub(super) fn set_options(thread: i32, options: Options) -> io::Result<()> {
     unless_gone(ptrace::setoptions(Pid::from_raw(thread), options))
 }
@@ -132,12 +132,12 @@ pub(super) fn resume(thread: i32, resume: Resume) -> io::Result<()> {
         Resume::Continue(signal) => request(libc::PTRACE_CONT, thread, signal),
         Resume::ToCall(signal) => request(libc::PTRACE_SYSCALL, thread, signal),
         Resume::Emulate(signal) => request(EMULATE, thread, signal),
-        Resume::Enter(signal) => request(libc::PTRACE_SINGLESTEP, thread, signal),
+        Resume::Step(signal) => request(libc::PTRACE_SINGLESTEP, thread, signal),
         Resume::Listen => request(libc::PTRACE_LISTEN, thread, 0),
     })
 }
 
-/// Detaches a held thread, which goes on with this signal or with none (0). Returns false if it was killed meanwhile.
+/// Detaches a held thread, which goes on with this signal or without one (0). Returns false if it was killed meanwhile.
 pub(super) fn detach(thread: i32, signal: i32) -> io::Result<bool> {
     match request(libc::PTRACE_DETACH, thread, signal) {
         Err(Errno::ESRCH) => Ok(false),
@@ -159,6 +159,17 @@ pub(super) fn registers(thread: i32) -> io::Result<Registers> {
 pub(super) fn set_registers(thread: i32, registers: Registers) -> io::Result<()> {
     instant();
     Ok(ptrace::setregs(Pid::from_raw(thread), registers)?)
+}
+
+/// Returns whether a held thread has just executed the breakpoint at an address; then it goes back there.
+pub(super) fn was_hit(thread: i32, address: u64) -> io::Result<bool> {
+    let registers = self::registers(thread)?;
+    // The breakpoint's own byte has been executed.
+    if registers.rip != address + 1 {
+        return Ok(false);
+    }
+    set_registers(thread, Registers { rip: address, ..registers })?;
+    Ok(true)
 }
 
 /// Returns the floating-point and vector registers of a held thread, as `xsave` stores them in its standard format; the
@@ -191,19 +202,19 @@ pub(super) fn fault_address(thread: i32) -> io::Result<u64> {
     Ok(unsafe { info.si_addr() } as u64)
 }
 
-/// Returns the reason of the signal that a thread is held for, and what it has in place of its sender.
+/// Returns the cause of the signal that a thread is held for (`si_code`), and its sender (`si_pid`).
 pub(super) fn signal_cause(thread: i32) -> io::Result<(i32, u32)> {
     let info = ptrace::getsiginfo(Pid::from_raw(thread))?;
     // SAFETY: the field is a number for signals of all kinds, and the sender's for those that a process has sent.
     Ok((info.si_code, unsafe { info.si_pid() }.cast_unsigned()))
 }
 
-/// Returns whether a thread is held at a stop that it was asked for, or at that of its process.
+/// Returns whether a thread is held at an interrupt, or at the stop of its process.
 pub(super) fn is_in_stop(thread: i32) -> io::Result<bool> {
     Ok(event(thread)? == libc::PTRACE_EVENT_STOP)
 }
 
-/// Returns whether a thread is held within a system call, for an event of its own.
+/// Returns whether a thread is held within a system call, for an event that the thread has caused.
 pub(super) fn is_in_event(thread: i32) -> io::Result<bool> {
     Ok((libc::PTRACE_EVENT_FORK..=libc::PTRACE_EVENT_EXIT).contains(&event(thread)?))
 }
