@@ -8,7 +8,6 @@ mod kernels;
 mod process;
 mod setup;
 mod test;
-mod tidy;
 mod workspace;
 
 use std::path::PathBuf;
@@ -77,14 +76,12 @@ enum Task {
         /// Words of the checks to run
         only: Vec<String>,
     },
-    /// Check the conventions that no compiler checks
+    /// Check the conventions that no compiler checks, or measure the tree; `--help` lists the options
+    #[command(disable_help_flag = true)]
     Tidy {
-        /// Lower the entries of `xtask/src/tidy/language.txt` to what is there; refuses to raise any
-        #[arg(long)]
-        update_language: bool,
-        /// Write that list anew, higher entries included
-        #[arg(long, requires = "update_language")]
-        force: bool,
+        /// Arguments of the program that does it
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+        arguments: Vec<String>,
     },
 }
 
@@ -98,11 +95,7 @@ fn main() -> ExitCode {
         Task::Bench { name, arguments } => bench::run(name.as_deref(), &arguments),
         Task::Kernels { kernel, emulate, only } => kernels::run(&kernel, emulate, &only),
         Task::KernelsGuest { only } => kernels::guest::run(&only),
-        Task::Tidy { update_language, force } => tidy::run(match (update_language, force) {
-            (false, _) => tidy::Language::Check,
-            (true, false) => tidy::Language::Update,
-            (true, true) => tidy::Language::Replace,
-        }),
+        Task::Tidy { arguments } => process::run_package("avtrace-tidy", &arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

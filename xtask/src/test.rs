@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::process::{self, Privilege};
-use crate::{setup, tidy, workspace};
+use crate::{setup, workspace};
 
 /// The package whose tests trace real programs and therefore need root.
 const PRIVILEGED: &str = "tests";
@@ -37,7 +37,7 @@ pub fn run(long: bool, seed: Option<u64>, mut arguments: Vec<String>) -> Result<
         setup::examples::large_tools()?;
         include_ignored(&mut arguments);
     }
-    tidy::run(tidy::Language::Check)?;
+    process::run_package("avtrace-tidy", &[])?;
     // The end-to-end tests run the command itself, which `cargo test` alone does not build.
     process::run(workspace::cargo().args(["build", "--package", "avtrace"]))?;
     let avtrace = workspace::target_dir()?.join("debug/avtrace");

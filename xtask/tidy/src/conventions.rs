@@ -1,5 +1,5 @@
-//! `cargo xtask tidy`: the conventions that no compiler checks. This file walks the workspace and
-//! prints; the rules are in the files below it, one a concern.
+//! The conventions that no compiler checks. This file walks the workspace and prints; the rules are in the files
+//! below it, one a concern.
 
 mod dependencies;
 mod guide;
@@ -8,8 +8,7 @@ mod links;
 mod manifests;
 mod references;
 mod rust;
-mod scan;
-mod text;
+mod text_files;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -84,14 +83,14 @@ pub fn run(list: Language) -> Result<()> {
     let root = workspace::root();
     let mut problems = Vec::new();
     let mut language = BTreeMap::new();
-    let files = files(root)?;
+    let files = workspace::files(root)?;
     for path in &files {
         let bytes = fs::read(root.join(path))
             .with_context(|| format!("failed to read {}", path.display()))?;
         // What is not text, such as a recorded trace, has no lines to check.
         let Ok(text) = String::from_utf8(bytes) else { continue };
         let source = Source { path, text: &text };
-        problems.extend(text::check(&source));
+        problems.extend(text_files::check(&source));
         problems.extend(rust::check(&source));
         problems.extend(manifests::check(&source));
         problems.extend(links::check(&source, root));
@@ -119,45 +118,9 @@ pub fn run(list: Language) -> Result<()> {
     }
 }
 
-/// Every file below `root`, sorted, relative to it: without what builds leave and git keeps.
-fn files(root: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    let mut pending = vec![root.to_owned()];
-    while let Some(dir) = pending.pop() {
-        let entries =
-            fs::read_dir(&dir).with_context(|| format!("failed to list {}", dir.display()))?;
-        for entry in entries {
-            let entry = entry?;
-            let kind = entry.file_type()?;
-            if kind.is_dir() {
-                let name = entry.file_name();
-                if name != "target" && name != ".git" {
-                    pending.push(entry.path());
-                }
-            } else if kind.is_file() && entry.file_name() != ".git" {
-                files.push(entry.path().strip_prefix(root)?.to_owned());
-            }
-        }
-    }
-    files.sort();
-    Ok(files)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn build_output_is_left_out() {
-        let root = tempfile::tempdir().unwrap();
-        for dir in ["target/debug", "a/target", "a/b", ".ci"] {
-            fs::create_dir_all(root.path().join(dir)).unwrap();
-        }
-        for file in ["target/debug/x.rs", "a/target/x.rs", "a/b/x.rs", ".ci/run", ".git"] {
-            fs::write(root.path().join(file), "").unwrap();
-        }
-        assert_eq!(files(root.path()).unwrap(), [Path::new(".ci/run"), Path::new("a/b/x.rs")]);
-    }
 
     #[test]
     fn problems_print_like_a_compilers() {

@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::scan::words;
+use crate::text::words;
 use super::{Problem, Source};
 
 /// The crate whose modules documents name by their paths in it.

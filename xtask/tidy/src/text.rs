@@ -1,42 +1,94 @@
 //! Separates code from comments and literals in Rust text, as far as the rules need it; no parser.
 
+/// A piece of Rust text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Piece {
+    Code,
+    Comment,
+    Literal,
+}
+
+/// A line of a comment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommentLine {
+    /// Its number in the file, from 1.
+    pub line: usize,
+    pub kind: CommentKind,
+    /// Without the slashes and the space after them.
+    pub text: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommentKind {
+    /// `///`
+    Outer,
+    /// `//!`
+    Inner,
+    /// `//`, and comments between `/*` and `*/`
+    Plain,
+}
+
 /// `text` with the contents of comments, strings and character literals blanked out. Lines and
 /// columns (in characters) stay where they are.
 pub fn code_only(text: &str) -> String {
-    let chars: Vec<char> = text.chars().collect();
     let mut out = String::with_capacity(text.len());
+    for_each_piece(text, |piece, chars| match piece {
+        Piece::Code => out.extend(chars),
+        _ => out.extend(chars.iter().map(|&c| if c == '\n' { '\n' } else { ' ' })),
+    });
+    out
+}
+
+/// Lines of the comments in `text`, in order.
+pub fn comments(text: &str) -> Vec<CommentLine> {
+    let mut comments = Vec::new();
+    let mut line = 1;
+    for_each_piece(text, |piece, chars| {
+        if piece == Piece::Comment {
+            let text: String = chars.iter().collect();
+            let inside = text.strip_prefix("/*").map(|text| text.strip_suffix("*/").unwrap_or(text));
+            let kinds = [("////", CommentKind::Plain), ("///", CommentKind::Outer)];
+            let others = [("//!", CommentKind::Inner), ("//", CommentKind::Plain)];
+            let slashes = kinds.iter().chain(&others).find(|(slashes, _)| text.starts_with(slashes));
+            let (kind, inside) = match (inside, slashes) {
+                (None, Some((slashes, kind))) => (*kind, &text[slashes.len()..]),
+                (inside, _) => (CommentKind::Plain, inside.unwrap_or(&text)),
+            };
+            comments.extend((line..).zip(inside.split('\n')).map(|(line, text)| {
+                let text = text.strip_prefix(' ').unwrap_or(text).trim_end().to_owned();
+                CommentLine { line, kind, text }
+            }));
+        }
+        line += chars.iter().filter(|&&c| c == '\n').count();
+    });
+    comments
+}
+
+/// Passes the pieces of `text` to `consume`, in order.
+fn for_each_piece(text: &str, mut consume: impl FnMut(Piece, &[char])) {
+    let chars: Vec<char> = text.chars().collect();
     let mut at = 0;
     while at < chars.len() {
-        let end = match chars[at] {
-            '/' if chars.get(at + 1) == Some(&'/') => line_comment(&chars, at),
-            '/' if chars.get(at + 1) == Some(&'*') => block_comment(&chars, at),
-            '"' => string(&chars, at),
-            '\'' => character(&chars, at),
+        let (piece, end) = match chars[at] {
+            '/' if chars.get(at + 1) == Some(&'/') => (Piece::Comment, line_comment(&chars, at)),
+            '/' if chars.get(at + 1) == Some(&'*') => (Piece::Comment, block_comment(&chars, at)),
+            '"' => (Piece::Literal, string(&chars, at)),
+            '\'' => (Piece::Literal, character(&chars, at)),
             c if is_word(c) => {
                 let end = word_end(&chars, at);
-                let prefix: String = chars[at..end].iter().collect();
-                match prefix.as_str() {
-                    "r" | "br" | "cr" => raw_string(&chars, end).unwrap_or(at),
-                    _ => {
-                        out.push_str(&prefix);
-                        at = end;
-                        continue;
-                    }
+                let is_prefix = matches!(chars[at..end], ['r'] | ['b' | 'c', 'r']);
+                match raw_string(&chars, end).filter(|_| is_prefix) {
+                    Some(end) => (Piece::Literal, end),
+                    None => (Piece::Code, end),
                 }
             }
-            _ => at,
+            _ => (Piece::Code, at + 1),
         };
-        if end <= at {
-            // Ordinary code, or a prefix that turned out to be a name.
-            let end = if is_word(chars[at]) { word_end(&chars, at) } else { at + 1 };
-            out.extend(&chars[at..end]);
-            at = end;
-        } else {
-            out.extend(chars[at..end].iter().map(|&c| if c == '\n' { '\n' } else { ' ' }));
-            at = end;
-        }
+        // A quote before a lifetime is code.
+        let (piece, end) = if end == at { (Piece::Code, at + 1) } else { (piece, end) };
+        consume(piece, &chars[at..end]);
+        at = end;
     }
-    out
 }
 
 /// The words of a line of code: names, keywords, numbers.
@@ -134,6 +186,21 @@ mod tests {
     fn comments_are_blanked() {
         assert_eq!(left("a // b\nc /* d /* e */ f */ g"), ["a", "c", "g"]);
         assert_eq!(left("//! a\n/// b\nc"), ["c"]);
+    }
+
+    #[test]
+    fn comments_have_lines_and_kinds() {
+        let text = "//! a\nb(\"// c\"); // d\n/// e\n/* f\n g */\n//// h\n";
+        let found: Vec<_> = comments(text).into_iter().map(|c| (c.line, c.kind, c.text)).collect();
+        let expected = [
+            (1, CommentKind::Inner, "a"),
+            (2, CommentKind::Plain, "d"),
+            (3, CommentKind::Outer, "e"),
+            (4, CommentKind::Plain, "f"),
+            (5, CommentKind::Plain, "g"),
+            (6, CommentKind::Plain, "h"),
+        ];
+        assert_eq!(found, expected.map(|(line, kind, text)| (line, kind, text.to_owned())));
     }
 
     #[test]

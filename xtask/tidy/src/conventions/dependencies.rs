@@ -15,7 +15,7 @@ const SYSTEM: [&str; 3] = ["aya", "libc", "nix"];
 
 /// Asks cargo for everything the pure package depends on here, where libc would show.
 pub fn check() -> Result<Vec<Problem>> {
-    let output = workspace::cargo()
+    let output = workspace::cargo(workspace::root())
         .args(["tree", "--package", PURE, "--edges", "normal"])
         .args(["--prefix", "none", "--format", "{p}", "--quiet"])
         .output()

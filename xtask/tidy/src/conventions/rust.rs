@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::scan::{code_only, words};
+use crate::text::{code_only, words};
 use super::{Problem, Source};
 
 /// Places of `unsafe`: system calls, the programs in the kernel, tests that execute emitted code, the marker

@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, bail};
 use super::{Problem, Source};
 
 /// Path of the list, relative to the workspace.
-pub const LIST: &str = "xtask/src/tidy/language.txt";
+pub const LIST: &str = "xtask/tidy/src/conventions/language.txt";
 
 /// Head of the list.
 const HEAD: &str = "\
