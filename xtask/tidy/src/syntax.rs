@@ -168,7 +168,8 @@ impl Reader<'_> {
                 Some(place.children.join(&name).join("mod.rs")),
             ];
             // Modules behind a condition may lie elsewhere.
-            let found = candidates.into_iter().flatten().find(|path| self.root.join(path).is_file());
+            let found =
+                candidates.into_iter().flatten().find(|path| self.root.join(path).is_file());
             if let Some(path) = found {
                 child.path = path;
                 self.read_file(child)?;
@@ -221,8 +222,10 @@ mod tests {
             ("src/t/u.rs", "fn f() {}\n"),
             ("src/unused.rs", ""),
         ]);
-        let found: Vec<_> =
-            files.iter().map(|f| (f.path.to_str().unwrap(), f.module.join("::"), f.is_test)).collect();
+        let found: Vec<_> = files
+            .iter()
+            .map(|f| (f.path.to_str().unwrap(), f.module.join("::"), f.is_test))
+            .collect();
         let expected = [
             ("src/a/c.rs", "a::c", false),
             ("src/a/mod.rs", "a", false),

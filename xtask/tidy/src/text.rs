@@ -46,10 +46,12 @@ pub fn comments(text: &str) -> Vec<CommentLine> {
     for_each_piece(text, |piece, chars| {
         if piece == Piece::Comment {
             let text: String = chars.iter().collect();
-            let inside = text.strip_prefix("/*").map(|text| text.strip_suffix("*/").unwrap_or(text));
+            let inside =
+                text.strip_prefix("/*").map(|text| text.strip_suffix("*/").unwrap_or(text));
             let kinds = [("////", CommentKind::Plain), ("///", CommentKind::Outer)];
             let others = [("//!", CommentKind::Inner), ("//", CommentKind::Plain)];
-            let slashes = kinds.iter().chain(&others).find(|(slashes, _)| text.starts_with(slashes));
+            let slashes =
+                kinds.iter().chain(&others).find(|(slashes, _)| text.starts_with(slashes));
             let (kind, inside) = match (inside, slashes) {
                 (None, Some((slashes, kind))) => (*kind, &text[slashes.len()..]),
                 (inside, _) => (CommentKind::Plain, inside.unwrap_or(&text)),

@@ -5,8 +5,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::text::words;
 use super::{Problem, Source};
+use crate::text::words;
 
 /// The crate whose modules documents name by their paths in it.
 const CRATE: &str = "tracer-user/avtrace/src";

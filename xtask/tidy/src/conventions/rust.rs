@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::text::{code_only, words};
 use super::{Problem, Source};
+use crate::text::{code_only, words};
 
 /// Places of `unsafe`: system calls, the programs in the kernel, tests that execute emitted code, the marker
 /// instructions, mapped files, and the bundled programs that are there to misbehave.

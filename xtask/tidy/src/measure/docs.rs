@@ -9,8 +9,8 @@ const FEW: usize = 5;
 
 /// Words that add nothing to a name.
 const FILLERS: [&str; 16] = [
-    "a", "an", "and", "as", "for", "from", "in", "is", "its", "of", "on", "or", "the", "this", "to",
-    "with",
+    "a", "an", "and", "as", "for", "from", "in", "is", "its", "of", "on", "or", "the", "this",
+    "to", "with",
 ];
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -38,7 +38,8 @@ pub fn find(tree: &Tree) -> Docs {
             if tests.iter().any(|range| range.contains(&comment.line)) {
                 continue;
             }
-            let code = lines[comment.line..].iter().find(|line| !line.trim_start().starts_with('#'));
+            let code =
+                lines[comment.line..].iter().find(|line| !line.trim_start().starts_with('#'));
             docs.all += 1;
             docs.short += usize::from(comment.text.split_whitespace().count() <= FEW);
             docs.echoes += usize::from(code.is_some_and(|code| is_echo(&comment.text, code)));

@@ -35,9 +35,9 @@ pub fn of_crates(tree: &Tree) -> BTreeMap<&str, Lines> {
     let named: BTreeMap<&Path, _> = tree.files.iter().map(|f| (f.path.as_path(), f)).collect();
     for file in &tree.rust {
         let total = file.text.lines().count();
-        let tests = named.get(file.path.as_path()).map_or(total, |file| {
-            file.test_lines().into_iter().map(|range| range.count()).sum()
-        });
+        let tests = named
+            .get(file.path.as_path())
+            .map_or(total, |file| file.test_lines().into_iter().map(|range| range.count()).sum());
         let lines = crates.entry(tree.package_of(&file.path)).or_default();
         lines.production += total - tests;
         lines.tests += tests;

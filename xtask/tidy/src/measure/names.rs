@@ -16,7 +16,8 @@ const COMMON: [&str; 2] = ["Error", "Options"];
 
 pub fn measure(tree: &Tree) -> Vec<Measure> {
     let frequent = frequent(tree);
-    let list: Vec<String> = frequent.iter().map(|(name, times)| format!("{name} {times}")).collect();
+    let list: Vec<String> =
+        frequent.iter().map(|(name, times)| format!("{name} {times}")).collect();
     let name = format!("type names given more than {TIMES} times");
     vec![Measure::with_note(name, frequent.len(), list.join(", "))]
 }
@@ -27,7 +28,8 @@ pub fn frequent(tree: &Tree) -> Vec<(String, usize)> {
     for file in tree.production() {
         names.visit_file(&file.tree);
     }
-    let is_frequent = |(name, times): &(String, usize)| *times > TIMES && !COMMON.contains(&&**name);
+    let is_frequent =
+        |(name, times): &(String, usize)| *times > TIMES && !COMMON.contains(&&**name);
     let mut frequent: Vec<_> = names.times.into_iter().filter(is_frequent).collect();
     frequent.sort_by(|(a, more), (b, less)| less.cmp(more).then(a.cmp(b)));
     frequent

@@ -19,7 +19,11 @@ pub struct Pattern {
 /// The six patterns.
 pub const PATTERNS: [Pattern; 6] = [
     Pattern { name: "\"what is\" as a noun", anchors: [0.7, 2.6], is_here: is_clause_as_noun },
-    Pattern { name: "\"that of\", \"those of\", \"those that\"", anchors: [0.0, 1.8], is_here: is_that_of },
+    Pattern {
+        name: "\"that of\", \"those of\", \"those that\"",
+        anchors: [0.0, 1.8],
+        is_here: is_that_of,
+    },
     Pattern { name: "\"nothing\", \"none\"", anchors: [0.9, 8.0], is_here: is_nothing },
     Pattern { name: "\"one that\", \"one which\"", anchors: [0.0, 1.3], is_here: is_one_that },
     Pattern { name: "\"of its own\"", anchors: [0.0, 0.4], is_here: is_of_its_own },
@@ -69,7 +73,8 @@ impl Prose {
 }
 
 pub fn measure(tree: &Tree) -> Vec<Measure> {
-    let comments = of_comments(tree);
+    let packages = of_packages(tree);
+    let comments = sum(packages.values());
     let documents = of_documents(tree);
     let mut measures = vec![
         Measure::new("words in comments", comments.words),
@@ -84,7 +89,7 @@ pub fn measure(tree: &Tree) -> Vec<Measure> {
             note: format!("anchors {low} to {high}; {documents:.1} in documents"),
         }
     }));
-    measures.extend(of_packages(tree).into_iter().map(|(package, prose)| {
+    measures.extend(packages.into_iter().map(|(package, prose)| {
         let rates: Vec<String> = prose.rates().iter().map(|rate| format!("{rate:.0}")).collect();
         let note = format!("rates {}", rates.join(", "));
         Measure::with_note(format!("words in comments of {package}"), prose.words, note)
@@ -92,23 +97,22 @@ pub fn measure(tree: &Tree) -> Vec<Measure> {
     measures
 }
 
-/// Comments of all Rust files, those of programs that tests compile included.
-pub fn of_comments(tree: &Tree) -> Prose {
-    let mut prose = Prose::default();
-    for file in &tree.rust {
-        add_comments(&mut prose, &file.text);
-    }
-    prose
-}
-
-/// Comments of the files of each package.
-fn of_packages(tree: &Tree) -> BTreeMap<&str, Prose> {
+/// Comments of the Rust files of each package, those of programs that tests compile included.
+pub fn of_packages(tree: &Tree) -> BTreeMap<&str, Prose> {
     let mut packages = BTreeMap::<&str, Prose>::new();
     for file in &tree.rust {
         let package = tree.package_of(&file.path);
         add_comments(packages.entry(package).or_default(), &file.text);
     }
     packages
+}
+
+/// Adds up the prose of packages.
+pub fn sum<'a>(parts: impl Iterator<Item = &'a Prose>) -> Prose {
+    parts.fold(Prose::default(), |sum, part| Prose {
+        words: sum.words + part.words,
+        times: std::array::from_fn(|pattern| sum.times[pattern] + part.times[pattern]),
+    })
 }
 
 /// Markdown files.
@@ -187,9 +191,9 @@ fn sentence(tokens: &[Token]) -> &[Token] {
 fn is_clause_as_noun(tokens: &[Token]) -> bool {
     let [what, next, ..] = tokens else { return false };
     let follows = [
-        "is", "are", "was", "were", "has", "have", "had", "it", "they", "he", "she", "we", "you", "one",
-        "can", "cannot", "does", "do", "did", "may", "must", "the", "a", "an", "each", "this", "that",
-        "its", "their",
+        "is", "are", "was", "were", "has", "have", "had", "it", "they", "he", "she", "we", "you",
+        "one", "can", "cannot", "does", "do", "did", "may", "must", "the", "a", "an", "each",
+        "this", "that", "its", "their",
     ];
     let end = tokens.get(sentence(tokens).len());
     what.is_any(&["what"]) && next.is_any(&follows) && end != Some(&Token::Mark('?'))
@@ -245,7 +249,10 @@ mod tests {
 
     #[test]
     fn pronouns_are_found() {
-        assert_eq!(times("The time of A and that of B; those of C, those that D."), [0, 3, 0, 0, 0, 0]);
+        assert_eq!(
+            times("The time of A and that of B; those of C, those that D."),
+            [0, 3, 0, 0, 0, 0]
+        );
         assert_eq!(times("Nothing is left, `None` of it, none."), [0, 0, 2, 0, 0, 0]);
         assert_eq!(times("One that fits, or one which does not."), [0, 0, 0, 2, 0, 0]);
         assert_eq!(times("A file of its own. A crate of\ntheir own."), [0, 0, 0, 0, 2, 0]);
@@ -260,11 +267,15 @@ mod tests {
     #[test]
     fn comments_and_documents_are_measured() {
         let tree = sample(&[
-            ("src/lib.rs", "//! One\n//! that.\nconst A: &str = \"// one that\"; // Nothing\n/// one\n// that\nfn f() {}\n"),
+            (
+                "src/lib.rs",
+                "//! One\n//! that.\nconst A: &str = \"// one that\"; // Nothing\n/// one\n// that\nfn f() {}\n",
+            ),
             ("a.md", "None.\n\n```\nnone\n```\n\n| of its | own |\n"),
         ]);
-        assert_eq!(of_comments(&tree), Prose { words: 5, times: [0, 0, 1, 1, 0, 0] });
+        let comments = sum(of_packages(&tree).values());
+        assert_eq!(comments, Prose { words: 5, times: [0, 0, 1, 1, 0, 0] });
         assert_eq!(of_documents(&tree), Prose { words: 4, times: [0, 0, 1, 0, 0, 0] });
-        assert_eq!(of_comments(&tree).rates()[2], 2000.0);
+        assert_eq!(comments.rates()[2], 2000.0);
     }
 }
