@@ -14,7 +14,7 @@ const COLUMNS: &str = "100";
 
 /// Builds a program of the triage benchmark.
 fn triage(name: &str, level: &str) -> Program {
-    let folder = root().join("xtask/src/bench/triage/programs");
+    let folder = root().join("xtask/bench/programs");
     let include = format!("-I{}", folder.join("support").display());
     let source = folder.join(name);
     if source.extension().is_some_and(|extension| extension == "cpp") {

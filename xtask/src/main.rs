@@ -1,19 +1,15 @@
 //! The project's tasks as `cargo xtask TASK`: the command line only, each task has a file of its
 //! own.
 
-mod bench;
 mod demo;
 mod dist;
-mod kernels;
-mod process;
-mod setup;
 mod test;
-mod workspace;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use xtask::{kernels, process, setup, workspace};
 
 /// avtrace's project tasks.
 #[derive(Parser)]
@@ -51,10 +47,9 @@ enum Task {
     /// Write the manual pages and the shell completions to target/manual
     Man,
     /// Run a benchmark; without a name, list them
+    #[command(disable_help_flag = true)]
     Bench {
-        /// Name of the benchmark
-        name: Option<String>,
-        /// Arguments for it
+        /// Name of the benchmark, and arguments for it
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
         arguments: Vec<String>,
     },
@@ -92,7 +87,7 @@ fn main() -> ExitCode {
         Task::Test { long, seed, arguments } => test::run(long, seed, arguments),
         Task::Dist { check } => dist::run(check),
         Task::Man => dist::manual().map(drop),
-        Task::Bench { name, arguments } => bench::run(name.as_deref(), &arguments),
+        Task::Bench { arguments } => process::run_package("avtrace-bench", &arguments),
         Task::Kernels { kernel, emulate, only } => kernels::run(&kernel, emulate, &only),
         Task::KernelsGuest { only } => kernels::guest::run(&only),
         Task::Tidy { arguments } => process::run_package("avtrace-tidy", &arguments),

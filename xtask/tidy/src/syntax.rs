@@ -21,7 +21,7 @@ pub struct RustFile {
     pub package: String,
     /// Path of its module, from the root of the crate.
     pub module: Vec<String>,
-    /// Whether it is compiled for tests only.
+    /// Compiled for tests only.
     pub is_test: bool,
     pub tree: syn::File,
     pub text: String,

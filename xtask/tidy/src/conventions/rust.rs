@@ -14,7 +14,7 @@ const UNSAFE_PLACES: [&str; 7] = [
     "tracer-user/symbolize/src/bytes.rs",
     "tests/programs",
     "tracer-user/linux",
-    "xtask/src/bench/triage/programs",
+    "xtask/bench/programs",
 ];
 
 /// Programs that tests compile and look at: data, whose line numbers count.

@@ -15,11 +15,11 @@ const FILLERS: [&str; 16] = [
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Docs {
-    /// Docs of one line.
+    /// All of one line.
     pub all: usize,
-    /// Of these, docs with at most [`FEW`] words.
+    /// Short ones, with at most [`FEW`] words.
     pub short: usize,
-    /// Docs whose words are all in the line of code below.
+    /// Echoes: their words are all in the line of code below.
     pub echoes: usize,
 }
 

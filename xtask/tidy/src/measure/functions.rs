@@ -14,7 +14,7 @@ const LONG: usize = 60;
 pub struct Functions {
     /// Functions with a body.
     pub all: usize,
-    /// Of these, functions with more than [`LONG`] lines.
+    /// Long ones, with more than [`LONG`] lines.
     pub long: usize,
     /// Functions with at least one tuple as a parameter, of traits included.
     pub with_tuples: usize,

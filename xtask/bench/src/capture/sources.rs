@@ -60,7 +60,7 @@ pub fn built(recipe: &Recipe, sanitizer: Option<Compiler>, dir: &Path) -> Result
 }
 
 /// The unpacked sources of a package, fetched when they are not there.
-pub(in crate::bench) fn source(package: &str, dir: &Path) -> Result<PathBuf> {
+pub fn source(package: &str, dir: &Path) -> Result<PathBuf> {
     if let Some(there) = unpacked(package, dir)? {
         return Ok(there);
     }
@@ -127,7 +127,7 @@ fn source_types(text: &str) -> String {
 }
 
 /// Runs a command of which only a failure is of interest.
-pub(in crate::bench) fn quietly(command: &mut Command) -> Result<()> {
+pub fn quietly(command: &mut Command) -> Result<()> {
     let what = command.get_program().to_string_lossy().into_owned();
     let output =
         command.stdin(Stdio::null()).output().with_context(|| format!("failed to run `{what}`"))?;

@@ -1,5 +1,4 @@
-//! `cargo xtask bench NAME`: the registry of benchmarks. Each is a file of its own below `bench/`
-//! and one line here.
+//! `cargo xtask bench NAME`: the list of benchmarks. Each benchmark is a file here and one line in the list.
 
 mod attach;
 mod capture;
@@ -8,11 +7,12 @@ mod hunt;
 mod lock_pairs;
 mod triage;
 
+use std::env;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-
-use crate::{process, workspace};
+use xtask::{kernels, process, setup, workspace};
 
 /// A benchmark.
 pub struct Bench {
@@ -58,24 +58,37 @@ const BENCHES: &[Bench] = &[
     },
 ];
 
-/// Runs the benchmark called `name`, or lists all.
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs the benchmark that the first argument names, with the others, or lists all benchmarks.
 ///
 /// # Errors
-/// When there is none of that name, or it fails.
-pub fn run(name: Option<&str>, arguments: &[String]) -> Result<()> {
-    let Some(name) = name else {
-        print!("{}", list(BENCHES));
-        return Ok(());
-    };
-    let bench = find(BENCHES, name)?;
-    (bench.run)(arguments)
+/// When no benchmark has that name, or when it fails.
+fn run(arguments: &[String]) -> Result<()> {
+    match arguments {
+        [name, arguments @ ..] if name != "--help" && name != "-h" => {
+            (find(BENCHES, name)?.run)(arguments)
+        }
+        _ => {
+            print!("{}", list(BENCHES));
+            Ok(())
+        }
+    }
 }
 
 /// The benchmark called `name`.
 fn find<'a>(benches: &'a [Bench], name: &str) -> Result<&'a Bench> {
     match benches.iter().find(|bench| bench.name == name) {
         Some(bench) => Ok(bench),
-        None if benches.is_empty() => bail!("no benchmark {name}: there are none so far"),
         None => {
             let names: Vec<_> = benches.iter().map(|bench| bench.name).collect();
             bail!("no benchmark {name}; there are: {}", names.join(", "))
@@ -85,9 +98,6 @@ fn find<'a>(benches: &'a [Bench], name: &str) -> Result<&'a Bench> {
 
 /// The list of benchmarks, one a line.
 fn list(benches: &[Bench]) -> String {
-    if benches.is_empty() {
-        return "There are no benchmarks so far.\n".to_owned();
-    }
     let width = benches.iter().map(|bench| bench.name.len()).max().unwrap_or(0);
     benches.iter().map(|bench| format!("{:width$}  {}\n", bench.name, bench.about)).collect()
 }

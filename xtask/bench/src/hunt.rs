@@ -26,7 +26,7 @@ use super::triage::{
     run::Case,
 };
 use crate::{
-    bench::capture::Scratch,
+    capture::Scratch,
     process::Privilege,
     setup::{self, apt::Apt},
     workspace,

@@ -17,15 +17,13 @@ use clap::ValueEnum;
 use serde_json::Value;
 
 use crate::{
-    bench::{
-        capture::measure::wait_within,
-        triage::{
-            manifest::Manifest,
-            outcome::{CLASSES, Report},
-            run::Case,
-        },
-    },
+    capture::measure::wait_within,
     process::{self, Privilege},
+    triage::{
+        manifest::Manifest,
+        outcome::{CLASSES, Report},
+        run::Case,
+    },
     workspace,
 };
 
@@ -299,7 +297,7 @@ impl Place {
 /// # Errors
 /// When it cannot be compiled.
 pub fn sleeps(dir: &Path) -> Result<PathBuf> {
-    let source = workspace::root().join("xtask/src/bench/triage/programs/support/sleeps.c");
+    let source = workspace::root().join("xtask/bench/programs/support/sleeps.c");
     let library = dir.join("libsleeps.so");
     let mut command = Command::new("gcc");
     command.args(["-O2", "-Wall", "-Wextra", "-shared", "-fPIC", "-o"]).arg(&library).arg(source);

@@ -31,7 +31,7 @@ pub enum Interleaving {
 }
 
 /// Directory of the programs, in the workspace.
-const PROGRAMS: &str = "xtask/src/bench/triage/programs";
+const PROGRAMS: &str = "xtask/bench/programs";
 
 /// A program with a known bug.
 pub struct Known {

@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::{bench::capture::memcached, process};
+use crate::{capture::memcached, process};
 
 /// Source of a program's work.
 #[derive(Clone)]

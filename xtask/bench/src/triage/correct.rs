@@ -13,7 +13,7 @@ use super::{
     load::Load,
     run::Case,
 };
-use crate::{bench::capture::programs::text, process, workspace};
+use crate::{capture::programs::text, process, workspace};
 
 /// A correct program.
 pub struct Correct {
@@ -136,7 +136,7 @@ impl Correct {
 
 /// Builds the binary of the package `programs/rust` that has this name.
 fn built_crate(name: &str, dir: &Path) -> Result<PathBuf> {
-    let manifest = workspace::root().join("xtask/src/bench/triage/programs/rust/Cargo.toml");
+    let manifest = workspace::root().join("xtask/bench/programs/rust/Cargo.toml");
     let target = dir.join("rust");
     let mut cargo = workspace::cargo();
     cargo.args(["build", "--quiet", "--locked", "--release", "--bin", name, "--manifest-path"]);

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, Result};
 
 use super::known::is_newer;
-use crate::bench::capture::sources::{quietly, source};
+use crate::capture::sources::{quietly, source};
 
 /// Recipe for building a program from a source package.
 pub struct Recipe {

@@ -49,7 +49,7 @@ pub fn run(
     words: &[OsString],
     limit: Duration,
 ) -> Result<Run> {
-    let c_library = crate::bench::lock_pairs::c_library(Path::new(&words[0]))?;
+    let c_library = crate::lock_pairs::c_library(Path::new(&words[0]))?;
     let mut command = tool.command(place, words, &c_library)?;
     let errors = place.scratch.join("stderr");
     let stderr = File::create(&errors).context("failed to create a file for error messages")?;
@@ -96,7 +96,7 @@ fn children_ticks(stat: &str) -> Option<u64> {
 }
 
 /// Waits for the end; returns whether it was a success, or `None` when it was not in time.
-pub(in crate::bench) fn wait_within(
+pub fn wait_within(
     mut child: Child,
     limit: Duration,
     privilege: Privilege,
@@ -122,7 +122,7 @@ pub(in crate::bench) fn wait_within(
 }
 
 /// Sends a signal to a group of processes. What has ended by then needs none.
-pub(in crate::bench) fn signal(privilege: Privilege, signal: &str, group: u32) {
+pub fn signal(privilege: Privilege, signal: &str, group: u32) {
     let mut kill = privilege.command("kill").unwrap_or_else(|| Command::new("kill"));
     let _ended = kill.args([signal, "--", &format!("-{group}")]).stderr(Stdio::null()).status();
 }

@@ -4,7 +4,7 @@ use super::{
     manifest::Manifest,
     outcome::{CLASSES, Found, Outcome},
 };
-use crate::bench::capture::measure::median;
+use crate::capture::measure::median;
 
 /// Runs of one program at one optimisation level.
 pub struct Row<'a> {
@@ -219,7 +219,7 @@ fn rank_at_most(found: &[&Found], rank: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::triage::outcome::Report;
+    use crate::triage::outcome::Report;
 
     fn outcome(rank: usize, class: &str) -> Outcome {
         let found =

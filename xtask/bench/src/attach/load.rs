@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::bench::capture::memcached::{BATCH, CLIENTS, Client};
+use crate::capture::memcached::{BATCH, CLIENTS, Client};
 
 /// Clients that make operations.
 pub struct Load {

@@ -260,7 +260,7 @@ mod tests {
 
     fn verdicts(rows: Vec<Row>, number: usize) -> String {
         let dir = tempfile::tempdir().unwrap();
-        let programs = crate::bench::capture::programs::all(true, dir.path()).unwrap();
+        let programs = crate::capture::programs::all(true, dir.path()).unwrap();
         goals(&[Section { program: &programs[number], rows }], None)
     }
 

@@ -17,7 +17,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Parser;
 
 use crate::{
-    bench::capture::Scratch,
+    capture::Scratch,
     process::Privilege,
     setup::{self, apt::Apt},
     workspace,

@@ -1,7 +1,7 @@
 //! Goals of probes in the program itself: beside ThreadSanitizer of GCC, and beside probes in the kernel.
 
 use super::{Goal, Section, TOLERANCE, median};
-use crate::bench::capture::tools::{Compiler, Tool};
+use crate::capture::tools::{Compiler, Tool};
 
 /// Share of ThreadSanitizer's slowdown that a level of accesses may have, by program.
 const BESIDE_SANITIZER: [(&str, &str, f64); 4] = [

@@ -19,7 +19,7 @@ use super::{
     outcome::{Outcome, Report},
 };
 use crate::{
-    bench::capture::measure::{signal, wait_within},
+    capture::measure::{signal, wait_within},
     process::{self, Privilege},
 };
 

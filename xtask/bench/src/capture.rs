@@ -5,11 +5,11 @@
 //! Each run under a tool comes right after one of the program by itself, the tools take turns, and a slowdown is the
 //! median of the rounds' ratios: other work on the machine weighs on both sides.
 
-pub(in crate::bench) mod measure;
-pub(in crate::bench) mod memcached;
+pub mod measure;
+pub mod memcached;
 mod point;
-pub(in crate::bench) mod programs;
-pub(in crate::bench) mod sources;
+pub mod programs;
+pub mod sources;
 mod table;
 mod tools;
 
@@ -245,7 +245,7 @@ impl Bench {
 }
 
 /// A directory that everybody may write to, so that a program that gives root up still can; removed in the end.
-pub(in crate::bench) struct Scratch(pub PathBuf);
+pub struct Scratch(pub PathBuf);
 
 impl Scratch {
     /// # Errors

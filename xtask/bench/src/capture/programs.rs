@@ -199,7 +199,7 @@ pub fn workloads(dir: &Path, sanitizer: Option<Compiler>) -> Result<PathBuf> {
             (c, format!("workloads-{c}"))
         }
     };
-    const SOURCE: &str = "xtask/src/bench/capture/workloads.c";
+    const SOURCE: &str = "xtask/bench/src/capture/workloads.c";
     let executable = dir.join(name);
     let changed = |path: &Path| fs::metadata(path).and_then(|of| of.modified());
     let source = changed(&workspace::root().join(SOURCE)).context("there is no source")?;
@@ -218,7 +218,7 @@ pub fn workloads(dir: &Path, sanitizer: Option<Compiler>) -> Result<PathBuf> {
 }
 
 /// Bytes that compress as text does, `size` of them: lines of words, the same in every run.
-pub(in crate::bench) fn text(size: usize) -> Vec<u8> {
+pub fn text(size: usize) -> Vec<u8> {
     let mut random = 1_u64;
     let mut next = move |below: u64| {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

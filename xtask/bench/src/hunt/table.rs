@@ -1,7 +1,7 @@
 //! Tables of hunts, and their goals.
 
 use super::method::{Method, Sample};
-use crate::bench::capture::measure::median;
+use crate::capture::measure::median;
 
 /// Runs within which a bug is to be found, and the share of hunts, in percent.
 const GOALS: [(u64, f64); 2] = [(20, 90.0), (5, 50.0)];
