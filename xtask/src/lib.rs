@@ -1,5 +1,5 @@
-//! Parts of the project's tasks that the benchmarks use as well: commands, set-up, paths of the workspace, checks of what
-//! a kernel holds.
+//! Parts of the project's tasks that benchmarks share: commands, set-up, paths of the workspace, and checks of a
+//! kernel's state.
 
 pub mod kernels;
 pub mod process;

@@ -1,6 +1,9 @@
 //! The conventions that no compiler checks. This file walks the workspace and prints; the rules are in the files
 //! below it, one a concern.
 
+mod arrows;
+mod ceilings;
+mod circles;
 mod dependencies;
 mod guide;
 mod language;
@@ -8,6 +11,7 @@ mod links;
 mod manifests;
 mod references;
 mod rust;
+mod sizes;
 mod text_files;
 
 use std::collections::BTreeMap;
@@ -17,6 +21,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::measure::{self, Tree};
 use crate::workspace;
 
 /// A rule broken at a line of a file.
@@ -64,14 +69,14 @@ impl Source<'_> {
     }
 }
 
-/// Uses of the list of places that break a rule of language.
+/// Uses of the lists of what may break a rule for now: places, circles, ceilings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Language {
-    /// Compares the workspace with it.
+pub enum Lists {
+    /// Compares the workspace with them.
     Check,
-    /// Lowers its entries to what is there.
+    /// Lowers their entries to what is there.
     Update,
-    /// Writes it anew, higher entries included.
+    /// Writes the list of places anew, higher entries included.
     Replace,
 }
 
@@ -79,7 +84,7 @@ pub enum Language {
 ///
 /// # Errors
 /// When a rule is broken, a file cannot be read, or the list cannot be updated.
-pub fn run(list: Language) -> Result<()> {
+pub fn run(lists: Lists) -> Result<()> {
     let root = workspace::root();
     let mut problems = Vec::new();
     let mut language = BTreeMap::new();
@@ -98,11 +103,19 @@ pub fn run(list: Language) -> Result<()> {
         problems.extend(references::check(&source, root, &files));
         language.insert(path.clone(), language::find(&source));
     }
-    if list == Language::Check {
+    let tree = Tree::read(root)?;
+    let (measures, circles) = (measure::measures(&tree), measure::circles::find(&tree));
+    if lists == Lists::Check {
         problems.extend(language::check(&language, root)?);
+        problems.extend(circles::check(&circles, root)?);
+        problems.extend(ceilings::check(&measures, root)?);
     } else {
-        language::update(&language, root, list == Language::Replace)?;
+        language::update(&language, root, lists == Lists::Replace)?;
+        circles::update(&circles, root)?;
+        ceilings::update(&measures, root)?;
     }
+    problems.extend(arrows::check(&tree.packages, root)?);
+    problems.extend(sizes::check(&tree));
     problems.extend(manifests::check_licences(root));
     problems.extend(dependencies::check()?);
     for problem in &problems {

@@ -17,23 +17,23 @@ use clap::Parser;
 #[command(name = "cargo xtask tidy", bin_name = "cargo xtask tidy")]
 struct Cli {
     /// Print the measures of the tree, or of another one whose root is given
-    #[arg(long, value_name = "ROOT", num_args = 0..=1, conflicts_with = "update_language")]
+    #[arg(long, value_name = "ROOT", num_args = 0..=1, conflicts_with = "update")]
     measure: Option<Option<PathBuf>>,
-    /// Lower the entries of `xtask/tidy/src/conventions/language.txt` to what is there; refuses to raise any
-    #[arg(long)]
-    update_language: bool,
-    /// Write that list anew, higher entries included
-    #[arg(long, requires = "update_language")]
+    /// Lower the lists in `xtask/tidy/src/conventions/` to what is there; refuses to raise an entry
+    #[arg(long, alias = "update-language")]
+    update: bool,
+    /// Write `language.txt` anew, higher entries included
+    #[arg(long, requires = "update")]
     force: bool,
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let result = match (cli.measure, cli.update_language, cli.force) {
+    let result = match (cli.measure, cli.update, cli.force) {
         (Some(root), ..) => measure::run(root.as_deref().unwrap_or(workspace::root())),
-        (None, false, _) => conventions::run(conventions::Language::Check),
-        (None, true, false) => conventions::run(conventions::Language::Update),
-        (None, true, true) => conventions::run(conventions::Language::Replace),
+        (None, false, _) => conventions::run(conventions::Lists::Check),
+        (None, true, false) => conventions::run(conventions::Lists::Update),
+        (None, true, true) => conventions::run(conventions::Lists::Replace),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

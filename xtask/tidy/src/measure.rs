@@ -1,10 +1,10 @@
 //! Measures of a workspace, each a line with its number: its size, its shape, its functions and names, and the language
 //! of its comments. One file below this one for each concern.
 
-mod circles;
+pub mod circles;
 mod docs;
 mod functions;
-mod lines;
+pub mod lines;
 mod names;
 mod prose;
 
@@ -118,7 +118,8 @@ pub fn run(root: &Path) -> Result<()> {
     Ok(())
 }
 
-fn measures(tree: &Tree) -> Vec<Measure> {
+/// All measures, each with a name of its own.
+pub fn measures(tree: &Tree) -> Vec<Measure> {
     let mut measures = lines::measure(tree);
     measures.extend(circles::measure(tree));
     measures.push(arrows(&tree.packages));
@@ -141,7 +142,7 @@ fn arrows(packages: &[Package]) -> Measure {
 
 /// Makes the tree of a package with these files, whose root is `src/lib.rs`. For tests.
 #[cfg(test)]
-fn sample(files: &[(&str, &str)]) -> Tree {
+pub fn sample(files: &[(&str, &str)]) -> Tree {
     let texts = |extension: &str| {
         let named = files.iter().filter(|(path, _)| path.ends_with(extension));
         named.map(|(path, text)| TextFile { path: path.into(), text: (*text).to_owned() }).collect()

@@ -8,7 +8,6 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use super::known::is_newer;
 use crate::capture::sources::{quietly, source};
 
 /// Recipe for building a program from a source package.
@@ -162,4 +161,11 @@ fn headers(dir: &Path) -> Result<Vec<PathBuf>> {
         }
     }
     Ok(headers)
+}
+
+/// Returns whether a file is there and newer than all of these.
+pub fn is_newer(file: &Path, sources: &[PathBuf]) -> bool {
+    let changed = |path: &Path| fs::metadata(path).and_then(|of| of.modified()).ok();
+    let Some(made) = changed(file) else { return false };
+    sources.iter().all(|source| changed(source).is_some_and(|changed| changed < made))
 }

@@ -140,7 +140,7 @@ impl Known {
         for entry in fs::read_dir(&support).context("failed to list the programs' headers")? {
             sources.push(entry?.path());
         }
-        if is_newer(&program, &sources) {
+        if debian::is_newer(&program, &sources) {
             return Ok(program);
         }
         if let Some(source) = &self.library {
@@ -207,13 +207,6 @@ fn extension(path: &Path) -> &str {
 /// Name of the shared library of a source file.
 fn library_file(source: &Path) -> String {
     format!("lib{}.so", source.file_stem().unwrap_or_default().to_string_lossy())
-}
-
-/// Returns whether a file is there and newer than all of these.
-pub fn is_newer(file: &Path, sources: &[PathBuf]) -> bool {
-    let changed = |path: &Path| fs::metadata(path).and_then(|of| of.modified()).ok();
-    let Some(made) = changed(file) else { return false };
-    sources.iter().all(|source| changed(source).is_some_and(|changed| changed < made))
 }
 
 #[cfg(test)]

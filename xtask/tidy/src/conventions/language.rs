@@ -3,7 +3,7 @@
 //!
 //! Text from before these rules is in [`LIST`]: for each file the numbers of places that break a rule. They only
 //! go down: a file with more places than its entry is a problem, and so is one with fewer, until the entry is
-//! lowered (`cargo xtask tidy --update-language`).
+//! lowered (`cargo xtask tidy --update`).
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,7 +20,7 @@ pub const LIST: &str = "xtask/tidy/src/conventions/language.txt";
 /// Head of the list.
 const HEAD: &str = "\
 # Places in comments that break a rule of language.rs, for each file: openers, words, wide lines.
-# Entries are only lowered: cargo xtask tidy --update-language
+# Entries are only lowered: cargo xtask tidy --update
 ";
 
 /// Words that documentation does not open with, each followed by a clause that stands for a noun.
@@ -184,7 +184,7 @@ fn compare(found: &BTreeMap<PathBuf, Places>, list: &List) -> Vec<Problem> {
     }
     if let Some(first) = stale.first() {
         let what = format!(
-            "entries are too high, that of {} and {} more: `cargo xtask tidy --update-language`",
+            "entries are too high, that of {} and {} more: `cargo xtask tidy --update`",
             first.display(),
             stale.len() - 1
         );

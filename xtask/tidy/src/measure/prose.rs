@@ -80,15 +80,13 @@ pub fn measure(tree: &Tree) -> Vec<Measure> {
         Measure::new("words in comments", comments.words),
         Measure::new("words in documents", documents.words),
     ];
-    let rates = comments.rates().into_iter().zip(documents.rates());
-    measures.extend(PATTERNS.iter().zip(rates).map(|(pattern, (number, documents))| {
-        let [low, high] = pattern.anchors;
-        Measure {
-            name: format!("{} per 10,000 words of comments", pattern.name),
-            number,
-            note: format!("anchors {low} to {high}; {documents:.1} in documents"),
-        }
-    }));
+    for (kind, prose) in [("comments", comments), ("documents", documents)] {
+        measures.extend(PATTERNS.iter().zip(prose.rates()).map(|(pattern, number)| {
+            let [low, high] = pattern.anchors;
+            let name = format!("{} per 10,000 words of {kind}", pattern.name);
+            Measure { name, number, note: format!("anchors {low} to {high}") }
+        }));
+    }
     measures.extend(packages.into_iter().map(|(package, prose)| {
         let rates: Vec<String> = prose.rates().iter().map(|rate| format!("{rate:.0}")).collect();
         let note = format!("rates {}", rates.join(", "));

@@ -85,7 +85,7 @@ fn entries_that_are_too_high_are_found() {
     ] {
         let problems = compare(&found, &list);
         assert_eq!(problems.len(), 1);
-        assert!(problems[0].what.contains("--update-language"), "{}", problems[0]);
+        assert!(problems[0].what.contains("--update"), "{}", problems[0]);
     }
 }
 
