@@ -7,7 +7,9 @@ mod debian;
 mod licences;
 
 use std::{
-    env, fs,
+    env,
+    ffi::OsString,
+    fs,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -41,10 +43,11 @@ pub fn run(tries: bool) -> Result<()> {
     process::run(&mut release())?;
     let built = target_dir.join(TARGET).join("packaged/avtrace");
     must_be_static(&built)?;
-    lay_out(&stage, &built)?;
+    let debug = dist.join(format!("{name}.debug"));
+    lay_out(&stage, &built, &debug)?;
     let archive = archive(&dist, &name)?;
     let package = debian::package(&dist, &stage, &maintainer)?;
-    for path in [&archive, &package] {
+    for path in [&archive, &package, &debug] {
         let size = fs::metadata(path)?.len();
         println!("{}: {:.1} MB", path.display(), size as f64 / 1e6);
     }
@@ -96,13 +99,21 @@ fn must_be_static(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Lays the files out as they are below `/usr`.
-fn lay_out(stage: &Path, built: &Path) -> Result<()> {
-    let executable = stage.join("bin/avtrace");
+/// Puts the debug information of `built` into the file `debug`, and the rest into `executable`, which names that file:
+/// with both in one directory, backtraces have lines. Symbols stay in `executable`: a trial of probes needs one, and
+/// without the other file backtraces have functions.
+fn split_debug(built: &Path, executable: &Path, debug: &Path) -> Result<()> {
+    let objcopy = || Command::new("objcopy");
+    process::run(objcopy().arg("--only-keep-debug").arg(built).arg(debug))?;
+    let mut link = OsString::from("--add-gnu-debuglink=");
+    link.push(debug);
+    process::run(objcopy().arg("--strip-debug").arg(link).arg(built).arg(executable))
+}
+
+/// Lays the files out as they are below `/usr`, but for the debug information, which goes to `debug`.
+fn lay_out(stage: &Path, built: &Path, debug: &Path) -> Result<()> {
     fs::create_dir_all(stage.join("bin"))?;
-    // Symbols stay: a trial of probes needs one, and backtraces in bug reports do.
-    let mut strip = Command::new("strip");
-    process::run(strip.arg("--strip-debug").arg("-o").arg(&executable).arg(built))?;
+    split_debug(built, &stage.join("bin/avtrace"), debug)?;
     let manual = manual()?;
     let completions = [
         ("avtrace.bash", "share/bash-completion/completions/avtrace"),
@@ -200,6 +211,23 @@ mod tests {
     fn executables_with_a_dynamic_linker_are_refused() {
         let error = must_be_static(Path::new("/bin/true")).unwrap_err();
         assert!(error.to_string().contains("not linked statically"), "{error}");
+    }
+
+    #[test]
+    fn debug_information_is_split_off() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str| directory.path().join(name);
+        fs::write(file("a.c"), "int main(void) { return 0; }\n").unwrap();
+        let mut compiler = Command::new("cc");
+        compiler.args(["-g", "-o"]).args([file("built"), file("a.c")]);
+        process::run(&mut compiler).unwrap();
+        split_debug(&file("built"), &file("a"), &file("a.debug")).unwrap();
+        let sections = |name: &str| {
+            process::answer(Command::new("readelf").arg("-SW").arg(file(name))).unwrap()
+        };
+        assert!(!sections("a").contains(".debug_line"));
+        assert!(sections("a").contains(".gnu_debuglink") && sections("a").contains(".symtab"));
+        assert!(sections("a.debug").contains(".debug_line"));
     }
 
     #[test]
