@@ -35,7 +35,7 @@ const PROGRAMS: [Program; 2] = [
 /// Builds and traces both programs.
 ///
 /// # Errors
-/// When something cannot be built, or an outcome is not what it should be.
+/// When a program cannot be built, or an outcome is unexpected.
 pub fn run() -> Result<()> {
     setup::run()?;
     // Without optimisation, as the tests use it: the programs are small, and it takes a third of the time to build.

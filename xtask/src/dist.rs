@@ -18,15 +18,14 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::{process, setup, workspace};
 
-/// Target of the executable. Linked statically with glibc: rustup's musl target is a download of its own that not every
-/// build machine has, and nothing that avtrace does needs glibc to load anything at run time: accounts are asked of
-/// `getent`.
+/// Target of the executable, which is linked statically with glibc: rustup's musl target is a separate download that
+/// not every build machine has. avtrace never needs glibc to load libraries at run time: it asks `getent` for accounts.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Version of the packages, that of the workspace.
+/// Version of the packages and of the workspace.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Makes the packages below `target/dist`, and tries them in a Debian system of their own if that is wanted.
+/// Makes the packages below `target/dist`, and with `tries` installs them in a fresh Debian system.
 ///
 /// # Errors
 /// When something cannot be built, or a package does not work.
@@ -77,9 +76,8 @@ fn archive_name(version: &str) -> String {
     format!("avtrace-{version}-x86_64-linux")
 }
 
-/// Returns the command of cargo that builds the static executable, with no more than that: dependencies of tests would
-/// add features to those of the command. Its flags count for the target alone: build scripts and macros are for this
-/// machine.
+/// Returns the cargo command that builds only the static executable: dependencies of tests would enable more features.
+/// The flags apply to the target alone, because build scripts and macros run on this machine.
 fn release() -> Command {
     let mut command = workspace::cargo();
     command
@@ -89,7 +87,7 @@ fn release() -> Command {
     command
 }
 
-/// Checks that nothing is loaded with an executable.
+/// Checks that an executable has no dynamic linker.
 fn must_be_static(path: &Path) -> Result<()> {
     let headers = process::answer(Command::new("readelf").arg("-lW").arg(path))
         .context("`readelf` of the package binutils is needed to look at the executable")?;
@@ -144,7 +142,7 @@ fn is_document(path: &Path) -> bool {
     path.is_dir() || path.extension().is_some_and(|own| own == "md" || own == "json")
 }
 
-/// All but what a build has made.
+/// Selects files that no build has made.
 fn is_source(path: &Path) -> bool {
     path.file_name().is_none_or(|name| name != "target" && name != "__pycache__")
 }
@@ -175,8 +173,8 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 /// Variable with the time of all that is made.
 const TIME: &str = "SOURCE_DATE_EPOCH";
 
-/// Time of all files in packages, in seconds since 1970: that of the commit, so that the same sources make the same
-/// packages.
+/// Time of all files in packages, in seconds since 1970: the time of the commit, so that the same sources make the
+/// same packages.
 fn time() -> String {
     let of_commit = || {
         let mut git = Command::new("git");

@@ -40,7 +40,7 @@ enum Task {
     },
     /// Make an archive and a Debian package with a static executable, below target/dist
     Dist {
-        /// Try both in a Debian system of their own, which debootstrap makes; takes minutes, as root
+        /// Try both in a fresh Debian system from debootstrap; takes minutes, as root
         #[arg(long)]
         check: bool,
     },

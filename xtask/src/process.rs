@@ -78,7 +78,7 @@ pub fn display(command: &Command) -> String {
         .get_envs()
         .filter_map(|(name, value)| Some(format!("{}={}", name.to_string_lossy(), quoted(value?))));
     let program = command.get_program();
-    // An absolute cargo is the proxy's choice; what one types is its name.
+    // The proxy sets an absolute path; people type the name.
     let program = match env::var_os("CARGO") {
         Some(cargo) if cargo == program => OsStr::new("cargo"),
         _ => program,

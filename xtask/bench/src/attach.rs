@@ -1,6 +1,6 @@
 //! `cargo xtask bench attach`: memcached under the load of a few clients on the loopback device, and avtrace that
 //! attaches to it and detaches, several times with each back end. The throughput before, meanwhile and afterwards is
-//! that of one run, so that other work on the machine weighs on all three.
+//! the same run, so that other work on the machine weighs on all three.
 
 mod load;
 
@@ -45,7 +45,7 @@ struct Options {
     /// Level of memory accesses that avtrace records: its `--accesses`
     #[arg(long, value_name = "LEVEL", default_value = "auto")]
     accesses: String,
-    /// A binary of avtrace, instead of one that is built here
+    /// The avtrace binary to measure, instead of building one here
     #[arg(long, value_name = "FILE")]
     avtrace: Option<PathBuf>,
     /// Options of avtrace besides

@@ -1,6 +1,5 @@
-//! `cargo xtask bench capture`: how much slower programs run under avtrace, and what it finds in them, beside what
-//! one would otherwise take from Debian for programs with threads: Valgrind's Helgrind and DRD, ThreadSanitizer of
-//! GCC and of Clang, and bpftrace on the functions that avtrace probes.
+//! `cargo xtask bench capture`: slowdown and findings of avtrace beside the other tools for threads in Debian:
+//! Valgrind's Helgrind and DRD, ThreadSanitizer of GCC and of Clang, and bpftrace on the functions that avtrace probes.
 //!
 //! Each run under a tool comes right after one of the program by itself, the tools take turns, and a slowdown is the
 //! median of the rounds' ratios: other work on the machine weighs on both sides.
@@ -126,7 +125,7 @@ impl Bench {
         TOOLS.into_iter().filter(|tool| wanted.is_empty() || wanted.contains(&tool.name()))
     }
 
-    /// Refuses names of nothing.
+    /// Refuses unknown names.
     fn known(&self, programs: &[Program]) -> Result<()> {
         let mut names: Vec<_> = programs.iter().map(|program| program.name).collect();
         names.push(POINT);
@@ -140,7 +139,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Installs what is missing, as far as possible: what is not there is said in the tables.
+    /// Installs missing tools where possible. The tables name the tools that are still missing.
     fn install(&self, programs: &[Program]) {
         let Some(mut apt) = Apt::detect() else { return };
         let mut install = |packages: &[&str]| {
@@ -233,7 +232,7 @@ impl Bench {
         Duration::from_secs(self.options.limit)
     }
 
-    /// Says on stderr what is being measured: tables go to stdout, when they are whole.
+    /// Prints the current measurement on stderr. Whole tables go to stdout.
     fn progress(&self, program: &Program, tool: Tool, round: usize) {
         let of = match round {
             0 => "the variant with a split region".to_owned(),
@@ -263,7 +262,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What is left there is small, and the system's to remove.
+        // The files left there are small, and the system removes them.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

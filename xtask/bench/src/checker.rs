@@ -8,7 +8,7 @@ use crate::{process, workspace};
 /// Runs it: under ten minutes, or half a minute with `--quick`.
 ///
 /// # Errors
-/// When it cannot be built or run, or an argument is none of its own.
+/// When it cannot be built or run, or when an argument is unknown.
 pub fn run(arguments: &[String]) -> Result<()> {
     let mut command = workspace::cargo();
     command.args(["bench", "--quiet", "--package", "avtrace-checker", "--bench", "speed", "--"]);

@@ -53,7 +53,7 @@ struct Options {
     /// Hunts of each program, with seeds from 1; with the other methods, series of runs
     #[arg(long, value_name = "N", default_value_t = 3)]
     seeds: u64,
-    /// Seconds after which nothing new is begun
+    /// Seconds after which no new run begins
     #[arg(long, value_name = "SECONDS", default_value_t = 7200)]
     time: u64,
     /// Seconds after which a run is ended
@@ -124,7 +124,7 @@ struct Bench {
     place: Place,
     /// Directory for sockets and files of programs.
     scratch: Scratch,
-    /// Directory for builds: that of `bench triage`.
+    /// Directory for builds, shared with `bench triage`.
     dir: PathBuf,
     begun: Instant,
     apt: Option<Apt>,
@@ -141,7 +141,7 @@ impl Bench {
         self.options.only.is_empty() || self.options.only.iter().any(|named| named == name)
     }
 
-    /// Refuses names of nothing.
+    /// Refuses unknown names.
     fn check_names(&self, names: &[&str]) -> Result<()> {
         match self.options.only.iter().find(|name| !names.contains(&name.as_str())) {
             Some(wrong) => bail!("no program {wrong}; there are: {}", names.join(", ")),
@@ -149,7 +149,7 @@ impl Bench {
         }
     }
 
-    /// Installs what is missing. Asks for each package once.
+    /// Installs missing packages. Asks for each package once.
     fn installed(&mut self, packages: &[&'static str]) -> Result<()> {
         let Some(apt) = &mut self.apt else { return Ok(()) };
         let new: Vec<&str> =
@@ -229,7 +229,7 @@ impl Bench {
         row
     }
 
-    /// Hunts in the correct programs, and prints what was likely in hunts alone.
+    /// Hunts in the correct programs, and prints the defects that were likely in hunts alone.
     fn correct(&mut self) -> Result<()> {
         let programs = correct::all(true, &self.scratch.0);
         self.check_names(&programs.iter().map(|program| program.name).collect::<Vec<_>>())?;
@@ -282,7 +282,7 @@ fn while_served<T>(case: &Case, action: impl FnOnce() -> T) -> T {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 if is_there() {
-                    // One that dies under delays is the hunt's to count.
+                    // Runs that die under delays are counted by the hunt.
                     let _counted = case.load.work(&case.words[0]);
                     let _gone = case.load.shut_down(&case.words[0]);
                     while is_there() {

@@ -20,7 +20,7 @@ pub struct Bench {
     pub name: &'static str,
     /// Subject of the measurement, in one line.
     pub about: &'static str,
-    /// Runs it with the arguments after its name, and installs what it needs. Prints the results, with units.
+    /// Runs it with the arguments after its name, and installs the tools it needs. Prints the results, with units.
     pub run: fn(&[String]) -> Result<()>,
 }
 
@@ -38,7 +38,7 @@ const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "checker",
-        about: "what Davida costs, beside a pass that only touches the state of each event's object",
+        about: "the cost of Davida, beside a pass that only touches the state of each event's object",
         run: checker::run,
     },
     Bench {
@@ -48,12 +48,12 @@ const BENCHES: &[Bench] = &[
     },
     Bench {
         name: "lock-pairs",
-        about: "what recording lock operations costs, beside bpftrace counting the same calls",
+        about: "the cost of recording lock operations, beside bpftrace counting the same calls",
         run: lock_pairs::run,
     },
     Bench {
         name: "triage",
-        about: "known bugs that the default run finds, and what it reports in correct programs",
+        about: "known bugs that the default run finds, and its reports in correct programs",
         run: triage::run,
     },
 ];
@@ -102,8 +102,7 @@ fn list(benches: &[Bench]) -> String {
     benches.iter().map(|bench| format!("{:width$}  {}\n", bench.name, bench.about)).collect()
 }
 
-/// Returns the executable that is measured: the one that is named, or else the release build of this tree, which it
-/// builds.
+/// Returns the executable to measure: `named`, or else the release build of this tree, which this function builds.
 ///
 /// # Errors
 /// When it cannot be built.

@@ -1,6 +1,5 @@
 //! `cargo xtask bench triage`: recall and noise of avtrace's default run. Programs with a known atomicity bug, whose
-//! bad interleaving is forced, say what is found and at which rank; correct programs say what is reported all the
-//! same.
+//! bad interleaving is forced, measure recall and ranks; correct programs measure noise.
 
 pub mod correct;
 mod debian;
@@ -121,7 +120,7 @@ impl Bench {
         self.names.is_empty() || self.names.iter().any(|named| named == name || named == kind)
     }
 
-    /// Refuses names of nothing.
+    /// Refuses unknown names.
     fn check_names(&self, known: &[Known], correct: &[Correct]) -> Result<()> {
         let mut names = vec!["known", "correct"];
         names.extend(known.iter().map(|program| program.name.as_str()));
@@ -166,7 +165,7 @@ impl Bench {
         rows
     }
 
-    /// Installs what is missing. Asks for each package once.
+    /// Installs missing packages. Asks for each package once.
     fn installed(&mut self, packages: &[&'static str]) -> Result<()> {
         let Some(apt) = &mut self.apt else { return Ok(()) };
         let new: Vec<&str> =

@@ -69,12 +69,12 @@ impl Source<'_> {
     }
 }
 
-/// Uses of the lists of what may break a rule for now: places, circles, ceilings.
+/// Uses of the lists of exceptions: places, circles, ceilings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lists {
     /// Compares the workspace with them.
     Check,
-    /// Lowers their entries to what is there.
+    /// Lowers their entries to the present numbers.
     Update,
     /// Writes the list of places anew, higher entries included.
     Replace,
@@ -92,7 +92,7 @@ pub fn run(lists: Lists) -> Result<()> {
     for path in &files {
         let bytes = fs::read(root.join(path))
             .with_context(|| format!("failed to read {}", path.display()))?;
-        // What is not text, such as a recorded trace, has no lines to check.
+        // Binary files, such as recorded traces, have no lines to check.
         let Ok(text) = String::from_utf8(bytes) else { continue };
         let source = Source { path, text: &text };
         problems.extend(text_files::check(&source));

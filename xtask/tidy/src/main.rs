@@ -19,7 +19,7 @@ struct Cli {
     /// Print the measures of the tree, or of another one whose root is given
     #[arg(long, value_name = "ROOT", num_args = 0..=1, conflicts_with = "update")]
     measure: Option<Option<PathBuf>>,
-    /// Lower the lists in `xtask/tidy/src/conventions/` to what is there; refuses to raise an entry
+    /// Lower the lists in `xtask/tidy/src/conventions/` to the present numbers; refuses to raise an entry
     #[arg(long, alias = "update-language")]
     update: bool,
     /// Write `language.txt` anew, higher entries included

@@ -52,7 +52,7 @@ pub struct Tree {
     pub packages: Vec<Package>,
     /// Files that modules name.
     pub files: Vec<RustFile>,
-    /// All Rust files with their text, those that no module names included.
+    /// All Rust files with their text, also the files that no module names.
     pub rust: Vec<TextFile>,
     /// Markdown files with their text.
     pub markdown: Vec<TextFile>,
@@ -118,7 +118,7 @@ pub fn run(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// All measures, each with a name of its own.
+/// All measures, with distinct names.
 pub fn measures(tree: &Tree) -> Vec<Measure> {
     let mut measures = lines::measure(tree);
     measures.extend(circles::measure(tree));
@@ -130,7 +130,7 @@ pub fn measures(tree: &Tree) -> Vec<Measure> {
     measures
 }
 
-/// Dependencies between packages of the workspace, but for those of tests.
+/// Dependencies between packages of the workspace, except dependencies of tests.
 fn arrows(packages: &[Package]) -> Measure {
     let number = packages.iter().map(|package| package.uses.len()).sum();
     let lists: Vec<String> = (packages.iter())

@@ -56,7 +56,7 @@ pub struct Package {
     pub dir: PathBuf,
     /// Root files of its library, executables and build script, relative to the root.
     pub roots: Vec<PathBuf>,
-    /// Packages of the workspace that it depends on, but for those that only its tests use.
+    /// Packages of the workspace that it depends on, except packages that only its tests use.
     pub uses: Vec<String>,
     /// Packages of the workspace that only its tests use.
     pub tests_use: Vec<String>,

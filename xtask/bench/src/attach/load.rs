@@ -105,7 +105,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers so many requests of each client in the way of memcached, and then with an error.
+    /// Answers this number of requests of each client as memcached does, and further ones with an error.
     fn server(requests: usize) -> u16 {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let port = listener.local_addr().expect("its address").port();

@@ -121,7 +121,7 @@ pub fn wait_within(
     Ok((!was_late).then(|| status.success()))
 }
 
-/// Sends a signal to a group of processes. What has ended by then needs none.
+/// Sends a signal to a group of processes. Processes that have ended by then are no error.
 pub fn signal(privilege: Privilege, signal: &str, group: u32) {
     let mut kill = privilege.command("kill").unwrap_or_else(|| Command::new("kill"));
     let _ended = kill.args([signal, "--", &format!("-{group}")]).stderr(Stdio::null()).status();
@@ -170,7 +170,7 @@ fn serve(
     }
 }
 
-/// The middle one, or the mean of the two; 0 of none.
+/// The middle value, or the mean of the two middle values; 0 for an empty slice.
 pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);

@@ -20,7 +20,7 @@ const VALUE: usize = 100;
 /// Makes `operations` operations, every tenth a `set` and the others a `get`.
 ///
 /// # Errors
-/// When the server goes away, or answers what it must not.
+/// When the server goes away or gives a wrong answer.
 pub fn exercise(socket: &Path, operations: u64) -> io::Result<()> {
     thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS)
@@ -72,10 +72,10 @@ impl<Connection: Read + Write> Client<Connection> {
         self.random >> 33
     }
 
-    /// Makes so many operations at once.
+    /// Sends this number of operations at once.
     ///
     /// # Errors
-    /// When the server goes away, or answers what it must not.
+    /// When the server goes away or gives a wrong answer.
     pub fn batch(&mut self, operations: u64) -> io::Result<()> {
         let mut requests = String::new();
         for _ in 0..operations {

@@ -1,4 +1,4 @@
-//! Costs of probes at accesses: of one that is a repetition and needs no record, and of one that is recorded.
+//! Costs of probes at accesses: at a repeated access, which needs no record, and at a recorded one.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ pub struct Costs {
     pub suppressed: f64,
     /// Cost of a repetition, inline.
     pub suppressed_inline: f64,
-    /// Cost of one that is recorded, inline.
+    /// Cost of a recorded access, inline.
     pub recorded_inline: f64,
 }
 

@@ -85,7 +85,7 @@ const OPERATIONS: u64 = 200_000;
 /// All programs; with `quick`, they do a tenth.
 ///
 /// # Errors
-/// When what they need cannot be made.
+/// When a file that they need cannot be made.
 pub fn all(quick: bool, scratch: &Path) -> Result<Vec<Program>> {
     let share = if quick { 10 } else { 1 };
     let mut programs: Vec<Program> = BUNDLED
@@ -118,7 +118,7 @@ pub fn all(quick: bool, scratch: &Path) -> Result<Vec<Program>> {
     });
     let socket = scratch.join("socket");
     let operations = OPERATIONS / share;
-    // It sets its limit of open files to that of connections, and Valgrind allows it one alone.
+    // It sets its limit of open files to its number of connections, and Valgrind allows it one limit alone.
     let connections = FILES.to_string();
     let words = ["-u", "nobody", "-c", &connections, "-U", "0", "-A", "-t", "4", "-a", "0777"];
     let mut arguments: Vec<OsString> = words.into_iter().map(OsString::from).collect();
@@ -173,7 +173,7 @@ impl Program {
             (Build::Debian(recipe), Tool::Sanitizer(compiler)) => {
                 sources::built(recipe, Some(compiler), dir)?
             }
-            // The package's program has no symbols, and avtrace nothing to take for regions.
+            // The package's program has no symbols, so avtrace finds no regions in it.
             (Build::Debian(recipe), _) => match sources::built(recipe, None, dir) {
                 Ok(built) => built,
                 Err(error) => {

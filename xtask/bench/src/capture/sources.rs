@@ -14,13 +14,13 @@ use super::tools::Compiler;
 pub struct Recipe {
     /// The source package, and the program.
     pub package: &'static str,
-    /// The package, and those that building it needs.
+    /// The package, and the packages needed to build it.
     pub needs: &'static [&'static str],
     /// Set if there is a `configure`.
     pub configures: bool,
     /// Set if it is written in C++.
     pub is_cpp: bool,
-    /// Options of its own for the compiler.
+    /// Options for the compiler that only this package needs.
     pub flags: &'static str,
 }
 
@@ -53,7 +53,7 @@ pub fn built(recipe: &Recipe, sanitizer: Option<Compiler>, dir: &Path) -> Result
     let (name, flags_name) = if recipe.is_cpp { ("CXX", "CXXFLAGS") } else { ("CC", "CFLAGS") };
     make.arg(recipe.package).arg(format!("{name}={}", if recipe.is_cpp { cpp } else { c }));
     make.arg(format!("{flags_name}={flags}"));
-    // Patches make generated files look older than what they come from.
+    // Patches make generated files look older than their sources.
     make.args(["ACLOCAL=:", "AUTOCONF=:", "AUTOMAKE=:", "AUTOHEADER=:"]);
     quietly(make.current_dir(&built))?;
     Ok(program)

@@ -124,7 +124,7 @@ impl Row {
             {
                 "found"
             }
-            // Nothing but the region is wrong, so that any report would be of something else.
+            // The region is the program's only defect, so any report would be about something else.
             (Some(_), _) => "not found",
         }
     }

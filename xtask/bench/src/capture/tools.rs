@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::process::Privilege;
 
-/// A tool, or none.
+/// A tool, or the program by itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tool {
     /// The program by itself.
@@ -23,7 +23,7 @@ pub enum Tool {
     Inline(&'static str),
     /// The first of two runs, with probes in the program itself.
     FirstPass,
-    /// The second, which looks at what the latest first one has named.
+    /// The second run, which looks only at regions that the latest first run has named.
     Focused,
     /// A tool of Valgrind.
     Valgrind(&'static str),
@@ -83,8 +83,8 @@ const LOCK_FUNCTIONS: [&str; 6] = [
 /// Limit of open files for a program that sets that limit for itself, as memcached does.
 pub const FILES: u64 = 64;
 
-/// Files that Valgrind keeps for itself: what it shows a program as the hard limit is less by so many, and it lets a
-/// program set no other (`coregrind/pub_core_libcfile.h`, `VG_N_RESERVED_FDS`; `PRE(sys_setrlimit)` in
+/// Files that Valgrind keeps for itself: the hard limit that a program sees is lower by this number, and cannot be
+/// changed (`coregrind/pub_core_libcfile.h`, `VG_N_RESERVED_FDS`; `PRE(sys_setrlimit)` in
 /// `coregrind/m_syswrap/syswrap-generic.c`).
 const RESERVED_FILES: u64 = 12;
 
@@ -101,11 +101,11 @@ pub struct Place {
 /// Report of a tool on a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Different violations, or places of data races; `None` for tools that look for nothing.
+    /// Different violations, or places of data races; `None` for tools that report no findings.
     pub reports: Option<u64>,
     /// Set if a region called `transfer` is among the violations.
     pub transfer: bool,
-    /// Events that avtrace recorded, and those that it lost.
+    /// Events that avtrace recorded and lost.
     pub events: Option<(u64, u64)>,
 }
 

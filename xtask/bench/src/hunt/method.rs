@@ -50,7 +50,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// Those that the user named, or all.
+    /// Methods that the user named, or all.
     pub fn chosen(named: &[Self]) -> Vec<Self> {
         if named.is_empty() { Self::value_variants().to_vec() } else { named.to_vec() }
     }
@@ -101,7 +101,7 @@ pub struct HuntOutcome {
     pub likely: Vec<(String, String)>,
     /// Runs.
     pub runs: u64,
-    /// Those that failed.
+    /// Failed runs.
     pub failed: u64,
     /// Share of the time that delays took, in percent.
     pub delayed: f64,

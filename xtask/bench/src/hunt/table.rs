@@ -12,7 +12,7 @@ const MOST_DELAYED: f64 = 20.0;
 pub struct Row {
     /// Name of the program.
     pub name: String,
-    /// Outcomes of each method; none where it is not possible.
+    /// Outcomes of each method; `None` where the method is not possible.
     pub cells: Vec<(Method, Vec<Sample>)>,
     /// Reason for missing ones.
     pub failure: Option<String>,
@@ -33,7 +33,7 @@ pub struct CorrectRow {
     /// Plain runs, and the distinct likely defects in them.
     pub plain_runs: u64,
     pub plain: usize,
-    /// Runs of the hunt, those that failed, and the share of delays in percent.
+    /// Runs of the hunt, failed runs, and the share of delays in percent.
     pub runs: u64,
     pub failed: u64,
     pub delayed: f64,

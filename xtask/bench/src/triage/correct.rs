@@ -1,4 +1,4 @@
-//! Correct programs, with work for their threads: what is reported in them is noise, unless it is worth a look.
+//! Correct programs, with work for their threads: reports on them are noise, unless they are worth a look.
 
 use std::{
     ffi::OsString,

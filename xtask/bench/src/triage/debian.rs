@@ -22,7 +22,7 @@ pub struct Recipe {
     pub program: &'static str,
 }
 
-/// Options of `make` for sources whose generated files look older than what they come from.
+/// Options of `make` for sources whose generated files look older than their sources.
 macro_rules! as_generated {
     ($make:literal) => {
         concat!($make, " -s ACLOCAL=: AUTOCONF=: AUTOMAKE=: AUTOHEADER=:")

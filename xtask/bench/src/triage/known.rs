@@ -35,7 +35,7 @@ const PROGRAMS: &str = "xtask/bench/programs";
 
 /// A program with a known bug.
 pub struct Known {
-    /// Name in tables: that of the file.
+    /// Name in tables, from the file.
     pub name: String,
     /// Description of the bug.
     pub manifest: Manifest,
@@ -111,7 +111,7 @@ impl Known {
         Ok(Case { name, words, load, dies: self.manifest.dies })
     }
 
-    /// The program with ThreadSanitizer and nothing forced, built below `dir`; `None` if that is not possible.
+    /// The program with ThreadSanitizer and no forced interleaving, built below `dir`; `None` if that is not possible.
     ///
     /// # Errors
     /// When it cannot be built.

@@ -55,7 +55,7 @@ impl Load {
     /// Has the server work, and returns whether the bad interleaving has happened.
     ///
     /// # Errors
-    /// When the server goes away, or answers what it must not.
+    /// When the server goes away or gives a wrong answer.
     pub fn work(&self, server: &OsString) -> Result<bool> {
         match self {
             Self::Itself => Ok(false),

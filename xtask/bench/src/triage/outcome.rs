@@ -1,4 +1,4 @@
-//! Outcomes of single runs: what a JSON report says about the bug that is known, and about everything else.
+//! Outcomes of single runs: the findings of a JSON report about the known bug, and all others.
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
@@ -50,10 +50,10 @@ pub struct Found {
 }
 
 impl Report {
-    /// Reads a report in JSON; what is to be found is in the manifest.
+    /// Reads a report in JSON. The manifest names the bug to be found.
     ///
     /// # Errors
-    /// When it is none.
+    /// When the text is no report.
     pub fn parse(json: &str, manifest: Option<&Manifest>) -> Result<Self> {
         let report: Value = serde_json::from_str(json).context("the report is no JSON")?;
         ensure!(report["schema"].is_string(), "the report names no schema");
@@ -92,7 +92,7 @@ impl Report {
     }
 }
 
-/// A region in which the program died, as a defect: its pattern is that of the half of the cycle that was seen.
+/// A region in which the program died, as a defect with the pattern of the half of the cycle that was seen.
 fn open_region(open: &Value) -> Value {
     let edge = &open["edge"];
     let pattern = match (edge["source_action"].as_str(), edge["sink_action"].as_str()) {

@@ -1,5 +1,5 @@
-//! The rule for measures that have a ceiling, in [`LIST`]: the measure is not above it. Ceilings only fall. One that a
-//! tenth and more lies under is lowered (`cargo xtask tidy --update`).
+//! The rule for measures that have a ceiling, in [`LIST`]: the measure is not above it. Ceilings only fall: a
+//! ceiling is lowered (`cargo xtask tidy --update`) when its measure is a tenth or more below it.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -52,7 +52,7 @@ fn compare(measures: &[Measure], ceilings: &[Ceiling]) -> Vec<Problem> {
     ceilings.iter().filter_map(problem).collect()
 }
 
-/// Lowers the ceilings to the measures. None goes up.
+/// Lowers the ceilings to the measures, and raises no ceiling.
 ///
 /// # Errors
 /// When a file cannot be read or written.

@@ -1,4 +1,4 @@
-//! The rule for circles of imports: each is in [`LIST`] with its reason, or part of one that is. The list only gets
+//! The rule for circles of imports: each is in [`LIST`] with its reason, or part of a listed one. The list only gets
 //! shorter: an entry is removed once its circle is gone, and lowered once files have left it.
 
 use std::fmt::Write as _;
@@ -55,7 +55,7 @@ fn compare(found: &[Circle], list: &[Entry]) -> Vec<Problem> {
     problems
 }
 
-/// Rewrites the list for the circles that are there. None is added.
+/// Rewrites the list for the present circles, without adding any.
 ///
 /// # Errors
 /// When a file cannot be read or written.

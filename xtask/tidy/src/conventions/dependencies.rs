@@ -1,4 +1,4 @@
-//! The rule for `checker`: nothing below it knows of an operating system.
+//! The rule for `checker`: no dependency of it knows an operating system.
 
 use std::path::PathBuf;
 

@@ -152,7 +152,7 @@ fn count_words(text: &str) -> usize {
 /// Entries of the list, by file.
 type List = BTreeMap<PathBuf, Counts>;
 
-/// Compares what was found with the list in the workspace.
+/// Compares the places with the list in the workspace.
 ///
 /// # Errors
 /// When the list is not readable, or is no list.
@@ -193,8 +193,8 @@ fn compare(found: &BTreeMap<PathBuf, Places>, list: &List) -> Vec<Problem> {
     problems
 }
 
-/// Rewrites the list for what was found. Without `force` no entry goes up and none is added, but for what entries
-/// of files that are gone leave over, as a file that was renamed does.
+/// Rewrites the list for the places that were found. Without `force` the entries of a file may only go up by as much
+/// as entries of deleted files leave over: a renamed file keeps its entry.
 ///
 /// # Errors
 /// When an entry would go up, or a file cannot be read or written.

@@ -85,12 +85,12 @@ fn is_item(name: &str, root: &Path, files: &[PathBuf]) -> bool {
     text.is_some_and(|text| words(&text).any(|word| word == *last))
 }
 
-/// Returns whether the code can be a path of this repository: no pattern, and nothing but a path.
+/// Returns whether the code can be a path of this repository, and is not a pattern.
 fn is_path(code: &str) -> bool {
     !code.starts_with('/') && code.chars().all(|c| c.is_alphanumeric() || "/._-".contains(c))
 }
 
-/// Returns whether the document has a heading that `#part` leads to. A file that cannot be read has none.
+/// Returns whether the document has a heading that `#part` leads to. A file that cannot be read has no headings.
 pub fn has_heading(file: &Path, part: &str) -> bool {
     let text = fs::read_to_string(file).unwrap_or_default();
     let mut in_block = false;

@@ -1,4 +1,4 @@
-//! The rule for the size of crates: those that grow too large are taken apart.
+//! The rule for the size of crates: a crate that grows too large is taken apart.
 
 use super::Problem;
 use crate::measure::{Tree, lines};

@@ -1,5 +1,4 @@
-//! Rules for every text file: length, white space, leftovers, and nothing of the machine or the
-//! mirror it was written on.
+//! Rules for every text file: length, white space, leftovers, and no names of the author's machine or mirror.
 
 use super::{Problem, Source};
 
@@ -60,7 +59,7 @@ pub fn check(source: &Source<'_>) -> Vec<Problem> {
     problems
 }
 
-/// Returns whether `word` is in `line` as a word of its own.
+/// Returns whether `word` is in `line` as a whole word.
 fn has_word(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| {
         let part = |c: char| c.is_alphanumeric() || c == '_';

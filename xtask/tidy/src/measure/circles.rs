@@ -1,8 +1,8 @@
-//! Circles of imports: sets of files of one crate, each of which needs all others, by what their modules name.
+//! Circles of imports: sets of files of one crate in which each file needs all others.
 //!
-//! A file needs the one that defines an item which it names, in a `use` or elsewhere; a re-export on the way is passed
-//! through, and needs nothing by itself. Names in macro calls count if they have a path. That a module names what the
-//! modules around it define does not count: they are there to share it.
+//! A file needs the file that defines an item which it names, in a `use` or elsewhere. Re-exports on the way are passed
+//! through, and are no need of their file. Names in macro calls count if they have a path. A module may name items of
+//! the modules around it: that does not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -73,7 +73,7 @@ struct Mention {
     path: Vec<String>,
 }
 
-/// Modules of a crate, and what they name.
+/// Modules of a crate, and the paths that they name.
 #[derive(Default)]
 struct Crate {
     modules: BTreeMap<ModulePath, Module>,

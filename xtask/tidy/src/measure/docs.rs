@@ -7,7 +7,7 @@ use super::{Measure, Tree};
 /// The most words of documentation that says little.
 const FEW: usize = 5;
 
-/// Words that add nothing to a name.
+/// Words that add no meaning to a name.
 const FILLERS: [&str; 16] = [
     "a", "an", "and", "as", "for", "from", "in", "is", "its", "of", "on", "or", "the", "this",
     "to", "with",

@@ -29,7 +29,7 @@ pub fn measure(tree: &Tree) -> Vec<Measure> {
     measures
 }
 
-/// Lines of each crate, by its name. Files that belong to no package count as those of "no crate".
+/// Lines of each crate, by its name. Files that belong to no package are in "no crate".
 pub fn of_crates(tree: &Tree) -> BTreeMap<&str, Lines> {
     let mut crates = BTreeMap::<&str, Lines>::new();
     let named: BTreeMap<&Path, _> = tree.files.iter().map(|f| (f.path.as_path(), f)).collect();

@@ -95,7 +95,7 @@ pub fn measure(tree: &Tree) -> Vec<Measure> {
     measures
 }
 
-/// Comments of the Rust files of each package, those of programs that tests compile included.
+/// Comments of the Rust files of each package, including programs that tests compile.
 pub fn of_packages(tree: &Tree) -> BTreeMap<&str, Prose> {
     let mut packages = BTreeMap::<&str, Prose>::new();
     for file in &tree.rust {
