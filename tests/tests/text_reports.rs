@@ -32,7 +32,7 @@ fn check(name: &str, program: &Program, options: &[&str], arguments: &[&str]) {
     }
 }
 
-/// Compares the report of each back end with a snapshot of its own: they differ in values of reads, and in the callers
+/// Compares the report of each back end with its own snapshot: they differ in values of reads, and in the callers
 /// that were recorded with them.
 #[track_caller]
 fn check_each(name: &str, program: &Program) {

@@ -1,5 +1,5 @@
 //! Measures of a workspace, each a line with its number: its size, its shape, its functions and names, and the language
-//! of its comments. One file below this one for each concern.
+//! of its comments. Each concern has a file below this one.
 
 pub mod circles;
 mod docs;
