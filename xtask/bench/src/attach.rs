@@ -83,6 +83,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
         "\n{:8}{:>6}{:>10}{:>9}{:>8}{:>13}{:>8}{:>10}",
         "backend", "time", "before/s", "attached", "after", "events", "lost", "detached"
     );
+    let paths = Paths { avtrace: &avtrace, scratch: &scratch.0 };
     for back_end in ["kernel", "inline"] {
         if options.capture.as_deref().is_some_and(|only| only != back_end) {
             continue;
@@ -90,7 +91,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
         let server = Server::start()?;
         let mut load = Load::start(server.port)?;
         for time in 1..=options.times {
-            let row = attached(&options, back_end, (&avtrace, &scratch.0), &server, &mut load)?;
+            let row = attached(&options, back_end, &paths, &server, &mut load)?;
             println!("{back_end:8}{time:>6}{}", row.shown());
         }
         // An error of any client since its start.
@@ -125,19 +126,25 @@ impl Row {
     }
 }
 
+/// The executable that is measured, and a directory for its files.
+struct Paths<'a> {
+    avtrace: &'a Path,
+    scratch: &'a Path,
+}
+
 /// Attaches once, and measures the throughput around that.
 fn attached(
     options: &Options,
     back_end: &str,
-    (avtrace, scratch): (&Path, &Path),
+    paths: &Paths<'_>,
     server: &Server,
     load: &mut Load,
 ) -> Result<Row> {
     let around = Duration::from_secs(options.around);
     let before = load.throughput(|| thread::sleep(around))?;
-    let report = scratch.join("report.json");
+    let report = paths.scratch.join("report.json");
     let pid = server.child.id();
-    let mut command = Command::new(avtrace);
+    let mut command = Command::new(paths.avtrace);
     command.args(["attach", "--pid", &pid.to_string(), "--capture", back_end]);
     command.args(["--accesses", &options.accesses]);
     command.args(["--duration", &format!("{}s", options.seconds), "--format", "json", "-o"]);

@@ -185,7 +185,7 @@ impl Bench {
         let mut row = Row { name: program.name.clone(), cells: Vec::new(), failure: None };
         let case = self
             .installed(program.needs())
-            .and_then(|()| program.case((LEVEL, Interleaving::Free), &self.dir, &self.scratch.0));
+            .and_then(|()| program.case(LEVEL, Interleaving::Free, &self.dir, &self.scratch.0));
         let case = match case {
             Ok(case) if matches!(case.load, Load::Itself) => case,
             Ok(_) => {

@@ -140,7 +140,7 @@ impl Bench {
             }
             for level in known::LEVELS {
                 let case = self.installed(program.needs()).and_then(|()| {
-                    program.case((level, Interleaving::Forced), &self.dir, &self.scratch.0)
+                    program.case(level, Interleaving::Forced, &self.dir, &self.scratch.0)
                 });
                 rows.push(self.row(&program.name, level, Some(&program.manifest), case));
             }

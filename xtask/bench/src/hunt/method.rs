@@ -167,7 +167,7 @@ impl Place {
             options.push("--first");
         }
         let begun = Instant::now();
-        let report = self.hunt_report(&name, (search.runs, &options), &search.words)?;
+        let report = self.hunt_report(&name, search.runs, &options, &search.words)?;
         let seconds = begun.elapsed().as_secs_f64();
         let of = |key: &str| report["hunt"][key].as_f64().unwrap_or(0.0) / 1e9;
         let found = found_in(&report, search.manifest);
@@ -184,7 +184,8 @@ impl Place {
     fn hunt_report(
         &self,
         name: &str,
-        (runs, options): (u64, &[&str]),
+        runs: u64,
+        options: &[&str],
         words: &[OsString],
     ) -> Result<Value> {
         let path = |end: &str| self.reports.join(format!("{name}.{end}"));
@@ -256,7 +257,7 @@ impl Place {
     /// # Errors
     /// When avtrace fails.
     pub fn likely_of_hunt(&self, case: &Case, runs: u64) -> Result<HuntOutcome> {
-        let report = self.hunt_report(&case.name, (runs, &["--seed", "1"]), &case.words)?;
+        let report = self.hunt_report(&case.name, runs, &["--seed", "1"], &case.words)?;
         let hunt = &report["hunt"];
         let of = |key: &str| hunt[key].as_u64().unwrap_or(0);
         Ok(HuntOutcome {

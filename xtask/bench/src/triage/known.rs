@@ -30,6 +30,14 @@ pub enum Interleaving {
     Free,
 }
 
+/// Way of compiling a program.
+struct Build<'a> {
+    level: &'a str,
+    interleaving: Interleaving,
+    /// Further options of the compiler.
+    options: &'a [&'a str],
+}
+
 /// Directory of the programs, in the workspace.
 const PROGRAMS: &str = "xtask/bench/programs";
 
@@ -82,13 +90,15 @@ impl Known {
     /// When it cannot be built.
     pub fn case(
         &self,
-        (level, interleaving): (&str, Interleaving),
+        level: &str,
+        interleaving: Interleaving,
         dir: &Path,
         scratch: &Path,
     ) -> Result<Case> {
         let name = format!("{}{level}", self.name);
         let Some(recipe) = self.recipe else {
-            let program = self.built((level, interleaving, &[]), &dir.join("known"))?;
+            let program =
+                self.built(&Build { level, interleaving, options: &[] }, &dir.join("known"))?;
             let words = vec![program.into()];
             return Ok(Case { name, words, load: Load::Itself, dies: self.manifest.dies });
         };
@@ -120,16 +130,14 @@ impl Known {
         if self.recipe.is_some() || extension(&self.source) == "rs" {
             return Ok(None);
         }
-        let options = (level, Interleaving::Free, &["-fsanitize=thread"][..]);
-        self.built(options, &dir.join("tsan")).map(Some)
+        let options = &["-fsanitize=thread"];
+        let build = Build { level, interleaving: Interleaving::Free, options };
+        self.built(&build, &dir.join("tsan")).map(Some)
     }
 
     /// The executable, compiled when it is older than its sources.
-    fn built(
-        &self,
-        (level, interleaving, options): (&str, Interleaving, &[&str]),
-        dir: &Path,
-    ) -> Result<PathBuf> {
+    fn built(&self, build: &Build<'_>, dir: &Path) -> Result<PathBuf> {
+        let &Build { level, interleaving, options } = build;
         let is_free = interleaving == Interleaving::Free;
         let end = if is_free { "-unforced" } else { "" };
         let dir = dir.join(format!("{}{level}{end}", self.name));
