@@ -114,6 +114,7 @@ pub fn run(lists: Lists) -> Result<()> {
         circles::update(&circles, root)?;
         ceilings::update(&measures, root)?;
     }
+    problems.extend(manifests::check_lints(&tree.packages, root)?);
     problems.extend(arrows::check(&tree.packages, root)?);
     problems.extend(sizes::check(&tree));
     problems.extend(manifests::check_licences(root));

@@ -1,8 +1,12 @@
 //! Rules for package manifests: the licence and the workspace's lints; and the licence texts.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context as _, Result};
+
 use super::{Problem, Source};
+use crate::workspace::Package;
 
 /// The licence of everything here.
 const LICENCE: &str = "license = \"MIT OR Apache-2.0\"";
@@ -25,12 +29,26 @@ pub fn check(source: &Source<'_>) -> Vec<Problem> {
     if !packaged && !has("[workspace.package]", &[LICENCE]) {
         problems.push(source.whole(format!("the workspace does not say `{LICENCE}`")));
     }
-    // Members are in the directories of the root; what lies deeper is for tests to build.
-    let member = source.path.components().count() == 2;
-    if packaged && member && !has("[lints]", &["workspace = true"]) {
-        problems.push(source.whole("the package does not take the workspace's lints"));
-    }
     problems
+}
+
+/// Checks that the packages of the workspace take its lints.
+///
+/// # Errors
+/// When a manifest cannot be read.
+pub fn check_lints(packages: &[Package], root: &Path) -> Result<Vec<Problem>> {
+    let mut problems = Vec::new();
+    for package in packages {
+        let path = package.dir.join("Cargo.toml");
+        let text = fs::read_to_string(root.join(&path))
+            .with_context(|| format!("failed to read {}", path.display()))?;
+        let lints = section(&text, "[lints]").unwrap_or_default();
+        if !lints.lines().any(|line| line.trim() == "workspace = true") {
+            let what = "the package does not take the workspace's lints".to_owned();
+            problems.push(Problem { path, line: None, what });
+        }
+    }
+    Ok(problems)
 }
 
 /// Checks that the texts of the licence are there.
@@ -95,17 +113,23 @@ mod tests {
     }
 
     #[test]
-    fn members_take_the_lints() {
-        let package = "[package]\nlicense.workspace = true\n";
-        assert_eq!(problems("a/Cargo.toml", package), 1);
-        assert_eq!(problems("a/b/Cargo.toml", package), 0);
+    fn packages_take_the_lints() {
+        let root = tempfile::tempdir().unwrap();
+        let packages = ["a", "b/c"].map(|dir| Package { dir: dir.into(), ..Package::default() });
+        for (package, text) in packages.iter().zip(["[lints]\nworkspace = true\n", "[lints]\n"]) {
+            fs::create_dir_all(root.path().join(&package.dir)).unwrap();
+            fs::write(root.path().join(&package.dir).join("Cargo.toml"), text).unwrap();
+        }
+        let found = check_lints(&packages, root.path()).unwrap();
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].path, Path::new("b/c/Cargo.toml"));
     }
 
     #[test]
     fn missing_texts_are_found() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(check_licences(root.path()).len(), TEXTS.len());
-        std::fs::write(root.path().join(TEXTS[0]), "").unwrap();
+        fs::write(root.path().join(TEXTS[0]), "").unwrap();
         assert_eq!(check_licences(root.path()).len(), TEXTS.len() - 1);
     }
 }
