@@ -95,7 +95,7 @@ pub fn read(root: &Path, packages: &[Package]) -> Result<Vec<RustFile>> {
     for package in packages {
         for target in &package.roots {
             let mut reader = Reader { root, package: &package.name, files: &mut files };
-            reader.read_file(Place {
+            reader.read_file(ModulePlace {
                 path: target.clone(),
                 children: target.parent().unwrap_or(Path::new("")).to_owned(),
                 module: Vec::new(),
@@ -114,7 +114,7 @@ struct Reader<'a> {
 
 /// A file, or a module within one.
 #[derive(Clone)]
-struct Place {
+struct ModulePlace {
     path: PathBuf,
     /// Directory of the files of its child modules.
     children: PathBuf,
@@ -123,7 +123,7 @@ struct Place {
 }
 
 impl Reader<'_> {
-    fn read_file(&mut self, place: Place) -> Result<()> {
+    fn read_file(&mut self, place: ModulePlace) -> Result<()> {
         if self.files.contains_key(&place.path) {
             return Ok(());
         }
@@ -132,7 +132,7 @@ impl Reader<'_> {
             .with_context(|| format!("failed to read {shown}"))?;
         let tree = syn::parse_file(&text).with_context(|| format!("{shown} is no Rust"))?;
         let is_test = place.is_test || is_for_tests(&tree.attrs);
-        self.read_modules(&Place { is_test, ..place.clone() }, &tree.items)?;
+        self.read_modules(&ModulePlace { is_test, ..place.clone() }, &tree.items)?;
         let file = RustFile {
             path: place.path.clone(),
             package: self.package.to_owned(),
@@ -145,13 +145,13 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn read_modules(&mut self, place: &Place, items: &[Item]) -> Result<()> {
+    fn read_modules(&mut self, place: &ModulePlace, items: &[Item]) -> Result<()> {
         for item in items {
             let Item::Mod(module) = item else { continue };
             let name = module.ident.to_string();
             let mut path = place.module.clone();
             path.push(name.clone());
-            let mut child = Place {
+            let mut child = ModulePlace {
                 path: place.path.clone(),
                 children: place.children.join(&name),
                 module: path,

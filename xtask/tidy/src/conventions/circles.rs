@@ -20,12 +20,12 @@ const HEAD: &str = "\
 
 /// A circle that is known, and may stay for a while.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Entry {
+struct KnownCircle {
     reason: String,
     files: Vec<String>,
 }
 
-impl Entry {
+impl KnownCircle {
     fn covers(&self, circle: &Circle) -> bool {
         circle.files.iter().all(|file| self.files.contains(file))
     }
@@ -39,7 +39,7 @@ pub fn check(found: &[Circle], root: &Path) -> Result<Vec<Problem>> {
     Ok(compare(found, &read(root)?))
 }
 
-fn compare(found: &[Circle], list: &[Entry]) -> Vec<Problem> {
+fn compare(found: &[Circle], list: &[KnownCircle]) -> Vec<Problem> {
     let unknown = found.iter().filter(|circle| !list.iter().any(|entry| entry.covers(circle)));
     let mut problems: Vec<Problem> = (unknown)
         .map(|circle| Problem {
@@ -65,27 +65,27 @@ pub fn update(found: &[Circle], root: &Path) -> Result<()> {
 }
 
 /// Entries of circles that are there, with the files that are in them.
-fn lowered(found: &[Circle], list: &[Entry]) -> Vec<Entry> {
+fn lowered(found: &[Circle], list: &[KnownCircle]) -> Vec<KnownCircle> {
     let entry_of = |circle: &Circle| {
         let entry = list.iter().find(|entry| entry.covers(circle))?;
-        Some(Entry { reason: entry.reason.clone(), files: circle.files.clone() })
+        Some(KnownCircle { reason: entry.reason.clone(), files: circle.files.clone() })
     };
     found.iter().filter_map(entry_of).collect()
 }
 
-fn read(root: &Path) -> Result<Vec<Entry>> {
+fn read(root: &Path) -> Result<Vec<KnownCircle>> {
     let text =
         fs::read_to_string(root.join(LIST)).with_context(|| format!("failed to read {LIST}"))?;
     parse(&text)
 }
 
-fn parse(text: &str) -> Result<Vec<Entry>> {
-    let mut list: Vec<Entry> = Vec::new();
+fn parse(text: &str) -> Result<Vec<KnownCircle>> {
+    let mut list: Vec<KnownCircle> = Vec::new();
     for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         match (line.strip_prefix("    "), list.last_mut()) {
             (Some(file), Some(entry)) => entry.files.push(file.to_owned()),
             (Some(_), None) => bail!("{LIST}: a circle starts with its reason"),
-            (None, _) => list.push(Entry { reason: line.to_owned(), files: Vec::new() }),
+            (None, _) => list.push(KnownCircle { reason: line.to_owned(), files: Vec::new() }),
         }
     }
     if let Some(entry) = list.iter().find(|entry| entry.files.len() < 2) {
@@ -94,7 +94,7 @@ fn parse(text: &str) -> Result<Vec<Entry>> {
     Ok(list)
 }
 
-fn render(list: &[Entry]) -> String {
+fn render(list: &[KnownCircle]) -> String {
     let mut text = HEAD.to_owned();
     for entry in list {
         // Writing to a string does not fail.
