@@ -1,4 +1,4 @@
-//! Abilities of the machine, and skipping of tests that need others. Nothing is run here.
+//! Abilities of the machine, and skipping of tests that need others. No program is run here.
 
 use std::fs;
 use std::path::Path;

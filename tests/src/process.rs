@@ -1,4 +1,4 @@
-//! Running a process with a time limit, in a process group of its own, its output collected. No knowledge of
+//! Running a process with a time limit, in its own process group, its output collected. No knowledge of
 //! avtrace.
 
 use std::fs;
@@ -40,7 +40,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a command as the leader of a process group of its own, with `input` as its standard input.
+    /// Starts a command as the leader of a new process group, with `input` as its standard input.
     ///
     /// # Panics
     /// When it cannot be started.
@@ -71,7 +71,7 @@ impl Running {
         Self { child, described, deadline, stdout, stderr, ended: false }
     }
 
-    /// The process id, which is that of its group as well.
+    /// The id of the process and of its group.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -148,7 +148,7 @@ impl Running {
         }
     }
 
-    /// Waits for the process's end and that of its output.
+    /// Waits for the end of the process and of its output.
     ///
     /// # Panics
     /// When the time is over.
@@ -242,7 +242,7 @@ fn kill(signal: &str, target: &str) {
     status.expect("the shell runs");
 }
 
-/// Output that a thread of its own reads from a pipe, so that the writer never blocks.
+/// Output that a separate thread reads from a pipe, so that the writer never blocks.
 #[derive(Clone, Debug)]
 struct Stream(Arc<(Mutex<Collected>, Condvar)>);
 

@@ -37,7 +37,7 @@ pub fn c_by(compiler: &str, name: &str, flags: &[&str]) -> Program {
     compile(compiler, &sources("c").join(name).with_extension("c"), flags)
 }
 
-/// Builds a C source file that is none of `programs/`, as [`c`] does.
+/// Builds a C source file outside `programs/`, as [`c`] does.
 ///
 /// # Panics
 /// When it does not compile.
@@ -56,7 +56,7 @@ pub fn cpp(name: &str, flags: &[&str]) -> Program {
     cpp_file(&sources("cpp").join(name).with_extension("cpp"), flags)
 }
 
-/// Builds a C++ source file that is none of `programs/`, as [`cpp`] does.
+/// Builds a C++ source file outside `programs/`, as [`cpp`] does.
 ///
 /// # Panics
 /// When it does not compile.
@@ -234,7 +234,7 @@ fn sources(language: &str) -> PathBuf {
     root().join("tests/programs").join(language)
 }
 
-/// Compiles a source file. What was built before from the same sources in the same way is used again.
+/// Compiles a source file. An earlier build of the same sources in the same way is used again.
 fn compile(compiler: &str, source: &Path, flags: &[&str]) -> Program {
     let include = root().join("markers/include");
     let mut hasher = DefaultHasher::new();
@@ -265,7 +265,7 @@ fn hash_headers(folder: &Path, hasher: &mut DefaultHasher) {
     }
 }
 
-/// Makes a file unless it exists. Other tests see all of it or nothing.
+/// Makes a file unless it exists. Other tests see the whole file or no file.
 fn make(path: &Path, build: impl FnOnce(&Path)) {
     static BUILDING: Mutex<()> = Mutex::new(());
     let _building = BUILDING.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

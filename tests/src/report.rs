@@ -144,7 +144,7 @@ impl Report {
     /// not count.
     ///
     /// # Panics
-    /// When there is none, or more than one.
+    /// When the report has no violation, or several.
     #[must_use]
     pub fn only_violation(&self) -> &Violation {
         let by_data = |one: &Violation| one.evidence == "data";

@@ -113,7 +113,7 @@ impl Service {
         self.attach_by(Command::new(avtrace()), options)
     }
 
-    /// Attaches as [`attach`](Self::attach), by a command that runs avtrace in a way of its own.
+    /// Attaches as [`attach`](Self::attach), by a command that runs avtrace in another way.
     #[must_use]
     pub fn attach_by(&self, mut command: Command, options: &[&str]) -> Running {
         command.env(FAIL_ON.0, FAIL_ON.1).args(["attach", "--pid", &self.pid.to_string()]);
@@ -164,8 +164,7 @@ fn process_of(program: (u64, u64)) -> Option<u32> {
         .find(|pid: &u32| identity(Path::new(&format!("/proc/{pid}/exe"))) == Some(program))
 }
 
-/// Checks that nobody traces a process, that no thread of it is stopped, that its code is that of its files, and that
-/// nothing of avtrace is mapped.
+/// Checks that a process has no tracer, no stopped thread, the same code as its files, and no mapping of avtrace.
 ///
 /// # Panics
 /// When something is left.
@@ -240,7 +239,7 @@ impl Code {
         lines.into_iter().map(of_line).collect()
     }
 
-    /// Iterates over the bytes that differ: the places, with what the process has, and the file.
+    /// Iterates over the bytes that differ: the places, with the bytes of the process and of the file.
     fn changed(&self) -> impl Iterator<Item = (usize, u8, u8)> {
         let both = self.of_process.iter().zip(&self.of_file).enumerate();
         both.filter(|(_, (now, before))| now != before)

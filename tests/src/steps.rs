@@ -1,7 +1,7 @@
 //! All that a program's functions do to memory, found out without avtrace: each instruction of the program is executed
 //! by itself, and its addresses are computed from the registers before.
 //!
-//! Nothing here shares code with what it is compared with: the instructions are decoded one by one as they are
+//! This code is independent of the code that it is compared with: the instructions are decoded one by one as they are
 //! executed, and where a thread's stack is comes from `/proc/PID/maps`.
 
 use std::collections::HashMap;
@@ -271,7 +271,7 @@ fn entry(pid: Pid) -> u64 {
     panic!("no entry point");
 }
 
-/// Mappings of a process, and whether each is writable; none once it is gone.
+/// Mappings of a process, and whether each is writable; empty once the process is gone.
 fn mappings(pid: Pid) -> impl Iterator<Item = (Range<u64>, bool)> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     let parse = |line: &str| {

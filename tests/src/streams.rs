@@ -1,4 +1,4 @@
-//! Recordings as streams of events that can be compared: what each thread does, and in which order threads meet.
+//! Recordings as streams of events for comparison: the events of each thread, and the order in which threads meet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -306,7 +306,7 @@ fn sync(names: &Names, id: checker::event::SyncId) -> String {
     described(names.sync(id))
 }
 
-/// Kind, name and size of an object. A name that is an address is none.
+/// Kind, name and size of an object. An address counts as no name.
 fn described(object: Option<checker::format::Object>) -> String {
     let Some(object) = object else { return "?".to_owned() };
     let name = object.name.filter(|name| !name.contains("0x")).unwrap_or_default();

@@ -143,7 +143,7 @@ impl Avtrace {
         self
     }
 
-    /// Gives the run so much time, instead of [`TIME_LIMIT`].
+    /// Gives the run this much time, instead of [`TIME_LIMIT`].
     #[must_use]
     pub const fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
@@ -171,7 +171,7 @@ impl Avtrace {
     pub fn report(self) -> (Ended, Report) {
         for _ in 1..ATTEMPTS {
             let (ended, report) = self.clone().report_once();
-            // Inline probes wait for room, and lose nothing.
+            // Inline probes wait for room, and lose no event.
             let is_inline = self.capture.as_deref() == Some("inline");
             if is_inline || !(1..=FEW).contains(&report.counts.lost_events) {
                 return (ended, report);
@@ -210,7 +210,7 @@ impl Avtrace {
         (ended, reports)
     }
 
-    /// The command, for those who run it in a way of their own.
+    /// The command, for callers that run it themselves.
     #[must_use]
     pub fn command(&self) -> Command {
         let needs_kernel = |option: &OsString| {

@@ -39,7 +39,7 @@ fn start_as_nobody() -> Service {
     })
 }
 
-/// Options by which avtrace has probes in a service, and none that depend on what they cost.
+/// Options by which avtrace has probes in a service, whatever they cost.
 const INLINE: [&str; 4] = ["--capture", "inline", "--accesses", "probe"];
 
 /// Starts avtrace on a service.
@@ -190,7 +190,7 @@ fn a_process_that_forks_and_loads_libraries_is_traced_on() {
 fn a_process_that_replaces_its_program_is_traced_on_and_left_alone() {
     let mut service = Service::start();
     let avtrace = attach(&service, &["--max-defects", "1"]);
-    // Only the new program does what is a defect.
+    // Only the new program has the defect.
     service.does("xt");
     let ended = avtrace.wait();
     assert_eq!(ended.code, Some(66), "{}", ended.stderr);
@@ -203,7 +203,7 @@ fn a_process_that_replaces_its_program_is_traced_on_and_left_alone() {
 fn fill(pipe: &std::io::PipeWriter) {
     const NONBLOCKING: i32 = 0o4000;
     let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
-    // A descriptor that is opened has modes of its own.
+    // A newly opened descriptor has separate modes.
     let filling = File::options().write(true).custom_flags(NONBLOCKING).open(path);
     let mut filling = filling.expect("a pipe");
     for length in [4096, 1] {
@@ -287,7 +287,7 @@ fn no_system_call_is_interrupted() {
     );
 }
 
-/// Attaches to a program, does something to it, and leaves it again, with nothing in it.
+/// Attaches to a program, does something to it, and detaches without leaving a trace.
 fn attach_meanwhile(pid: u32, meanwhile: impl FnOnce()) {
     attach_and_leave(pid, meanwhile);
     is_left_alone(pid);

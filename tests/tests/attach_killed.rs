@@ -1,4 +1,4 @@
-//! Kills of `avtrace attach`, and of what it traces, at any moment, and its panics: nothing is left that does harm.
+//! Kills of `avtrace attach` and of the traced process at any moment, and panics: no harmful remains are left.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use tests::{
     tracer::{avtrace, captures_inline},
 };
 
-/// Back end of the tests here: that of the environment, as for other suites.
+/// Back end of the tests here, from the environment, as for other suites.
 fn back_end() -> &'static str {
     if captures_inline() { "inline" } else { "kernel" }
 }
@@ -27,7 +27,7 @@ fn back_end() -> &'static str {
 fn goes_on(mut service: Service) {
     service.does("tn");
     if captures_inline() {
-        // Its patches may be there still, and do nothing.
+        // Its patches may be there still, without effect.
         let status = fs::read_to_string(format!("/proc/{}/status", service.pid())).expect("status");
         assert!(status.contains("TracerPid:\t0\n"), "{status}");
     } else {
@@ -111,7 +111,7 @@ fn code_is_whole_after_each_write_to_patches_within_patches() {
 /// Status of a command that `SIGKILL` has ended, as a shell has it.
 const KILLED: Option<i32> = Some(137);
 
-/// Numbers of calls at which something is killed, of so many: all over the run, and denser at its begin.
+/// Numbers of the calls at which a process is killed: all over the run, and denser at its begin.
 fn moments(calls: u64) -> Vec<u64> {
     let early = (0..).map(|power| 1 << power).take_while(|&call| call < calls / 2);
     let late = [4, 5, 6, 7].map(|eighths| calls * eighths / 8);
@@ -239,11 +239,11 @@ impl Group {
         count.expect("a count").trim().parse().expect("a number")
     }
 
-    /// Limits its memory to what it uses, and so much more.
+    /// Limits its memory to the present use and this much more.
     fn limit(&self, more: u64) {
         let used: u64 = self.read(0).trim().parse().expect("a number");
         fs::write(self.path.join(self.files[1]), (used + more).to_string()).expect("a limit");
-        // The kernel would move memory above the limit to swap, and kill nothing.
+        // The kernel would move memory above the limit to swap, and kill no process.
         for file in ["memory.swap.max", "memory.memsw.limit_in_bytes"] {
             let limit = if file.ends_with("max") { 0 } else { used + more };
             let _ = fs::write(self.path.join(file), limit.to_string());

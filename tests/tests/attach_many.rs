@@ -54,12 +54,12 @@ impl Services {
         self.folder.path().join("reports.json")
     }
 
-    /// Starts avtrace with these options, and reports in a file; it is attached to so many processes then.
+    /// Starts avtrace with these options, and reports in a file. Returns once it is attached to all.
     fn attach(&self, options: &[&str]) -> Running {
         self.attach_by(Command::new(avtrace()), &[&["--capture", self.back_end], options].concat())
     }
 
-    /// Starts avtrace by a command that runs it in a way of its own, with the back end among the options if at all.
+    /// Starts avtrace by this command. The back end may be among the options.
     fn attach_by(&self, mut command: Command, options: &[&str]) -> Running {
         command.args(["attach", "--accesses", "probe", "--format", "json", "-o"]);
         let mut avtrace =
@@ -179,7 +179,7 @@ fn leaves_all_when_killed(back_end: &'static str) {
     if back_end == "kernel" {
         services.end();
     } else {
-        // Their probes are there still, and do nothing.
+        // Their probes are there still, without effect.
         for service in services.all {
             assert!(changed_code(service.pid()).is_some());
             service.end();
@@ -436,7 +436,7 @@ fn a_panic_ends_the_tracing_of_one_only() {
     }
 }
 
-/// Threads that one process creates, and its death, are none of the others'.
+/// Threads that one process creates, and its death, do not affect the others.
 #[test]
 fn what_one_process_does_leaves_the_others_alone() {
     let mut services = Services::start("inline", 3);
@@ -522,7 +522,7 @@ fn one_back_end_does_for_all_where_the_other_is_denied() {
     let mut services = Services::start("inline", 2);
     let mut command = Command::new(c("restricts_itself", &["-g", "-O1"]).path);
     command.arg("no-bpf").arg(avtrace());
-    // One that is refused anyway is named once.
+    // A process that is refused anyway is named once.
     let pids = format!("4000000,{}", services.pids());
     let avtrace = services.attach_by(command, &["--capture", "auto", "--pid", &pids]);
     services.all[1].does("t");

@@ -93,7 +93,7 @@ fn a_line_on_a_terminal_says_how_it_goes_and_garbles_nothing() {
     assert!(row.ends_with("(likely)"), "{text}");
     let attached = screen.iter().filter(|row| row.starts_with("avtrace: attached to process "));
     assert_eq!(attached.count(), 1, "{text}");
-    // None of it with `--quiet`, or where no terminal is.
+    // Without a terminal, or with `--quiet`, the line is absent.
     let quiet = format!("{} attach --quiet --pid {pid} --duration 1500ms", avtrace().display());
     let mut script = Command::new("script");
     script.args(["-q", "-e", "-c", &quiet, "/dev/null"]).env("TERM", "xterm-256color");

@@ -1,4 +1,4 @@
-//! The bank programs: the witness of `transfer` and `audit` with the right lines, and nothing for the repaired
+//! The bank programs: the witness of `transfer` and `audit` with the right lines, and no finding for the repaired
 //! ones; in C, C++ and Rust, with and without optimisation, debug information and symbols.
 
 use std::process::Command;
@@ -13,7 +13,7 @@ use tests::{
 struct Build {
     bank: Program,
     fixed: Program,
-    /// Part of the lock's name in reports: Rust puts the crate before it, a C++ mutex has parts of its own.
+    /// Part of the lock's name in reports: Rust puts the crate before it, a C++ mutex has named parts.
     lock: &'static str,
     /// The places of the lock operations. Without optimisation, `std::lock_guard` calls down through functions
     /// of the standard library, and the call that is seen is in one of those.

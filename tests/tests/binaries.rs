@@ -129,6 +129,6 @@ fn with_split_debug_information() {
 #[test]
 fn with_split_debug_information_in_a_package() {
     require_bpf!();
-    // These flags are not those of another test: the single files are removed.
+    // No other test has these flags, because the single files are removed.
     check(|name| c(name, &["-gdwarf-4", "-O1", "-gsplit-dwarf"]).packaged());
 }

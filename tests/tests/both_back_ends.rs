@@ -81,7 +81,7 @@ fn locks_of_c() {
     runs.are_the_same();
 }
 
-/// Waits, shared locks and barriers, with what the words say of each.
+/// Waits, shared locks and barriers, with the words about each.
 #[test]
 fn other_synchronisation_of_c() {
     require_bpf!();

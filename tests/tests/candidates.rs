@@ -9,7 +9,7 @@ use tests::{Avtrace, Program, Report, c, cpp, require_bpf, runs, rust};
 #[track_caller]
 fn finds(program: &Program, arguments: &[&str], region: &str) {
     for _ in 0..runs(1) {
-        // All levels: the body of a thread is around what it calls.
+        // All levels: the body of a thread is around its callees.
         let (ended, report) =
             Avtrace::on(program).options(["--regions", "all"]).arguments(arguments).report();
         assert_eq!(report.counts.lost_events, 0);
@@ -107,7 +107,7 @@ fn a_function_without_a_lock_is_a_region_where_no_other_takes_one() {
     }
 }
 
-/// Returns what is said of the defects of a function: its class, pattern, subject, lock, reasons and help.
+/// Returns the report's words on the defects of a function: its class, pattern, subject, lock, reasons and help.
 fn said(program: &Program, arguments: &[&str], function: &str) -> Vec<Value> {
     let folder = tests::folder();
     let file = folder.path().join("report.json");
@@ -211,7 +211,7 @@ fn classes(program: &Program) -> (Option<i32>, Vec<(String, String)>) {
     (ended.code, found.collect())
 }
 
-/// Loops of `laps.cpp` by their numbers, and what they are in.
+/// Loops of `laps.cpp` by their numbers, and their functions.
 const LOOPS: [&str; 4] = ["-DLOOP=0", "-DLOOP=1", "-DLOOP=2", "-DLOOP=3"];
 const FORMS: [&str; 6] = ["-DFORM=0", "-DFORM=1", "-DFORM=2", "-DFORM=3", "-DFORM=4", "-DFORM=5"];
 

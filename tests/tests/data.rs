@@ -7,7 +7,7 @@ use tests::{Avtrace, Program, Report, c, cpp, require_bpf, runs, rust};
 /// Runs that each program gets, unless the environment says otherwise.
 const RUNS: usize = 1;
 
-/// A program, how it is run, and what is wrong in it.
+/// A program, how it is run, and its defect.
 struct Case<'case> {
     program: Program,
     kind: &'case str,
@@ -37,7 +37,7 @@ impl Case<'_> {
         report
     }
 
-    /// Finds what is wrong with the data that it is about, and nothing when it is right.
+    /// Finds the defect with the data that it is about, and no defect in the right form.
     #[track_caller]
     fn check(&self) {
         for _ in 0..runs(RUNS) {

@@ -1,4 +1,4 @@
-//! `avtrace doctor`: what it says as root, as an ordinary user and in namespaces, and that it leaves nothing behind.
+//! `avtrace doctor`: its answers as root, as an ordinary user and in namespaces. It leaves no files or probes behind.
 
 use std::{
     fs,
@@ -238,7 +238,7 @@ fn settings_that_deny_come_with_their_commands() {
     if !can_use(&["setpriv", "unshare"]) {
         return;
     }
-    // Files in a mount namespace of its own stand for settings of the kernel, which stay as they are.
+    // Files in a new mount namespace stand for settings of the kernel, which stay as they are.
     let script = "set -e; release=$(cat /proc/sys/kernel/osrelease)
         mount -t tmpfs none /proc/sys/kernel; mkdir /proc/sys/kernel/yama
         echo $release > /proc/sys/kernel/osrelease; echo 4 > /proc/sys/kernel/perf_event_paranoid
@@ -359,7 +359,7 @@ fn nothing_stays() {
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
         assert_eq!(running_from(folder.path()), Vec::<String>::new());
     }
-    // The kernel frees them a little later; those of others may be on their way as well.
+    // The kernel frees them a little later; programs of others may be on their way as well.
     let start = Instant::now();
     while !orphans().is_empty() {
         assert!(start.elapsed() < Duration::from_secs(20), "{:?}", orphans());

@@ -1,4 +1,4 @@
-//! `avtrace explore`: small tests in all interleavings of their threads. Nothing depends on the machine: one thread
+//! `avtrace explore`: small tests in all interleavings of their threads. Results are the same everywhere: one thread
 //! runs at a time, and the order is chosen.
 
 use std::{fs, process::Command, time::Duration};
@@ -126,7 +126,7 @@ fn marked_regions_are_operations() {
     assert_eq!(result["serial"]["orders"], 2, "{result:#}");
 }
 
-/// Without a serial order there is nothing to compare a result with.
+/// Without a serial order, a result cannot be compared.
 #[test]
 fn operations_that_wait_for_one_another_are_not_judged_by_what_they_print() {
     let program = queue();
@@ -240,7 +240,7 @@ fn threads_that_wait_in_any_way_are_followed() {
     assert_eq!(result["sequences"][0]["pattern"], "G", "{result:#}");
 }
 
-/// Locks of Rust's library are one step each, whatever they do inside; places are those of the program.
+/// Locks of Rust's library are one step each, whatever they do inside; places are in the program.
 #[test]
 fn locks_and_atomics_of_rust_are_followed() {
     for release in [false, true] {
@@ -275,7 +275,7 @@ fn locks_and_atomics_of_rust_are_followed() {
     }
 }
 
-/// The code of templates is a function of its own without optimisation: its caller is meant.
+/// Without optimisation, the code of templates is a separate function: its caller is meant.
 #[test]
 fn places_in_templates_are_those_of_their_callers() {
     let program = cpp("explore_waits", &["-g", "-O0"]);

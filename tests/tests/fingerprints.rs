@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tests::{Avtrace, Ended, Program, c, programs::c_file, require_bpf, tracer::avtrace_with};
 
-/// Ten lines for the place marked `@insert`, with the same texts as those of the function below.
+/// Ten lines for the place marked `@insert`, with the same texts as in the function below.
 const INSERTED: &str = "\
 __attribute__((unused)) static void add_once(void)
 {
@@ -22,7 +22,7 @@ __attribute__((unused)) static void add_once(void)
 }
 ";
 
-/// A copy of a program's source that can be changed, and what was found in its runs.
+/// A copy of a program's source that can be changed, and the findings of its runs.
 struct Project {
     folder: tempfile::TempDir,
     source: PathBuf,

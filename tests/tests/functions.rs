@@ -6,7 +6,7 @@ use tests::{Avtrace, Location, Program, c, cpp, require_bpf, runs, rust};
 /// Levels of optimisation: with and without tail calls, inlining and frame pointers.
 const LEVELS: [&str; 2] = ["-O0", "-O2"];
 
-/// Runs the program with these options of avtrace and checks what is found.
+/// Runs the program with these options of avtrace and checks the findings.
 #[track_caller]
 fn check(program: &Program, options: &[&str], arguments: &[&str], cycle: Option<&[&str]>) {
     for _ in 0..runs(1) {
@@ -38,7 +38,7 @@ fn functions_that_take_locks_are_regions_by_default() {
         let violation = report.only_violation();
         let begin = violation.begin.as_ref().expect("a place");
         assert_eq!(begin.function.as_deref(), Some("transfer"));
-        // The line before the brace, which is that of the first instruction.
+        // The line before the brace, where the first instruction is.
         assert_eq!(begin.line, Some(bank.line("transfer_begin") - 1), "{begin:?}");
         let [split] = &violation.splits[..] else { panic!("one split: {violation:#?}") };
         let place = |mark| Some(bank.line(mark));
@@ -175,7 +175,7 @@ fn a_function_that_was_left_is_no_region_any_more() {
             check(&program, &options, &[how], None);
             check(&program, &options, &[how, "stay"], cycle);
         }
-        // Without optimisation it is an ordinary call, and what it does a part of the region.
+        // Without optimisation it is an ordinary call, and part of the region.
         check(&program, &options, &["tail"], if level == "-O0" { cycle } else { None });
         check(&program, &options, &["tail", "stay"], cycle);
     }

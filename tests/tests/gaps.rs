@@ -1,5 +1,5 @@
-//! Gaps of regions: `run --gaps`, the observing run of a plan, and `check --gaps`. Nothing is forced to come in: the
-//! gaps are those of quiet runs.
+//! Gaps of regions: `run --gaps`, the observing run of a plan, and `check --gaps`. No thread is forced to come in: the
+//! gaps come from quiet runs.
 
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
 //! The commands of the guide: each `console` block of `docs/guide/` is run, page by page, in a folder that has the bank
-//! of `examples/`, and prints what the page shows.
+//! of `examples/`, and prints the output on the page.
 //!
 //! A line that begins with `$ ` is a command; it ends with status 0, or 66 where a defect is found. The lines after it
 //! are in its output, in this order, with others in between; `...` in a line stands for any text.
@@ -12,7 +12,7 @@ use tests::process::{Running, TIME_LIMIT};
 use tests::tracer::avtrace;
 use tests::{require_bpf, root};
 
-/// A command of a page, and what it prints.
+/// A command of a page, and its output.
 #[derive(Debug, PartialEq, Eq)]
 struct Shown {
     command: String,

@@ -156,7 +156,7 @@ fn attach_by(back_end: &str, accesses: &str, pid: u32, report: &Path) -> Running
 }
 
 /// Starts a program that waits for a line before it does this, and has avtrace attach to it with each back end. Its
-/// output and its end must be those that it has alone. Returns the reports on all programs that it was.
+/// output and its end must be the same as without avtrace. Returns the reports on all programs that it was.
 fn each_attached(program: &Program, how: &str, mut check: impl FnMut(&[Report])) {
     let _ = avtrace();
     let alone = native(&program.path, [how], None);
@@ -217,7 +217,7 @@ fn programs_that_avtrace_has_attached_to() {
     });
 }
 
-/// Has so many threads come and go in a process that avtrace has attached to.
+/// Has this number of threads come and go in a process that avtrace has attached to.
 fn short_threads(count: &str) {
     let threads: u64 = count.parse().expect("a number");
     each_attached(&c("many_threads", &["-g", "-O2"]), count, |reports| {
@@ -240,7 +240,7 @@ fn a_hundred_thousand_short_threads_of_a_process_that_avtrace_has_attached_to() 
     short_threads("100000");
 }
 
-/// Inline probes need ptrace for themselves: others that need it are refused, and those that do not have their probes.
+/// Inline probes need ptrace for themselves: other users of ptrace are refused, and the rest have their probes.
 #[test]
 fn inline_probes_beside_other_tracers() {
     require_bpf!();

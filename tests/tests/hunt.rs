@@ -87,7 +87,7 @@ fn a_rare_bug_is_found_and_shown_again() {
     let (code, report, stderr) = again();
     assert_eq!((code, &report["hunt"]["runs"]), (Some(66), &10.into()), "{stderr}");
     lost_update(&report);
-    // Nothing names it.
+    // It has no name.
     assert_eq!(report["capture"]["backend"], backend, "{stderr}");
     let ended = avtrace_with(["hunt", "--replay", &format!("{}#99", results.display())]);
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);
@@ -110,7 +110,7 @@ fn a_thread_that_is_over_before_the_others_come_starts_late() {
     let folder = folder();
     let program = c("early_bird", &["-g", "-O1"]);
     let [results, report] = ["results", "report"].map(|name| folder.path().join(name));
-    // Threads that sleep are late by what is said; those that the kernel lets spin, by less.
+    // Threads that sleep are late by the stated time; threads that the kernel lets spin, by less.
     let options = ["hunt", "--capture", "inline", "--runs", "40", "--first", "--seed", "1"];
     let mut words: Vec<std::ffi::OsString> = options.map(Into::into).into();
     words.extend(["--format", "json", "--results"].map(Into::into));
@@ -144,7 +144,7 @@ fn a_hunt_goes_on_where_it_has_ended_and_is_merged() {
     let other = avtrace_with(arguments(folder.path(), &["--resume"], &["/bin/true".as_ref()]));
     assert_eq!(other.code, Some(2), "{}", other.stderr);
     assert!(other.stderr.contains("give the same program and options"), "{}", other.stderr);
-    // One that begins keeps the older results.
+    // A new hunt keeps the older results.
     let results = folder.path().join("results");
     let (_, third) = hunt(folder.path(), &options, &["whole"]);
     assert_eq!(third["hunt"]["runs"], 2);
@@ -171,7 +171,7 @@ fn a_hunt_goes_on_where_it_has_ended_and_is_merged() {
     let refused = avtrace_with(["merge".as_ref(), other.as_os_str()]);
     assert_eq!(refused.code, Some(3), "{}", refused.stderr);
     assert!(refused.stderr.contains("not a report"), "{}", refused.stderr);
-    // Nothing that is not a hunt's is put aside.
+    // Only files of hunts are put aside.
     let refused = avtrace_with([
         "hunt".as_ref(),
         "--results".as_ref(),
@@ -327,7 +327,7 @@ fn programs_that_cannot_be_hunted_are_refused() {
     let ended = hunt(&[], &["/nonexistent/program"]);
     assert_eq!(ended.code, Some(3), "{}", ended.stderr);
     assert!(ended.stderr.contains("/nonexistent/program"), "{}", ended.stderr);
-    // Nothing of a first run that is refused is kept, so that a hunt begins anew with the same file.
+    // A refused first run leaves no results, so that a hunt begins anew with the same file.
     let ended = hunt(&["--runs", "1"], &["/bin/true"]);
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
     assert!(!folder.path().join("results.old").exists());
@@ -450,7 +450,7 @@ fn a_run_is_repeated_in_another_build() {
     let ended = avtrace_with(words.into_iter().map(String::from).chain(to_file(&folder)));
     assert_eq!(ended.code, Some(66), "{}", ended.stderr);
     lost_update(&reports(folder.path())[0]);
-    // In which there is no such gap, nothing can be repeated.
+    // A run without such a gap cannot be repeated.
     std::fs::copy("/bin/true", &program).expect("a copy");
     let ended = avtrace_with(words.into_iter().map(String::from).chain(to_file(&folder)));
     assert_eq!(ended.code, Some(2), "{}", ended.stderr);

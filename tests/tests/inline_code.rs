@@ -7,7 +7,7 @@ use tests::process::child_of;
 use tests::tracer::native;
 use tests::{Avtrace, Report, c, require_bpf, runs};
 
-/// Runs a kind of `code.c` alone and with probes, which changes nothing, and returns its output.
+/// Runs a kind of `code.c` alone and with probes, with the same outcome, and returns its output.
 #[track_caller]
 fn does_as_alone(kind: &str, flags: &[&str], options: &[&str]) -> String {
     let program = c("code", &[&["-g", "-O2"], flags].concat());
@@ -54,7 +54,7 @@ fn other_code_in_the_place_of_code_with_probes_is_executed() {
     assert_eq!(does_as_alone("replaced", &[], &[]), "1\n7\n");
 }
 
-/// A probe at a marker writes nothing below the stack pointer, in the process and in the kernel.
+/// A probe at a marker never writes below the stack pointer, in the process and in the kernel.
 #[test]
 fn markers_leave_alone_what_is_below_the_stack_pointer() {
     assert_eq!(does_as_alone("leaf", &[], &[]), "done\n");
@@ -97,7 +97,7 @@ fn a_region_may_begin_with_any_instruction() {
     assert_eq!(report.counts.transactions - report.counts.unary_transactions, 0);
 }
 
-/// All code of a program gets probes on its accesses, and none of the C library's, though it is linked statically.
+/// All code of a program gets probes on its accesses, but not the C library, though it is linked statically.
 #[test]
 fn the_c_library_in_a_program_is_none_of_its_own_code() {
     for level in [&["-g", "-O2"][..], &["-O2"]] {
@@ -115,7 +115,7 @@ fn the_c_library_in_a_program_is_none_of_its_own_code() {
     }
 }
 
-/// Counters of restartable sequences lose nothing, in the program and in a library that is loaded later.
+/// Counters of restartable sequences lose no increment, in the program and in a library that is loaded later.
 #[test]
 fn restartable_sequences_are_not_left() {
     let program = c("percpu", &["-g", "-O2"]);
@@ -160,7 +160,7 @@ fn libraries_at_the_same_address_have_their_own_probes() {
 /// Time for which avtrace stands still: four threads fill their rings meanwhile.
 const STANDS: Duration = Duration::from_secs(2);
 
-/// Threads wait for a reader that stands still, and go on with it; nothing is lost that is not counted.
+/// Threads wait for a reader that stands still, and go on with it; every lost event is counted.
 #[test]
 fn a_reader_that_stands_still_loses_nothing_in_silence() {
     let program = c("lockloop", &["-g", "-O2"]);
@@ -231,7 +231,7 @@ fn addresses_are_computed_from_registers_that_the_program_needs_no_more() {
     }
 }
 
-/// No address is avtrace's in each run, so that a program that maps memory at one of its own choice does not meet it.
+/// avtrace has another address in each run, so that a program that maps memory at a fixed address does not meet it.
 #[test]
 fn memory_of_probes_is_elsewhere_in_each_run() {
     let program = c("fixed_address", &["-g", "-O1", "-pthread"]);

@@ -1,5 +1,5 @@
 //! Refusals of probes in the process: each has its reason and a remedy, as root and as an ordinary user. Restrictions
-//! that a program sets for itself later harm nothing.
+//! that a program sets for itself later do no harm.
 
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
@@ -257,7 +257,7 @@ fn what_becomes_a_program_with_leak_sanitizer_runs_without_a_tracer() {
     let program = c("one_access", &["-g", "-O1", "-fsanitize=address"]);
     let path = program.path.display();
     for (script, option) in [
-        // The first process, then one that is followed.
+        // The first process, then a followed child.
         (format!("exec {path}"), "--lossless"),
         (format!("{path}; status=$?; echo ended; exit $status"), "--follow-forks"),
     ] {

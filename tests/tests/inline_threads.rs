@@ -13,7 +13,7 @@ use tests::{Avtrace, Program, Report, c, cpp, machine, process::resident_kib, tr
 /// ring has more.
 const KIB_PER_THREAD: u64 = 1;
 
-/// Runs a program alone and with probes. Returns the report of a run that has lost nothing.
+/// Runs a program alone and with probes. Returns the report of a run without losses.
 fn same(name: &str, arguments: &[&str]) -> Report {
     same_program(&c(name, &["-g", "-O2"]), arguments)
 }
@@ -35,7 +35,7 @@ fn same_handlers(kind: &str, times: &str) {
     }
 }
 
-/// Checks that no event was lost, all records were decoded, and nothing was found.
+/// Checks that no event was lost, all records were decoded, and the run has no findings.
 fn check(report: &Report) {
     let notes = report.not_seen["notes"].to_string();
     assert_eq!(report.counts.lost_events, 0, "{notes}");

@@ -12,7 +12,7 @@ use tests::{Avtrace, Report, c, require_bpf};
 
 const LIBRARY: [&str; 3] = ["-shared", "-fPIC", "-Wl,-soname,libstock.so"];
 
-/// A program in a folder of its own, and the library that it needs in this folder beside that.
+/// A program in a new folder, and the library that it needs in this folder beside that.
 struct Depot {
     _folder: tempfile::TempDir,
     program: PathBuf,

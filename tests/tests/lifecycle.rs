@@ -94,7 +94,7 @@ fn a_process_outlives_its_main_thread() {
 #[test]
 fn a_process_without_its_main_thread_keeps_its_probes_when_others_detach() {
     require_bpf!();
-    // Not the same file as that of another test: its probes go when that one detaches.
+    // No other test uses this file, since probes in it go when the other test detaches.
     let program = c("leaderless", &["-g", "-O1"]);
     let folder = tests::folder();
     let file = folder.path().join("go-on");
@@ -188,7 +188,7 @@ fn killing_avtrace_leaves_the_program_alone() {
 
     running.signal("KILL");
     running.await_end(|_| {});
-    // A jump stays, and what it leads to records nothing.
+    // A jump stays, to code that makes no records.
     if !captures_inline() {
         running.await_that("the probes are gone", |_| {
             code_byte(tracee, &program.path, nop).is_none_or(|byte| byte == 0x90)
@@ -412,7 +412,7 @@ fn once_the_program_is_gone_a_signal_ends_the_checking() {
     let folder = tests::folder();
     let file = folder.path().join("report.txt");
     let program = c("bank_fixed", &["-g", "-O1"]);
-    // The checker gets nothing for hours.
+    // The checker gets no events for hours.
     let mut running = Avtrace::on(&program)
         .environment("AVTRACE_TEST_READER_DELAY_MS", "9999999")
         .options(["-o"])

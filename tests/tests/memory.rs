@@ -1,11 +1,11 @@
-//! Memory that is given back and given out again: what it was before is forgotten, and what it is now has a name.
+//! Memory that is freed and allocated again: the old block is forgotten, and the new one has a name.
 
 use tests::tracer::captures_inline;
 use tests::{Avtrace, Report, c, c_by, cpp, machine, require_bpf, runs, rust};
 
 const LEVELS: [&str; 2] = ["-O0", "-O2"];
 
-/// Runs a program that waits for a watchpoint on its block, or where there are none, sees its accesses by probes.
+/// Runs a program that waits for a watchpoint on its block. Without watchpoints, probes see its accesses.
 fn run_watched(run: Avtrace, how: &str) -> (Option<i32>, String, Report) {
     if captures_inline() {
         run_with(run.seeing_memory(), &[how, "unwatched"])
@@ -59,7 +59,7 @@ fn the_stack_of_a_thread_that_has_ended_is_other_memory_to_the_next() {
         let program = c("memory", &["-g", level]);
         let (_, output, report) = run_watched(Avtrace::on(&program), "stack");
         assert_eq!(output, "the same memory\n");
-        // What the threads' own ends and starts order is seen, too.
+        // Order by the starts and ends of threads is seen, too.
         let data = report.violations.iter().filter(|violation| violation.evidence == "data");
         assert_eq!(data.count(), 0, "{:#?}", report.violations);
     }
@@ -98,7 +98,7 @@ fn each_call_is_seen() {
         ("calloc", 1, 1),
         ("aligned_alloc", 1, 1),
         ("posix_memalign", 1, 1),
-        // What it gives back, and what it is given.
+        // The freed and the allocated block.
         ("realloc", 2, 2),
         ("reallocarray", 2, 2),
         // It fails, and the old block is there again.
@@ -122,7 +122,7 @@ fn without_accesses_memory_is_not_looked_at() {
     assert!(report.summary.get("allocations").is_none(), "{:#?}", report.summary);
 }
 
-/// Nothing is shared but what the allocator keeps for itself.
+/// Threads share only the data of the allocator.
 #[track_caller]
 fn check_own_blocks(program: &tests::Program, region: &str) {
     for accesses in ["auto", "probe"] {

@@ -13,7 +13,7 @@ use tests::{
 /// Back ends that attach.
 const BACK_ENDS: [&str; 2] = ["kernel", "inline"];
 
-/// Options of `unshare` for PID and mount namespaces of its own.
+/// Options of `unshare` for new PID and mount namespaces.
 const OWN: [&str; 4] = ["--pid", "--fork", "--mount", "--mount-proc"];
 
 /// Leaves the test where it cannot make namespaces.
@@ -93,7 +93,7 @@ fn a_process_in_namespaces_of_its_own_is_attached_to_from_outside() {
 #[test]
 fn avtrace_attaches_in_a_namespace_of_its_own() {
     require_namespaces!();
-    // Its process numbers are others than those of the test, and those of the service are again others.
+    // It, the test and the service each have different process numbers.
     let cases = BACK_ENDS.map(|back_end| [(&[][..], back_end), (&OWN[..], back_end)]);
     for (layers, back_end) in cases.into_iter().flatten() {
         let (program, folder) = (service(), tempfile::tempdir().expect("a folder"));

@@ -60,7 +60,7 @@ fn a_recording_is_checked_like_a_run() {
     let bank = c("bank", &["-g", "-O2"]);
     let folder = tests::folder();
     let trace = folder.path().join("t.avt");
-    // Nothing is to be left out because of what it costs for a moment on a machine that stalls: there are two runs.
+    // A machine that stalls must not make accesses look expensive and be left out: there are two runs.
     let overhead = ["--overhead", "1000000"];
     let [option, most] = overhead.map(AsRef::as_ref);
     let ended = avtrace_with([

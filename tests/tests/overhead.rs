@@ -61,7 +61,7 @@ fn a_place_that_costs_too_much_is_given_up_and_others_are_not() {
     assert!(report.counts.events < 64 * 20_000, "{:?}", report.counts);
 }
 
-/// The first process decides nothing any more, and its child has the same switches.
+/// The first process no longer decides, and its child has the same switches.
 #[test]
 fn a_child_keeps_within_the_bound_when_its_parent_has_ended() {
     let program = c("tally", &["-g", "-O1"]);

@@ -1,12 +1,12 @@
-//! Overload: threads that do nothing but lock and unlock, and a reader that is slower than they are. What is lost is
-//! counted and makes nothing up; with `--lossless` nothing is lost.
+//! Overload: threads that only lock and unlock, and a slower reader. Lost events are counted and invent no findings;
+//! with `--lossless` no event is lost.
 
 use tests::{Avtrace, Report, c, machine, require_bpf};
 
 /// Runs by default, and of the long tests.
 const RUNS: (usize, usize) = (2, 50);
 
-/// Variable by which the reader waits so many milliseconds with each batch, in a debug build.
+/// Variable by which the reader waits this number of milliseconds with each batch, in a debug build.
 const DELAY: &str = "AVTRACE_TEST_READER_DELAY_MS";
 
 /// Runs four threads with a slow reader.

@@ -1,5 +1,5 @@
 //! Perturbed runs (`run --perturb`): delays at instructions, starvation of threads and random sets of processors, with
-//! both back ends. What a program does and how it ends is the same as without.
+//! both back ends. Programs do the same, and end in the same way, as without.
 
 use std::{path::Path, process::Command};
 

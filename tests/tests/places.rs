@@ -69,7 +69,7 @@ fn a_function_that_begins_with_a_long_nop_is_a_region() {
     assert_eq!(report.counts.transactions - report.counts.unary_transactions, 600);
 }
 
-/// `fork` copies what a probed nop of five bytes becomes, and not what that leads to.
+/// `fork` copies the jump in the place of a probed nop of five bytes, and not the target of the jump.
 #[test]
 fn a_child_executes_a_long_nop() {
     require_bpf!();

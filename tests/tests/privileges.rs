@@ -47,7 +47,7 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        // One that has failed has released it.
+        // A failed run has released it.
         let guard = MAY_TRACE.read().unwrap_or_else(PoisonError::into_inner);
         let folder = folder_in(parent().unwrap_or(&std::env::temp_dir()));
         Self { folder, _may_trace: Some(guard) }
@@ -64,7 +64,7 @@ impl Place {
         to
     }
 
-    /// Copies avtrace, with these capabilities of its file; `None` where files have none.
+    /// Copies avtrace, with these capabilities of its file; `None` where files cannot have capabilities.
     fn tracer(&self, name: &str, capabilities: &str) -> Option<PathBuf> {
         let copy = self.copy(avtrace(), name, 0o755);
         (capabilities.is_empty() || give(&copy, capabilities)).then_some(copy)
@@ -127,7 +127,7 @@ fn give(file: &Path, capabilities: &str) -> bool {
     given.code == Some(0)
 }
 
-/// Command of a program, without what the test's own sudo has set.
+/// Command of a program, without the variables of the test's own sudo.
 fn command(words: &[&str], program: &Path) -> Command {
     let mut command = Command::new(words.first().map_or(program.as_os_str(), |word| word.as_ref()));
     if let [_, rest @ ..] = words {
@@ -177,7 +177,7 @@ fn under_sudo_the_program_has_the_groups_and_the_environment_of_the_user() {
     };
     let users = database("passwd", "eve:x:400042:400043::/users/eve:/bin/eves\n");
     let groups = database("group", "eves:x:400043:\nother:x:400050:eve\nacted:x:400060:\n");
-    // A mount namespace of its own has the account, and the machine does not.
+    // A new mount namespace has the account, and the machine does not.
     let script = "mount --bind \"$1\" /etc/passwd && mount --bind \"$2\" /etc/group && shift 2 && exec \"$@\"";
     let identity = place.identity("identity", 0o755);
     let show = format!("{}; env", named(&identity));
@@ -224,7 +224,7 @@ fn under_sudo_the_program_has_the_groups_and_the_environment_of_the_user() {
     }
 }
 
-/// Returns what `identity` prints for an ordinary user without avtrace; `None` where it gains nothing.
+/// Returns the output of `identity` for an ordinary user without avtrace; `None` where it gains no rights.
 fn alone(identity: &Path) -> Option<String> {
     let alone = run(&mut command(&NOBODY, identity)).stdout;
     if !alone.starts_with("65534 0 ") {
@@ -472,7 +472,7 @@ struct Setting {
 }
 
 impl Setting {
-    /// Returns the setting, with its value; says so where the kernel has none.
+    /// Returns the setting, with its value; prints a message where the kernel does not have it.
     fn of(path: &'static str) -> Option<(Self, String)> {
         let Ok(value) = fs::read_to_string(path) else {
             machine::absent(&format!("{path} of this kernel"));

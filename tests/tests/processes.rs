@@ -186,7 +186,7 @@ fn a_set_user_id_program_is_not_traced() {
     assert!(notes(last).contains("not traced: it runs with privileges of its own"), "{last:#?}");
 }
 
-/// A library for `host.c`, under a name of its own.
+/// A library for `host.c`, under this name.
 fn library(folder: &Path, name: &str, program: &str, flags: &[&str]) -> PathBuf {
     let flags = [&["-g", "-shared", "-fPIC"], flags].concat();
     let path = folder.join(name);
@@ -416,7 +416,7 @@ fn children_that_are_not_followed_run_without_breakpoints() {
     require_bpf!();
     let program = c("untouched", &["-g", "-O2", "-static"]);
     let children = "child: restored\ngrandchild: restored\norphan: restored\n";
-    // The jumps of inline probes stay in a copy of memory, and what they lead to records nothing.
+    // The jumps of inline probes stay in a copy of memory, to code that makes no records.
     let copies = if captures_inline() {
         children.replace("restored", "changed")
     } else {

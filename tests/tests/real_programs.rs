@@ -1,5 +1,5 @@
-//! Programs of the system, under inline probes, as a user without privileges: they do what they do alone. Each takes
-//! seconds to minutes and needs packages of its own, so these run by `cargo xtask test --long` only.
+//! Programs of the system, under inline probes, as a user without privileges: they behave as they do alone. Each takes
+//! seconds to minutes and needs further packages, so these run by `cargo xtask test --long` only.
 //!
 //! A program is a shell script under `programs/real/`, whose first line names the tools it needs. `$T` in it starts a
 //! command under avtrace, or alone; `$IN` is a folder of input; what it writes to standard output is compared.
@@ -79,7 +79,7 @@ programs! {
 
 /// Runs a script alone and under avtrace, and compares.
 fn runs_as_alone(name: &str) {
-    // Whoever the suite traces as, these are traced by a user of their own.
+    // These are traced by a separate user, whatever user runs the suite.
     if !machine::can_drop_privileges() {
         return machine::skip("not root: it cannot become a user without privileges");
     }

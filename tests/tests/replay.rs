@@ -1,4 +1,4 @@
-//! Recordings on other machines: what a report on them says without the program, its sources and its libraries.
+//! Recordings on other machines: reports on them without the program, its sources and its libraries.
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
 use serde_json::Value;
 use tests::{Avtrace, Ended, Program, Report, c, programs::c_file, require_bpf, tracer::avtrace};
 
-/// A program, its sources and a recording of it, in a folder of their own, with the report of the run itself.
+/// A program, its sources and a recording of it, in a new folder, with the report of the run itself.
 struct Recorded {
     folder: tempfile::TempDir,
     live: Value,
@@ -36,7 +36,7 @@ impl Recorded {
             .run();
         assert_eq!(ended.code, Some(66), "{}", ended.stderr);
         let live = serde_json::from_slice(&fs::read(report).expect("a report")).expect("JSON");
-        // The program is gone, and what it was made of.
+        // The program and its sources are gone.
         fs::remove_file(&path).expect("the program");
         fs::remove_file(&copy).expect("its source");
         Self { folder, live }
@@ -72,7 +72,7 @@ fn elsewhere(trace: &Path, command: &str) -> (Ended, Value) {
     (ended, report)
 }
 
-/// Checks that a report on a recording says what that on the run did.
+/// Checks that a report on a recording says the same as the report on the run.
 fn check_same(live: &Value, replayed: &Value) {
     Report::check(replayed);
     // The subject is a file now, and the time of the check is another. Time and place of the run are no part of a

@@ -75,7 +75,7 @@ fn a_run_is_checked_with_the_relation_that_is_asked_for() {
     let (code, report) = run(&[], false);
     assert_eq!((code, report.relation.as_str()), (Some(66), "full"));
     assert_eq!(report.only_violation().evidence, "sync");
-    // Locks are no data, and nothing else was captured.
+    // Locks are no data, and only locks were captured.
     let (code, report) = run(&["--relation", "data"], false);
     assert_eq!((code, report.relation.as_str()), (Some(0), "data"));
     assert_eq!(report.violations.len(), 0);

@@ -1,4 +1,4 @@
-//! Locks of the runtime libraries: they are none of the program's.
+//! Locks of the runtime libraries, which do not belong to the program.
 
 use tests::{Avtrace, Program, c, c_by, cpp, machine, require_bpf};
 

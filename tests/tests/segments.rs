@@ -50,7 +50,7 @@ fn regions_of_defects(report: &Value) -> Vec<&str> {
     defects.iter().map(|defect| defect["region"].as_str().expect("a name")).collect()
 }
 
-/// Checks segments of a run in which there is nothing to find: they are the last ones, and stay below the size.
+/// Checks segments of a run without defects: they are the last ones, and stay below the size.
 #[track_caller]
 fn check_kept(directory: &Path) -> Vec<PathBuf> {
     let kept = segments(directory);
@@ -196,7 +196,7 @@ fn attach(pids: &[u32], directory: &Path, size: &str) -> Running {
     avtrace
 }
 
-/// Returns whether the defect of `transfer` is in what is kept.
+/// Returns whether the defect of `transfer` is in the kept segments.
 fn has_transfer(path: &Path) -> bool {
     let (_, reports) = check(path);
     reports.iter().any(|report| regions_of_defects(report) == ["transfer"])
@@ -249,7 +249,7 @@ fn segments_of_a_killed_avtrace_can_be_checked() {
     assert_eq!(avtrace.wait().signal, Some(9));
     let kept = segments(&directory);
     assert!(bytes(&kept) < KEPT, "{} bytes", bytes(&kept));
-    // The last one, and those that wait for their names.
+    // The last segment, and segments that wait for their names.
     let incomplete = kept.iter().filter(|path| !number(path).1).count();
     assert!(incomplete <= 3, "{kept:?}");
     for complete in kept.iter().filter(|path| number(path).1) {
@@ -261,7 +261,7 @@ fn segments_of_a_killed_avtrace_can_be_checked() {
     }
     let (ended, reports) = check(&directory);
     assert_eq!(ended.code, Some(66), "{}", ended.stderr);
-    // None is cut where the last event is that of a segment.
+    // No segment is cut where the last event ends a segment.
     let is_cut = kept.iter().any(|path| is_cut(path));
     assert_eq!(ended.stderr.contains("cut short"), is_cut, "{}", ended.stderr);
     assert_eq!(regions_of_defects(&reports[0]), ["transfer"]);
@@ -338,7 +338,7 @@ fn a_full_disk_ends_the_recording_and_not_the_program() {
     let folder = tests::folder();
     let mounted = folder.path().join("small");
     fs::create_dir(&mounted).expect("made");
-    // In a mount namespace of its own: nothing stays mounted.
+    // In a new mount namespace, so that the file system does not stay mounted.
     let script = "mount -t tmpfs -o size=512k none \"$1\" && shift && exec \"$@\"";
     let file = folder.path().join("report.json");
     let mut command = Command::new("unshare");

@@ -1,4 +1,4 @@
-//! A long time attached to a program that does nothing but lock and unlock: memory that does not grow, no loss, and a
+//! A long time attached to a program that only locks and unlocks: memory that does not grow, no loss, and a
 //! program that has its own code afterwards. `AVTRACE_SOAK_SECONDS` says how long, by default half an hour.
 
 use std::{

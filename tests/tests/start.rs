@@ -99,7 +99,7 @@ fn a_program_that_the_dynamic_linker_refuses() {
     let path = folder.path().join("early_main");
     let library = c("early", &["-g", "-shared", "-fPIC"]).path;
     let library = library.to_str().expect("text").as_bytes();
-    // The name of a library that is not there, as long as that of the one that is.
+    // The name of a missing library, as long as the name of the present one.
     let mut data = fs::read(&program.path).expect("the program");
     let at = data.windows(library.len()).position(|name| name == library).expect("its name");
     data[at + 1] = b'?';

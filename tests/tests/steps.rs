@@ -53,7 +53,7 @@ impl<'case> Case<'case> {
         self.compare_places(&exact, &places);
 
         let all: BTreeSet<Seen> = exact.iter().map(key).collect();
-        // One that commutes is recorded as such whether it was made in one step or in two.
+        // A commuting update is recorded as such whether it was made in one step or in two.
         let steps = commuting.into_iter().flat_map(|(thread, at)| {
             let update = (thread, at, Kind::Update);
             let both = [(thread, at, Kind::Read), (thread, at, Kind::Write)];
@@ -84,7 +84,7 @@ impl<'case> Case<'case> {
             needed.len(),
         );
         assert!(claimed * 10 >= (claimed + left_out) * 9, "{self}: {memory:#}");
-        // What is missed has to be among what is said to be left out.
+        // Missed accesses must be among the places that the report says were left out.
         let instructions: BTreeSet<u64> = missed.iter().map(|missed| missed.1).collect();
         let missed = lines(&missed);
         assert!(instructions.len() as u64 <= left_out, "{self}: {missed:#?} {memory:#}");

@@ -1,5 +1,5 @@
 //! Locks and other synchronisation by function calls, and threads: each in a program that is not atomic, found with
-//! the right object, its name and the right lines, and in forms where nothing is to be found.
+//! the right object, its name and the right lines, and in forms without a defect.
 
 use tests::{
     Avtrace, Edge, Program, Report, Violation, c,
@@ -219,7 +219,7 @@ fn a_wait_that_is_cancelled_has_taken_the_mutex_again() {
             let found = report.violations.iter().find(|violation| is_like(violation, &steps));
             let violation =
                 found.unwrap_or_else(|| panic!("by the mutex: {:#?}", report.violations));
-            // What the waiter does is outside every region: each event is a transaction of its own.
+            // The waiter is outside every region: each of its events is a transaction by itself.
             assert_eq!(violation.cycle(), ["interrupt", "", "", "interrupt"]);
             let [there, back] = &violation.edges[..] else { panic!("two edges: {violation:#?}") };
             check_end(&program, there, ("release", "interrupt_unlock"), true);

@@ -232,7 +232,7 @@ fn ctest_fails_for_a_defect_with_each_framework() {
     let replaced = replaced.each_ref().map(|(from, to)| (*from, to.as_str()));
     let configure = setup.documented(CONFIGURE, &replaced, "-G Ninja -DFIXED=OFF");
     assert_eq!(configure.code, Some(0), "{}", all(&configure));
-    // The name of the directory is that of the option, too.
+    // The directory and the option have the same name.
     let folder = [(" build", build[0].1)].map(|(from, to)| (from, format!(" {to}")));
     let folder = folder.each_ref().map(|(from, to)| (*from, to.as_str()));
     let built = setup.documented("cmake --build build", &folder, "");

@@ -14,7 +14,7 @@ const COLUMNS: &str = "100";
 
 /// Builds a program of the triage benchmark.
 fn triage(name: &str, level: &str) -> Program {
-    let folder = root().join("xtask/src/bench/triage/programs");
+    let folder = root().join("xtask/bench/programs");
     let include = format!("-I{}", folder.join("support").display());
     let source = folder.join(name);
     if source.extension().is_some_and(|extension| extension == "cpp") {
@@ -32,7 +32,7 @@ fn check(name: &str, program: &Program, options: &[&str], arguments: &[&str]) {
     }
 }
 
-/// Compares the report of each back end with a snapshot of its own: they differ in values of reads, and in the callers
+/// Compares the report of each back end with its own snapshot: they differ in values of reads, and in the callers
 /// that were recorded with them.
 #[track_caller]
 fn check_each(name: &str, program: &Program) {

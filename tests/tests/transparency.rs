@@ -123,7 +123,7 @@ fn what_is_typed_is_received_once() {
     let folder = tests::folder();
     let typed = folder.path().join("typed");
     assert_eq!(run(Command::new("mkfifo").arg(&typed)).code, Some(0));
-    // In the terminal's process group, and in one of its own.
+    // In the terminal's process group, and in a new one.
     for how in ["with", "apart"] {
         let (tracer, program) = (avtrace(), program.path.display());
         let capture = tests::capture::options().join(" ");

@@ -1,4 +1,4 @@
-//! Programs that receive `SIGTRAP`: whether avtrace has caused it, and what the report says of it.
+//! Programs that receive `SIGTRAP`, from avtrace or from elsewhere, and the report on it.
 
 use tests::tracer::{captures_inline, native};
 use tests::{Avtrace, Ended, Report, c, require_bpf};
@@ -8,7 +8,7 @@ fn copies(what: &str) -> (Ended, Report) {
     Avtrace::on(&c("copies", &["-g", "-O2"])).arguments([what]).report()
 }
 
-/// A key of what a report says of the death.
+/// A key of the report's section on the death.
 fn trap<'report>(report: &'report Report, key: &str) -> &'report str {
     let trap = report.trap.as_ref().expect("the cause of death");
     trap[key].as_str().unwrap_or_default()
@@ -45,7 +45,7 @@ fn signals_that_avtrace_has_caused_and_the_program_has_handled_are_counted() {
     // The markers are instructions of one byte: the handler returns behind them.
     let (ended, report) = copies("handled");
     if captures_inline() {
-        // Jumps cause none.
+        // Jumps cause no `SIGTRAP`.
         assert_eq!((ended.code, &*ended.stdout), (Some(0), "0 signals\n2\n"), "{}", ended.stderr);
         return;
     }

@@ -1,4 +1,4 @@
-//! Files, names and programs that mean harm: nothing of them reaches a terminal raw, damaged programs get clear errors
+//! Files, names and programs that mean harm: their bytes never reach a terminal raw, damaged programs get clear errors
 //! within bounded memory, and a program gets nothing from avtrace's rights to files. The promises are those of
 //! `docs/security.md`.
 
@@ -25,7 +25,7 @@ const COLOURS: &str = "\x1b[31m";
 const CONTROL: &str = "\u{9b}2J";
 const BACK: &str = "\u{202e}";
 
-/// Checks that there is nothing on standard error but printable text and line breaks.
+/// Checks that standard error has only printable text and line breaks.
 #[track_caller]
 fn check_printable(ended: &Ended) {
     let is_raw = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
@@ -298,7 +298,7 @@ fn lines_of_files_that_a_process_may_not_read_are_not_in_reports() {
     }
 }
 
-/// Puts a program into a folder without its debug information, and that into a file of its own, which it names.
+/// Puts a program without its debug information into a folder, and the debug information into a file that it names.
 fn split(built: &Program, folder: &Path) -> (PathBuf, PathBuf) {
     let (program, debug) = (folder.join("program"), folder.join("program.debug"));
     let copy = |options: &[&str], to: &Path| {
@@ -384,7 +384,7 @@ impl Folders {
         Self { all, theirs, roots }
     }
 
-    /// Checks that nothing has happened to root's files.
+    /// Checks that root's files are unchanged.
     fn check(&self, what: &str) {
         let names = fs::read_dir(&self.roots)
             .expect("the folder")
@@ -447,7 +447,7 @@ fn links_of_a_program_lead_avtrace_to_no_file_of_others() {
     }
 }
 
-/// Makes a folder of another user, in one that anybody may enter.
+/// Makes a folder of another user, inside a folder that anybody may enter.
 fn folder_of_nobody(parent: &TempDir) -> PathBuf {
     let folder = parent.path().join("theirs");
     fs::create_dir(&folder).expect("a folder");

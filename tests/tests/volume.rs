@@ -1,4 +1,4 @@
-//! Many events: none lost, and memory that does not grow with them.
+//! Many events without a loss, and memory that does not grow with them.
 
 use std::fs;
 use std::sync::Mutex;
@@ -11,7 +11,7 @@ use tests::{Avtrace, Report, c, require_bpf};
 /// These runs take the machine for themselves.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Room for all that a run records: that nothing is lost must not depend on how fast this machine reads.
+/// Room for all events of a run: losses must not depend on how fast this machine reads.
 const ROOM: [&str; 2] = ["--buffer", "512"];
 
 #[test]

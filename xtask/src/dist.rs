@@ -7,7 +7,9 @@ mod debian;
 mod licences;
 
 use std::{
-    env, fs,
+    env,
+    ffi::OsString,
+    fs,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -16,15 +18,14 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::{process, setup, workspace};
 
-/// Target of the executable. Linked statically with glibc: rustup's musl target is a download of its own that not every
-/// build machine has, and nothing that avtrace does needs glibc to load anything at run time: accounts are asked of
-/// `getent`.
+/// Target of the executable, which is linked statically with glibc: rustup's musl target is a separate download that
+/// not every build machine has. avtrace never needs glibc to load libraries at run time: it asks `getent` for accounts.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Version of the packages, that of the workspace.
+/// Version of the packages and of the workspace.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Makes the packages below `target/dist`, and tries them in a Debian system of their own if that is wanted.
+/// Makes the packages below `target/dist`, and with `tries` installs them in a fresh Debian system.
 ///
 /// # Errors
 /// When something cannot be built, or a package does not work.
@@ -41,10 +42,11 @@ pub fn run(tries: bool) -> Result<()> {
     process::run(&mut release())?;
     let built = target_dir.join(TARGET).join("packaged/avtrace");
     must_be_static(&built)?;
-    lay_out(&stage, &built)?;
+    let debug = dist.join(format!("{name}.debug"));
+    lay_out(&stage, &built, &debug)?;
     let archive = archive(&dist, &name)?;
     let package = debian::package(&dist, &stage, &maintainer)?;
-    for path in [&archive, &package] {
+    for path in [&archive, &package, &debug] {
         let size = fs::metadata(path)?.len();
         println!("{}: {:.1} MB", path.display(), size as f64 / 1e6);
     }
@@ -74,9 +76,8 @@ fn archive_name(version: &str) -> String {
     format!("avtrace-{version}-x86_64-linux")
 }
 
-/// Returns the command of cargo that builds the static executable, with no more than that: dependencies of tests would
-/// add features to those of the command. Its flags count for the target alone: build scripts and macros are for this
-/// machine.
+/// Returns the cargo command that builds only the static executable: dependencies of tests would enable more features.
+/// The flags apply to the target alone, because build scripts and macros run on this machine.
 fn release() -> Command {
     let mut command = workspace::cargo();
     command
@@ -86,7 +87,7 @@ fn release() -> Command {
     command
 }
 
-/// Checks that nothing is loaded with an executable.
+/// Checks that an executable has no dynamic linker.
 fn must_be_static(path: &Path) -> Result<()> {
     let headers = process::answer(Command::new("readelf").arg("-lW").arg(path))
         .context("`readelf` of the package binutils is needed to look at the executable")?;
@@ -96,13 +97,21 @@ fn must_be_static(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Lays the files out as they are below `/usr`.
-fn lay_out(stage: &Path, built: &Path) -> Result<()> {
-    let executable = stage.join("bin/avtrace");
+/// Puts the debug information of `built` into the file `debug`, and the rest into `executable`, which names that file:
+/// with both in one directory, backtraces have lines. Symbols stay in `executable`: a trial of probes needs one, and
+/// without the other file backtraces have functions.
+fn split_debug(built: &Path, executable: &Path, debug: &Path) -> Result<()> {
+    let objcopy = || Command::new("objcopy");
+    process::run(objcopy().arg("--only-keep-debug").arg(built).arg(debug))?;
+    let mut link = OsString::from("--add-gnu-debuglink=");
+    link.push(debug);
+    process::run(objcopy().arg("--strip-debug").arg(link).arg(built).arg(executable))
+}
+
+/// Lays the files out as they are below `/usr`, but for the debug information, which goes to `debug`.
+fn lay_out(stage: &Path, built: &Path, debug: &Path) -> Result<()> {
     fs::create_dir_all(stage.join("bin"))?;
-    // Symbols stay: a trial of probes needs one, and backtraces in bug reports do.
-    let mut strip = Command::new("strip");
-    process::run(strip.arg("--strip-debug").arg("-o").arg(&executable).arg(built))?;
+    split_debug(built, &stage.join("bin/avtrace"), debug)?;
     let manual = manual()?;
     let completions = [
         ("avtrace.bash", "share/bash-completion/completions/avtrace"),
@@ -133,7 +142,7 @@ fn is_document(path: &Path) -> bool {
     path.is_dir() || path.extension().is_some_and(|own| own == "md" || own == "json")
 }
 
-/// All but what a build has made.
+/// Selects files that no build has made.
 fn is_source(path: &Path) -> bool {
     path.file_name().is_none_or(|name| name != "target" && name != "__pycache__")
 }
@@ -164,8 +173,8 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 /// Variable with the time of all that is made.
 const TIME: &str = "SOURCE_DATE_EPOCH";
 
-/// Time of all files in packages, in seconds since 1970: that of the commit, so that the same sources make the same
-/// packages.
+/// Time of all files in packages, in seconds since 1970: the time of the commit, so that the same sources make the
+/// same packages.
 fn time() -> String {
     let of_commit = || {
         let mut git = Command::new("git");
@@ -200,6 +209,23 @@ mod tests {
     fn executables_with_a_dynamic_linker_are_refused() {
         let error = must_be_static(Path::new("/bin/true")).unwrap_err();
         assert!(error.to_string().contains("not linked statically"), "{error}");
+    }
+
+    #[test]
+    fn debug_information_is_split_off() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = |name: &str| directory.path().join(name);
+        fs::write(file("a.c"), "int main(void) { return 0; }\n").unwrap();
+        let mut compiler = Command::new("cc");
+        compiler.args(["-g", "-o"]).args([file("built"), file("a.c")]);
+        process::run(&mut compiler).unwrap();
+        split_debug(&file("built"), &file("a"), &file("a.debug")).unwrap();
+        let sections = |name: &str| {
+            process::answer(Command::new("readelf").arg("-SW").arg(file(name))).unwrap()
+        };
+        assert!(!sections("a").contains(".debug_line"));
+        assert!(sections("a").contains(".gnu_debuglink") && sections("a").contains(".symtab"));
+        assert!(sections("a.debug").contains(".debug_line"));
     }
 
     #[test]

@@ -29,7 +29,7 @@ use crate::{setup, setup::apt::Apt, workspace};
 /// Time for one kernel, most of which an emulated machine needs that shares its processors with others.
 const LIMIT: Duration = Duration::from_secs(3600);
 
-/// Tries kernels: those that are named, else Debian's. With words in `only`, checks that have one in their names.
+/// Tries the named kernels, or Debian's. `only` selects checks by words in their names.
 ///
 /// # Errors
 /// When something is missing, or a check fails in a kernel; the message lists all that did.

@@ -1,20 +1,15 @@
 //! The project's tasks as `cargo xtask TASK`: the command line only, each task has a file of its
 //! own.
 
-mod bench;
 mod demo;
 mod dist;
-mod kernels;
-mod process;
-mod setup;
 mod test;
-mod tidy;
-mod workspace;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use xtask::{kernels, process, setup, workspace};
 
 /// avtrace's project tasks.
 #[derive(Parser)]
@@ -45,17 +40,16 @@ enum Task {
     },
     /// Make an archive and a Debian package with a static executable, below target/dist
     Dist {
-        /// Try both in a Debian system of their own, which debootstrap makes; takes minutes, as root
+        /// Try both in a fresh Debian system from debootstrap; takes minutes, as root
         #[arg(long)]
         check: bool,
     },
     /// Write the manual pages and the shell completions to target/manual
     Man,
     /// Run a benchmark; without a name, list them
+    #[command(disable_help_flag = true)]
     Bench {
-        /// Name of the benchmark
-        name: Option<String>,
-        /// Arguments for it
+        /// Name of the benchmark, and arguments for it
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
         arguments: Vec<String>,
     },
@@ -77,14 +71,12 @@ enum Task {
         /// Words of the checks to run
         only: Vec<String>,
     },
-    /// Check the conventions that no compiler checks
+    /// Check the conventions that no compiler checks, or measure the tree; `--help` lists the options
+    #[command(disable_help_flag = true)]
     Tidy {
-        /// Lower the entries of `xtask/src/tidy/language.txt` to what is there; refuses to raise any
-        #[arg(long)]
-        update_language: bool,
-        /// Write that list anew, higher entries included
-        #[arg(long, requires = "update_language")]
-        force: bool,
+        /// Arguments of the program that does it
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGS")]
+        arguments: Vec<String>,
     },
 }
 
@@ -95,14 +87,10 @@ fn main() -> ExitCode {
         Task::Test { long, seed, arguments } => test::run(long, seed, arguments),
         Task::Dist { check } => dist::run(check),
         Task::Man => dist::manual().map(drop),
-        Task::Bench { name, arguments } => bench::run(name.as_deref(), &arguments),
+        Task::Bench { arguments } => process::run_package("avtrace-bench", &arguments),
         Task::Kernels { kernel, emulate, only } => kernels::run(&kernel, emulate, &only),
         Task::KernelsGuest { only } => kernels::guest::run(&only),
-        Task::Tidy { update_language, force } => tidy::run(match (update_language, force) {
-            (false, _) => tidy::Language::Check,
-            (true, false) => tidy::Language::Update,
-            (true, true) => tidy::Language::Replace,
-        }),
+        Task::Tidy { arguments } => process::run_package("avtrace-tidy", &arguments),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -11,6 +11,8 @@ use std::{env, fs};
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::workspace;
+
 /// Way to run a command as root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Privilege {
@@ -76,7 +78,7 @@ pub fn display(command: &Command) -> String {
         .get_envs()
         .filter_map(|(name, value)| Some(format!("{}={}", name.to_string_lossy(), quoted(value?))));
     let program = command.get_program();
-    // An absolute cargo is the proxy's choice; what one types is its name.
+    // The proxy sets an absolute path; people type the name.
     let program = match env::var_os("CARGO") {
         Some(cargo) if cargo == program => OsStr::new("cargo"),
         _ => program,
@@ -101,6 +103,17 @@ pub fn run(command: &mut Command) -> Result<()> {
     let status = status(command)?;
     if !status.success() {
         bail!("`{}` failed ({status})", display(command));
+    }
+    Ok(())
+}
+
+/// Runs the program of another package of this workspace, which cargo builds first.
+pub fn run_package(name: &str, arguments: &[String]) -> Result<()> {
+    let mut command = workspace::cargo();
+    command.args(["run", "--quiet", "--package", name, "--"]).args(arguments);
+    let status = command.status().with_context(|| format!("failed to run {name}"))?;
+    if !status.success() {
+        bail!("{name} failed ({status})");
     }
     Ok(())
 }

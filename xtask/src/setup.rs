@@ -1,5 +1,5 @@
-//! `cargo xtask setup`: finds what building and testing needs, installs what is missing where it
-//! can, and says what to do where it cannot. What counts as a toolchain is decided in `bpf-build`.
+//! `cargo xtask setup`: finds the tools for building and testing, installs missing ones where it can, and prints the
+//! remedy where it cannot. `bpf-build` decides which tools make a toolchain.
 
 pub mod apt;
 pub mod examples;
@@ -142,7 +142,7 @@ fn host_tools(apt: Option<&mut Apt>) -> Result<()> {
     apt.install(&[&packages[..], &["libc6-dev", "binutils"]].concat())
 }
 
-/// Installs a compiler for BPF if there is none: Debian's where it is recent enough, else rustup's
+/// Installs a compiler for BPF if it is missing: Debian's where it is recent enough, else rustup's
 /// nightly with its source.
 fn compiler(survey: &Survey, apt: Option<&mut Apt>) -> Result<()> {
     if let Some(compiler) = survey.compilers.first() {
@@ -161,9 +161,8 @@ fn compiler(survey: &Survey, apt: Option<&mut Apt>) -> Result<()> {
     rustup::install_source(&survey.rejected_compilers)
 }
 
-/// Installs a linker if none fits a compiler that is there: for the first compiler whose LLVM, or
-/// a later one, can be had to build it on. Where that is none of them, Debian's compiler comes in
-/// question again, since its LLVM is a package.
+/// Installs a linker unless one fits an installed compiler: for the first compiler whose LLVM, or a later LLVM, can be
+/// installed to build it on. If no compiler qualifies, Debian's compiler is tried again, because its LLVM is a package.
 fn linker(mut apt: Option<&mut Apt>) -> Result<()> {
     let mut survey = Survey::take();
     if survey.toolchain().is_some() {
@@ -198,7 +197,7 @@ fn linker(mut apt: Option<&mut Apt>) -> Result<()> {
     }
 }
 
-/// Says why none of the linkers will do.
+/// Prints for each linker why it is unsuitable.
 fn report_linkers(survey: &Survey) {
     println!("setup: no bpf-linker that reads the compiler's bitcode");
     for compiler in &survey.compilers {

@@ -1,5 +1,5 @@
-//! `cargo xtask test`: every test in stages, the first failing one ends it. Which tests need root,
-//! and what a skipped one says, is known to the test suites alone.
+//! `cargo xtask test`: all tests in stages, up to the first failure. The suites themselves know which tests need root,
+//! and print why they skip a test.
 
 use std::collections::hash_map::RandomState;
 use std::env;
@@ -10,7 +10,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::process::{self, Privilege};
-use crate::{setup, tidy, workspace};
+use crate::{setup, workspace};
 
 /// The package whose tests trace real programs and therefore need root.
 const PRIVILEGED: &str = "tests";
@@ -18,7 +18,7 @@ const PRIVILEGED: &str = "tests";
 /// Sets up, checks tidiness, builds avtrace, and runs `cargo test` with `arguments`.
 ///
 /// Without packages among the arguments that is the whole workspace. When we are not root, the
-/// suite that needs it runs under sudo where sudo asks for nothing; else its tests skip themselves
+/// suite that needs it runs under sudo where sudo asks no password; else its tests skip themselves
 /// and say why. With `long`, the tests marked as ignored run as well, and the programs that these trace are installed;
 /// then the end-to-end tests run twice more, with inline probes: as root, and traced by an ordinary user.
 ///
@@ -37,7 +37,7 @@ pub fn run(long: bool, seed: Option<u64>, mut arguments: Vec<String>) -> Result<
         setup::examples::large_tools()?;
         include_ignored(&mut arguments);
     }
-    tidy::run(tidy::Language::Check)?;
+    process::run_package("avtrace-tidy", &[])?;
     // The end-to-end tests run the command itself, which `cargo test` alone does not build.
     process::run(workspace::cargo().args(["build", "--package", "avtrace"]))?;
     let avtrace = workspace::target_dir()?.join("debug/avtrace");
@@ -64,7 +64,7 @@ const LONG_RUNS: &str = "3";
 /// Seed of random tests in `.cargo/config.toml`, for `cargo test` too.
 const SEED: u64 = 1;
 
-/// Number of cases of a random test, by default that of proptest; tests that state a number derive it from this one.
+/// Number of cases of a random test, proptest's default. Tests that state a number derive it from this one.
 const CASES: u32 = 256;
 
 /// Cases of random tests.
@@ -117,7 +117,7 @@ fn privileged(arguments: &[String], privilege: Privilege, avtrace: &Path) -> Com
     let mut command = workspace::cargo();
     command.args(["test", "--package", PRIVILEGED]).args(arguments);
     if privilege == Privilege::Sudo {
-        // sudo puts a PATH of its own in place, on which the tests would find another toolchain or none.
+        // sudo replaces PATH, and the tests would find another toolchain or fail to find one.
         let path = env::var("PATH").unwrap_or_default();
         command.env(runner_variable(), format!("sudo -n -E env PATH={path}"));
         // Built by root, it would leave files behind that we cannot replace.

@@ -1,4 +1,4 @@
-//! Files that users write, and reports that avtrace has written: also those of somebody else.
+//! Files that users write, and reports that avtrace has written, possibly altered by somebody else.
 
 use avtrace::session::spec::Spec;
 use report::{
@@ -109,7 +109,7 @@ fn report(input: &[u8]) {
     }
 }
 
-/// Checks that nothing of a report controls the terminal.
+/// Checks that a report cannot control the terminal.
 fn shown(report: &Report) {
     let shown = text::render(report, &TextOptions::default());
     let controls = |character: char| character.is_control() && character != '\n';

@@ -4,14 +4,14 @@
 pub struct Input<'data>(pub &'data [u8]);
 
 impl<'data> Input<'data> {
-    /// Takes so many bytes; `None` at the end.
+    /// Takes this number of bytes; `None` at the end.
     pub fn bytes<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (taken, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
         Some(*taken)
     }
 
-    /// Takes at most so many bytes.
+    /// Takes at most this number of bytes.
     pub fn up_to(&mut self, length: usize) -> &'data [u8] {
         let (taken, rest) = self.0.split_at(length.min(self.0.len()));
         self.0 = rest;

@@ -1,4 +1,4 @@
-//! Fuzz targets for what avtrace parses: a function each, from bytes to nothing, that must neither panic, hang nor use
+//! Fuzz targets for the parsers of avtrace: one function each, which takes bytes and must neither panic, hang nor use
 //! much memory. libFuzzer runs them (`libfuzzer/`), and a test does so with mutated seeds.
 
 mod code;
@@ -13,7 +13,7 @@ pub use mutation::{Generator, mutated};
 /// Function to be fuzzed.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name, which is that of its binary for libFuzzer.
+    /// Its name, shared with its binary for libFuzzer.
     pub name: &'static str,
     /// Its work on an input.
     pub run: fn(&[u8]),
@@ -39,7 +39,7 @@ pub const TARGETS: &[Target] = &[
 /// Runs the target of this name.
 ///
 /// # Panics
-/// When there is none.
+/// When no target has this name.
 pub fn run(name: &str, input: &[u8]) {
     let target = TARGETS.iter().find(|target| target.name == name).expect("a target of this name");
     (target.run)(input);

@@ -254,7 +254,7 @@ struct Process {
     records: usize,
 }
 
-/// Number of sites, and two more that are none.
+/// Number of sites, and two more that do not exist.
 const SITES: u8 = 14;
 
 impl Process {

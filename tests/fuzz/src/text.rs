@@ -1,4 +1,4 @@
-//! Lines of `/proc/PID/maps`, and what the command line has: words, patterns, locks and watches.
+//! Lines of `/proc/PID/maps`, and arguments of the command line: words, patterns, locks and watches.
 
 use avtrace::cli::Cli;
 use plan::{memory::watch_spec::WatchSpec, regions::patterns::Pattern, sync::lock_rule::LockRule};

@@ -14,7 +14,7 @@ use fuzz::{Generator, TARGETS, Target, mutated};
 /// Inputs of each target.
 const INPUTS: u64 = 4000;
 
-/// Time for one input. None needs a thousandth of it: what is not done then does not end.
+/// Time for one input, a thousand times what any input needs: a longer run is endless.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Most memory in KiB that all targets together may use at once.

@@ -15,7 +15,7 @@ pub struct AccessDescriptor {
     pub displacement: i64,
     /// Place of the pointer of an indirect access, in bytes from the base.
     pub slot: i32,
-    /// Length in bytes; of a repeated instruction, that of each round.
+    /// Length in bytes; for a repeated instruction, the length of each round.
     pub size: u16,
     /// Flags: [`READ`](Self::READ) and the others.
     pub flags: u8,
@@ -40,7 +40,7 @@ pub struct AccessDescriptor {
 /// Number of watchpoints of the hardware, and so of places of sampling ones (x86: debug registers 0 to 3).
 pub const SAMPLES: u32 = 4;
 
-/// Number of groups of access probes that have costs of their own.
+/// Number of groups of access probes whose costs are measured separately.
 pub const ACCESS_GROUPS: u32 = 1 << 12;
 
 impl AccessDescriptor {

@@ -1,11 +1,11 @@
-//! Attach cookies of probe points: integers that say what a program does at the point. Each group of programs has a
-//! form of its own.
+//! Attach cookies of probe points: integers that say what a program does at the point. Each group of programs has its
+//! own form.
 
 use super::{Kind, Operand, PlanNumber, SiteId};
 
 /// Attach cookie of a probe point that has a site, as far as all programs share it.
 ///
-/// From the low end: the site (32 bits) and the [`Kind`] to record (8). The upper 24 bits are those of [`CallCookie`],
+/// From the low end: the site (32 bits) and the [`Kind`] to record (8). The upper 24 bits are as in [`CallCookie`],
 /// [`AllocCookie`] or [`InlinedCookie`], and 0 for other programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cookie(pub u64);

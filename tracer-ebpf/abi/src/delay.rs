@@ -20,7 +20,7 @@ pub struct DelayPlace {
     pub seed: u64,
     /// Number of passages so far.
     pub passages: u64,
-    /// Number of delays so far, and of those that were refused because there were `most` already.
+    /// Number of delays so far, and of delays that were refused because there were `most` already.
     pub hits: u64,
     /// Time that threads have spent here, in nanoseconds, without delays that are not over.
     pub delayed: u64,
@@ -34,7 +34,7 @@ pub struct DelayPlace {
 pub const ALL_THREADS: u64 = 0;
 /// The thread that came to any of the places first is delayed.
 pub const FIRST_THREAD: u64 = 1;
-/// All threads are delayed but the one that came to any of the places first.
+/// All threads are delayed except the first one at any of the places.
 pub const OTHER_THREADS: u64 = 2;
 
 /// Most places of delays.
@@ -43,7 +43,7 @@ pub const DELAY_PLACES: u64 = 256;
 /// Length in bytes of the table of [`DelayPlace`]s.
 pub const DELAYS_BYTES: u64 = DELAY_PLACES * size_of::<DelayPlace>() as u64;
 
-/// Steps of the random numbers of delays: those of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom
+/// Steps of the random numbers of delays, as in SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom
 /// number generators", 2014).
 pub const RANDOM: [u64; 3] = [0x9e37_79b9_7f4a_7c15, 0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb];
 

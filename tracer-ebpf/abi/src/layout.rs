@@ -7,7 +7,7 @@ use core::mem::size_of;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Target {
-    /// The traced process, in the numbers of its own PID namespace.
+    /// The traced process, as numbered in its PID namespace.
     pub tgid: u64,
     /// Device of the PID namespace's file (`/proc/PID/ns/pid`), an argument of `bpf_get_ns_current_pid_tgid`.
     pub pidns_dev: u64,

@@ -9,7 +9,7 @@ pub enum ProbeProgram {
     Shared,
     /// Entries of functions whose return counts.
     CallEnter,
-    /// Returns of functions that nothing unwinds.
+    /// Returns of functions that are never unwound.
     CallReturn,
     /// `ret` instructions of functions that may be unwound, and places inside them.
     CallEnd,
@@ -27,7 +27,7 @@ pub enum ProbeProgram {
     AccessLarge,
     /// Entries of functions that give memory out.
     AllocEnter,
-    /// Returns of those that nothing unwinds.
+    /// Returns of allocators that are never unwound.
     AllocReturn,
     /// `ret` instructions of the others.
     AllocEnd,
@@ -37,7 +37,7 @@ pub enum ProbeProgram {
     Halt,
     /// Place where the dynamic linker notifies debuggers of changes.
     Libraries,
-    /// Anywhere: does nothing.
+    /// Anywhere; without any effect.
     Anchor,
     /// Place at which threads are delayed. The last one: of the probes at one place, that which was attached last acts
     /// first.

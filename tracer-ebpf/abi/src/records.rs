@@ -14,7 +14,7 @@ pub const FRAMES: usize = 6;
 pub struct Header {
     /// Number of the [`Kind`](super::Kind).
     pub kind: u32,
-    /// The acting thread, in the numbers of its own PID namespace.
+    /// The acting thread, as numbered in its PID namespace.
     pub tid: u32,
     /// The probe point that fired; [`SiteId::NONE`] for other programs.
     pub site: SiteId,
@@ -178,7 +178,7 @@ pub struct BlockRecord {
     pub epoch: u64,
     /// Address of the first byte.
     pub address: u64,
-    /// Length in bytes, as an argument has it; 0 where none has.
+    /// Length in bytes, from an argument; 0 if no argument has it.
     pub size: u64,
     /// Stack pointer in the caller.
     pub sp: u64,
@@ -271,7 +271,7 @@ pub struct ExitRecord {
     pub is_last: u32,
     /// Epoch, as in [`RegionRecord`].
     pub epoch: u64,
-    /// Exit status, as `wait` returns it; that of the last thread is the process's.
+    /// Exit status, as `wait` returns it. The status of the last thread is the process's.
     pub status: i32,
     /// 0.
     pub unused: u32,
@@ -286,7 +286,7 @@ pub struct ExitRecord {
 pub struct ChildProcessRecord {
     /// The header; the acting thread is the parent.
     pub header: Header,
-    /// The child, in the numbers of its own PID namespace.
+    /// The child, as numbered in its PID namespace.
     pub child: u32,
     /// Epoch, as in [`RegionRecord`].
     pub epoch: u64,
@@ -301,7 +301,7 @@ pub struct ChildProcessRecord {
 impl ChildProcessRecord {
     /// The child is followed.
     pub const FOLLOWED: u32 = 1;
-    /// The child is followed and has memory of its own. It stops before its first instruction, and
+    /// The child is followed and shares no memory with its parent. It stops before its first instruction, and
     /// [`Kind::Start`](super::Kind::Start) follows.
     pub const STOPS: u32 = 2;
 }
@@ -348,11 +348,11 @@ pub struct TrapRecord {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "decode", derive(zerocopy::FromBytes, zerocopy::IntoBytes))]
 pub struct CopyRecord {
-    /// Id of the child in the numbers of its own PID namespace.
+    /// Id of the child, as numbered in its PID namespace.
     pub number: u32,
     /// Id of the child in the numbers of the initial PID namespace.
     pub process: u32,
-    /// 1 when the child's PID namespace is that of its parent.
+    /// 1 when the child is in its parent's PID namespace.
     pub same_namespace: u32,
     /// 0.
     pub unused: u32,
@@ -381,7 +381,7 @@ pub const REGISTERS: [&str; 17] = [
 
 #[cfg(feature = "decode")]
 impl OwnedRecord {
-    /// Epoch that begins for the acting thread: none.
+    /// Epoch that begins for the acting thread: 0, for no new epoch.
     pub(super) const fn begun_epoch(&self) -> u64 {
         0
     }

@@ -2,7 +2,7 @@
 
 /// Probe point: its number within a plan (the low `SITE_BITS` bits), and the number of the plan.
 ///
-/// Programs that replace one another, or run side by side, have plans of their own, and files in common.
+/// Programs that replace one another, or run side by side, have different plans and common files.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "decode", derive(zerocopy::FromBytes, zerocopy::IntoBytes))]

@@ -19,7 +19,7 @@ pub const FOLLOW: &str = "FOLLOW";
 /// The plan of each process that is traced beside the first, and of that one when it is not 0, by
 /// [`Header::process`](super::Header::process).
 pub const PROCESSES: &str = "PROCESSES";
-/// Number of stops of each process, by its id in the numbers of its own PID namespace.
+/// Number of stops of each process, by its id in its PID namespace.
 pub const STOPPED: &str = "STOPPED";
 /// The number of each process's latest stop that is over.
 pub const CONTINUED: &str = "CONTINUED";
@@ -40,7 +40,7 @@ pub const COSTS: &str = "COSTS";
 pub const SAMPLED_WORDS: &str = "SAMPLED_WORDS";
 /// Number of times that a probe may read the value of such a word from now on.
 pub const SAMPLED_READS: &str = "SAMPLED_READS";
-/// A `u32`: non-zero when nothing is recorded until [`GATE`] is open.
+/// A `u32`: non-zero when recording starts only once [`GATE`] is open.
 pub const GATED: &str = "GATED";
 /// A `u64`: non-zero while events are recorded.
 pub const GATE: &str = "GATE";

@@ -1,4 +1,4 @@
-//! Runs cargo for the kernel programs with a toolchain already found; decides nothing about which.
+//! Runs cargo for the kernel programs, with the toolchain that it is given.
 
 use std::env;
 use std::ffi::OsStr;
@@ -62,7 +62,7 @@ pub enum Error {
     NoObject(PathBuf),
 }
 
-/// Compiles the kernel programs of the package in `source_dir` into a target directory of their own
+/// Compiles the kernel programs of the package in `source_dir` into a separate target directory
 /// below `out_dir`, and returns the object.
 ///
 /// The cargo that may be running already, and its settings, are kept out: the nested cargo has its
@@ -135,7 +135,7 @@ fn command(toolchain: &Toolchain, source_dir: &Path, target_dir: &Path) -> Comma
         .arg("--target-dir")
         .arg(target_dir)
         .env("RUSTC", &compiler.rustc)
-        // Empty means none, also where a configuration file names one.
+        // An empty value means no wrapper, even if a configuration file names one.
         .env("RUSTC_WRAPPER", "")
         .env("RUSTC_WORKSPACE_WRAPPER", "")
         .env("CARGO_TARGET_BPFEL_UNKNOWN_NONE_LINKER", &toolchain.linker.path)

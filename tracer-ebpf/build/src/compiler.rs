@@ -159,13 +159,13 @@ fn candidates() -> Vec<(String, PathBuf)> {
     found
 }
 
-/// The names of rustup's toolchains; none where there is no rustup.
+/// The names of rustup's toolchains; empty without rustup.
 fn rustup_toolchains() -> Vec<String> {
     let output = tools::output(rustup().args(["toolchain", "list"])).unwrap_or_default();
     parse_toolchains(&output)
 }
 
-/// A command for rustup that installs nothing by itself.
+/// A command for rustup that never installs a toolchain by itself.
 fn rustup() -> Command {
     let mut command = Command::new("rustup");
     command.env("RUSTUP_AUTO_INSTALL", "0").env_remove("RUSTUP_TOOLCHAIN");

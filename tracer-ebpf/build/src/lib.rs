@@ -1,5 +1,5 @@
 //! Finds a BPF-capable Rust compiler and linker and compiles the kernel programs with them; it
-//! installs nothing and knows nothing of what the programs do.
+//! does not install tools, and does not know the programs.
 //!
 //! Two kinds of compiler will do:
 //!

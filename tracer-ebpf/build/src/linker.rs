@@ -87,7 +87,7 @@ pub(crate) fn find_all() -> (Vec<Linker>, Vec<RejectedLinker>) {
 mod tests {
     use super::*;
 
-    /// A script that stands in for a linker. A process of its own writes it: a descriptor open for
+    /// A script that stands in for a linker. Another process writes it: a descriptor open for
     /// writing here could be inherited by what another test starts, and the script be "busy".
     fn script(text: &str) -> (tempfile::TempDir, PathBuf) {
         let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Pairs a compiler with a linker that can read its output, and says what is missing where no pair
-//! can be made; installs nothing.
+//! Pairs a compiler with a linker that can read its output, or lists the missing tools. Installing them is up to the
+//! caller.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ impl Toolchain {
     /// Looks for a toolchain on this machine.
     ///
     /// # Errors
-    /// [`Missing`], when there is none, with what was looked at. It prints as one line.
+    /// [`Missing`], when no pair fits, with the tools that were found. It prints as one line.
     pub fn find() -> Result<Self, Missing> {
         let survey = Survey::take();
         survey.toolchain().ok_or(Missing(survey))

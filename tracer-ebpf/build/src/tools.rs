@@ -1,4 +1,4 @@
-//! Finds executables and runs them for what they print; knows nothing of compilers.
+//! Finds executables and runs them for their output, whatever tools they are.
 
 use std::env;
 use std::ffi::OsStr;
@@ -33,7 +33,7 @@ pub(crate) fn is_executable(file: &Path) -> bool {
     file.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
 }
 
-/// Output of a command on stdout, or the reason that there is none: one line.
+/// Output of a command on stdout, or the reason why it has no output, in one line.
 pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command

@@ -1,4 +1,4 @@
-//! Reads version numbers out of what compilers and linkers print; runs nothing.
+//! Reads version numbers out of the output of compilers and linkers.
 
 use std::fmt;
 

@@ -95,7 +95,7 @@ pub fn alloc_enter(ctx: ProbeContext) -> u32 {
     0
 }
 
-/// Records an allocation at the return of a function that nothing unwinds.
+/// Records an allocation at the return of a function that is never unwound.
 ///
 /// Kernel: 5.15 (cookies), 6.6 as `uprobe_multi`.
 #[uretprobe]

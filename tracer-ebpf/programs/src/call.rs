@@ -64,7 +64,7 @@ pub fn call_enter(ctx: ProbeContext) -> u32 {
     0
 }
 
-/// Records a call at the return of a function that nothing unwinds.
+/// Records a call at the return of a function that is never unwound.
 ///
 /// The kernel takes the entry off the return stack before it calls this, so `ip` is the caller's again
 /// (`kernel/events/uprobes.c`, `uprobe_handle_trampoline`).

@@ -59,14 +59,14 @@ pub fn follows() -> bool {
     FOLLOW.load() != 0
 }
 
-/// Traced thread, in the numbers of its own PID namespace.
+/// Traced thread, as numbered in its PID namespace.
 #[derive(Clone, Copy)]
 pub struct Traced {
     pub tid: u32,
     pub tgid: u32,
 }
 
-/// Set if nothing is recorded until user space has attached everything, and has opened the gate.
+/// Set if recording waits until user space has attached all probes and opened the gate.
 #[unsafe(no_mangle)]
 static GATED: Global<u32> = Global::new(0);
 
@@ -87,7 +87,7 @@ pub fn traced() -> Option<Traced> {
     if is_closed() { None } else { target() }
 }
 
-/// Returns whether the current process is traced, and nothing of it is recorded now.
+/// Returns whether the current process is traced but not recorded now.
 pub fn awaits_gate() -> bool {
     is_closed() && target().is_some()
 }
@@ -102,7 +102,7 @@ fn target() -> Option<Traced> {
         return (u64::from(thread.tgid) == target.tgid).then_some(thread);
     }
     let mut info = bpf_pidns_info { pid: 0, tgid: 0 };
-    // SAFETY: the pointer and the size are those of `info`.
+    // SAFETY: the pointer and the size belong to `info`.
     let status = unsafe {
         bpf_get_ns_current_pid_tgid(
             target.pidns_dev,
@@ -183,7 +183,7 @@ pub fn fill<T: Copy + 'static>(room: Room<T>, record: T) {
     fill_in_place(room, record, |_| ());
 }
 
-/// Emits a record in its reserved room, where `finish` changes it: what it adds takes no room on the program's stack.
+/// Emits a record in its reserved room, where `finish` changes it without using the program's stack.
 #[inline(always)]
 pub fn fill_in_place<T: Copy + 'static>(
     Room(entry): Room<T>,
@@ -255,7 +255,7 @@ pub fn walk(frames: &mut [u64; FRAMES], innermost: u64, sp: u64, bp: u64) {
         if fp < low || fp - low > MAX_FRAME || fp & 7 != 0 {
             break;
         }
-        // SAFETY: the helper checks the address; what is not mapped is an error.
+        // SAFETY: the helper checks the address, and returns an error if it is not mapped.
         let Ok([next, return_address]) = (unsafe { bpf_probe_read_user(fp as *const [u64; 2]) })
         else {
             break;

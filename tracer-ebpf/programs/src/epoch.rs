@@ -1,4 +1,4 @@
-//! Epochs of threads: decides which accesses are repetitions that order nothing new and need no record.
+//! Epochs of threads: decides which accesses are repetitions: they add no new order and need no record.
 //!
 //! A thread's epoch lasts until something can be ordered before the thread that was not before it at the epoch's
 //! start: a region of the thread begins or ends, it acquires a lock or waits, or it accesses memory that another
@@ -191,7 +191,7 @@ pub fn incarnation(tid: u32) -> u64 {
 #[inline(always)]
 pub fn forget(tid: u32) {
     if PROBES_ACCESSES.load() != 0 {
-        // A thread without accesses has none.
+        // A thread without accesses has no epoch.
         let _ = THREADS.remove(tid);
     }
 }

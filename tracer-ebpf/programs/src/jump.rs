@@ -1,5 +1,5 @@
 //! Probes on jumps out of functions (`longjmp`), with the stack pointer of the target: regions that are left in this
-//! way have no end of their own.
+//! way have no separate end.
 
 use abi::{Class, JumpRecord, Kind};
 use aya_ebpf::{

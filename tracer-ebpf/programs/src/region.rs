@@ -49,7 +49,7 @@ pub fn shared(ctx: ProbeContext) -> u32 {
     0
 }
 
-/// Does nothing: its probe holds the breakpoint of other probes in place.
+/// Has no effect: its probe holds the breakpoint of other probes in place.
 ///
 /// Kernel: 6.6 as `uprobe_multi`.
 #[uprobe]

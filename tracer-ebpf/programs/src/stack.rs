@@ -87,7 +87,7 @@ pub fn mark_shared(address: u64, bytes: u64) {
 pub fn begins(thread_pointer: u64) {
     let piece = thread_pointer >> PIECE_BITS;
     if thread_pointer != 0 {
-        // In a full table, stacks of later threads have no marks: what they share of them is not seen.
+        // In a full table, stacks of later threads have no marks: accesses to them by other threads are not seen.
         let _ = STACK_PIECES.insert(piece, 0, 0);
         let _ = STACK_PIECES.insert(piece.wrapping_sub(1), 0, 0);
     }

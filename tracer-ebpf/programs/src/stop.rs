@@ -20,7 +20,7 @@ use crate::{
 /// `SIGSTOP`.
 const STOP: u32 = 19;
 
-/// Number of stops of each process, by its id in the numbers of its own PID namespace. Counted before the signal is
+/// Number of stops of each process, by its id in its PID namespace. Counted before the signal is
 /// sent: every process that may be stopped is here.
 #[map]
 static STOPPED: HashMap<u32, u32> = HashMap::with_max_entries(1 << 14, 0);

@@ -1,4 +1,4 @@
-//! Structures of the running kernel, above all those of tasks: fields at offsets that user space reads from its BTF.
+//! Structures of the running kernel, above all of tasks: fields at offsets that user space reads from its BTF.
 
 use abi::KernelLayout;
 use aya_ebpf::{
@@ -83,7 +83,7 @@ fn innermost_id(task: *const u8) -> (u32, u32) {
 /// Reads kernel memory; the default where it is not mapped.
 #[inline(always)]
 pub fn read<T: Copy + Default>(base: *const u8, offset: u32) -> T {
-    // SAFETY: the helper checks the address; what is not mapped is an error, and the default then.
+    // SAFETY: the helper checks the address, and returns an error if it is not mapped; then the default stays.
     unsafe { bpf_probe_read_kernel(base.wrapping_add(offset as usize).cast::<T>()) }
         .unwrap_or_default()
 }

@@ -71,7 +71,7 @@ fn follow(child: &Child) -> u32 {
         return 0;
     }
     let plan = plan_of(process()).unwrap_or_default();
-    // The number of a child in another PID namespace may be that of any process here.
+    // The number of a child in another PID namespace may belong to any process here.
     if !child.same_namespace || PROCESSES.insert(child.process, plan.0, 0).is_err() {
         return 0;
     }

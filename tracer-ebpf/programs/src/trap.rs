@@ -44,7 +44,7 @@ pub fn trap(ctx: RawTracePointContext) -> i32 {
     let info: u64 = ctx.arg(1);
     let action: u64 = ctx.arg(2);
     let si_code = kernel::<i32>(info, SI_CODE);
-    // SAFETY: the helpers have no conditions; the second gets what the first returns.
+    // SAFETY: the helpers have no conditions; the second gets the first one's result.
     let regs = unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) } as u64;
     let ip = kernel::<u64>(regs, REGS_IP);
     debug_log!(&ctx, "trap: tid {} code {} ip {:x}", tid, si_code, ip);
@@ -78,7 +78,7 @@ pub fn trap(ctx: RawTracePointContext) -> i32 {
 /// Reads kernel memory; the default where it is not mapped.
 #[inline(always)]
 fn kernel<T: Copy + Default>(base: u64, offset: usize) -> T {
-    // SAFETY: the helper checks the address; what is not mapped is an error, and the default then.
+    // SAFETY: the helper checks the address, and returns an error if it is not mapped; then the default stays.
     unsafe { bpf_probe_read_kernel((base as *const u8).wrapping_add(offset).cast::<T>()) }
         .unwrap_or_default()
 }

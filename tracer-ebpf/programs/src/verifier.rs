@@ -1,17 +1,17 @@
-//! Code in the shape that the kernel's verifier accepts: values of which the compiler must know nothing, comparisons
-//! without jumps, and atomic operations that `core` does not offer for this target. Nothing here knows of events.
+//! Code in the shape that the kernel's verifier accepts: values hidden from the compiler, comparisons without jumps,
+//! and atomic operations that `core` does not offer for this target. It is independent of events.
 //!
 //! The verifier follows each path through a program, so that a jump in a loop doubles its work with each round. The
 //! compiler, in turn, removes bounds that it can prove and the verifier cannot, and merges loads into one with a
 //! computed address in the context, which the verifier refuses. On the host, where clippy and tests compile the
 //! programs, the operations have equivalents.
 
-/// Returns the same number, of which the compiler knows nothing: it keeps bounds that the verifier needs.
+/// Returns the same number, hidden from the compiler, which then keeps bounds that the verifier needs.
 #[cfg(target_arch = "bpf")]
 #[inline(always)]
 pub fn unchecked(mut number: u64) -> u64 {
     // The kernel refuses lines of the source without an instruction.
-    // SAFETY: nothing is changed.
+    // SAFETY: no register or memory is changed.
     unsafe {
         core::arch::asm!("{0} = {0}", inout(reg) number, options(pure, nomem, nostack));
     }
@@ -24,12 +24,12 @@ pub fn unchecked(number: u64) -> u64 {
     number
 }
 
-/// Returns 1, of which the compiler knows nothing, and the verifier does.
+/// Returns 1, which the verifier knows and the compiler does not.
 #[cfg(target_arch = "bpf")]
 #[inline(always)]
 pub fn unknown_one() -> u64 {
     let one: u64;
-    // SAFETY: nothing else is changed.
+    // SAFETY: only the output is changed.
     unsafe { core::arch::asm!("{0} = 1", out(reg) one, options(nomem, nostack)) };
     one
 }
@@ -40,12 +40,12 @@ pub fn unknown_one() -> u64 {
     1
 }
 
-/// Returns 0, of which the compiler knows nothing, and the verifier does.
+/// Returns 0, which the verifier knows and the compiler does not.
 #[cfg(target_arch = "bpf")]
 #[inline(always)]
 pub fn unknown_zero() -> u64 {
     let zero: u64;
-    // SAFETY: nothing else is changed.
+    // SAFETY: only the output is changed.
     unsafe { core::arch::asm!("{0} = 0", out(reg) zero, options(nomem, nostack)) };
     zero
 }
@@ -62,11 +62,11 @@ pub fn is_not_zero(number: u64) -> u64 {
     unchecked(number | number.wrapping_neg()) >> 63
 }
 
-/// Reads a register of the context by a load of its own. Otherwise the compiler may choose between two addresses in the
+/// Reads a register of the context by a separate load. Otherwise the compiler may choose between two addresses in the
 /// context, and the verifier refuses a load from a computed one.
 #[inline(always)]
 pub fn register(register: &u64) -> u64 {
-    // SAFETY: the pointer is that of a reference.
+    // SAFETY: the pointer comes from a reference.
     unsafe { (&raw const *register).read_volatile() }
 }
 

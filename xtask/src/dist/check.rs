@@ -1,5 +1,5 @@
-//! Tries the packages in a Debian system that has nothing but what debootstrap installs: no compiler, no libraries of
-//! a toolchain. Needs root, and the mirror that apt uses on this machine.
+//! Tries the packages in a fresh Debian system from debootstrap: without a compiler, and without libraries of a
+//! toolchain. Needs root, and the mirror that apt uses on this machine.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::{process, setup::apt::Apt, workspace};
 
-/// Commands in the system, as root. `$1` is the name of the package's file, `$2` that of the archive's. The bank
+/// Commands in the system, as root. `$1` is the file name of the package, `$2` of the archive. The bank
 /// program has a defect, for which avtrace ends with 66.
 const SCRIPT: &str = r#"
 set -eu
@@ -62,7 +62,7 @@ finds_the_defect "/opt/${2%.tar.gz}/bin/avtrace" --capture inline /demo/bank
 [ -s "/opt/${2%.tar.gz}/share/man/man1/avtrace.1" ] || fail "the manual page is missing"
 "#;
 
-/// Makes the system if there is none yet, and tries both packages in it.
+/// Makes the system if it does not exist yet, and tries both packages in it.
 ///
 /// # Errors
 /// When a package does not work, or the system cannot be made.
@@ -101,7 +101,7 @@ pub(super) fn run(dist: &Path, archive: &Path, package: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Mounts what a running system has, and executes the script `$2` in the system `$1`.
+/// Mounts the file systems of a running system, and executes the script `$2` in the system `$1`.
 const MOUNTED: &str = r#"
 mount -t proc proc "$1/proc"
 mount -t sysfs sysfs "$1/sys"

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use super::{TIME, VERSION, time};
 use crate::{process, workspace};
 
-/// Number of the package among those of one version of avtrace.
+/// Revision of the package, for one version of avtrace.
 const REVISION: &str = "1";
 
 /// Complaints of lintian that are meant to be so.
@@ -28,7 +28,7 @@ avtrace: initial-upload-closes-no-bugs
 /// `DEBFULLNAME` and `DEBEMAIL`, as Debian's own tools read them, else what git knows.
 ///
 /// # Errors
-/// When none of them names anybody.
+/// When no place names a maintainer.
 pub(super) fn maintainer() -> Result<String> {
     let mut metadata = workspace::cargo();
     metadata.args(["metadata", "--no-deps", "--format-version", "1"]);
@@ -117,7 +117,7 @@ fn glibc() -> Option<String> {
     process::answer(&mut query)
 }
 
-/// Returns the description of the package. It depends on nothing.
+/// Returns the description of the package, which has no dependencies.
 fn control(maintainer: &str, kilobytes: &str, linked: Option<&str>) -> String {
     let linked = linked.map(|source| format!("Built-Using: {source}\n")).unwrap_or_default();
     format!(
@@ -172,7 +172,7 @@ fn copyright(mit: &str, year: &str) -> Result<String> {
     ))
 }
 
-/// Returns the list of changes of the package itself; those of avtrace are in a file of their own.
+/// Returns the changelog of the package itself. avtrace has its own CHANGELOG.md.
 fn changelog(maintainer: &str, date: &str) -> String {
     format!(
         "avtrace ({VERSION}-{REVISION}) unstable; urgency=medium\n\

@@ -21,7 +21,7 @@ const ROOTS: [&str; 2] = ["avtrace", "avtrace-ebpf"];
 /// Starts of the names of files with licences and notices, in capitals.
 const NAMES: [&str; 5] = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE"];
 
-/// Returns the names, versions and licences of the libraries, then each text with those that it is of.
+/// Returns the names, versions and licences of the libraries, then each licence text with its libraries.
 ///
 /// # Errors
 /// When cargo does not know them, or a file cannot be read.

@@ -21,7 +21,7 @@ pub struct Archive {
 }
 
 impl Archive {
-    /// Adds a folder, and those that it is in, unless they are there.
+    /// Adds a folder and its parents, unless they exist.
     pub fn folder(&mut self, path: &Path, permissions: u32) {
         let name = name(path);
         self.parents(&name);

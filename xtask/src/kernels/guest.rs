@@ -30,7 +30,7 @@ const FILE_SYSTEMS: [(&str, &str); 6] = [
 /// Time until the machine is off.
 const POWER_LIMIT: Duration = Duration::from_secs(30);
 
-/// Runs the suite, or those of its checks that `only` selects, and turns the machine off whatever comes of it.
+/// Runs the checks that `only` selects, or all, and then turns the machine off in any case.
 ///
 /// # Errors
 /// When this is not the first process, or the machine cannot be turned off.

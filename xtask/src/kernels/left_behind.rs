@@ -33,8 +33,8 @@ pub fn check() -> Result<Found> {
     Ok(Found { outcome: Outcome::Works, detail })
 }
 
-/// Waits until a new process has its own code only: where each probe is a link, those of the programs before are still
-/// being detached.
+/// Waits until a new process has only its own code: where each probe is a link, the kernel is still detaching the
+/// probes of earlier programs.
 ///
 /// # Errors
 /// When that does not come.
@@ -68,7 +68,7 @@ pub fn await_own_code(pid: u32) -> Result<Duration> {
     eventually(LIMIT, || own_code(pid))
 }
 
-/// Checks that a process's code is that of its files.
+/// Checks that a process's code is the same as in its files.
 fn own_code(pid: u32) -> Result<()> {
     let mut memory = File::open(format!("/proc/{pid}/mem"))?;
     let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
@@ -92,7 +92,7 @@ fn own_code(pid: u32) -> Result<()> {
     Ok(())
 }
 
-/// Repeats a check until it passes, for what the kernel does some time after it was asked; returns the last error.
+/// Repeats a check until it passes, for work that the kernel defers. Returns the last error.
 fn eventually(limit: Duration, mut check: impl FnMut() -> Result<()>) -> Result<Duration> {
     let start = Instant::now();
     loop {

@@ -56,7 +56,7 @@ impl Booted {
     }
 }
 
-/// Boots a kernel, and reads what the suite, or the part of it that `only` selects, prints until the machine ends or
+/// Boots a kernel, and reads the output of the suite, or of the checks that `only` selects, until the machine ends or
 /// `limit` is over. `log` gets all that the console shows.
 ///
 /// # Errors

@@ -26,7 +26,7 @@ const REMEDY: &str =
 /// Returns the newest kernel of each series that apt offers, downloaded to `folder`.
 ///
 /// # Errors
-/// When apt offers none or cannot download one, as it cannot without network.
+/// When apt offers no kernel, or cannot download one, for example without network.
 pub fn offered(folder: &Path) -> Result<Vec<Kernel>> {
     let names = process::answer(Command::new("apt-cache").args(["pkgnames", "linux-image-"]));
     let packages = newest_of_each_series(&names.unwrap_or_default());
@@ -42,7 +42,7 @@ fn newest_of_each_series(names: &str) -> Vec<String> {
     for name in names.lines() {
         let Some(release) = name.strip_prefix("linux-image-") else { continue };
         let Some(release) = release.strip_suffix("-amd64") else { continue };
-        // Other flavours have words of their own; packages that depend on others have two numbers.
+        // Other flavours have other words; packages that depend on others have two numbers.
         let flavours = ["cloud", "rt", "dbg", "unsigned"];
         let numbers: Vec<u32> = release
             .split(|character: char| !character.is_ascii_digit())

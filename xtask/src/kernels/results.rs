@@ -58,7 +58,7 @@ pub enum Line {
         check: String,
         /// Its outcome.
         outcome: Outcome,
-        /// Figures, or what is wrong.
+        /// Figures, or the error.
         detail: String,
     },
     /// The suite has come to its end.
@@ -84,8 +84,8 @@ fn plain(character: char) -> char {
 }
 
 impl Line {
-    /// Parses a line of the console; `None` for lines of others. What the kernel printed before it on the same line
-    /// is ignored.
+    /// Parses a line of the console; `None` for lines of other programs. Kernel messages before it on the same line
+    /// are ignored.
     pub fn parse(line: &str) -> Option<Self> {
         let mut fields = line[line.find(MARK)? + MARK.len()..].splitn(4, '|').skip(1);
         Some(match (fields.next()?, fields.next(), fields.next()) {

@@ -20,7 +20,7 @@ use super::{
 
 /// Exit status of avtrace when it has found a violation.
 const FINDINGS: i32 = 66;
-/// Name of the check that the kernel is what it should be.
+/// Name of the check that the right kernel runs.
 pub const RELEASE: &str = "release";
 
 /// A check.
@@ -210,7 +210,7 @@ fn many_probes() -> Result<Found> {
     Found::works(format!("{}, of them {} after the program's end", seconds(whole), seconds(since)))
 }
 
-/// Watches a variable as an ordinary user at levels that allow users everything, and nothing.
+/// Watches a variable as an ordinary user, at the most and the least permissive levels.
 fn perf_levels() -> Result<Found> {
     let path = "/proc/sys/kernel/perf_event_paranoid";
     let before = fs::read_to_string(path)?;
@@ -256,8 +256,8 @@ fn yama_scopes() -> Result<Found> {
     Found::works("")
 }
 
-/// Waits, for inline probes, until those of earlier checks are gone from the files that they share: where they still
-/// are, there can be no others.
+/// With inline probes, waits until the probes of earlier checks are gone from shared files: places that still have a
+/// probe cannot get another one.
 fn await_own_code(capture: &str) -> Result<()> {
     if capture == "inline" { left_behind::await_none().map(drop) } else { Ok(()) }
 }

@@ -1,4 +1,4 @@
-//! Packages on Debian and its relatives: what is installed, what can be had, and installing it.
+//! Packages on Debian and its relatives: installed ones, available ones, and their installation.
 
 use std::fs;
 use std::process::Command;
@@ -61,7 +61,7 @@ impl Apt {
         Ok(candidate(package))
     }
 
-    /// Installs those of `packages` that are not there.
+    /// Installs the missing ones of `packages`.
     ///
     /// # Errors
     /// When that fails or must not be done; the message has the command to run.
@@ -111,8 +111,8 @@ impl Apt {
     }
 }
 
-/// The words after `env` that install `packages`. Nothing is asked, and nothing is removed: a
-/// package in conflict with one that is there is for the user to decide on.
+/// The words after `env` that install `packages` without questions and without removing others: the user decides
+/// about packages in conflict with installed ones.
 fn install_words<'a>(packages: &[&'a str]) -> Vec<&'a str> {
     let mut words = vec![
         "DEBIAN_FRONTEND=noninteractive",

@@ -24,7 +24,7 @@ const LARGE_PACKAGES: [(&str, &str); 1] = [("ray", "lib/python3*/site-packages/r
 const FRAMEWORKS: [(&str, &str); 2] =
     [("/usr/include/gtest/gtest.h", "libgtest-dev"), ("/usr/include/catch2", "catch2")];
 
-/// Installs what is missing, where it can.
+/// Installs missing tools, where it can.
 ///
 /// # Errors
 /// When there is no target directory.
@@ -41,7 +41,7 @@ pub fn tools() -> Result<()> {
     Ok(())
 }
 
-/// Installs what the tests that take minutes need beyond that.
+/// Installs the further tools of tests that take minutes.
 ///
 /// # Errors
 /// When there is no target directory.

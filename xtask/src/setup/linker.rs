@@ -23,8 +23,8 @@ pub struct Llvm {
     prefix: PathBuf,
 }
 
-/// Finds an LLVM that reads the bitcode of `llvm`: the nearest one that packages can provide, and
-/// installs what is missing of it; else one that is here, whoever installed it.
+/// Finds an LLVM that reads the bitcode of `llvm`: the nearest version in packages, of which it installs the missing
+/// ones; else an installed one from elsewhere.
 ///
 /// # Errors
 /// When the packages there are cannot be installed.

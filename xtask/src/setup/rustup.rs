@@ -8,7 +8,7 @@ use bpf_build::{RejectedCompiler, Unfit};
 
 use crate::process;
 
-/// A toolchain is some hundred megabytes; a mirror that has none may not answer at all.
+/// A toolchain is some hundred megabytes; a mirror without nightlies may not answer at all.
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// Has rustup add the source to a nightly that lacks nothing else, or install a nightly with it.

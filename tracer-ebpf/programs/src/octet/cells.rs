@@ -1,4 +1,5 @@
-//! Numbers that a slot is made of, behind traits: the kernel's in the programs, those of a model checker in tests.
+//! Numbers in a slot, behind traits: in the programs with the kernel's atomic operations, in tests with a model
+//! checker's.
 
 use core::cell::UnsafeCell;
 
@@ -54,7 +55,7 @@ pub struct MapNumber(UnsafeCell<u64>);
 impl Shared for MapNumber {
     #[inline(always)]
     fn load(&self) -> u64 {
-        // SAFETY: the pointer is that of a reference. An aligned number: it is read in one step.
+        // SAFETY: the pointer comes from a reference. An aligned number is read in one step.
         unsafe { self.0.get().read_volatile() }
     }
 
@@ -105,7 +106,7 @@ impl<T> Plain<T> {
 impl<T: Copy> Held<T> for Plain<T> {
     #[inline(always)]
     fn get(&self) -> T {
-        // SAFETY: the pointer is that of a reference, and references into the cell do not exist.
+        // SAFETY: the pointer comes from a reference, and references into the cell do not exist.
         unsafe { *self.0.get() }
     }
 

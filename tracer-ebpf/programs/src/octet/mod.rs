@@ -1,7 +1,7 @@
 //! Protocol of ownership: accesses of a thread to memory that it has to itself are deferred until another thread comes.
 //! The table of slots, the ring buffer and the walk over words are in the BPF programs (`ownership`).
 //!
-//! The states of a word are those of Octet (Bond et al., "Octet: Capturing and Controlling Cross-Thread Dependences
+//! A word has the states of Octet (Bond et al., "Octet: Capturing and Controlling Cross-Thread Dependences
 //! Efficiently", OOPSLA 2013): exclusive to a thread T that has written it (WrEx) or only read it (RdEx), and shared
 //! (here RdSh, which includes shared writes).
 //!

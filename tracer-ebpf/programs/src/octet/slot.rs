@@ -23,7 +23,7 @@ pub struct Ownership<M: Memory> {
     /// The thread epoch ([`ThreadEpochs::now`](crate::table::ThreadEpochs::now)) of the owner's deferred write; 0 if
     /// there is none.
     pub(super) written: M::Shared,
-    /// The thread epoch of the owner's deferred read; 0 if there is none.
+    /// The thread epoch of the owner's deferred read; 0 without one.
     pub(super) read: M::Shared,
     /// The highest stack pointers since the record before the deferred access.
     pub(super) write_sp: M::Held<u64>,

@@ -174,7 +174,7 @@ fn check<const BITS: u32>(steps: &[Step]) -> (usize, usize) {
     (repetitions, forgotten)
 }
 
-/// Another thread's accesses to the word cover nothing any more.
+/// Another thread's accesses to the word no longer cover any bytes.
 fn touch(bytes: &mut HashMap<(u64, u32), Byte>, incarnation: u64, word: u64) {
     for byte in 0..8 {
         let byte = bytes.entry((word, byte)).or_default();
@@ -193,7 +193,7 @@ proptest! {
         check::<SLOT_BITS>(&steps);
     }
 
-    /// Repetitions are found if each word has a slot of its own.
+    /// Repetitions are found if no words share a slot.
     #[test]
     fn repetitions_are_found(steps in steps()) {
         let unmarked: Vec<_> =

@@ -1,4 +1,4 @@
-//! Record of all that threads did in a test, and the properties that it must have. Knows nothing of slots.
+//! Record of all that threads did in a test, and the properties that it must have, without any knowledge of slots.
 
 use std::{collections::HashMap, format, string::String, vec::Vec};
 

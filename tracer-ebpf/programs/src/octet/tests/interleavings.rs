@@ -90,7 +90,7 @@ impl Scenario {
     /// Executes all interleavings, with a mistake if one is given, and returns their number, or the message of the
     /// first one whose history lacks a property.
     pub fn check(self, mistake: Option<Mistake>) -> Result<usize, String> {
-        // The model checker's state is that of its thread, and does not survive a panic.
+        // The model checker's state belongs to its thread, and does not survive a panic.
         let checked = thread::spawn(move || {
             let mut model = Builder::new();
             model.max_branches = 10_000;

@@ -108,7 +108,7 @@ proptest! {
         execute(world, &steps).check();
     }
 
-    /// If each word has a slot of its own, a thread alone makes a record of the first access of each kind to each word.
+    /// If no words share a slot, a thread alone makes a record of the first access of each kind to each word.
     #[test]
     fn an_owner_makes_no_records(steps in prop::collection::vec((0..WORDS, any::<bool>()), 1..60)) {
         let steps: Vec<_> = steps

@@ -47,7 +47,7 @@ const WRITE_LOW: Step = Step::Write(0, 0x0f);
 const OTHER_WORD: Step = Step::Write(1, 0xff);
 const SEVERAL: Step = Step::Several(0);
 
-/// Accesses that lead to the state before, the access, and what it leads to.
+/// Accesses that lead to the state before, the access, and the expected state and record after it.
 type Row = (&'static [Input], State, Input, State, &'static [Emitted]);
 
 const ROWS: &[Row] = &[

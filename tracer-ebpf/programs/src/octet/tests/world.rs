@@ -21,7 +21,7 @@ use crate::{
 pub enum Mistake {
     /// The lock counts as taken at the first attempt.
     LockNotAwaited,
-    /// Taking and releasing the lock orders nothing.
+    /// Taking and releasing the lock adds no order.
     LockWithoutBarrier,
     /// The lock is released before the deferred accesses are emitted.
     LockReleasedBeforeFlush,
@@ -43,7 +43,7 @@ pub enum Mistake {
     BypassNotShown,
     /// The next holder of the lock does not look for a bypass.
     BypassNotChecked,
-    /// Showing and marking a bypass order nothing.
+    /// Showing and marking a bypass add no order.
     BypassWithoutBarrier,
     /// A bypassing thread does not look at the lock.
     LockNotSeen,
@@ -63,7 +63,7 @@ pub enum Mistake {
     EpochGoesOn,
 }
 
-/// Field of a slot that has a mistake of its own.
+/// Field of a slot that has its own mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
     Lock,
@@ -188,7 +188,7 @@ impl<M: TestMemory> World<M> {
         &self.slots[word as usize % self.slots.len()]
     }
 
-    /// Executes a step of a thread, in an epoch of its own.
+    /// Executes a step of a thread, in a new epoch.
     pub fn step(&self, thread: &mut ThreadState, step: Step) {
         thread.epochs.now += 1;
         match step {
