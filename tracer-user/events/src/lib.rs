@@ -5,6 +5,7 @@ pub mod code_map;
 pub mod counters;
 pub mod dedup;
 pub mod deferred;
+pub mod extent;
 pub mod held_locks;
 pub mod location;
 pub mod memory;

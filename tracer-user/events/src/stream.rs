@@ -31,6 +31,15 @@ pub enum Mark {
     Deferred(DeferredAccess),
 }
 
+/// Act of a thread by which memory changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// Acting thread.
+    pub thread: ThreadId,
+    /// Location in the code.
+    pub location: LocationId,
+}
+
 /// Items that were not consumed yet, and the number of events so far.
 #[derive(Debug, Default)]
 pub struct Stream {
@@ -51,9 +60,9 @@ impl Stream {
     }
 
     /// Emits a change of variables. The split of one has no location.
-    pub fn emit_change(&mut self, thread: ThreadId, op: Op, location: LocationId) {
+    pub fn emit_change(&mut self, cause: Cause, op: Op) {
         let is_split = matches!(op, Op::SplitVariable { .. });
-        self.emit(thread, op, if is_split { NO_LOCATION } else { location });
+        self.emit(cause.thread, op, if is_split { NO_LOCATION } else { cause.location });
     }
 
     /// Adds a loss of events.
@@ -153,8 +162,9 @@ mod tests {
     fn only_splits_are_nowhere() {
         let mut stream = Stream::default();
         let split = Op::SplitVariable { from: VarId(0), to: VarId(1) };
-        stream.emit_change(ThreadId(0), split, LocationId(7));
-        stream.emit_change(ThreadId(0), Op::Free(VarId(1)), LocationId(7));
+        let cause = Cause { thread: ThreadId(0), location: LocationId(7) };
+        stream.emit_change(cause, split);
+        stream.emit_change(cause, Op::Free(VarId(1)));
         let locations: Vec<LocationId> = stream.events.iter().map(|event| event.location).collect();
         assert_eq!(locations, [NO_LOCATION, LocationId(7)]);
     }

@@ -193,8 +193,10 @@ impl SyncObjects {
             Kind::ConditionWake => return self.condition_wake(call, emit),
             Kind::Signal => match object {
                 ObjectKind::Semaphore => {
-                    let ids = (&mut self.syncs, known(call));
-                    Op::Signal(self.semaphores.entry(address).or_default().post(thread, ids))
+                    let (syncs, known) = (&mut self.syncs, known(call));
+                    Op::Signal(
+                        self.semaphores.entry(address).or_default().post(thread, syncs, known),
+                    )
                 }
                 ObjectKind::Once => Op::Signal(self.once_ran(call)),
                 ObjectKind::Channel => match self.send(call) {
@@ -202,12 +204,14 @@ impl SyncObjects {
                     None => return,
                 },
                 ObjectKind::Latch => {
-                    let ids = (&mut self.syncs, known(call));
-                    Op::Signal(self.latches.entry(address).or_default().count_down(thread, ids))
+                    let (syncs, known) = (&mut self.syncs, known(call));
+                    Op::Signal(
+                        self.latches.entry(address).or_default().count_down(thread, syncs, known),
+                    )
                 }
                 ObjectKind::Parker => {
-                    let ids = (&mut self.syncs, known(call));
-                    match self.parkers.entry(address).or_default().unpark(thread, ids) {
+                    let (syncs, known) = (&mut self.syncs, known(call));
+                    match self.parkers.entry(address).or_default().unpark(thread, syncs, known) {
                         Some(id) => Op::Signal(id),
                         None => return,
                     }
@@ -228,8 +232,8 @@ impl SyncObjects {
                 None => return,
             },
             Kind::Arrive => {
-                let ids = (&mut self.syncs, known(call));
-                Op::Arrive(self.barriers.entry(address).or_default().arrive(thread, ids))
+                let (syncs, known) = (&mut self.syncs, known(call));
+                Op::Arrive(self.barriers.entry(address).or_default().arrive(thread, syncs, known))
             }
             Kind::Depart => match self.barriers.entry(address).or_default().depart(thread) {
                 Some(id) => Op::Depart(id),
@@ -467,8 +471,8 @@ impl SyncObjects {
 
     fn send(&mut self, call: &Call) -> Option<SyncId> {
         let number = message(call)?;
-        let ids = (&mut self.syncs, known(call));
-        self.channels.entry(call.address).or_default().send(call.thread, number, ids)
+        let (syncs, known) = (&mut self.syncs, known(call));
+        self.channels.entry(call.address).or_default().send(call.thread, number, syncs, known)
     }
 
     /// Notes that a thread takes a semaphore that had this value, in the midst of a call that is recorded when it

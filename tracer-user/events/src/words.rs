@@ -198,18 +198,12 @@ impl Words {
         words.next().is_some_and(|word| word.is_released && !word.is_no_lock && !word.is_data)
     }
 
-    /// Classifies the deferred last access of a thread to a word that it owned; `transaction` is the thread's
-    /// transaction to which it belongs, if that is still open. `None` for an access to data; else whether it is a
-    /// signal.
-    pub fn classify_deferred(
-        &mut self,
-        thread: ThreadId,
-        at: (u64, u64),
-        (step, writes): (Step, bool),
-        transaction: Option<u64>,
-    ) -> Option<bool> {
-        let here = self.words.get_mut(&(at.0 & !7))?;
-        let word = here.iter_mut().find(|word| (word.address, word.bytes) == at)?;
+    /// Classifies the deferred last access of a thread to a word that it owned; the access's transaction is `None`
+    /// unless it is still open. `None` for an access to data; else whether it is a signal.
+    pub fn classify_deferred(&mut self, done: &WordAccess) -> Option<bool> {
+        let WordAccess { thread, address, bytes, step, writes, transaction, .. } = *done;
+        let here = self.words.get_mut(&(address & !7))?;
+        let word = here.iter_mut().find(|word| word.address == address && word.bytes == bytes)?;
         if word.is_data {
             return None;
         }

@@ -11,7 +11,7 @@ use x86::exits::Leaves;
 
 use super::threads::Threads;
 use crate::{
-    region_stack::{Change, Frame, RegionStacks},
+    region_stack::{Change, EnteredFunction, Frame, RegionStacks},
     stream::Stream,
 };
 use plan::{
@@ -183,7 +183,7 @@ impl Regions {
         }
         let Some(functions) = self.ending.get(&instruction) else { return };
         for &function in functions {
-            self.stacks.exit(thread, Frame { function, sp }, (Leaves::Always, 0), None);
+            self.stacks.exit(thread, Frame { function, sp }, Leaves::Always, 0, None);
         }
         self.emit_changes(thread, threads, stream);
     }
@@ -344,12 +344,14 @@ impl Regions {
                     return;
                 }
                 let frame = Frame { function: *function, sp: record.sp + lowered };
-                self.stacks.enter(thread, (region, *followed), location, frame);
+                let is_followed = *followed;
+                let entered = EnteredFunction { region, is_followed, location, frame };
+                self.stacks.enter(thread, &entered);
             }
             FunctionPlace::Exit { function, leaves, into } => {
                 let frame = Frame { function: *function, sp: record.sp };
                 let into = into.filter(|function| !self.given_up.contains(function));
-                self.stacks.exit(thread, frame, (*leaves, record.flags), into);
+                self.stacks.exit(thread, frame, *leaves, record.flags, into);
             }
         }
     }
@@ -363,7 +365,7 @@ impl Regions {
     ) {
         let sp = record.sp;
         for &(function, leaves) in &site.ends {
-            self.stacks.exit(thread, Frame { function, sp }, (leaves, record.flags), None);
+            self.stacks.exit(thread, Frame { function, sp }, leaves, record.flags, None);
         }
         for InlinedBegin { function, name, role, followed, ends_before } in &site.begins {
             let region = self.of_function(*function, name, location, *role);
@@ -377,7 +379,9 @@ impl Regions {
                 }
             }
             let frame = Frame { function: *function, sp };
-            self.stacks.enter_inlined(thread, (region, *followed), location, frame);
+            let is_followed = *followed;
+            let entered = EnteredFunction { region, is_followed, location, frame };
+            self.stacks.enter_inlined(thread, &entered);
         }
     }
 

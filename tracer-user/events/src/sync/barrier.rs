@@ -32,7 +32,8 @@ impl Barrier {
     pub(super) fn arrive(
         &mut self,
         thread: ThreadId,
-        (syncs, known): (&mut Vec<Known>, Known),
+        syncs: &mut Vec<Known>,
+        known: Known,
     ) -> SyncId {
         if let Some(index) = self.leave(thread) {
             // It was unwound inside.

@@ -30,7 +30,8 @@ impl Channel {
         &mut self,
         sender: ThreadId,
         number: u16,
-        (syncs, known): (&mut Vec<Known>, Known),
+        syncs: &mut Vec<Known>,
+        known: Known,
     ) -> Option<SyncId> {
         if let Some(other) = self.messages.get_mut(&number) {
             *other = None;
@@ -72,7 +73,7 @@ mod tests {
         let mut syncs = Vec::new();
         let mut channel = Channel::default();
         let mut send = |channel: &mut Channel, sender, number| {
-            channel.send(ThreadId(sender), number, (&mut syncs, known))
+            channel.send(ThreadId(sender), number, &mut syncs, known)
         };
         assert_eq!(send(&mut channel, 0, 0), Some(SyncId(0)));
         assert_eq!(send(&mut channel, 0, 1), Some(SyncId(1)));
@@ -95,7 +96,7 @@ mod tests {
         let mut syncs = Vec::new();
         let mut channel = Channel::default();
         for number in 0..u16::MAX {
-            channel.send(RECEIVER, number, (&mut syncs, known));
+            channel.send(RECEIVER, number, &mut syncs, known);
         }
         assert_eq!(syncs.len(), MAX_MESSAGES);
     }

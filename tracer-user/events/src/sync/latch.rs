@@ -19,7 +19,8 @@ impl Latch {
     pub(super) fn count_down(
         &mut self,
         thread: ThreadId,
-        (syncs, known): (&mut Vec<Known>, Known),
+        syncs: &mut Vec<Known>,
+        known: Known,
     ) -> SyncId {
         if std::mem::take(&mut self.is_open) {
             self.gap();

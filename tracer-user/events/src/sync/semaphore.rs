@@ -38,7 +38,8 @@ impl Semaphore {
     pub(super) fn post(
         &mut self,
         thread: ThreadId,
-        (syncs, known): (&mut Vec<Known>, Known),
+        syncs: &mut Vec<Known>,
+        known: Known,
     ) -> SyncId {
         if self.posts.len() >= MAX_POSTS {
             self.take();
