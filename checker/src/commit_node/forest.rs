@@ -77,7 +77,7 @@ impl<'a> Forest<'a> {
             let own = unit.own_writes();
             let mut groups = Vec::with_capacity(unit.accesses.len());
             for (index, access) in unit.accesses.iter().enumerate() {
-                let key = key(unit, access, own[index], property);
+                let key = key(unit, access, own[index].0, own[index].1, property);
                 let group = *by_key.entry(key).or_insert_with_key(|key| {
                     let new = forest.groups.len() as u32;
                     forest.groups.push(Group { key: key.clone(), members: Vec::new() });
@@ -187,7 +187,7 @@ impl<'a> Forest<'a> {
     }
 
     /// Returns the node of an access at which it meets a group.
-    pub(super) fn node(&self, (unit, access): (u32, u32), with: u32) -> Node {
+    pub(super) fn node(&self, unit: u32, access: u32, with: u32) -> Node {
         let of = &self.units[unit as usize];
         let hold = self.hold(self.group(unit, access as usize), with);
         of.node(&of.accesses[access as usize], hold)
@@ -198,7 +198,7 @@ impl<'a> Forest<'a> {
         let mut nodes: Vec<FxHashMap<Node, Meeting>> = Vec::new();
         nodes.resize_with(self.units.len(), FxHashMap::default);
         let mut add = |own: (u32, u32), with: u32| {
-            let node = self.node(own, with);
+            let node = self.node(own.0, own.1, with);
             let meeting = Meeting { node, access: own.1, group: with };
             nodes[own.0 as usize].entry(node).or_insert(meeting);
         };
@@ -254,7 +254,8 @@ pub(super) fn commit_nodes(nodes: &[Meeting]) -> Vec<Meeting> {
 fn key(
     unit: &Unit,
     access: &Access,
-    (own_write, is_final): (Option<usize>, bool),
+    own_write: Option<usize>,
+    is_final: bool,
     property: Property,
 ) -> Key {
     let of_view = property == Property::View;

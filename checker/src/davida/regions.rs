@@ -6,7 +6,7 @@ use super::cycle;
 use super::followed::SlotSet;
 use super::forest::{Column, Forest, Node, RegionBits};
 use super::obstacles::Obstacles;
-use super::thread::{Facts, Level, Thread};
+use super::thread::{Facts, LeftAt, Level, Thread};
 use super::witness::{Violated, clarity, way};
 use crate::check::{Options, Regions, Relation};
 use crate::event::{Event, EventNumber, LocationId, LockId, RegionId, ThreadId};
@@ -341,7 +341,7 @@ impl ActiveRegions {
             }
         };
         let first = path.last()?;
-        let left = (begin.event(), first.source.event());
+        let left = LeftAt { begin: begin.event(), event: first.source.event() };
         // Later dependencies of the same return are no cuts of their own unless they are on data.
         if !is_data && let Some(cut) = around.trail.last_cut(left) {
             return Some(cut);

@@ -100,7 +100,7 @@ pub(super) struct Trail {
     /// Executions that are counted as cut: begin, and number of the cut.
     cut: Vec<(EventNumber, u32)>,
     /// Last cut by synchronisation: begin of the region and event at which it was left, and the number of the cut.
-    last_cut: Option<((EventNumber, EventNumber), u32)>,
+    last_cut: Option<(LeftAt, u32)>,
 }
 
 /// Limit of executions of one thread that are remembered as cut.
@@ -213,6 +213,15 @@ impl Thread {
     }
 }
 
+/// Moment at which a region was left for another thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LeftAt {
+    /// Begin of the region's execution.
+    pub(super) begin: EventNumber,
+    /// Event by which it was left.
+    pub(super) event: EventNumber,
+}
+
 impl Trail {
     pub(super) fn clear(&mut self) {
         self.released_locks.clear();
@@ -223,12 +232,12 @@ impl Trail {
         self.last_cut = None;
     }
 
-    /// Returns the last cut by synchronisation, if the region was left there: its begin, and the event.
-    pub(super) fn last_cut(&self, left: (EventNumber, EventNumber)) -> Option<u32> {
+    /// Returns the number of the last cut by synchronisation, if the region was left there.
+    pub(super) fn last_cut(&self, left: LeftAt) -> Option<u32> {
         self.last_cut.filter(|(last, _)| *last == left).map(|(_, number)| number)
     }
 
-    pub(super) fn set_last_cut(&mut self, left: (EventNumber, EventNumber), number: u32) {
+    pub(super) fn set_last_cut(&mut self, left: LeftAt, number: u32) {
         self.last_cut = Some((left, number));
     }
 

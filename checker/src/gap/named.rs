@@ -47,8 +47,10 @@ pub fn named(gaps: &[Gap], names: &mut dyn Describe) -> Vec<NamedGap> {
             copies.push(gap.left);
         }
     }
-    let mut found: Vec<(Key, NamedGap)> =
-        merged.into_iter().map(|(key, merged)| with_promise(key, merged, &mut names)).collect();
+    let mut found: Vec<(Key, NamedGap)> = merged
+        .into_iter()
+        .map(|(key, (gap, copies))| with_promise(key, gap, copies, &mut names))
+        .collect();
     found.sort_by(|(one, first), (other, second)| {
         second.promise.total_cmp(&first.promise).then_with(|| one.cmp(other))
     });
@@ -70,7 +72,8 @@ fn key(gap: &Gap, names: &mut Names<'_>) -> Key {
 
 fn with_promise(
     key: Key,
-    (gap, copies): (Gap, Vec<LocationId>),
+    gap: Gap,
+    copies: Vec<LocationId>,
     names: &mut Names<'_>,
 ) -> (Key, NamedGap) {
     let (kind, region, ends, subjects) = &key;

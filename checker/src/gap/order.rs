@@ -81,7 +81,7 @@ impl Spans {
 
     /// Returns whether one of these steps of `remote` could come into one of the `gaps` of `own`: it is neither before
     /// the gap's first step nor after its second one.
-    pub(super) fn reach(&self, gaps: &Self, (remote, own): (ThreadId, ThreadId)) -> bool {
+    pub(super) fn reach(&self, gaps: &Self, remote: ThreadId, own: ThreadId) -> bool {
         self.0.iter().any(|(known, step)| {
             gaps.0.iter().any(|(known_before, returned)| {
                 let before = known_before.get(&remote).is_some_and(|last| step <= last);
@@ -112,12 +112,12 @@ mod tests {
         let (before, within) = (of(&order, MAIN, 9), of(&order, MAIN, 15));
         order.join(MAIN, WORKER, 30);
         let after = of(&order, MAIN, 31);
-        assert!(!before.reach(&gap, (MAIN, WORKER)));
-        assert!(within.reach(&gap, (MAIN, WORKER)));
-        assert!(!after.reach(&gap, (MAIN, WORKER)));
+        assert!(!before.reach(&gap, MAIN, WORKER));
+        assert!(within.reach(&gap, MAIN, WORKER));
+        assert!(!after.reach(&gap, MAIN, WORKER));
         order.fork(MAIN, ThreadId(2), 40);
         let third = of(&order, ThreadId(2), 41);
-        assert!(!third.reach(&gap, (ThreadId(2), WORKER)), "it starts after the end of the worker");
+        assert!(!third.reach(&gap, ThreadId(2), WORKER), "it starts after the end of the worker");
     }
 
     #[test]
@@ -130,6 +130,6 @@ mod tests {
         assert_eq!((steps.0.len(), steps.last()), (MAX_SPANS, 99));
         let mut gap = Spans::default();
         gap.add(order.known(ThreadId(103)), 1);
-        assert!(steps.reach(&gap, (MAIN, ThreadId(103))), "the first step precedes the join");
+        assert!(steps.reach(&gap, MAIN, ThreadId(103)), "the first step precedes the join");
     }
 }

@@ -82,8 +82,8 @@ impl Machine {
             Op::End(_) => drop(state.open.pop()),
             Op::Acquire(lock) => *self.held.entry((lock.0, thread, false)).or_default() += 1,
             Op::AcquireShared(lock) => *self.held.entry((lock.0, thread, true)).or_default() += 1,
-            Op::Release(lock) => self.let_go((lock.0, thread, false)),
-            Op::ReleaseShared(lock) => self.let_go((lock.0, thread, true)),
+            Op::Release(lock) => self.release(lock.0, thread, false),
+            Op::ReleaseShared(lock) => self.release(lock.0, thread, true),
             Op::Fork(child) => self.threads[child.index()].forked = true,
             Op::Join(child) => self.threads[child.index()].joined = true,
             Op::Exit => state.ended = true,
@@ -104,7 +104,8 @@ impl Machine {
         seats[seat]
     }
 
-    fn let_go(&mut self, hold: (u32, u32, bool)) {
+    fn release(&mut self, lock: u32, thread: u32, is_shared: bool) {
+        let hold = (lock, thread, is_shared);
         let depth = self.held.get_mut(&hold).expect("allowed");
         *depth -= 1;
         if *depth == 0 {

@@ -12,6 +12,7 @@ use checker::format::{
 use checker::{Checker, Davida, Options, Regions, Relation};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// Names that say the id in the whole recording.
 struct Whole;
@@ -50,12 +51,12 @@ fn write(events: &[Event], ends: &BTreeSet<usize>, suffix: &str) -> Vec<Written>
     let starts = [0].into_iter().chain(ends.iter().copied());
     (0..)
         .zip(starts.zip(all))
-        .map(|(number, part)| write_one(events, number, part, suffix))
+        .map(|(number, (from, to))| write_one(events, number, from..to, suffix))
         .collect()
 }
 
-fn write_one(events: &[Event], number: u32, part: (usize, usize), suffix: &str) -> Written {
-    let (from, to) = part;
+fn write_one(events: &[Event], number: u32, part: Range<usize>, suffix: &str) -> Written {
+    let Range { start: from, end: to } = part;
     let first = from as EventNumber;
     let segment = Segment { recording: 7, number, first_event: first };
     let mut writer = SegmentWriter::new(Vec::new(), segment, number > 0).expect("memory");
