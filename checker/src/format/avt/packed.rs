@@ -1,5 +1,5 @@
-//! Packed forms of event and value records, from version 2 on. The events of a block are three columns, each of as
-//! many bytes as its numbers need. Checks of ids are elsewhere.
+//! Packed forms of event and value records. The events of a block are three columns, each of as many bytes as its
+//! numbers need. Checks of ids are elsewhere.
 
 use super::fields::{Fields, Put, put_number};
 use super::layout::MAX_VALUES;
