@@ -35,8 +35,8 @@ pub(super) struct Key {
     is_final: bool,
 }
 
-/// Inter-edge between all accesses of two groups; of `only` one access instead of the first group in a view-forest,
-/// where a write is the own one that a read would find.
+/// Inter-edge between all accesses of two groups. In a view-forest, `only` one access may stand for the first group: a
+/// write that a read of its own unit would find.
 pub(super) struct Link {
     pub(super) groups: [u32; 2],
     pub(super) only: Option<(u32, u32)>,
@@ -193,7 +193,7 @@ impl<'a> Forest<'a> {
         of.node(&of.accesses[access as usize], hold)
     }
 
-    /// Returns the communication nodes of each unit, each with an access in it and one of those that it meets.
+    /// Returns the communication nodes of each unit, each with an access in it and a group that this access meets.
     pub(super) fn communication_nodes(&self) -> Vec<Vec<Meeting>> {
         let mut nodes: Vec<FxHashMap<Node, Meeting>> = Vec::new();
         nodes.resize_with(self.units.len(), FxHashMap::default);
@@ -231,7 +231,6 @@ impl<'a> Forest<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Meeting {
     pub(super) node: Node,
-    /// Access in it.
     pub(super) access: u32,
     /// Accesses that this one meets.
     pub(super) group: u32,
@@ -239,7 +238,7 @@ pub(super) struct Meeting {
 
 /// Returns the nodes that contain no other one: the commit nodes.
 pub(super) fn commit_nodes(nodes: &[Meeting]) -> Vec<Meeting> {
-    // Sorted by their ends, the latest begin first: one that contains none has the latest begin so far.
+    // Sorted by their ends, the latest begin first: a node without inner nodes has the latest begin so far.
     let mut sorted = nodes.to_vec();
     sorted.sort_unstable_by_key(|meeting| (meeting.node.to, std::cmp::Reverse(meeting.node.from)));
     let mut commit: Vec<Meeting> = Vec::new();

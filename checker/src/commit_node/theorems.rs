@@ -85,7 +85,7 @@ pub(super) fn check(
     if is_excluded {
         (outcome.atomic, outcome.theorem) = (Some(true), Some(Theorem::NoCycle));
     } else if outcome.patterns.iter().any(|pattern| pattern.is_certain)
-        // Further writes may hide the order of those of two transactions.
+        // Further writes may hide the order of the writes of two transactions.
         && (property == Property::Conflict || units.len() == 2)
     {
         (outcome.atomic, outcome.theorem) = (Some(false), Some(Theorem::TwoTransactions));

@@ -14,7 +14,6 @@ use crate::hb::EventStamp;
 /// Limit of variables whose last read after a gap is stored.
 const MAX_READS: usize = 16;
 
-/// Open region.
 #[derive(Clone, Copy)]
 pub(super) struct Level {
     pub(super) region: RegionId,
@@ -26,11 +25,10 @@ pub(super) struct Level {
 /// Begin of no region.
 const NEVER: EventNumber = EventNumber::MAX;
 
-/// State of a thread.
 pub(super) struct Thread {
-    /// Open regions, outermost first; those with a slot come first.
+    /// Open regions, outermost first; regions with a slot come first.
     pub(super) levels: Vec<Level>,
-    /// Order of the sections in each of them; what comes after these is left over from others.
+    /// Order of the sections in each of them. Further entries are left over from earlier regions.
     orders: Vec<SectionOrder>,
     /// Begin of the first region without a slot.
     pub(super) first_without_slot: EventNumber,
@@ -88,7 +86,7 @@ impl SectionOrder {
     }
 }
 
-/// Bounded memory of what happened in an outermost region, or in the one that is followed.
+/// Bounded history of an outermost region, or of the followed region.
 #[derive(Default)]
 pub(super) struct Trail {
     pub(super) released_locks: ReleasedLocks,
@@ -143,8 +141,8 @@ impl Thread {
         own.chain(followed).for_each(|order| order.acquired(at));
     }
 
-    /// Returns whether an access reads anew what it read before, at the same place, and others have changed since,
-    /// while the thread itself did nothing else: it waits for the change.
+    /// Returns whether a thread waits for a change: the access repeats a read at the same place, others have changed
+    /// the variable since, and the thread did no other work in between.
     pub(super) fn spins(&self, object: Object, sink: &EventStamp) -> bool {
         let is_it = |node: &Node| {
             node.object == object
@@ -186,8 +184,8 @@ impl Thread {
         self.levels.iter().map_while(|level| level.slot).map(|slot| slot as usize)
     }
 
-    /// Returns what is known of the region at that level, or of the one that is followed: its trail, and the regions
-    /// around it and within it.
+    /// Returns the state of the region at that level, or of the followed region: its trail, and the regions around it
+    /// and within it.
     pub(super) fn surroundings(&self, level: Option<usize>) -> Option<Surroundings<'_>> {
         let Self { levels, orders, trail, followed, locks, waited, notified, .. } = self;
         let (of, trail, order, outer, inner) = match level {
@@ -204,7 +202,7 @@ impl Thread {
         Some(Surroundings { of, trail, order, outer, inner, locks, waited, notified })
     }
 
-    /// Returns the trail of the region at that level, or of the one that is followed.
+    /// Returns the trail of the region at that level, or of the followed region.
     pub(super) fn trail_mut(&mut self, level: Option<usize>) -> Option<&mut Trail> {
         match level {
             Some(_) => Some(&mut self.trail),
@@ -329,7 +327,7 @@ impl Surroundings<'_> {
         }
     }
 
-    /// Returns the regions within it that were open at an event, or at what was deferred after it.
+    /// Returns the regions within it that were open at an event, or at a deferred access after the event.
     fn chain(&self, at: &EventStamp) -> Option<Vec<Call>> {
         self.chain_at(at.event(), at.known_with())
     }

@@ -150,7 +150,6 @@ impl Pairs {
     }
 }
 
-/// All gaps.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gaps {
     entries: Vec<Entry>,

@@ -1,4 +1,4 @@
-//! Gaps with names: those that are the same for a reader become one, with a fingerprint and its promise.
+//! Gaps with names. Gaps that look the same to a reader become one, with a fingerprint and its promise.
 
 use super::promise::{Facts, promise};
 use super::{Data, Gap, Kind, Remote};
@@ -17,7 +17,7 @@ pub struct NamedGap {
     /// Hash of the kind, the region's name, the text of both lines and the names of the objects. It stays the same in
     /// another run, after a rebuild and when lines have moved.
     pub fingerprint: u64,
-    /// Facts on all gaps that it stands for; ids are those of the first.
+    /// Facts on all gaps that it stands for; ids are the ids of the first.
     pub gap: Gap,
     /// Further copies of the step before it, where a compiler put the function into several others: threads that are
     /// delayed at one of them only may all be beyond it when the others come.

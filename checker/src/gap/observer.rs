@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Limit of locks and variables in use at one time; further ones are not observed.
 const MAX_OBJECTS: usize = 1 << 18;
 
-/// Observes the gaps of a trace. Takes any events: what does not fit is left out.
+/// Observes the gaps of a trace. Takes any events: an event that does not fit is left out.
 ///
 /// Memory is bounded, but for the state of threads that have not ended and what locks they hold. What is beyond a limit
 /// is not observed, or listed though it cannot be cut:
@@ -249,7 +249,7 @@ impl Observer {
         self.objects.len() >= MAX_OBJECTS && !self.objects.contains_key(&subject)
     }
 
-    /// Decides what is known of an object, and forgets it: its memory is another one from now on.
+    /// Decides on the gaps of an object, and forgets it: its memory holds another object from now on.
     fn end_life(&mut self, subject: Subject) {
         self.gaps.decide(subject, &self.objects, &self.pairs);
         if let Some(users) = self.objects.get_mut(&subject) {

@@ -1,18 +1,18 @@
 //! Order of threads by forks and joins alone: which steps of one thread cannot come into a gap of another one, however
 //! both are delayed.
 //!
-//! The knowledge of a thread about others changes at its joins only, and begins with that of the thread that forked it.
-//! Between two joins the last step is the one that the fewest others are certain to follow, so that it stands for all.
+//! The knowledge of a thread about others changes at its joins only, and begins with the knowledge of its parent.
+//! Between two joins the last step has the fewest certain successors, so that it stands for all.
 
 use crate::event::{EventNumber, ThreadId};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Limit of threads whose order is known. Beyond it nothing orders a thread, which can list a gap that cannot be cut.
+/// Limit of threads whose order is known. Further threads are not ordered, which can list a gap that cannot be cut.
 const MAX_THREADS: usize = 1 << 12;
 
-/// Limit of the spans between joins that are distinguished. Beyond it the oldest two become one that knows what the
-/// older one knew, which can list a gap that cannot be cut.
+/// Limit of the spans between joins that are distinguished. Beyond it the oldest two become one with the knowledge of
+/// the older, which can list a gap that cannot be cut.
 const MAX_SPANS: usize = 8;
 
 /// Last event of each thread that precedes whatever comes.
@@ -23,7 +23,6 @@ pub(super) type Known = FxHashMap<ThreadId, EventNumber>;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Spans(Vec<(Arc<Known>, EventNumber)>);
 
-/// Order of all threads.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Order {
     threads: FxHashMap<ThreadId, Arc<Known>>,
@@ -62,7 +61,7 @@ impl Order {
 }
 
 impl Spans {
-    /// Notes an event of a thread that knows this, or knew it at the begin of what the event ends.
+    /// Notes an event of a thread with this knowledge; for the end of a hold or gap, the knowledge at its begin.
     pub(super) fn add(&mut self, known: &Arc<Known>, event: EventNumber) {
         match self.0.last_mut() {
             Some((same, last)) if Arc::ptr_eq(same, known) => *last = event,
@@ -74,7 +73,6 @@ impl Spans {
         }
     }
 
-    /// Returns the last event.
     pub(super) fn last(&self) -> EventNumber {
         self.0.last().map_or(0, |(_, last)| *last)
     }

@@ -4,7 +4,7 @@ use super::label::{CriticalSequence, Label, Race};
 use super::{Next, Program, Run, ThreadIndex};
 use std::collections::BTreeSet;
 
-/// Limits of an exploration. What they leave out is counted.
+/// Limits of an exploration. Executions left out because of them are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Accesses of an execution; a longer one is cut, and has no verdict.

@@ -219,7 +219,7 @@ const SEVERAL: Shape = Shape { threads: 3, units: 2, accesses: 3, is_transaction
 const ORDERED: Shape = Shape { has_order: true, ..SEVERAL };
 const WILD: Shape = Shape { is_wild: true, ..ORDERED };
 
-/// Compares a quarter of the traces: all of them are those of `twenty_thousand_traces`.
+/// Compares a quarter of the traces of `twenty_thousand_traces`.
 #[track_caller]
 fn agree(shape: Shape, seeds: std::ops::Range<u64>, property: Property) {
     let quarter = seeds.start..seeds.start + (seeds.end - seeds.start) / 4;

@@ -164,7 +164,7 @@ const EXIT: usize = 21;
 /// Generates the weight of each kind, and the length of the trace; most traces are without some kinds.
 fn weights(max_events: usize) -> impl Strategy<Value = ([u8; KINDS], usize)> {
     // A few regions that touch several variables: the likeliest to form cycles that no single event path follows.
-    // In a long trace there nearly always is one that an event path does follow.
+    // A long trace nearly always has a cycle that an event path does follow.
     let mut plain = [0; KINDS];
     plain[..5].copy_from_slice(&[4, 2, 0, 5, 5]);
     let mut counters = [0; KINDS];

@@ -1,7 +1,7 @@
-//! Variables that are updated by commuting instructions: decides which of the updates commute. An update in one step
-//! does. Another one, such as `add` without a `lock` prefix, is a read and a write, and commutes only while one lock
-//! was held at all updates of the variable so far, by which no update is lost (the candidate set of Savage et al.,
-//! "Eraser: A Dynamic Data Race Detector for Multithreaded Programs", SOSP 1997).
+//! Decides which updates of a variable by commuting instructions commute. An atomic update does. Any other, such as
+//! `add` without a `lock` prefix, is a read and a write; it commutes only while some lock was held at all updates of
+//! the variable so far, so that no update is lost (the candidate set of Savage et al., "Eraser: A Dynamic Data Race
+//! Detector for Multithreaded Programs", SOSP 1997).
 
 use std::ops::Range;
 
@@ -12,10 +12,9 @@ use super::{
 use checker::event::{LockId, ThreadId};
 use x86::commuting::{Change, CommutingUpdate};
 
-/// Maximal number of stored variables. What is not in one step commutes in none beyond these.
+/// Maximal number of stored variables. For further ones, only atomic updates commute.
 const MAX_COUNTERS: usize = 1 << 16;
 
-/// A variable with commuting instructions.
 #[derive(Debug)]
 struct Counter {
     /// Offset in its word of eight bytes, and length in bytes.

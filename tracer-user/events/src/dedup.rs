@@ -6,10 +6,10 @@
 //! counts twice, with another thread's access in between, would be a false cycle. So a record counts only if it is
 //! certainly the only one of its access.
 //!
-//! States of an access, which is that of a thread and an instruction to a word, while the probes of the instruction's
-//! group are attached or detached. A detachment makes it *unsettled*: the probe's record of an access under way may be
-//! read after it. It is *settled* once a hit was discarded, and for a thread that was first seen later. *Probed* has
-//! counted from a probe since, *hit* from a watchpoint.
+//! The table has the states of an access. An access is identified by its thread, its instruction and its word; the
+//! probes of the instruction's group are attached or detached. A detachment makes it *unsettled*: the probe's record
+//! of an access under way may be read after it. It is *settled* once a hit was discarded, and for a thread that was
+//! first seen later. *Probed* has counted from a probe since, *hit* from a watchpoint.
 //!
 //! | state                 | probe's record | watchpoint's hit | attached | detached |
 //! |-----------------------|----------------|------------------|----------|----------|

@@ -20,7 +20,7 @@ pub enum Change {
     Begin(RegionId, LocationId),
     /// The innermost region ends.
     End(LocationId),
-    /// From here on another region is followed, or none.
+    /// From here on this region is followed; `None` if none is.
     Follow(Option<RegionId>, LocationId),
 }
 
@@ -46,7 +46,6 @@ pub struct EnteredFunction {
     pub frame: Frame,
 }
 
-/// An open region.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     region: RegionId,
@@ -55,24 +54,24 @@ struct Open {
     frame: Option<Frame>,
     /// The stack pointer where it began.
     sp: u64,
-    /// Set for an inlined function, which has no frame of its own.
+    /// Set for an inlined function, which uses the frame of the function around it.
     inlined: bool,
     /// Set after its jump to a function that releases a lock: it ends with that release.
     leaving: bool,
     /// Set after its jump to the start of this function: it ends with that one.
     tail: Option<u32>,
-    /// Part in what is checked.
+    /// Role in the check.
     scope: Scope,
 }
 
-/// Part of an open region in what is checked.
+/// Role of an open region in the check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scope {
     /// It makes a transaction.
     Transaction,
     /// It is only followed.
     Followed,
-    /// It is outside the focus, and only there for its end, which would be that of another region.
+    /// It is outside the focus. It stays on the stack so that its end is not taken for the end of another region.
     Outside,
 }
 
@@ -152,8 +151,7 @@ impl RegionStacks {
         *self.stack(thread) = Stack::default();
     }
 
-    /// Returns the stack pointer above which an open region of the thread is known to have ended; `u64::MAX` for
-    /// none.
+    /// Returns the stack pointer above which an open region of the thread is known to have ended, or `u64::MAX`.
     #[must_use]
     pub fn lowest(&self, thread: ThreadId) -> u64 {
         let open = self.threads.get(thread.index()).map_or(&[][..], |stack| &stack.open);
@@ -162,7 +160,7 @@ impl RegionStacks {
         known.map(|(frame, leaving)| if leaving { 0 } else { frame.sp }).min().unwrap_or(u64::MAX)
     }
 
-    /// Ends the functions whose frames are below the thread's stack pointer `sp`; none for 0.
+    /// Ends the functions whose frames are below the thread's stack pointer `sp`; 0 ends no function.
     #[inline]
     pub fn at(&mut self, thread: ThreadId, sp: u64) {
         if self.has_functions(thread) {
@@ -208,7 +206,7 @@ impl RegionStacks {
     }
 
     /// Ends a region by a marker: the innermost one, or the innermost of that name. Markers inside it end with it.
-    /// Returns `false` if there is none.
+    /// Returns `false` if no such region is open.
     pub fn end(
         &mut self,
         thread: ThreadId,
@@ -279,8 +277,8 @@ impl RegionStacks {
         }
     }
 
-    /// Notes that a function jumps to the start of another one, and those with it that have jumped to its own. Returns
-    /// false where that function has been left by a jump itself: those that jump to one another in a circle end.
+    /// Notes that a function jumps to the start of another one; functions that have jumped to its own start end with
+    /// that one too. Returns `false` for a circle of such jumps: its functions end.
     fn jump_into(&mut self, thread: ThreadId, frame: Frame, into: u32) -> bool {
         let open = &mut self.stack(thread).open;
         let here = |open: &Open| open.frame.is_some_and(|other| other.sp == frame.sp);
@@ -296,7 +294,7 @@ impl RegionStacks {
         true
     }
 
-    /// Ends the executions of a function, and of those that have jumped to its start: its exits are not seen any more.
+    /// Ends the executions of a function whose exits are not seen any more, and of functions that jumped to its start.
     pub fn give_up(&mut self, thread: ThreadId, function: u32) {
         let is_it = |open: &Open| {
             open.tail == Some(function)
@@ -317,8 +315,8 @@ impl RegionStacks {
         self.remove_while(thread, |_, _| true);
     }
 
-    /// Ends the regions left by a long jump to where the stack pointer is `to`, 0 if unknown. Regions by markers end
-    /// where they may have been left: also those that began in the very function that continues.
+    /// Ends the regions left by a long jump to where the stack pointer is `to`, 0 if unknown. A region by markers ends
+    /// if it may have been left, even if it began in the very function that continues.
     pub fn jump(&mut self, thread: ThreadId, to: u64) {
         let to = if to == 0 { u64::MAX } else { to };
         self.stack(thread).suspended.clear();
@@ -386,8 +384,8 @@ impl RegionStacks {
         }
     }
 
-    /// Ends the region at `index` and all inside it; of those inside, the ones to keep begin anew. One that is only
-    /// followed ends alone.
+    /// Ends the region at `index` and all inside it; inner regions that are to be kept begin anew. A region that is
+    /// only followed ends alone.
     fn remove(
         &mut self,
         thread: ThreadId,

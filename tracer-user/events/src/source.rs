@@ -1,5 +1,5 @@
-//! Source of events: passes each record on to the components that translate it. Each component owns its state, in a
-//! file of its own; objects, threads and locations get dense ids, and records that do not count are counted.
+//! Source of events: passes each record on to the component that translates it. Each component owns its state and has
+//! a file; objects, threads and locations get dense ids, and records that are left out are counted.
 
 mod accesses;
 mod call_effects;
@@ -104,11 +104,13 @@ impl Source {
         self
     }
 
-    /// Translates a record to nothing, an event, or several, which [`stream`](Self::stream) has then. `sites` are those
-    /// of the process's plan.
+    /// Translates a record to any number of events, and appends them to the [`stream`](Self::stream). `sites` are the
+    /// sites of the process's plan.
     pub fn record<C: CodeMap>(&mut self, record: &Record, sites: &[Site], code: &mut C) {
         let lost = record.header().lost;
         if lost != self.lost {
+            let since = lost.wrapping_sub(self.lost);
+            tracing::debug!(lost = since, at = self.stream.events(), "events were lost");
             self.lost = lost;
             self.gap();
         }
@@ -154,7 +156,7 @@ impl Source {
             Record::ChildProcess(record) => {
                 let thread = cx.threads.id(record.header.tid);
                 cx.at(thread, 0);
-                // One that is followed has a report of its own.
+                // A child process that is followed has another report.
                 if record.flags & ChildProcessRecord::FOLLOWED == 0 {
                     cx.omissions.add_child(record.child, text_of_comm(&record.comm));
                 }
@@ -180,7 +182,7 @@ impl Source {
         }
     }
 
-    /// Events were lost: forgets what they may have changed.
+    /// Events were lost: forgets all state that they may have changed.
     fn gap(&mut self) {
         self.regions.gap();
         self.stream.gap();
@@ -190,12 +192,14 @@ impl Source {
 
     /// Takes in the sites and modules that were added.
     pub fn extend(&mut self, sites: &[Site], code: &impl CodeMap) {
+        tracing::debug!(sites = sites.len(), modules = code.module_count(), "the plan has grown");
         self.probed.extend(sites);
         self.locations.modules_changed(code.module_count(), false);
     }
 
     /// Forgets the objects in the addresses of a library that was unloaded: another library may take its place.
     pub fn unload(&mut self, range: &Range<ProcessAddr>, code: &mut impl CodeMap) {
+        tracing::debug!(?range, "forgetting a library that was unloaded");
         self.probed.unload(range);
         self.calls.unload();
         self.accesses.unload(range);
@@ -210,14 +214,16 @@ impl Source {
 
     /// Notes that the probes of a group were attached or detached.
     pub fn set_attached(&mut self, group: usize, is_attached: bool) {
+        tracing::debug!(group, is_attached, at = self.stream.events(), "probes of a group changed");
         self.accesses.set_attached(group, is_attached, self.threads.seen().len());
     }
 
-    /// Notes that accesses are left out for a time, from here on: what is concluded from several accesses to one place
-    /// is not known any more.
+    /// Notes that accesses are left out for a time, from here on: conclusions from several accesses to one place are
+    /// not valid any more.
     pub fn accesses_are_partial(&mut self) {
         let Self { memory, accesses, syncs, stream, .. } = self;
         if accesses.become_partial() {
+            tracing::debug!(at = stream.events(), "accesses are left out from here on");
             for (thread, sp) in memory.above_own_stacks() {
                 leave_frames(thread, sp, accesses, memory, syncs, stream);
             }
@@ -261,6 +267,7 @@ impl Source {
     /// Ends a function that is a region wherever it runs, and lets it begin no more: its probes are about to be
     /// detached.
     pub fn give_up(&mut self, function: u32) {
+        tracing::debug!(function, at = self.stream.events(), "a function is a region no more");
         self.regions.give_up(function, &self.threads, &mut self.stream);
     }
 
@@ -346,7 +353,7 @@ fn stack_pointer(record: &Record) -> Option<u64> {
     }
 }
 
-/// Ends what was in the frames of a thread below a stack pointer.
+/// Ends the lives of objects and variables in a thread's frames below a stack pointer.
 fn leave_frames(
     thread: ThreadId,
     sp: u64,

@@ -13,7 +13,7 @@ use super::{
 /// Part of the output of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item<'a> {
-    /// Events, at least one, with nothing between them.
+    /// Consecutive events, at least one.
     Events(&'a [Event]),
     /// Something that is no event.
     Mark(&'a Mark),
@@ -24,8 +24,7 @@ pub enum Item<'a> {
 pub enum Mark {
     /// Loss of events at this point.
     Gap,
-    /// Begin of a thread's epoch: what the thread does from here on, and deferred accesses of the epoch, belong to
-    /// it.
+    /// Begin of a thread's epoch. The thread's later actions, and deferred accesses of the epoch, belong to it.
     Epoch(Epoch),
     /// Access that the kernel side reports after the epoch in which it was made.
     Deferred(DeferredAccess),
@@ -85,7 +84,7 @@ impl Stream {
         self.marks.push((self.events.len(), mark));
     }
 
-    /// Returns the number of events so far, which is that of the next event.
+    /// Returns the number of events so far: the number of the next event.
     #[must_use]
     pub const fn events(&self) -> EventNumber {
         self.count

@@ -4,7 +4,6 @@ use super::fields::{Fields, Put};
 use super::layout::{ALIGN, BLOCK_HEADER, BLOCK_MAGIC, HEADER, MAGIC, MAJOR, MAX_PAYLOAD, MINOR};
 use crate::format::error::BlockError;
 
-/// Returns the header of a file.
 pub(super) fn file_header() -> Vec<u8> {
     let mut header = MAGIC.to_vec();
     header.u16(MAJOR);
@@ -39,7 +38,6 @@ pub(super) fn check_file_header(bytes: &[u8]) -> Result<usize, BlockError> {
     }
 }
 
-/// Header of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BlockHeader {
     pub(super) kind: u16,

@@ -106,7 +106,6 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Writes fields.
 pub(super) trait Put {
     fn u8(&mut self, value: u8);
     fn u16(&mut self, value: u16);

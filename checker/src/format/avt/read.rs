@@ -28,7 +28,6 @@ enum Form {
     Packed(Columns),
 }
 
-/// The reader's state.
 #[derive(Debug)]
 pub(in crate::format) struct AvtReader {
     memory_limit: u64,
@@ -42,7 +41,6 @@ pub(in crate::format) struct AvtReader {
     headers: crc32fast::Hasher,
     /// Start of the window in the file, in bytes.
     offset: u64,
-    /// Current block.
     block: Place,
     /// Number of its records, number of those left, and length of the padding after them.
     block_records: usize,
@@ -117,7 +115,6 @@ impl AvtReader {
         }
     }
 
-    /// Returns the last batch.
     pub(in crate::format) fn batch(&self) -> Batch<'_> {
         let end = self.first + self.events.len() as u64;
         let from = self.values.partition_point(|value| value.event < self.first);

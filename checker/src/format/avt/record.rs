@@ -121,7 +121,6 @@ pub(super) fn split_ids(record: Record) -> Option<(u32, [u32; 2])> {
     (op == op::SPLIT).then_some((thread, [from, to]))
 }
 
-/// Decodes the record of a gap.
 pub(super) fn decode_gap(record: Record) -> Gap {
     let Record { object: low, location: high, .. } = record;
     let lost = u64::from(high) << 32 | u64::from(low);

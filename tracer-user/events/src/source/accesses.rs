@@ -19,7 +19,9 @@ use super::{
     context::Context,
     hit_decoder::{Caller, Decoded, HitDecoder},
     memory::ProcessMemory,
-    seen_access::{CURRENT_EPOCH, Done, Moment, Operation, Origin, ProbedValue, SeenAccess},
+    seen_access::{
+        AccessEffect, AccessSource, CURRENT_EPOCH, Moment, Operation, ProbedValue, SeenAccess,
+    },
     sync_words::{PossibleStep, SyncWords},
     watches::Watches,
 };
@@ -30,14 +32,13 @@ use crate::{
     deferred::{DeferredAccess, DeferredOperation},
     extent::Extent,
     location::Location,
-    memory::Origin as BlockOrigin,
+    memory::Origin,
     read_words::ReadWords,
     shared_words::SharedWords,
     values::ValueAt,
     watchpoint_access::{Access, AccessKind},
 };
 
-/// Translation of accesses.
 #[derive(Debug)]
 pub(super) struct Accesses {
     /// Addresses at which the process can have memory.
@@ -90,11 +91,11 @@ impl Accesses {
         let mut frames = record.frames;
         frames[0] = place.instruction.0;
         let access = SeenAccess {
-            origin: Origin::Probe { place, value, is_on_own_stack },
+            source: AccessSource::Probe { place, value, is_on_own_stack },
             thread,
             epoch: CURRENT_EPOCH,
             extent: Extent { address: record.address, bytes: record.size },
-            done: Done::of(record),
+            effect: AccessEffect::of(record),
             frames,
             commuting: place.commuting,
         };
@@ -119,26 +120,26 @@ impl Accesses {
         }
         // An access to a named range is reported unchanged.
         let commuting = access.filter(|access| is_sample && access.bytes == length);
-        let origin = if is_sample {
+        let source = if is_sample {
             let caller = self.hits.caller(access, record.top, cx.probed, cx.code);
-            Origin::Sample { watch, access, caller }
+            AccessSource::Sample { watch, access, caller }
         } else {
-            Origin::NamedRange { watch, value: record.value }
+            AccessSource::NamedRange { watch, value: record.value }
         };
         let access = SeenAccess {
-            origin,
+            source,
             thread,
             epoch: CURRENT_EPOCH,
             extent: Extent { address: record.address, bytes: length },
-            done: kind.into(),
+            effect: kind.into(),
             frames,
             commuting: commuting.and_then(|access| access.commuting),
         };
         self.access(&access, cx);
     }
 
-    /// Decodes the instruction of a hit: its access, if that is known, and what it did. `None` where the hit does not
-    /// count.
+    /// Decodes the instruction of a hit: its access, if known, and the kind of access that happened. `None` where the
+    /// hit does not count.
     fn decode<C: CodeMap>(
         &mut self,
         record: &WatchpointRecord,
@@ -170,15 +171,15 @@ impl Accesses {
         Some((Some(access), kind))
     }
 
-    /// Translates a record of deferred accesses: those of a thread to memory that it owned, reported by the kernel side
-    /// when another thread arrives.
+    /// Translates a record of deferred accesses: accesses by a thread to memory that it owned. The back end reports
+    /// them when another thread arrives.
     pub(super) fn owned<C: CodeMap>(&mut self, record: &OwnedRecord, cx: &mut Context<'_, C>) {
         if record.write.epoch != 0 {
-            self.deferred(record, record.write, Done::WRITE, cx);
+            self.deferred(record, record.write, AccessEffect::WRITE, cx);
         }
-        // What was read before the same bytes were written orders nothing more: the checker sees to that.
+        // A read before a write of the same bytes needs no special case: the checker ignores it.
         if record.read.epoch != 0 {
-            self.deferred(record, record.read, Done::READ, cx);
+            self.deferred(record, record.read, AccessEffect::READ, cx);
         }
     }
 
@@ -186,11 +187,11 @@ impl Accesses {
         &mut self,
         record: &OwnedRecord,
         last: LastAccess,
-        done: Done,
+        effect: AccessEffect,
         cx: &mut Context<'_, C>,
     ) {
         let LastAccess { epoch, sp, site, bytes } = last;
-        // An access of a program that was replaced since has no thread in this one, and its site means nothing here.
+        // An access of a program that was replaced since has no thread in this one, and its site has no meaning here.
         let Some(thread) = cx.threads.in_epoch(record.owner, epoch) else { return };
         let Some(&MemorySite::Access(place)) = cx.kind(site).and_then(SiteKind::memory) else {
             cx.omissions.foreign_records += 1;
@@ -199,11 +200,16 @@ impl Accesses {
         let address = record.address + u64::from(bytes.trailing_zeros());
         let is_on_own_stack = cx.memory.is_on_own_stack(thread, address);
         let access = SeenAccess {
-            origin: Origin::Deferred { place, sp, is_on_own_stack, acting: record.header.tid },
+            source: AccessSource::Deferred {
+                place,
+                sp,
+                is_on_own_stack,
+                acting: record.header.tid,
+            },
             thread,
             epoch,
             extent: Extent { address, bytes: bytes.count_ones().into() },
-            done,
+            effect,
             frames: [place.instruction.0, 0, 0, 0, 0, 0],
             commuting: None,
         };
@@ -217,12 +223,11 @@ impl Accesses {
         }
     }
 
-    /// Returns whether an access counts.
     fn admit<C: CodeMap>(&mut self, access: &SeenAccess, cx: &mut Context<'_, C>) -> bool {
         let &SeenAccess { thread, extent: Extent { address, .. }, .. } = access;
-        match access.origin {
-            Origin::Probe { place, is_on_own_stack, .. }
-            | Origin::Deferred { place, is_on_own_stack, .. } => {
+        match access.source {
+            AccessSource::Probe { place, is_on_own_stack, .. }
+            | AccessSource::Deferred { place, is_on_own_stack, .. } => {
                 if !self.admit_probed(access, place, cx) {
                     return false;
                 }
@@ -231,14 +236,14 @@ impl Accesses {
                 }
                 !(self.is_partial && (is_on_own_stack || is_on_stack(address, cx.memory)))
             }
-            Origin::Sample { caller: Caller::Library, .. } => {
+            AccessSource::Sample { caller: Caller::Library, .. } => {
                 cx.omissions.library_accesses += 1;
                 false
             }
-            Origin::Sample { access: decoded, caller, .. } => {
+            AccessSource::Sample { access: decoded, caller, .. } => {
                 self.admit_sample(access, decoded, caller, cx)
             }
-            Origin::NamedRange { .. } => true,
+            AccessSource::NamedRange { .. } => true,
         }
     }
 
@@ -263,7 +268,7 @@ impl Accesses {
         if place.stores {
             self.words.known_store(instruction);
         }
-        // What the user has named is seen by its watchpoint, in its order and with its value.
+        // Accesses to a named range are reported by its watchpoint, in its order and with its value.
         let probed = ProbedInstruction { group: place.group, instruction };
         !self.watches.report(thread, instruction, extent)
             && self.dedup.admit_probe(thread, probed, extent)
@@ -294,9 +299,8 @@ impl Accesses {
         })
     }
 
-    /// Translates an access that counts.
     fn translate<C: CodeMap>(&mut self, access: &SeenAccess, cx: &mut Context<'_, C>) {
-        let &SeenAccess { thread, extent, done, .. } = access;
+        let &SeenAccess { thread, extent, effect, .. } = access;
         let Some(since) = variable_since(access, cx.memory) else { return };
         let location = cx.stack(Location::Access(access.frames));
         // A deferred access to a word that synchronises makes no variable of it.
@@ -312,15 +316,15 @@ impl Accesses {
             return;
         }
         let commutes = access.commuting.is_some_and(|update| self.commutes(access, update, cx));
-        if done.reads() && access.commuting.is_none() {
+        if effect.reads() && access.commuting.is_none() {
             self.note_read(access, cx);
         }
         if access.is_deferred() {
             self.touch(access, cx);
         }
         let mut value = None;
-        if let Origin::NamedRange { watch, value: after } = access.origin {
-            value = Some(self.watches.observe(watch, after, done.writes()));
+        if let AccessSource::NamedRange { watch, value: after } = access.source {
+            value = Some(self.watches.observe(watch, after, effect.writes()));
             if self.watches.counted_early(thread, access.instruction(), watch) {
                 return;
             }
@@ -329,20 +333,20 @@ impl Accesses {
         let operations = if commutes {
             [Some(Op::CommutingUpdate as _), None]
         } else {
-            done.operations(is_store)
+            effect.operations(is_store)
         };
         for operation in operations.into_iter().flatten() {
             self.emit(access, Emission { operation, location, since, value }, cx);
         }
-        if !matches!(access.origin, Origin::NamedRange { .. }) {
-            self.shared_words.touched(thread, extent.address, extent.bytes, done.writes());
+        if !matches!(access.source, AccessSource::NamedRange { .. }) {
+            self.shared_words.touched(thread, extent.address, extent.bytes, effect.writes());
         }
     }
 
     /// Finds the variables of an access.
     fn touch<C>(&self, access: &SeenAccess, cx: &mut Context<'_, C>) {
-        let acting = match access.origin {
-            Origin::Deferred { acting, .. } => cx.threads.id(acting),
+        let acting = match access.source {
+            AccessSource::Deferred { acting, .. } => cx.threads.id(acting),
             _ => access.thread,
         };
         cx.memory.touch(access.thread, acting, access.extent, cx.stream);
@@ -361,22 +365,22 @@ impl Accesses {
         location: LocationId,
         cx: &mut Context<'_, C>,
     ) -> bool {
-        let &SeenAccess { thread, epoch, extent, done, .. } = access;
+        let &SeenAccess { thread, epoch, extent, effect, .. } = access;
         let step = PossibleStep {
             thread,
             instruction: access.instruction(),
             extent,
-            reads: done.reads(),
-            writes: done.writes(),
+            reads: effect.reads(),
+            writes: effect.writes(),
             transaction: cx.regions.transaction(thread, epoch),
             location,
         };
-        match access.origin {
-            Origin::NamedRange { .. } => false,
-            Origin::Probe { .. } | Origin::Sample { .. } => {
+        match access.source {
+            AccessSource::NamedRange { .. } => false,
+            AccessSource::Probe { .. } | AccessSource::Sample { .. } => {
                 self.words.access(&step, cx.syncs, cx.code, cx.stream)
             }
-            Origin::Deferred { sp, .. } => {
+            AccessSource::Deferred { sp, .. } => {
                 let Some(signal) = self.words.deferred(&step, cx.syncs, cx.code) else {
                     return false;
                 };
@@ -389,8 +393,8 @@ impl Accesses {
         }
     }
 
-    /// Returns whether an update by a commuting instruction commutes with other threads' updates. One of several steps
-    /// does not where the region has read the variable before: it may depend on what was read.
+    /// Returns whether an update by a commuting instruction commutes with other threads' updates. A non-atomic update
+    /// does not if the region has read the variable before: the update may depend on the value read.
     fn commutes<C>(
         &mut self,
         access: &SeenAccess,
@@ -413,30 +417,30 @@ impl Accesses {
 
     /// Emits an operation of an access on each of its variables.
     fn emit<C>(&mut self, access: &SeenAccess, emission: Emission, cx: &mut Context<'_, C>) {
-        let &SeenAccess { thread, epoch, done, .. } = access;
+        let &SeenAccess { thread, epoch, effect, .. } = access;
         let Emission { operation, location, since, value } = emission;
-        if let Origin::Probe { value: Some(value), .. } = access.origin
+        if let AccessSource::Probe { value: Some(value), .. } = access.source
             && let &[variable] = cx.memory.touched()
         {
             let ProbedValue { value, length, moment } = value;
             let (event, is_shared) = (cx.stream.events(), cx.memory.is_shared(variable));
             let at = ValueAt { event, variable, value, length, is_shared };
-            self.note_value(at, operation(variable), moment, done.writes());
+            self.note_value(at, operation(variable), moment, effect.writes());
         }
         for &variable in cx.memory.touched() {
             let op = operation(variable);
             match value {
                 Some(value) => self.watches.store(value_at(op, value, cx.stream.events())),
-                None if done.writes() && !matches!(access.origin, Origin::Probe { .. }) => {
+                None if effect.writes() && !matches!(access.source, AccessSource::Probe { .. }) => {
                     self.watches.values_mut().written_unseen(variable);
                 }
                 None => {}
             }
-            let Origin::Deferred { sp, .. } = access.origin else {
+            let AccessSource::Deferred { sp, .. } = access.source else {
                 cx.stream.emit(thread, op, location);
                 continue;
             };
-            let what = if done.writes() {
+            let what = if effect.writes() {
                 DeferredOperation::Write(variable)
             } else {
                 DeferredOperation::Read(variable)
@@ -463,7 +467,7 @@ impl Accesses {
         self.addresses = addresses;
     }
 
-    /// Forgets what is known of an earlier lifetime of a range of memory.
+    /// Forgets the state of an earlier lifetime of a range of memory.
     pub(super) fn forget(&mut self, range: &Range<u64>) {
         self.shared_words.forget(range);
         self.words.forget(range);
@@ -471,7 +475,7 @@ impl Accesses {
         self.watches.forget(range);
     }
 
-    /// Forgets what is known of a library that was unloaded.
+    /// Forgets the state that belongs to a library that was unloaded.
     pub(super) fn unload(&mut self, range: &Range<ProcessAddr>) {
         let addresses = range.start.0..range.end.0;
         self.hits.unload(&addresses);
@@ -484,8 +488,9 @@ impl Accesses {
         self.words.gap();
     }
 
-    /// From now on accesses are left out for a time; returns whether none was before. Data on stacks is known no more:
-    /// that a frame was left shows in accesses of its caller. Nor is what an access found that others left there.
+    /// Notes that accesses are left out for a time from now on; returns `false` if they were before. Stack data
+    /// becomes unknown, since returns are detected from accesses, which are now incomplete. Values become unknown too:
+    /// another thread may have changed them in an access that was left out.
     pub(super) fn become_partial(&mut self) -> bool {
         if std::mem::replace(&mut self.is_partial, true) {
             return false;
@@ -504,7 +509,6 @@ impl Accesses {
         }
     }
 
-    /// Returns the watched ranges.
     pub(super) const fn watches(&self) -> &Watches {
         &self.watches
     }
@@ -536,14 +540,14 @@ struct Emission {
     value: Option<ObservedValue>,
 }
 
-/// Returns whether an address is on a stack where a thread was seen to access what it shares.
+/// Returns whether an address is on a stack of which several threads have accessed a part.
 fn is_on_stack(address: u64, memory: &ProcessMemory) -> bool {
     memory.has_own_stacks()
-        && memory.block(address).is_some_and(|block| block.origin == BlockOrigin::Stack)
+        && memory.block(address).is_some_and(|block| block.source == Origin::Stack)
 }
 
-/// Returns the first event from which on the memory of a deferred access has been what it is now; 0 if it was so when
-/// the access was made, and for accesses that are not deferred. `None` if the access was to other memory.
+/// Returns the first event from which on the memory of a deferred access has its present variables. It is 0 if they
+/// are older than the access, and for accesses that are not deferred. `None` if the access was to an earlier block.
 fn variable_since(access: &SeenAccess, memory: &ProcessMemory) -> Option<EventNumber> {
     if !access.is_deferred() {
         return Some(0);

@@ -39,7 +39,6 @@ struct UnderWay {
     creates_at: Option<LocationId>,
 }
 
-/// Calls of a process.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     joins: Joins,
@@ -56,7 +55,7 @@ pub(super) struct SeenCall<'a> {
     site: SiteId,
     /// The argument that the object is.
     argument: u64,
-    /// Another argument; 0 where none counts.
+    /// Another argument, or 0.
     other: u64,
     /// The result, at a return; else 0.
     result: i32,
@@ -237,8 +236,8 @@ impl Calls {
         }
     }
 
-    /// Returns the location of a call that has an effect on an object: that of the function around it, of which it is
-    /// a step. `None` for a call that only says where a later one is from.
+    /// Returns the location of a call that has an effect on an object. For a step of another function, this is the
+    /// location of the call of that function. `None` for a call that only provides the location of a later step.
     fn place(
         &mut self,
         kind: Kind,
@@ -264,8 +263,8 @@ impl Calls {
         Some(location)
     }
 
-    /// Notes a thread that is created. Returns the location of the call that creates it, if it is by a function that is
-    /// probed, and whether the thread has an identity of its own.
+    /// Notes a thread that is created. Returns the location of the call that creates it, if it is by a function that
+    /// is probed, and whether the thread's identity differs from its parent's.
     pub(super) fn create(
         &mut self,
         parent: ThreadId,

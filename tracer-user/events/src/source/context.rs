@@ -33,7 +33,6 @@ pub(super) struct Context<'a, C> {
 }
 
 impl<'a, C: CodeMap> Context<'a, C> {
-    /// Returns the kind of a site.
     #[inline]
     pub(super) fn kind(&self, site: SiteId) -> Option<&'a SiteKind> {
         self.sites.get(site.number() as usize).map(|site| &site.kind)
@@ -59,7 +58,7 @@ impl<'a, C: CodeMap> Context<'a, C> {
         self.syncs.acts_at(thread, sp, &mut |op, location| stream.emit(thread, op, location));
     }
 
-    /// Ends the regions of a thread whose frames are gone, by its stack pointer; none for 0.
+    /// Ends the regions of a thread whose frames are gone, by its stack pointer; 0 ends no region.
     #[inline]
     pub(super) fn at(&mut self, thread: ThreadId, sp: u64) {
         self.regions.at(thread, sp, self.threads, self.stream);

@@ -1,5 +1,5 @@
 //! Memory as the source sees it: the variables of an access, and the effect of blocks being given out and given back.
-//! The division of memory is decided in `live::memory`.
+//! The division of memory is decided in [`crate::memory`].
 
 use std::{collections::BTreeSet, ops::Range};
 
@@ -33,8 +33,7 @@ pub struct ProcessMemory {
 
 impl ProcessMemory {
     /// Finds the variables of an access by `thread`, whose record is read while `acting` acts: another thread for a
-    /// deferred access. [`touched`](Self::touched) has the variables, none in memory that was
-    /// given back.
+    /// deferred access. [`touched`](Self::touched) returns the variables; memory that was given back has no variables.
     pub(super) fn touch(
         &mut self,
         thread: ThreadId,

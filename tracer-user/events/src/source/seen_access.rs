@@ -19,12 +19,12 @@ pub(super) const CURRENT_EPOCH: u64 = u64::MAX;
 /// Access that a record reports.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SeenAccess {
-    pub(super) origin: Origin,
+    pub(super) source: AccessSource,
     pub(super) thread: ThreadId,
     /// Epoch of the thread in which it was made, or [`CURRENT_EPOCH`].
     pub(super) epoch: u64,
     pub(super) extent: Extent,
-    pub(super) done: Done,
+    pub(super) effect: AccessEffect,
     /// The instruction, then the return addresses of its stack.
     pub(super) frames: [u64; FRAMES],
     /// The instruction's update, if the access may commute with others of its kind.
@@ -33,7 +33,7 @@ pub(super) struct SeenAccess {
 
 /// Record that reports an access.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Origin {
+pub(super) enum AccessSource {
     /// Record of the instruction's probe.
     Probe { place: AccessPlace, value: Option<ProbedValue>, is_on_own_stack: bool },
     /// Hit of a watchpoint on a range that the user or the program has named.
@@ -66,7 +66,7 @@ pub(super) enum Moment {
 
 /// Effect of an access on memory, as flags of [`AccessDescriptor`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Done(u8);
+pub(super) struct AccessEffect(u8);
 
 /// Makes an operation on a variable.
 pub(super) type Operation = fn(VarId) -> Op;
@@ -79,14 +79,16 @@ impl SeenAccess {
 
     /// Returns whether the access is reported after the epoch in which it was made.
     pub(super) const fn is_deferred(&self) -> bool {
-        matches!(self.origin, Origin::Deferred { .. })
+        matches!(self.source, AccessSource::Deferred { .. })
     }
 
     /// Returns the number of the watched range that was hit.
     pub(super) const fn watch(&self) -> Option<usize> {
-        match self.origin {
-            Origin::NamedRange { watch, .. } | Origin::Sample { watch, .. } => Some(watch),
-            Origin::Probe { .. } | Origin::Deferred { .. } => None,
+        match self.source {
+            AccessSource::NamedRange { watch, .. } | AccessSource::Sample { watch, .. } => {
+                Some(watch)
+            }
+            AccessSource::Probe { .. } | AccessSource::Deferred { .. } => None,
         }
     }
 }
@@ -107,7 +109,7 @@ impl ProbedValue {
     }
 }
 
-impl Done {
+impl AccessEffect {
     pub(super) const READ: Self = Self(AccessDescriptor::READ);
     pub(super) const WRITE: Self = Self(AccessDescriptor::WRITE);
     const READ_THEN_WRITE: Self = Self(AccessDescriptor::READ | AccessDescriptor::WRITE);
@@ -126,8 +128,8 @@ impl Done {
         self.0 & AccessDescriptor::WRITE != 0
     }
 
-    /// Returns the operations that the access consists of. An access in one step `is_store` if its thread uses nothing
-    /// of what it reads.
+    /// Returns the operations that the access consists of. An atomic access `is_store` if the value that it reads is
+    /// not used.
     pub(super) fn operations(self, is_store: impl FnOnce() -> bool) -> [Option<Operation>; 2] {
         match self {
             Self::READ => [Some(Op::Read), None],
@@ -139,7 +141,7 @@ impl Done {
     }
 }
 
-impl From<AccessKind> for Done {
+impl From<AccessKind> for AccessEffect {
     fn from(kind: AccessKind) -> Self {
         match kind {
             AccessKind::Read => Self::READ,

@@ -87,7 +87,7 @@ impl SyncWords {
         self.steps.insert(instruction, Step::Store);
     }
 
-    /// Returns whether an instruction stores and uses nothing of what it exchanges.
+    /// Returns whether an instruction stores, and the value that it exchanges is not used.
     pub(super) fn is_store(&mut self, instruction: u64, code: &impl CodeMap) -> bool {
         self.step(instruction, code) == Step::Store
     }

@@ -26,7 +26,6 @@ pub struct WatchedRange {
     pub from_start: bool,
 }
 
-/// State of a watched range.
 #[derive(Debug)]
 struct Watch {
     range: WatchedRange,
@@ -37,7 +36,7 @@ struct Watch {
     is_outdated: bool,
 }
 
-/// Watched ranges of a process. A range's number is that of its addition.
+/// Watched ranges of a process, numbered in the order in which they were added.
 #[derive(Debug, Default)]
 pub struct Watches {
     watches: Vec<Watch>,
@@ -56,6 +55,7 @@ pub struct Watches {
 impl Watches {
     /// Adds a range.
     pub fn add(&mut self, range: WatchedRange) {
+        tracing::debug!(number = self.watches.len(), ?range, "watching a range");
         if !range.is_sample {
             self.named.push(self.watches.len());
         }
@@ -133,7 +133,7 @@ impl Watches {
         self.values.iter()
     }
 
-    /// Iterates over the values at the latest accesses to what threads share.
+    /// Iterates over the values at the latest accesses to variables that threads share.
     pub fn shared_values(&self) -> impl Iterator<Item = ObservedValue> {
         self.values.shared()
     }

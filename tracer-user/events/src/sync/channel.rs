@@ -9,12 +9,11 @@ use super::{Known, new_id};
 /// Maximal number of messages in flight; senders of further ones are not stored.
 const MAX_MESSAGES: usize = 1 << 12;
 
-/// A channel.
 #[derive(Debug, Default)]
 pub(super) struct Channel {
-    /// By the number: what stands for it. None where two on their way have this number.
+    /// Messages by their numbers; `None` if two messages under way have the same number.
     messages: FxHashMap<u16, Option<Message>>,
-    /// For each thread that has sent: objects that stand for nothing now.
+    /// For each thread that has sent: objects that are free for further messages.
     free: FxHashMap<ThreadId, Vec<SyncId>>,
 }
 
