@@ -543,7 +543,7 @@ struct Emission {
 /// Returns whether an address is on a stack of which several threads have accessed a part.
 fn is_on_stack(address: u64, memory: &ProcessMemory) -> bool {
     memory.has_own_stacks()
-        && memory.block(address).is_some_and(|block| block.source == Origin::Stack)
+        && memory.block(address).is_some_and(|block| block.origin == Origin::Stack)
 }
 
 /// Returns the first event from which on the memory of a deferred access has its present variables. It is 0 if they
