@@ -1,7 +1,6 @@
 //! Gaps of regions: the observer against the model of `gap_model`, on random events, and what the promise goes by.
 
 use crate::gap_model::{Facts, Key, Mistake, Model};
-use crate::random::Random;
 use checker::defect::{Describe, PlaceInfo, RegionInfo, RegionRole, SubjectInfo};
 use checker::event::{Event, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId};
 use checker::finding::Object;
@@ -9,18 +8,32 @@ use checker::format::{ReadOptions, TraceReader};
 use checker::gap::{Data, Gap, Kind, Observer, named};
 use std::collections::BTreeMap;
 
+/// Number of random traces.
 const SEEDS: u64 = 4000;
 
 /// Traces on which each mistake must show.
 const SEEDS_OF_MISTAKES: u64 = 600;
 
+/// Random numbers (xorshift64*).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u32) -> u32 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        ((self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % u64::from(limit)) as u32
+    }
+}
+
 /// Returns random events: holds of locks do not overlap where they may not, a thread is forked before it acts, and does
 /// nothing once it was joined. Regions, and releases of locks that are not held, come as they like.
 fn events(seed: u64) -> Vec<Event> {
-    let mut random = Random::new(seed);
-    let threads = 2 + random.id(3);
-    let (locks, variables, places) = (1 + random.id(3), 1 + random.id(3), 3 + random.id(9));
-    // Each of three threads takes two of three locks, so that no two threads take the same two.
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let threads = 2 + random.below(3);
+    let (locks, variables, places) =
+        (1 + random.below(3), 1 + random.below(3), 3 + random.below(9));
+    // Each of three threads takes two of three locks, so that none takes both that another one does.
     let is_ring = seed.is_multiple_of(8);
     let threads = if is_ring { 3 } else { threads };
     let (mut acted, mut joined) = (vec![false; 5], vec![false; 5]);
@@ -28,28 +41,32 @@ fn events(seed: u64) -> Vec<Event> {
     // Rest of a critical section of each thread.
     let mut sections: [Vec<Op>; 5] = Default::default();
     let mut events = Vec::new();
-    for _ in 0..20 + random.id(60) {
-        let thread = ThreadId(random.id(threads));
+    for _ in 0..20 + random.below(60) {
+        let thread = ThreadId(random.below(threads));
         let lock = match is_ring {
-            true => (thread.0 + random.id(2)) % 3,
-            false => random.id(locks),
+            true => (thread.0 + random.below(2)) % 3,
+            false => random.below(locks),
         };
-        let (lock, variable) = (LockId(lock), VarId(random.id(variables)));
-        let region = RegionId(random.id(3));
-        let other = ThreadId(random.id(threads));
+        let (lock, variable) = (LockId(lock), VarId(random.below(variables)));
+        let region = RegionId(random.below(3));
+        let other = ThreadId(random.below(threads));
         let section = &mut sections[thread.index()];
-        if section.is_empty() && random.id(3) == 0 {
+        if section.is_empty() && random.below(3) == 0 {
             let accesses = [Op::Read(variable), Op::Write(variable), Op::Write(VarId(0))];
-            section.extend([Op::Release(lock), accesses[random.id(3) as usize], Op::Acquire(lock)]);
+            section.extend([
+                Op::Release(lock),
+                accesses[random.below(3) as usize],
+                Op::Acquire(lock),
+            ]);
         }
         if section.is_empty() && is_ring {
             let [one, two] = [thread.0, thread.0 + 1].map(|lock| LockId(lock % 3));
-            let [first, second] = if random.id(2) == 0 { [one, two] } else { [two, one] };
+            let [first, second] = if random.below(2) == 0 { [one, two] } else { [two, one] };
             section.extend([Op::End(None), Op::Release(second), Op::Acquire(second)]);
             section.extend([Op::Release(first), Op::Acquire(first), Op::Begin(region)]);
         }
-        let scripted = if random.id(4) > 0 { section.pop() } else { None };
-        let any = match random.id(26) {
+        let scripted = if random.below(4) > 0 { section.pop() } else { None };
+        let any = match random.below(26) {
             0..4 => Op::Acquire(lock),
             4..8 => Op::Release(lock),
             8 => Op::AcquireShared(lock),
@@ -75,7 +92,7 @@ fn events(seed: u64) -> Vec<Event> {
             Op::Join(child) => joined[child.index()] = true,
             _ => {}
         }
-        events.push(Event { thread, op, location: LocationId(random.id(places)) });
+        events.push(Event { thread, op, location: LocationId(random.below(places)) });
     }
     events
 }
@@ -290,30 +307,30 @@ fn a_part_of_a_variable_has_the_past_of_the_whole() {
 #[test]
 fn events_that_do_not_fit_and_lost_ones_do_no_harm() {
     for seed in 0..500 {
-        let mut random = Random::new(seed);
+        let mut random = Random(seed | 1);
         let mut observer = Observer::default();
         for _ in 0..300 {
-            let (lock, variable) = (LockId(random.id(3)), VarId(random.id(3)));
-            let op = match random.id(16) {
+            let (lock, variable) = (LockId(random.below(3)), VarId(random.below(3)));
+            let op = match random.below(16) {
                 0 => Op::Acquire(lock),
                 1 => Op::Release(lock),
                 2 => Op::AcquireShared(lock),
                 3 => Op::ReleaseShared(lock),
                 4 => Op::Reset(lock),
                 5 => Op::Alloc(variable),
-                6 => Op::SplitVariable { from: variable, to: VarId(random.id(3)) },
-                7 => Op::Fork(ThreadId(random.id(4))),
-                8 => Op::Join(ThreadId(random.id(4))),
+                6 => Op::SplitVariable { from: variable, to: VarId(random.below(3)) },
+                7 => Op::Fork(ThreadId(random.below(4))),
+                8 => Op::Join(ThreadId(random.below(4))),
                 9 => Op::Exit,
                 10 => Op::End(None),
                 11 => Op::Follow(None),
                 12 => Op::Read(variable),
                 13 => Op::Write(variable),
-                _ => Op::Begin(RegionId(random.id(3))),
+                _ => Op::Begin(RegionId(random.below(3))),
             };
-            let thread = ThreadId(random.id(4));
-            observer.event(&Event { thread, op, location: LocationId(random.id(8)) });
-            if random.id(50) == 0 {
+            let thread = ThreadId(random.below(4));
+            observer.event(&Event { thread, op, location: LocationId(random.below(8)) });
+            if random.below(50) == 0 {
                 observer.gap();
             }
         }

@@ -15,11 +15,6 @@ impl Random {
         ((self.0 >> 33) as usize) % limit
     }
 
-    /// Returns a number of an id.
-    pub fn id(&mut self, limit: u32) -> u32 {
-        self.below(limit as usize) as u32
-    }
-
     pub fn one_in(&mut self, count: usize) -> bool {
         self.below(count) == 0
     }
