@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 const ROUNDS: usize = 7;
 
-/// Shape of a trace.
 struct Shape {
     threads: u64,
     variables: u64,
@@ -131,7 +130,7 @@ fn lines_of_file(path: &Path) -> u64 {
     count
 }
 
-/// Looks at every record of sixteen bytes, and nothing else.
+/// Only looks at every record of sixteen bytes.
 fn null(avt: &[u8]) -> u64 {
     avt.as_chunks::<16>().0.iter().map(|record| u64::from(record[0] == 5)).sum()
 }

@@ -22,7 +22,7 @@ other|w(x)|a.c:22
 other|rel(l)|a.c:23
 ";
 
-/// Lists racy dependencies. It knows nothing of regions.
+/// Lists racy dependencies. It ignores regions.
 struct RacyAccesses {
     engine: Engine,
     found: Found,

@@ -1,5 +1,4 @@
-//! The interface that all checkers share: the trait and its options. Each algorithm is in a file of its
-//! own.
+//! The interface that all checkers share: the trait and its options. Each algorithm has a file.
 
 use crate::commit_node::Property;
 use crate::error::EventError;
@@ -34,8 +33,8 @@ pub trait Checker {
     /// Returns the counts so far.
     fn counts(&self) -> Counts;
 
-    /// Returns how many violations were stored so far, to be shown: it grows whenever one is stored, also if that
-    /// replaces another. A source that captures values of accesses retains the latest ones then.
+    /// Returns the number of violations that were stored so far, to be shown: it grows whenever a violation is stored,
+    /// even if it replaces another. A source that captures values of accesses retains the latest ones then.
     fn stored_violations(&self) -> u64 {
         self.counts().distinct_witnesses
     }
@@ -47,19 +46,19 @@ pub trait Checker {
 /// A checker of a source that defers operations of a thread on memory that no other thread uses, and inserts the last
 /// of them when another thread comes (`docs/semantics.md#deferred-accesses`).
 ///
-/// What is inserted is no event, has no number, and counts in no [`Counts`].
+/// An inserted access or signal is no event, has no number, and counts in no [`Counts`].
 pub trait DeferredChecker: Checker {
     /// Returns the current point in a thread's program order: after its last event and before its next. `None` before
     /// its first event and after its last.
     fn timestamp(&self, thread: ThreadId) -> Option<Timestamp>;
 
-    /// Returns the begin of the oldest active region, or the number of the next event if there is none. A
-    /// [`Timestamp`] of an earlier event can be dropped: what is inserted there is in no dependency that could
+    /// Returns the begin of the oldest active region, or the number of the next event if no region is active. A
+    /// [`Timestamp`] of an earlier event can be dropped: an access inserted there is in no dependency that could
     /// violate a region.
     fn oldest_active(&self) -> EventNumber;
 
-    /// Returns the findings so far, as [`finish`](Checker::finish) would; the trace goes on. Costs a copy of all that
-    /// is stored.
+    /// Returns the findings so far, as [`finish`](Checker::finish) would; the trace goes on. All stored findings are
+    /// copied.
     fn findings(&self) -> Findings;
 
     /// Inserts a read or write of a variable that was deferred. A commuting update is never deferred.

@@ -82,8 +82,8 @@ pub enum Op {
     Write(VarId),
     /// An atomic read-modify-write: one event, a write that also reads.
     Update(VarId),
-    /// An update in one step whose result does not depend on the order of others of its kind, and that nothing else
-    /// is computed from: an addition to a counter. It conflicts with reads, writes and updates, and not with another
+    /// An atomic update whose result does not depend on the order of others of its kind, and is not used for any other
+    /// computation: an addition to a counter. It conflicts with reads, writes and updates, and not with another
     /// commuting update.
     CommutingUpdate(VarId),
     /// Acquires a lock exclusively. Only the outermost acquire of a re-entrant lock counts.
@@ -94,9 +94,8 @@ pub enum Op {
     AcquireShared(LockId),
     /// Releases a reader-writer lock held shared.
     ReleaseShared(LockId),
-    /// Starts or ends the life of the lock's memory (`pthread_mutex_init`, `pthread_mutex_destroy`):
-    /// earlier releases order nothing any more, holds are forgotten, and the id stands for a lock never
-    /// used before.
+    /// Starts or ends the life of the lock's memory (`pthread_mutex_init`, `pthread_mutex_destroy`): earlier releases
+    /// order no later event, holds are forgotten, and the id stands for a lock never used before.
     Reset(LockId),
     /// Starts a thread.
     Fork(ThreadId),
@@ -112,7 +111,7 @@ pub enum Op {
     /// Signals the object (condition variable, semaphore, once, futex); a later wait on it may return
     /// because of this.
     Signal(SyncId),
-    /// Returns from a wait on the object, which the signals so far may have ended.
+    /// Returns from a wait on the object, which any signal until now may have ended.
     Wait(SyncId),
     /// Arrives at a barrier; every arrival of a round precedes every departure of that round.
     Arrive(SyncId),
@@ -122,8 +121,8 @@ pub enum Op {
     Alloc(VarId),
     /// Ends the life of the variable's memory: earlier accesses are forgotten.
     Free(VarId),
-    /// Makes a part of a variable a variable of its own, once something accesses only one of the two: `to`
-    /// begins its life with the whole history of `from`. Orders nothing, and has no code location.
+    /// Makes a variable of a part of another one, once an access touches only one of the two: `to` begins its life
+    /// with the whole history of `from`. Makes no order, and has no code location.
     SplitVariable {
         /// The variable that is split; the remainder keeps this id.
         from: VarId,

@@ -250,7 +250,7 @@ pub struct OtherLocks {
     pub entered: Option<Vec<LockId>>,
     /// Locks held at the source of the closing dependency.
     pub left: Option<Vec<LockId>>,
-    /// Locks held from the one to the other in one hold; none if they are of different threads.
+    /// Locks held from one event to the other in one hold; empty if the events are of different threads.
     pub throughout: Option<Vec<LockId>>,
 }
 
@@ -267,8 +267,8 @@ pub struct Cut {
     pub left: LocationId,
     /// Location of the sink of its closing dependency.
     pub returned: LocationId,
-    /// Violation instances of the selected regions, none of one that is only followed. Those of all cuts, and those in
-    /// `Counts::uncut_violations`, are `Counts::violations`.
+    /// Violation instances of the selected regions; a region that is only followed has no instances. The instances of
+    /// all cuts, and `Counts::uncut_violations`, add up to `Counts::violations`.
     pub occurrences: u64,
     /// Executions of the region with a violation across this gap.
     pub executions: u64,
@@ -406,7 +406,7 @@ impl Findings {
         Self { counts, ..Self::default() }
     }
 
-    /// Returns the violation of that number: those of `violations` come first, then those of `exemplars`.
+    /// Returns the violation of that number; `exemplars` are numbered after `violations`.
     #[must_use]
     pub fn violation(&self, number: usize) -> Option<&Violation> {
         let listed = self.violations.len();

@@ -1,5 +1,5 @@
 //! Trace formats: readers and writers of text and `.avt` traces, and the names that go with them. Bytes come from and
-//! go to the caller's readers and writers; no file is opened here, and nothing is checked.
+//! go to the caller's readers and writers; this module opens no file and checks no trace.
 //!
 //! [`TraceReader`] reads everything. Its input may be text or `.avt`, compressed with gzip or Zstandard or
 //! not, a slice of memory or a pipe:
@@ -18,7 +18,7 @@
 //! # Ok::<(), checker::format::ReadError>(())
 //! ```
 //!
-//! [`convert()`] turns one format into the other; [`AvtWriter`] is also what a recorder writes to.
+//! [`convert()`] turns one format into the other; recorders write to an [`AvtWriter`], too.
 
 mod avt;
 mod batch;

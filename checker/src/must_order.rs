@@ -52,7 +52,6 @@ impl MustOrder {
         self.threads.get(&thread).unwrap_or(&self.nothing)
     }
 
-    /// Handles an event.
     pub(crate) fn event(&mut self, event: &Event, number: EventNumber) {
         let thread = event.thread;
         match event.op {

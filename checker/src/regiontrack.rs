@@ -104,7 +104,6 @@ impl Checker for RegionTrack {
     }
 }
 
-/// An active region.
 #[derive(Clone, Copy)]
 struct Active {
     region: RegionId,
@@ -162,10 +161,8 @@ impl History {
     }
 }
 
-/// State of a thread.
 #[derive(Default)]
 struct Thread {
-    /// Active regions, outermost first.
     active: Vec<Active>,
     histories: [History; 2],
     /// Set once its current transaction is counted as violating.

@@ -30,9 +30,9 @@ struct Plan {
     variables: Vec<u32>,
     locks: Vec<u32>,
     rounds: usize,
-    /// Set if nothing but the algorithms is compared.
+    /// Set if only the algorithms are compared.
     only_algorithms: bool,
-    /// Set if nothing but reading is measured.
+    /// Set if only reading is measured.
     only_reading: bool,
 }
 
@@ -76,7 +76,7 @@ impl Plan {
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    // A process of its own for each peak of memory.
+    // A separate process for each peak of memory.
     if let [command, file] = &arguments[..]
         && command == "peak"
     {

@@ -1,4 +1,4 @@
-//! The floor: a pass that reads every event, accesses the state of its object, and does nothing else.
+//! The floor: a pass that only reads every event and accesses the state of its object.
 
 use checker::event::{Event, Op};
 

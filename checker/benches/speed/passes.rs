@@ -32,7 +32,7 @@ pub fn davida(trace: &[u8]) -> u64 {
     check(in_memory(trace), Davida::new(Options::default()))
 }
 
-/// Checks what is read; returns the number of violations.
+/// Checks the events that are read; returns the number of violations.
 pub fn check(mut reader: TraceReader<'_>, mut checker: impl Checker) -> u64 {
     reader.check(&mut checker).expect("well-formed");
     checker.finish().counts.violations

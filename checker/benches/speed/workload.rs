@@ -24,7 +24,7 @@ impl Random {
     }
 }
 
-/// Regions in the code, each with locations of its own.
+/// Regions in the code; they share no locations.
 const REGIONS: u32 = 16;
 
 /// Events of one transaction.

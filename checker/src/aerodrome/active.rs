@@ -28,11 +28,10 @@ struct Lock {
     shared_releases: List,
 }
 
-/// State of a thread.
 #[derive(Default)]
 struct Thread {
     clock: Cell,
-    /// Begin of its active transaction; none if it has none.
+    /// Begin of its active transaction; `None` outside transactions.
     begin: EventStamp,
 }
 

@@ -1,5 +1,5 @@
-//! Arrivals at a barrier, grouped by round, and within a round by the departures between them. The caller defines what
-//! is stored for a group.
+//! Arrivals at a barrier, grouped by round, and within a round by the departures between them. The caller defines the
+//! data that is stored for a group.
 
 use crate::event::{EventNumber, ThreadId};
 

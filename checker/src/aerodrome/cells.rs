@@ -1,5 +1,5 @@
-//! Clocks of the optimised version: the active transactions that each knows, as sets of rows. Threads and places share
-//! them, so that remembering an event copies nothing.
+//! Clocks of the optimised version: sets of rows, of the active transactions that each clock knows. Threads and places
+//! share clocks, so that an event is remembered without a copy.
 
 /// A clock; `EMPTY` or one with a count of its users.
 pub(super) type Cell = u32;
@@ -13,7 +13,6 @@ const BITS: usize = u64::BITS as usize;
 /// Length up to which a list of clocks is not searched for those that are no longer used.
 const UNSWEPT: usize = 64;
 
-/// All clocks.
 pub(super) struct Cells {
     /// Number of words of a clock.
     width: usize,
@@ -156,8 +155,8 @@ impl Cells {
         own
     }
 
-    /// Ends the transaction of the row, whose clock is `cell`: all clocks that know it learn what that knows. Nothing
-    /// knows the transaction then: it is no longer active.
+    /// Ends the transaction of the row, whose clock is `cell`: all clocks that know it learn the contents of `cell`.
+    /// Afterwards no clock knows the transaction, since it is no longer active.
     pub(super) fn end(&mut self, cell: Cell, row: usize) {
         let mut list = std::mem::take(&mut self.known_by[row]);
         for &known in &list {
@@ -177,7 +176,8 @@ impl Cells {
         self.known_by[row] = list;
     }
 
-    /// Returns the number of clocks in use, and of entries in the lists of those that may know a transaction.
+    /// Returns the number of clocks in use, and the number of entries in the lists of clocks that may know a
+    /// transaction.
     #[cfg(test)]
     fn sizes(&self) -> [usize; 2] {
         let listed = self.known_by.iter().map(Vec::len).sum();

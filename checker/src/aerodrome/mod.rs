@@ -68,11 +68,11 @@ pub struct Detection {
     pub event: EventNumber,
 }
 
-/// AeroDrome as a checker: whether the trace is serializable, and nothing else. `Findings` have no violations and no
+/// AeroDrome as a checker. It decides only whether the trace is serializable: `Findings` have no violations and no
 /// cycle.
 ///
-/// `Options::lenient` and `Options::relation` have effect, the others none: only outermost regions are transactions,
-/// since an inner one is on a cycle only if the outer one is.
+/// `Options::lenient` and `Options::relation` have effect, other options do not: only outermost regions are
+/// transactions, since an inner one is on a cycle only if the outer one is.
 ///
 /// Memory: 40 bytes for each variable, 8 for each of its further readers since its last write, and a bit for each
 /// thread in each clock. Time: O(threads / 64) for an event, and for each clock that knows of a transaction when that
@@ -224,7 +224,7 @@ trait Version: Visitor {
     fn detections(&mut self) -> &mut Detections;
     /// Forgets everything but the cycles detected.
     fn forget(&mut self);
-    /// Prefetches what is remembered of the objects of `events`.
+    /// Prefetches the state of the objects of `events`.
     fn prefetch(&self, _events: &[Event]) {}
     /// Notes that another event comes.
     fn start_event(&mut self) {}
@@ -274,8 +274,8 @@ enum Place {
 }
 
 impl Place {
-    /// Returns the place where an event is remembered; `None` for one that nothing depends on, and for a release, which
-    /// is remembered when its hold ends.
+    /// Returns the place where an event is remembered. `None` if no event depends on it, and for a release, which is
+    /// remembered when its hold ends.
     fn of(op: Op) -> Option<Self> {
         Some(match op {
             Op::Read(variable) => Self::Reads(variable),

@@ -12,17 +12,15 @@ use rustc_hash::FxHashMap;
 /// Clocks of the last event of each thread in a place.
 type Sources = Vec<(ThreadId, Vector)>;
 
-/// State of a thread.
 #[derive(Default)]
 struct Thread {
     clock: Vector,
-    /// Begin of its active transaction; none if it has none.
+    /// Begin of its active transaction; `None` outside transactions.
     begin: EventStamp,
     /// Clock at that begin.
     at_begin: Vector,
 }
 
-/// State of the plain version.
 #[derive(Default)]
 pub(super) struct Plain {
     data_only: bool,

@@ -35,8 +35,8 @@ pub(super) struct Key {
     is_final: bool,
 }
 
-/// Inter-edge between all accesses of two groups; of `only` one access instead of the first group in a view-forest,
-/// where a write is the own one that a read would find.
+/// Inter-edge between all accesses of two groups. In a view-forest, `only` one access may stand for the first group: a
+/// write that a read of its own unit would find.
 pub(super) struct Link {
     pub(super) groups: [u32; 2],
     pub(super) only: Option<(u32, u32)>,
@@ -77,7 +77,7 @@ impl<'a> Forest<'a> {
             let own = unit.own_writes();
             let mut groups = Vec::with_capacity(unit.accesses.len());
             for (index, access) in unit.accesses.iter().enumerate() {
-                let key = key(unit, access, own[index], property);
+                let key = key(unit, access, own[index].0, own[index].1, property);
                 let group = *by_key.entry(key).or_insert_with_key(|key| {
                     let new = forest.groups.len() as u32;
                     forest.groups.push(Group { key: key.clone(), members: Vec::new() });
@@ -187,18 +187,18 @@ impl<'a> Forest<'a> {
     }
 
     /// Returns the node of an access at which it meets a group.
-    pub(super) fn node(&self, (unit, access): (u32, u32), with: u32) -> Node {
+    pub(super) fn node(&self, unit: u32, access: u32, with: u32) -> Node {
         let of = &self.units[unit as usize];
         let hold = self.hold(self.group(unit, access as usize), with);
         of.node(&of.accesses[access as usize], hold)
     }
 
-    /// Returns the communication nodes of each unit, each with an access in it and one of those that it meets.
+    /// Returns the communication nodes of each unit, each with an access in it and a group that this access meets.
     pub(super) fn communication_nodes(&self) -> Vec<Vec<Meeting>> {
         let mut nodes: Vec<FxHashMap<Node, Meeting>> = Vec::new();
         nodes.resize_with(self.units.len(), FxHashMap::default);
         let mut add = |own: (u32, u32), with: u32| {
-            let node = self.node(own, with);
+            let node = self.node(own.0, own.1, with);
             let meeting = Meeting { node, access: own.1, group: with };
             nodes[own.0 as usize].entry(node).or_insert(meeting);
         };
@@ -231,7 +231,6 @@ impl<'a> Forest<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Meeting {
     pub(super) node: Node,
-    /// Access in it.
     pub(super) access: u32,
     /// Accesses that this one meets.
     pub(super) group: u32,
@@ -239,7 +238,7 @@ pub(super) struct Meeting {
 
 /// Returns the nodes that contain no other one: the commit nodes.
 pub(super) fn commit_nodes(nodes: &[Meeting]) -> Vec<Meeting> {
-    // Sorted by their ends, the latest begin first: one that contains none has the latest begin so far.
+    // Sorted by their ends, the latest begin first: a node without inner nodes has the latest begin so far.
     let mut sorted = nodes.to_vec();
     sorted.sort_unstable_by_key(|meeting| (meeting.node.to, std::cmp::Reverse(meeting.node.from)));
     let mut commit: Vec<Meeting> = Vec::new();
@@ -254,7 +253,8 @@ pub(super) fn commit_nodes(nodes: &[Meeting]) -> Vec<Meeting> {
 fn key(
     unit: &Unit,
     access: &Access,
-    (own_write, is_final): (Option<usize>, bool),
+    own_write: Option<usize>,
+    is_final: bool,
     property: Property,
 ) -> Key {
     let of_view = property == Property::View;

@@ -72,7 +72,7 @@ use unit::{Building, Held, Kind, Units};
 pub use outcome::{Atomicity, Property, Theorem, Unserializable};
 
 /// The commit-node algorithm as a checker: atomicity over all interleavings, in [`Findings::atomicity`]. It lists no
-/// violations, as none was seen, and does not decide whether the trace itself is serializable.
+/// violations, since it looks for possible ones, and does not decide whether the trace itself is serializable.
 ///
 /// `Options::witnesses` limits the patterns that are listed. Only outermost regions are transactions:
 /// `Options::regions` has no effect, nor have `Options::relation`, `Options::serializability` and
@@ -190,7 +190,6 @@ fn accessed(op: Op) -> Option<(VarId, Kind)> {
     }
 }
 
-/// State of a thread.
 #[derive(Default)]
 struct Thread {
     held: Vec<Held>,
@@ -329,7 +328,7 @@ impl State {
         outcome.left_out = self.units.left_out;
         let deadlocks = self.deadlocks.deadlocks();
         let presumes_none = deadlocks.found.is_empty() && !deadlocks.is_incomplete;
-        // Units that were left out could add inter-edges, and take none away.
+        // Units that were left out could only add inter-edges.
         let is_whole = outcome.left_out == 0 || outcome.atomic == Some(false);
         if !presumes_none || !is_whole {
             (outcome.atomic, outcome.theorem) = (None, None);

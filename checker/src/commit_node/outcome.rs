@@ -9,14 +9,14 @@ use crate::finding::{Point, Tx};
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Property {
-    /// In each interleaving the order of conflicting accesses is that of a serial one.
+    /// In each interleaving the order of conflicting accesses is the order in some serial interleaving.
     #[default]
     Conflict,
-    /// In each interleaving all reads and the final values are those of a serial one.
+    /// In each interleaving all reads and the final values are the same as in some serial interleaving.
     View,
 }
 
-/// Theorem of the paper on which a verdict rests; those in brackets are for view-atomicity.
+/// Theorem of the paper on which a verdict rests; numbers in brackets are for view-atomicity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
@@ -54,7 +54,7 @@ pub struct Atomicity {
     pub deadlocks: Vec<Deadlock>,
 }
 
-/// A transaction that others can come into: two of its accesses, and those that each of them meets.
+/// A transaction that others can interrupt: two of its accesses, and the accesses that each of them meets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]

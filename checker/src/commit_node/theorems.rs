@@ -85,7 +85,7 @@ pub(super) fn check(
     if is_excluded {
         (outcome.atomic, outcome.theorem) = (Some(true), Some(Theorem::NoCycle));
     } else if outcome.patterns.iter().any(|pattern| pattern.is_certain)
-        // Further writes may hide the order of those of two transactions.
+        // Further writes may hide the order of the writes of two transactions.
         && (property == Property::Conflict || units.len() == 2)
     {
         (outcome.atomic, outcome.theorem) = (Some(false), Some(Theorem::TwoTransactions));
@@ -239,7 +239,7 @@ impl Check<'_> {
             })?;
             for ((_, access), with) in returns {
                 let group = self.forest.group(next, access as usize);
-                reached.insert(self.forest.node((unit, with), group));
+                reached.insert(self.forest.node(unit, with, group));
             }
             // Units that come later in any interleaving; also another copy of the transaction.
             let Self { forest, later, .. } = self;
@@ -267,7 +267,8 @@ impl Check<'_> {
             let partners = self.partners(variable).get(&group).cloned().unwrap_or_default();
             for (other, only) in partners {
                 let is_other = only.is_some_and(|only| only != own);
-                let is_elsewhere = at.is_some_and(|(_, node)| self.forest.node(own, other) != node);
+                let is_elsewhere =
+                    at.is_some_and(|(_, node)| self.forest.node(unit, own.1, other) != node);
                 if is_other || is_elsewhere {
                     continue;
                 }

@@ -75,7 +75,6 @@ pub(super) struct Access {
     pub(super) stamp: EventStamp,
 }
 
-/// A unit.
 #[derive(Clone)]
 pub(super) struct Unit {
     pub(super) thread: ThreadId,
@@ -234,7 +233,7 @@ impl Units {
         self.key = key;
     }
 
-    /// Forgets what is only needed to add units.
+    /// Drops the state that is only needed to add units.
     pub(super) fn complete(&mut self) {
         self.by_shape = FxHashMap::default();
     }

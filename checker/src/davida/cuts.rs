@@ -32,14 +32,13 @@ struct Entry {
     exemplar: Violation,
 }
 
-/// Cuts found so far.
 #[derive(Clone, Default)]
 pub(super) struct Cuts {
     /// Limit of cuts of regions that are followed, and of all others.
     limit: usize,
     by_key: FxHashMap<Key, u32>,
     entries: Vec<Entry>,
-    /// Number of those that are of regions that are followed.
+    /// Number of cuts of regions that are followed.
     followed: usize,
     /// Violation instances of cuts beyond the limit.
     uncut: u64,
@@ -57,8 +56,8 @@ impl Cuts {
         self.limit > 0
     }
 
-    /// Returns the number of the cut with that key, of which `build` makes an exemplar if it is new, or less clear so
-    /// far. `None` beyond the limit. Cuts of regions that are followed take no room from others.
+    /// Returns the number of the cut with that key. `build` makes its exemplar if the cut is new, or has been less
+    /// clear so far. `None` beyond the limit. Cuts of regions that are followed take no room from others.
     pub(super) fn cut(
         &mut self,
         key: Key,

@@ -2,9 +2,9 @@
 //! atomic. Decides where an execution begins and ends, and looks for violations of it that no other region has.
 //!
 //! An execution is one iteration. It begins with a step that the thread makes outside all other regions, or with the
-//! begin of one of those, and ends before a step that is made again, and where the thread waits for another one: what
-//! comes later is not meant to be atomic with what came before. Only dependencies on variables count. Its slot takes
-//! part in the data relation alone, and no verdict and no count depends on it.
+//! begin of a region, and ends before a step that is made again, and where the thread waits for another one: later
+//! steps are not meant to be atomic with earlier ones. Only dependencies on variables count. Its slot takes part in
+//! the data relation alone, and in no verdict and no count.
 
 use super::forest::{Column, Node, RegionBits};
 use super::regions::{ActiveRegions, free_slot};
@@ -18,10 +18,10 @@ use std::mem::{Discriminant, discriminant};
 /// Limit of the different steps of an execution.
 const MAX_STEPS: usize = 256;
 
-/// Limit of the times that an execution reaches other threads: what they are made of is retained as long as it is open.
+/// Limit of the times that an execution reaches other threads: their causes are retained as long as it is open.
 const MAX_REACHED: usize = 64;
 
-/// Number of events for which an execution counts as active for what is deferred: some threads do nothing for long.
+/// Number of events for which an execution counts as active for deferred accesses: some threads are idle for long.
 const MAX_AGE: u64 = 1 << 16;
 
 /// Region that is followed in a thread.
@@ -43,12 +43,11 @@ impl Followed {
     }
 }
 
-/// Set of slots.
 #[derive(Default)]
 pub(super) struct SlotSet(Vec<u32>);
 
 impl ActiveRegions {
-    /// Follows that region in a thread from here on, or none.
+    /// Follows that region in a thread from here on, or no region.
     pub(super) fn follow_region(&mut self, row: usize, thread: ThreadId, region: Option<RegionId>) {
         if row >= self.threads.len() {
             self.grow(row + 1);
@@ -62,7 +61,7 @@ impl ActiveRegions {
         self.follows = true;
     }
 
-    /// Follows nothing in the thread of that row any more.
+    /// Stops following a region in the thread of that row.
     pub(super) fn unfollow(&mut self, row: usize) {
         self.end_iteration(row);
         self.threads[row].followed = None;

@@ -251,8 +251,8 @@ impl Forest {
         &mut entries[slot]
     }
 
-    /// Adds the region of a slot that was opened; `columns` are those that it takes part in, as full or
-    /// empty words.
+    /// Adds the region of a slot that was opened; `columns` are the columns in which it takes part, as full or empty
+    /// words.
     pub(super) fn begin(
         &mut self,
         slot: usize,

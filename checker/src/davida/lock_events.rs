@@ -1,4 +1,4 @@
-//! Effects of acquires and releases on what is remembered of locks, and what of that can be dropped.
+//! Effects of acquires and releases on the state of locks, and the parts of that state that can be dropped.
 
 use super::locks::Hold;
 use super::regions::ActiveRegions;
@@ -61,8 +61,8 @@ impl ActiveRegions {
         }
     }
 
-    /// Drops times between a release and an acquire of the thread, and retains those in which others held the lock as
-    /// the first thing after a dependency on the thread.
+    /// Drops times between a release and an acquire of the thread. Times in which others held the lock as the first
+    /// thing after a dependency on the thread are retained.
     fn drop_splits(&mut self, row: usize, lock: LockId) {
         let Self { threads, forest, .. } = self;
         let thread = &threads[row];

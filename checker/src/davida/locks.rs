@@ -1,5 +1,5 @@
-//! Locks of one thread: those that it holds, and its holds that have ended. Bounded: of the latter it retains the
-//! latest ones, and those that a dependency which may still be part of a witness has met.
+//! Locks of one thread: current holds, and holds that have ended. Bounded: of the ended ones, it retains the latest,
+//! and holds that a dependency of a possible witness has met.
 //!
 //! A witness enters a thread at the sink of a dependency and leaves it at a later event. Of each lock, the first hold
 //! that had not ended at the sink decides whether the thread held the lock within that part of the witness: however
@@ -38,7 +38,7 @@ pub(super) struct Hold {
 }
 
 impl Hold {
-    /// Returns whether an event of the thread, or what it did after that, is within the hold.
+    /// Returns whether an event of the thread, or a deferred access after that event, is within the hold.
     pub(super) fn covers(&self, point: &EventStamp) -> bool {
         self.acquired <= point.event() && point.known_with() <= self.released
     }
@@ -60,7 +60,6 @@ impl Dropped {
     }
 }
 
-/// Hold that has ended.
 struct Ended {
     hold: Hold,
     /// Holds that ended after it, and before the next one, and were dropped.
@@ -68,7 +67,7 @@ struct Ended {
 }
 
 impl Ended {
-    /// Returns the events of the hold, and of those that were dropped after it.
+    /// Returns the events of the hold, and of the holds that were dropped after it.
     fn extent(&self) -> Dropped {
         let mut extent = Dropped(Some((self.hold.acquired, self.hold.released)));
         extent.add(self.dropped);
@@ -76,7 +75,6 @@ impl Ended {
     }
 }
 
-/// Locks of a thread.
 pub(super) struct Locks {
     held: Vec<Hold>,
     /// Holds that ended before all others and were dropped.
@@ -124,7 +122,7 @@ impl Locks {
         self.held.retain(|hold| hold.lock != lock);
     }
 
-    /// Returns whether so many holds have ended that some should be dropped.
+    /// Returns whether there are so many ended holds that some should be dropped.
     #[inline]
     pub(super) fn are_many(&self) -> bool {
         self.ended.len() >= self.limit
@@ -161,7 +159,7 @@ impl Locks {
         last.unwrap_or(&mut self.dropped).add(ended.extent());
     }
 
-    /// Returns the first hold that fits, of those that had not ended at an event.
+    /// Returns the first hold that fits, of all that had not ended at an event.
     pub(super) fn first_since(
         &self,
         from: &EventStamp,
@@ -196,7 +194,7 @@ impl Locks {
     /// Returns the holds that ended at an event or later; `None` if one around it may be forgotten.
     fn ended_since(&self, at: EventNumber) -> Option<impl Iterator<Item = &Hold>> {
         let next = self.ended.partition_point(|ended| ended.hold.released < at);
-        // Of what was dropped, the holds that ended at the point or later may have begun before it.
+        // Holds that ended at the point or later and were dropped may have begun before it.
         let mut dropped = self.ended[next.saturating_sub(1)..].iter().map(|ended| &ended.dropped);
         let is_forgotten =
             dropped.any(|dropped| dropped.contains(at)) || next == 0 && self.dropped.contains(at);

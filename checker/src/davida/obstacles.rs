@@ -11,7 +11,7 @@ const MAX_PAIRS: usize = 1 << 14;
 /// Waits of regions, and orders of locks.
 #[derive(Clone, Default)]
 pub(super) struct Obstacles {
-    /// Regions that have waited for other threads, by themselves or by what they call.
+    /// Regions that have waited for other threads, by themselves or in a callee.
     waiting: FxHashSet<RegionId>,
     /// Locks of which the first one was held when the second one was acquired.
     nested: FxHashSet<(LockId, LockId)>,
@@ -63,7 +63,7 @@ impl Obstacles {
         if self.waiting.contains(&cut.region) {
             return Some(Obstacle::Wait);
         }
-        // Locks that may be the one to hold: those of the gap's ends, and of the others.
+        // Candidates for the lock to hold: locks held at the gap's ends, and by the other threads.
         let ends = [&cut.left_end.held, &cut.returned_end.held];
         let others = [&cut.others.entered, &cut.others.left];
         let held = ends.into_iter().chain(others).flatten().flatten().copied();

@@ -9,8 +9,8 @@ use crate::finding::OpenRegion;
 const MAX_OPEN: usize = 16;
 
 impl ActiveRegions {
-    /// Notes the innermost region of a thread, which ends, that another thread depends on by data. Of its dependencies
-    /// the one that left the region last counts.
+    /// Notes the innermost region of a thread, which ends, on whose data another thread depends. Of its dependencies
+    /// the one whose source is the latest counts.
     pub(super) fn note_open(&mut self, row: usize) {
         if self.open_at_end.len() >= MAX_OPEN {
             return;

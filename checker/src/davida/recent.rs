@@ -1,5 +1,5 @@
-//! The latest of the intervals that have ended in one thread, such as holds of locks: bounded, and exact about the
-//! points of which it knows nothing any more.
+//! The latest of the intervals that have ended in one thread, such as holds of locks. Bounded, but it knows exactly
+//! for which points intervals were dropped.
 
 use crate::event::EventNumber;
 
@@ -18,7 +18,7 @@ pub(super) struct Interval<T> {
 pub(super) struct Recent<T> {
     intervals: Vec<Interval<T>>,
     next: usize,
-    /// Points up to this one may have been in intervals that were dropped; 0 if none was.
+    /// Intervals up to this point may have been dropped; 0 if all are there.
     unknown: EventNumber,
 }
 

@@ -6,7 +6,7 @@ use super::cycle;
 use super::followed::SlotSet;
 use super::forest::{Column, Forest, Node, RegionBits};
 use super::obstacles::Obstacles;
-use super::thread::{Facts, Level, Thread};
+use super::thread::{Facts, LeftAt, Level, Thread};
 use super::witness::{Violated, clarity, way};
 use crate::check::{Options, Regions, Relation};
 use crate::event::{Event, EventNumber, LocationId, LockId, RegionId, ThreadId};
@@ -20,7 +20,7 @@ use rustc_hash::FxHashSet;
 /// Transactions in a cycle, and the dependencies between them.
 type Cycle = (Vec<Tx>, Vec<Edge>);
 
-/// Active regions of all threads, and what was found.
+/// Active regions of all threads, and the findings so far.
 pub(super) struct ActiveRegions {
     pub(super) options: Options,
     pub(super) threads: Vec<Thread>,
@@ -28,9 +28,8 @@ pub(super) struct ActiveRegions {
     pub(super) slots: usize,
     pub(super) free: Vec<u32>,
     pub(super) forest: Forest,
-    /// Columns of the forest that are in use, as full words. The data relation has a column of its own
-    /// unless it is the relation asked for; transactions are followed until the trace is known not to be
-    /// serializable.
+    /// Columns of the forest that are in use, as full words. The data relation has another column unless it is the
+    /// relation asked for; transactions are followed until the trace is known not to be serializable.
     columns: RegionBits,
     cycle: Option<Cycle>,
     pub(super) verdicts: Verdicts,
@@ -51,7 +50,7 @@ pub(super) struct ActiveRegions {
 
 /// Results, at the end of a trace or so far.
 pub(super) struct Found {
-    /// Serializability of the trace, if that was decided, and a cycle that shows that there is none.
+    /// Serializability of the trace, if it was decided, and a cycle if the trace is not serializable.
     pub(super) verdict: (Option<bool>, Option<Cycle>),
     pub(super) verdicts: Verdicts,
     pub(super) cuts: Cuts,
@@ -61,7 +60,6 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Returns the findings.
     pub(super) fn into_findings(self, counts: Counts) -> Findings {
         let Self {
             verdict: (serializable, cycle),
@@ -134,7 +132,7 @@ impl ActiveRegions {
         (self.options.serializability.then_some(self.cycle.is_none()), self.cycle.clone())
     }
 
-    /// Returns what was found, at the end of the trace.
+    /// Returns the findings, at the end of the trace.
     pub(super) fn into_found(self) -> Found {
         let verdict = self.verdict();
         let Self { verdicts, cuts, executions, open_at_end, obstacles, .. } = self;
@@ -161,7 +159,7 @@ impl ActiveRegions {
         }
     }
 
-    /// Returns the number of levels of a nest that are regions of their own.
+    /// Returns the number of levels of a nest that count as regions.
     fn followed_levels(&self) -> usize {
         let all = self.options.regions == Regions::All || self.cuts.are_collected();
         if all { usize::MAX } else { 1 }
@@ -279,7 +277,7 @@ impl ActiveRegions {
         }
     }
 
-    /// Counts a violation of the region at that level; returns its number if it is a new one that is stored.
+    /// Counts a violation of the region at that level; returns its number if it is new and stored.
     fn violation(&mut self, level: usize, evidence: Evidence, closing: &Node) -> Option<usize> {
         let (u, column) = (closing.from(), self.column(evidence));
         let thread = &self.threads[closing.row()];
@@ -310,7 +308,7 @@ impl ActiveRegions {
         self.cut_within(Some(innermost), evidence, closing)
     }
 
-    /// Returns the cut that a dependency belongs to, of the region at that level, or of the one that is followed.
+    /// Returns the cut that a dependency belongs to, of the region at that level, or of the followed region.
     pub(super) fn cut_within(
         &mut self,
         level: Option<usize>,
@@ -341,8 +339,8 @@ impl ActiveRegions {
             }
         };
         let first = path.last()?;
-        let left = (begin.event(), first.source.event());
-        // Later dependencies of the same return are no cuts of their own unless they are on data.
+        let left = LeftAt { begin: begin.event(), event: first.source.event() };
+        // Later dependencies of the same return are separate cuts only if they are on data.
         if !is_data && let Some(cut) = around.trail.last_cut(left) {
             return Some(cut);
         }

@@ -8,8 +8,8 @@ use crate::event::{EventNumber, LockId};
 use crate::finding::{Action, ReleasedLock, Tx};
 use crate::hb::EventStamp;
 
-/// Limit of locks followed in one transaction; the least recently released one is replaced, and one that others held in
-/// between only if there is no other.
+/// Limit of locks followed in one transaction. The least recently released lock is replaced; a lock that others held
+/// in between is replaced only if all were.
 const MAX_LOCKS: usize = 32;
 
 /// Limit of the times stored of one lock at which others held it in between.
@@ -26,7 +26,7 @@ pub(super) struct Split {
 }
 
 impl Split {
-    /// Returns whether a hold of another thread is within that time, and excludes that of the transaction.
+    /// Returns whether a hold of another thread is within that time, and excludes the hold of the transaction.
     pub(super) fn contains(&self, hold: &Hold) -> bool {
         let is_shared = hold.is_shared && self.reacquired.action() == Action::AcquireShared;
         self.released.event() < hold.acquired
@@ -37,7 +37,7 @@ impl Split {
 
 struct FollowedLock {
     lock: LockId,
-    /// Last release; none if the lock has been reset since.
+    /// Last release; `None` if the lock has been reset since.
     released: EventStamp,
     /// Last time that the lock was released and reacquired.
     last: Option<Split>,
@@ -100,7 +100,7 @@ impl ReleasedLocks {
         followed.held.len() >= MAX_TIMES
     }
 
-    /// Drops times at which others held a lock, but for those of the `needed` holds and the latest ones.
+    /// Drops times at which others held a lock, except the `needed` holds and the latest ones.
     pub(super) fn drop_splits(&mut self, lock: LockId, needed: &[Hold]) {
         let Some(followed) = self.0.iter_mut().find(|followed| followed.lock == lock) else {
             return;
@@ -163,7 +163,7 @@ impl ReleasedLocks {
     }
 }
 
-/// Returns the transaction that held a lock, of those that a witness enters and leaves a thread at.
+/// Returns the transaction that held a lock, among the transactions at which a witness enters and leaves a thread.
 fn holder(hold: &Hold, entered: &EventStamp, left: &EventStamp) -> Option<Tx> {
     if hold.covers(entered) || entered.tx() == left.tx() {
         Some(entered.tx())

@@ -14,7 +14,6 @@ use crate::hb::EventStamp;
 /// Limit of variables whose last read after a gap is stored.
 const MAX_READS: usize = 16;
 
-/// Open region.
 #[derive(Clone, Copy)]
 pub(super) struct Level {
     pub(super) region: RegionId,
@@ -26,11 +25,10 @@ pub(super) struct Level {
 /// Begin of no region.
 const NEVER: EventNumber = EventNumber::MAX;
 
-/// State of a thread.
 pub(super) struct Thread {
-    /// Open regions, outermost first; those with a slot come first.
+    /// Open regions, outermost first; regions with a slot come first.
     pub(super) levels: Vec<Level>,
-    /// Order of the sections in each of them; what comes after these is left over from others.
+    /// Order of the sections in each of them. Further entries are left over from earlier regions.
     orders: Vec<SectionOrder>,
     /// Begin of the first region without a slot.
     pub(super) first_without_slot: EventNumber,
@@ -88,7 +86,7 @@ impl SectionOrder {
     }
 }
 
-/// Bounded memory of what happened in an outermost region, or in the one that is followed.
+/// Bounded history of an outermost region, or of the followed region.
 #[derive(Default)]
 pub(super) struct Trail {
     pub(super) released_locks: ReleasedLocks,
@@ -100,7 +98,7 @@ pub(super) struct Trail {
     /// Executions that are counted as cut: begin, and number of the cut.
     cut: Vec<(EventNumber, u32)>,
     /// Last cut by synchronisation: begin of the region and event at which it was left, and the number of the cut.
-    last_cut: Option<((EventNumber, EventNumber), u32)>,
+    last_cut: Option<(LeftAt, u32)>,
 }
 
 /// Limit of executions of one thread that are remembered as cut.
@@ -143,8 +141,8 @@ impl Thread {
         own.chain(followed).for_each(|order| order.acquired(at));
     }
 
-    /// Returns whether an access reads anew what it read before, at the same place, and others have changed since,
-    /// while the thread itself did nothing else: it waits for the change.
+    /// Returns whether a thread waits for a change: the access repeats a read at the same place, others have changed
+    /// the variable since, and the thread did no other work in between.
     pub(super) fn spins(&self, object: Object, sink: &EventStamp) -> bool {
         let is_it = |node: &Node| {
             node.object == object
@@ -186,8 +184,8 @@ impl Thread {
         self.levels.iter().map_while(|level| level.slot).map(|slot| slot as usize)
     }
 
-    /// Returns what is known of the region at that level, or of the one that is followed: its trail, and the regions
-    /// around it and within it.
+    /// Returns the state of the region at that level, or of the followed region: its trail, and the regions around it
+    /// and within it.
     pub(super) fn surroundings(&self, level: Option<usize>) -> Option<Surroundings<'_>> {
         let Self { levels, orders, trail, followed, locks, waited, notified, .. } = self;
         let (of, trail, order, outer, inner) = match level {
@@ -204,13 +202,22 @@ impl Thread {
         Some(Surroundings { of, trail, order, outer, inner, locks, waited, notified })
     }
 
-    /// Returns the trail of the region at that level, or of the one that is followed.
+    /// Returns the trail of the region at that level, or of the followed region.
     pub(super) fn trail_mut(&mut self, level: Option<usize>) -> Option<&mut Trail> {
         match level {
             Some(_) => Some(&mut self.trail),
             None => self.followed.as_mut().map(|followed| &mut followed.trail),
         }
     }
+}
+
+/// Moment at which a region was left for another thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LeftAt {
+    /// Begin of the region's execution.
+    pub(super) begin: EventNumber,
+    /// Event by which it was left.
+    pub(super) event: EventNumber,
 }
 
 impl Trail {
@@ -223,12 +230,12 @@ impl Trail {
         self.last_cut = None;
     }
 
-    /// Returns the last cut by synchronisation, if the region was left there: its begin, and the event.
-    pub(super) fn last_cut(&self, left: (EventNumber, EventNumber)) -> Option<u32> {
+    /// Returns the number of the last cut by synchronisation, if the region was left there.
+    pub(super) fn last_cut(&self, left: LeftAt) -> Option<u32> {
         self.last_cut.filter(|(last, _)| *last == left).map(|(_, number)| number)
     }
 
-    pub(super) fn set_last_cut(&mut self, left: (EventNumber, EventNumber), number: u32) {
+    pub(super) fn set_last_cut(&mut self, left: LeftAt, number: u32) {
         self.last_cut = Some((left, number));
     }
 
@@ -320,7 +327,7 @@ impl Surroundings<'_> {
         }
     }
 
-    /// Returns the regions within it that were open at an event, or at what was deferred after it.
+    /// Returns the regions within it that were open at an event, or at a deferred access after the event.
     fn chain(&self, at: &EventStamp) -> Option<Vec<Call>> {
         self.chain_at(at.event(), at.known_with())
     }

@@ -123,7 +123,7 @@ fn region(access: &EventStamp) -> u32 {
 /// Returns a hash of the code along a path, the closing dependency first, without both ends in the violated region.
 pub(super) fn way<'a>(path: impl Iterator<Item = &'a Node>) -> u64 {
     let mut hash = FxHasher::default();
-    // The hash of nothing is that of zeros, which are the first location and the first region.
+    // The hash of an empty path equals a hash of zeros, which are the first location and the first region.
     hash.write_u32(1);
     each_passed(path, |entered, left| {
         for access in [entered, left] {

@@ -46,7 +46,7 @@ pub use observer::Observer;
 #[non_exhaustive]
 pub struct Deadlock {
     /// Acquisitions at which the threads would wait, in the order of the cycle: each waits for the lock that the next
-    /// one holds, and the last for that of the first.
+    /// one holds, and the last for the lock of the first.
     pub acquisitions: Vec<Acquisition>,
     /// Cycles at the same places.
     pub occurrences: u64,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Limit of acquisitions while other locks are held that are stored, the same of one thread once.
 const MAX_EDGES: usize = 1 << 16;
 
-/// Observes the order in which threads acquire locks. Takes any events: what does not fit is left out.
+/// Observes the order in which threads acquire locks. Takes any events: an event that does not fit is left out.
 ///
 /// Memory: the state of threads and locks, and 65,536 different edges between locks.
 #[derive(Clone, Debug, Default)]

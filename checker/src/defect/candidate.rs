@@ -1,5 +1,4 @@
-//! Candidates: what the findings say about each cut, with names, before those of the same named key become one
-//! defect.
+//! Candidates: each cut of the findings, with names, before candidates with the same named key become one defect.
 
 use super::class::{Facts, Split};
 use super::describe::{Describe, PlaceInfo, RegionInfo, SubjectInfo};
@@ -112,16 +111,16 @@ impl PlaceKey {
     }
 }
 
-/// Key of a defect besides its region: both ends of the gap, and the subject. Where the region gave up a lock, the
-/// gap is from its release to its acquisition, and the subject is the lock. Where accesses to one variable race, all
-/// its gaps are one but for those that lose updates.
+/// Key of a defect besides its region: both ends of the gap, and the subject. Where the region gave up a lock, the gap
+/// is from its release to its acquisition, and the subject is the lock. Where accesses to one variable race, all its
+/// gaps are one, except gaps that lose updates.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct GapKey {
     pub(super) ends: [PlaceKey; 2],
     pub(super) subjects: Vec<String>,
 }
 
-/// Cut, or violation that belongs to none.
+/// Cut, or a violation without a cut.
 pub(super) struct Candidate<'a> {
     pub(super) cut: Option<&'a Cut>,
     pub(super) violation: &'a Violation,
@@ -216,7 +215,7 @@ fn of<'a>(
         }
     };
     let ends_of_gap = [from, to].map(|end| names.place_key(end));
-    // One lock over all accesses mends every gap of a variable that has none; a lost update is one by itself.
+    // One lock over all accesses mends every gap of an unguarded variable; a lost update stays separate.
     let is_unlocked = lock.is_none()
         && accesses.pattern() != Pattern::LostUpdate
         && violation.order == Order::Racy
@@ -392,7 +391,7 @@ fn kind(
     }
 }
 
-/// Returns whether the remote writes changed the values, over the violations of a cut: one that did decides.
+/// Returns whether the remote writes changed the values: true if a write in any violation of the cut did.
 fn changed(
     findings: &Findings,
     cut: Option<&Cut>,

@@ -14,7 +14,7 @@ use crate::finding::{Evidence, GapKind, Order};
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Class {
-    /// Facts for a bug, and none against one.
+    /// Only facts that speak for a bug.
     Likely,
     /// Facts of both kinds, or too few.
     Possible,
@@ -42,7 +42,7 @@ pub(super) struct Facts {
     pub(super) origin: Origin,
     /// Effect of the remote writes on the value, as far as that is known.
     pub(super) changed: Option<bool>,
-    /// The first end read the value that others left: that of the second end's read, or of the write before it.
+    /// The first end read a value of others: the value of the second end's read, or of the write before it.
     pub(super) same_value: bool,
     /// Threads poll the variable of an end; of an update, by the read at the first end.
     pub(super) polled: bool,
@@ -68,7 +68,7 @@ pub(super) struct Facts {
     pub(super) split: Option<Split>,
     /// Lock held from one end to the other.
     pub(super) held: Option<String>,
-    /// So many calls lie between the steps that those of the first one are forgotten.
+    /// There are so many calls between the steps that the calls at the first step are forgotten.
     pub(super) far_apart: bool,
     pub(super) waited: bool,
     pub(super) notified: bool,
@@ -106,7 +106,7 @@ impl Facts {
         self.evidence == Evidence::Data
     }
 
-    /// A value read before the gap was overwritten, or written back, with nothing read in between.
+    /// A value read before the gap was overwritten, or written back, without another read in between.
     fn loses_update(&self) -> bool {
         self.is(Pattern::LostUpdate) && !self.read_again
     }
@@ -126,8 +126,7 @@ impl Facts {
         self.is(Pattern::Torn) || self.is(Pattern::Chain)
     }
 
-    /// Sections of locks that have nothing to do with one another. Between two objects of a class something may be
-    /// transferred.
+    /// Sections of unrelated locks. Between two objects of a class something may be transferred.
     fn is_separate(&self) -> bool {
         self.guard == Guard::Separate
             && self.has_data()
@@ -135,7 +134,7 @@ impl Facts {
             && !(self.is_pair() && self.one_class && !self.takes_over())
     }
 
-    /// The region changed the first variable, and then took over what others had made of the second: neither half of
+    /// The region changed the first variable, and then took over the result of others for the second: neither half of
     /// a transfer is seen without the other one, or overwritten.
     fn takes_over(&self) -> bool {
         !self.left_reads && (self.returned_reads || self.returned_updates)
@@ -166,7 +165,7 @@ impl Facts {
         self.is_pair() && self.guard == Guard::Partial
     }
 
-    /// So many locks were held between the steps of a pair that those at the first one are forgotten.
+    /// There are so many locks between the steps of a pair that the locks at the first step are forgotten.
     fn is_beyond_locks(&self) -> bool {
         self.is_pair() && self.guard == Guard::Unknown
     }
@@ -183,7 +182,7 @@ impl Facts {
         self.is(Pattern::Chain) || overwritten || self.is_pair() && loose
     }
 
-    /// A function that calls others was seldom run as a whole: nothing shows that the calls belong together.
+    /// A function that calls others was seldom run as a whole: the calls need not belong together.
     fn is_seldom_whole(&self) -> bool {
         let composed = self.kind != GapKind::OneActivation
             && (self.is_pair() || !self.has_data() && self.sees_data && !self.may_hide_data());
@@ -202,13 +201,13 @@ impl Facts {
         self.cut >= ENOUGH_RUNS
     }
 
-    /// The function itself relies on what it knew before, or writes again: it does not read anew.
+    /// The function itself relies on an earlier value, or writes again: it does not read anew.
     fn goes_on(&self) -> bool {
         let one_variable = self.is(Pattern::StaleRead) || self.is(Pattern::Overwritten);
         one_variable && self.kind == GapKind::OneActivation || !self.returned_reads
     }
 
-    /// Giving up the lock excuses nothing: an update is lost, or two writes or a read and a write are torn.
+    /// Giving up the lock is no excuse: an update is lost, or two writes or a read and a write are torn.
     fn is_excused_by_nothing(&self) -> bool {
         let tears = self.is(Pattern::Torn) && !self.returned_reads;
         !self.has_data() || self.loses_update() || self.acts_unchecked() || tears
@@ -220,7 +219,7 @@ impl Facts {
         !self.has_data() || asks || self.is(Pattern::IntermediateState)
     }
 
-    /// Nothing that transactions of the cycle accessed was seen, and a lock was given up.
+    /// The accesses of the cycle's transactions were not seen, and a lock was given up.
     fn may_hide_data(&self) -> bool {
         self.out_of_sight && self.split.is_some()
     }
@@ -236,7 +235,7 @@ impl Facts {
         }
     }
 
-    /// A lock was held throughout, and what others did in between has another one, or none.
+    /// A lock was held throughout, and the accesses of others in between have another lock, or are unguarded.
     fn meets_others_while_held(&self) -> bool {
         let is_seen = self.is(Pattern::IntermediateState) && self.splits(false);
         let is_sync = !self.has_data() && self.sees_data;
@@ -284,13 +283,13 @@ macro_rules! rules {
 
 /// The rules, in the order in which reasons are given.
 static RULES: &[Rule] = rules! {
-    // The value. A remote write of the value that was there changes nothing for the region.
-    // A chain changes values by its nature, and so does what overwrites the work of a callee. That others change one
-    // variable says nothing of another one where neither locks nor the user's own code show that they belong together.
+    // The value. A remote write of the same value makes no difference to the region. A chain changes values by its
+    // nature, and so does an overwrite of a callee's work. A change of one variable is unrelated to another variable
+    // unless locks or the user's own code show that they belong together.
     Weight(2), |_| Some(Reason::ValueChanged), if |f| f.changed == Some(true) && !f.changes_by_nature();
     AtMost(ByDesign, -2), |_| Some(Reason::ValueUnchanged), if |f| f.changed == Some(false);
-    // What the region does after a read of the value that it knew is what it would have done anyway. An update may not
-    // be: what the value stands for can have changed.
+    // After a read of the value that it knew, a region does what it would have done anyway. An update may not: the
+    // meaning of the value can have changed.
     AtMost(ByDesign, -2), |_| Some(Reason::SameValue), if |f| f.is(Pattern::StaleRead) && f.same_value;
     AtMost(Possible, -2), |_| Some(Reason::SameValue), if |f| f.loses_update() && f.same_value;
 
@@ -315,8 +314,8 @@ static RULES: &[Rule] = rules! {
         if |f| f.tears_object() && f.kind == GapKind::OneActivation;
     Weight(1), |_| Some(Reason::OneObject),
         if |f| f.tears_object() && f.kind == GapKind::Callees;
-    // A value that comes back through several others may be stale, or a result that the region asked for: then it
-    // notifies those that work on it, or waits for them.
+    // A value that comes back through several others may be stale, or a result that the region asked for: then the
+    // region notifies the threads that work on it, or waits for them.
     Weight(1), of_pattern, if Facts::flows_back;
     Weight(1), |_| Some(Reason::CameBack), if Facts::flows_back_unasked;
     Weight(0), of_pattern, if |f| f.is(Pattern::Chain) && !f.flows_back();
@@ -339,8 +338,8 @@ static RULES: &[Rule] = rules! {
     AtMost(Possible, -3), |_| Some(Reason::FarApart), if |f| f.far_apart;
     Weight(-3), |_| Some(Reason::WaitedInBetween), if |f| f.waited;
 
-    // Locks. A function that gives up a lock itself knows that others may come in: what it reads afterwards it reads
-    // anew. That does not excuse a lost update, and hardly a check of its own that it relies on, or a second write.
+    // Locks. A function that gives up a lock itself knows that others may come in, and reads anew afterwards. This
+    // does not excuse a lost update, and hardly a check that it relies on, or a second write.
     Note, |f| Some(f.reason_split()), if |f| f.splits(true) && f.is_excused_by_nothing();
     Weight(-1), |f| Some(f.reason_split()),
         if |f| f.splits(true) && f.goes_on() && !f.is_excused_by_nothing();
@@ -355,13 +354,13 @@ static RULES: &[Rule] = rules! {
         if |f| f.splits(false) && !f.is_composed() && !f.loses_update() && !f.is(Pattern::Torn);
     AtMost(Possible, -3), |f| Some(Reason::ReadAgainUnderLock { lock: f.new_lock.clone()? }),
         if |f| f.is(Pattern::StaleRead) && f.new_lock.is_some() && f.split.is_none();
-    // Variables that have nothing in common but the functions that access them: each is complete in its own section.
+    // Variables whose only link is the functions that access them: each is complete in its own section.
     Note, |f| Some(Reason::CommonLock { lock: f.guarding.clone()? }),
         if |f| f.is_pair() && f.guarding.is_some() && f.has_data();
     AtMost(Possible, -3), |_| Some(Reason::SeparateLocks), if Facts::is_separate;
     Note, |_| Some(Reason::PartlyGuarded), if Facts::is_partly_guarded;
-    // A lock that is held throughout guards what is meant to be atomic. What others change without it, or look at
-    // between two sections, is something else, which the region meets on its way.
+    // A lock that is held throughout guards the data that is meant to be atomic. Data that others change without it,
+    // or look at between two sections, is something else, which the region meets on its way.
     Weight(-2), |f| f.reason_held(), if Facts::meets_others_while_held;
     Note, |f| f.reason_held(), if |f| f.held.is_some() && !f.meets_others_while_held();
 
@@ -381,8 +380,8 @@ static RULES: &[Rule] = rules! {
     AtMost(Possible, 0), |_| Some(Reason::DataNotCaptured), if |f| !f.has_data() && !f.sees_data;
     Note, |_| Some(Reason::RacyOrder), if |f| f.order == Order::Racy;
 
-    // The rate. What is cut in most runs works nevertheless, or was never meant to be atomic; what was cut often in a
-    // run that went on is less likely to be a bug that nobody has seen.
+    // The rate. Code that is cut in most runs works nevertheless, or was never meant to be atomic; a cut that was
+    // frequent in a run that went on is less likely to be an unknown bug.
     AtMost(Possible, -2), of_rate, if |f| f.is_seldom_whole() && !f.is_mostly_cut();
     AtMost(ByDesign, 0), of_rate, if |f| f.is_mostly_cut() && !f.loses_update();
     AtMost(Possible, 0), of_rate, if |f| f.is_mostly_cut() && f.loses_update() && f.changed.is_none();

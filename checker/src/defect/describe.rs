@@ -17,8 +17,7 @@ pub trait Describe {
     fn changed_value(&mut self, _event: EventNumber) -> Option<bool> {
         None
     }
-    /// Returns whether what one event read is the value that another one read, or that it left; `None` if one of them
-    /// is not known.
+    /// Returns whether one event read the value that another event read or wrote; `None` if either value is unknown.
     fn same_value(&mut self, _first: EventNumber, _second: EventNumber) -> Option<bool> {
         None
     }
@@ -52,8 +51,8 @@ pub struct PlaceInfo {
     pub function: Option<String>,
     /// Author of the code.
     pub origin: Origin,
-    /// Number of the line among those of the same text in its function, from 0. Without it, lines of the same text
-    /// are numbered in the order of the lines that are known.
+    /// Number of the line among the lines of the same text in its function, from 0. Without it, lines of the same text
+    /// are numbered in the order of the known lines.
     pub ordinal: u32,
 }
 

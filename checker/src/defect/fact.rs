@@ -77,7 +77,7 @@ pub enum Reason {
     CameBack,
     /// Both variables are fields of one object, or of one type.
     OneObject,
-    /// The region is named as one that is meant to be atomic.
+    /// The region's name says that it is meant to be atomic.
     Named,
     /// The region is the body of a thread, the main function or a loop that waits for events.
     ThreadBody,
@@ -119,9 +119,9 @@ pub enum Reason {
         /// Name of the lock.
         lock: String,
     },
-    /// Each step is under a lock of its own, in the region as in others, and no section contains both.
+    /// Each step has its own critical section, in the region as in others, and no section contains both.
     SeparateLocks,
-    /// Locks were held, but others accessed one of the variables without those of the region.
+    /// Locks were held, but others accessed one of the variables without them.
     PartlyGuarded,
     /// The variable was read again after the gap before it was written.
     ReadAgain,
@@ -136,7 +136,7 @@ pub enum Reason {
     LockWord,
     /// Only locks and other synchronisation order the cycle; no data met.
     SyncOnly,
-    /// Accesses of a transaction in the cycle may be out of sight: none was seen.
+    /// The accesses of a transaction in the cycle were not seen; they may be hidden.
     DataOutOfSight,
     /// Accesses to memory were not captured.
     DataNotCaptured,

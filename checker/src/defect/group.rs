@@ -1,5 +1,5 @@
 //! Candidates of the same named key become one defect, outer regions are folded into inner ones, and defects are put
-//! in order. Nothing here depends on ids, nor on the order of the findings.
+//! in order. The result is independent of ids, and of the order of the findings.
 
 use super::candidate::{Candidate, GapKey, Names, PlaceKey};
 use super::class::{Class, Verdict, judge};
@@ -12,7 +12,7 @@ use crate::finding::{Cut, Evidence, Findings, GapEnd, Object, Order};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Limit of the objects listed besides those of the violation that is shown.
+/// Limit of the objects listed besides the objects of the violation that is shown.
 const MAX_OTHER_OBJECTS: usize = 8;
 
 /// Name of the region, and the rest of the key.
@@ -50,8 +50,8 @@ pub(super) fn defects(
     defects.into_iter().map(|(_, defect)| defect).collect()
 }
 
-/// Returns the groups to be folded, each with the one that takes it in: that of a region within it, across the same
-/// gap.
+/// Returns the groups to be folded, each with the group that takes it in: the group of a region within it, across the
+/// same gap.
 fn folds(groups: &BTreeMap<Key, Group<'_>>, names: &mut Names<'_>) -> Vec<(Key, Key)> {
     let mut inner: BTreeMap<Key, Key> = BTreeMap::new();
     for (key, group) in groups {
@@ -154,7 +154,7 @@ fn defect(
 }
 
 /// Returns for each candidate whether the function of its first step writes the same variable before the gap, in any
-/// execution that was seen to be left there, so that what it reads belongs to an update; and whether it writes any.
+/// execution that was left there, so that its reads belong to an update; and whether it writes any variable.
 fn changes_before(members: &[Candidate<'_>], names: &mut Names<'_>) -> Vec<(bool, bool)> {
     let step = |candidate: &Candidate<'_>| {
         let edge = candidate.violation.edges.first()?;
@@ -214,7 +214,7 @@ fn gap(candidate: &Candidate<'_>) -> Gap {
     }
 }
 
-/// Returns the outer regions of all cuts, those of the best one first, one of each name.
+/// Returns the outer regions of all cuts, starting with the best cut, without repeated names.
 fn outer_regions(
     judged: &[(Verdict, Candidate<'_>)],
     region: RegionId,

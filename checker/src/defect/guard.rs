@@ -1,4 +1,4 @@
-//! The locks at both steps of a gap, the region's and those of others: whether one of them guards both steps.
+//! Decides whether one lock guards both steps of a gap, by the locks of the region and of others.
 
 use crate::event::LockId;
 use crate::finding::Cut;
@@ -11,7 +11,7 @@ pub(super) enum Guard {
     Common(LockId),
     /// Each step has its own lock, which the region and others hold, and nobody holds one for both.
     Separate,
-    /// Locks were held, but at one of the steps none that the region and others have in common.
+    /// Locks were held, but at one of the steps the region and others have no lock in common.
     Partial,
     /// No lock was held.
     Absent,

@@ -35,7 +35,6 @@ impl<'a> Accesses<'a> {
         self.first.object == self.closing.object
     }
 
-    /// Returns the pattern.
     pub(super) fn pattern(&self) -> Pattern {
         if self.evidence == Evidence::Sync || !self.are_on_variables() {
             return Pattern::SplitSection;

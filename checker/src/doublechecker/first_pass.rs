@@ -1,5 +1,5 @@
-//! First of two runs: the imprecise analysis alone, which names what a second run has to look at (sections 3.1 and 5.1
-//! of the paper). Nothing is replayed, and there is no verdict.
+//! First of two runs: the imprecise analysis alone, which names the code that a second run has to look at (sections
+//! 3.1 and 5.1 of the paper). It replays no logs and has no verdict.
 //!
 //! The paper hands the second run the static sites of transactions in imprecise components. Here these are the regions
 //! in which their events were, of all levels, so that the second run has the transactions of the first; and the
@@ -72,7 +72,7 @@ impl Default for FirstPass {
 }
 
 impl FirstPass {
-    /// Takes in an event. One that does not fit to those before it is left out.
+    /// Takes in an event. An event that does not fit the earlier ones is left out.
     pub fn event(&mut self, event: &Event) {
         let Event { thread, op, location } = *event;
         match op {
@@ -92,7 +92,7 @@ impl FirstPass {
             }
             _ => self.note(thread, location),
         }
-        // A lenient checker counts what does not fit.
+        // A lenient checker counts events that do not fit.
         let _ = self.checker.event(event);
     }
 
@@ -114,7 +114,7 @@ impl FirstPass {
         self.checker.gap();
     }
 
-    /// Returns what was found, and starts anew.
+    /// Returns the findings, and starts anew.
     #[must_use]
     pub fn finish(&mut self) -> Suspects {
         let Self { mut checker, run, around, .. } = std::mem::take(self);

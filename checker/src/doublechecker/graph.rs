@@ -41,7 +41,7 @@ pub(super) struct Handle {
 /// A transaction, with the unary ones after it in its thread that no edge leads to.
 #[derive(Default)]
 pub(super) struct Node {
-    /// First event; none if the place is free.
+    /// First event; `None` if the place is free.
     pub(super) begin: EventStamp,
     /// Event at which it ended, if it is a region.
     pub(super) end: Option<EventNumber>,
@@ -137,8 +137,8 @@ impl Graph {
         self.entries += 1;
     }
 
-    /// Ends the transaction: no edge leads to it from now on. It is forgotten if none does, with all of its successors
-    /// that none leads to any more.
+    /// Ends the transaction, so that it gets no further edges to it. It is forgotten if it has none, together with all
+    /// successors that then have none.
     pub(super) fn end(&mut self, handle: Handle, at: Option<EventNumber>) {
         let node = &mut self.nodes[handle.index as usize];
         (node.ended, node.end) = (true, at);
@@ -205,7 +205,7 @@ impl Graph {
                 *incoming = incoming.saturating_sub(1);
             }
         }
-        // A collection goes through all places, also those that are free since a peak.
+        // A collection goes through all places, including places that are free since a peak.
         self.limit = (2 * (self.len() + self.entries)).max(self.nodes.len());
     }
 

@@ -126,7 +126,7 @@ impl DoubleChecker {
         self.state.graph.entries()
     }
 
-    /// Ends all transactions, replays what is left of the trace and returns what was replayed.
+    /// Ends all transactions, replays the rest of the trace and returns the counts of the replay.
     pub fn finish_replay(&mut self) -> Work {
         self.state.end_transactions(self.engine.counts.events);
         self.state.collect();
@@ -184,7 +184,6 @@ impl Checker for DoubleChecker {
     }
 }
 
-/// State of a thread.
 #[derive(Default)]
 struct Thread {
     /// Last transaction; it may have been forgotten. The paper's `currTX(T)`.

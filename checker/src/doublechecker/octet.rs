@@ -2,7 +2,7 @@
 
 use crate::event::VarId;
 
-/// Threads that may access a variable without a transition; those that have one are named by row.
+/// Threads that may access a variable without a transition. A thread is named by its row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Locality {
     /// Nobody has accessed it since its memory began a life.
@@ -19,7 +19,7 @@ enum Locality {
 /// Transition that an access needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transition {
-    /// None, or one that can be part of no dependency between threads.
+    /// No transition, or one that cannot be part of a dependency between threads.
     Same,
     /// Conflicting, with the thread in that row.
     Conflicting(usize),
@@ -31,7 +31,6 @@ pub(super) enum Transition {
     Fence,
 }
 
-/// State of a variable.
 #[derive(Clone, Copy, Default)]
 struct Variable {
     locality: Locality,
@@ -39,7 +38,6 @@ struct Variable {
     life: u32,
 }
 
-/// States of all variables.
 #[derive(Default)]
 pub(super) struct Octet {
     variables: Vec<Variable>,
@@ -81,7 +79,7 @@ impl Octet {
                 if *known >= at {
                     return (Transition::Same, false, life);
                 }
-                // The edge comes from the latest transition to RdSh, not from that of this variable.
+                // The edge comes from the latest transition to RdSh, which may be of another variable.
                 *known = count;
                 return (Transition::Fence, false, life);
             }
@@ -115,7 +113,7 @@ impl Octet {
         *state = Variable { locality: Locality::Unused, life: state.life.wrapping_add(1) };
     }
 
-    /// Makes `to` a variable with the state of `from` and a life of its own; returns the lives of both.
+    /// Gives the variable `to` the state of `from` and a new life; returns the lives of both.
     pub(super) fn split(&mut self, from: VarId, to: VarId) -> [u32; 2] {
         let Variable { locality, life } = *self.get(from);
         let part = self.get(to);

@@ -33,7 +33,7 @@ pub(super) struct Replay {
     pub(super) cycles: Cycles,
     variables: Variables,
     table: ThreadTable,
-    /// Number of each variable among those of the current component.
+    /// Number of each variable within the current component.
     numbers: FxHashMap<Life, u32>,
     /// Dependencies on variables that were found.
     pub(super) dependencies: u64,

@@ -28,7 +28,6 @@ pub(super) fn detect(start: &[u8]) -> Compression {
     }
 }
 
-/// Decompresses the input.
 #[cfg(feature = "compression")]
 pub(super) fn decompress(compression: Compression, input: Input<'_>) -> Result<Input<'_>, Reason> {
     Ok(match compression {
@@ -38,7 +37,6 @@ pub(super) fn decompress(compression: Compression, input: Input<'_>) -> Result<I
     })
 }
 
-/// Decompresses the input.
 #[cfg(not(feature = "compression"))]
 pub(super) fn decompress(compression: Compression, input: Input<'_>) -> Result<Input<'_>, Reason> {
     match compression {

@@ -1,5 +1,5 @@
-//! Conversion between formats: the interface of writers, and the loop between a reader and a writer. Each
-//! format's writer is in a file of its own.
+//! Conversion between formats: the interface of writers, and the loop between a reader and a writer. Each format's
+//! writer has a file.
 
 use super::batch::{Batch, Gap, Item};
 use super::error::ReadError;
@@ -13,7 +13,7 @@ pub trait TraceWriter {
     /// Writes events, and the names that they need and that were not written before.
     ///
     /// # Errors
-    /// When nothing can be written, or the trace cannot be put into the format.
+    /// When writing fails, or the trace cannot be put into the format.
     fn batch(&mut self, batch: &Batch<'_>) -> Result<(), WriteError>;
 
     /// Writes that events were lost here.

@@ -118,10 +118,10 @@ pub enum LineError {
         /// The line, cut when it is long.
         line: String,
     },
-    /// Nothing before the first bar.
+    /// The part before the first bar is empty.
     #[error("no thread before the first |")]
     NoThread,
-    /// An operation that needs an object, and has none.
+    /// An operation whose object is missing.
     #[error("{op} without an object")]
     NoObject {
         /// The operation.
@@ -195,14 +195,14 @@ pub enum BlockError {
         /// The next event.
         expected: u64,
     },
-    /// The footer does not agree with what was read.
+    /// The footer does not agree with the rest of the trace.
     #[error("the footer says {footer} {what}, but there are {found}")]
     Footer {
         /// Quantity that was counted.
         what: &'static str,
         /// The footer's count.
         footer: u64,
-        /// The count of what was read.
+        /// The count in the rest of the trace.
         found: u64,
     },
     /// Something after the footer.

@@ -1,4 +1,4 @@
-//! Translation of the ids in events, from those of one trace to those of another. The tables of ids are elsewhere.
+//! Translation of the ids in events from one trace to another. The tables of ids are elsewhere.
 
 use super::names::{IdSpace, NO_LOCATION, location_number};
 use crate::event::{Event, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId};

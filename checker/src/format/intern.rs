@@ -128,7 +128,7 @@ impl Key {
     }
 }
 
-/// Compares two names; fast for those that are not much longer than short ones.
+/// Compares two names; fast for names that are not much longer than short ones.
 #[inline]
 fn same(left: &[u8], right: &[u8]) -> bool {
     if left.len() != right.len() {
@@ -241,7 +241,7 @@ impl Index {
         }
     }
 
-    /// Gives an id to a name that has none.
+    /// Gives an id to a name that is new.
     #[cold]
     pub(super) fn insert(&mut self, key: Key, id: u32) {
         let room = self.slots.len() / if self.slots.len() <= SPARSE { 4 } else { 2 };

@@ -1,5 +1,5 @@
-//! Segments of a recording, put together to one trace: the ids of each are those of the whole recording again, as far
-//! as they are still used, numbered anew. Reading the segments is the caller's matter.
+//! Joins segments of a recording to one trace. Ids of the whole recording are numbered anew, as far as they are still
+//! used. The caller reads the segments.
 
 use super::batch::{Batch, Gap, ObservedValue};
 use super::error::Reason;
@@ -20,7 +20,7 @@ pub enum JoinError {
     /// A trace is no segment.
     #[error("it is no segment of a recording: check it by itself")]
     NoSegment,
-    /// A segment is of another recording than those before it.
+    /// A segment belongs to another recording than the earlier segments.
     #[error("it is of another recording than the segments before it: check them apart")]
     OtherRecording,
     /// A segment has an id without a number in the whole recording.
@@ -33,8 +33,8 @@ pub enum JoinError {
 
 /// Puts segments together. They are to be passed in the order of their numbers; some may be missing.
 ///
-/// Between a segment that is whole and the next one nothing was lost, so that the trace just goes on there. Everywhere
-/// else there is a gap.
+/// Between a whole segment and the next one no events were lost, so that the trace just goes on there. Everywhere else
+/// there is a gap.
 #[derive(Debug, Default)]
 pub struct Joiner {
     names: Names,
@@ -61,7 +61,7 @@ pub struct Joiner {
 struct Current {
     /// Its place, once it has been read.
     segment: Option<Segment>,
-    /// Set if it begins where the one before ended, and nothing of it has been passed on.
+    /// Set if it begins where the segment before ended, and no event of it has been passed on.
     skips_gap: bool,
     /// Set if a gap is to come before its first event.
     owes_gap: bool,
@@ -86,7 +86,7 @@ impl Joiner {
         names
     }
 
-    /// Adds a property of the joined trace: those of segments are interpreted by the caller.
+    /// Adds a property of the joined trace; the caller interprets the properties of segments.
     pub fn property(&mut self, property: Property) {
         self.names.define_property(property);
     }
@@ -127,8 +127,8 @@ impl Joiner {
         Batch { first: *first, events, values, names: &self.names }
     }
 
-    /// Takes a gap of the current segment, with the names so far. Returns the gap to be passed on: none is where the
-    /// segment before goes on.
+    /// Takes a gap of the current segment, with the names so far. Returns the gap to be passed on, or `None` if the
+    /// segment before goes on here.
     ///
     /// # Errors
     /// See [`JoinError`].

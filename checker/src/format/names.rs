@@ -122,7 +122,7 @@ impl Names {
         self.syncs.len()
     }
 
-    /// Returns the number of locations, without those that are numbers.
+    /// Returns the number of locations that are in the table, and not numbers.
     #[must_use]
     pub fn location_count(&self) -> usize {
         self.locations.len()
@@ -185,7 +185,7 @@ impl Names {
         }
     }
 
-    /// Returns the label of a location: free text of a text trace, or a number. `None` if it has none.
+    /// Returns the label of a location, if it has one: free text of a text trace, or a number.
     #[must_use]
     pub fn label(&self, id: LocationId) -> Option<Cow<'_, str>> {
         match location_number(id) {

@@ -1,5 +1,5 @@
-//! Reader for every format: detects the format by the first bytes, and passes on events in batches. The
-//! reader of each format is in a file of its own.
+//! Reader for every format: detects the format by the first bytes, and passes on events in batches. Each format's
+//! reader has a file.
 
 use super::avt::{self, AvtReader};
 use super::batch::{Batch, Gap, Item};
@@ -108,7 +108,7 @@ pub struct TraceReader<'a> {
     /// Number of bytes taken from a reader; for bytes in memory, the rest of the slice determines it.
     count: Option<Arc<AtomicU64>>,
     length: u64,
-    /// Set after an error: nothing more is read.
+    /// Set after an error: reading has ended.
     failed: bool,
 }
 
@@ -118,10 +118,10 @@ enum Formatted {
 }
 
 impl<'a> TraceReader<'a> {
-    /// Reads a trace that is in memory, or mapped into it. Nothing is copied but names.
+    /// Reads a trace that is in memory, or mapped into it. Only names are copied.
     ///
     /// # Errors
-    /// When the bytes are none of the formats.
+    /// When the bytes are in no known format.
     pub fn from_bytes(bytes: &'a [u8], options: ReadOptions) -> Result<Self, ReadError> {
         if compression::detect(bytes) == Compression::None {
             return Self::new(Input::Bytes(bytes), bytes.len() as u64, None, options);
@@ -132,7 +132,7 @@ impl<'a> TraceReader<'a> {
     /// Reads a trace as it arrives.
     ///
     /// # Errors
-    /// When nothing can be read, or what is read is none of the formats.
+    /// When reading fails, or the bytes are in no known format.
     pub fn from_reader(
         reader: impl Read + Send + 'a,
         options: ReadOptions,

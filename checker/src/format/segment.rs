@@ -1,5 +1,5 @@
-//! Writer of one segment of a recording: a trace of its own, with ids of its own, of which each is defined when the
-//! first event uses it. When a segment ends and where it is stored is the caller's matter; `join` puts segments
+//! Writer of one segment of a recording. A segment is a trace by itself: its ids begin at 0, and each is defined when
+//! the first event uses it. The caller decides when a segment ends and where it is stored; `join` puts segments
 //! together again.
 
 use super::avt::AvtWriter;
@@ -14,7 +14,7 @@ use crate::event::{Event, EventNumber, LocationId, LockId, RegionId, SyncId, Thr
 use rustc_hash::FxHashMap;
 use std::io::Write;
 
-/// Descriptions of the ids of a whole recording. What they refer to has ids of the whole recording as well.
+/// Descriptions of the ids of a whole recording. They refer to ids of the whole recording as well.
 pub trait Descriptions {
     /// Describes a thread.
     fn thread(&mut self, id: ThreadId) -> Thread;
@@ -47,11 +47,11 @@ pub struct SegmentWriter<W> {
 }
 
 impl<W: Write> SegmentWriter<W> {
-    /// Starts a segment. One that `begins_within` the run starts with a gap: what is open or held there is not known
-    /// to those who have this segment only.
+    /// Starts a segment. A segment that `begins_within` the run starts with a gap: the locks held and the regions open
+    /// there are unknown to a reader of this segment alone.
     ///
     /// # Errors
-    /// When nothing can be written.
+    /// When writing fails.
     pub fn new(out: W, segment: Segment, begins_within: bool) -> Result<Self, WriteError> {
         let mut writer = AvtWriter::new(out)?;
         writer.segment(segment)?;
@@ -82,7 +82,7 @@ impl<W: Write> SegmentWriter<W> {
     /// Writes the next event.
     ///
     /// # Errors
-    /// When nothing can be written.
+    /// When writing fails.
     pub fn event(
         &mut self,
         event: &Event,
@@ -106,16 +106,16 @@ impl<W: Write> SegmentWriter<W> {
     /// Writes that events were lost here.
     ///
     /// # Errors
-    /// When nothing can be written.
+    /// When writing fails.
     pub fn gap(&mut self, gap: Gap) -> Result<(), WriteError> {
         self.writer.gap(gap)
     }
 
-    /// Describes a thread anew, by its id in the whole recording. One that the segment does not use is left out; so it
-    /// is with all that is described anew.
+    /// Describes a thread anew, by its id in the whole recording. A thread that the segment does not use is left out.
+    /// The same goes for all ids that are described anew.
     ///
     /// # Errors
-    /// When nothing can be written.
+    /// When writing fails.
     pub fn thread(&mut self, id: ThreadId, thread: &Thread) -> Result<(), WriteError> {
         let known = self.known(IdSpace::Thread, id.0);
         known.map_or(Ok(()), |id| self.writer.thread(ThreadId(id), thread))
@@ -124,7 +124,7 @@ impl<W: Write> SegmentWriter<W> {
     /// Describes an object anew, by its id in the whole recording.
     ///
     /// # Errors
-    /// When nothing can be written.
+    /// When writing fails.
     pub fn object(&mut self, space: Space, id: u32, object: &Object) -> Result<(), WriteError> {
         let Some(id) = self.known(space.into(), id) else { return Ok(()) };
         let known = |location: LocationId| {
@@ -137,7 +137,7 @@ impl<W: Write> SegmentWriter<W> {
     /// Writes the source lines of a location, by its id in the whole recording.
     ///
     /// # Errors
-    /// When nothing can be written.
+    /// When writing fails.
     pub fn frames(&mut self, id: LocationId, frames: &[Frame<'_>]) -> Result<(), WriteError> {
         let known = self.known(IdSpace::Location, id.0);
         known.map_or(Ok(()), |id| self.writer.frames(LocationId(id), frames))
@@ -146,7 +146,7 @@ impl<W: Write> SegmentWriter<W> {
     /// Describes the recorded process.
     ///
     /// # Errors
-    /// When nothing can be written.
+    /// When writing fails.
     pub fn process(&mut self, process: &Process) -> Result<(), WriteError> {
         self.writer.process(process)
     }
@@ -154,15 +154,15 @@ impl<W: Write> SegmentWriter<W> {
     /// Writes the total number of lost events of a class.
     ///
     /// # Errors
-    /// When nothing can be written.
+    /// When writing fails.
     pub fn lost(&mut self, lost: &Lost) -> Result<(), WriteError> {
         self.writer.lost(lost)
     }
 
-    /// Writes a further property. Ids in its value are those of the segment.
+    /// Writes a further property. Ids in its value are ids of the segment.
     ///
     /// # Errors
-    /// When nothing can be written.
+    /// When writing fails.
     pub fn property(&mut self, property: &Property) -> Result<(), WriteError> {
         self.writer.property(property)
     }
@@ -170,7 +170,7 @@ impl<W: Write> SegmentWriter<W> {
     /// Writes lines of a source file.
     ///
     /// # Errors
-    /// When nothing can be written.
+    /// When writing fails.
     pub fn excerpt(&mut self, excerpt: &SourceExcerpt) -> Result<(), WriteError> {
         self.writer.excerpt(excerpt)
     }
@@ -178,7 +178,7 @@ impl<W: Write> SegmentWriter<W> {
     /// Writes everything so far as whole blocks.
     ///
     /// # Errors
-    /// When nothing can be written.
+    /// When writing fails.
     pub fn flush(&mut self) -> Result<(), WriteError> {
         self.writer.flush()
     }
@@ -186,7 +186,7 @@ impl<W: Write> SegmentWriter<W> {
     /// Ends the segment.
     ///
     /// # Errors
-    /// When nothing can be written.
+    /// When writing fails.
     pub fn finish(self) -> Result<W, WriteError> {
         self.writer.finish()
     }

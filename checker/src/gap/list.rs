@@ -52,7 +52,8 @@ impl Key {
     pub(super) const fn new(
         kind: Kind,
         Spanning { region, is_followed, .. }: Spanning,
-        (left, returned): (LocationId, LocationId),
+        left: LocationId,
+        returned: LocationId,
     ) -> Self {
         Self { kind, region, is_followed, left, returned }
     }
@@ -149,7 +150,6 @@ impl Pairs {
     }
 }
 
-/// All gaps.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gaps {
     entries: Vec<Entry>,
@@ -162,7 +162,8 @@ impl Gaps {
         &mut self,
         key: Key,
         crossed: Crossed<'_>,
-        (objects, pairs): (&mut Objects, &Pairs),
+        objects: &mut Objects,
+        pairs: &Pairs,
         add_to: impl Fn(&mut Spans),
     ) -> Option<u32> {
         let number = match self.by_key.get(&key) {
@@ -368,7 +369,7 @@ fn ways<'a>(
     let reaches = move |steps: &&Steps| {
         ends.iter().all(|end| end.conflicts(steps.mode))
             && !steps.guards.iter().any(|guard| crossing.guards.contains(guard))
-            && steps.spans.reach(&crossing.spans, (user.thread, crossing.thread))
+            && steps.spans.reach(&crossing.spans, user.thread, crossing.thread)
     };
     user.steps.iter().filter(reaches).map(|at| at.remote)
 }

@@ -51,7 +51,7 @@ pub enum Kind {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
 pub enum Data {
-    /// None was seen.
+    /// No access was seen.
     #[default]
     Unseen,
     /// A variable before the gap, and another one after it.
@@ -65,7 +65,7 @@ pub enum Data {
 /// Step of another thread that could come into a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Remote {
-    /// Innermost region of the step, or else the one that its thread follows.
+    /// Innermost region of the step, or the region that its thread follows.
     pub region: Option<RegionId>,
     /// Location of one such step.
     pub location: LocationId,
@@ -79,7 +79,7 @@ pub struct Gap {
     pub kind: Kind,
     /// Innermost region that spans it.
     pub region: RegionId,
-    /// Set if the region is one that the thread follows: the gap is in one iteration of it.
+    /// Set if the thread only follows the region: the gap is in one iteration of it.
     pub is_followed: bool,
     /// Location of the step before the gap: the release of a lock, or an access.
     pub left: LocationId,

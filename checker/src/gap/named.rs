@@ -1,4 +1,4 @@
-//! Gaps with names: those that are the same for a reader become one, with a fingerprint and its promise.
+//! Gaps with names. Gaps that look the same to a reader become one, with a fingerprint and its promise.
 
 use super::promise::{Facts, promise};
 use super::{Data, Gap, Kind, Remote};
@@ -17,7 +17,7 @@ pub struct NamedGap {
     /// Hash of the kind, the region's name, the text of both lines and the names of the objects. It stays the same in
     /// another run, after a rebuild and when lines have moved.
     pub fingerprint: u64,
-    /// Facts on all gaps that it stands for; ids are those of the first.
+    /// Facts on all gaps that it stands for; ids are the ids of the first.
     pub gap: Gap,
     /// Further copies of the step before it, where a compiler put the function into several others: threads that are
     /// delayed at one of them only may all be beyond it when the others come.
@@ -47,8 +47,10 @@ pub fn named(gaps: &[Gap], names: &mut dyn Describe) -> Vec<NamedGap> {
             copies.push(gap.left);
         }
     }
-    let mut found: Vec<(Key, NamedGap)> =
-        merged.into_iter().map(|(key, merged)| with_promise(key, merged, &mut names)).collect();
+    let mut found: Vec<(Key, NamedGap)> = merged
+        .into_iter()
+        .map(|(key, (gap, copies))| with_promise(key, gap, copies, &mut names))
+        .collect();
     found.sort_by(|(one, first), (other, second)| {
         second.promise.total_cmp(&first.promise).then_with(|| one.cmp(other))
     });
@@ -70,7 +72,8 @@ fn key(gap: &Gap, names: &mut Names<'_>) -> Key {
 
 fn with_promise(
     key: Key,
-    (gap, copies): (Gap, Vec<LocationId>),
+    gap: Gap,
+    copies: Vec<LocationId>,
     names: &mut Names<'_>,
 ) -> (Key, NamedGap) {
     let (kind, region, ends, subjects) = &key;

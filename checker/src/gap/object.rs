@@ -8,7 +8,7 @@ use crate::event::{EventNumber, LocationId, LockId, RegionId, ThreadId, VarId};
 /// Limit of threads whose steps on one object are known; the one whose last step is the oldest is forgotten.
 const MAX_USERS: usize = 64;
 
-/// Limit of regions of one thread with steps on one object; those of further ones count for the last.
+/// Limit of regions of one thread with steps on one object; steps in further regions count for the last.
 const MAX_REGIONS: usize = 8;
 
 /// Limit of variables that are noted for one hold of a lock, and of those for all holds of one thread.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Limit of locks and variables in use at one time; further ones are not observed.
 const MAX_OBJECTS: usize = 1 << 18;
 
-/// Observes the gaps of a trace. Takes any events: what does not fit is left out.
+/// Observes the gaps of a trace. Takes any events: an event that does not fit is left out.
 ///
 /// Memory is bounded, but for the state of threads that have not ended and what locks they hold. What is beyond a limit
 /// is not observed, or listed though it cannot be cut:
@@ -103,7 +103,7 @@ impl Observer {
         if thread.hold(lock).is_some() || self.is_full(subject) {
             return;
         }
-        let ended = self.end_gaps(event, (lock, mode));
+        let ended = self.end_gaps(event, lock, mode);
         let Some(thread) = self.threads.get_mut(&event.thread) else { return };
         for other in thread.taken(lock) {
             self.pairs.add([lock, other], event.thread);
@@ -112,11 +112,11 @@ impl Observer {
         thread.made(event, now);
         let data = Accessed::default();
         thread.acquired(Hold { lock, mode, since: now, data, ended });
-        self.note(event, (subject, mode), &guards);
+        self.note(event, subject, mode, &guards);
     }
 
     /// Notes the gaps that end with the acquisition of a lock. Returns them, each with the lock released before.
-    fn end_gaps(&mut self, event: &Event, (lock, mode): (LockId, Mode)) -> Vec<(u32, LockId)> {
+    fn end_gaps(&mut self, event: &Event, lock: LockId, mode: Mode) -> Vec<(u32, LockId)> {
         let Some(thread) = self.threads.get(&event.thread) else { return Vec::new() };
         let other = thread.released_last.filter(|&last| last != lock);
         let left = [(Kind::Lock, Some(lock)), (Kind::Section, other)];
@@ -125,7 +125,7 @@ impl Observer {
         let mut ended = Vec::new();
         for (kind, released, left) in left.collect::<Vec<_>>() {
             let ends = [(Subject::Lock(released), left.mode), (Subject::Lock(lock), mode)];
-            let number = self.cross(event, kind, (&From::from(&left), ends), Some(&left.data));
+            let number = self.cross(event, kind, &From::from(&left), ends, Some(&left.data));
             ended.extend(number.map(|number| (number, released)));
         }
         ended
@@ -156,7 +156,7 @@ impl Observer {
         }
         let Some(thread) = self.threads.get(&event.thread) else { return };
         let guards = thread.guards(None);
-        self.note(event, (subject, mode), &guards);
+        self.note(event, subject, mode, &guards);
         let Some(thread) = self.threads.get(&event.thread) else { return };
         let shared = |variable| {
             let users = self.objects.get(&Subject::Variable(variable));
@@ -177,7 +177,7 @@ impl Observer {
         let left = [nearest, same].map(|access| access.filter(is_left).cloned());
         for access in left.into_iter().flatten() {
             let ends = [(Subject::Variable(access.variable), access.mode), (subject, mode)];
-            self.cross(event, Kind::Access, (&From::from(&access), ends), None);
+            self.cross(event, Kind::Access, &From::from(&access), ends, None);
         }
         if let Some(thread) = self.threads.get_mut(&event.thread) {
             thread.made(event, now);
@@ -191,7 +191,8 @@ impl Observer {
         &mut self,
         event: &Event,
         kind: Kind,
-        (before, ends): (&Before<'_>, Ends),
+        before: &Before<'_>,
+        ends: Ends,
         data: Option<&Accessed>,
     ) -> Option<u32> {
         let &Before { event: at, location: left, known } = before;
@@ -211,8 +212,8 @@ impl Observer {
             data,
         };
         let now = self.now - 1;
-        let key = Key::new(kind, spanning, (left, event.location));
-        self.gaps.cross(key, crossed, (&mut self.objects, &self.pairs), |spans| {
+        let key = Key::new(kind, spanning, left, event.location);
+        self.gaps.cross(key, crossed, &mut self.objects, &self.pairs, |spans| {
             spans.add(known, now);
         })
     }
@@ -234,7 +235,7 @@ impl Observer {
     }
 
     /// Notes a step on an object.
-    fn note(&mut self, event: &Event, (subject, mode): (Subject, Mode), guards: &[LockId]) {
+    fn note(&mut self, event: &Event, subject: Subject, mode: Mode, guards: &[LockId]) {
         let (thread, location, now) = (event.thread, event.location, self.now - 1);
         let region = self.threads.get(&thread).and_then(Thread::region);
         let known = self.order.known(thread);
@@ -248,7 +249,7 @@ impl Observer {
         self.objects.len() >= MAX_OBJECTS && !self.objects.contains_key(&subject)
     }
 
-    /// Decides what is known of an object, and forgets it: its memory is another one from now on.
+    /// Decides on the gaps of an object, and forgets it: its memory holds another object from now on.
     fn end_life(&mut self, subject: Subject) {
         self.gaps.decide(subject, &self.objects, &self.pairs);
         if let Some(users) = self.objects.get_mut(&subject) {

@@ -1,18 +1,18 @@
 //! Order of threads by forks and joins alone: which steps of one thread cannot come into a gap of another one, however
 //! both are delayed.
 //!
-//! The knowledge of a thread about others changes at its joins only, and begins with that of the thread that forked it.
-//! Between two joins the last step is the one that the fewest others are certain to follow, so that it stands for all.
+//! The knowledge of a thread about others changes at its joins only, and begins with the knowledge of its parent.
+//! Between two joins the last step has the fewest certain successors, so that it stands for all.
 
 use crate::event::{EventNumber, ThreadId};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Limit of threads whose order is known. Beyond it nothing orders a thread, which can list a gap that cannot be cut.
+/// Limit of threads whose order is known. Further threads are not ordered, which can list a gap that cannot be cut.
 const MAX_THREADS: usize = 1 << 12;
 
-/// Limit of the spans between joins that are distinguished. Beyond it the oldest two become one that knows what the
-/// older one knew, which can list a gap that cannot be cut.
+/// Limit of the spans between joins that are distinguished. Beyond it the oldest two become one with the knowledge of
+/// the older, which can list a gap that cannot be cut.
 const MAX_SPANS: usize = 8;
 
 /// Last event of each thread that precedes whatever comes.
@@ -23,7 +23,6 @@ pub(super) type Known = FxHashMap<ThreadId, EventNumber>;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Spans(Vec<(Arc<Known>, EventNumber)>);
 
-/// Order of all threads.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Order {
     threads: FxHashMap<ThreadId, Arc<Known>>,
@@ -62,7 +61,7 @@ impl Order {
 }
 
 impl Spans {
-    /// Notes an event of a thread that knows this, or knew it at the begin of what the event ends.
+    /// Notes an event of a thread with this knowledge; for the end of a hold or gap, the knowledge at its begin.
     pub(super) fn add(&mut self, known: &Arc<Known>, event: EventNumber) {
         match self.0.last_mut() {
             Some((same, last)) if Arc::ptr_eq(same, known) => *last = event,
@@ -74,14 +73,13 @@ impl Spans {
         }
     }
 
-    /// Returns the last event.
     pub(super) fn last(&self) -> EventNumber {
         self.0.last().map_or(0, |(_, last)| *last)
     }
 
     /// Returns whether one of these steps of `remote` could come into one of the `gaps` of `own`: it is neither before
     /// the gap's first step nor after its second one.
-    pub(super) fn reach(&self, gaps: &Self, (remote, own): (ThreadId, ThreadId)) -> bool {
+    pub(super) fn reach(&self, gaps: &Self, remote: ThreadId, own: ThreadId) -> bool {
         self.0.iter().any(|(known, step)| {
             gaps.0.iter().any(|(known_before, returned)| {
                 let before = known_before.get(&remote).is_some_and(|last| step <= last);
@@ -112,12 +110,12 @@ mod tests {
         let (before, within) = (of(&order, MAIN, 9), of(&order, MAIN, 15));
         order.join(MAIN, WORKER, 30);
         let after = of(&order, MAIN, 31);
-        assert!(!before.reach(&gap, (MAIN, WORKER)));
-        assert!(within.reach(&gap, (MAIN, WORKER)));
-        assert!(!after.reach(&gap, (MAIN, WORKER)));
+        assert!(!before.reach(&gap, MAIN, WORKER));
+        assert!(within.reach(&gap, MAIN, WORKER));
+        assert!(!after.reach(&gap, MAIN, WORKER));
         order.fork(MAIN, ThreadId(2), 40);
         let third = of(&order, ThreadId(2), 41);
-        assert!(!third.reach(&gap, (ThreadId(2), WORKER)), "it starts after the end of the worker");
+        assert!(!third.reach(&gap, ThreadId(2), WORKER), "it starts after the end of the worker");
     }
 
     #[test]
@@ -130,6 +128,6 @@ mod tests {
         assert_eq!((steps.0.len(), steps.last()), (MAX_SPANS, 99));
         let mut gap = Spans::default();
         gap.add(order.known(ThreadId(103)), 1);
-        assert!(steps.reach(&gap, (MAIN, ThreadId(103))), "the first step precedes the join");
+        assert!(steps.reach(&gap, MAIN, ThreadId(103)), "the first step precedes the join");
     }
 }

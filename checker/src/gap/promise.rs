@@ -1,5 +1,5 @@
 //! The promise of a gap: an order by how likely it is a bug that shows when a thread is delayed there. One table; the
-//! rules are those of defects as far as a quiet run has the facts (`docs/semantics.md#gaps-of-regions`).
+//! rules are the rules of defects as far as a quiet run has the facts (`docs/semantics.md#gaps-of-regions`).
 
 use super::{Data, Gap, Kind};
 
@@ -49,8 +49,8 @@ pub(super) fn promise(facts: &Facts<'_>) -> f64 {
     of_kind * against * by_rate(gap.crossed, gap.cut) * by_threads(gap.other_threads)
 }
 
-/// Returns the factor for how often the gap was crossed and cut: what is cut in most of its executions is not meant to
-/// be atomic, and what was cut seldom among many is the rarest to be seen otherwise.
+/// Returns the factor for how often the gap was crossed and cut. A gap that is cut in most of its executions is not
+/// meant to be atomic; a gap that was crossed often and cut seldom is the rarest to be seen otherwise.
 fn by_rate(crossed: u64, cut: u64) -> f64 {
     let crossed = crossed.max(1) as f64;
     let rate = (cut as f64 / crossed).min(1.0);

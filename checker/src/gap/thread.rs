@@ -18,7 +18,7 @@ const MAX_RECENT: usize = 8;
 /// forgotten when there are more.
 const MAX_LATEST: usize = 1 << 10;
 
-/// Limit of steps that are remembered, to recognise those that are made again.
+/// Limit of steps that are remembered, to recognise repeated steps.
 const MAX_MADE: usize = 1 << 14;
 
 /// Limit of steps in an iteration of a region that is followed: as for cuts, another one begins there.
@@ -61,7 +61,6 @@ pub(super) struct Access {
     pub(super) known: Arc<Known>,
 }
 
-/// Lock that is held.
 #[derive(Clone, Debug)]
 pub(super) struct Hold {
     pub(super) lock: LockId,
@@ -82,7 +81,6 @@ struct Followed {
     steps: FxHashSet<Place>,
 }
 
-/// State of a thread.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Thread {
     open: Vec<(RegionId, EventNumber)>,
@@ -94,7 +92,7 @@ pub(super) struct Thread {
     recent: VecDeque<Access>,
     /// Last access to each variable.
     latest: FxHashMap<VarId, Access>,
-    /// Last release, and the last one that an acquisition came after.
+    /// Last release, and the last one that was followed by an acquisition.
     last_release: Option<EventNumber>,
     reacquired_since: Option<EventNumber>,
     waited: Option<EventNumber>,
@@ -230,7 +228,6 @@ impl Thread {
         taken
     }
 
-    /// Notes an acquisition.
     pub(super) fn acquired(&mut self, hold: Hold) {
         self.left.remove(&hold.lock);
         self.released_last = None;
@@ -238,7 +235,6 @@ impl Thread {
         self.held.push(hold);
     }
 
-    /// Notes a release.
     pub(super) fn released(&mut self, lock: LockId, left: Left) {
         if self.left.len() >= MAX_LEFT {
             let oldest = self.left.iter().min_by_key(|(_, left)| left.event).map(|(lock, _)| *lock);
@@ -267,7 +263,6 @@ impl Thread {
         self.held.iter().any(|hold| hold.since < event)
     }
 
-    /// Notes an access.
     pub(super) fn accessed(&mut self, access: Access) {
         for hold in &mut self.held {
             hold.data.add(access.variable, access.mode);
@@ -287,7 +282,7 @@ impl Thread {
         self.released_last.take_if(|last| *last == lock);
     }
 
-    /// Forgets what it was doing, as events were lost.
+    /// Forgets the current regions and holds, as events were lost.
     pub(super) fn abandon(&mut self) {
         *self = Self { followed: self.followed.take(), ..Self::default() };
         if let Some(followed) = &mut self.followed {

@@ -30,7 +30,6 @@ struct Shared {
     clock: Clock,
 }
 
-/// All locks.
 #[derive(Default)]
 pub(crate) struct Locks(Vec<Lock>);
 

@@ -4,7 +4,7 @@ use super::label::{CriticalSequence, Label, Race};
 use super::{Next, Program, Run, ThreadIndex};
 use std::collections::BTreeSet;
 
-/// Limits of an exploration. What they leave out is counted.
+/// Limits of an exploration. Executions left out because of them are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Accesses of an execution; a longer one is cut, and has no verdict.
@@ -164,7 +164,7 @@ impl Tree {
                 }
                 step
             } else {
-                let node = self.node(edges, (last, preemptions));
+                let node = self.node(edges, last, preemptions);
                 self.enter(into, node);
                 path.push(Step { node, edge: 0 });
                 Step { node, edge: 0 }
@@ -185,7 +185,8 @@ impl Tree {
     fn node(
         &mut self,
         mut edges: Vec<Edge>,
-        (last, preemptions): (Option<ThreadIndex>, usize),
+        last: Option<ThreadIndex>,
+        preemptions: usize,
     ) -> usize {
         edges.sort_by_key(|edge| Some(edge.thread) != last);
         let can_go_on = edges.first().is_some_and(|edge| Some(edge.thread) == last);
@@ -345,7 +346,8 @@ pub struct RandomRuns {
 pub fn run_randomly<P: Program>(
     program: &P,
     seed: u64,
-    (runs, depth): (u64, usize),
+    runs: u64,
+    depth: usize,
     mut goes_on: impl FnMut() -> bool,
 ) -> RandomRuns {
     let mut state = seed ^ 0x9e37_79b9_7f4a_7c15;

@@ -95,7 +95,6 @@ struct Barrier {
 /// A window of the trace, and its state at the end.
 #[derive(Default)]
 pub(super) struct Window {
-    /// Number of the first event.
     pub(super) first: EventNumber,
     pub(super) steps: Vec<Step>,
     /// Events of each thread.

@@ -85,12 +85,7 @@ fn excerpt() -> SourceExcerpt {
 
 #[track_caller]
 fn has_everything(trace: &Trace) {
-    has_everything_of_version_1(trace);
     assert_eq!(trace.names.excerpts(), [excerpt()]);
-}
-
-#[track_caller]
-fn has_everything_of_version_1(trace: &Trace) {
     let ops: Vec<Op> = trace.events.iter().map(|event| event.op).collect();
     let acquire = Op::Acquire(LockId(0));
     let begin = Op::Begin(RegionId(0));
@@ -145,15 +140,6 @@ fn block(kind: u16, records: u32, first_event: u64, number: u32, payload: &[u8])
     block.extend(crc32fast::hash(&block).to_le_bytes());
     block.extend(body);
     block
-}
-
-#[test]
-fn files_of_version_1_are_read() {
-    // `everything`, as the last build wrote it that had this version.
-    let file = include_bytes!("data/version_1_4");
-    assert_eq!(file[8..12], [1, 0, 4, 0]);
-    has_everything_of_version_1(&Trace::of(file).unwrap());
-    has_everything_of_version_1(&Trace::trickled(file, 7).unwrap());
 }
 
 #[test]
@@ -378,22 +364,6 @@ fn values_come_with_their_events() {
 
 #[test]
 fn values_of_events_that_cannot_be_do_no_harm() {
-    // Two values, of the last events there could be; the checksums are right.
-    let record = |event: u64| [&event.to_le_bytes()[..], &[0; 16], &[8], &[0; 7]].concat();
-    for (events, expected) in [
-        ([u64::MAX - 1, u64::MAX], None),
-        ([u64::MAX, u64::MAX], Some("t: block 0 at byte 32: record 0: values out of order")),
-        ([u64::MAX, 0], Some("t: block 0 at byte 32: record 0: values out of order")),
-    ] {
-        let payload = events.map(record).concat();
-        let mut file = AvtWriter::new(Vec::new()).unwrap().into_inner();
-        file.extend(block(3, 2, 0, 0, &payload));
-        let read = Trace::of(&file).map(|trace| trace.values).map_err(|error| error.to_string());
-        match expected {
-            None => assert_eq!(read, Ok(Vec::new())),
-            Some(expected) => assert_eq!(read, Err(expected.to_owned())),
-        }
-    }
     let mut writer = AvtWriter::new(Vec::new()).unwrap();
     writer.value(ObservedValue { event: u64::MAX, ..VALUE }).unwrap();
     let again = writer.value(ObservedValue { event: 0, ..VALUE });
@@ -430,7 +400,7 @@ fn splits_of_what_is_not_defined_are_refused() {
     let split = event(Op::SplitVariable { from: VarId(0), to: VarId(1) });
     writer.flush().unwrap();
     let start = writer.get_ref().len();
-    // Records of version 1: an operation, a thread and two variables.
+    // Records that are not packed: an operation, a thread and two variables.
     let record = [21_u32, 0, 0, 1].map(u32::to_le_bytes).concat();
     let damaged = |at: usize, byte: u8| {
         let mut payload = record.repeat(2);

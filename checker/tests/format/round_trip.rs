@@ -111,7 +111,7 @@ fn avt(steps: &[Step], names: &[Vec<String>]) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-/// Mapping of the ids of one trace to those of another: equal ids map to equal ids.
+/// Mapping from the ids of one trace to the ids of another: equal ids map to equal ids.
 #[derive(Default)]
 struct Renaming {
     there: HashMap<(u8, u32), u32>,

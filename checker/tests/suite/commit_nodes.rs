@@ -12,13 +12,12 @@ fn check_events(events: &[Event], property: Property, trims: bool) -> Atomicity 
     checker.finish().atomicity.expect("this algorithm decides it")
 }
 
+/// Answer about a property: whether the trace has it, and the theorem that says so.
+type Expected = (Option<bool>, Option<Theorem>);
+
 /// Checks both properties of a trace: whether it is atomic, and by which theorem.
 #[track_caller]
-fn check(
-    text: &str,
-    conflict: (Option<bool>, Option<Theorem>),
-    view: (Option<bool>, Option<Theorem>),
-) {
+fn check(text: &str, conflict: Expected, view: Expected) {
     let (events, _) = parse(text);
     for (property, expected) in [(Property::Conflict, conflict), (Property::View, view)] {
         let found = check_events(&events, property, true);
@@ -34,10 +33,10 @@ fn check(
     }
 }
 
-const ONE: (Option<bool>, Option<Theorem>) = (Some(true), Some(Theorem::OneCommitNode));
-const NO_CYCLE: (Option<bool>, Option<Theorem>) = (Some(true), Some(Theorem::NoCycle));
-const NOT: (Option<bool>, Option<Theorem>) = (Some(false), Some(Theorem::TwoTransactions));
-const OPEN: (Option<bool>, Option<Theorem>) = (None, None);
+const ONE: Expected = (Some(true), Some(Theorem::OneCommitNode));
+const NO_CYCLE: Expected = (Some(true), Some(Theorem::NoCycle));
+const NOT: Expected = (Some(false), Some(Theorem::TwoTransactions));
+const OPEN: Expected = (None, None);
 
 #[test]
 fn section_2_two_writes_against_one() {
@@ -220,7 +219,7 @@ const SEVERAL: Shape = Shape { threads: 3, units: 2, accesses: 3, is_transaction
 const ORDERED: Shape = Shape { has_order: true, ..SEVERAL };
 const WILD: Shape = Shape { is_wild: true, ..ORDERED };
 
-/// Compares a quarter of the traces: all of them are those of `twenty_thousand_traces`.
+/// Compares a quarter of the traces of `twenty_thousand_traces`.
 #[track_caller]
 fn agree(shape: Shape, seeds: std::ops::Range<u64>, property: Property) {
     let quarter = seeds.start..seeds.start + (seeds.end - seeds.start) / 4;

@@ -149,7 +149,7 @@ fn check_others(oracle: &Oracle, cut: &Cut, violation: &Violation) {
     }
 }
 
-/// Returns whether an operation changes a variable, or what it is.
+/// Returns whether an operation changes a variable, or its identity.
 fn writes(op: Op, variable: VarId) -> bool {
     match op {
         Op::Write(v) | Op::Update(v) | Op::CommutingUpdate(v) | Op::Alloc(v) | Op::Free(v) => {
@@ -173,7 +173,7 @@ fn check_update(events: &[Event], cut: &Cut, violation: &Violation) {
         let is_own = |event: &Event| event.thread == read.thread;
         let later = &events[index + 1..];
         let next = later.iter().position(|next| is_own(next) && !passes(next.op))?;
-        // If it has read anew what others have written, that read is the first half.
+        // If it has read the result of others, that read is the first half.
         let again = later[..next].iter().rposition(|e| is_own(e) && e.op == read.op).unwrap_or(0);
         let is_change = |event: &Event| !is_own(event) && writes(event.op, variable);
         // Then the write is to another variable.
@@ -245,7 +245,8 @@ proptest! {
                     check_waited(&oracle, cut, violation);
                     prop_assert!(cut.executions >= 1 && cut.ways >= 1);
                 }
-                // Each location is in one execution only: those of a region are cut at least once each.
+                // Each location is in one execution only: the cuts of a region cut each of its executions at least
+                // once.
                 let expected = executions(&oracle, relation);
                 let regions: BTreeSet<RegionId> = findings.cuts.iter().map(|cut| cut.region).collect();
                 prop_assert_eq!(regions, BTreeSet::from_iter(expected.keys().copied()));
@@ -287,7 +288,7 @@ proptest! {
     }
 }
 
-/// The thread that is joined has ended, and nothing of it can be on a cycle.
+/// The thread that is joined has ended, and cannot be on a cycle any more.
 #[test]
 fn a_region_has_waited_also_for_a_thread_that_is_forgotten() {
     let text = "t0 begin(r); t0 w(x); t2 r(y); t2 exit; t0 join(t2); t3 w(x); t0 w(x); t0 end";

@@ -42,7 +42,7 @@ fn a_gate_lock_excludes_it() {
     let gated = "t1 acq(g); t1 acq(a); t1 acq(b); t1 rel(b); t1 rel(a); t1 rel(g)
          t2 {}acq(g); t2 acq(b); t2 acq(a); t2 rel(a); t2 rel(b); t2 {}rel(g)";
     check(&gated.replace("{}", ""), &[]);
-    // A gate that both pass at a time is none.
+    // A gate that both pass at a time excludes neither.
     let shared = gated
         .replace("{}", "r")
         .replace("t1 acq(g)", "t1 racq(g)")
@@ -122,7 +122,7 @@ const SHAPE: Shape = Shape {
     is_transactional: false,
 };
 
-/// Returns how many rings there are in traces, how many were found, and those that were missed.
+/// Returns the number of rings in traces, the number found, and the missed rings.
 fn compare(
     seeds: std::ops::Range<u64>,
     has_order: bool,
@@ -146,7 +146,7 @@ fn compare(
     (real, found, missed)
 }
 
-/// Without orders, what is found is what can happen, but for rings that earlier sections exclude.
+/// Without orders, every deadlock found is possible, except rings that earlier sections exclude.
 #[test]
 fn every_ring_of_any_interleaving_is_found() {
     for has_order in [false, true] {

@@ -1,6 +1,7 @@
 //! Properties of defects over random traces: they partition the findings, and depend on no id.
 
 use crate::generate::well_formed;
+use crate::random::Random;
 use crate::text::run;
 use checker::defect::{
     Defect, Describe, Origin, PlaceInfo, RegionInfo, RegionRole, SubjectInfo, defects,
@@ -98,7 +99,7 @@ impl Describe for Few {
     }
 }
 
-/// Makes locations recur, as those of a program do.
+/// Makes locations recur, as in a program.
 fn with_few_locations(mut events: Vec<Event>) -> Vec<Event> {
     for event in &mut events {
         event.location.0 %= 16;
@@ -134,7 +135,7 @@ fn found(findings: &Findings, renumbering: Renumbering, moved: u32) -> Vec<Strin
 
 const AS_IT_IS: Renumbering = Renumbering(0);
 
-/// Checks that each violation and each exemplar belongs to one defect, and that nothing is left out.
+/// Checks that each violation and each exemplar belongs to exactly one defect.
 fn check_partition(findings: &Findings) {
     let found = defects(findings, &mut Few { renumbering: AS_IT_IS, moved: 0 });
     let mut numbers: Vec<usize> =
@@ -183,10 +184,9 @@ proptest! {
         let findings = run(&with_few_locations(events), Options::default());
         let expected = found(&findings, AS_IT_IS, 0);
         let mut shuffled = findings;
-        let mut random = seed | 1;
+        let mut random = Random::new(seed);
         for last in (1..shuffled.cuts.len()).rev() {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            shuffled.cuts.swap(last, (random >> 33) as usize % (last + 1));
+            shuffled.cuts.swap(last, random.below(last + 1));
         }
         for cut in &mut shuffled.cuts {
             cut.violations.reverse();

@@ -119,7 +119,7 @@ fn objects_of_a_class_that_are_updated_one_by_one_are_no_pair() {
         let found = class(second);
         assert!(found.iter().all(|line| line.starts_with("by design")), "{found:?}");
     }
-    // It overwrites what others have added.
+    // It overwrites the additions of others.
     assert_eq!(class("t1 w(y) @5;")[0], "likely Torn f");
 }
 
@@ -133,7 +133,7 @@ fn what_is_read_for_an_update_is_no_check() {
         )
     };
     assert_eq!(Program::new(&trace("t1 r(x) @2;")).summary(), ["likely StaleRead f"]);
-    // In most executions others read what was written; in one of them the write was not seen.
+    // In most executions others read the value written; in one of them the write was not seen.
     let two = trace("t1 r(x) @2; t1 w(x) @3;") + "\n" + &trace("t1 r(x) @2;");
     let found = Program::new(&two).summary();
     assert!(found.iter().all(|line| !line.starts_with("likely")), "{found:?}");
@@ -205,7 +205,7 @@ fn a_section_that_came_first_in_the_first_iteration_is_of_the_next_one() {
 
 #[test]
 fn a_section_that_changes_what_others_use_is_no_question() {
-    // It takes an item out, and the second section puts it back: functions of the steps say nothing of that.
+    // It takes an item out, and the second section puts it back: the functions of the steps do not show that.
     let trace = |change: &str| {
         format!(
             "t2 acq(l) @20; t2 w(head) @21; t2 rel(l) @22
@@ -223,7 +223,7 @@ fn a_section_that_changes_what_others_use_is_no_question() {
 
 #[test]
 fn a_read_that_one_instruction_repeats_is_a_wait() {
-    // Peterson's lock: what it reads in the end is what the other thread has written.
+    // Peterson's lock: in the end it reads the other thread's write.
     let trace = |between: &str| {
         format!(
             "t1 begin(lock); t1 w(mine) @1; t1 r(o.flag) @2; t1 r(o.turn) @3; t2 w(o.turn) @9; {between}
@@ -294,7 +294,7 @@ fn gaps_between_racing_reads_of_one_variable_are_one_defect() {
     let found = racy.defects();
     assert_eq!(found.len(), 1, "{found:#?}");
     assert_eq!((found[0].violations.len(), found[0].cut_runs), (3, 1), "{found:#?}");
-    // A lock of its own guards the variable: each gap is another section that was left.
+    // The variable has its own lock: each gap is another section that was left.
     let split = trace("l").replacen("@8", "@5", 1).replacen("@7", "@6", 1);
     assert_eq!(Program::new(&split).defects().len(), 2);
 }
@@ -313,7 +313,7 @@ fn values_that_come_back_through_others_unasked_are_likely() {
     assert_eq!(unasked.summary()[0], "likely Chain f");
     let reason = "the region's own value came back, though it neither notified nor awaited others";
     assert!(has_reason(&mut unasked, reason));
-    // The region has others work on what it gives out.
+    // The region gives work to others.
     for notifies in ["t1 signal(c);", "t1 arrive(b);", "t1 fork(t9);"] {
         let mut asked = Program::new(&chain(notifies));
         assert_eq!(asked.summary()[0], "possible Chain f", "{notifies}");
@@ -339,7 +339,7 @@ fn an_update_after_a_check_in_another_section_is_likely() {
     assert_eq!(unchecked.summary(), ["likely StaleRead f"]);
     assert!(has_reason(&mut unchecked, reason));
     assert_eq!(Program::new(&trace("t1 u(x) @6;")).summary(), ["likely StaleRead f"]);
-    // The value is checked again by a statement of its own.
+    // Another statement checks the value again.
     let mut checked = Program::new(&trace("t1 r(x) @5; t1 w(x) @6;"));
     assert_eq!(checked.summary(), ["possible StaleRead f"]);
     assert!(!has_reason(&mut checked, reason));
@@ -362,7 +362,7 @@ fn a_variable_under_different_locks_at_both_steps_has_changed_its_use() {
 fn pairs_of_libraries_are_by_design() {
     let trace = pair("l", "l", &["l"], "rows", "records");
     assert_eq!(Program::new(&trace).library("f").summary(), ["by design Torn f"]);
-    // That others change one of them says nothing of both.
+    // A change of one of them by others does not affect both.
     let values = Program::new(&trace).library("f").changed(true).summary();
     assert_eq!(values, ["by design Torn f"]);
 }

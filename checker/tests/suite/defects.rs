@@ -297,7 +297,7 @@ fn fingerprints_survive_inserted_lines_and_change_with_the_text() {
     };
     let plain = fingerprints(Program::new(DEPOSIT));
     assert_eq!(plain, fingerprints(Program::new(DEPOSIT).insert_lines(10)));
-    // The gap is that of the lock, from line 3 to line 6.
+    // The gap is between the sections of the lock, from line 3 to line 6.
     assert_eq!(plain, fingerprints(Program::new(DEPOSIT).text(2, "return self->x;")));
     assert_ne!(plain, fingerprints(Program::new(DEPOSIT).text(3, "unlock(&other);")));
     assert_ne!(plain, fingerprints(Program::new(DEPOSIT).text(6, "lock(&other);")));

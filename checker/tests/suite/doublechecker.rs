@@ -13,7 +13,7 @@ use checker::{
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Checks the witnesses found and the cycle shown; returns what was replayed.
+/// Checks the witnesses found and the cycle shown; returns the counts of the replay.
 #[track_caller]
 fn check(trace: &str, expect: &[&str], cycle: &str) -> Work {
     let (events, names) = parse(trace);
@@ -79,7 +79,7 @@ fn section_3_2_3_a_cycle_that_the_last_access_closes() {
         "t1 w(x); t2 w(y); t1 begin(a); t2 begin(b); t2 w(x); t1 w(y); {last} t1 end; t2 end";
     let work = check(&imprecise.replace("{last}", ""), &[], "");
     assert_eq!((work.components, work.transactions), (1, 2));
-    // Now the last access reads what the other has written.
+    // Now the last access reads the other thread's write.
     let work = check(&imprecise.replace("{last}", "t1 w(z); t2 r(z); t1 w(z);"), &["a b a"], "");
     assert_eq!((work.components, work.transactions), (1, 2));
 }
@@ -102,7 +102,7 @@ fn figure_2_a_read_without_a_fence_is_part_of_a_cycle() {
     );
 }
 
-/// A fence brings the transitions to RdSh so far, and not those after it.
+/// A fence brings the transitions to RdSh until now, and not later ones.
 #[test]
 fn a_fence_does_not_spare_the_next_one() {
     check(
@@ -184,7 +184,7 @@ fn a_component_that_grows_is_replayed_once() {
     assert_eq!(serializable, Some(false));
 }
 
-/// Limit of what may be alive at a time: that below which no garbage is searched for, and the last event's.
+/// Limit of the live transactions: the number below which no garbage is searched for, and the last event's.
 const MOST: usize = 4100;
 
 #[test]
@@ -234,7 +234,7 @@ fn unary_transactions_after_a_cycle_are_forgotten() {
     assert_eq!((checker.live_transactions(), checker.live_entries()), (0, 0));
 }
 
-/// A transaction that stays active retains what it leads to, and nothing else.
+/// A transaction that stays active retains only its successors.
 #[test]
 fn an_old_transaction_retains_what_it_leads_to() {
     let event = |thread, op| Event { thread: ThreadId(thread), op, location: LocationId(0) };
@@ -394,7 +394,7 @@ fn a_first_pass_counts_locations_for_the_inner_regions_of_a_thread_body() {
 }
 
 proptest! {
-    /// A second run that looks at what the first names misses none of the violations that the first had.
+    /// A second run of the code that the first names finds all violations that the first had.
     #[test]
     fn a_first_pass_names_both_ends_of_all_edges_of_violations(events in well_formed(160)) {
         let mut pass = FirstPass::default();

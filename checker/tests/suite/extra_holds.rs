@@ -17,7 +17,7 @@ enum Manner {
     Shared,
 }
 
-/// Hold of a lock that has nothing to do with the defect.
+/// Hold of a lock that is unrelated to the defect.
 #[derive(Clone, Debug)]
 struct Extra {
     thread: u32,
@@ -71,7 +71,7 @@ fn step(first: &str, before: &[Extra], after: &[Extra], is_open: bool) -> Progra
     ))
 }
 
-/// Returns what is said of the defects of `step`.
+/// Returns the text about the defects of `step`.
 fn said(mut program: Program) -> Vec<(u64, Class, Pattern, String, Vec<String>)> {
     let found = program.defects();
     let of_step = found.iter().filter(|defect| program.region_name(defect.region) == "step");

@@ -140,7 +140,7 @@ fn cuts_of_bodies_take_no_room_from_others() {
 /// Ids of the regions that are followed in random traces.
 const FOLLOWED: u32 = 100;
 
-/// Number of each event without those that name what is followed.
+/// Number of each event, without counting events that name the followed region.
 struct Numbers(Vec<u64>);
 
 impl Numbers {
@@ -184,7 +184,7 @@ impl Numbers {
     }
 }
 
-/// Inserts events that name what is followed.
+/// Inserts events that name the followed region.
 fn with_followed(events: &[Event], places: &[(usize, u32)]) -> (Vec<Event>, Numbers) {
     let (mut all, mut numbers) = (Vec::new(), Vec::new());
     for (number, event) in events.iter().enumerate() {

@@ -11,7 +11,7 @@ use std::mem::discriminant;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mistake {
     None,
-    /// Forks and joins order nothing.
+    /// Forks and joins make no order.
     NoOrder,
     /// The outermost region has the gap.
     Outermost,
@@ -89,7 +89,7 @@ struct Crossing {
 pub struct Model<'a> {
     events: &'a [Event],
     mistake: Mistake,
-    /// For each event those that precede it by program order, forks and joins.
+    /// For each event its predecessors by program order, forks and joins.
     before: Vec<BTreeSet<usize>>,
 }
 

@@ -83,7 +83,7 @@ fn events(seed: u64) -> Vec<Event> {
             _ => Op::Join(other),
         };
         let op = scripted.unwrap_or(any);
-        if joined[thread.index()] || !fits(op, thread, &mut held, (&acted, &joined)) {
+        if joined[thread.index()] || !fits(op, thread, &mut held, &acted, &joined) {
             continue;
         }
         acted[thread.index()] = true;
@@ -101,7 +101,8 @@ fn fits(
     op: Op,
     thread: ThreadId,
     held: &mut Vec<(LockId, ThreadId, bool)>,
-    (acted, joined): (&[bool], &[bool]),
+    acted: &[bool],
+    joined: &[bool],
 ) -> bool {
     match op {
         Op::Acquire(lock) | Op::AcquireShared(lock) => {

@@ -82,8 +82,8 @@ impl Machine {
             Op::End(_) => drop(state.open.pop()),
             Op::Acquire(lock) => *self.held.entry((lock.0, thread, false)).or_default() += 1,
             Op::AcquireShared(lock) => *self.held.entry((lock.0, thread, true)).or_default() += 1,
-            Op::Release(lock) => self.let_go((lock.0, thread, false)),
-            Op::ReleaseShared(lock) => self.let_go((lock.0, thread, true)),
+            Op::Release(lock) => self.release(lock.0, thread, false),
+            Op::ReleaseShared(lock) => self.release(lock.0, thread, true),
             Op::Fork(child) => self.threads[child.index()].forked = true,
             Op::Join(child) => self.threads[child.index()].joined = true,
             Op::Exit => state.ended = true,
@@ -104,7 +104,8 @@ impl Machine {
         seats[seat]
     }
 
-    fn let_go(&mut self, hold: (u32, u32, bool)) {
+    fn release(&mut self, lock: u32, thread: u32, is_shared: bool) {
+        let hold = (lock, thread, is_shared);
         let depth = self.held.get_mut(&hold).expect("allowed");
         *depth -= 1;
         if *depth == 0 {
@@ -163,7 +164,7 @@ const EXIT: usize = 21;
 /// Generates the weight of each kind, and the length of the trace; most traces are without some kinds.
 fn weights(max_events: usize) -> impl Strategy<Value = ([u8; KINDS], usize)> {
     // A few regions that touch several variables: the likeliest to form cycles that no single event path follows.
-    // In a long trace there nearly always is one that an event path does follow.
+    // A long trace nearly always has a cycle that an event path does follow.
     let mut plain = [0; KINDS];
     plain[..5].copy_from_slice(&[4, 2, 0, 5, 5]);
     let mut counters = [0; KINDS];

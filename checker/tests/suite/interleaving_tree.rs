@@ -229,10 +229,10 @@ fn optimistic_queue() {
     assert_eq!((patterns(&found), found.label), (vec!["G".to_owned()], Some(Label::GG)));
     assert_eq!((found.runs, found.faults), (6, 4));
     assert!(found.sequences[0].races[0].winner.1 == "head.getItem()");
-    let random = run_randomly(&&model, 7, (1000, 100), || true);
-    assert_eq!(random, run_randomly(&&model, 7, (1000, 100), || true));
+    let random = run_randomly(&&model, 7, 1000, 100, || true);
+    assert_eq!(random, run_randomly(&&model, 7, 1000, 100, || true));
     let mut asked = 0;
-    let ended = run_randomly(&&model, 7, (1000, 100), || {
+    let ended = run_randomly(&&model, 7, 1000, 100, || {
         asked += 1;
         asked <= 10
     });
@@ -405,7 +405,7 @@ fn a_correct_stack_has_no_fault_in_three_threads() {
     };
     let found = explored(&model);
     assert_eq!((found.faults, found.label), (0, Some(Label::W)));
-    assert_eq!(run_randomly(&&model, 1, (200, 100), || true).faults, 0);
+    assert_eq!(run_randomly(&&model, 1, 200, 100, || true).faults, 0);
     // One thread after the other: there is an execution for each order.
     let bounds = Bounds { preemptions: 0, ..Bounds::default() };
     let bounded = explore(&&model, bounds, |_| true).unwrap();
@@ -440,7 +440,7 @@ fn deadlocks_are_faults() {
     assert_eq!((found.deadlocks, found.faults), (2, 2));
     assert_eq!(found.label, Some(Label::GG));
     assert_eq!(patterns(&found), ["G"]);
-    let random = run_randomly(&&model, 3, (100, 100), || true);
+    let random = run_randomly(&&model, 3, 100, 100, || true);
     assert!(random.faults > 10 && random.faults < 90, "{random:?}");
 }
 

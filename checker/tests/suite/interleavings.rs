@@ -12,7 +12,7 @@ pub enum Mistake {
     NoLocks,
     /// Shared holds exclude one another.
     SharedExcludes,
-    /// Forks, joins, signals and barriers order nothing.
+    /// Forks, joins, signals and barriers make no order.
     NoOrder,
     /// Serial traces may reverse the units of a thread.
     NoProgramOrder,
@@ -95,7 +95,7 @@ impl Interleavings {
         self.units
     }
 
-    /// Returns for each unit a bit for each one that it precedes.
+    /// Returns for each unit a bit for each of its successors.
     fn unit_order(&self) -> Vec<u64> {
         let count = self.events.len();
         let mut before = vec![vec![false; count]; count];
@@ -195,7 +195,7 @@ impl Interleavings {
         }
     }
 
-    /// Returns whether the order of conflicting accesses is that of a serial trace in every interleaving.
+    /// Returns whether the order of conflicting accesses is the order in a serial trace, in every interleaving.
     pub fn is_conflict_atomic(&self) -> bool {
         let mut pending = vec![(self.start(), self.order.clone())];
         let mut visited = HashSet::new();
@@ -228,7 +228,7 @@ impl Interleavings {
         true
     }
 
-    /// Returns whether all reads and the final values are those of a serial trace in every interleaving.
+    /// Returns whether all reads and the final values are the same as in a serial trace, in every interleaving.
     pub fn is_view_atomic(&self) -> bool {
         let serial = self.serial_views();
         let mut pending = vec![(self.start(), View::default())];
@@ -378,7 +378,7 @@ fn is_cyclic(graph: &[u64]) -> bool {
     reach.iter().enumerate().any(|(unit, row)| row >> unit & 1 == 1)
 }
 
-/// Returns for each event those of other threads that must come first.
+/// Returns for each event the events of other threads that must come first.
 fn needs(events: &[Event]) -> Vec<Vec<usize>> {
     let mut rounds: BTreeMap<u32, (u32, BTreeMap<ThreadId, u32>)> = BTreeMap::new();
     let mut arrivals: BTreeMap<(u32, u32), Vec<usize>> = BTreeMap::new();

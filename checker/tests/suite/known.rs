@@ -328,7 +328,7 @@ fn a_part_of_a_variable_has_the_past_of_the_whole() {
             &["data: m t2 m"],
         );
     }
-    // A split itself orders nothing, and after it the two are unrelated.
+    // A split itself makes no order, and after it the two are unrelated.
     check("t1 begin(m); t1 w(x); t2 split(x,y); t2 w(y); t1 w(x); t1 end", &[]);
     check("t1 begin(m); t1 r(x); t2 split(x,y); t2 split(x,z); t1 w(y); t1 r(z); t1 end", &[]);
     // The former history of the part is forgotten.

@@ -23,6 +23,7 @@ mod open_at_end;
 mod oracle;
 mod predictions;
 mod properties;
+mod random;
 mod regiontrack;
 mod segments;
 mod small_traces;

@@ -6,7 +6,7 @@ use checker::finding::{Instance, Object, Tx};
 use checker::{Regions, Relation};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// An execution of a region, over event positions; `end` is that of its last event.
+/// An execution of a region, over event positions; `end` is the position of its last event.
 pub struct Execution {
     pub region: RegionId,
     pub thread: ThreadId,
@@ -199,7 +199,7 @@ enum Role {
     Depart { round: u32 },
 }
 
-/// Relation of an event to an object: about it, or about one that it was a part of then.
+/// Relation of an event to an object: about it, or about an object that it was a part of then.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Past {
     Own,

@@ -215,7 +215,7 @@ fn compare(
     (predicted, possible_ones, wrong)
 }
 
-/// Every prediction is feasible; of those that are feasible, few are missed.
+/// Every prediction is feasible, and few feasible ones are missed.
 #[test]
 fn predictions_agree_with_all_interleavings() {
     for has_order in [false, true] {

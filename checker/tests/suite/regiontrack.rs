@@ -18,7 +18,7 @@ fn shown(findings: &Findings) -> BTreeSet<(Instance, Evidence)> {
     findings.violations.iter().map(|v| (instance(v), v.evidence)).collect()
 }
 
-/// Returns the counts without those of witnesses, which RegionTrack lacks.
+/// Returns the counts without the counts of witnesses, which RegionTrack lacks.
 fn comparable(mut counts: Counts) -> Counts {
     (counts.distinct_witnesses, counts.unshown_violations) = (0, 0);
     counts

@@ -1,4 +1,4 @@
-//! Recordings in segments: whatever is kept of one, its violations are among those of the whole recording.
+//! Recordings in segments: the violations of any kept segments are violations of the whole recording.
 
 use crate::generate::{chaos, well_formed};
 use crate::oracle::Oracle;
@@ -12,6 +12,7 @@ use checker::format::{
 use checker::{Checker, Davida, Options, Regions, Relation};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 /// Names that say the id in the whole recording.
 struct Whole;
@@ -50,12 +51,12 @@ fn write(events: &[Event], ends: &BTreeSet<usize>, suffix: &str) -> Vec<Written>
     let starts = [0].into_iter().chain(ends.iter().copied());
     (0..)
         .zip(starts.zip(all))
-        .map(|(number, part)| write_one(events, number, part, suffix))
+        .map(|(number, (from, to))| write_one(events, number, from..to, suffix))
         .collect()
 }
 
-fn write_one(events: &[Event], number: u32, part: (usize, usize), suffix: &str) -> Written {
-    let (from, to) = part;
+fn write_one(events: &[Event], number: u32, part: Range<usize>, suffix: &str) -> Written {
+    let Range { start: from, end: to } = part;
     let first = from as EventNumber;
     let segment = Segment { recording: 7, number, first_event: first };
     let mut writer = SegmentWriter::new(Vec::new(), segment, number > 0).expect("memory");
@@ -81,7 +82,7 @@ fn write_one(events: &[Event], number: u32, part: (usize, usize), suffix: &str) 
     (bytes, first)
 }
 
-/// Joined segments: events with their numbers in the whole recording, and what was found.
+/// Joined segments: events with their numbers in the whole recording, and the findings.
 struct Joined {
     events: Vec<(Event, EventNumber)>,
     names: Names,
@@ -169,7 +170,7 @@ fn ends(events: &[Event], choices: &[prop::sample::Index]) -> BTreeSet<usize> {
     choices.iter().map(|choice| choice.index(events.len() + 1)).collect()
 }
 
-/// Checks that what was found in kept segments holds in the whole recording.
+/// Checks that the findings in kept segments hold in the whole recording.
 fn holds(oracle: &Oracle, joined: &Joined, relation: Relation) -> Result<(), TestCaseError> {
     let number = |event: EventNumber| joined.events[event as usize].1 as usize;
     for violation in &joined.findings.violations {
@@ -207,7 +208,7 @@ proptest! {
         }
     }
 
-    /// Whatever segments are left of a recording, and of the last one: what is found in them is in the whole.
+    /// Whatever segments are left of a recording, and of the last one: their findings are findings of the whole.
     #[test]
     fn what_is_left_reports_nothing_else(
         events in well_formed(160),
@@ -227,7 +228,7 @@ proptest! {
         }
         let joined = join(&written, options(relation));
         let joined = match joined {
-            // Nothing was written of the last one.
+            // The last segment is empty.
             Err(JoinError::NoSegment) => join(&written[..written.len() - 1], options(relation)),
             joined => joined,
         };
@@ -246,7 +247,7 @@ proptest! {
         }
     }
 
-    /// Every segment is a trace of its own.
+    /// Every segment is a trace by itself.
     #[test]
     fn a_single_segment_reports_nothing_else(
         events in well_formed(160),
@@ -256,7 +257,7 @@ proptest! {
         for segment in write(&events, &ends(&events, &choices), "") {
             let mut checker = Davida::new(options(Relation::Full));
             let reader = TraceReader::from_bytes(&segment.0, ReadOptions::new("t"));
-            // Strictly: what the gap at its start explains is no error.
+            // In strict mode, the gap at its start explains unmatched ends and releases.
             reader.expect("a trace").check(&mut checker).expect("a trace of its own");
             let joined = join(&[segment], options(Relation::Full)).expect("a segment");
             prop_assert_eq!(instances(&checker.finish()), instances(&joined.findings));

@@ -1,28 +1,9 @@
 //! Random small traces whose interleavings can be enumerated: a few threads with a few accesses and sections each. They
 //! come from a number, which a failure names.
 
+use crate::random::Random;
 use checker::event::{Event, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId};
 use std::collections::BTreeMap;
-
-/// A pseudo-random number generator (xorshift).
-pub struct Random(u64);
-
-impl Random {
-    pub fn new(seed: u64) -> Self {
-        Self((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    pub fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        ((self.0 >> 33) as usize) % limit
-    }
-
-    fn one_in(&mut self, count: usize) -> bool {
-        self.below(count) == 0
-    }
-}
 
 /// Form of a trace.
 #[derive(Clone, Copy, Debug)]

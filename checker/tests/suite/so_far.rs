@@ -1,4 +1,4 @@
-//! Findings in the middle of a trace: those of the events so far, and they change nothing.
+//! Findings in the middle of a trace: the findings of the events until then. Asking for them has no effect.
 
 use crate::generate::{long_ways, well_formed};
 use checker::event::Event;

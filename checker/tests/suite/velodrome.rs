@@ -73,7 +73,7 @@ fn order_inherited_through_an_earlier_transaction() {
     check("t1 begin(m); t1 r(x); t2 w(x); t1 w(x); t1 end", &["m t2 m"], "");
 }
 
-/// Only the first dependency between two transactions is stored: here not the one that shows the violation.
+/// Only the first dependency between two transactions is stored: here it does not show the violation.
 #[test]
 fn a_second_dependency_between_two_transactions_is_not_kept() {
     check(

@@ -1,5 +1,5 @@
 //! Narrow view of a process's code, in numbers: bytes, bounds of functions, and the roles of libraries and functions.
-//! It has no names, so that none can be looked up for events.
+//! Names are left out, so that events cannot depend on a symbol lookup.
 
 use std::ops::Range;
 
@@ -30,7 +30,7 @@ pub trait CodeMap {
     /// Returns the module that an address is in.
     fn module_at(&self, address: ProcessAddr) -> Option<CodeModule>;
 
-    /// Returns the role of the function around an address; that of ordinary code where there is none.
+    /// Returns the role of the function around an address, or the role of ordinary code if no function is known there.
     fn role_at(&self, address: ProcessAddr) -> FunctionRole;
 
     /// Returns whether an address is in a runtime library whose locks are recognised by the place of their data.
@@ -44,7 +44,7 @@ pub struct CodeModule {
     pub range: Range<ProcessAddr>,
     /// Set for the program itself.
     pub is_program: bool,
-    /// Extent of its own lock operations, for a runtime library.
+    /// For a runtime library: which of its lock operations are internal to it.
     pub runtime: Option<Own>,
 }
 

@@ -1,18 +1,20 @@
-//! Variables that are updated by commuting instructions: decides which of the updates commute. An update in one step
-//! does. Another one, such as `add` without a `lock` prefix, is a read and a write, and commutes only while one lock
-//! was held at all updates of the variable so far, by which no update is lost (the candidate set of Savage et al.,
-//! "Eraser: A Dynamic Data Race Detector for Multithreaded Programs", SOSP 1997).
+//! Decides which updates of a variable by commuting instructions commute. An atomic update does. Any other, such as
+//! `add` without a `lock` prefix, is a read and a write; it commutes only while some lock was held at all updates of
+//! the variable so far, so that no update is lost (the candidate set of Savage et al., "Eraser: A Dynamic Data Race
+//! Detector for Multithreaded Programs", SOSP 1997).
 
 use std::ops::Range;
 
-use super::word_map::{WordMap, remove_words};
+use super::{
+    extent::Extent,
+    word_map::{WordMap, remove_words},
+};
 use checker::event::{LockId, ThreadId};
 use x86::commuting::{Change, CommutingUpdate};
 
-/// Maximal number of stored variables. What is not in one step commutes in none beyond these.
+/// Maximal number of stored variables. For further ones, only atomic updates commute.
 const MAX_COUNTERS: usize = 1 << 16;
 
-/// A variable with commuting instructions.
 #[derive(Debug)]
 struct Counter {
     /// Offset in its word of eight bytes, and length in bytes.
@@ -42,10 +44,12 @@ impl Counters {
     pub fn update(
         &mut self,
         thread: ThreadId,
-        (address, bytes): (u64, u64),
-        CommutingUpdate { change, is_atomic }: CommutingUpdate,
+        extent: Extent,
+        update: CommutingUpdate,
         held: impl Iterator<Item = LockId> + Clone,
     ) -> bool {
+        let Extent { address, bytes } = extent;
+        let CommutingUpdate { change, is_atomic } = update;
         let (word, offset) = (address & !7, address & 7);
         if offset + bytes > 8 {
             return false;
@@ -102,7 +106,7 @@ mod tests {
 
     const A: ThreadId = ThreadId(0);
     const B: ThreadId = ThreadId(1);
-    const AT: (u64, u64) = (0x1000, 8);
+    const AT: Extent = Extent { address: 0x1000, bytes: 8 };
     const L: LockId = LockId(0);
     const M: LockId = LockId(1);
 
@@ -165,9 +169,10 @@ mod tests {
     #[test]
     fn nor_do_those_of_different_parts() {
         let mut counters = Counters::default();
-        let mut update = |at| counters.update(A, at, ATOMIC, [].into_iter());
-        assert!(update(AT) && !update((0x1004, 4)) && !update(AT));
-        assert!(update((0x2004, 4)) && !update((0x2006, 4)), "across words");
+        let mut update =
+            |address, bytes| counters.update(A, Extent { address, bytes }, ATOMIC, [].into_iter());
+        assert!(update(0x1000, 8) && !update(0x1004, 4) && !update(0x1000, 8));
+        assert!(update(0x2004, 4) && !update(0x2006, 4), "across words");
         counters.forget(&(0x1000..0x1008));
         assert!(counters.update(A, AT, ATOMIC, [].into_iter()));
     }

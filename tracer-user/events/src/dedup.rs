@@ -6,10 +6,10 @@
 //! counts twice, with another thread's access in between, would be a false cycle. So a record counts only if it is
 //! certainly the only one of its access.
 //!
-//! States of an access, which is that of a thread and an instruction to a word, while the probes of the instruction's
-//! group are attached or detached. A detachment makes it *unsettled*: the probe's record of an access under way may be
-//! read after it. It is *settled* once a hit was discarded, and for a thread that was first seen later. *Probed* has
-//! counted from a probe since, *hit* from a watchpoint.
+//! The table has the states of an access. An access is identified by its thread, its instruction and its word; the
+//! probes of the instruction's group are attached or detached. A detachment makes it *unsettled*: the probe's record
+//! of an access under way may be read after it. It is *settled* once a hit was discarded, and for a thread that was
+//! first seen later. *Probed* has counted from a probe since, *hit* from a watchpoint.
 //!
 //! | state                 | probe's record | watchpoint's hit | attached | detached |
 //! |-----------------------|----------------|------------------|----------|----------|
@@ -26,8 +26,19 @@
 use checker::event::ThreadId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::extent::Extent;
+
 /// Identity of an access: thread, instruction, and the aligned eight bytes that it touches.
 type AccessKey = (ThreadId, u64, u64);
+
+/// Instruction that has a probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProbedInstruction {
+    /// Number of its group.
+    pub group: usize,
+    /// Process address; of a library function's access, of the call.
+    pub instruction: u64,
+}
 
 /// Recent accesses around changes, and the groups of probes that are detached.
 #[derive(Debug, Default)]
@@ -67,9 +78,11 @@ impl AccessDedup {
     pub fn admit_probe(
         &mut self,
         thread: ThreadId,
-        (group, instruction): (usize, u64),
-        (address, bytes): (u64, u64),
+        probed: ProbedInstruction,
+        extent: Extent,
     ) -> bool {
+        let ProbedInstruction { group, instruction } = probed;
+        let Extent { address, bytes } = extent;
         if self.detached.is_empty() && self.watchpoint_records.is_empty() {
             return true;
         }
@@ -93,9 +106,10 @@ impl AccessDedup {
     pub fn admit_watchpoint(
         &mut self,
         thread: ThreadId,
-        (group, instruction): (usize, u64),
+        probed: ProbedInstruction,
         address: u64,
     ) -> bool {
+        let ProbedInstruction { group, instruction } = probed;
         let Some(&(change, threads)) = self.detached.get(&group) else { return false };
         let access = (thread, instruction, address & !7);
         if self.long.contains(&instruction) || self.probe_records.remove(&access) {
@@ -117,15 +131,15 @@ mod tests {
 
     const OLD: ThreadId = ThreadId(0);
     const NEW: ThreadId = ThreadId(1);
-    const PLACE: (usize, u64) = (3, 0x40_1000);
+    const PROBED: ProbedInstruction = ProbedInstruction { group: 3, instruction: 0x40_1000 };
     const AT: u64 = 0x1004;
 
     fn probe(dedup: &mut AccessDedup, thread: ThreadId) -> bool {
-        dedup.admit_probe(thread, PLACE, (AT, 4))
+        dedup.admit_probe(thread, PROBED, Extent { address: AT, bytes: 4 })
     }
 
     fn hit(dedup: &mut AccessDedup, thread: ThreadId) -> bool {
-        dedup.admit_watchpoint(thread, PLACE, AT)
+        dedup.admit_watchpoint(thread, PROBED, AT)
     }
 
     #[test]
@@ -141,7 +155,7 @@ mod tests {
     fn records_that_are_read_after_a_change_are_of_before() {
         let mut dedup = AccessDedup::default();
         assert!(probe(&mut dedup, OLD));
-        dedup.detached(PLACE.0, 1);
+        dedup.detached(PROBED.group, 1);
         assert!(!hit(&mut dedup, OLD), "the hit of what was dedup before the change");
         for thread in [OLD, NEW] {
             // The probe is before the instruction.
@@ -159,16 +173,16 @@ mod tests {
     #[test]
     fn a_probe_after_its_instruction_may_come_second() {
         let mut dedup = AccessDedup::default();
-        dedup.detached(PLACE.0, 1);
+        dedup.detached(PROBED.group, 1);
         assert!(hit(&mut dedup, NEW));
         assert!(!probe(&mut dedup, NEW));
-        dedup.attached(PLACE.0);
+        dedup.attached(PROBED.group);
         assert!(probe(&mut dedup, NEW), "this is the next one");
         assert!(!hit(&mut dedup, NEW));
-        dedup.detached(PLACE.0, 2);
+        dedup.detached(PROBED.group, 2);
         assert!(!hit(&mut dedup, NEW), "it may have been under way");
         assert!(hit(&mut dedup, NEW));
-        dedup.attached(PLACE.0);
+        dedup.attached(PROBED.group);
         assert!(!probe(&mut dedup, NEW), "it was dedup before the probe was attached");
         assert!(probe(&mut dedup, NEW));
     }
@@ -176,15 +190,15 @@ mod tests {
     #[test]
     fn each_word_counts_by_itself() {
         let mut dedup = AccessDedup::default();
-        dedup.detached(PLACE.0, 0);
-        assert!(dedup.admit_probe(OLD, PLACE, (0x1000, 16)));
+        dedup.detached(PROBED.group, 0);
+        assert!(dedup.admit_probe(OLD, PROBED, Extent { address: 0x1000, bytes: 16 }));
         assert!(
-            !dedup.admit_watchpoint(OLD, PLACE, 0x1000)
-                && !dedup.admit_watchpoint(OLD, PLACE, 0x1008)
+            !dedup.admit_watchpoint(OLD, PROBED, 0x1000)
+                && !dedup.admit_watchpoint(OLD, PROBED, 0x1008)
         );
-        assert!(dedup.admit_watchpoint(OLD, PLACE, 0x1010), "another address");
-        assert!(dedup.admit_probe(OLD, PLACE, (0x1000, 4096)));
-        assert!(!dedup.admit_watchpoint(OLD, PLACE, 0x1800), "not all of it is kept");
+        assert!(dedup.admit_watchpoint(OLD, PROBED, 0x1010), "another address");
+        assert!(dedup.admit_probe(OLD, PROBED, Extent { address: 0x1000, bytes: 4096 }));
+        assert!(!dedup.admit_watchpoint(OLD, PROBED, 0x1800), "not all of it is kept");
     }
 
     /// State of the access `AT` of a thread, as the table has it.
@@ -202,10 +216,10 @@ mod tests {
     }
 
     fn state(dedup: &AccessDedup, thread: ThreadId) -> State {
-        let access = (thread, PLACE.1, AT & !7);
+        let access = (thread, PROBED.instruction, AT & !7);
         let is_probed = dedup.probe_records.contains(&access);
         let is_hit = dedup.watchpoint_records.contains(&access);
-        let Some(&(change, threads)) = dedup.detached.get(&PLACE.0) else {
+        let Some(&(change, threads)) = dedup.detached.get(&PROBED.group) else {
             return match (is_probed, is_hit) {
                 (_, true) => State::AH,
                 (true, _) => State::AP,
@@ -226,9 +240,9 @@ mod tests {
     /// Returns a dedup in which the access of the old thread, which each detachment has seen, has this state.
     fn in_state(wanted: State) -> AccessDedup {
         let mut dedup = AccessDedup::default();
-        let detach = |dedup: &mut AccessDedup| dedup.detached(PLACE.0, 1);
+        let detach = |dedup: &mut AccessDedup| dedup.detached(PROBED.group, 1);
         let settle = |dedup: &mut AccessDedup| {
-            dedup.detached(PLACE.0, 1);
+            dedup.detached(PROBED.group, 1);
             assert!(!hit(dedup, OLD));
         };
         match wanted {
@@ -245,7 +259,7 @@ mod tests {
             }
         }
         match wanted {
-            State::AH | State::AP => dedup.attached(PLACE.0),
+            State::AH | State::AP => dedup.attached(PROBED.group),
             State::UP | State::UH => detach(&mut dedup),
             _ => {}
         }
@@ -276,10 +290,10 @@ mod tests {
             let mut dedup = in_state(before);
             assert_eq!((hit(&mut dedup, OLD), state(&dedup, OLD)), hits, "{before:?}, hit");
             let mut dedup = in_state(before);
-            dedup.attached(PLACE.0);
+            dedup.attached(PROBED.group);
             assert_eq!(state(&dedup, OLD), attached, "{before:?}, attached");
             let mut dedup = in_state(before);
-            dedup.detached(PLACE.0, 1);
+            dedup.detached(PROBED.group, 1);
             assert_eq!(state(&dedup, OLD), detached, "{before:?}, detached");
         }
     }

@@ -12,8 +12,8 @@ use rustc_hash::FxHashMap;
 /// Number of entries below which no sweep is worth its cost.
 const SWEEP_THRESHOLD: usize = 1 << 12;
 
-/// Maximal number of entries of one thread. Beyond that every other one of the older half is dropped: a deferred access
-/// then counts as somewhat earlier, which can hide a dependency and invents none.
+/// Maximal number of entries of one thread. Beyond that every other entry of the older half is dropped: a deferred
+/// access then counts as somewhat earlier, which can hide a dependency but never invents one.
 const MAX_PER_THREAD: usize = 1 << 16;
 
 /// Begin of a thread's epoch.
@@ -23,7 +23,7 @@ pub struct Epoch {
     pub thread: ThreadId,
     /// Number of the epoch, strictly increasing for a thread, with gaps.
     pub epoch: u64,
-    /// Stack pointer above which an open region has ended though its end was not recorded; `u64::MAX` for none.
+    /// Stack pointer above which an open region has ended though its end was not recorded, or `u64::MAX`.
     pub lowest: u64,
 }
 

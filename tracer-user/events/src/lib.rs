@@ -1,10 +1,12 @@
-//! Live source of events: translates records of the BPF programs to the checker's events. One file a concern: reading
-//! the ring buffer, assigning dense ids, decoding watchpoint hits, objects, memory.
+//! Translates records of probes and watchpoints to events for the checker, with dense ids for threads, locations,
+//! regions, variables and synchronisation objects. [`source::Source`] does this for one process. Records are read in
+//! the `capture` crate; symbols are unknown here.
 
 pub mod code_map;
 pub mod counters;
 pub mod dedup;
 pub mod deferred;
+pub mod extent;
 pub mod held_locks;
 pub mod location;
 pub mod memory;

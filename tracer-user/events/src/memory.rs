@@ -6,8 +6,8 @@
 //! however large: splitting comes later, if ever.
 //!
 //! A cell ends when its memory is freed, unmapped, or given out again. Its id is reused if only one thread has ever
-//! touched it: then nothing depends on it, and no finding can name it. So a program that allocates and frees unshared
-//! memory needs no more ids than it has cells at a time.
+//! touched it: such a cell has no dependencies, and no finding can name it. So a program that allocates and frees
+//! unshared memory needs no more ids than it has cells at a time.
 
 mod blocks;
 #[cfg(test)]
@@ -54,7 +54,6 @@ struct Live {
     variable: VarId,
 }
 
-/// Stored state of a variable.
 #[derive(Clone, Copy, Debug)]
 struct VariableState {
     address: u64,
@@ -70,7 +69,7 @@ struct VariableState {
 #[derive(Clone, Copy, Debug)]
 struct Recent {
     address: u64,
-    /// 0 when there is none.
+    /// 0 for an empty entry.
     length: u64,
     variable: VarId,
 }
@@ -101,11 +100,11 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// Adds to `variables` those that together are exactly the `size` bytes at `address`, for an access by `thread`.
-    /// `sink` gets what has to come before the access.
+    /// Adds to `variables` the variables that together are exactly the `size` bytes at `address`, for an access by
+    /// `thread`. `sink` gets the operations that must precede the access.
     ///
-    /// There are none where the memory was given back and not given out again: whoever touches it is the allocator,
-    /// which keeps its lists there, or has no business there.
+    /// Memory that was given back, and not given out again, has no variables: an access there is made by the
+    /// allocator, which keeps its lists there, or is a bug in the program.
     pub fn touch(
         &mut self,
         thread: ThreadId,
@@ -208,7 +207,7 @@ impl Memory {
     /// allocated for it. Where that was not seen, it has the default size of a stack. Earlier cells there have ended:
     /// the C library reuses the stacks of threads that have ended, which is not seen otherwise.
     ///
-    /// Returns what is taken for the stack.
+    /// Returns the range that is assumed to be the stack.
     pub fn stack_begins(
         &mut self,
         thread: ThreadId,
@@ -286,7 +285,7 @@ impl Memory {
         (start + live.length > address).then_some((start, live))
     }
 
-    /// Makes two cells of one that an address is inside of.
+    /// Splits the cell that an address is inside of.
     fn split_at(&mut self, address: u64, sink: &mut impl FnMut(Op)) {
         let Some((start, Live { length, variable })) = self.across(address) else { return };
         self.resize(start, address - start);
@@ -311,7 +310,7 @@ impl Memory {
         }
     }
 
-    /// Ends the lives of all cells in a range. Of those that reach beyond it, what is outside stays.
+    /// Ends the lives of all cells in a range. A cell that reaches beyond the range keeps its part outside.
     fn forget(&mut self, range: Range<u64>, sink: &mut impl FnMut(Op)) {
         if range.is_empty() {
             return;

@@ -112,7 +112,7 @@ impl CodeMap for ProcessCode {
 
     fn confirms_return(&mut self, address: ProcessAddr) -> bool {
         if self.symbolizer.module_at(address).is_none() {
-            // A library that was loaded later. When the process has gone, there is nothing to be read.
+            // The library may have been loaded since. Reading fails, without harm, once the process has gone.
             let _ = self.refresh();
         }
         self.symbolizer.uses_frame_pointer_at(address)

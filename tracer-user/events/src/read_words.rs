@@ -1,6 +1,6 @@
-//! Words that threads have read in the region that they are in: an update of one of these may depend on what was read,
-//! as a counter that is compared with its limit before it is changed. Fixed memory for each thread; a word that was
-//! displaced by another one counts as not read.
+//! Words that threads have read in their current region. An update of such a word may depend on the value read: a
+//! counter, for example, is compared with its limit before it is changed. Each thread has a fixed amount of memory; a
+//! word that was displaced by another one counts as not read.
 
 use checker::event::ThreadId;
 

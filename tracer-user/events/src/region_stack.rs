@@ -20,7 +20,7 @@ pub enum Change {
     Begin(RegionId, LocationId),
     /// The innermost region ends.
     End(LocationId),
-    /// From here on another region is followed, or none.
+    /// From here on this region is followed; `None` if none is.
     Follow(Option<RegionId>, LocationId),
 }
 
@@ -33,7 +33,19 @@ pub struct Frame {
     pub sp: u64,
 }
 
-/// An open region.
+/// Function that a thread enters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EnteredFunction {
+    /// Its region.
+    pub region: RegionId,
+    /// Set for a region that is only followed, and makes no transaction.
+    pub is_followed: bool,
+    /// Location of its begin.
+    pub location: LocationId,
+    /// Its frame; of an inlined function, the frame of the function around it.
+    pub frame: Frame,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Open {
     region: RegionId,
@@ -42,32 +54,33 @@ struct Open {
     frame: Option<Frame>,
     /// The stack pointer where it began.
     sp: u64,
-    /// Set for an inlined function, which has no frame of its own.
+    /// Set for an inlined function, which uses the frame of the function around it.
     inlined: bool,
     /// Set after its jump to a function that releases a lock: it ends with that release.
     leaving: bool,
     /// Set after its jump to the start of this function: it ends with that one.
     tail: Option<u32>,
-    /// Part in what is checked.
+    /// Role in the check.
     scope: Scope,
 }
 
-/// Part of an open region in what is checked.
+/// Role of an open region in the check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scope {
     /// It makes a transaction.
     Transaction,
     /// It is only followed.
     Followed,
-    /// It is outside the focus, and only there for its end, which would be that of another region.
+    /// It is outside the focus. It stays on the stack so that its end is not taken for the end of another region.
     Outside,
 }
 
 impl Open {
-    const fn of((region, followed): (RegionId, bool), location: LocationId, frame: Frame) -> Self {
+    const fn of(entered: &EnteredFunction) -> Self {
+        let EnteredFunction { region, is_followed, location, frame } = *entered;
         let sp = frame.sp;
         let frame = Some(frame);
-        let scope = if followed { Scope::Followed } else { Scope::Transaction };
+        let scope = if is_followed { Scope::Followed } else { Scope::Transaction };
         Self { region, location, frame, sp, inlined: false, leaving: false, tail: None, scope }
     }
 
@@ -138,8 +151,7 @@ impl RegionStacks {
         *self.stack(thread) = Stack::default();
     }
 
-    /// Returns the stack pointer above which an open region of the thread is known to have ended; `u64::MAX` for
-    /// none.
+    /// Returns the stack pointer above which an open region of the thread is known to have ended, or `u64::MAX`.
     #[must_use]
     pub fn lowest(&self, thread: ThreadId) -> u64 {
         let open = self.threads.get(thread.index()).map_or(&[][..], |stack| &stack.open);
@@ -148,7 +160,7 @@ impl RegionStacks {
         known.map(|(frame, leaving)| if leaving { 0 } else { frame.sp }).min().unwrap_or(u64::MAX)
     }
 
-    /// Ends the functions whose frames are below the thread's stack pointer `sp`; none for 0.
+    /// Ends the functions whose frames are below the thread's stack pointer `sp`; 0 ends no function.
     #[inline]
     pub fn at(&mut self, thread: ThreadId, sp: u64) {
         if self.has_functions(thread) {
@@ -194,7 +206,7 @@ impl RegionStacks {
     }
 
     /// Ends a region by a marker: the innermost one, or the innermost of that name. Markers inside it end with it.
-    /// Returns `false` if there is none.
+    /// Returns `false` if no such region is open.
     pub fn end(
         &mut self,
         thread: ThreadId,
@@ -209,33 +221,23 @@ impl RegionStacks {
         true
     }
 
-    /// Begins a function that is entered; it is only followed if that is set.
-    pub fn enter(
-        &mut self,
-        thread: ThreadId,
-        region: (RegionId, bool),
-        location: LocationId,
-        frame: Frame,
-    ) {
+    /// Begins a function that a thread enters.
+    pub fn enter(&mut self, thread: ThreadId, entered: &EnteredFunction) {
+        let frame = entered.frame;
         let jumped_here =
             |open: &Open, old: Frame| old.sp == frame.sp && open.tail == Some(frame.function);
         self.remove_while(thread, |open, old| {
             open.leaving || old.sp <= frame.sp && !jumped_here(open, old)
         });
-        self.push(thread, Open::of(region, location, frame));
+        self.push(thread, Open::of(entered));
     }
 
-    /// Begins a function that was inlined; its frame is that of the function around it.
-    pub fn enter_inlined(
-        &mut self,
-        thread: ThreadId,
-        region: (RegionId, bool),
-        location: LocationId,
-        frame: Frame,
-    ) {
+    /// Begins a function that was inlined.
+    pub fn enter_inlined(&mut self, thread: ThreadId, entered: &EnteredFunction) {
+        let frame = entered.frame;
         let again = |old: Frame| old.function == frame.function && old.sp <= frame.sp;
         self.remove_while(thread, |open, old| open.leaving || old.sp < frame.sp || again(old));
-        self.push(thread, Open { inlined: true, ..Open::of(region, location, frame) });
+        self.push(thread, Open { inlined: true, ..Open::of(entered) });
     }
 
     /// Ends a function at its exit, with these flags. After a jump to the start of another function that is a region,
@@ -244,7 +246,8 @@ impl RegionStacks {
         &mut self,
         thread: ThreadId,
         frame: Frame,
-        (leaves, flags): (Leaves, u32),
+        leaves: Leaves,
+        flags: u32,
         into: Option<u32>,
     ) {
         self.at(thread, frame.sp);
@@ -274,8 +277,8 @@ impl RegionStacks {
         }
     }
 
-    /// Notes that a function jumps to the start of another one, and those with it that have jumped to its own. Returns
-    /// false where that function has been left by a jump itself: those that jump to one another in a circle end.
+    /// Notes that a function jumps to the start of another one; functions that have jumped to its own start end with
+    /// that one too. Returns `false` for a circle of such jumps: its functions end.
     fn jump_into(&mut self, thread: ThreadId, frame: Frame, into: u32) -> bool {
         let open = &mut self.stack(thread).open;
         let here = |open: &Open| open.frame.is_some_and(|other| other.sp == frame.sp);
@@ -291,7 +294,7 @@ impl RegionStacks {
         true
     }
 
-    /// Ends the executions of a function, and of those that have jumped to its start: its exits are not seen any more.
+    /// Ends the executions of a function whose exits are not seen any more, and of functions that jumped to its start.
     pub fn give_up(&mut self, thread: ThreadId, function: u32) {
         let is_it = |open: &Open| {
             open.tail == Some(function)
@@ -312,8 +315,8 @@ impl RegionStacks {
         self.remove_while(thread, |_, _| true);
     }
 
-    /// Ends the regions left by a long jump to where the stack pointer is `to`, 0 if unknown. Regions by markers end
-    /// where they may have been left: also those that began in the very function that continues.
+    /// Ends the regions left by a long jump to where the stack pointer is `to`, 0 if unknown. A region by markers ends
+    /// if it may have been left, even if it began in the very function that continues.
     pub fn jump(&mut self, thread: ThreadId, to: u64) {
         let to = if to == 0 { u64::MAX } else { to };
         self.stack(thread).suspended.clear();
@@ -381,8 +384,8 @@ impl RegionStacks {
         }
     }
 
-    /// Ends the region at `index` and all inside it; of those inside, the ones to keep begin anew. One that is only
-    /// followed ends alone.
+    /// Ends the region at `index` and all inside it; inner regions that are to be kept begin anew. A region that is
+    /// only followed ends alone.
     fn remove(
         &mut self,
         thread: ThreadId,
@@ -428,8 +431,12 @@ mod tests {
         Frame { function, sp }
     }
 
+    fn entered(function: u32, is_followed: bool, frame: Frame) -> EnteredFunction {
+        EnteredFunction { region: RegionId(function), is_followed, location: L, frame }
+    }
+
     fn enter(stacks: &mut RegionStacks, function: u32, sp: u64) {
-        stacks.enter(T, (RegionId(function), false), L, frame(function, sp));
+        stacks.enter(T, &entered(function, false, frame(function, sp)));
     }
 
     /// Formats the changes: `+1` for the begin of region 1, `-` for an end.
@@ -453,24 +460,24 @@ mod tests {
         stacks.at(T, 80);
         stacks.at(T, 100);
         assert_eq!(changes(&mut stacks), "+1");
-        stacks.exit(T, frame(1, 100), (Leaves::WithoutFrame, 0), None);
+        stacks.exit(T, frame(1, 100), Leaves::WithoutFrame, 0, None);
         assert_eq!(changes(&mut stacks), "-");
-        stacks.exit(T, frame(1, 100), (Leaves::WithoutFrame, 0), None);
+        stacks.exit(T, frame(1, 100), Leaves::WithoutFrame, 0, None);
         assert_eq!(changes(&mut stacks), "");
     }
 
     #[test]
     fn followed_functions_begin_and_end_no_others() {
         let mut stacks = RegionStacks::default();
-        stacks.enter(T, (RegionId(1), true), L, frame(1, 100));
+        stacks.enter(T, &entered(1, true, frame(1, 100)));
         enter(&mut stacks, 2, 80);
-        stacks.enter(T, (RegionId(3), true), L, frame(3, 60));
+        stacks.enter(T, &entered(3, true, frame(3, 60)));
         assert_eq!(changes(&mut stacks), "f1+2f3");
         assert_eq!(stacks.lowest(T), 80);
-        stacks.exit(T, frame(3, 60), (Leaves::WithoutFrame, 0), None);
+        stacks.exit(T, frame(3, 60), Leaves::WithoutFrame, 0, None);
         assert_eq!(changes(&mut stacks), "f1");
         stacks.begin(T, RegionId(4), L, 70);
-        stacks.exit(T, frame(1, 100), (Leaves::Always, 0), None);
+        stacks.exit(T, frame(1, 100), Leaves::Always, 0, None);
         assert_eq!(changes(&mut stacks), "+4--+4f");
     }
 
@@ -493,16 +500,16 @@ mod tests {
     fn inlined_functions_share_the_frame_around_them() {
         let mut stacks = RegionStacks::default();
         enter(&mut stacks, 1, 100);
-        stacks.enter_inlined(T, (RegionId(2), false), L, frame(2, 80));
-        stacks.enter_inlined(T, (RegionId(3), false), L, frame(3, 80));
+        stacks.enter_inlined(T, &entered(2, false, frame(2, 80)));
+        stacks.enter_inlined(T, &entered(3, false, frame(3, 80)));
         assert_eq!(changes(&mut stacks), "+1+2+3");
-        stacks.exit(T, frame(3, 80), (Leaves::Always, 0), None);
-        stacks.enter_inlined(T, (RegionId(3), false), L, frame(3, 80));
-        stacks.enter_inlined(T, (RegionId(3), false), L, frame(3, 80));
+        stacks.exit(T, frame(3, 80), Leaves::Always, 0, None);
+        stacks.enter_inlined(T, &entered(3, false, frame(3, 80)));
+        stacks.enter_inlined(T, &entered(3, false, frame(3, 80)));
         assert_eq!(changes(&mut stacks), "-+3-+3", "its end was not seen");
         stacks.at(T, 100);
         assert_eq!(changes(&mut stacks), "--", "the frame is gone");
-        stacks.enter_inlined(T, (RegionId(2), false), L, frame(2, 80));
+        stacks.enter_inlined(T, &entered(2, false, frame(2, 80)));
         stacks.throw(T);
         stacks.raise(T);
         stacks.catch(T, 60);
@@ -516,7 +523,7 @@ mod tests {
         enter(&mut stacks, 2, 60);
         stacks.give_up(T, 1);
         assert_eq!(changes(&mut stacks), "+1+2--+2");
-        stacks.exit(T, frame(1, 100), (Leaves::WithoutFrame, 0), None);
+        stacks.exit(T, frame(1, 100), Leaves::WithoutFrame, 0, None);
         assert_eq!(changes(&mut stacks), "-", "at a stack pointer above it");
     }
 
@@ -524,7 +531,7 @@ mod tests {
     fn a_function_that_has_jumped_to_one_that_is_given_up_ends() {
         let mut stacks = RegionStacks::default();
         enter(&mut stacks, 1, 100);
-        stacks.exit(T, frame(1, 100), (Leaves::WithoutFrame, 0), Some(2));
+        stacks.exit(T, frame(1, 100), Leaves::WithoutFrame, 0, Some(2));
         enter(&mut stacks, 2, 100);
         assert_eq!(changes(&mut stacks), "+1+2");
         stacks.give_up(T, 2);
@@ -536,8 +543,8 @@ mod tests {
         let mut stacks = RegionStacks::default();
         enter(&mut stacks, 1, 100);
         enter(&mut stacks, 1, 60);
-        stacks.exit(T, frame(1, 60), (Leaves::WithoutFrame, 0), None);
-        stacks.exit(T, frame(1, 100), (Leaves::WithoutFrame, 0), None);
+        stacks.exit(T, frame(1, 60), Leaves::WithoutFrame, 0, None);
+        stacks.exit(T, frame(1, 100), Leaves::WithoutFrame, 0, None);
         assert_eq!(changes(&mut stacks), "+1+1--");
     }
 
@@ -545,9 +552,9 @@ mod tests {
     fn a_return_of_another_frame_is_none_of_this() {
         let mut stacks = RegionStacks::default();
         enter(&mut stacks, 1, 100);
-        stacks.exit(T, frame(1, 60), (Leaves::WithoutFrame, 0), None);
+        stacks.exit(T, frame(1, 60), Leaves::WithoutFrame, 0, None);
         assert_eq!(changes(&mut stacks), "+1", "a jump by a table");
-        stacks.exit(T, frame(1, 60), (Leaves::Always, 0), None);
+        stacks.exit(T, frame(1, 60), Leaves::Always, 0, None);
         assert_eq!(changes(&mut stacks), "-", "a jump to unknown code: too early is harmless");
     }
 
@@ -569,17 +576,17 @@ mod tests {
     fn a_jump_to_a_release_ends_after_it() {
         let mut stacks = RegionStacks::default();
         enter(&mut stacks, 1, 100);
-        stacks.exit(T, frame(1, 100), (Leaves::IntoRelease, 0), None);
+        stacks.exit(T, frame(1, 100), Leaves::IntoRelease, 0, None);
         stacks.release(T, 108);
         assert_eq!(changes(&mut stacks), "+1");
         stacks.released(T);
         assert_eq!(changes(&mut stacks), "-");
         enter(&mut stacks, 1, 100);
-        stacks.exit(T, frame(1, 100), (Leaves::IntoRelease, 0), None);
+        stacks.exit(T, frame(1, 100), Leaves::IntoRelease, 0, None);
         stacks.release(T, 80);
         assert_eq!(changes(&mut stacks), "+1-", "of a signal handler");
         enter(&mut stacks, 1, 100);
-        stacks.exit(T, frame(1, 100), (Leaves::IntoRelease, 0), None);
+        stacks.exit(T, frame(1, 100), Leaves::IntoRelease, 0, None);
         stacks.at(T, 80);
         assert_eq!(changes(&mut stacks), "+1-");
     }
@@ -588,7 +595,7 @@ mod tests {
     fn a_jump_to_a_function_ends_with_it() {
         let mut stacks = RegionStacks::default();
         let jump = |stacks: &mut RegionStacks, function: u32, into: u32| {
-            stacks.exit(T, frame(function, 100), (Leaves::Always, 0), Some(into));
+            stacks.exit(T, frame(function, 100), Leaves::Always, 0, Some(into));
         };
         enter(&mut stacks, 1, 100);
         jump(&mut stacks, 1, 2);
@@ -597,7 +604,7 @@ mod tests {
         jump(&mut stacks, 2, 3);
         enter(&mut stacks, 3, 100);
         assert_eq!(changes(&mut stacks), "+1+2+3");
-        stacks.exit(T, frame(3, 100), (Leaves::WithoutFrame, 0), None);
+        stacks.exit(T, frame(3, 100), Leaves::WithoutFrame, 0, None);
         assert_eq!(changes(&mut stacks), "---");
         // A call from the same place afterwards is of the caller.
         enter(&mut stacks, 1, 100);
@@ -624,7 +631,7 @@ mod tests {
         let mut stacks = RegionStacks::default();
         enter(&mut stacks, 1, 100);
         stacks.begin(T, RegionId(7), L, 90);
-        stacks.exit(T, frame(1, 100), (Leaves::WithoutFrame, 0), None);
+        stacks.exit(T, frame(1, 100), Leaves::WithoutFrame, 0, None);
         assert_eq!(changes(&mut stacks), "+1+7--+7", "the marker's region goes on");
         stacks.at(T, 1000);
         assert_eq!(changes(&mut stacks), "");
@@ -691,9 +698,9 @@ mod tests {
             .leaves;
         let mut stacks = RegionStacks::default();
         enter(&mut stacks, 1, 100);
-        stacks.exit(T, frame(1, 100), (je, 0), None);
+        stacks.exit(T, frame(1, 100), je, 0, None);
         assert_eq!(changes(&mut stacks), "+1");
-        stacks.exit(T, frame(1, 100), (je, 1 << 6), None);
+        stacks.exit(T, frame(1, 100), je, 1 << 6, None);
         assert_eq!(changes(&mut stacks), "-");
     }
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::word_map::{WordMap, remove_words};
 use checker::event::ThreadId;
 
-/// Maximal number of stored words; beyond it, those that one thread has touched are forgotten.
+/// Maximal number of stored words; beyond it, words that only one thread has touched are forgotten.
 const MAX_WORDS: usize = 1 << 14;
 
 /// Accesses seen to an aligned word of eight bytes.
@@ -63,7 +63,7 @@ impl SharedWords {
         }
         if self.words.len() > MAX_WORDS {
             self.words.retain(|_, word| word.is_shared);
-            // All are shared: nothing ranks them.
+            // If most words are shared, there is no order in which to drop some.
             if self.words.len() > MAX_WORDS / 2 {
                 self.words.clear();
             }

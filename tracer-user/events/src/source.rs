@@ -1,5 +1,5 @@
-//! Source of events: passes each record on to the components that translate it. Each component owns its state, in a
-//! file of its own; objects, threads and locations get dense ids, and records that do not count are counted.
+//! Source of events: passes each record on to the component that translates it. Each component owns its state and has
+//! a file; objects, threads and locations get dense ids, and records that are left out are counted.
 
 mod accesses;
 mod call_effects;
@@ -12,6 +12,7 @@ mod omissions;
 mod probed_code;
 mod regions;
 mod runtime;
+mod seen_access;
 mod sync_words;
 mod threads;
 mod watches;
@@ -23,13 +24,13 @@ use abi::{
     RegionRecord, RegistersRecord, SiteId,
 };
 use checker::{
-    event::{LocationId, LockId, Op, SyncId, ThreadId},
+    event::{LockId, Op, SyncId, ThreadId},
     format::NO_LOCATION,
 };
 use symbolize::ProcessAddr;
 
 use self::{
-    accesses::{Accesses, arrive},
+    accesses::Accesses,
     calls::{Calls, SeenCall},
     context::Context,
     probed_code::ProbedCode,
@@ -47,7 +48,7 @@ use super::{
     deferred::Epoch,
     location::{Location, Locations},
     shared_words::SharedWords,
-    stream::Stream,
+    stream::{Cause, Stream},
     sync::{Known, SyncObjects},
 };
 use plan::{
@@ -103,58 +104,66 @@ impl Source {
         self
     }
 
-    /// Translates a record to nothing, an event, or several, which [`stream`](Self::stream) has then. `sites` are those
-    /// of the process's plan.
+    /// Translates a record to any number of events, and appends them to the [`stream`](Self::stream). `sites` are the
+    /// sites of the process's plan.
     pub fn record<C: CodeMap>(&mut self, record: &Record, sites: &[Site], code: &mut C) {
         let lost = record.header().lost;
         if lost != self.lost {
+            let since = lost.wrapping_sub(self.lost);
+            tracing::debug!(lost = since, at = self.stream.events(), "events were lost");
             self.lost = lost;
             self.gap();
         }
         let Self { threads, regions, calls, syncs, memory, accesses, .. } = self;
         let Self { probed, locations, omissions, stream, .. } = self;
-        let cx = &mut Context { sites, code, threads, regions, locations, omissions, stream };
-        if memory.has_own_stacks()
+        let cx = &mut Context {
+            sites,
+            code,
+            probed,
+            threads,
+            regions,
+            syncs,
+            memory,
+            locations,
+            omissions,
+            stream,
+        };
+        if cx.memory.has_own_stacks()
             && let Some(sp) = stack_pointer(record)
         {
-            leave_frames(record.header().tid, sp, (accesses, memory, syncs), cx);
+            let thread = cx.threads.id(record.header().tid);
+            leave_frames(thread, sp, accesses, cx.memory, cx.syncs, cx.stream);
         }
         match record {
-            Record::Region(kind, record) => pass_region(*kind, record, syncs, cx),
-            Record::Jump(record) => jump(record, syncs, cx),
-            Record::Call(kind, record) => {
-                calls.call(&SeenCall::entry(*kind, record), probed, syncs, cx);
-            }
-            Record::Pair(kind, record) => {
-                calls.call(&SeenCall::pair(*kind, record), probed, syncs, cx);
-            }
-            Record::Return(kind, record) => {
-                calls.call(&SeenCall::end(*kind, record), probed, syncs, cx);
-            }
-            Record::Inlined(record) => calls.inlined(record, probed, syncs, cx),
-            Record::Access(record) => accesses.instruction(record, memory, syncs, cx),
+            Record::Region(kind, record) => pass_region(*kind, record, cx),
+            Record::Jump(record) => jump(record, cx),
+            Record::Call(kind, record) => calls.call(&SeenCall::entry(*kind, record), cx),
+            Record::Pair(kind, record) => calls.call(&SeenCall::pair(*kind, record), cx),
+            Record::Return(kind, record) => calls.call(&SeenCall::end(*kind, record), cx),
+            Record::Inlined(record) => calls.inlined(record, cx),
+            Record::Access(record) => accesses.instruction(record, cx),
             Record::Block(kind, record) => {
-                if let Some(range) = allocator_call(*kind, record, memory, syncs, cx) {
+                if let Some(range) = allocator_call(*kind, record, cx) {
                     accesses.forget(&range);
                 }
             }
             Record::Fork(record) => {
-                if let Some(stack) = fork(record, (calls, memory, syncs), cx) {
+                if let Some(stack) = fork(record, calls, cx) {
                     accesses.forget(&stack);
                 }
             }
-            Record::Exit(record) => exit(record, syncs, cx),
+            Record::Exit(record) => exit(record, cx),
             Record::ChildProcess(record) => {
                 let thread = cx.threads.id(record.header.tid);
                 cx.at(thread, 0);
-                // One that is followed has a report of its own.
+                // A child process that is followed has another report.
                 if record.flags & ChildProcessRecord::FOLLOWED == 0 {
                     cx.omissions.add_child(record.child, text_of_comm(&record.comm));
                 }
             }
-            Record::Watchpoint(record) => accesses.hit(record, probed, memory, syncs, cx),
+            Record::Watchpoint(record) => accesses.hit(record, cx),
             Record::Shared(record) => self.new_shared.push((record.header.site, *record)),
-            Record::Owned(record) => return accesses.owned(record, memory, syncs, cx),
+            Record::Owned(record) => return accesses.owned(record, cx),
             // No events: the session handles stops, and explains the program's end by signals.
             Record::Stop(..) | Record::Trap(_) => {}
         }
@@ -173,7 +182,7 @@ impl Source {
         }
     }
 
-    /// Events were lost: forgets what they may have changed.
+    /// Events were lost: forgets all state that they may have changed.
     fn gap(&mut self) {
         self.regions.gap();
         self.stream.gap();
@@ -183,12 +192,14 @@ impl Source {
 
     /// Takes in the sites and modules that were added.
     pub fn extend(&mut self, sites: &[Site], code: &impl CodeMap) {
+        tracing::debug!(sites = sites.len(), modules = code.module_count(), "the plan has grown");
         self.probed.extend(sites);
         self.locations.modules_changed(code.module_count(), false);
     }
 
     /// Forgets the objects in the addresses of a library that was unloaded: another library may take its place.
     pub fn unload(&mut self, range: &Range<ProcessAddr>, code: &mut impl CodeMap) {
+        tracing::debug!(?range, "forgetting a library that was unloaded");
         self.probed.unload(range);
         self.calls.unload();
         self.accesses.unload(range);
@@ -196,23 +207,25 @@ impl Source {
         let addresses = range.start.0..range.end.0;
         self.syncs.unload(&addresses);
         let Some(last) = self.threads.seen().len().checked_sub(1) else { return };
-        let nowhere = self.locations.stack(Location::Call([0; FRAMES]), code);
-        let at = (ThreadId(last as u32), nowhere);
-        self.memory.unmapped(&addresses, at, &mut self.stream);
+        let location = self.locations.stack(Location::Call([0; FRAMES]), code);
+        let cause = Cause { thread: ThreadId(last as u32), location };
+        self.memory.unmapped(&addresses, cause, &mut self.stream);
     }
 
     /// Notes that the probes of a group were attached or detached.
     pub fn set_attached(&mut self, group: usize, is_attached: bool) {
+        tracing::debug!(group, is_attached, at = self.stream.events(), "probes of a group changed");
         self.accesses.set_attached(group, is_attached, self.threads.seen().len());
     }
 
-    /// Notes that accesses are left out for a time, from here on: what is concluded from several accesses to one place
-    /// is not known any more.
+    /// Notes that accesses are left out for a time, from here on: conclusions from several accesses to one place are
+    /// not valid any more.
     pub fn accesses_are_partial(&mut self) {
         let Self { memory, accesses, syncs, stream, .. } = self;
         if accesses.become_partial() {
+            tracing::debug!(at = stream.events(), "accesses are left out from here on");
             for (thread, sp) in memory.above_own_stacks() {
-                forget_frames((thread, sp), (accesses, memory, syncs), stream);
+                leave_frames(thread, sp, accesses, memory, syncs, stream);
             }
         }
     }
@@ -254,6 +267,7 @@ impl Source {
     /// Ends a function that is a region wherever it runs, and lets it begin no more: its probes are about to be
     /// detached.
     pub fn give_up(&mut self, function: u32) {
+        tracing::debug!(function, at = self.stream.events(), "a function is a region no more");
         self.regions.give_up(function, &self.threads, &mut self.stream);
     }
 
@@ -339,39 +353,25 @@ fn stack_pointer(record: &Record) -> Option<u64> {
     }
 }
 
-/// Ends what was in the frames that a thread has left.
-fn leave_frames<C: CodeMap>(
-    tid: u32,
+/// Ends the lives of objects and variables in a thread's frames below a stack pointer.
+fn leave_frames(
+    thread: ThreadId,
     sp: u64,
-    (accesses, memory, syncs): (&mut Accesses, &mut ProcessMemory, &mut SyncObjects),
-    cx: &mut Context<'_, C>,
-) {
-    let thread = cx.threads.id(tid);
-    forget_frames((thread, sp), (accesses, memory, syncs), cx.stream);
-}
-
-/// Ends what was in the frames of a thread below a stack pointer.
-fn forget_frames(
-    (thread, sp): (ThreadId, u64),
-    (accesses, memory, syncs): (&mut Accesses, &mut ProcessMemory, &mut SyncObjects),
+    accesses: &mut Accesses,
+    memory: &mut ProcessMemory,
+    syncs: &mut SyncObjects,
     stream: &mut Stream,
 ) {
     if let Some(left) = memory.leave_frames(thread, sp, stream) {
-        forget_objects(&left, (thread, NO_LOCATION), syncs, stream);
+        forget_objects(&left, Cause { thread, location: NO_LOCATION }, syncs, stream);
         accesses.forget(&left);
     }
 }
 
 /// Translates the record of a marker or of a function that is a region.
-fn pass_region<C: CodeMap>(
-    kind: Kind,
-    record: &RegionRecord,
-    syncs: &mut SyncObjects,
-    cx: &mut Context<'_, C>,
-) {
+fn pass_region<C: CodeMap>(kind: Kind, record: &RegionRecord, cx: &mut Context<'_, C>) {
     let thread = cx.threads.id(record.header.tid);
-    let stream = &mut *cx.stream;
-    syncs.acts_at(thread, record.sp, &mut |op, location| stream.emit(thread, op, location));
+    cx.end_waits(thread, record.sp);
     let number = record.header.site.number();
     let location = cx.locations.site(number);
     let passage = Passage { thread, location, site: cx.sites.get(number as usize) };
@@ -380,11 +380,9 @@ fn pass_region<C: CodeMap>(
 }
 
 /// Translates the record of a jump out of functions.
-fn jump<C: CodeMap>(record: &JumpRecord, syncs: &mut SyncObjects, cx: &mut Context<'_, C>) {
+fn jump<C: CodeMap>(record: &JumpRecord, cx: &mut Context<'_, C>) {
     let thread = cx.threads.id(record.header.tid);
-    let stream = &mut *cx.stream;
-    let emit = &mut |op, location| stream.emit(thread, op, location);
-    syncs.acts_at(thread, record.target_sp, emit);
+    cx.end_waits(thread, record.target_sp);
     let site = cx.kind(record.header.site);
     let passed = cx.regions.jump(record, thread, site, cx.threads, cx.stream);
     cx.omissions.foreign_records += u64::from(passed.is_err());
@@ -394,8 +392,6 @@ fn jump<C: CodeMap>(record: &JumpRecord, syncs: &mut SyncObjects, cx: &mut Conte
 fn allocator_call<C: CodeMap>(
     kind: Kind,
     record: &BlockRecord,
-    memory: &mut ProcessMemory,
-    syncs: &mut SyncObjects,
     cx: &mut Context<'_, C>,
 ) -> Option<Range<u64>> {
     let Some(&MemorySite::Allocator { role }) =
@@ -406,17 +402,17 @@ fn allocator_call<C: CodeMap>(
     };
     let thread = cx.threads.id(record.header.tid);
     let location = cx.stack(Location::Call(record.frames));
-    arrive(thread, record.sp, syncs, cx);
-    let at = (thread, location);
-    let range = memory.allocator_call(kind, role, record, at, cx.stream)?;
-    forget_objects(&range, at, syncs, cx.stream);
+    cx.arrive(thread, record.sp);
+    let cause = Cause { thread, location };
+    let range = cx.memory.allocator_call(kind, role, record, cause, cx.stream)?;
+    forget_objects(&range, cause, cx.syncs, cx.stream);
     Some(range)
 }
 
 /// Translates the start of a thread. Returns its stack, if it is known, in which other objects are from now on.
 fn fork<C: CodeMap>(
     record: &ForkRecord,
-    (calls, memory, syncs): (&mut Calls, &mut ProcessMemory, &mut SyncObjects),
+    calls: &mut Calls,
     cx: &mut Context<'_, C>,
 ) -> Option<Range<u64>> {
     let thread = cx.threads.id(record.header.tid);
@@ -425,35 +421,30 @@ fn fork<C: CodeMap>(
     let (location, has_identity) = calls.create(thread, child, record.pthread);
     // A thread that is created in another way than by the functions that are probed has no place.
     let location = location.unwrap_or_else(|| cx.stack(Location::Call([0; FRAMES])));
-    let at = (thread, location);
+    let cause = Cause { thread, location };
     let stack = (has_identity && record.pthread != 0)
-        .then(|| memory.stack_begins(child, record.pthread, at, cx.stream));
+        .then(|| cx.memory.stack_begins(child, record.pthread, cause, cx.stream));
     if let Some(stack) = &stack {
-        forget_objects(stack, at, syncs, cx.stream);
+        forget_objects(stack, cause, cx.syncs, cx.stream);
     }
     cx.stream.emit(thread, Op::Fork(child), location);
     stack
 }
 
 /// Translates the end of a thread.
-fn exit<C: CodeMap>(record: &ExitRecord, syncs: &mut SyncObjects, cx: &mut Context<'_, C>) {
+fn exit<C: CodeMap>(record: &ExitRecord, cx: &mut Context<'_, C>) {
     let thread = cx.threads.id(record.header.tid);
     cx.at(thread, 0);
     cx.regions.end_thread(thread);
     cx.threads.end(thread, text_of_comm(&record.comm));
-    syncs.exits(thread);
+    cx.syncs.exits(thread);
     let location = cx.stack(Location::Call([0; FRAMES]));
     cx.stream.emit(thread, Op::Exit, location);
 }
 
 /// Forgets the synchronisation objects of an earlier lifetime of a range of memory.
-fn forget_objects(
-    range: &Range<u64>,
-    (thread, location): (ThreadId, LocationId),
-    syncs: &mut SyncObjects,
-    stream: &mut Stream,
-) {
-    syncs.forget_memory(range, &mut |op| stream.emit_change(thread, op, location));
+fn forget_objects(range: &Range<u64>, cause: Cause, syncs: &mut SyncObjects, stream: &mut Stream) {
+    syncs.forget_memory(range, &mut |op| stream.emit_change(cause, op));
 }
 
 /// Returns the name of a thread from the kernel's field, which is padded with zeros.

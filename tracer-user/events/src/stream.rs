@@ -13,7 +13,7 @@ use super::{
 /// Part of the output of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Item<'a> {
-    /// Events, at least one, with nothing between them.
+    /// Consecutive events, at least one.
     Events(&'a [Event]),
     /// Something that is no event.
     Mark(&'a Mark),
@@ -24,11 +24,19 @@ pub enum Item<'a> {
 pub enum Mark {
     /// Loss of events at this point.
     Gap,
-    /// Begin of a thread's epoch: what the thread does from here on, and deferred accesses of the epoch, belong to
-    /// it.
+    /// Begin of a thread's epoch. The thread's later actions, and deferred accesses of the epoch, belong to it.
     Epoch(Epoch),
     /// Access that the kernel side reports after the epoch in which it was made.
     Deferred(DeferredAccess),
+}
+
+/// Act of a thread by which memory changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// Acting thread.
+    pub thread: ThreadId,
+    /// Location in the code.
+    pub location: LocationId,
 }
 
 /// Items that were not consumed yet, and the number of events so far.
@@ -51,9 +59,9 @@ impl Stream {
     }
 
     /// Emits a change of variables. The split of one has no location.
-    pub fn emit_change(&mut self, thread: ThreadId, op: Op, location: LocationId) {
+    pub fn emit_change(&mut self, cause: Cause, op: Op) {
         let is_split = matches!(op, Op::SplitVariable { .. });
-        self.emit(thread, op, if is_split { NO_LOCATION } else { location });
+        self.emit(cause.thread, op, if is_split { NO_LOCATION } else { cause.location });
     }
 
     /// Adds a loss of events.
@@ -76,7 +84,7 @@ impl Stream {
         self.marks.push((self.events.len(), mark));
     }
 
-    /// Returns the number of events so far, which is that of the next event.
+    /// Returns the number of events so far: the number of the next event.
     #[must_use]
     pub const fn events(&self) -> EventNumber {
         self.count
@@ -153,8 +161,9 @@ mod tests {
     fn only_splits_are_nowhere() {
         let mut stream = Stream::default();
         let split = Op::SplitVariable { from: VarId(0), to: VarId(1) };
-        stream.emit_change(ThreadId(0), split, LocationId(7));
-        stream.emit_change(ThreadId(0), Op::Free(VarId(1)), LocationId(7));
+        let cause = Cause { thread: ThreadId(0), location: LocationId(7) };
+        stream.emit_change(cause, split);
+        stream.emit_change(cause, Op::Free(VarId(1)));
         let locations: Vec<LocationId> = stream.events.iter().map(|event| event.location).collect();
         assert_eq!(locations, [NO_LOCATION, LocationId(7)]);
     }

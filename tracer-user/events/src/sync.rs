@@ -1,6 +1,6 @@
-//! Calls of synchronisation functions as operations of the checker. Stores what the calls themselves do not contain:
-//! the holders of locks, the post that each wait consumes, the rounds of barriers. Threads and locations have their
-//! ids already; records and symbols are unknown here.
+//! Calls of synchronisation functions as operations of the checker. Stores the state that calls alone do not show: the
+//! holders of locks, the post that each wait consumes, the rounds of barriers. Threads and locations have their ids
+//! already; records and symbols are unknown here.
 
 mod barrier;
 mod channel;
@@ -73,7 +73,6 @@ struct Waiting {
     since: u64,
 }
 
-/// A condition variable.
 #[derive(Debug, Default)]
 struct Condition {
     waiters: u64,
@@ -143,14 +142,14 @@ impl SyncObjects {
         new_id(&mut self.syncs, Known { address, object: ObjectKind::Sync, first_used })
     }
 
-    /// Notes whether all that was seen of a word is what a lock does.
+    /// Notes whether a word has been used as a lock in all accesses so far.
     pub fn note_lock_word(&mut self, word: SyncId, is_lock: bool) {
         if let Some(known) = self.syncs.get_mut(word.index()) {
             known.object = if is_lock { ObjectKind::LockWord } else { ObjectKind::Sync };
         }
     }
 
-    /// Translates a call to nothing, an operation, or several.
+    /// Translates a call to any number of operations.
     pub fn call(&mut self, call: &Call, emit: &mut impl FnMut(Op, LocationId)) {
         let Call { thread, kind, object, address, location, .. } = *call;
         if let Some(fast) = call.fast.filter(|fast| fast.is_lock_operation()) {
@@ -193,8 +192,10 @@ impl SyncObjects {
             Kind::ConditionWake => return self.condition_wake(call, emit),
             Kind::Signal => match object {
                 ObjectKind::Semaphore => {
-                    let ids = (&mut self.syncs, known(call));
-                    Op::Signal(self.semaphores.entry(address).or_default().post(thread, ids))
+                    let (syncs, known) = (&mut self.syncs, known(call));
+                    Op::Signal(
+                        self.semaphores.entry(address).or_default().post(thread, syncs, known),
+                    )
                 }
                 ObjectKind::Once => Op::Signal(self.once_ran(call)),
                 ObjectKind::Channel => match self.send(call) {
@@ -202,12 +203,14 @@ impl SyncObjects {
                     None => return,
                 },
                 ObjectKind::Latch => {
-                    let ids = (&mut self.syncs, known(call));
-                    Op::Signal(self.latches.entry(address).or_default().count_down(thread, ids))
+                    let (syncs, known) = (&mut self.syncs, known(call));
+                    Op::Signal(
+                        self.latches.entry(address).or_default().count_down(thread, syncs, known),
+                    )
                 }
                 ObjectKind::Parker => {
-                    let ids = (&mut self.syncs, known(call));
-                    match self.parkers.entry(address).or_default().unpark(thread, ids) {
+                    let (syncs, known) = (&mut self.syncs, known(call));
+                    match self.parkers.entry(address).or_default().unpark(thread, syncs, known) {
                         Some(id) => Op::Signal(id),
                         None => return,
                     }
@@ -228,8 +231,8 @@ impl SyncObjects {
                 None => return,
             },
             Kind::Arrive => {
-                let ids = (&mut self.syncs, known(call));
-                Op::Arrive(self.barriers.entry(address).or_default().arrive(thread, ids))
+                let (syncs, known) = (&mut self.syncs, known(call));
+                Op::Arrive(self.barriers.entry(address).or_default().arrive(thread, syncs, known))
             }
             Kind::Depart => match self.barriers.entry(address).or_default().depart(thread) {
                 Some(id) => Op::Depart(id),
@@ -286,6 +289,7 @@ impl SyncObjects {
         }
         self.locks.push(known(call));
         let lock = LockId((self.locks.len() - 1) as u32);
+        tracing::trace!(lock = lock.0, address = call.address, object = ?call.object, "a lock is new");
         self.lock_ids.insert(call.address, lock);
         lock
     }
@@ -310,7 +314,7 @@ impl SyncObjects {
         }
     }
 
-    /// Handles the start or end of an object's life: what was known of the object there orders nothing any more.
+    /// Handles the start or end of an object's life: earlier uses of the object there order no later event.
     fn reset(&mut self, call: &Call) -> Option<Op> {
         let address = call.address;
         match call.object {
@@ -404,7 +408,7 @@ impl SyncObjects {
     /// further down, then cancellation has unwound the wait, which acquires the mutex again before anything else.
     #[inline]
     pub fn acts_at(&mut self, thread: ThreadId, sp: u64, emit: &mut impl FnMut(Op, LocationId)) {
-        /// No further up than a stack is large, in bytes: a signal handler may have a stack of its own.
+        /// Limit in bytes, the usual size of a stack: a signal handler may run on another stack.
         const STACK: u64 = 8 << 20;
         let Some(Some(waiting)) = self.waiting.get(thread.index()) else { return };
         if sp >= waiting.sp
@@ -467,8 +471,8 @@ impl SyncObjects {
 
     fn send(&mut self, call: &Call) -> Option<SyncId> {
         let number = message(call)?;
-        let ids = (&mut self.syncs, known(call));
-        self.channels.entry(call.address).or_default().send(call.thread, number, ids)
+        let (syncs, known) = (&mut self.syncs, known(call));
+        self.channels.entry(call.address).or_default().send(call.thread, number, syncs, known)
     }
 
     /// Notes that a thread takes a semaphore that had this value, in the midst of a call that is recorded when it
@@ -505,7 +509,6 @@ impl SyncObjects {
     }
 }
 
-/// Returns the number of a message.
 fn message(call: &Call) -> Option<u16> {
     let Some(FastPath::Message { flags }) = call.fast else { return None };
     call.value.map(|value| value >> flags)

@@ -1,6 +1,6 @@
-//! Values of variables around accesses. A watchpoint has the value after the access, a probe the one before or after
-//! it: what a write stores after its probe is known once the next access to the variable sees it, and what was there
-//! before a write from the latest read.
+//! Values of variables around accesses. A watchpoint reads the value after the access, a probe the value before or
+//! after it. If the probe comes before a write, the next access to the variable shows the value written; if it comes
+//! after, the latest read shows the value overwritten.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use checker::{
 };
 use rustc_hash::FxHashMap;
 
-/// Values that are stored at most: those of the latest accesses.
+/// Maximal number of stored values; older ones are dropped.
 const MAX_VALUES: usize = 1 << 13;
 
 /// Variables whose last access is remembered at most.
@@ -57,7 +57,7 @@ pub struct ValueAt {
 pub struct ObservedValues {
     seen: VecDeque<Seen>,
     last: FxHashMap<VarId, Last>,
-    /// Accesses are left out for a time: what one has left, another may have changed before the next one is seen.
+    /// Accesses are left out for a time: between two that are seen, another thread may change the variable.
     is_partial: bool,
 }
 
@@ -92,8 +92,8 @@ impl ObservedValues {
         self.push(at.seen(Some(at.masked()), None, true));
     }
 
-    /// Notes a write, by the value of the variable after it. The one before it is that of the latest read, if no write
-    /// was made since: those that repeat a write make no record.
+    /// Notes a write, by the value of the variable after it. The value before it is the value of the latest read, if
+    /// no write was made since: repeated writes make no record.
     pub fn written(&mut self, at: ValueAt) {
         let before = match self.last.remove(&at.variable) {
             Some(Last::Read(value)) => Some(value),
@@ -102,12 +102,12 @@ impl ObservedValues {
         self.push(at.seen(before, Some(at.masked()), true));
     }
 
-    /// Notes a write whose value is not known: what is seen next is not the value of an earlier write.
+    /// Notes a write of an unknown value: the value seen next does not belong to an earlier write.
     pub fn written_unseen(&mut self, variable: VarId) {
         self.last.remove(&variable);
     }
 
-    /// Takes in the value that a variable has, which is that of the last write.
+    /// Takes in the value of a variable as the value of its last write.
     fn shows(&mut self, at: ValueAt) {
         if let Some(&Last::Write(write)) = self.last.get(&at.variable)
             && let Ok(index) = self.seen.binary_search_by_key(&write, |seen| seen.event)
@@ -144,7 +144,7 @@ impl ObservedValues {
         self.seen.iter().filter_map(Seen::observed)
     }
 
-    /// Iterates over those of variables that threads share.
+    /// Iterates over the known values of variables that threads share.
     pub fn shared(&self) -> impl Iterator<Item = ObservedValue> {
         self.seen.iter().filter(|seen| seen.is_shared).filter_map(Seen::observed)
     }

@@ -56,8 +56,7 @@ pub struct Access {
     pub commuting: Option<CommutingUpdate>,
     /// Set for a read that only tests for the last owner of a shared pointer.
     pub is_last_owner_test: bool,
-    /// Set if a mask decides which parts of its operand it accesses. Processors trap for those that it leaves out,
-    /// too.
+    /// Set if a mask decides which parts of its operand it accesses. Processors trap for the other parts, too.
     pub is_masked: bool,
 }
 
@@ -178,7 +177,7 @@ fn start_of(code: &impl CodeMap, next: ProcessAddr) -> Result<ProcessAddr, Undec
     if let Some(Ok(range)) = before {
         return Ok(range.start);
     }
-    // Between functions is nothing that could be executed.
+    // There is no code between functions.
     let is_start = at_next.is_ok_and(|range| range.start == next);
     Err(if is_start { Undecoded::Transfer } else { Undecoded::NoFunction })
 }
@@ -193,7 +192,7 @@ fn decode_at(code: &impl CodeMap, address: ProcessAddr) -> Option<Instruction> {
 fn memory_use(instruction: &Instruction) -> Option<MemoryUse> {
     let (mut reads, mut writes) = (false, false);
     for memory in InstructionInfoFactory::new().info(instruction).used_memory() {
-        // What a `push` or `call` puts on the stack is not what is watched.
+        // The watched bytes are not the stack slot that a `push` or `call` writes.
         if instruction.is_stack_instruction() && memory.base() == Register::RSP {
             continue;
         }

@@ -1,5 +1,5 @@
-//! Maps by words of memory: what is known of each aligned word of eight bytes. Ranges come from the traced program, and
-//! may be of any length, up to the end of all addresses.
+//! Maps with an entry for each aligned word of eight bytes. Ranges come from the traced program, and may be of any
+//! length, up to the end of all addresses.
 
 use std::ops::Range;
 

@@ -1,17 +1,17 @@
-//! Words that synchronise: those of locks and flags that no known function belongs to. Accesses to them order
-//! threads, and are no accesses to data.
+//! Words that synchronise without a known function: locks and flags. Accesses to them order threads, and are no
+//! accesses to data.
 //!
-//! On x86 an atomic load or store is an ordinary instruction, or for a store an exchange whose result is not used; only
-//! an atomic read-modify-write is another one. So a word is recognised by its accesses: it synchronises from the first
-//! compare-and-swap or exchange with a result on, and an access
-//! before that, such as its initialisation, was one to data. A lock is acquired by the first of these, and released
-//! by a store or by the next one of the same thread. A step that only looks or fails orders nothing, since the thread
-//! only tries again after it. So a read makes no dependency, nor does a failed compare-and-swap, nor an exchange
-//! while another thread holds the word, as a waiter writes the value that is there already. Additions and changes of
-//! bits commute with one another: readers count themselves by them, and are not ordered among themselves.
+//! On x86 an atomic load is an ordinary instruction, and an atomic store is one too, or an exchange whose result is
+//! not used; only an atomic read-modify-write differs. So a word is recognised by its accesses: it synchronises from
+//! the first compare-and-swap, or exchange with a result, on. An earlier access, such as its initialisation, is an
+//! access to data. This first access acquires a lock; a store, or the next such access by the same thread, releases
+//! it. A failed step orders no threads, since its thread only tries again after it. So these make no dependency: a
+//! read, a failed compare-and-swap, and an exchange while another thread holds the word, since a waiter writes the
+//! value that is there already. Additions and changes of bits commute with one another: readers count themselves by
+//! them, and are not ordered among themselves.
 //!
-//! A word is a *lock word* while all that was seen is what a lock does: whoever has taken it releases it by a store,
-//! and nobody else stores to it or changes it while it is held.
+//! A word is a *lock word* while all its accesses are those of a lock: the holder releases it by a store, and while it
+//! is held no other thread stores to it or changes it.
 //!
 //! A word becomes data again when an update of it is lost: within one transaction a thread that never acquired the
 //! word loads it and stores to it, and another thread has stored to it in between. From then on it counts as data,
@@ -44,7 +44,7 @@ pub enum Step {
     Plain,
     /// A compare-and-swap: it has written only if it has succeeded.
     Compare,
-    /// An exchange, or another change in one step whose result says what was there.
+    /// An exchange, or another atomic change whose result is the value before it.
     Exchange,
     /// An exchange whose result is not used: a store.
     Store,
@@ -59,7 +59,7 @@ pub enum Step {
 pub enum Meaning {
     /// Access to data.
     Data,
-    /// Step of synchronisation that orders nothing.
+    /// Step of synchronisation that makes no order.
     Nothing,
     /// Step that comes after the signals so far (`waits`), is a signal itself (`signals`), or both.
     Orders {
@@ -127,7 +127,7 @@ struct Load {
 pub struct Words {
     /// By the eight bytes that they begin in.
     words: WordMap<Vec<Word>>,
-    /// Instructions that store what they have computed from a load.
+    /// Instructions that store a value computed from a load.
     computing: FxHashSet<u64>,
     /// Accesses are left out for a time.
     is_partial: bool,
@@ -171,13 +171,14 @@ impl Words {
             return Meaning::Data;
         }
         if self.is_partial {
-            // The thread may have loaded it again since, and the one that held it may have released it by a store.
+            // A release by the holder, or another load by the thread, may have been left out.
             word.loads.clear();
             word.holder = None;
             word.is_unsure = true;
         }
         let meaning = word.step(done);
         if word.is_data {
+            tracing::debug!(address, instruction, "a word turned out to be data");
             self.computing.insert(instruction);
         }
         meaning
@@ -190,7 +191,7 @@ impl Words {
         Some(*word.id.get_or_insert_with(new))
     }
 
-    /// Returns whether all that was seen of a word is what a lock does.
+    /// Returns whether a word has been used as a lock in all accesses so far.
     #[must_use]
     pub fn is_lock(&self, address: u64, bytes: u64) -> bool {
         let here = self.words.get(&(address & !7)).into_iter().flatten();
@@ -198,18 +199,12 @@ impl Words {
         words.next().is_some_and(|word| word.is_released && !word.is_no_lock && !word.is_data)
     }
 
-    /// Classifies the deferred last access of a thread to a word that it owned; `transaction` is the thread's
-    /// transaction to which it belongs, if that is still open. `None` for an access to data; else whether it is a
-    /// signal.
-    pub fn classify_deferred(
-        &mut self,
-        thread: ThreadId,
-        at: (u64, u64),
-        (step, writes): (Step, bool),
-        transaction: Option<u64>,
-    ) -> Option<bool> {
-        let here = self.words.get_mut(&(at.0 & !7))?;
-        let word = here.iter_mut().find(|word| (word.address, word.bytes) == at)?;
+    /// Classifies the deferred last access of a thread to a word that it owned; the access's transaction is `None`
+    /// unless it is still open. `None` for an access to data; else whether it is a signal.
+    pub fn classify_deferred(&mut self, done: &WordAccess) -> Option<bool> {
+        let WordAccess { thread, address, bytes, step, writes, transaction, .. } = *done;
+        let here = self.words.get_mut(&(address & !7))?;
+        let word = here.iter_mut().find(|word| word.address == address && word.bytes == bytes)?;
         if word.is_data {
             return None;
         }
@@ -316,7 +311,7 @@ impl Word {
         }
     }
 
-    /// Compares a step with those of a lock.
+    /// Compares a step with the steps of a lock.
     fn judge(&mut self, step: Step, writes: bool, holds: bool) {
         match step {
             Step::Plain | Step::Store | Step::Bits if writes && holds => self.is_released = true,

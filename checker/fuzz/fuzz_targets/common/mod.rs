@@ -102,7 +102,7 @@ fn convert_to(bytes: &[u8], writer: &mut dyn TraceWriter) -> Option<()> {
 /// Builds a file of blocks with right headers. Each block is taken from `plan`: its kind, its number of
 /// definitions, the length of its payload in two bytes, and the payload.
 pub fn assemble(mut plan: &[u8]) -> Vec<u8> {
-    let mut file = b"\x89AVT\r\n\x1a\n\x01\0\0\0\x20\0\0\0".to_vec();
+    let mut file = b"\x89AVT\r\n\x1a\n\x02\0\0\0\x20\0\0\0".to_vec();
     file.extend([0; 12]);
     seal(&mut file, 0);
     let (mut events, mut number) = (0_u64, 0_u32);
@@ -113,11 +113,10 @@ pub fn assemble(mut plan: &[u8]) -> Vec<u8> {
         let kind = kind % 8;
         let records = match kind {
             2 => length / 16,
-            3 => length / 32,
             5 => packed(payload).len(),
             _ => usize::from(definitions),
         };
-        let unit = [1, 1, 16, 32, 1, 1, 1, 1][usize::from(kind)];
+        let unit = [1, 1, 16, 1, 1, 1, 1, 1][usize::from(kind)];
         let payload = &payload[..length / unit * unit];
         let payload = if kind == 5 { &payload[..length - unpacked(payload)] } else { payload };
         let start = file.len();

@@ -1,5 +1,5 @@
-//! Fields, read from a slice and written to a buffer: little-endian and of fixed size, or compact, as definitions are
-//! from version 2 on. They are interpreted elsewhere.
+//! Fields, read from a slice and written to a buffer: little-endian and of fixed size, or compact, as in definitions.
+//! They are interpreted elsewhere.
 
 /// Reads consecutive fields; `None` if too few bytes are left.
 pub(super) struct Fields<'a> {
@@ -25,14 +25,8 @@ impl<'a> Fields<'a> {
 
     /// Reads the kind of a definition, and its fields.
     pub(super) fn definition(&mut self) -> Option<(u16, Self)> {
-        let kind = self.u16()?;
-        let fields = if self.compact {
-            let length = self.number()?;
-            self.bytes(usize::try_from(length).ok()?)?
-        } else {
-            let _reserved = self.u16()?;
-            self.counted()?
-        };
+        let (kind, length) = (self.u16()?, self.number()?);
+        let fields = self.bytes(usize::try_from(length).ok()?)?;
         Some((kind, Self { rest: fields, compact: self.compact }))
     }
 
@@ -112,7 +106,6 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Writes fields.
 pub(super) trait Put {
     fn u8(&mut self, value: u8);
     fn u16(&mut self, value: u16);

@@ -7,8 +7,7 @@ pub(in crate::format) const MAGIC: [u8; 8] = *b"\x89AVT\r\n\x1a\n";
 /// Number of them before the line ends: they identify the file even if the rest was altered.
 pub(in crate::format) const NAME: usize = 4;
 
-/// Major version that is written. Readers read those before it and refuse later ones; they skip additions of a later
-/// minor version.
+/// Major version that is written. Readers refuse others; they skip additions of a later minor version.
 pub(super) const MAJOR: u16 = 2;
 pub(super) const MINOR: u16 = 0;
 
@@ -27,21 +26,19 @@ pub(super) const ALIGN: usize = 8;
 /// Limit of a block's payload, in bytes.
 pub(super) const MAX_PAYLOAD: usize = 16 << 20;
 
-/// Kinds of blocks. Readers skip unknown ones.
+/// Kinds of blocks. Readers skip unknown ones. 1 and 3 are not used any more.
 pub(super) mod block {
-    pub(in crate::format::avt) const DEFINITIONS: u16 = 1;
     pub(in crate::format::avt) const EVENTS: u16 = 2;
-    pub(in crate::format::avt) const VALUES: u16 = 3;
     pub(in crate::format::avt) const FOOTER: u16 = 4;
     pub(in crate::format::avt) const PACKED_EVENTS: u16 = 5;
     pub(in crate::format::avt) const PACKED_VALUES: u16 = 6;
     pub(in crate::format::avt) const COMPACT_DEFINITIONS: u16 = 7;
 }
 
-/// Size of an event record of version 1, in bytes.
+/// Size of an event record that is not packed, in bytes.
 pub(super) const EVENT: usize = 16;
 
-/// Size of a value record of version 1, in bytes. No packed one is longer.
+/// Limit of the size of a packed value, in bytes.
 pub(super) const VALUE: usize = 32;
 
 /// Limit of the values in a block of packed ones.

@@ -1,5 +1,5 @@
-//! Packed forms of event and value records, from version 2 on. The events of a block are three columns, each of as
-//! many bytes as its numbers need. Checks of ids are elsewhere.
+//! Packed forms of event and value records. The events of a block are three columns, each of as many bytes as its
+//! numbers need. Checks of ids are elsewhere.
 
 use super::fields::{Fields, Put, put_number};
 use super::layout::MAX_VALUES;
@@ -88,7 +88,8 @@ impl Columns {
             start += records * width;
             columns.get(from..from + count * width).unwrap_or_default()
         };
-        let [first, object, location] = self.widths.map(|width| (width, column(width)));
+        let [first, object, location] =
+            self.widths.map(|width| PackedColumn { width, bytes: column(width) });
         let Unpacked { ops, threads, objects, locations } = unpacked;
         widen(first, count, threads, |number| number);
         let mask = (1 << self.op_bits) - 1;
@@ -141,14 +142,21 @@ impl Unpacked {
     }
 }
 
+/// Numbers of one column, each of `width` bytes.
+struct PackedColumn<'a> {
+    width: usize,
+    bytes: &'a [u8],
+}
+
 /// Decodes numbers of a width in bytes. Loops are separate for each width, so that they can be vectorised.
 #[inline]
 fn widen(
-    (width, bytes): (usize, &[u8]),
+    column: PackedColumn<'_>,
     count: usize,
     out: &mut [u32; BATCH],
     finish: impl Fn(u32) -> u32,
 ) {
+    let PackedColumn { width, bytes } = column;
     let out = &mut out[..count];
     match width {
         1 => {

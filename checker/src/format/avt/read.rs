@@ -5,7 +5,7 @@ use super::block::{BlockHeader, check_file_header};
 use super::definition;
 use super::fields::Fields;
 use super::footer::{Footer, Ids};
-use super::layout::{BLOCK_HEADER, EVENT, HEADER, VALUE, block, op};
+use super::layout::{BLOCK_HEADER, EVENT, HEADER, block, op};
 use super::packed::{self, COLUMNS, Columns, Unpacked};
 use super::record::{self, Record};
 use crate::event::{Event, EventNumber, LocationId, Op, ThreadId};
@@ -22,13 +22,12 @@ const FILLER: Event = Event { thread: ThreadId(0), op: Op::Exit, location: NO_LO
 /// Form of the event records of a block.
 #[derive(Clone, Copy, Debug)]
 enum Form {
-    /// Records of sixteen bytes, as in version 1; they are consumed as they are decoded.
+    /// Records of sixteen bytes, for threads too far apart to be packed; they are consumed as they are decoded.
     Fixed,
     /// Columns, which are consumed with the padding.
     Packed(Columns),
 }
 
-/// The reader's state.
 #[derive(Debug)]
 pub(in crate::format) struct AvtReader {
     memory_limit: u64,
@@ -42,7 +41,6 @@ pub(in crate::format) struct AvtReader {
     headers: crc32fast::Hasher,
     /// Start of the window in the file, in bytes.
     offset: u64,
-    /// Current block.
     block: Place,
     /// Number of its records, number of those left, and length of the padding after them.
     block_records: usize,
@@ -117,7 +115,6 @@ impl AvtReader {
         }
     }
 
-    /// Returns the last batch.
     pub(in crate::format) fn batch(&self) -> Batch<'_> {
         let end = self.first + self.events.len() as u64;
         let from = self.values.partition_point(|value| value.event < self.first);
@@ -304,9 +301,6 @@ impl AvtReader {
                 self.form = Form::Packed(columns);
                 self.limits = limits(&self.names);
             }
-            block::DEFINITIONS => {
-                self.take_definitions(Fields::fixed(payload), header.records)?;
-            }
             block::COMPACT_DEFINITIONS => {
                 self.take_definitions(Fields::compact(payload), header.records)?;
             }
@@ -314,24 +308,6 @@ impl AvtReader {
                 self.values.clear();
                 packed::take_values(payload, header.records, events, &mut self.values)
                     .map_err(malformed)?;
-                self.counts.values += u64::from(header.records);
-            }
-            block::VALUES => {
-                let (records, rest) = payload.as_chunks::<VALUE>();
-                if records.len() != header.records as usize || !rest.is_empty() {
-                    return Err(malformed("the block's length is not that of its records"));
-                }
-                self.values.clear();
-                self.values.reserve_exact(records.len());
-                for record in records {
-                    let value = record::decode_value(record)
-                        .ok_or_else(|| malformed("a value of no length or more than 8 bytes"))?;
-                    let is_later = self.values.last().is_none_or(|last| value.event > last.event);
-                    if value.event < events || !is_later {
-                        return Err(malformed("values out of order"));
-                    }
-                    self.values.push(value);
-                }
                 self.counts.values += u64::from(header.records);
             }
             block::FOOTER => {

@@ -1,10 +1,9 @@
-//! Event records as four numbers, and their meaning; and both kinds of records of version 1, of sixteen and thirty-two
-//! bytes each. Blocks and definitions are elsewhere, and so are the packed forms of version 2.
+//! Event records as four numbers, their meaning, and their form of sixteen bytes. Blocks, definitions and the packed
+//! form are elsewhere.
 
-use super::fields::Fields;
-use super::layout::{EVENT, UNKNOWN, VALUE, op};
+use super::layout::{EVENT, UNKNOWN, op};
 use crate::event::{Event, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId};
-use crate::format::batch::{Gap, ObservedValue};
+use crate::format::batch::Gap;
 use crate::format::names::NO_LOCATION;
 
 /// An event or a gap as numbers.
@@ -17,7 +16,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// Returns the record in its form of version 1.
+    /// Decodes the form that is not packed.
     pub(super) fn from_bytes(bytes: &[u8; EVENT]) -> Self {
         let word = u128::from_le_bytes(*bytes);
         Self {
@@ -28,7 +27,7 @@ impl Record {
         }
     }
 
-    /// Returns the form of version 1, in which no id is too large.
+    /// Encodes the record in the form that is not packed, in which no id is too large.
     pub(super) fn to_bytes(self) -> [u8; EVENT] {
         let Self { op, thread, object, location } = self;
         let low = u64::from(thread) << 32 | u64::from(op);
@@ -122,20 +121,10 @@ pub(super) fn split_ids(record: Record) -> Option<(u32, [u32; 2])> {
     (op == op::SPLIT).then_some((thread, [from, to]))
 }
 
-/// Decodes the record of a gap.
 pub(super) fn decode_gap(record: Record) -> Gap {
     let Record { object: low, location: high, .. } = record;
     let lost = u64::from(high) << 32 | u64::from(low);
     Gap { lost: Some(lost).filter(|&lost| lost != UNKNOWN) }
-}
-
-/// Decodes a value record of version 1; `None` if the length is invalid.
-pub(super) fn decode_value(record: &[u8; VALUE]) -> Option<ObservedValue> {
-    let mut fields = Fields::fixed(record);
-    let (event, before, after) = (fields.u64()?, fields.u64()?, fields.u64()?);
-    let (length, flags) = (fields.u8()?, fields.u8()?);
-    let (written, before) = (flags & 1 != 0, (flags & 2 != 0).then_some(before));
-    (1..=8).contains(&length).then_some(ObservedValue { event, before, after, length, written })
 }
 
 #[cfg(test)]
@@ -194,26 +183,12 @@ mod tests {
     }
 
     #[test]
-    fn records_of_version_1_are_read() {
+    fn records_have_a_form_that_is_not_packed() {
         let mut bytes = [0; EVENT];
         for (at, byte) in [(0, 5), (4, 7), (9, 1), (12, 0xff), (15, 0x80)] {
             bytes[at] = byte;
         }
         assert_eq!(Record::from_bytes(&bytes), record(op::WRITE, 7, 256, 0x8000_00ff));
         assert_eq!(Record::from_bytes(&bytes).to_bytes(), bytes);
-        let mut value = [0; VALUE];
-        for (at, byte) in [(0, 9), (8, 7), (16, 1), (24, 4), (25, 3)] {
-            value[at] = byte;
-        }
-        let expected =
-            ObservedValue { event: 9, before: Some(7), after: 1, length: 4, written: true };
-        assert_eq!(decode_value(&value), Some(expected));
-        value[25] = 0;
-        let unknown = ObservedValue { before: None, written: false, ..expected };
-        assert_eq!(decode_value(&value), Some(unknown));
-        for length in [0, 9] {
-            value[24] = length;
-            assert_eq!(decode_value(&value), None);
-        }
     }
 }

@@ -83,7 +83,7 @@ impl<W: Write> AvtWriter<W> {
     /// Starts a file.
     ///
     /// # Errors
-    /// When nothing can be written.
+    /// When writing fails.
     pub fn new(mut out: W) -> Result<Self, WriteError> {
         let header = file_header();
         out.write_all(&header)?;
@@ -328,7 +328,7 @@ impl<W: Write> AvtWriter<W> {
     /// Writes an event.
     ///
     /// # Errors
-    /// When it uses an id that is not defined, or when nothing can be written.
+    /// When it uses an id that is not defined, or when writing fails.
     #[inline]
     pub fn event(&mut self, event: &Event) -> Result<(), WriteError> {
         self.check_ids(event)?;
@@ -391,7 +391,7 @@ impl<W: Write> AvtWriter<W> {
     /// Writes that events were lost here.
     ///
     /// # Errors
-    /// When nothing can be written.
+    /// When writing fails.
     pub fn gap(&mut self, gap: Gap) -> Result<(), WriteError> {
         self.make_room()?;
         self.records.push(record::encode_gap(gap));
@@ -410,7 +410,7 @@ impl<W: Write> AvtWriter<W> {
     /// Writes everything so far as whole blocks, and flushes the output.
     ///
     /// # Errors
-    /// When nothing can be written.
+    /// When writing fails.
     pub fn flush(&mut self) -> Result<(), WriteError> {
         self.flush_blocks()?;
         Ok(self.out.flush()?)
@@ -419,7 +419,7 @@ impl<W: Write> AvtWriter<W> {
     /// Ends the file with its footer.
     ///
     /// # Errors
-    /// When nothing can be written.
+    /// When writing fails.
     pub fn finish(mut self) -> Result<W, WriteError> {
         self.write_end()?;
         Ok(self.out)

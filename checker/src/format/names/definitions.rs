@@ -140,7 +140,7 @@ impl ObjectKind {
         Self::ALL.get(usize::from(code)).copied()
     }
 
-    /// Returns the kind of an object about which nothing more is known.
+    /// Returns the kind of an object that is otherwise unknown.
     #[must_use]
     pub const fn unknown(space: Space) -> Self {
         match space {
@@ -239,7 +239,7 @@ pub struct ModuleId(pub u32);
 pub struct Module {
     /// Path as the process saw it.
     pub path: String,
-    /// Build id; empty if it has none.
+    /// Build id; empty if unknown.
     pub build_id: Vec<u8>,
     /// Difference, modulo 2⁶⁴, of a process address and the link-time address.
     pub load_bias: u64,

@@ -24,7 +24,7 @@ impl Field {
 /// Returns whether a name cannot stand in a line as it is. A backslash can, as long as escapes are not
 /// enabled.
 pub(super) fn needs_escapes(field: Field, name: &str) -> bool {
-    // Besides line ends, other control characters may make a file look like one that is no text.
+    // Besides line ends, other control characters may make a file look like a binary file.
     let breaks = |byte: u8| byte < b' ' && byte != b'\t';
     match field {
         Field::Thread => {

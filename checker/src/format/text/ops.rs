@@ -107,7 +107,7 @@ const TABLE: [Spelling; 64] = {
     table
 };
 
-/// A factor that gives every spelling a place of its own.
+/// A factor that gives every spelling another place.
 const SPREAD: u64 = {
     let mut spread = 0x9e37_79b9_7f4a_7c15_u64;
     while !spreads(spread) {
@@ -175,8 +175,8 @@ pub(super) const fn spelling(kind: Kind) -> &'static str {
     }
 }
 
-/// Returns the operation of a kind on an object; of a split, which has two objects, on the first. As a
-/// function of its own this compiles to a table lookup; inlined, to an unpredictable branch.
+/// Returns the operation of a kind on an object; of a split, which has two objects, on the first. As a separate
+/// function this compiles to a table lookup; inlined, to an unpredictable branch.
 #[inline(never)]
 pub(super) const fn op(kind: Kind, object: u32) -> Op {
     match kind {

@@ -12,14 +12,13 @@ use crate::format::read::{Failure, Step, Summary};
 /// The byte order mark, in UTF-8.
 const MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// The reader's state.
 #[derive(Debug)]
 pub(in crate::format) struct TextReader {
     lines: Lines,
     lenient: bool,
     events: Vec<Event>,
-    /// Lines of the batch's events: the index of an event in the batch, and its line, for each event whose
-    /// line does not directly follow that of the event before.
+    /// Lines of the batch's events: the index of an event in the batch, and its line, for each event whose line does
+    /// not directly follow the line of the event before.
     jumps: Vec<(usize, u64)>,
     first: EventNumber,
     summary: Summary,
@@ -86,7 +85,6 @@ impl TextReader {
         }
     }
 
-    /// Returns the last batch.
     pub(in crate::format) fn batch(&self) -> Batch<'_> {
         let names = &self.lines.names;
         Batch { first: self.first, events: &self.events, values: &[], names }
@@ -109,8 +107,8 @@ impl TextReader {
         Ok(Step::Gap(gap))
     }
 
-    /// Reads up to a full batch, a gap, the end, or a malformed line. The events before a malformed line
-    /// form a batch of their own; the error is returned by the next call.
+    /// Reads up to a full batch, a gap, the end, or a malformed line. The events before a malformed line form a batch;
+    /// the next call returns the error.
     fn read_batch(&mut self, input: &mut Input<'_>) -> Result<(), Failure> {
         loop {
             let least = if self.started { self.searched + 1 } else { MARK.len() };
@@ -144,8 +142,7 @@ impl TextReader {
         }
     }
 
-    /// Reads whole lines of a window; returns the number of bytes consumed. `ended` is set if nothing
-    /// follows the window.
+    /// Reads whole lines of a window; returns the number of bytes consumed. `ended` is set for the last window.
     fn read_lines(&mut self, window: &[u8], ended: bool) -> (usize, Stop) {
         let mut at = 0;
         while self.events.len() < BATCH {

@@ -25,7 +25,7 @@ impl Marks {
         Self { bars: marks(b'|'), opens: marks(b'('), ends: marks(b'\n') }
     }
 
-    /// Combines these masks with those of the bytes that follow.
+    /// Combines these masks with the masks of the bytes that follow.
     #[inline]
     pub(super) fn and(self, next: Self) -> Self {
         Self {

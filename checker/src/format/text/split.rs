@@ -40,8 +40,8 @@ const WORDS: [u64; 9] = {
 
 /// Splits the line that starts here; `None` if it is longer than two scans or of another shape.
 ///
-/// `long` is set if one scan was not enough. From then on two are made at once: if the lengths of lines
-/// vary around that of a scan, a mispredicted branch costs more than the second scan.
+/// `long` is set if one scan was not enough. From then on two are made at once: if the lengths of lines vary around
+/// the length of a scan, a mispredicted branch costs more than the second scan.
 #[inline]
 pub(super) fn split(text: &[u8; ROOM], long: &mut bool) -> Option<Parts> {
     let (scans, _) = text.as_chunks::<WIDTH>();
@@ -57,7 +57,7 @@ pub(super) fn split(text: &[u8; ROOM], long: &mut bool) -> Option<Parts> {
     let line = marks.ends ^ (marks.ends - 1);
     let bars = marks.bars & line;
     let later = bars & bars.wrapping_sub(1);
-    // Where there is none, the position is 64.
+    // A position of 64 stands for no bar.
     let (first, second) = (bars.trailing_zeros(), later.trailing_zeros());
     if second == 64 || first == 0 || text[0] == b'#' {
         return None;

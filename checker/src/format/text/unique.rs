@@ -42,8 +42,7 @@ impl Texts {
         place.checked_sub(1).and_then(|place| self.names.get(place)).unwrap_or_default()
     }
 
-    /// Gives an id a name if it has none: `base`, or a variation of it. Returns whether the name needs
-    /// escapes.
+    /// Gives an unnamed id a name: `base`, or a variation of it. Returns whether the name needs escapes.
     #[inline]
     pub(super) fn add(&mut self, id: u32, base: impl FnOnce() -> String) -> bool {
         match self.places.get(id as usize) {

@@ -211,7 +211,7 @@ fn put_number(number: u32, out: &mut Vec<u8>) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// Returns the name of a region, or nothing for the region without one.
+/// Returns the name of a region, or an empty name for the unnamed region.
 fn region_name(names: &Names, id: RegionId) -> String {
     names.region(id).map_or_else(String::new, |region| region.name)
 }

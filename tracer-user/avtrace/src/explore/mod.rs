@@ -232,8 +232,8 @@ fn random(
         }
     };
     native.forget_always();
-    let bounds = (options.runs, options.depth);
-    let found = run_randomly(&native, seed, bounds, || !native.is_interrupted());
+    let ExploreOptions { runs, depth, .. } = *options;
+    let found = run_randomly(&native, seed, runs, depth, || !native.is_interrupted());
     native.check()?;
     Ok(Explored::of_random(native, serial, seed, found))
 }

@@ -1,4 +1,4 @@
-//! Maps addresses to blocks: what was allocated or mapped, at which location and by which thread. Blocks nest: an
+//! Maps addresses to blocks, with the location and the thread that allocated or mapped them. Blocks nest: an
 //! allocator's blocks are in memory that it has mapped, and so are stacks. Accesses to blocks are unknown here.
 
 use std::{collections::BTreeMap, ops::Range};
@@ -82,7 +82,6 @@ impl Layer {
     }
 }
 
-/// All blocks of a process.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
     stacks: Layer,
@@ -119,7 +118,6 @@ impl Blocks {
         }
     }
 
-    /// Adds a stack.
     pub(super) fn add_stack(&mut self, thread: ThreadId, range: Range<u64>, born: Birth) {
         self.stacks.cut_out(&range, false);
         self.freed.cut_out(&range, true);

@@ -10,7 +10,7 @@ use super::*;
 const ONE: ThreadId = ThreadId(1);
 const TWO: ThreadId = ThreadId(2);
 
-/// Memory with a checker's view of it: what each variable has seen.
+/// Memory with a checker's view of it: the accesses to each variable.
 #[derive(Default)]
 struct World {
     memory: Memory,
@@ -85,7 +85,7 @@ fn an_access_of_a_part_splits_the_whole() {
     assert_eq!(whole, [VarId(0), VarId(1), VarId(2)]);
     assert_eq!(world.cells(&whole), [(0x1000, 4), (0x1004, 2), (0x1006, 2)]);
     assert_eq!(world.ops, []);
-    // What lies between known cells is one of its own.
+    // The bytes between known cells are another cell.
     let around = world.touch(ONE, 0xffc, 16);
     assert_eq!(
         world.cells(&around),
@@ -100,7 +100,7 @@ fn a_large_access_is_one_cell_until_a_part_is_touched() {
     assert_eq!(world.memory.variable_count(), 1);
     assert_eq!(world.touch(TWO, 0x10_8000, 8).len(), 1);
     assert_eq!(world.touch(TWO, 0x10_0000, 1 << 20).len(), 3);
-    // To the end of the address space, and nothing.
+    // To the end of the address space, and an empty range.
     assert_eq!(world.touch(ONE, u64::MAX - 3, 8).len(), 1);
     assert_eq!(world.touch(ONE, 0x5000, 0), []);
 }
@@ -142,7 +142,7 @@ fn memory_that_is_given_out_again_is_other_memory() {
     assert_eq!(world.ops, []);
     world.allocated(0x1000, 16, TWO);
     assert_eq!(world.ops, [Op::Free(first[0])]);
-    // Blocks that begin or end in the middle of one that was not seen to end.
+    // Blocks that begin or end in the middle of a block whose end was not seen.
     world.touch(TWO, 0x1000, 8);
     world.allocated(0x1004, 16, ONE);
     assert_eq!(world.memory.block(0x1000), None);
@@ -221,7 +221,7 @@ fn a_stack_is_new_for_each_thread() {
     let cell = world.memory.cell(local[0]).unwrap();
     assert_eq!(cell.block.map(|block| (block.origin, block.thread)), Some((Origin::Stack, ONE)));
     assert_eq!(world.memory.block(0x10_0000).map(|block| block.thread), Some(TWO));
-    // Nothing is known of where this one is.
+    // This one's mapping is unknown.
     let far = world.touch(ONE, 0x7f00_0000_0000 - 0x1000, 8);
     assert_eq!(begin(&mut world, TWO, 0x7f00_0000_0000), [Op::Free(far[0])]);
     // The mapping goes, and the stacks with it.

@@ -11,14 +11,9 @@ use super::{
     call_effects::{in_line, result},
     context::Context,
     joins::{Joined, Joins},
-    probed_code::ProbedCode,
     runtime::RuntimeCalls,
 };
-use crate::{
-    code_map::CodeMap,
-    location::Location,
-    sync::{Call, SyncObjects},
-};
+use crate::{code_map::CodeMap, location::Location, sync::Call};
 use plan::{
     plan::SiteKind,
     sync::{
@@ -28,16 +23,22 @@ use plan::{
     },
 };
 
+/// Location at which a thread acts, with its stack pointer there.
+#[derive(Clone, Copy, Debug)]
+struct StackPoint {
+    location: LocationId,
+    sp: u64,
+}
+
 /// Calls that a thread is in.
 #[derive(Clone, Copy, Debug, Default)]
 struct UnderWay {
-    /// Location and stack pointer of its call of a function of which the next step is a part.
-    entered: Option<(LocationId, u64)>,
+    /// Its call of a function of which the next step is a part.
+    entered: Option<StackPoint>,
     /// Location at which it creates a thread, or last did.
     creates_at: Option<LocationId>,
 }
 
-/// Calls of a process.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     joins: Joins,
@@ -54,7 +55,7 @@ pub(super) struct SeenCall<'a> {
     site: SiteId,
     /// The argument that the object is.
     argument: u64,
-    /// Another argument; 0 where none counts.
+    /// Another argument, or 0.
     other: u64,
     /// The result, at a return; else 0.
     result: i32,
@@ -107,13 +108,7 @@ struct Operation<'a> {
 
 impl Calls {
     /// Translates a call or its return.
-    pub(super) fn call<C: CodeMap>(
-        &mut self,
-        call: &SeenCall<'_>,
-        probed: &mut ProbedCode,
-        syncs: &mut SyncObjects,
-        cx: &mut Context<'_, C>,
-    ) {
+    pub(super) fn call<C: CodeMap>(&mut self, call: &SeenCall<'_>, cx: &mut Context<'_, C>) {
         if call.kind == Kind::JoinStart {
             let joiner = cx.threads.id(call.tid);
             cx.at(joiner, call.sp);
@@ -144,17 +139,11 @@ impl Calls {
             code,
             location: cx.locations.call(call.frames, cx.code),
         };
-        self.synchronise(&operation, probed, syncs, cx);
+        self.synchronise(&operation, cx);
     }
 
     /// Translates an operation by an instruction in line.
-    pub(super) fn inlined<C: CodeMap>(
-        &mut self,
-        record: &InlinedRecord,
-        probed: &mut ProbedCode,
-        syncs: &mut SyncObjects,
-        cx: &mut Context<'_, C>,
-    ) {
+    pub(super) fn inlined<C: CodeMap>(&mut self, record: &InlinedRecord, cx: &mut Context<'_, C>) {
         let site = cx.kind(record.header.site).and_then(SiteKind::sync);
         let Some(SyncSite::Inlined(place)) = site else {
             cx.omissions.foreign_records += 1;
@@ -193,37 +182,33 @@ impl Calls {
             code: record.frames[0],
             location,
         };
-        self.synchronise(&operation, probed, syncs, cx);
+        self.synchronise(&operation, cx);
     }
 
     #[inline]
-    fn synchronise<C: CodeMap>(
-        &mut self,
-        done: &Operation<'_>,
-        probed: &mut ProbedCode,
-        syncs: &mut SyncObjects,
-        cx: &mut Context<'_, C>,
-    ) {
+    fn synchronise<C: CodeMap>(&mut self, done: &Operation<'_>, cx: &mut Context<'_, C>) {
         let Operation { kind, spec, address, value, sp, location, .. } = *done;
         let thread = cx.threads.id(done.tid);
         // That a routine has run is seen in the midst of a call of a once function.
         let is_midst = (kind, spec.object) == (Kind::Signal, ObjectKind::Once);
-        if !is_midst && probed.is_inside(location, done.code) {
+        if !is_midst && cx.probed.is_inside(location, done.code) {
             if let Some(value) = value.filter(|_| spec.object == ObjectKind::Semaphore) {
-                syncs.begin_take(thread, address, value);
+                cx.syncs.begin_take(thread, address, value);
             }
             return;
         }
         if kind != Kind::ConditionWake {
-            let stream = &mut *cx.stream;
-            syncs.acts_at(thread, sp, &mut |op, at| stream.emit(thread, op, at));
+            cx.end_waits(thread, sp);
         }
         if kind == Kind::Release {
             cx.regions.release(thread, sp, cx.threads, cx.stream);
         } else {
             cx.at(thread, sp);
         }
-        let Some(location) = self.place(kind, spec.object, thread, (location, sp)) else { return };
+        let Some(location) = self.place(kind, spec.object, thread, StackPoint { location, sp })
+        else {
+            return;
+        };
         if kind == Kind::Join {
             match self.joins.end(thread, done.argument) {
                 Joined::Thread(joined) => cx.stream.emit(thread, Op::Join(joined), location),
@@ -245,31 +230,31 @@ impl Calls {
             location,
         };
         let stream = &mut *cx.stream;
-        syncs.call(&call, &mut |op, at| stream.emit(thread, op, at));
+        cx.syncs.call(&call, &mut |op, at| stream.emit(thread, op, at));
         if kind == Kind::Release {
             cx.regions.released(thread, cx.threads, cx.stream);
         }
     }
 
-    /// Returns the location of a call that has an effect on an object: that of the function around it, of which it is
-    /// a step. `None` for a call that only says where a later one is from.
+    /// Returns the location of a call that has an effect on an object. For a step of another function, this is the
+    /// location of the call of that function. `None` for a call that only provides the location of a later step.
     fn place(
         &mut self,
         kind: Kind,
         object: ObjectKind,
         thread: ThreadId,
-        (location, sp): (LocationId, u64),
+        point: StackPoint,
     ) -> Option<LocationId> {
         let under_way = self.of(thread);
         if kind == Kind::Enter {
-            under_way.entered = Some((location, sp));
+            under_way.entered = Some(point);
             return None;
         }
         let is_step = object == ObjectKind::Channel;
         let entered = if is_step { under_way.entered.take() } else { None };
         let location = match entered {
-            Some((place, entered_at)) if sp < entered_at => place,
-            _ => location,
+            Some(entered) if point.sp < entered.sp => entered.location,
+            _ => point.location,
         };
         if kind == Kind::Create {
             under_way.creates_at = Some(location);
@@ -278,8 +263,8 @@ impl Calls {
         Some(location)
     }
 
-    /// Notes a thread that is created. Returns the location of the call that creates it, if it is by a function that is
-    /// probed, and whether the thread has an identity of its own.
+    /// Notes a thread that is created. Returns the location of the call that creates it, if it is by a function that
+    /// is probed, and whether the thread's identity differs from its parent's.
     pub(super) fn create(
         &mut self,
         parent: ThreadId,
@@ -313,25 +298,33 @@ mod tests {
     const HERE: LocationId = LocationId(1);
     const THERE: LocationId = LocationId(2);
 
+    const fn here(sp: u64) -> StackPoint {
+        StackPoint { location: HERE, sp }
+    }
+
+    const fn there(sp: u64) -> StackPoint {
+        StackPoint { location: THERE, sp }
+    }
+
     #[test]
     fn a_step_is_at_the_place_of_the_call_around_it() {
         let mut calls = Calls::default();
-        assert_eq!(calls.place(Kind::Enter, ObjectKind::Channel, A, (HERE, 0x200)), None);
+        assert_eq!(calls.place(Kind::Enter, ObjectKind::Channel, A, here(0x200)), None);
         let step =
-            |calls: &mut Calls, sp| calls.place(Kind::Signal, ObjectKind::Channel, A, (THERE, sp));
+            |calls: &mut Calls, sp| calls.place(Kind::Signal, ObjectKind::Channel, A, there(sp));
         assert_eq!(step(&mut calls, 0x100), Some(HERE));
         assert_eq!(step(&mut calls, 0x100), Some(THERE), "the next is no step of it");
-        calls.place(Kind::Enter, ObjectKind::Channel, A, (HERE, 0x200));
+        calls.place(Kind::Enter, ObjectKind::Channel, A, here(0x200));
         assert_eq!(step(&mut calls, 0x300), Some(THERE), "its caller's");
-        calls.place(Kind::Enter, ObjectKind::Channel, A, (HERE, 0x200));
-        let other = calls.place(Kind::Acquire, ObjectKind::Mutex, A, (THERE, 0x100));
+        calls.place(Kind::Enter, ObjectKind::Channel, A, here(0x200));
+        let other = calls.place(Kind::Acquire, ObjectKind::Mutex, A, there(0x100));
         assert_eq!((other, step(&mut calls, 0x100)), (Some(THERE), Some(HERE)));
     }
 
     #[test]
     fn a_thread_starts_where_it_was_created() {
         let mut calls = Calls::default();
-        assert_eq!(calls.place(Kind::Create, ObjectKind::Thread, A, (HERE, 0x100)), None);
+        assert_eq!(calls.place(Kind::Create, ObjectKind::Thread, A, here(0x100)), None);
         assert_eq!(calls.create(A, B, 0x7f00), (Some(HERE), true));
         assert_eq!(calls.create(A, ThreadId(2), 0x7e00), (None, true), "by something else");
         assert_eq!(calls.create(B, ThreadId(3), 0x7f00), (None, false), "a bare clone");

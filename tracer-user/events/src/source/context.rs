@@ -4,11 +4,15 @@ use abi::SiteId;
 use checker::event::{LocationId, ThreadId};
 use symbolize::ProcessAddr;
 
-use super::{omissions::Omissions, regions::Regions, threads::Threads};
+use super::{
+    memory::ProcessMemory, omissions::Omissions, probed_code::ProbedCode, regions::Regions,
+    threads::Threads,
+};
 use crate::{
     code_map::CodeMap,
     location::{Location, Locations},
     stream::Stream,
+    sync::SyncObjects,
 };
 use plan::plan::{Site, SiteKind};
 
@@ -18,15 +22,17 @@ pub(super) struct Context<'a, C> {
     /// Sites of the process's plan, by their numbers.
     pub(super) sites: &'a [Site],
     pub(super) code: &'a mut C,
+    pub(super) probed: &'a mut ProbedCode,
     pub(super) threads: &'a mut Threads,
     pub(super) regions: &'a mut Regions,
+    pub(super) syncs: &'a mut SyncObjects,
+    pub(super) memory: &'a mut ProcessMemory,
     pub(super) locations: &'a mut Locations,
     pub(super) omissions: &'a mut Omissions,
     pub(super) stream: &'a mut Stream,
 }
 
 impl<'a, C: CodeMap> Context<'a, C> {
-    /// Returns the kind of a site.
     #[inline]
     pub(super) fn kind(&self, site: SiteId) -> Option<&'a SiteKind> {
         self.sites.get(site.number() as usize).map(|site| &site.kind)
@@ -38,7 +44,21 @@ impl<'a, C: CodeMap> Context<'a, C> {
         self.locations.stack(recorded, self.code)
     }
 
-    /// Ends the regions of a thread whose frames are gone, by its stack pointer; none for 0.
+    /// Ends waits and regions that an act of a thread at stack pointer `sp` shows to be over.
+    #[inline]
+    pub(super) fn arrive(&mut self, thread: ThreadId, sp: u64) {
+        self.end_waits(thread, sp);
+        self.at(thread, sp);
+    }
+
+    /// Ends the wait of a thread that its stack pointer shows to be over.
+    #[inline]
+    pub(super) fn end_waits(&mut self, thread: ThreadId, sp: u64) {
+        let stream = &mut *self.stream;
+        self.syncs.acts_at(thread, sp, &mut |op, location| stream.emit(thread, op, location));
+    }
+
+    /// Ends the regions of a thread whose frames are gone, by its stack pointer; 0 ends no region.
     #[inline]
     pub(super) fn at(&mut self, thread: ThreadId, sp: u64) {
         self.regions.at(thread, sp, self.threads, self.stream);

@@ -38,7 +38,6 @@ pub(super) enum Caller {
     Library,
 }
 
-/// Decoded instructions.
 #[derive(Debug, Default)]
 pub(super) struct HitDecoder {
     /// Accesses of the instructions before these addresses.
@@ -61,6 +60,7 @@ impl HitDecoder {
         let (next, top) = (record.frames[0], record.top);
         let judged = |access: Result<Access, Undecoded>| {
             let is_of_lock = access.is_ok_and(|access| is_of_lock(access, sites, code));
+            tracing::trace!(next, ?access, is_of_lock, "decoded the instruction of a hit");
             Decoded { access, is_of_lock }
         };
         let known = self.accesses.entry(next);
@@ -109,7 +109,15 @@ impl HitDecoder {
         code: &impl CodeMap,
     ) -> Trust {
         let known = self.trusts.entry(instruction.0);
-        *known.or_insert_with(|| Trust::of(instruction, sites, code))
+        *known.or_insert_with(|| {
+            let trust = Trust::of(instruction, sites, code);
+            tracing::debug!(
+                instruction = instruction.0,
+                ?trust,
+                "attributed the hits of an instruction"
+            );
+            trust
+        })
     }
 
     /// Forgets the instructions of a library that was unloaded.

@@ -34,7 +34,6 @@ pub(super) enum Joined {
     Unknown,
 }
 
-/// Joins of all threads.
 #[derive(Debug, Default)]
 pub(super) struct Joins {
     threads: Vec<Joinable>,
@@ -49,8 +48,8 @@ impl Joins {
         &mut self.threads[thread.index()]
     }
 
-    /// Notes the identity of a thread that is created. Returns whether it is its own: a thread without one (a bare
-    /// `clone`) shows that of its parent.
+    /// Notes the identity of a thread that is created. Returns `false` for a thread without one: a bare `clone` shows
+    /// its parent's identity.
     pub(super) fn create(&mut self, parent: ThreadId, child: ThreadId, pthread: u64) -> bool {
         if self.of(parent).pthread == Some(pthread) {
             return false;

@@ -1,18 +1,19 @@
 //! Memory as the source sees it: the variables of an access, and the effect of blocks being given out and given back.
-//! The division of memory is decided in `live::memory`.
+//! The division of memory is decided in [`crate::memory`].
 
 use std::{collections::BTreeSet, ops::Range};
 
 use abi::{BlockRecord, Kind};
 use checker::{
-    event::{LocationId, ThreadId, VarId},
+    event::{ThreadId, VarId},
     format::NO_LOCATION,
 };
 use rustc_hash::FxHashMap;
 
 use crate::{
+    extent::Extent,
     memory::{Birth, Block, Cell, Memory, Origin},
-    stream::Stream,
+    stream::{Cause, Stream},
 };
 use plan::memory::allocators::Allocator;
 
@@ -31,19 +32,20 @@ pub struct ProcessMemory {
 }
 
 impl ProcessMemory {
-    /// Finds the variables of `size` bytes at an address, for an access by `thread`. It is read while `acting` acts:
-    /// another thread for a deferred access. [`touched`](Self::touched) has the variables, none in memory that was
-    /// given back.
+    /// Finds the variables of an access by `thread`, whose record is read while `acting` acts: another thread for a
+    /// deferred access. [`touched`](Self::touched) returns the variables; memory that was given back has no variables.
     pub(super) fn touch(
         &mut self,
         thread: ThreadId,
         acting: ThreadId,
-        (address, size): (u64, u64),
+        extent: Extent,
         stream: &mut Stream,
     ) {
         self.touched.clear();
-        let mut divided = |op| stream.emit_change(acting, op, NO_LOCATION);
-        self.memory.touch(thread, address, size, &mut divided, &mut self.touched);
+        let cause = Cause { thread: acting, location: NO_LOCATION };
+        let mut divided = |op| stream.emit_change(cause, op);
+        let Extent { address, bytes } = extent;
+        self.memory.touch(thread, address, bytes, &mut divided, &mut self.touched);
     }
 
     /// Returns the variables of the access under way.
@@ -93,7 +95,8 @@ impl ProcessMemory {
         let end = sp.saturating_sub(RED_ZONE);
         let start = *accessed.first().filter(|&&first| first < end)?;
         *accessed = accessed.split_off(&end);
-        let mut emit = |op| stream.emit_change(thread, op, NO_LOCATION);
+        let cause = Cause { thread, location: NO_LOCATION };
+        let mut emit = |op| stream.emit_change(cause, op);
         self.memory.frames_left(start..end, &mut emit);
         Some(start..end)
     }
@@ -105,9 +108,10 @@ impl ProcessMemory {
         kind: Kind,
         role: Allocator,
         record: &BlockRecord,
-        (thread, location): (ThreadId, LocationId),
+        cause: Cause,
         stream: &mut Stream,
     ) -> Option<Range<u64>> {
+        let Cause { thread, location } = cause;
         let address = record.address;
         let size = if role.is_mapping() { whole_pages(record.size) } else { record.size };
         if kind == Kind::Free {
@@ -117,7 +121,7 @@ impl ProcessMemory {
                 self.reallocating.insert(thread, *block);
             }
             let known = (size > 0).then_some(size);
-            let mut emit = |op| stream.emit_change(thread, op, location);
+            let mut emit = |op| stream.emit_change(cause, op);
             let range = match known {
                 Some(size) if !role.is_mapping() => {
                     let (origin, born) = (Origin::Allocated(location), Birth::default());
@@ -147,7 +151,7 @@ impl ProcessMemory {
             }
         };
         self.allocated += 1;
-        self.memory.allocated(block, &mut |op| stream.emit_change(thread, op, location));
+        self.memory.allocated(block, &mut |op| stream.emit_change(cause, op));
         Some(block.range())
     }
 
@@ -157,22 +161,17 @@ impl ProcessMemory {
         &mut self,
         child: ThreadId,
         pointer: u64,
-        (parent, location): (ThreadId, LocationId),
+        cause: Cause,
         stream: &mut Stream,
     ) -> Range<u64> {
         let born = Birth { event: stream.events(), epoch: 0 };
-        let mut emit = |op| stream.emit_change(parent, op, location);
+        let mut emit = |op| stream.emit_change(cause, op);
         self.memory.stack_begins(child, pointer, born, &mut emit)
     }
 
     /// Ends all variables and blocks of a range that is no longer mapped.
-    pub(super) fn unmapped(
-        &mut self,
-        range: &Range<u64>,
-        (thread, location): (ThreadId, LocationId),
-        stream: &mut Stream,
-    ) {
-        self.memory.unmapped(range, &mut |op| stream.emit_change(thread, op, location));
+    pub(super) fn unmapped(&mut self, range: &Range<u64>, cause: Cause, stream: &mut Stream) {
+        self.memory.unmapped(range, &mut |op| stream.emit_change(cause, op));
     }
 
     /// Returns the description of a variable, past or present.
@@ -215,34 +214,41 @@ const fn whole_pages(bytes: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use checker::event::LocationId;
+
     use super::*;
 
     const THREAD: ThreadId = ThreadId(0);
-    const HERE: LocationId = LocationId(1);
+    const HERE: Cause = Cause { thread: THREAD, location: LocationId(1) };
 
     fn call(
         memory: &mut ProcessMemory,
         kind: Kind,
         role: Allocator,
-        (address, size): (u64, u64),
+        address: u64,
+        size: u64,
     ) -> Option<Range<u64>> {
         let record = BlockRecord { address, size, ..BlockRecord::default() };
-        memory.allocator_call(kind, role, &record, (THREAD, HERE), &mut Stream::default())
+        memory.allocator_call(kind, role, &record, HERE, &mut Stream::default())
+    }
+
+    const fn eight_bytes(address: u64) -> Extent {
+        Extent { address, bytes: 8 }
     }
 
     #[test]
     fn blocks_are_given_out_and_back() {
         let mut memory = ProcessMemory::default();
-        let given = call(&mut memory, Kind::Alloc, Allocator::First, (0x1000, 24));
+        let given = call(&mut memory, Kind::Alloc, Allocator::First, 0x1000, 24);
         assert_eq!(given, Some(0x1000..0x1018));
         assert_eq!(memory.block(0x1010).map(|block| block.size), Some(24));
         assert_eq!(
-            call(&mut memory, Kind::Free, Allocator::First, (0x1000, 0)),
+            call(&mut memory, Kind::Free, Allocator::First, 0x1000, 0),
             Some(0x1000..0x1018)
         );
-        assert_eq!(call(&mut memory, Kind::Free, Allocator::First, (0x9000, 0)), None);
+        assert_eq!(call(&mut memory, Kind::Free, Allocator::First, 0x9000, 0), None);
         assert_eq!(memory.calls(), (1, 1), "only known blocks count");
-        memory.touch(THREAD, THREAD, (0x1000, 8), &mut Stream::default());
+        memory.touch(THREAD, THREAD, eight_bytes(0x1000), &mut Stream::default());
         assert!(memory.touched().is_empty(), "it was given back");
     }
 
@@ -251,8 +257,8 @@ mod tests {
         let mut memory = ProcessMemory::default();
         let mut stream = Stream::default();
         let mut touch = |memory: &mut ProcessMemory, address| {
-            memory.touch(THREAD, THREAD, (address, 8), &mut stream);
-            memory.touch(ThreadId(1), ThreadId(1), (address, 8), &mut stream);
+            memory.touch(THREAD, THREAD, eight_bytes(address), &mut stream);
+            memory.touch(ThreadId(1), ThreadId(1), eight_bytes(address), &mut stream);
             memory.touched_own_stack(THREAD, address);
             memory.touched()[0]
         };
@@ -271,10 +277,10 @@ mod tests {
     #[test]
     fn a_block_survives_its_failed_reallocation() {
         let mut memory = ProcessMemory::default();
-        call(&mut memory, Kind::Alloc, Allocator::First, (0x1000, 24));
-        call(&mut memory, Kind::Free, Allocator::Reallocate, (0x1000, 0));
+        call(&mut memory, Kind::Alloc, Allocator::First, 0x1000, 24);
+        call(&mut memory, Kind::Free, Allocator::Reallocate, 0x1000, 0);
         assert_eq!(memory.block(0x1000), None);
-        let again = call(&mut memory, Kind::ReallocFailure, Allocator::Reallocate, (0x1000, 0));
+        let again = call(&mut memory, Kind::ReallocFailure, Allocator::Reallocate, 0x1000, 0);
         assert_eq!(again, Some(0x1000..0x1018));
         assert_eq!(memory.block(0x1000).map(|block| block.size), Some(24));
     }

@@ -24,20 +24,19 @@ pub struct Omissions {
     pub undecoded_accesses: BTreeMap<Undecoded, u64>,
     /// Hits by the code of locks, which do not count.
     pub lock_accesses: u64,
-    /// Hits by the code of libraries that nobody has named, as far as they are not what the program has asked for.
+    /// Hits by the code of libraries that nobody has named, unless the program has asked for exactly this access.
     pub library_accesses: u64,
-    /// Accesses to words that synchronise, which are none to data.
+    /// Accesses to words that synchronise; they do not count as accesses to data.
     pub word_accesses: u64,
-    /// Hits of named ranges by instructions of which a mask decides what they access, which do not count: it may be
-    /// something beside.
+    /// Hits of named ranges by masked instructions, which do not count: the mask may leave out the named range.
     pub masked_accesses: u64,
     /// Accesses to memory that was given back, which do not count.
     pub freed_accesses: u64,
-    /// Accesses to addresses at which no process has memory, which do not count: none was made there.
+    /// Accesses to addresses at which no process has memory, which do not count: the record is wrong.
     pub impossible_accesses: u64,
     /// Joins of threads whose start was not seen.
     pub unknown_joins: u64,
-    /// Records that are none of this ABI, or of a site that is not known.
+    /// Records that do not belong to this ABI, or to a known site.
     pub foreign_records: u64,
     child_processes: Vec<ChildProcess>,
     child_process_count: u64,

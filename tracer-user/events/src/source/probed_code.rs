@@ -59,7 +59,7 @@ impl ProbedCode {
         self.calls.retain(|&next, _| !range.contains(&ProcessAddr(next)));
     }
 
-    /// Returns whether a call is a step of another one that is recorded as a whole: `mtx_lock` calls
+    /// Returns whether a call is a step of another call that is recorded as a whole: `mtx_lock` calls
     /// `pthread_mutex_lock`.
     #[inline]
     pub(super) fn is_inside(&mut self, location: LocationId, return_address: u64) -> bool {

@@ -11,7 +11,7 @@ use x86::exits::Leaves;
 
 use super::threads::Threads;
 use crate::{
-    region_stack::{Change, Frame, RegionStacks},
+    region_stack::{Change, EnteredFunction, Frame, RegionStacks},
     stream::Stream,
 };
 use plan::{
@@ -23,7 +23,6 @@ use plan::{
     },
 };
 
-/// Transactions of a thread.
 #[derive(Clone, Debug, Default)]
 struct Transactions {
     /// Open regions, the outermost first.
@@ -34,10 +33,9 @@ struct Transactions {
     executions: u64,
 }
 
-/// An execution of a region.
 #[derive(Clone, Copy, Debug)]
 struct Execution {
-    /// Number among those of the thread.
+    /// Number among the executions of the thread.
     number: u64,
     /// Epoch in which it began: its accesses are all of later epochs.
     epoch_before: u64,
@@ -88,7 +86,7 @@ pub struct Regions {
     given_up: FxHashSet<u32>,
 }
 
-/// A record of a site that makes none of its kind.
+/// The record's kind does not fit its site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Foreign;
 
@@ -105,7 +103,7 @@ impl Regions {
     ///
     /// # Errors
     ///
-    /// For a record whose site makes none of its kind.
+    /// If the record's kind does not fit its site.
     pub(super) fn pass(
         &mut self,
         kind: Kind,
@@ -141,7 +139,7 @@ impl Regions {
     ///
     /// # Errors
     ///
-    /// For a record whose site makes none of its kind.
+    /// If the record's kind does not fit its site.
     pub(super) fn jump(
         &mut self,
         record: &JumpRecord,
@@ -161,7 +159,7 @@ impl Regions {
         Ok(())
     }
 
-    /// Ends the regions of a thread whose frames are gone, by its stack pointer; none for 0.
+    /// Ends the regions of a thread whose frames are gone, by its stack pointer; 0 ends no region.
     #[inline]
     pub(super) fn at(&mut self, thread: ThreadId, sp: u64, threads: &Threads, stream: &mut Stream) {
         self.stacks.at(thread, sp);
@@ -183,7 +181,7 @@ impl Regions {
         }
         let Some(functions) = self.ending.get(&instruction) else { return };
         for &function in functions {
-            self.stacks.exit(thread, Frame { function, sp }, (Leaves::Always, 0), None);
+            self.stacks.exit(thread, Frame { function, sp }, Leaves::Always, 0, None);
         }
         self.emit_changes(thread, threads, stream);
     }
@@ -233,8 +231,7 @@ impl Regions {
         (epoch > innermost.epoch_before).then_some(innermost.number)
     }
 
-    /// Returns the stack pointer above which an open region of the thread is known to have ended; `u64::MAX` for
-    /// none.
+    /// Returns the stack pointer above which an open region of the thread is known to have ended, or `u64::MAX`.
     pub(super) fn lowest(&self, thread: ThreadId) -> u64 {
         self.stacks.lowest(thread)
     }
@@ -344,12 +341,14 @@ impl Regions {
                     return;
                 }
                 let frame = Frame { function: *function, sp: record.sp + lowered };
-                self.stacks.enter(thread, (region, *followed), location, frame);
+                let is_followed = *followed;
+                let entered = EnteredFunction { region, is_followed, location, frame };
+                self.stacks.enter(thread, &entered);
             }
             FunctionPlace::Exit { function, leaves, into } => {
                 let frame = Frame { function: *function, sp: record.sp };
                 let into = into.filter(|function| !self.given_up.contains(function));
-                self.stacks.exit(thread, frame, (*leaves, record.flags), into);
+                self.stacks.exit(thread, frame, *leaves, record.flags, into);
             }
         }
     }
@@ -363,7 +362,7 @@ impl Regions {
     ) {
         let sp = record.sp;
         for &(function, leaves) in &site.ends {
-            self.stacks.exit(thread, Frame { function, sp }, (leaves, record.flags), None);
+            self.stacks.exit(thread, Frame { function, sp }, leaves, record.flags, None);
         }
         for InlinedBegin { function, name, role, followed, ends_before } in &site.begins {
             let region = self.of_function(*function, name, location, *role);
@@ -377,7 +376,9 @@ impl Regions {
                 }
             }
             let frame = Frame { function: *function, sp };
-            self.stacks.enter_inlined(thread, (region, *followed), location, frame);
+            let is_followed = *followed;
+            let entered = EnteredFunction { region, is_followed, location, frame };
+            self.stacks.enter_inlined(thread, &entered);
         }
     }
 
@@ -467,7 +468,7 @@ impl Regions {
         Ok(region)
     }
 
-    /// Returns the region of a function that begins: mostly that of its latest execution.
+    /// Returns the region of a function that begins; mostly it is the region of the function's latest execution.
     fn of_function(
         &mut self,
         function: u32,
@@ -489,6 +490,12 @@ impl Regions {
         if let Some(&region) = self.ids.get(name) {
             return region;
         }
+        tracing::debug!(
+            name,
+            ?role,
+            number = self.known.len(),
+            "a region began for the first time"
+        );
         self.known.push(KnownRegion { name: name.to_owned(), location, role });
         let region = RegionId((self.known.len() - 1) as u32);
         self.ids.insert(name.to_owned(), region);

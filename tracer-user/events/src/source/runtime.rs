@@ -33,8 +33,8 @@ impl RuntimeCalls {
         *self = Self::default();
     }
 
-    /// Returns whether a call that returns to an address is made by a runtime library for itself, or about an object
-    /// of its own.
+    /// Returns whether a runtime library makes a call for itself, or about one of its objects. `caller` is the address
+    /// to which the call returns.
     pub(super) fn is_internal(
         &mut self,
         object: ObjectKind,
@@ -67,7 +67,11 @@ impl RuntimeCalls {
     fn is_own_code(&mut self, caller: u64, code: &impl CodeMap) -> bool {
         let recent = &mut self.recent[(caller >> 2) as usize % RECENT];
         if recent.0 != caller || caller == 0 {
-            let is_own = *self.callers.entry(caller).or_insert_with(|| is_own_code(code, caller));
+            let is_own = *self.callers.entry(caller).or_insert_with(|| {
+                let is_own = is_own_code(code, caller);
+                tracing::trace!(caller, is_own, "found out whose lock operations a caller makes");
+                is_own
+            });
             *recent = (caller, is_own);
         }
         recent.1
@@ -88,7 +92,7 @@ pub(super) enum Trust {
     /// The program's: made by its code, by a library that regions or probes are in, or by a function of the C library
     /// exactly as asked for.
     Whole,
-    /// The program's if it writes; a read may be wider than what was asked for.
+    /// The program's if it writes; a read may be wider than the program has asked for.
     Writes,
     /// A library's that nobody has named.
     Library,

@@ -8,6 +8,7 @@ use symbolize::ProcessAddr;
 
 use crate::{
     code_map::CodeMap,
+    extent::Extent,
     stream::Stream,
     sync::SyncObjects,
     words::{Meaning, Step, WordAccess, Words, step_at},
@@ -19,8 +20,7 @@ pub(super) struct PossibleStep {
     pub(super) thread: ThreadId,
     /// Address of the instruction.
     pub(super) instruction: u64,
-    /// Address and length of what it accesses.
-    pub(super) place: (u64, u64),
+    pub(super) extent: Extent,
     pub(super) reads: bool,
     pub(super) writes: bool,
     /// The number of the thread's transaction that it belongs to.
@@ -46,12 +46,8 @@ impl SyncWords {
         code: &impl CodeMap,
         stream: &mut Stream,
     ) -> bool {
-        let PossibleStep { thread, instruction, place, reads, writes, transaction, location } =
-            *access;
-        let (address, bytes) = place;
-        let step = self.step(instruction, code);
-        let done =
-            WordAccess { thread, address, bytes, step, reads, writes, instruction, transaction };
+        let PossibleStep { thread, extent: Extent { address, bytes }, location, .. } = *access;
+        let done = self.word_access(access, code);
         let (waits, signals) = match self.words.access(&done) {
             Meaning::Data => return false,
             Meaning::Nothing => (false, false),
@@ -79,11 +75,9 @@ impl SyncWords {
         syncs: &mut SyncObjects,
         code: &impl CodeMap,
     ) -> Option<Option<SyncId>> {
-        let PossibleStep { thread, instruction, place, writes, transaction, location, .. } =
-            *access;
-        let (address, bytes) = place;
-        let step = (self.step(instruction, code), writes);
-        let is_signal = self.words.classify_deferred(thread, place, step, transaction)?;
+        let PossibleStep { extent: Extent { address, bytes }, location, .. } = *access;
+        let done = self.word_access(access, code);
+        let is_signal = self.words.classify_deferred(&done)?;
         let id = || self.words.id(address, bytes, || syncs.word(address, location));
         Some(is_signal.then(id).flatten())
     }
@@ -93,7 +87,7 @@ impl SyncWords {
         self.steps.insert(instruction, Step::Store);
     }
 
-    /// Returns whether an instruction stores and uses nothing of what it exchanges.
+    /// Returns whether an instruction stores, and the value that it exchanges is not used.
     pub(super) fn is_store(&mut self, instruction: u64, code: &impl CodeMap) -> bool {
         self.step(instruction, code) == Step::Store
     }
@@ -119,6 +113,12 @@ impl SyncWords {
         self.words.become_partial();
     }
 
+    fn word_access(&mut self, access: &PossibleStep, code: &impl CodeMap) -> WordAccess {
+        let PossibleStep { thread, instruction, extent, reads, writes, transaction, .. } = *access;
+        let (Extent { address, bytes }, step) = (extent, self.step(instruction, code));
+        WordAccess { thread, address, bytes, step, reads, writes, instruction, transaction }
+    }
+
     fn step(&mut self, instruction: u64, code: &impl CodeMap) -> Step {
         let step = || step_at(code, ProcessAddr(instruction)).unwrap_or(Step::Plain);
         *self.steps.entry(instruction).or_insert_with(step)
@@ -139,9 +139,9 @@ mod tests {
         let mut stream = Stream::default();
         let mut access = |instruction, reads, thread| {
             let (thread, location) = (ThreadId(thread), LocationId(0));
-            let (place, writes, transaction) = ((0x5000, 4), true, None);
+            let (extent, writes, transaction) = (Extent { address: 0x5000, bytes: 4 }, true, None);
             let step =
-                PossibleStep { thread, instruction, place, reads, writes, transaction, location };
+                PossibleStep { thread, instruction, extent, reads, writes, transaction, location };
             words.access(&step, &mut syncs, &code, &mut stream)
         };
         assert!(!access(0x1002, false, 0), "its initialisation is one to data");

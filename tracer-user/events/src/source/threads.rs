@@ -92,10 +92,10 @@ impl Threads {
         self.seen[thread.index()].epoch
     }
 
-    /// Makes an epoch that of the thread that runs under an id of the system. Returns the thread if the epoch is new.
+    /// Sets the epoch of the thread that runs under an id of the system. Returns the thread if the epoch is new.
     #[inline]
     pub fn begin_epoch(&mut self, tid: u32, epoch: u64) -> Option<ThreadId> {
-        // None has the id any more when this was the last that its thread did.
+        // The id is free if the record was the last one of its thread.
         let thread = match self.latest {
             Some((latest, thread)) if latest == tid => thread,
             _ => *self.running.get(&tid)?,

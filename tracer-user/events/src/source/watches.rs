@@ -9,7 +9,7 @@ use checker::{
 use rustc_hash::FxHashSet;
 use symbolize::ProcessAddr;
 
-use crate::values::ObservedValues;
+use crate::{extent::Extent, values::ObservedValues};
 
 /// A watched range.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +26,6 @@ pub struct WatchedRange {
     pub from_start: bool,
 }
 
-/// State of a watched range.
 #[derive(Debug)]
 struct Watch {
     range: WatchedRange,
@@ -37,7 +36,7 @@ struct Watch {
     is_outdated: bool,
 }
 
-/// Watched ranges of a process. A range's number is that of its addition.
+/// Watched ranges of a process, numbered in the order in which they were added.
 #[derive(Debug, Default)]
 pub struct Watches {
     watches: Vec<Watch>,
@@ -56,6 +55,7 @@ pub struct Watches {
 impl Watches {
     /// Adds a range.
     pub fn add(&mut self, range: WatchedRange) {
+        tracing::debug!(number = self.watches.len(), ?range, "watching a range");
         if !range.is_sample {
             self.named.push(self.watches.len());
         }
@@ -106,7 +106,7 @@ impl Watches {
     /// Returns whether the user or the program has named some of these bytes to be watched.
     #[must_use]
     pub fn is_named(&self, address: u64, bytes: u64) -> bool {
-        self.named_at(address, bytes).next().is_some()
+        self.named_at(Extent { address, bytes }).next().is_some()
     }
 
     /// Takes the addresses of the ranges whose memory was given back since the last call: hits from now on are of
@@ -133,7 +133,7 @@ impl Watches {
         self.values.iter()
     }
 
-    /// Iterates over the values at the latest accesses to what threads share.
+    /// Iterates over the values at the latest accesses to variables that threads share.
     pub fn shared_values(&self) -> impl Iterator<Item = ObservedValue> {
         self.values.shared()
     }
@@ -173,16 +173,11 @@ impl Watches {
     /// Returns whether the watchpoint of a named range reports an access that a probe has seen. A watchpoint that is
     /// set while the program runs takes a moment: until it is seen to work the probe's record counts, and the hit
     /// that may still follow does not.
-    pub(super) fn report(
-        &mut self,
-        thread: ThreadId,
-        instruction: u64,
-        (address, bytes): (u64, u64),
-    ) -> bool {
+    pub(super) fn report(&mut self, thread: ThreadId, instruction: u64, extent: Extent) -> bool {
         if self.named.is_empty() {
             return false;
         }
-        let named: Vec<usize> = self.named_at(address, bytes).collect();
+        let named: Vec<usize> = self.named_at(extent).collect();
         let works = |&number: &usize| {
             let Watch { range, last_value, .. } = &self.watches[number];
             range.from_start || last_value.is_some()
@@ -229,7 +224,8 @@ impl Watches {
     }
 
     /// Iterates over the numbers of the named ranges with some of these bytes.
-    fn named_at(&self, address: u64, bytes: u64) -> impl Iterator<Item = usize> {
+    fn named_at(&self, extent: Extent) -> impl Iterator<Item = usize> {
+        let Extent { address, bytes } = extent;
         let end = address.saturating_add(bytes);
         self.named.iter().copied().filter(move |&number| {
             let Watch { range, is_unloaded, .. } = &self.watches[number];
@@ -251,19 +247,23 @@ mod tests {
         WatchedRange { address: ProcessAddr(address), length, label, is_sample: false, from_start }
     }
 
+    const fn extent(address: u64, bytes: u64) -> Extent {
+        Extent { address, bytes }
+    }
+
     #[test]
     fn a_range_reports_once_it_works() {
         let mut watches = Watches::default();
-        assert!(!watches.report(THREAD, CODE, (0x1000, 4)), "nothing is named");
+        assert!(!watches.report(THREAD, CODE, extent(0x1000, 4)), "nothing is named");
         watches.add(named(0x1000, 4, false));
-        assert!(!watches.report(THREAD, CODE, (0x1002, 1)), "it has not hit yet");
+        assert!(!watches.report(THREAD, CODE, extent(0x1002, 1)), "it has not hit yet");
         assert!(watches.counted_early(THREAD, CODE, 0), "this is the hit of the same access");
         assert!(!watches.counted_early(THREAD, CODE, 0), "this is the next one");
         watches.observe(0, 1, true);
-        assert!(watches.report(THREAD, CODE, (0x1002, 1)));
-        assert!(!watches.report(THREAD, CODE, (0x1004, 4)), "beside it");
+        assert!(watches.report(THREAD, CODE, extent(0x1002, 1)));
+        assert!(!watches.report(THREAD, CODE, extent(0x1004, 4)), "beside it");
         watches.add(named(0x2000, 8, true));
-        assert!(watches.report(THREAD, CODE, (0x1ffc, 8)), "it works from the start");
+        assert!(watches.report(THREAD, CODE, extent(0x1ffc, 8)), "it works from the start");
     }
 
     #[test]

@@ -1,12 +1,11 @@
 //! Rounds of a barrier. The checker has rounds too, but does not know the number of threads that a barrier waits for:
 //! it would count a thread that arrives for the next round, before any has left the last one, among the last. So each
-//! round that is under way has an id of its own.
+//! round that is under way has its own id.
 
 use checker::event::{SyncId, ThreadId};
 
 use super::{Known, new_id};
 
-/// A barrier.
 #[derive(Debug, Default)]
 pub(super) struct Barrier {
     /// For how many threads it waits, if its start was seen.
@@ -32,7 +31,8 @@ impl Barrier {
     pub(super) fn arrive(
         &mut self,
         thread: ThreadId,
-        (syncs, known): (&mut Vec<Known>, Known),
+        syncs: &mut Vec<Known>,
+        known: Known,
     ) -> SyncId {
         if let Some(index) = self.leave(thread) {
             // It was unwound inside.

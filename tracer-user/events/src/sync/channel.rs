@@ -9,12 +9,11 @@ use super::{Known, new_id};
 /// Maximal number of messages in flight; senders of further ones are not stored.
 const MAX_MESSAGES: usize = 1 << 12;
 
-/// A channel.
 #[derive(Debug, Default)]
 pub(super) struct Channel {
-    /// By the number: what stands for it. None where two on their way have this number.
+    /// Messages by their numbers; `None` if two messages under way have the same number.
     messages: FxHashMap<u16, Option<Message>>,
-    /// For each thread that has sent: objects that stand for nothing now.
+    /// For each thread that has sent: objects that are free for further messages.
     free: FxHashMap<ThreadId, Vec<SyncId>>,
 }
 
@@ -30,7 +29,8 @@ impl Channel {
         &mut self,
         sender: ThreadId,
         number: u16,
-        (syncs, known): (&mut Vec<Known>, Known),
+        syncs: &mut Vec<Known>,
+        known: Known,
     ) -> Option<SyncId> {
         if let Some(other) = self.messages.get_mut(&number) {
             *other = None;
@@ -72,7 +72,7 @@ mod tests {
         let mut syncs = Vec::new();
         let mut channel = Channel::default();
         let mut send = |channel: &mut Channel, sender, number| {
-            channel.send(ThreadId(sender), number, (&mut syncs, known))
+            channel.send(ThreadId(sender), number, &mut syncs, known)
         };
         assert_eq!(send(&mut channel, 0, 0), Some(SyncId(0)));
         assert_eq!(send(&mut channel, 0, 1), Some(SyncId(1)));
@@ -95,7 +95,7 @@ mod tests {
         let mut syncs = Vec::new();
         let mut channel = Channel::default();
         for number in 0..u16::MAX {
-            channel.send(RECEIVER, number, (&mut syncs, known));
+            channel.send(RECEIVER, number, &mut syncs, known);
         }
         assert_eq!(syncs.len(), MAX_MESSAGES);
     }

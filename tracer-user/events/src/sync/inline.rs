@@ -18,7 +18,7 @@ enum Hold {
 #[derive(Debug, Default)]
 pub(super) struct InlineLocks {
     holds: FxHashMap<(LockId, ThreadId), Hold>,
-    /// Releases of what was not seen taken.
+    /// Releases whose acquisition was not seen.
     unseen: u64,
 }
 
@@ -67,7 +67,7 @@ impl InlineLocks {
                 self.holds.insert(key, Hold::Shared(1));
                 (Some(Op::Release(lock)), Some(Op::AcquireShared(lock)))
             }
-            // How it came to be held so was not seen, and so not what that orders.
+            // The acquisition was not seen, and neither was the order that it makes.
             _ => {
                 self.unseen += 1;
                 (None, None)

@@ -5,11 +5,10 @@ use checker::event::{SyncId, ThreadId};
 
 use super::{Known, new_id};
 
-/// A latch.
 #[derive(Debug, Default)]
 pub(super) struct Latch {
-    /// For each thread that has counted one at this address down: the object that stands for that, and whether it has
-    /// counted down the one that is there now.
+    /// For each thread that has counted a latch at this address down: the object for its counts, and whether it has
+    /// counted the present latch down.
     counts: Vec<(ThreadId, SyncId, bool)>,
     /// Set once a waiter has returned.
     is_open: bool,
@@ -19,7 +18,8 @@ impl Latch {
     pub(super) fn count_down(
         &mut self,
         thread: ThreadId,
-        (syncs, known): (&mut Vec<Known>, Known),
+        syncs: &mut Vec<Known>,
+        known: Known,
     ) -> SyncId {
         if std::mem::take(&mut self.is_open) {
             self.gap();

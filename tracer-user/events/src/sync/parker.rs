@@ -26,7 +26,8 @@ impl Parker {
     pub(super) fn unpark(
         &mut self,
         thread: ThreadId,
-        (syncs, known): (&mut Vec<Known>, Known),
+        syncs: &mut Vec<Known>,
+        known: Known,
     ) -> Option<SyncId> {
         match self.given {
             // The permission that counts is the first one.
@@ -71,9 +72,9 @@ mod tests {
 
     fn step(parker: &mut Parker, thread: u32) -> Option<SyncId> {
         let known = Known { address: 8, object: ObjectKind::Parker, first_used: LocationId(0) };
-        // Ids are distinguished by their number: here that of the thread.
+        // Ids are distinguished by their number: here the number of the thread.
         let mut syncs = vec![known; thread as usize];
-        parker.unpark(ThreadId(thread), (&mut syncs, known))
+        parker.unpark(ThreadId(thread), &mut syncs, known)
     }
 
     #[test]

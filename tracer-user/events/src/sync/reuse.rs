@@ -17,7 +17,7 @@ pub(super) struct Places {
     addresses: BTreeSet<u64>,
     /// Number of locks and of other objects among them.
     known: [usize; 2],
-    /// By lock: whether it was forgotten, and nothing was done to it since.
+    /// Set for a lock that was forgotten and not used since.
     forgotten: Vec<bool>,
 }
 

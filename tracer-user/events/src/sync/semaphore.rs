@@ -7,14 +7,13 @@ use checker::event::{SyncId, ThreadId};
 
 use super::{Known, new_id};
 
-/// Maximal number of ids for the unconsumed posts of one thread. Further posts share them: a wait then
-/// depends on a later post of the same thread than the one that let it through.
+/// Maximal number of ids for the unconsumed posts of one thread. Further posts share them: a wait may then depend on a
+/// later post of the thread instead of the post that ended it.
 const MAX_IDS: usize = 64;
 
 /// Maximal number of stored posts: the latest of the unconsumed ones.
 const MAX_POSTS: usize = 1 << 16;
 
-/// A semaphore.
 #[derive(Debug, Default)]
 pub(super) struct Semaphore {
     /// Remaining initial value, as far as that is known.
@@ -38,7 +37,8 @@ impl Semaphore {
     pub(super) fn post(
         &mut self,
         thread: ThreadId,
-        (syncs, known): (&mut Vec<Known>, Known),
+        syncs: &mut Vec<Known>,
+        known: Known,
     ) -> SyncId {
         if self.posts.len() >= MAX_POSTS {
             self.take();

@@ -310,7 +310,7 @@ fn without_its_number_a_round_ends_with_the_first_departure() {
     use Kind::{Arrive, Depart};
     let steps = [(0, Arrive), (1, Arrive), (1, Depart), (1, Arrive), (0, Depart), (0, Arrive)];
     assert_eq!(rounds(None, &steps), [0, 0, 0, 1, 0, 1].map(Some));
-    // An arrival was not seen: what is open must not go on.
+    // An arrival was not seen: the open round must not go on.
     let steps = [(0, Arrive), (1, Depart), (2, Arrive), (0, Depart)];
     assert_eq!(rounds(None, &steps), [Some(0), None, Some(1), Some(0)]);
 }
@@ -368,7 +368,7 @@ fn what_is_in_memory_that_was_given_back_is_forgotten() {
     let (first, second) = (LOCK, LockId(1));
     assert_eq!(forget(&mut world, 0..0x100), []);
     assert_eq!(forget(&mut world, 0x100..0x180), [Op::Reset(first), Op::Reset(second)]);
-    // Nothing was done to them since.
+    // They were not used since.
     assert_eq!(forget(&mut world, 0x100..0x180), []);
     // Nobody holds it any more: this is its start of life, which is one of a reader.
     assert_eq!(

@@ -86,7 +86,7 @@ fn jump_of(
     }
     match found[..] {
         [jump] => Some(jump),
-        // One that names its address is the one that was watched.
+        // Of several, the only one whose code contains an address is taken.
         _ => {
             let mut named = found.iter().filter(|jump| jump.is_ip_rel_memory_operand());
             named.next().copied().filter(|_| named.next().is_none())
@@ -94,8 +94,7 @@ fn jump_of(
     }
 }
 
-/// Returns the instructions of a function; for code without bounds of its own, as the linker's stubs, those up to its
-/// first jump.
+/// Returns the instructions of a function. Code without bounds, such as the linker's stubs, ends at its first jump.
 fn body(code: &impl CodeMap, start: ProcessAddr) -> Option<Vec<Instruction>> {
     let extent = code.function_at(start).ok()?;
     let length = usize::try_from(extent.end.0.checked_sub(start.0)?).ok()?;

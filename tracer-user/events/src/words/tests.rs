@@ -32,8 +32,12 @@ fn at(
     doing: Doing,
     transaction: u64,
 ) -> Meaning {
+    words.access(&access(address, thread, doing, transaction))
+}
+
+fn access(address: u64, thread: ThreadId, doing: Doing, transaction: u64) -> WordAccess {
     let (step, reads, writes) = doing;
-    words.access(&WordAccess {
+    WordAccess {
         thread,
         address,
         bytes: 4,
@@ -42,7 +46,7 @@ fn at(
         writes,
         instruction: CODE,
         transaction: (transaction > 0).then_some(transaction),
-    })
+    }
 }
 
 #[track_caller]
@@ -135,7 +139,7 @@ fn a_lost_update_makes_data_of_a_word_and_of_what_else_the_instruction_stores_to
             assert_eq!(at(&mut words, AT, A, doing, 3), Meaning::Data);
         }
         assert_eq!(at(&mut words, AT + 0x100, B, SWAPPED, 0), Meaning::Data);
-        assert!(words.classify_deferred(B, (AT, 4), (Step::Plain, true), None).is_none());
+        assert!(words.classify_deferred(&access(AT, B, STORE, 0)).is_none());
     }
     check(&[
         (B, SWAPPED, WAITS),
@@ -208,8 +212,9 @@ fn memory_that_is_given_back_and_bytes_beside_a_word_are_others() {
 #[test]
 fn what_was_done_alone_is_a_signal_if_it_lets_go() {
     let mut words = Words::default();
-    let alone =
-        |words: &mut Words, step, writes| words.classify_deferred(A, (AT, 4), (step, writes), None);
+    let alone = |words: &mut Words, step, writes: bool| {
+        words.classify_deferred(&access(AT, A, (step, !writes, writes), 0))
+    };
     assert_eq!(alone(&mut words, Step::Plain, true), None);
     assert_eq!(at(&mut words, AT, A, SWAPPED, 0), WAITS);
     assert_eq!(alone(&mut words, Step::Plain, true), Some(true));
@@ -223,18 +228,16 @@ fn what_was_done_alone_is_a_signal_if_it_lets_go() {
 #[test]
 fn a_load_that_was_made_alone_counts_for_a_lost_update() {
     let late_load = |words: &mut Words, transaction| {
-        assert_eq!(
-            words.classify_deferred(A, (AT, 4), (Step::Plain, false), transaction),
-            Some(false)
-        );
+        let load = access(AT, A, LOAD, transaction);
+        assert_eq!(words.classify_deferred(&load), Some(false));
     };
     let mut words = Words::default();
     assert_eq!(at(&mut words, AT, B, SWAPPED, 0), WAITS);
     assert_eq!(at(&mut words, AT, B, ATOMIC_STORE, 0), SIGNALS);
-    late_load(&mut words, None);
+    late_load(&mut words, 0);
     assert_eq!(at(&mut words, AT, B, ATOMIC_STORE, 0), SIGNALS);
     assert_eq!(at(&mut words, AT, A, STORE, 3), SIGNALS, "loaded before the transaction");
-    late_load(&mut words, Some(4));
+    late_load(&mut words, 4);
     assert_eq!(at(&mut words, AT, B, ATOMIC_STORE, 0), SIGNALS);
     assert_eq!(at(&mut words, AT, A, STORE, 4), Meaning::Data);
 }
