@@ -51,6 +51,18 @@ pub enum Hold {
     Process(in_process::Hold),
 }
 
+impl From<Kernel> for Backend {
+    fn from(kernel: Kernel) -> Self {
+        Self::Kernel(Box::new(kernel))
+    }
+}
+
+impl From<InProcess> for Backend {
+    fn from(process: InProcess) -> Self {
+        Self::InProcess(process)
+    }
+}
+
 impl Backend {
     /// Returns the programs in the kernel, if they are the back end.
     #[must_use]

@@ -13,8 +13,9 @@ use signal_hook::{consts::SIGUSR1, flag};
 
 use super::{
     attach_inline,
-    attach_run::{Loaded, Shared, Turns},
+    attach_run::Loaded,
     attach_target::{AttachError, AttachTarget},
+    attaching::{Shared, Turns},
     capture_choice::Choice,
     end_signals::EndSignals,
     error::RunError,

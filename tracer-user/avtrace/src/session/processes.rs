@@ -6,17 +6,16 @@
 //! continues when this process dies; the guardian covers the moment before (`sys/guardian.rs`). `stops` has the table
 //! of stops.
 
-use std::{collections::BTreeSet, io, sync::Arc, time::Instant};
+use std::{collections::BTreeSet, mem, sync::Arc, time::Instant};
 
 use abi::{ChildProcessRecord, ExitRecord, Kind, PLANS, PlanNumber, Record, StopRecord};
-use crossbeam_channel::Sender;
 use signal_hook::consts::SIGCONT;
 use symbolize::{DebugSearch, ProcessAddr, Symbolizer};
 
 use super::{
     capture_end::CaptureEnd,
     error::RunError,
-    finished_program::FinishedProgram,
+    finished_program::{ProgramReport, Reporting},
     live_processes::LiveProcesses,
     live_report::LiveReports,
     memory::{budget::TracerCost, controller},
@@ -27,6 +26,7 @@ use super::{
     program_id::ProgramId,
     recording_numbers::RecordingNumbers,
     stops::{Reaction, Stops},
+    system_error::SystemError,
     traced_program::TracedProgram,
 };
 use crate::{debug_files, progress::Steps};
@@ -63,7 +63,9 @@ pub struct ProcessTracker {
     lost: u32,
     /// End of the first process, once that was recorded.
     first_ending: Option<Ending>,
-    finished: Sender<FinishedProgram>,
+    reporting: Reporting,
+    /// Limitations of the first process.
+    limitations: Vec<Limitation>,
     /// End of the capture in processes that go on, if somebody may ask for it.
     capture_end: Option<CaptureEnd>,
     /// Reports on what was found so far, if somebody wants them.
@@ -75,17 +77,24 @@ pub struct ProcessTracker {
 }
 
 impl ProcessTracker {
-    /// Starts with the first program. Programs that are over go to `finished`.
-    #[must_use]
-    pub fn new(
+    /// Starts with the first program, and to perturb the run from outside, if that is wanted.
+    ///
+    /// # Errors
+    ///
+    /// When no thread can be started.
+    pub(super) fn new(
         options: &Arc<RunOptions>,
         backend: Backend,
         first: TracedProgram,
-        finished: Sender<FinishedProgram>,
-    ) -> Self {
+    ) -> Result<Self, SystemError> {
         let alive = LiveProcesses::default();
         alive.insert(first.id().pid);
-        Self {
+        let perturbation = options.perturbation.as_ref();
+        let perturber = perturbation
+            .map(|plan| Perturber::start(plan, alive.clone(), backend.starver()))
+            .transpose()
+            .map_err(|error| SystemError { what: "cannot start a thread", error })?;
+        Ok(Self {
             options: Arc::clone(options),
             backend,
             alive,
@@ -96,24 +105,13 @@ impl ProcessTracker {
             foreign: 0,
             lost: 0,
             first_ending: None,
-            finished,
+            reporting: Reporting::start()?,
+            limitations: Vec::new(),
             capture_end: None,
             live_reports: None,
-            perturber: None,
+            perturber,
             is_detached: false,
-        }
-    }
-
-    /// Perturbs the run from outside as its plan says.
-    ///
-    /// # Errors
-    ///
-    /// When there can be no thread for it.
-    pub fn perturbed(self) -> io::Result<Self> {
-        let Some(plan) = &self.options.perturbation else { return Ok(self) };
-        let starver = self.backend.starver();
-        let perturber = Some(Perturber::start(plan, self.alive.clone(), starver)?);
-        Ok(Self { perturber, ..self })
+        })
     }
 
     /// Lets the first program start.
@@ -198,21 +196,27 @@ impl ProcessTracker {
         self.first_ending
     }
 
-    /// Ends all that is left: the first process in this way, others still run. `limitations` are those of the first.
-    #[must_use]
-    pub fn end(mut self, first: ProgramEnd, limitations: Vec<Limitation>) -> Backend {
-        for mut program in std::mem::take(&mut self.programs) {
+    /// Adds limitations of the first process.
+    pub(super) fn limit(&mut self, limitations: impl IntoIterator<Item = Limitation>) {
+        self.limitations.extend(limitations);
+    }
+
+    /// Ends all programs that are left, the one of the first process in this way, and detaches everything. Returns the
+    /// reports on all.
+    pub(super) fn end(mut self, first: ProgramEnd) -> Vec<ProgramReport> {
+        for mut program in mem::take(&mut self.programs) {
             let is_first = program.id().parent.is_none();
-            let end = if is_first { first } else { ProgramEnd::Running };
-            if program.id().parent.is_none() {
-                limitations.iter().for_each(|limitation| program.limit(limitation.clone()));
-                if self.foreign > 0 {
-                    program.limit(Limitation::RecordsWithoutProgram { count: self.foreign });
-                }
+            if is_first {
+                let foreign = Limitation::RecordsWithoutProgram { count: self.foreign };
+                let foreign = (self.foreign > 0).then_some(foreign);
+                let limitations = mem::take(&mut self.limitations).into_iter().chain(foreign);
+                limitations.for_each(|limitation| program.limit(limitation));
             }
-            self.finish(program, end);
+            self.finish(program, if is_first { first } else { ProgramEnd::Running });
         }
-        self.backend
+        // The kernel waits for a grace period at each detach: names are looked up meanwhile.
+        self.backend.detach();
+        self.reporting.finish()
     }
 
     fn finish(&mut self, program: TracedProgram, end: ProgramEnd) {
@@ -222,8 +226,7 @@ impl ProcessTracker {
         {
             perturber.add_to(report);
         }
-        // The receiver ends after this.
-        let _ = self.finished.send(finished);
+        self.reporting.add(finished);
     }
 
     #[inline]
