@@ -24,7 +24,6 @@ pub mod listing;
 mod live_processes;
 mod live_report;
 mod loaded_kernel;
-mod main_thread_exit;
 mod memory;
 mod options;
 mod outcome;

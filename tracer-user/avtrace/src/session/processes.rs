@@ -32,16 +32,16 @@ use super::{
 use crate::{debug_files, progress::Steps};
 use capture::{
     backend::{Backend, Hold},
-    kernel::{ProbeProgram, privileges, reader::Batches},
+    kernel::{Entry, EntryError, privileges, reader::Batches},
 };
 use linux::{
     ids::{KernelPid, NsPid},
     proc,
-    seized_thread::{self, SeizeError, SeizedThread, StopOutcome},
+    seized_thread::{self, SeizeError},
     text::text_of_bytes,
     tracee::{self, Ending},
 };
-use plan::{file_for_kernel, point::ProbePoint};
+use plan::file_for_kernel;
 use report::{Limitation, RanOnAt, UntracedProcess, UntracedProgram as Untraced};
 
 /// All that is traced.
@@ -241,7 +241,7 @@ impl ProcessTracker {
         }
         self.lost = header.lost;
         // No record of a process in which the probes are is lost.
-        if self.backend.kernel().is_some() {
+        if !self.backend.is_inline() {
             self.start_all();
             self.find_lost_exec(index, KernelPid(header.process));
         }
@@ -321,10 +321,10 @@ impl ProcessTracker {
 
     fn fork(&mut self, parent: usize, record: &ChildProcessRecord) {
         let child_process = KernelPid(record.child_process);
-        let ids = (record.child, child_process);
         let mut child = match self.new_plan() {
             Some(plan) if record.flags & ChildProcessRecord::STOPS != 0 => {
-                self.programs[parent].of_child(&mut self.backend, ids, plan)
+                let backend = &mut self.backend;
+                self.programs[parent].of_child(backend, record.child, child_process, plan)
             }
             plan => {
                 let reason = match plan {
@@ -364,11 +364,11 @@ impl ProcessTracker {
         let &ProgramId { pid, ns_pid, parent, .. } = program.id();
         let (thread, at) = match kind {
             Kind::Start => (pid, RanOnAt::Fork),
-            _ => (thread_of((pid, ns_pid), record.header.tid), RanOnAt::Library),
+            _ => (thread_of(pid, ns_pid, record.header.tid), RanOnAt::Library),
         };
         let seized = match stops.reaction(kind, number) {
             Reaction::Ignore => return,
-            Reaction::Seize => backend.hold((pid, parent.is_none()), thread, number),
+            Reaction::Seize => backend.hold(pid, parent.is_none(), thread, number),
             Reaction::MayStand => Err(SeizeError::stopped(pid)),
             Reaction::RanOn => Err(SeizeError::never_stopped()),
         };
@@ -381,8 +381,7 @@ impl ProcessTracker {
         }
         stops.pass(number, matches!(seized, Ok(None)));
         program.set_stops(stops);
-        drop(seized);
-        backend.mark_continued(ns_pid, stops.latest());
+        backend.release(seized.ok().flatten(), ns_pid, stops.latest());
     }
 
     /// Continues a process that was stopped, and is none of those that are followed: the record of its fork was lost.
@@ -477,7 +476,7 @@ impl ProcessTracker {
         self.finish(old, ProgramEnd::Replaced);
         let started = Instant::now();
         let seized = match reaction {
-            Reaction::Seize => self.backend.hold((pid, is_first), pid, number),
+            Reaction::Seize => self.backend.hold(pid, is_first, pid, number),
             // The stop of a thread that has ended with the last program may be in effect.
             Reaction::MayStand => Err(SeizeError::stopped(pid)),
             Reaction::RanOn | Reaction::Ignore => Err(SeizeError::never_stopped()),
@@ -503,8 +502,7 @@ impl ProcessTracker {
         program.set_stops(stops);
         program.start_recorder(self.numbers.next());
         self.programs.push(program);
-        drop(seized);
-        self.backend.mark_continued(id.ns_pid, stops.latest());
+        self.backend.release(seized.ok().flatten(), id.ns_pid, stops.latest());
     }
 
     /// Attaches to the new program of a process, once that stands at its entry point. `stops` has
@@ -523,11 +521,11 @@ impl ProcessTracker {
         }
         if proc::auxiliary(id.pid, AT_SECURE).is_some_and(|secure| secure != 0) {
             // The tracer of inline probes is there when the kernel looks for one.
-            let is_lost = self.backend.kernel().is_none() && !privileges::keeps_gained();
+            let is_lost = self.backend.is_inline() && !privileges::keeps_gained();
             return Err(if is_lost { Untraced::PrivilegesLost } else { Untraced::Privileged });
         }
         program::check_running(id.pid).map_err(Untraced::failed)?;
-        if let Some(Hold::Thread(held)) = held {
+        if let Some(held) = held.filter(|held| !held.is_at_entry()) {
             self.run_to_entry(id, held, stops)?;
         }
         let prepared = TracedProgram::prepare(
@@ -539,7 +537,7 @@ impl ProcessTracker {
         );
         prepared.map_err(|error| match error {
             RunError::InProcess(error) if error.is_of_leak_sanitizer() => {
-                self.backend.leave_alone(id.pid);
+                held.into_iter().for_each(Hold::leave_alone);
                 Untraced::LeakSanitizer
             }
             error => Untraced::failed(error),
@@ -550,7 +548,7 @@ impl ProcessTracker {
     fn run_to_entry(
         &mut self,
         id: &ProgramId,
-        held: &SeizedThread,
+        held: &Hold,
         stops: &mut Stops,
     ) -> Result<(), Untraced> {
         /// Address of the dynamic linker, if there is one.
@@ -570,51 +568,31 @@ impl ProcessTracker {
             let module = symbolizer.module_at(entry).ok_or(Untraced::UnmappedEntry)?;
             let offset = module.file_offset(entry).ok_or(Untraced::EntryInNoFile)?;
             let file = file_for_kernel(id.pid, module);
-            let point = ProbePoint {
-                program: ProbeProgram::Halt,
-                file,
-                offset: offset.0,
-                cookie: id.ns_pid.0.into(),
-                access: None,
-                regions: None,
+            let (process, plan, ns_pid) = (id.pid, id.plan, id.ns_pid);
+            let entry = Entry { process, ns_pid, plan, file, offset: offset.0 };
+            let Some(stop) = self.backend.run_to_entry(held, &entry).map_err(not_at_entry)? else {
+                return Ok(());
             };
-            let Some(kernel) = self.backend.kernel_mut() else { return Ok(()) };
-            kernel.limit_plan(id.plan, id.pid);
-            let refusals = kernel.attach_probes(id.plan, vec![point]);
-            let refusals = refusals.map_err(Untraced::failed)?;
-            if let Some(refusal) = refusals.into_iter().next() {
-                return Err(Untraced::RefusedEntry { error: refusal.error.to_string() });
-            }
-            let before = kernel.stops(id.ns_pid);
-            let mut kernel = std::cell::RefCell::new(&mut *kernel);
-            let reached = held.run_to_stop(|| kernel.borrow_mut().stops(id.ns_pid) != before);
-            kernel.get_mut().detach_probes(id.plan, |_| true);
-            match reached.map_err(Untraced::failed)? {
-                StopOutcome::Stop => {
-                    stops.pass(before + 1, false);
-                    return Ok(());
-                }
-                StopOutcome::Gone => {
-                    return Err(Untraced::EndedBeforeEntry);
-                }
-                StopOutcome::Replaced => {
-                    // The stop that goes with it.
-                    let before = before + 1;
-                    let stopped =
-                        held.run_to_stop(|| kernel.borrow_mut().stops(id.ns_pid) >= before);
-                    if stopped.map_err(Untraced::failed)? == StopOutcome::Gone {
-                        return Err(Untraced::EndedBeforeEntry);
-                    }
-                    stops.pass(before, false);
-                }
+            stops.pass(stop.number, false);
+            if !stop.is_replaced {
+                return Ok(());
             }
         }
         Err(Untraced::ReplacedAgain)
     }
 }
 
+/// Returns the reason why a process that has not reached its entry point is not traced.
+fn not_at_entry(error: EntryError) -> Untraced {
+    match error {
+        EntryError::Refused(error) => Untraced::RefusedEntry { error: error.to_string() },
+        EntryError::Ended => Untraced::EndedBeforeEntry,
+        EntryError::Kernel(_) | EntryError::Ptrace(_) => Untraced::failed(error),
+    }
+}
+
 /// Returns this process's id of a thread of a process, whose id in the process's own PID namespace is `tid`.
-fn thread_of((pid, ns_pid): (u32, NsPid), tid: u32) -> u32 {
+fn thread_of(pid: u32, ns_pid: NsPid, tid: u32) -> u32 {
     if pid == ns_pid.0 {
         return tid;
     }

@@ -29,7 +29,6 @@ use super::{
     },
     error::RunError,
     finished_program::FinishedProgram,
-    main_thread_exit::follow_without_leader,
     memory::{
         budget::TracerCost,
         watchpoints::{self, WatchError, Watches},
@@ -43,21 +42,21 @@ use super::{
     traps::Known,
 };
 use crate::{debug_files, names::live::LiveNames, progress::Steps};
-use ::capture::{backend::Backend, kernel::Kernel};
+use ::capture::backend::{Backend, PlanStart};
 use events::{code_map::CodeMap as _, process_code::ProcessCode, source::Source};
 use linux::{
     ids::KernelPid,
     memory,
-    perf::{self, Trial},
-    proc, ptrace_breakpoint,
+    perf::Trial,
+    proc,
     tracee::Ending,
 };
-use plan::perturbation::Delay;
+use plan::perturbation::{Delay, Perturbation};
 use plan::{
     SelectError, SelectProblem, file_for_kernel,
     memory::options::Level,
     plan::{Plan, Site},
-    regions::{default_plan::MAX_DEFAULT_REGIONS, site::RegionSite},
+    regions::{default_plan::MAX_DEFAULT_REGIONS, markers::SharedVariable, site::RegionSite},
 };
 use report::{self, Limitation, NotSeen, Report, UntracedProcess};
 
@@ -104,7 +103,10 @@ impl TracedProgram {
         steps: &Steps,
     ) -> Result<Self, RunError> {
         let (pid, number) = (id.pid, id.plan);
-        backend.limit_plan(number, pid);
+        let delays = options.perturbation.as_ref().map(Perturbation::delay_table);
+        let limits_accesses = options.accesses.level == Level::Auto;
+        let start = PlanStart { process: pid, delays: delays.as_ref(), limits_accesses };
+        backend.start_plan(number, start)?;
         let symbolizer = Symbolizer::from_pid_with(pid, &debug_files::search_for(pid))?;
         steps.step(|| reading(&symbolizer));
         if let Some(focus) = options.focus.as_ref().filter(|_| is_initial) {
@@ -126,14 +128,8 @@ impl TracedProgram {
         let count = plan.probes.len() as u64;
         steps.step(|| format!("attaching {}", report::count(count, "probe")));
         program.probes = Probes::new(plan);
-        if let Some(perturbation) = &options.perturbation {
-            backend.set_delays(number, &perturbation.delay_table())?;
-        }
-        if options.accesses.level == Level::Auto {
-            backend.limit_accesses(number);
-        }
-        let of_process = (pid, program.code.symbolizer());
-        program.probes.attach(backend, number, of_process, &mut program.coverage)?;
+        let symbolizer = program.code.symbolizer();
+        program.probes.attach(backend, number, pid, symbolizer, &mut program.coverage)?;
         let linker = attach_linker(backend, pid, number, program.code.symbolizer());
         program.coverage.extend(linker.err());
         program.watch(backend, watches)?;
@@ -146,8 +142,7 @@ impl TracedProgram {
         let pid = self.id.pid;
         let is_shared =
             |site: &Site| site.kind.region().and_then(RegionSite::shared_variable).is_some();
-        let is_inline = backend.kernel().is_none();
-        let trial = if is_inline { ptrace_breakpoint::trial() } else { perf::trial() };
+        let trial = backend.watchpoint_trial();
         let more = self.probes.sites().iter().any(is_shared);
         let samples = self.options.accesses.level.samples();
         if let Some(problem) = trial.problem()
@@ -171,14 +166,10 @@ impl TracedProgram {
         for range in watches.ranges {
             self.source.watches_mut().add(range);
         }
-        if is_inline {
-            self.capture.start_inline(&self.options.accesses, pid, self.id.plan);
-            return Ok(());
-        }
-        // Those of other processes are left as they are.
+        // Watchpoints of other processes are left as they are.
         let is_trusted = self.id.parent.is_none() && trial == Trial::Works;
-        let process = (pid, is_trusted.then_some(&*threads));
-        self.capture.start(&self.options.accesses, backend, process, self.id.plan);
+        let samples = is_trusted.then_some(&*threads);
+        self.capture.start(&self.options.accesses, backend, &self.id, samples);
         Ok(())
     }
 
@@ -221,7 +212,8 @@ impl TracedProgram {
     pub fn of_child(
         &self,
         backend: &mut Backend,
-        (pid, process): (u32, KernelPid),
+        pid: u32,
+        process: KernelPid,
         plan: PlanNumber,
     ) -> Self {
         let id = self.id.of_child(pid, plan);
@@ -293,10 +285,12 @@ impl TracedProgram {
             return;
         }
         let ProgramId { pid, plan, .. } = self.id;
-        backend.limit_plan(plan, pid);
+        let start = PlanStart { process: pid, delays: None, limits_accesses: false };
+        // Without delays there is no error.
+        let _ = backend.start_plan(plan, start);
         let process = self.kernel_pid.unwrap_or(KernelPid(pid));
         self.probes.start(backend, plan, process, &mut self.coverage);
-        self.capture.start(&self.options.accesses, backend, (pid, None), plan);
+        self.capture.start(&self.options.accesses, backend, &self.id, None);
     }
 
     /// Starts to record the events. A recording that was there before is gone from here on.
@@ -336,18 +330,16 @@ impl TracedProgram {
         }
         if self.source.threads().has_lost_leader() && !self.has_lost_leader {
             self.has_lost_leader = true;
-            // Probes in the process do not depend on a thread.
-            if let Some(kernel) = backend.kernel_mut() {
-                let places = self.probes.places();
-                self.coverage.extend(follow_without_leader(kernel, places, &self.id));
-            }
+            let ProgramId { pid, plan, .. } = self.id;
+            let loss = backend.keep_without_leader(plan, pid, self.probes.places());
+            self.coverage.extend(loss.map(captured::lost_probes));
         }
         for (site, registers) in self.source.take_shared() {
             let site = self.probes.sites().get(site.number() as usize);
             if let Some(variable) = site.and_then(|site| site.kind.region()?.shared_variable()) {
                 let watches = self.source.watches_mut();
-                let process = (&mut *backend, self.id.pid);
-                let armed = watchpoints::arm_late(watches, process, variable, &registers);
+                let pid = self.id.pid;
+                let armed = watchpoints::arm_late(watches, backend, pid, variable, &registers);
                 self.coverage.extend(armed.err());
             }
         }
@@ -355,9 +347,12 @@ impl TracedProgram {
 
     /// Sees to it that what is seen of memory costs no more than it may.
     pub(super) fn keep_within_budget(&mut self, backend: &mut Backend, tracer_cost: &TracerCost) {
-        let calls_are_free = !self.options.watch.is_empty();
-        let wanted = (calls_are_free, self.probes.plan());
-        let ended = self.capture.tick(backend, &mut self.source, wanted, tracer_cost);
+        // Calls of allocators cost nothing where they are seen for the sake of ranges that are named.
+        if !self.options.watch.is_empty() {
+            self.capture.calls_are_free();
+        }
+        let plan = self.probes.plan();
+        let ended = self.capture.tick(backend, &mut self.source, plan, tracer_cost);
         self.coverage.extend(ended);
     }
 
@@ -374,17 +369,14 @@ impl TracedProgram {
         self.code.refresh()?;
         let modules: Vec<_> = self.code.symbolizer().modules().map(LoadedModule::from).collect();
         let changes = self.modules.update(&modules);
-        if !changes.gone_files.is_empty() {
-            let all = self.code.symbolizer().modules();
-            let gone =
-                all.filter(|module| changes.gone_files.iter().any(|path| path == module.path()));
-            let gone: Vec<_> = gone.map(|module| file_for_kernel(pid, module)).collect();
-            backend.detach_files(plan, |file| gone.iter().any(|gone| gone == file));
-        }
+        let is_gone =
+            |module: &&Module| changes.gone_files.iter().any(|path| path == module.path());
+        let gone_files = self.code.symbolizer().modules().filter(is_gone);
+        let gone_files: Vec<_> = gone_files.map(|module| file_for_kernel(pid, module)).collect();
+        backend.unload(plan, &gone_files, &changes.gone);
         for range in &changes.gone {
             self.source.unload(range, &mut self.code);
             self.probes.unload(range);
-            backend.forget_places(plan, range);
         }
         let repeated = changes.repeated.iter().map(|path| {
             let name = path.file_name().unwrap_or(path.as_os_str());
@@ -397,13 +389,14 @@ impl TracedProgram {
         let wanted = self.options.wanted();
         self.probes.plan_mut().extend(self.code.symbolizer(), pid, wanted, &changes.added);
         let shared = std::mem::take(&mut self.probes.plan_mut().shared);
+        let symbolizer = self.code.symbolizer();
         let attached =
-            self.probes.attach(backend, plan, (thread, self.code.symbolizer()), &mut self.coverage);
+            self.probes.attach(backend, plan, thread, symbolizer, &mut self.coverage);
         self.take_in_sites();
         for (address, variable) in shared {
-            let range = (address, variable.size);
-            let (watches, process) = (self.source.watches_mut(), (&mut *backend, pid));
-            let armed = watchpoints::watch_late(watches, process, range, &variable.label);
+            let watches = self.source.watches_mut();
+            let SharedVariable { size, label, .. } = &variable;
+            let armed = watchpoints::watch_late(watches, backend, pid, address, *size, label);
             self.coverage.extend(armed.err());
         }
         Ok(attached?)
@@ -476,9 +469,7 @@ impl TracedProgram {
         let context = self.context(end);
         let lost = self.coverage.lost(backend);
         let trap = self.explain_traps(backend, end);
-        self.coverage.extend(captured::threads_without_rings(backend));
-        self.coverage.extend(captured::withdrawn_probes(backend, self.id.pid));
-        self.coverage.extend(captured::threads_without_watchpoints(backend));
+        self.coverage.extend(captured::unrecorded(backend.unrecorded(self.id.pid)));
         let capture_of_run = captured::capture(&self.options, backend);
         let busiest = self.busiest_function();
         let delays = self.delays(backend);
@@ -492,9 +483,9 @@ impl TracedProgram {
             coverage.set_allocations(source.memory().calls());
         }
         if id.parent.is_none()
-            && let (Some(lost), Some(kernel)) = (&lost, backend.kernel())
+            && let Some(lost) = &lost
         {
-            coverage.extend(unrecorded_hits(kernel, &source, lost));
+            coverage.extend(unrecorded_hits(backend.hits(), &source, lost));
         }
         coverage.extend(plan.unmatched.iter().map(|(_, error)| unmatched_pattern(error)));
         // Of one that only starts another, as `env` does, there is nothing to say.
@@ -587,10 +578,9 @@ impl TracedProgram {
         let code = Known {
             symbolizer: self.code.symbolizer(),
             // Jumps are no breakpoints.
-            probes: backend.kernel().map_or(&[], |_| self.probes.places()),
+            probes: if backend.is_inline() { &[] } else { self.probes.places() },
             // Child processes inherit none.
-            has_watchpoints: self.id.parent.is_none()
-                && backend.kernel().is_some_and(Kernel::has_watchpoints),
+            has_watchpoints: self.id.parent.is_none() && backend.has_watchpoints(),
         };
         self.coverage.add_handled_traps(&code);
         let is_trap = end == ProgramEnd::Ended(Ending::Killed(libc::SIGTRAP));

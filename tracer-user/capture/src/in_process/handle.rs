@@ -129,12 +129,6 @@ impl InProcess {
         Some(Hold { process, shared, tracer })
     }
 
-    /// Has a process that is held, and has no probes, go on without a tracer.
-    pub fn leave_alone(&self, process: u32) {
-        // Without a tracer it is alone.
-        let _ = self.tracer.ask(|answer| Request::LeaveAlone { process, answer });
-    }
-
     /// Returns what starves threads.
     #[must_use]
     pub fn starver(&self) -> Starver {
@@ -344,6 +338,15 @@ impl Drop for InProcess {
                 if self.is_attached { Request::End { answer } } else { Request::Leave { answer } }
             });
         }
+    }
+}
+
+impl Hold {
+    /// Has the process, which has no probes, go on without a tracer.
+    pub fn leave_alone(&self) {
+        let process = self.process;
+        // Without a tracer it is alone.
+        let _ = self.tracer.ask(|answer| Request::LeaveAlone { process, answer });
     }
 }
 

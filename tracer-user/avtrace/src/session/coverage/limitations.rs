@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use symbolize::Symbolizer;
 
-use capture::kernel::{Kernel, Lost};
+use capture::{backend::Hits, kernel::Lost};
 use events::{source::Source, watchpoint_access::Undecoded};
 use plan::{
     SelectError,
@@ -38,11 +38,15 @@ pub(crate) fn remapped_code(code: RemappedCode) -> Limitation {
 
 /// Runs a self-test of the watchpoints: each hit has left a record, or was counted as lost.
 pub(crate) fn unrecorded_hits(
-    kernel: &Kernel,
+    hits: Hits,
     source: &Source,
     lost: &[(abi::Class, u64)],
 ) -> Option<Limitation> {
-    let Some(hits) = kernel.hits() else { return Some(Limitation::UncheckedHits) };
+    let hits = match hits {
+        Hits::Uncounted => return None,
+        Hits::Unknown => return Some(Limitation::UncheckedHits),
+        Hits::Counted(hits) => hits,
+    };
     let lost = lost.iter().find(|(class, _)| *class == abi::Class::Access);
     let seen = source.watches().hits() + lost.map_or(0, |(_, count)| *count);
     let count = hits.checked_sub(seen).filter(|&unrecorded| unrecorded > 0)?;

@@ -132,8 +132,9 @@ impl MemoryController {
     pub(crate) fn new(
         accesses: &Accesses,
         kernel: &mut Kernel,
-        (pid, threads): (u32, Option<&[u32]>),
+        pid: u32,
         plan: PlanNumber,
+        samples: Option<&[u32]>,
     ) -> Option<Self> {
         let budget = match accesses.level {
             Level::Sync | Level::Probe => return None,
@@ -141,7 +142,7 @@ impl MemoryController {
             Level::Auto => Budget::new(accesses.overhead),
         };
         let clock = clock_getcpuclockid(Pid::from_raw(pid.cast_signed())).ok()?;
-        let sampler = threads.map_or_else(Sampler::without, |list| Sampler::new(kernel, list));
+        let sampler = samples.map_or_else(Sampler::without, |list| Sampler::new(kernel, list));
         let costs_before = kernel.access_costs();
         let tried = perf::hit_cost().and_then(|cost| u64::try_from(cost.as_nanos()).ok());
         let hit_cost_ns = tried.map_or(HIT_COST_NS, |cost| cost + RECORD_COST_NS);
@@ -170,13 +171,14 @@ impl MemoryController {
         kernel: &mut Kernel,
         source: &mut Source,
         plan: &Plan,
-        (records, tracer_cost): (MemoryRecords, &TracerCost),
+        records: MemoryRecords,
+        tracer_cost: &TracerCost,
     ) -> Result<(), KernelError> {
         self.note_detached(source, PendingDetach::is_done);
         // A process that has ended has no clock, and needs no control.
         let Some(worked) = worked(self.clock) else { return Ok(()) };
         let worked = worked.saturating_sub(self.began);
-        let hot = self.hot.tick(worked, kernel, source, (self.plan, plan));
+        let hot = self.hot.tick(worked, kernel, source, self.plan, plan);
         // The cost of regions without a lock is overhead, and raises no bound.
         let worked = worked.saturating_sub(hot);
         let mut others = records.costs(tracer_cost);

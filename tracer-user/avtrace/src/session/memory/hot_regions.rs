@@ -64,7 +64,8 @@ impl HotRegions {
         worked: u64,
         kernel: &mut Kernel,
         source: &mut Source,
-        (number, plan): (PlanNumber, &Plan),
+        number: PlanNumber,
+        plan: &Plan,
     ) -> u64 {
         self.extend(plan);
         self.pending.retain(|pending| !pending.is_done());
