@@ -181,6 +181,7 @@ impl ProcessTracker {
     /// Detaches all processes before what they have recorded is checked: they have their speed again meanwhile.
     fn detach(&mut self, end: CaptureEnd) {
         let Self { programs, backend, .. } = self;
+        tracing::debug!(programs = programs.len(), "detaching before the rest is checked");
         // A hit without a record would look like a loss.
         backend.stop_watchpoints();
         end.close_gate();
@@ -468,6 +469,7 @@ impl ProcessTracker {
     fn replace(&mut self, index: usize, process: KernelPid, reaction: Reaction, number: u32) {
         let plan = self.new_plan();
         let old = self.programs.swap_remove(index);
+        tracing::debug!(pid = old.id().pid, ?reaction, number, "the process replaces its program");
         self.current = 0;
         let is_first = old.id().parent.is_none();
         let (pid, old_plan) = (old.id().pid, old.id().plan);
@@ -491,6 +493,7 @@ impl ProcessTracker {
         let mut program = match attached {
             Ok(program) => program,
             Err(reason) => {
+                tracing::debug!(pid, %reason, "the new program is not traced");
                 let untraced = Limitation::UntracedProgram { reason };
                 TracedProgram::untraced(&self.options, &self.backend, id.clone(), untraced)
             }

@@ -44,13 +44,7 @@ use super::{
 use crate::{debug_files, names::live::LiveNames, progress::Steps};
 use ::capture::backend::{Backend, PlanStart};
 use events::{code_map::CodeMap as _, process_code::ProcessCode, source::Source};
-use linux::{
-    ids::KernelPid,
-    memory,
-    perf::Trial,
-    proc,
-    tracee::Ending,
-};
+use linux::{ids::KernelPid, memory, perf::Trial, proc, tracee::Ending};
 use plan::perturbation::{Delay, Perturbation};
 use plan::{
     SelectError, SelectProblem, file_for_kernel,
@@ -126,6 +120,7 @@ impl TracedProgram {
             program.coverage.limit(Limitation::NoLockFunctions);
         }
         let count = plan.probes.len() as u64;
+        tracing::debug!(pid, count, skipped = plan.skipped.len(), "planned");
         steps.step(|| format!("attaching {}", report::count(count, "probe")));
         program.probes = Probes::new(plan);
         let symbolizer = program.code.symbolizer();
@@ -390,8 +385,7 @@ impl TracedProgram {
         self.probes.plan_mut().extend(self.code.symbolizer(), pid, wanted, &changes.added);
         let shared = std::mem::take(&mut self.probes.plan_mut().shared);
         let symbolizer = self.code.symbolizer();
-        let attached =
-            self.probes.attach(backend, plan, thread, symbolizer, &mut self.coverage);
+        let attached = self.probes.attach(backend, plan, thread, symbolizer, &mut self.coverage);
         self.take_in_sites();
         for (address, variable) in shared {
             let watches = self.source.watches_mut();
@@ -480,7 +474,8 @@ impl TracedProgram {
         let memory = accesses::memory(&plan.access_groups, &watched);
         coverage.set_busiest(busiest);
         if plan.sees_memory {
-            coverage.set_allocations(source.memory().calls());
+            let (allocations, frees) = source.memory().calls();
+            coverage.set_allocations(allocations, frees);
         }
         if id.parent.is_none()
             && let Some(lost) = &lost

@@ -325,7 +325,7 @@ impl InProcess {
                 return Err(io::Error::other("a thread stands there"));
             }
         }
-        libraries::attach(process, (&image, &stream), &self.shared, (point, address))
+        libraries::attach(process, &image, &stream, &self.shared, point, address)
     }
 }
 

@@ -87,7 +87,7 @@ impl Reader {
     ///
     /// When no thread can be started.
     pub fn start(events: RingBuf<MapData>, cut: &Cut) -> std::io::Result<(Self, Batches)> {
-        Self::start_with((BATCHES, cut), move |outlet, stop| read(events, outlet, stop))
+        Self::start_with(BATCHES, cut, move |outlet, stop| read(events, outlet, stop))
     }
 
     /// Starts to read by `read`, with so many batches in flight at most, until that is cut short. `read` returns the
@@ -97,7 +97,8 @@ impl Reader {
     ///
     /// When no thread can be started.
     pub fn start_with(
-        (batches, cut): (usize, &Cut),
+        batches: usize,
+        cut: &Cut,
         read: impl FnOnce(&Outlet, &AtomicBool) -> u64 + Send + 'static,
     ) -> std::io::Result<(Self, Batches)> {
         let stop = Arc::new(AtomicBool::new(false));

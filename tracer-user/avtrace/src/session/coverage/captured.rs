@@ -39,8 +39,7 @@ pub(crate) fn capture(options: &RunOptions, backend: &Backend) -> Option<Capture
 
 /// Returns the lost events by class, which is not known of inline probes.
 pub(crate) fn lost_events(backend: &Backend, lost: &Lost) -> Vec<LostEvents> {
-    let class_of =
-        |class: Class| if backend.is_inline() { UNKNOWN_CLASS } else { class.name() };
+    let class_of = |class: Class| if backend.is_inline() { UNKNOWN_CLASS } else { class.name() };
     let lost = lost.iter().filter(|(_, count)| *count > 0);
     lost.map(|&(class, count)| LostEvents { class: class_of(class).to_owned(), count }).collect()
 }

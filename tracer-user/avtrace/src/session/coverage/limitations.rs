@@ -119,7 +119,10 @@ pub(crate) fn not_seen(
     limitations.extend(uncounted(source));
     NotSeen {
         lost_events,
-        skipped_probes: skipped_probes.iter().map(skipped_probes_of).collect(),
+        skipped_probes: skipped_probes
+            .iter()
+            .map(|(probe, count)| skipped_probes_of(probe, *count))
+            .collect(),
         unfollowed_processes: omissions
             .child_processes()
             .iter()
@@ -140,13 +143,11 @@ pub(crate) fn not_seen(
 }
 
 /// Returns the entry of a report for probes that were skipped.
-fn skipped_probes_of(
-    (SkippedProbe { purpose, reason }, count): &(SkippedProbe, u64),
-) -> SkippedProbes {
+fn skipped_probes_of(SkippedProbe { purpose, reason }: &SkippedProbe, count: u64) -> SkippedProbes {
     SkippedProbes {
         what: purpose.to_string(),
         reason: reason.to_string(),
-        count: *count,
+        count,
         kind: Some(purpose.kind().to_owned()),
         reason_kind: Some(reason.kind().to_owned()),
     }

@@ -188,6 +188,7 @@ impl MemoryController {
         self.sampler.tick(kernel, source, is_over);
         kernel.allow_sampled_reads(SAMPLED_READS);
         if !detach.is_empty() {
+            tracing::debug!(groups = ?detach, is_over, "budget spent: detaching access probes");
             let (points, pending) = kernel.detach_accesses(self.plan, &detach);
             for point in points {
                 let group = point.access.map_or(0, |access| access.group);
@@ -199,6 +200,7 @@ impl MemoryController {
             if self.pending_detaches.iter().any(|(groups, _)| groups.contains(&group)) {
                 self.note_detached(source, |_| true);
             }
+            tracing::debug!(group, "attaching access probes again");
             let points = self.detached.remove(&group).unwrap_or_default();
             // What was refused now was not when the program started: it is missed as what is detached.
             let _refused = kernel.attach_probes(self.plan, points)?;

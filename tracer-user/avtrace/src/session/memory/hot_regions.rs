@@ -79,6 +79,7 @@ impl HotRegions {
         if hot.is_empty() {
             return all;
         }
+        tracing::debug!(functions = ?hot, worked, "giving up regions that cost too much");
         for &function in &hot {
             source.give_up(function);
         }

@@ -93,6 +93,7 @@ impl Probes {
                 true => SkipReason::NoPatch { error },
                 false => SkipReason::RefusedByKernel { error },
             };
+            tracing::debug!(%purpose, %reason, "skipped a probe");
             coverage.skip(purpose, reason);
         }
         let attached: Vec<(usize, &PlannedProbe)> =
@@ -110,6 +111,7 @@ impl Probes {
                 self.places.push(probe.address);
             } else {
                 failed[index] = true;
+                tracing::debug!(purpose = %probe.purpose, "a probe does not show in memory");
                 coverage.skip(probe.purpose.clone(), SkipReason::NoBreakpoint);
             }
         }
