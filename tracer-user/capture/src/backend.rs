@@ -88,7 +88,7 @@ pub enum Hits {
 pub struct Unrecorded {
     /// Number of threads for which no ring was left.
     pub threads_without_rings: u64,
-    /// Number of threads in which nothing is watched that is in others.
+    /// Number of threads that lack the watchpoints of the others.
     pub threads_without_watchpoints: u64,
     /// Reason why probes were taken out of the process, and the error if that has failed.
     pub withdrawn: Option<(Withdrawal, Option<String>)>,
@@ -217,7 +217,7 @@ impl Backend {
     ///
     /// # Errors
     ///
-    /// When none can be attached for a reason that is not the place's.
+    /// When all are refused for a reason that does not lie with their places.
     pub fn attach(
         &mut self,
         plan: PlanNumber,
@@ -401,7 +401,7 @@ impl Backend {
         self.kernel_mut().map_or(Ok(()), |kernel| kernel.set_plan(process, plan))
     }
 
-    /// Detaches a plan that no process has any more; nothing waits for it if the process has ended.
+    /// Detaches a plan that no process has any more. If the process has ended, this does not wait.
     pub fn drop_plan(&mut self, plan: PlanNumber, has_ended: bool) {
         if let Some(kernel) = self.kernel_mut() {
             if has_ended {

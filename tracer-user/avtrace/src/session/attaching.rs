@@ -33,8 +33,8 @@ pub(super) struct Shared {
     pub(super) status: StatusLine,
 }
 
-/// A process that is not attached to yet. When the last one of these is dropped, the status line begins: nothing else
-/// is printed then, but through it.
+/// A process that is not attached to yet. When the last one of these is dropped, the status line begins, and all
+/// output goes through it.
 pub(super) struct Pending(Arc<Shared>);
 
 impl Pending {

@@ -1,4 +1,4 @@
-//! Program of which nothing is traced any more: its findings and coverage, then its report.
+//! Program that is over: its findings and coverage, then its report.
 
 use std::{collections::BTreeMap, path::PathBuf, thread::JoinHandle};
 

@@ -23,7 +23,7 @@ pub enum CaptureBackend {
     Kernel,
     /// Probes in the process.
     Inline,
-    /// The one that can do what is asked for, where both are possible the preferred one (`capture_choice`).
+    /// The back end that supports all options, or the preferred one if both do (`capture_choice`).
     Auto,
 }
 

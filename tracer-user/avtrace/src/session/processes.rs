@@ -3,7 +3,7 @@
 //!
 //! A program in the kernel stops a process that has replaced its program, or whose dynamic linker has changed its
 //! list of libraries (`tracer-ebpf/programs/src/stop.rs`). Once its record is read, it is held by ptrace, so that it
-//! continues when this process dies; the guardian covers the moment before (`sys/guardian.rs`). `stops` has the table
+//! continues when this process dies; the guardian covers the moment before (`linux::guardian`). `stops` has the table
 //! of stops.
 
 use std::{collections::BTreeSet, mem, sync::Arc, time::Instant};
@@ -68,11 +68,11 @@ pub struct ProcessTracker {
     limitations: Vec<Limitation>,
     /// End of the capture in processes that go on, if somebody may ask for it.
     capture_end: Option<CaptureEnd>,
-    /// Reports on what was found so far, if somebody wants them.
+    /// Reports on the findings so far, if there is a receiver.
     live_reports: Option<LiveReports>,
     /// Perturbation of the run from outside, if there is any.
     perturber: Option<Perturber>,
-    /// Set once nothing is captured any more: what is left is to be checked.
+    /// Set once the capture has ended, while records remain to be checked.
     is_detached: bool,
 }
 
@@ -125,7 +125,7 @@ impl ProcessTracker {
         Self { numbers, ..self }
     }
 
-    /// Makes reports on what was found so far.
+    /// Makes reports on the findings so far.
     #[must_use]
     pub fn with_reports(self, live_reports: LiveReports) -> Self {
         Self { live_reports: Some(live_reports), ..self }
@@ -178,7 +178,7 @@ impl ProcessTracker {
         self
     }
 
-    /// Detaches all processes before what they have recorded is checked: they have their speed again meanwhile.
+    /// Detaches all processes before their remaining records are checked, so that they are fast again meanwhile.
     fn detach(&mut self, end: CaptureEnd) {
         let Self { programs, backend, .. } = self;
         tracing::debug!(programs = programs.len(), "detaching before the rest is checked");
@@ -202,9 +202,16 @@ impl ProcessTracker {
         self.limitations.extend(limitations);
     }
 
-    /// Ends all programs that are left, the one of the first process in this way, and detaches everything. Returns the
+    /// Ends all remaining programs, the one of the first process in this way, and detaches everything. Returns the
     /// reports on all.
-    pub(super) fn end(mut self, first: ProgramEnd) -> Vec<ProgramReport> {
+    pub(super) fn end(self, first: ProgramEnd) -> Vec<ProgramReport> {
+        let (backend, reporting) = self.end_programs(first);
+        // The kernel waits for a grace period at each detach: names are looked up meanwhile.
+        backend.detach();
+        reporting.finish()
+    }
+
+    fn end_programs(mut self, first: ProgramEnd) -> (Backend, Reporting) {
         for mut program in mem::take(&mut self.programs) {
             let is_first = program.id().parent.is_none();
             if is_first {
@@ -215,9 +222,7 @@ impl ProcessTracker {
             }
             self.finish(program, if is_first { first } else { ProgramEnd::Running });
         }
-        // The kernel waits for a grace period at each detach: names are looked up meanwhile.
-        self.backend.detach();
-        self.reporting.finish()
+        (self.backend, self.reporting)
     }
 
     fn finish(&mut self, program: TracedProgram, end: ProgramEnd) {
@@ -302,7 +307,7 @@ impl ProcessTracker {
         if let Some(index) = self.programs.iter().position(is) {
             return Some(index);
         }
-        // Children are known before they do anything: what is not known is the first.
+        // Children are known before they run. An unknown process is the first one.
         let index = self.programs.iter().position(|program| program.kernel_pid().is_none())?;
         let program = &mut self.programs[index];
         program.runs_in(process, program.exec_identity());
@@ -385,7 +390,7 @@ impl ProcessTracker {
         backend.release(seized.ok().flatten(), ns_pid, stops.latest());
     }
 
-    /// Continues a process that was stopped, and is none of those that are followed: the record of its fork was lost.
+    /// Continues a process that was stopped and is not followed: the record of its fork was lost.
     fn continue_unknown(&self, record: &Record) {
         let Record::Stop(_, record) = record else { return };
         // Numbers of another PID namespace are those of other processes here.
@@ -519,7 +524,7 @@ impl ProcessTracker {
     ) -> Result<TracedProgram, Untraced> {
         const AT_SECURE: u64 = 23;
         if self.options.follow_forks {
-            // From here on probes of its last program mean nothing to it.
+            // From here on it makes no records by probes of its last program.
             self.backend.follow_plan(process, id.plan).map_err(Untraced::failed)?;
         }
         if proc::auxiliary(id.pid, AT_SECURE).is_some_and(|secure| secure != 0) {

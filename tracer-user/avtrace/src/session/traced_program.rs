@@ -71,7 +71,7 @@ pub struct TracedProgram {
     capture: Capture,
     coverage: Coverage,
     has_lost_leader: bool,
-    /// Set once nothing is attached any more, and records are left.
+    /// Set once all probes are detached, while records remain to be checked.
     is_detached: bool,
 }
 
@@ -84,7 +84,7 @@ impl std::fmt::Debug for TracedProgram {
 impl TracedProgram {
     /// Plans and attaches everything to a process that stands at its entry point, in the thread of its id.
     ///
-    /// With `is_initial`, everything that the user names must be there. `steps` receives what is being done.
+    /// With `is_initial`, everything that the user names must be there. `steps` shows the progress.
     ///
     /// # Errors
     ///
@@ -168,7 +168,7 @@ impl TracedProgram {
         Ok(())
     }
 
-    /// Creates a program to which nothing is attached, with this limitation.
+    /// Creates a program without probes, with this limitation.
     pub fn untraced(
         options: &Arc<RunOptions>,
         backend: &Backend,
@@ -201,8 +201,8 @@ impl TracedProgram {
         }
     }
 
-    /// Creates the program of a child that `fork` has just made of this one's process, with a plan of its own. The
-    /// probes of this one are attached to it by [`start`](Self::start).
+    /// Creates the program of a child that `fork` has just made, with a separate plan. [`start`](Self::start) attaches
+    /// the probes of this program to it.
     #[must_use]
     pub fn of_child(
         &self,
@@ -268,13 +268,13 @@ impl TracedProgram {
         self.stops = stops;
     }
 
-    /// Returns whether it is a child to which nothing is attached yet.
+    /// Returns whether this is a child whose probes are not attached yet.
     #[must_use]
     pub const fn awaits_start(&self) -> bool {
         self.probes.await_start()
     }
 
-    /// Attaches to a child what its parent had when it forked it; nothing when that was done before.
+    /// Attaches to a child the probes that its parent had at the fork, unless that is done already.
     pub fn start(&mut self, backend: &mut Backend) {
         if !self.awaits_start() {
             return;
@@ -340,7 +340,7 @@ impl TracedProgram {
         }
     }
 
-    /// Sees to it that what is seen of memory costs no more than it may.
+    /// Keeps the cost of the capture of memory accesses within the budget.
     pub(super) fn keep_within_budget(&mut self, backend: &mut Backend, tracer_cost: &TracerCost) {
         // Calls of allocators cost nothing where they are seen for the sake of ranges that are named.
         if !self.options.watch.is_empty() {
@@ -410,7 +410,7 @@ impl TracedProgram {
         backend.leave_probes(self.id.plan);
     }
 
-    /// Returns a report on what was found so far, if anything is checked.
+    /// Returns a report on the findings so far, if the run is checked.
     pub fn report_so_far(&mut self, backend: &Backend) -> Option<Report> {
         self.name_running();
         let (findings, values) = self.checking.so_far()?;
@@ -438,7 +438,7 @@ impl TracedProgram {
         }
     }
 
-    /// Returns what frames the findings, without what was not seen.
+    /// Returns the context of the findings, without coverage.
     fn context(&self, end: ProgramEnd) -> report::Context {
         let checker = self.options.checker;
         report::Context {
@@ -453,7 +453,7 @@ impl TracedProgram {
         self.coverage.limit(limitation);
     }
 
-    /// Ends it. Nothing of it may be detached before.
+    /// Ends the program, whose probes are still attached or were detached by [`detach`](Self::detach).
     #[must_use]
     pub fn finish(mut self, backend: &mut Backend, end: ProgramEnd) -> FinishedProgram {
         self.flush(backend);
@@ -483,7 +483,7 @@ impl TracedProgram {
             coverage.extend(unrecorded_hits(backend.hits(), &source, lost));
         }
         coverage.extend(plan.unmatched.iter().map(|(_, error)| unmatched_pattern(error)));
-        // Of one that only starts another, as `env` does, there is nothing to say.
+        // A program that only starts another, as `env` does, needs no warnings.
         if end == ProgramEnd::Replaced {
             let reason = UntracedProcess::SharesMemory;
             coverage.lift(&Limitation::UntracedProcess { reason });
@@ -574,7 +574,7 @@ impl TracedProgram {
             symbolizer: self.code.symbolizer(),
             // Jumps are no breakpoints.
             probes: if backend.is_inline() { &[] } else { self.probes.places() },
-            // Child processes inherit none.
+            // Child processes inherit no watchpoints.
             has_watchpoints: self.id.parent.is_none() && backend.has_watchpoints(),
         };
         self.coverage.add_handled_traps(&code);
@@ -603,7 +603,7 @@ pub(super) fn reading(symbolizer: &Symbolizer) -> String {
     )
 }
 
-/// Returns the error of a rule that matches nothing and should.
+/// Returns the error of a rule that should match a function and does not.
 fn must_match(plan: &Plan, follow_forks: bool) -> Option<&SelectError> {
     let later = |error: &SelectError| {
         // Libraries may be loaded later, and processes may be started.

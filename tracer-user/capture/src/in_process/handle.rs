@@ -215,8 +215,8 @@ impl InProcess {
         self.tracer.ask(|answer| Request::Move { thread, to, answer }).unwrap_or(false)
     }
 
-    /// Returns the number of lost events. Of which class they were is not known: they count as synchronisation, the
-    /// worst to lose. Those of threads without rings are not among them.
+    /// Returns the number of lost events. Their classes are unknown: they count as synchronisation, the worst to lose.
+    /// Events of threads without rings are not counted.
     #[must_use]
     pub fn lost(&self) -> Lost {
         let lost = self.shared.lost.load(Ordering::Relaxed);
@@ -236,7 +236,7 @@ impl InProcess {
         self.shared.withdrawn().remove(&process)
     }
 
-    /// Returns the number of threads in which nothing is watched that is in others.
+    /// Returns the number of threads that lack the watchpoints of the others.
     #[must_use]
     pub fn threads_without_watchpoints(&self) -> u64 {
         self.shared.unwatched_threads.load(Ordering::Relaxed)

@@ -228,7 +228,7 @@ impl Kernel {
         (points, PendingDetach::start(links))
     }
 
-    /// Detaches a plan's probes in files for which `gone` holds: none of them is hit any more afterwards.
+    /// Detaches a plan's probes in files for which `gone` holds. They are not hit any more afterwards.
     pub fn detach_probes(&mut self, plan: PlanNumber, gone: impl Fn(&Path) -> bool) {
         drop(PendingDetach::start(self.take_probes(plan, gone)));
     }
@@ -251,7 +251,7 @@ impl Kernel {
         links
     }
 
-    /// Begins to detach all probes of a plan whose process has ended: nothing waits for it.
+    /// Begins to detach all probes of a plan whose process has ended, and does not wait.
     pub fn detach_ended(&mut self, plan: PlanNumber) {
         let of_plan = |probe: &mut Attached| probe.plan == plan;
         let links = self.probes.extract_if(.., of_plan).map(|probe| probe.link).collect();
