@@ -213,17 +213,12 @@ impl From<KnownClasses> for RecordedClasses {
     fn from(known: KnownClasses) -> Self {
         let KnownClasses { places, variables, locks, syncs } = known;
         Self {
-            places: grouped(places.into_iter().map(turned)),
-            variables: grouped(variables.into_iter().map(turned)),
-            locks: grouped(locks.into_iter().map(turned)),
-            syncs: grouped(syncs.into_iter().map(turned)),
+            places: grouped(places.into_iter().map(|(id, class)| (class, id))),
+            variables: grouped(variables.into_iter().map(|(id, class)| (class, id))),
+            locks: grouped(locks.into_iter().map(|(id, class)| (class, id))),
+            syncs: grouped(syncs.into_iter().map(|(id, class)| (class, id))),
         }
     }
-}
-
-/// Returns the other order of a pair.
-fn turned<A, B>((one, other): (A, B)) -> (B, A) {
-    (other, one)
 }
 
 impl KnownClasses {

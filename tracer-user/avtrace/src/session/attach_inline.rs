@@ -5,29 +5,27 @@
 use std::{
     os::{fd::AsFd as _, unix::net::UnixStream},
     sync::Arc,
-    thread,
     time::Instant,
 };
 
 use crossbeam_channel::bounded;
-use inline::layout::Mode;
 
 use super::{
-    attach_run::{Pending, Shared, announce, await_end},
     attach_target::{AttachError, AttachTarget},
+    attaching::{Pending, Shared, announce},
+    await_end::await_end,
     capture_end::CaptureEnd,
     error::RunError,
-    finished_program::{FinishedProgram, ProgramReport},
+    finished_program::ProgramReport,
     launching::first_program,
     live_report::LiveReports,
-    options::WhenFull,
-    outcome::joined,
-    processes::{ProcessTracker, arguments},
+    pipeline::{Pipeline, prepare_first},
+    processes::arguments,
     program_end::ProgramEnd,
     program_id::ProgramId,
+    threads::{joined, spawn},
     traced_program::TracedProgram,
 };
-use crate::progress::Steps;
 use capture::{
     backend::Backend,
     in_process::{self, InProcess, InProcessError, Left, StartError},
@@ -50,12 +48,8 @@ pub(super) fn trace(
     let pending = Pending::new(shared);
     let (over, is_over) =
         UnixStream::pair().map_err(RunError::system("cannot create a pair of sockets"))?;
-    let mode = match options.when_full() {
-        WhenFull::Wait => Mode::Lossless,
-        WhenFull::Drop => Mode::Drop,
-    };
     let pid = target.pid;
-    let attached = in_process::Tracer::attach(pid, mode);
+    let attached = in_process::Tracer::attach(pid, options.ring_mode());
     let (tracer, in_process, streams) = attached.map_err(|error| match error {
         StartError::Start(error) if proc::is_gone(&error) && target.is_ending() => {
             RunError::Attach(AttachError::EndedMeanwhile { pid })
@@ -66,37 +60,29 @@ pub(super) fn trace(
         }
         StartError::InProcess(error) => error.into(),
     })?;
-    let thread_error = || RunError::system("cannot start a thread");
     let sees_memory = options.accesses.level.probes_instructions();
-    let (reader, batches) =
-        in_process::read(streams, sees_memory, shared.end_signals.cut()).map_err(thread_error())?;
+    let cut = shared.end_signals.cut();
+    let read = in_process::read(streams, sees_memory, cut);
+    let (reader, batches) = read.map_err(RunError::system("cannot start a thread"))?;
     let leave = in_process.end();
-    let (finished, reporting) = crossbeam_channel::unbounded();
     let argv = arguments(pid);
     let id = ProgramId { argv: argv.clone(), ..first_program(options, pid, NsPid(pid)) };
     let (end_request, capture_end) = CaptureEnd::new(None);
     let (ready, is_ready) = bounded(1);
-    let checking = thread::Builder::new().name("avtrace-checker".to_owned()).spawn({
+    let track = {
         let shared = Arc::clone(shared);
-        move || -> Result<ProcessTracker, RunError> {
+        move || {
             let mut turn = shared.turn(pid)?;
             let (backend, first) = prepare(&shared, id, in_process)?;
             turn.has_begun = true;
             drop(turn);
+            let tracker = shared.track(backend, first, capture_end, live_reports)?;
             let _ = ready.send(());
-            let tracker = ProcessTracker::new(&shared.options, backend, first, finished)
-                .until(capture_end)
-                .with_reports(live_reports)
-                .with_numbers(shared.numbers.clone());
-            Ok(tracker.follow(batches))
+            Ok(tracker)
         }
-    });
-    let checking = checking.map_err(thread_error())?;
-    let reporting = thread::Builder::new()
-        .name("avtrace-reports".to_owned())
-        .spawn(move || reporting.iter().map(FinishedProgram::report).collect())
-        .map_err(thread_error())?;
-    let ending = thread::Builder::new().name("avtrace-end".to_owned()).spawn({
+    };
+    let pipeline = Pipeline::start(reader, batches, cut, (), track)?;
+    let ending = spawn("avtrace-end", {
         let (target, shared) = (*target, Arc::clone(shared));
         move || {
             // Without a plan there is nothing to end.
@@ -112,33 +98,21 @@ pub(super) fn trace(
             leave();
             awaited.map(drop)
         }
-    });
-    let ending = ending.map_err(thread_error())?;
+    })?;
     let left = tracer.run_attached().map_err(RunError::system("cannot follow the process"));
     drop(over);
     // It needs the checker's answer, which answers while there is a reader.
     let awaited = joined(ending);
-    let undecodable = reader.finish();
-    let tracker = joined(checking)?;
+    let mut tracker = pipeline.finish()?;
     // The report is written in any case.
     let left = left.unwrap_or_else(|error| {
         status.print(&format!("avtrace: warning: probes are left in process {pid}: {error}\n"));
         Left { ending: None, keeps_memory: true }
     });
     awaited.map_err(RunError::system("cannot wait for the end"))?;
-    let mut limitations = vec![Limitation::Attached];
-    if undecodable > 0 {
-        limitations.push(Limitation::UndecodableRecords { count: undecodable });
-    }
-    if shared.end_signals.cut().is_asked() {
-        limitations.push(Limitation::CutShort);
-    }
-    if left.keeps_memory {
-        limitations.push(Limitation::KeptMemory);
-    }
-    let end = left.ending.map_or(ProgramEnd::Running, ProgramEnd::Ended);
-    tracker.end(end, limitations).detach();
-    Ok(joined(reporting))
+    tracker.limit([Limitation::Attached]);
+    tracker.limit(left.keeps_memory.then_some(Limitation::KeptMemory));
+    Ok(tracker.end(left.ending.map_or(ProgramEnd::Running, ProgramEnd::Ended)))
 }
 
 /// Plans while the process runs, and patches it. From then on it stops for records.
@@ -147,19 +121,13 @@ fn prepare(
     id: ProgramId,
     in_process: InProcess,
 ) -> Result<(Backend, TracedProgram), RunError> {
-    let (options, pid) = (&shared.options, id.pid);
-    let mut backend = Backend::InProcess(in_process);
-    let steps = Steps::on_terminal();
-    let prepared = TracedProgram::prepare(options, &mut backend, id, true, &steps);
-    drop(steps);
-    let mut first = prepared.map_err(|error| match error {
+    let pid = id.pid;
+    let mut backend = Backend::from(in_process);
+    let first = prepare_first(&shared.options, &mut backend, id, &shared.numbers);
+    let mut first = first.map_err(|error| match error {
         RunError::InProcess(InProcessError::NoMemory) => AttachError::EndedMeanwhile { pid }.into(),
         error => error,
     })?;
-    first.start_recorder(shared.numbers.next());
-    if let Some(error) = first.recorder_error() {
-        return Err(error.into());
-    }
     first.begin_within();
     // Libraries that were loaded after the plan was made.
     first.libraries(&mut backend, pid);

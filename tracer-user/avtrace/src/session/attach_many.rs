@@ -13,8 +13,9 @@ use signal_hook::{consts::SIGUSR1, flag};
 
 use super::{
     attach_inline,
-    attach_run::{Loaded, Shared, Turns},
+    attach_run::Loaded,
     attach_target::{AttachError, AttachTarget},
+    attaching::{Shared, Turns},
     capture_choice::Choice,
     end_signals::EndSignals,
     error::RunError,
@@ -35,7 +36,7 @@ const LEAST_BUFFER: u32 = 4 << 20;
 enum Prepared {
     /// For programs in the kernel.
     Kernel(Box<Loaded>),
-    /// For probes in the process. Whoever is to trace it has to seize it.
+    /// For probes in the process. The thread that traces it seizes it.
     Inline(AttachTarget),
 }
 
@@ -84,7 +85,7 @@ pub(super) fn attach(
 ) -> Result<Vec<ProgramReport>, RunError> {
     let memory_error = RunError::system("cannot set memory aside for the run");
     linux::memory::check_headroom().map_err(memory_error)?;
-    // A process for which none is left is named.
+    // A process for which no descriptor is left is named later.
     let _raised = linux::descriptors::RaisedLimit::new();
     // It forks while there is one thread.
     let _ = ptrace_breakpoint::trial();
@@ -210,7 +211,7 @@ impl<'status> Attempts<'status> {
             None if failed == count => Err(AttachError::None { count }.into()),
             _ => {
                 let were = if failed == 1 { "was" } else { "were" };
-                // Before the end, which nobody who does not read holds up.
+                // Printed before the end, which a reader that does not read cannot delay.
                 warn(status, &format!("{failed} of {count} processes {were} not traced"));
                 status.end();
                 Ok(())
@@ -228,7 +229,7 @@ fn warn(status: &StatusLine, message: &str) {
     status.print(&format!("avtrace: warning: {}\n", report::cut_message(&message)));
 }
 
-/// Returns the part of a buffer for each of so many processes: a power of two.
+/// Returns each process's part of a buffer of this size: a power of two.
 fn share(bytes: u32, processes: usize) -> u32 {
     let parts = u32::try_from(processes.max(1).next_power_of_two()).unwrap_or(u32::MAX);
     (bytes / parts).max(LEAST_BUFFER.min(bytes))

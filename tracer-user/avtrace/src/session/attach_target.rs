@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    attach_run::await_end,
+    await_end::await_end,
     error::RunError,
     process_selection::MAX_PROCESSES,
     program::{self, ProgramError},

@@ -1,11 +1,16 @@
-//! Program of which nothing is traced any more: its findings and coverage, then its report.
+//! Program that is over: its findings and coverage, then its report.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf, thread::JoinHandle};
 
 use checker::{Suspects, event::EventNumber, finding::Findings, format};
+use crossbeam_channel::Sender;
 use symbolize::Symbolizer;
 
-use super::record::{RecordError, Recorder};
+use super::{
+    record::{RecordError, Recorder},
+    system_error::SystemError,
+    threads::{joined, spawn},
+};
 use crate::{first_pass::FirstPassFile, names::live::LiveNames};
 use events::source::Source;
 use plan::plan::Site;
@@ -61,5 +66,37 @@ impl FinishedProgram {
         let lost = report.counts.lost_events;
         let first_pass = suspects.map(|suspects| FirstPassFile::new(&suspects, &names, lost));
         ProgramReport { report, recorded, first_pass }
+    }
+}
+
+/// Thread that looks up names for programs that are over, while others still run.
+#[derive(Debug)]
+pub(super) struct Reporting {
+    finished: Sender<FinishedProgram>,
+    thread: JoinHandle<Vec<ProgramReport>>,
+}
+
+impl Reporting {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses it.
+    pub(super) fn start() -> Result<Self, SystemError> {
+        let (finished, received) = crossbeam_channel::unbounded();
+        let work = move || received.iter().map(FinishedProgram::report).collect();
+        Ok(Self { finished, thread: spawn("avtrace-reports", work)? })
+    }
+
+    /// Passes on a program that is over.
+    pub(super) fn add(&self, program: FinishedProgram) {
+        // A thread that has panicked receives nothing, and its panic is passed on in the end.
+        let _ = self.finished.send(program);
+    }
+
+    /// Waits for the reports on all programs, in the order of their ends.
+    pub(super) fn finish(self) -> Vec<ProgramReport> {
+        drop(self.finished);
+        joined(self.thread)
     }
 }

@@ -4,29 +4,26 @@ use std::{
     io::{self, Write as _},
     path::Path,
     sync::Arc,
-    thread,
 };
 
-use abi::Target;
 use aya::maps::{MapData, RingBuf};
 
 use super::{
+    capture_choice::Purpose,
     cpu_affinity,
     error::RunError,
-    finished_program::{FinishedProgram, ProgramReport},
     launching::{first_program, hold, start_error},
+    loaded_kernel::{LoadedKernel, unrestored},
     options::RunOptions,
-    outcome::{Outcome, ended_early, joined},
+    outcome::{Outcome, ended_early},
+    pipeline::{Pipeline, prepare_first},
     processes::ProcessTracker,
     program_end::ProgramEnd,
+    recording_numbers::RecordingNumbers,
     signals,
     traced_program::TracedProgram,
 };
-use crate::progress::Steps;
-use capture::{
-    backend::Backend,
-    kernel::{Copies, Kernel, LoadOptions, reader::Reader},
-};
+use capture::{backend::Backend, kernel::reader::Reader};
 use linux::{
     self,
     cut::Cut,
@@ -35,7 +32,6 @@ use linux::{
     perf, proc,
     tracee::{HeldProgram, Start},
 };
-use report::Limitation;
 
 /// Runs a program and checks it, and what it becomes.
 ///
@@ -61,41 +57,17 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
         return ended_early(&options, pid, ending);
     }
     // The guardian outlives all that may stop the program.
-    let Prepared { guardian, events, mut backend, mut first } = prepared?;
-    let guardian = Arc::new(guardian);
-    first.start_recorder(0);
-    if let Some(error) = first.recorder_error() {
-        return Err(error.into());
-    }
+    let Prepared { guardian, events, mut backend, first } = prepared?;
     linux::memory::check_headroom().map_err(memory_error())?;
-    let thread_error = RunError::system("cannot start a thread");
     let cut = Cut::default();
-    let copies = backend.kernel_mut().map(Kernel::restore_copies).transpose()?;
-    let (reader, batches) = match Reader::start(events, &cut) {
-        Ok(started) => started,
-        Err(error) => return Err(thread_error(error)),
-    };
-    let (finished, reporting) = crossbeam_channel::unbounded();
-    let tracker = ProcessTracker::new(&options, backend, first, finished);
-    let tracker = tracker.perturbed().map_err(RunError::system("cannot start a thread"))?;
+    // A thread, which may not be there if the other back end is to start the program.
+    let copies = backend.restore_copies()?;
+    let read = Reader::start(events, &cut);
+    let (reader, batches) = read.map_err(RunError::system("cannot start a thread"))?;
+    let tracker = ProcessTracker::new(&options, backend, first)?;
     let alive = tracker.alive();
-    let tracker = thread::Builder::new()
-        .name("avtrace-checker".to_owned())
-        .spawn({
-            let in_case = guardian.in_case_of_panic();
-            move || {
-                // Its probes are detached before this is dropped.
-                let _in_case = in_case;
-                tracker.follow(batches)
-            }
-        })
-        .map_err(RunError::system("cannot start a thread"))?;
-    let reporting = thread::Builder::new()
-        .name("avtrace-reports".to_owned())
-        .spawn(move || {
-            reporting.iter().map(FinishedProgram::report).collect::<Vec<ProgramReport>>()
-        })
-        .map_err(RunError::system("cannot start a thread"))?;
+    let in_case = guardian.in_case_of_panic();
+    let pipeline = Pipeline::start(reader, batches, &cut, in_case, || Ok(tracker))?;
     let signals =
         signals::forward(pid, &cut).map_err(RunError::system("cannot install signal handlers"))?;
     let running = held.release().map_err(RunError::system("cannot let the program go"))?;
@@ -104,28 +76,16 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
         signals.await_children(&alive);
     }
     signals.be_over();
-    let undecodable = reader.finish();
-    let mut limitations = Vec::new();
-    if undecodable > 0 {
-        limitations.push(Limitation::UndecodableRecords { count: undecodable });
-    }
-    let unrestored = |(reason, count)| Limitation::UnrestoredChildren { count, reason };
-    limitations.extend(copies.into_iter().flat_map(Copies::finish).map(unrestored));
-    let tracker = joined(tracker);
-    if cut.is_asked() {
-        limitations.push(Limitation::CutShort);
-    }
-    let backend = tracker.end(ProgramEnd::Ended(ending), limitations);
-    // The kernel waits for a grace period at each detach: names are looked up meanwhile.
-    backend.detach();
-    let programs = joined(reporting);
+    let mut tracker = pipeline.finish()?;
+    tracker.limit(copies.into_iter().flat_map(unrestored));
+    let programs = tracker.end(ProgramEnd::Ended(ending));
     signals.close();
     Ok(Outcome { ending, programs })
 }
 
 /// A program to which all is attached, and that has not started.
 struct Prepared {
-    guardian: Guardian,
+    guardian: Arc<Guardian>,
     events: RingBuf<MapData>,
     backend: Backend,
     first: TracedProgram,
@@ -138,23 +98,8 @@ fn prepare(options: &Arc<RunOptions>, held: &HeldProgram) -> Result<Prepared, Ru
         cpu_affinity::on_one_processor(pid)
             .map_err(RunError::system("cannot bind the program to one processor"))?;
     }
-    let (pidns_dev, pidns_ino, tgid) =
-        proc::pid_namespace(pid).map_err(RunError::system("cannot read the PID namespace"))?;
-    let mut kernel = Kernel::load(&LoadOptions {
-        target: Target { tgid: tgid.into(), pidns_dev, pidns_ino },
-        process: pid,
-        buffer_bytes: options.buffer_bytes,
-        debug: options.debug_bpf,
-        perf_probes: options.perf_probes,
-        follow: options.follow_forks,
-        is_gated: false,
-        accesses: options.accesses.level.probes_instructions(),
-        defers_owned: options.defers_owned(),
-    })?;
-    // Both fork while there is one thread.
-    let _ = perf::trial();
-    let guardian =
-        kernel.start_guardian(None).map_err(RunError::system("cannot start the guardian"))?;
+    let LoadedKernel { mut kernel, guardian, ns_pid } =
+        LoadedKernel::load(options, Purpose::Start, pid)?;
     if !kernel.has_uprobe_multi() {
         // Nothing is left to do when standard error is closed.
         let _ = writeln!(
@@ -171,9 +116,9 @@ fn prepare(options: &Arc<RunOptions>, held: &HeldProgram) -> Result<Prepared, Ru
     if options.follow_forks {
         kernel.follow_children()?;
     }
-    let id = first_program(options, pid, NsPid(tgid));
+    let id = first_program(options, pid, ns_pid);
     let events = kernel.take_events()?;
-    let mut backend = Backend::Kernel(Box::new(kernel));
-    let first = TracedProgram::prepare(options, &mut backend, id, true, &Steps::on_terminal())?;
+    let mut backend = Backend::from(kernel);
+    let first = prepare_first(options, &mut backend, id, &RecordingNumbers::default())?;
     Ok(Prepared { guardian, events, backend, first })
 }

@@ -1,4 +1,4 @@
-//! Reports on what was found so far, while programs run: when something new was found, and when a signal asks.
+//! Reports on running programs: after new findings, and when a signal asks.
 
 use std::{
     fmt,
@@ -106,7 +106,7 @@ impl LiveReports {
 }
 
 impl Progress {
-    /// Notes what has come since the last time, some times a second.
+    /// Adds the events since the last call to the status line, some times a second.
     fn tick(&mut self, now: Instant, programs: &[TracedProgram], backend: &Backend) {
         if now < self.next {
             return;

@@ -3,6 +3,7 @@
 use std::{ffi::OsString, sync::Arc};
 
 use checker::Regions;
+use inline::layout::Mode;
 use x86::placement::PlaceRules;
 
 use super::{capture_reason::CaptureReason, record::RecordTo};
@@ -22,7 +23,7 @@ pub enum CaptureBackend {
     Kernel,
     /// Probes in the process.
     Inline,
-    /// The one that can do what is asked for, where both are possible the preferred one (`capture_choice`).
+    /// The back end that supports all options, or the preferred one if both do (`capture_choice`).
     Auto,
 }
 
@@ -96,6 +97,14 @@ impl RunOptions {
         match self.capture {
             CaptureBackend::Inline => self.when_full.unwrap_or(WhenFull::Wait),
             CaptureBackend::Kernel | CaptureBackend::Auto => WhenFull::Drop,
+        }
+    }
+
+    /// Returns the mode of probes in the process.
+    pub(super) fn ring_mode(&self) -> Mode {
+        match self.when_full() {
+            WhenFull::Wait => Mode::Lossless,
+            WhenFull::Drop => Mode::Drop,
         }
     }
 

@@ -1,7 +1,5 @@
 //! Result of a run.
 
-use std::thread;
-
 use super::{
     error::RunError,
     finished_program::ProgramReport,
@@ -22,14 +20,6 @@ pub struct Outcome {
     /// Each program that was traced, in the order of their ends: more than one when the process replaced its program,
     /// or children were followed.
     pub programs: Vec<ProgramReport>,
-}
-
-/// Waits for a thread, and passes its panic on.
-pub(super) fn joined<T>(thread: thread::JoinHandle<T>) -> T {
-    match thread.join() {
-        Ok(value) => value,
-        Err(panic) => std::panic::resume_unwind(panic),
-    }
 }
 
 /// Returns the outcome for a program that ran nothing of its own. Where the dynamic linker refused it, the linker has

@@ -3,20 +3,19 @@
 //!
 //! A program in the kernel stops a process that has replaced its program, or whose dynamic linker has changed its
 //! list of libraries (`tracer-ebpf/programs/src/stop.rs`). Once its record is read, it is held by ptrace, so that it
-//! continues when this process dies; the guardian covers the moment before (`sys/guardian.rs`). `stops` has the table
+//! continues when this process dies; the guardian covers the moment before (`linux::guardian`). `stops` has the table
 //! of stops.
 
-use std::{collections::BTreeSet, io, sync::Arc, time::Instant};
+use std::{collections::BTreeSet, mem, sync::Arc, time::Instant};
 
 use abi::{ChildProcessRecord, ExitRecord, Kind, PLANS, PlanNumber, Record, StopRecord};
-use crossbeam_channel::Sender;
 use signal_hook::consts::SIGCONT;
 use symbolize::{DebugSearch, ProcessAddr, Symbolizer};
 
 use super::{
     capture_end::CaptureEnd,
     error::RunError,
-    finished_program::FinishedProgram,
+    finished_program::{ProgramReport, Reporting},
     live_processes::LiveProcesses,
     live_report::LiveReports,
     memory::{budget::TracerCost, controller},
@@ -27,21 +26,22 @@ use super::{
     program_id::ProgramId,
     recording_numbers::RecordingNumbers,
     stops::{Reaction, Stops},
+    system_error::SystemError,
     traced_program::TracedProgram,
 };
 use crate::{debug_files, progress::Steps};
 use capture::{
     backend::{Backend, Hold},
-    kernel::{ProbeProgram, privileges, reader::Batches},
+    kernel::{Entry, EntryError, privileges, reader::Batches},
 };
 use linux::{
     ids::{KernelPid, NsPid},
     proc,
-    seized_thread::{self, SeizeError, SeizedThread, StopOutcome},
+    seized_thread::{self, SeizeError},
     text::text_of_bytes,
     tracee::{self, Ending},
 };
-use plan::{file_for_kernel, point::ProbePoint};
+use plan::file_for_kernel;
 use report::{Limitation, RanOnAt, UntracedProcess, UntracedProgram as Untraced};
 
 /// All that is traced.
@@ -63,29 +63,38 @@ pub struct ProcessTracker {
     lost: u32,
     /// End of the first process, once that was recorded.
     first_ending: Option<Ending>,
-    finished: Sender<FinishedProgram>,
+    reporting: Reporting,
+    /// Limitations of the first process.
+    limitations: Vec<Limitation>,
     /// End of the capture in processes that go on, if somebody may ask for it.
     capture_end: Option<CaptureEnd>,
-    /// Reports on what was found so far, if somebody wants them.
+    /// Reports on the findings so far, if there is a receiver.
     live_reports: Option<LiveReports>,
     /// Perturbation of the run from outside, if there is any.
     perturber: Option<Perturber>,
-    /// Set once nothing is captured any more: what is left is to be checked.
+    /// Set once the capture has ended, while records remain to be checked.
     is_detached: bool,
 }
 
 impl ProcessTracker {
-    /// Starts with the first program. Programs that are over go to `finished`.
-    #[must_use]
-    pub fn new(
+    /// Starts with the first program, and to perturb the run from outside, if that is wanted.
+    ///
+    /// # Errors
+    ///
+    /// When no thread can be started.
+    pub(super) fn new(
         options: &Arc<RunOptions>,
         backend: Backend,
         first: TracedProgram,
-        finished: Sender<FinishedProgram>,
-    ) -> Self {
+    ) -> Result<Self, SystemError> {
         let alive = LiveProcesses::default();
         alive.insert(first.id().pid);
-        Self {
+        let perturbation = options.perturbation.as_ref();
+        let perturber = perturbation
+            .map(|plan| Perturber::start(plan, alive.clone(), backend.starver()))
+            .transpose()
+            .map_err(|error| SystemError { what: "cannot start a thread", error })?;
+        Ok(Self {
             options: Arc::clone(options),
             backend,
             alive,
@@ -96,24 +105,13 @@ impl ProcessTracker {
             foreign: 0,
             lost: 0,
             first_ending: None,
-            finished,
+            reporting: Reporting::start()?,
+            limitations: Vec::new(),
             capture_end: None,
             live_reports: None,
-            perturber: None,
+            perturber,
             is_detached: false,
-        }
-    }
-
-    /// Perturbs the run from outside as its plan says.
-    ///
-    /// # Errors
-    ///
-    /// When there can be no thread for it.
-    pub fn perturbed(self) -> io::Result<Self> {
-        let Some(plan) = &self.options.perturbation else { return Ok(self) };
-        let starver = self.backend.starver();
-        let perturber = Some(Perturber::start(plan, self.alive.clone(), starver)?);
-        Ok(Self { perturber, ..self })
+        })
     }
 
     /// Lets the first program start.
@@ -127,7 +125,7 @@ impl ProcessTracker {
         Self { numbers, ..self }
     }
 
-    /// Makes reports on what was found so far.
+    /// Makes reports on the findings so far.
     #[must_use]
     pub fn with_reports(self, live_reports: LiveReports) -> Self {
         Self { live_reports: Some(live_reports), ..self }
@@ -180,9 +178,10 @@ impl ProcessTracker {
         self
     }
 
-    /// Detaches all processes before what they have recorded is checked: they have their speed again meanwhile.
+    /// Detaches all processes before their remaining records are checked, so that they are fast again meanwhile.
     fn detach(&mut self, end: CaptureEnd) {
         let Self { programs, backend, .. } = self;
+        tracing::debug!(programs = programs.len(), "detaching before the rest is checked");
         // A hit without a record would look like a loss.
         backend.stop_watchpoints();
         end.close_gate();
@@ -198,21 +197,32 @@ impl ProcessTracker {
         self.first_ending
     }
 
-    /// Ends all that is left: the first process in this way, others still run. `limitations` are those of the first.
-    #[must_use]
-    pub fn end(mut self, first: ProgramEnd, limitations: Vec<Limitation>) -> Backend {
-        for mut program in std::mem::take(&mut self.programs) {
+    /// Adds limitations of the first process.
+    pub(super) fn limit(&mut self, limitations: impl IntoIterator<Item = Limitation>) {
+        self.limitations.extend(limitations);
+    }
+
+    /// Ends all remaining programs, the one of the first process in this way, and detaches everything. Returns the
+    /// reports on all.
+    pub(super) fn end(self, first: ProgramEnd) -> Vec<ProgramReport> {
+        let (backend, reporting) = self.end_programs(first);
+        // The kernel waits for a grace period at each detach: names are looked up meanwhile.
+        backend.detach();
+        reporting.finish()
+    }
+
+    fn end_programs(mut self, first: ProgramEnd) -> (Backend, Reporting) {
+        for mut program in mem::take(&mut self.programs) {
             let is_first = program.id().parent.is_none();
-            let end = if is_first { first } else { ProgramEnd::Running };
-            if program.id().parent.is_none() {
-                limitations.iter().for_each(|limitation| program.limit(limitation.clone()));
-                if self.foreign > 0 {
-                    program.limit(Limitation::RecordsWithoutProgram { count: self.foreign });
-                }
+            if is_first {
+                let foreign = Limitation::RecordsWithoutProgram { count: self.foreign };
+                let foreign = (self.foreign > 0).then_some(foreign);
+                let limitations = mem::take(&mut self.limitations).into_iter().chain(foreign);
+                limitations.for_each(|limitation| program.limit(limitation));
             }
-            self.finish(program, end);
+            self.finish(program, if is_first { first } else { ProgramEnd::Running });
         }
-        self.backend
+        (self.backend, self.reporting)
     }
 
     fn finish(&mut self, program: TracedProgram, end: ProgramEnd) {
@@ -222,8 +232,7 @@ impl ProcessTracker {
         {
             perturber.add_to(report);
         }
-        // The receiver ends after this.
-        let _ = self.finished.send(finished);
+        self.reporting.add(finished);
     }
 
     #[inline]
@@ -238,7 +247,7 @@ impl ProcessTracker {
         }
         self.lost = header.lost;
         // No record of a process in which the probes are is lost.
-        if self.backend.kernel().is_some() {
+        if !self.backend.is_inline() {
             self.start_all();
             self.find_lost_exec(index, KernelPid(header.process));
         }
@@ -298,7 +307,7 @@ impl ProcessTracker {
         if let Some(index) = self.programs.iter().position(is) {
             return Some(index);
         }
-        // Children are known before they do anything: what is not known is the first.
+        // Children are known before they run. An unknown process is the first one.
         let index = self.programs.iter().position(|program| program.kernel_pid().is_none())?;
         let program = &mut self.programs[index];
         program.runs_in(process, program.exec_identity());
@@ -318,10 +327,10 @@ impl ProcessTracker {
 
     fn fork(&mut self, parent: usize, record: &ChildProcessRecord) {
         let child_process = KernelPid(record.child_process);
-        let ids = (record.child, child_process);
         let mut child = match self.new_plan() {
             Some(plan) if record.flags & ChildProcessRecord::STOPS != 0 => {
-                self.programs[parent].of_child(&mut self.backend, ids, plan)
+                let backend = &mut self.backend;
+                self.programs[parent].of_child(backend, record.child, child_process, plan)
             }
             plan => {
                 let reason = match plan {
@@ -361,11 +370,11 @@ impl ProcessTracker {
         let &ProgramId { pid, ns_pid, parent, .. } = program.id();
         let (thread, at) = match kind {
             Kind::Start => (pid, RanOnAt::Fork),
-            _ => (thread_of((pid, ns_pid), record.header.tid), RanOnAt::Library),
+            _ => (thread_of(pid, ns_pid, record.header.tid), RanOnAt::Library),
         };
         let seized = match stops.reaction(kind, number) {
             Reaction::Ignore => return,
-            Reaction::Seize => backend.hold((pid, parent.is_none()), thread, number),
+            Reaction::Seize => backend.hold(pid, parent.is_none(), thread, number),
             Reaction::MayStand => Err(SeizeError::stopped(pid)),
             Reaction::RanOn => Err(SeizeError::never_stopped()),
         };
@@ -378,11 +387,10 @@ impl ProcessTracker {
         }
         stops.pass(number, matches!(seized, Ok(None)));
         program.set_stops(stops);
-        drop(seized);
-        backend.mark_continued(ns_pid, stops.latest());
+        backend.release(seized.ok().flatten(), ns_pid, stops.latest());
     }
 
-    /// Continues a process that was stopped, and is none of those that are followed: the record of its fork was lost.
+    /// Continues a process that was stopped and is not followed: the record of its fork was lost.
     fn continue_unknown(&self, record: &Record) {
         let Record::Stop(_, record) = record else { return };
         // Numbers of another PID namespace are those of other processes here.
@@ -466,6 +474,7 @@ impl ProcessTracker {
     fn replace(&mut self, index: usize, process: KernelPid, reaction: Reaction, number: u32) {
         let plan = self.new_plan();
         let old = self.programs.swap_remove(index);
+        tracing::debug!(pid = old.id().pid, ?reaction, number, "the process replaces its program");
         self.current = 0;
         let is_first = old.id().parent.is_none();
         let (pid, old_plan) = (old.id().pid, old.id().plan);
@@ -474,7 +483,7 @@ impl ProcessTracker {
         self.finish(old, ProgramEnd::Replaced);
         let started = Instant::now();
         let seized = match reaction {
-            Reaction::Seize => self.backend.hold((pid, is_first), pid, number),
+            Reaction::Seize => self.backend.hold(pid, is_first, pid, number),
             // The stop of a thread that has ended with the last program may be in effect.
             Reaction::MayStand => Err(SeizeError::stopped(pid)),
             Reaction::RanOn | Reaction::Ignore => Err(SeizeError::never_stopped()),
@@ -489,6 +498,7 @@ impl ProcessTracker {
         let mut program = match attached {
             Ok(program) => program,
             Err(reason) => {
+                tracing::debug!(pid, %reason, "the new program is not traced");
                 let untraced = Limitation::UntracedProgram { reason };
                 TracedProgram::untraced(&self.options, &self.backend, id.clone(), untraced)
             }
@@ -500,8 +510,7 @@ impl ProcessTracker {
         program.set_stops(stops);
         program.start_recorder(self.numbers.next());
         self.programs.push(program);
-        drop(seized);
-        self.backend.mark_continued(id.ns_pid, stops.latest());
+        self.backend.release(seized.ok().flatten(), id.ns_pid, stops.latest());
     }
 
     /// Attaches to the new program of a process, once that stands at its entry point. `stops` has
@@ -515,16 +524,16 @@ impl ProcessTracker {
     ) -> Result<TracedProgram, Untraced> {
         const AT_SECURE: u64 = 23;
         if self.options.follow_forks {
-            // From here on probes of its last program mean nothing to it.
+            // From here on it makes no records by probes of its last program.
             self.backend.follow_plan(process, id.plan).map_err(Untraced::failed)?;
         }
         if proc::auxiliary(id.pid, AT_SECURE).is_some_and(|secure| secure != 0) {
             // The tracer of inline probes is there when the kernel looks for one.
-            let is_lost = self.backend.kernel().is_none() && !privileges::keeps_gained();
+            let is_lost = self.backend.is_inline() && !privileges::keeps_gained();
             return Err(if is_lost { Untraced::PrivilegesLost } else { Untraced::Privileged });
         }
         program::check_running(id.pid).map_err(Untraced::failed)?;
-        if let Some(Hold::Thread(held)) = held {
+        if let Some(held) = held.filter(|held| !held.is_at_entry()) {
             self.run_to_entry(id, held, stops)?;
         }
         let prepared = TracedProgram::prepare(
@@ -536,7 +545,7 @@ impl ProcessTracker {
         );
         prepared.map_err(|error| match error {
             RunError::InProcess(error) if error.is_of_leak_sanitizer() => {
-                self.backend.leave_alone(id.pid);
+                held.into_iter().for_each(Hold::leave_alone);
                 Untraced::LeakSanitizer
             }
             error => Untraced::failed(error),
@@ -547,7 +556,7 @@ impl ProcessTracker {
     fn run_to_entry(
         &mut self,
         id: &ProgramId,
-        held: &SeizedThread,
+        held: &Hold,
         stops: &mut Stops,
     ) -> Result<(), Untraced> {
         /// Address of the dynamic linker, if there is one.
@@ -567,51 +576,31 @@ impl ProcessTracker {
             let module = symbolizer.module_at(entry).ok_or(Untraced::UnmappedEntry)?;
             let offset = module.file_offset(entry).ok_or(Untraced::EntryInNoFile)?;
             let file = file_for_kernel(id.pid, module);
-            let point = ProbePoint {
-                program: ProbeProgram::Halt,
-                file,
-                offset: offset.0,
-                cookie: id.ns_pid.0.into(),
-                access: None,
-                regions: None,
+            let (process, plan, ns_pid) = (id.pid, id.plan, id.ns_pid);
+            let entry = Entry { process, ns_pid, plan, file, offset: offset.0 };
+            let Some(stop) = self.backend.run_to_entry(held, &entry).map_err(not_at_entry)? else {
+                return Ok(());
             };
-            let Some(kernel) = self.backend.kernel_mut() else { return Ok(()) };
-            kernel.limit_plan(id.plan, id.pid);
-            let refusals = kernel.attach_probes(id.plan, vec![point]);
-            let refusals = refusals.map_err(Untraced::failed)?;
-            if let Some(refusal) = refusals.into_iter().next() {
-                return Err(Untraced::RefusedEntry { error: refusal.error.to_string() });
-            }
-            let before = kernel.stops(id.ns_pid);
-            let mut kernel = std::cell::RefCell::new(&mut *kernel);
-            let reached = held.run_to_stop(|| kernel.borrow_mut().stops(id.ns_pid) != before);
-            kernel.get_mut().detach_probes(id.plan, |_| true);
-            match reached.map_err(Untraced::failed)? {
-                StopOutcome::Stop => {
-                    stops.pass(before + 1, false);
-                    return Ok(());
-                }
-                StopOutcome::Gone => {
-                    return Err(Untraced::EndedBeforeEntry);
-                }
-                StopOutcome::Replaced => {
-                    // The stop that goes with it.
-                    let before = before + 1;
-                    let stopped =
-                        held.run_to_stop(|| kernel.borrow_mut().stops(id.ns_pid) >= before);
-                    if stopped.map_err(Untraced::failed)? == StopOutcome::Gone {
-                        return Err(Untraced::EndedBeforeEntry);
-                    }
-                    stops.pass(before, false);
-                }
+            stops.pass(stop.number, false);
+            if !stop.is_replaced {
+                return Ok(());
             }
         }
         Err(Untraced::ReplacedAgain)
     }
 }
 
+/// Returns the reason why a process that has not reached its entry point is not traced.
+fn not_at_entry(error: EntryError) -> Untraced {
+    match error {
+        EntryError::Refused(error) => Untraced::RefusedEntry { error: error.to_string() },
+        EntryError::Ended => Untraced::EndedBeforeEntry,
+        EntryError::Kernel(_) | EntryError::Ptrace(_) => Untraced::failed(error),
+    }
+}
+
 /// Returns this process's id of a thread of a process, whose id in the process's own PID namespace is `tid`.
-fn thread_of((pid, ns_pid): (u32, NsPid), tid: u32) -> u32 {
+fn thread_of(pid: u32, ns_pid: NsPid, tid: u32) -> u32 {
     if pid == ns_pid.0 {
         return tid;
     }

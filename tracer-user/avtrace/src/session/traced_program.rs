@@ -29,7 +29,6 @@ use super::{
     },
     error::RunError,
     finished_program::FinishedProgram,
-    main_thread_exit::follow_without_leader,
     memory::{
         budget::TracerCost,
         watchpoints::{self, WatchError, Watches},
@@ -43,21 +42,15 @@ use super::{
     traps::Known,
 };
 use crate::{debug_files, names::live::LiveNames, progress::Steps};
-use ::capture::{backend::Backend, kernel::Kernel};
+use ::capture::backend::{Backend, PlanStart};
 use events::{code_map::CodeMap as _, process_code::ProcessCode, source::Source};
-use linux::{
-    ids::KernelPid,
-    memory,
-    perf::{self, Trial},
-    proc, ptrace_breakpoint,
-    tracee::Ending,
-};
-use plan::perturbation::Delay;
+use linux::{ids::KernelPid, memory, perf::Trial, proc, tracee::Ending};
+use plan::perturbation::{Delay, Perturbation};
 use plan::{
     SelectError, SelectProblem, file_for_kernel,
     memory::options::Level,
     plan::{Plan, Site},
-    regions::{default_plan::MAX_DEFAULT_REGIONS, site::RegionSite},
+    regions::{default_plan::MAX_DEFAULT_REGIONS, markers::SharedVariable, site::RegionSite},
 };
 use report::{self, Limitation, NotSeen, Report, UntracedProcess};
 
@@ -78,7 +71,7 @@ pub struct TracedProgram {
     capture: Capture,
     coverage: Coverage,
     has_lost_leader: bool,
-    /// Set once nothing is attached any more, and records are left.
+    /// Set once all probes are detached, while records remain to be checked.
     is_detached: bool,
 }
 
@@ -91,7 +84,7 @@ impl std::fmt::Debug for TracedProgram {
 impl TracedProgram {
     /// Plans and attaches everything to a process that stands at its entry point, in the thread of its id.
     ///
-    /// With `is_initial`, everything that the user names must be there. `steps` receives what is being done.
+    /// With `is_initial`, everything that the user names must be there. `steps` shows the progress.
     ///
     /// # Errors
     ///
@@ -104,7 +97,10 @@ impl TracedProgram {
         steps: &Steps,
     ) -> Result<Self, RunError> {
         let (pid, number) = (id.pid, id.plan);
-        backend.limit_plan(number, pid);
+        let delays = options.perturbation.as_ref().map(Perturbation::delay_table);
+        let limits_accesses = options.accesses.level == Level::Auto;
+        let start = PlanStart { process: pid, delays: delays.as_ref(), limits_accesses };
+        backend.start_plan(number, start)?;
         let symbolizer = Symbolizer::from_pid_with(pid, &debug_files::search_for(pid))?;
         steps.step(|| reading(&symbolizer));
         if let Some(focus) = options.focus.as_ref().filter(|_| is_initial) {
@@ -124,16 +120,11 @@ impl TracedProgram {
             program.coverage.limit(Limitation::NoLockFunctions);
         }
         let count = plan.probes.len() as u64;
+        tracing::debug!(pid, count, skipped = plan.skipped.len(), "planned");
         steps.step(|| format!("attaching {}", report::count(count, "probe")));
         program.probes = Probes::new(plan);
-        if let Some(perturbation) = &options.perturbation {
-            backend.set_delays(number, &perturbation.delay_table())?;
-        }
-        if options.accesses.level == Level::Auto {
-            backend.limit_accesses(number);
-        }
-        let of_process = (pid, program.code.symbolizer());
-        program.probes.attach(backend, number, of_process, &mut program.coverage)?;
+        let symbolizer = program.code.symbolizer();
+        program.probes.attach(backend, number, pid, symbolizer, &mut program.coverage)?;
         let linker = attach_linker(backend, pid, number, program.code.symbolizer());
         program.coverage.extend(linker.err());
         program.watch(backend, watches)?;
@@ -146,8 +137,7 @@ impl TracedProgram {
         let pid = self.id.pid;
         let is_shared =
             |site: &Site| site.kind.region().and_then(RegionSite::shared_variable).is_some();
-        let is_inline = backend.kernel().is_none();
-        let trial = if is_inline { ptrace_breakpoint::trial() } else { perf::trial() };
+        let trial = backend.watchpoint_trial();
         let more = self.probes.sites().iter().any(is_shared);
         let samples = self.options.accesses.level.samples();
         if let Some(problem) = trial.problem()
@@ -171,18 +161,14 @@ impl TracedProgram {
         for range in watches.ranges {
             self.source.watches_mut().add(range);
         }
-        if is_inline {
-            self.capture.start_inline(&self.options.accesses, pid, self.id.plan);
-            return Ok(());
-        }
-        // Those of other processes are left as they are.
+        // Watchpoints of other processes are left as they are.
         let is_trusted = self.id.parent.is_none() && trial == Trial::Works;
-        let process = (pid, is_trusted.then_some(&*threads));
-        self.capture.start(&self.options.accesses, backend, process, self.id.plan);
+        let samples = is_trusted.then_some(&*threads);
+        self.capture.start(&self.options.accesses, backend, &self.id, samples);
         Ok(())
     }
 
-    /// Creates a program to which nothing is attached, with this limitation.
+    /// Creates a program without probes, with this limitation.
     pub fn untraced(
         options: &Arc<RunOptions>,
         backend: &Backend,
@@ -215,13 +201,14 @@ impl TracedProgram {
         }
     }
 
-    /// Creates the program of a child that `fork` has just made of this one's process, with a plan of its own. The
-    /// probes of this one are attached to it by [`start`](Self::start).
+    /// Creates the program of a child that `fork` has just made, with a separate plan. [`start`](Self::start) attaches
+    /// the probes of this program to it.
     #[must_use]
     pub fn of_child(
         &self,
         backend: &mut Backend,
-        (pid, process): (u32, KernelPid),
+        pid: u32,
+        process: KernelPid,
         plan: PlanNumber,
     ) -> Self {
         let id = self.id.of_child(pid, plan);
@@ -281,22 +268,24 @@ impl TracedProgram {
         self.stops = stops;
     }
 
-    /// Returns whether it is a child to which nothing is attached yet.
+    /// Returns whether this is a child whose probes are not attached yet.
     #[must_use]
     pub const fn awaits_start(&self) -> bool {
         self.probes.await_start()
     }
 
-    /// Attaches to a child what its parent had when it forked it; nothing when that was done before.
+    /// Attaches to a child the probes that its parent had at the fork, unless that is done already.
     pub fn start(&mut self, backend: &mut Backend) {
         if !self.awaits_start() {
             return;
         }
         let ProgramId { pid, plan, .. } = self.id;
-        backend.limit_plan(plan, pid);
+        let start = PlanStart { process: pid, delays: None, limits_accesses: false };
+        // Without delays there is no error.
+        let _ = backend.start_plan(plan, start);
         let process = self.kernel_pid.unwrap_or(KernelPid(pid));
         self.probes.start(backend, plan, process, &mut self.coverage);
-        self.capture.start(&self.options.accesses, backend, (pid, None), plan);
+        self.capture.start(&self.options.accesses, backend, &self.id, None);
     }
 
     /// Starts to record the events. A recording that was there before is gone from here on.
@@ -336,28 +325,29 @@ impl TracedProgram {
         }
         if self.source.threads().has_lost_leader() && !self.has_lost_leader {
             self.has_lost_leader = true;
-            // Probes in the process do not depend on a thread.
-            if let Some(kernel) = backend.kernel_mut() {
-                let places = self.probes.places();
-                self.coverage.extend(follow_without_leader(kernel, places, &self.id));
-            }
+            let ProgramId { pid, plan, .. } = self.id;
+            let loss = backend.keep_without_leader(plan, pid, self.probes.places());
+            self.coverage.extend(loss.map(captured::lost_probes));
         }
         for (site, registers) in self.source.take_shared() {
             let site = self.probes.sites().get(site.number() as usize);
             if let Some(variable) = site.and_then(|site| site.kind.region()?.shared_variable()) {
                 let watches = self.source.watches_mut();
-                let process = (&mut *backend, self.id.pid);
-                let armed = watchpoints::arm_late(watches, process, variable, &registers);
+                let pid = self.id.pid;
+                let armed = watchpoints::arm_late(watches, backend, pid, variable, &registers);
                 self.coverage.extend(armed.err());
             }
         }
     }
 
-    /// Sees to it that what is seen of memory costs no more than it may.
+    /// Keeps the cost of the capture of memory accesses within the budget.
     pub(super) fn keep_within_budget(&mut self, backend: &mut Backend, tracer_cost: &TracerCost) {
-        let calls_are_free = !self.options.watch.is_empty();
-        let wanted = (calls_are_free, self.probes.plan());
-        let ended = self.capture.tick(backend, &mut self.source, wanted, tracer_cost);
+        // Calls of allocators cost nothing where they are seen for the sake of ranges that are named.
+        if !self.options.watch.is_empty() {
+            self.capture.calls_are_free();
+        }
+        let plan = self.probes.plan();
+        let ended = self.capture.tick(backend, &mut self.source, plan, tracer_cost);
         self.coverage.extend(ended);
     }
 
@@ -374,17 +364,14 @@ impl TracedProgram {
         self.code.refresh()?;
         let modules: Vec<_> = self.code.symbolizer().modules().map(LoadedModule::from).collect();
         let changes = self.modules.update(&modules);
-        if !changes.gone_files.is_empty() {
-            let all = self.code.symbolizer().modules();
-            let gone =
-                all.filter(|module| changes.gone_files.iter().any(|path| path == module.path()));
-            let gone: Vec<_> = gone.map(|module| file_for_kernel(pid, module)).collect();
-            backend.detach_files(plan, |file| gone.iter().any(|gone| gone == file));
-        }
+        let is_gone =
+            |module: &&Module| changes.gone_files.iter().any(|path| path == module.path());
+        let gone_files = self.code.symbolizer().modules().filter(is_gone);
+        let gone_files: Vec<_> = gone_files.map(|module| file_for_kernel(pid, module)).collect();
+        backend.unload(plan, &gone_files, &changes.gone);
         for range in &changes.gone {
             self.source.unload(range, &mut self.code);
             self.probes.unload(range);
-            backend.forget_places(plan, range);
         }
         let repeated = changes.repeated.iter().map(|path| {
             let name = path.file_name().unwrap_or(path.as_os_str());
@@ -397,13 +384,13 @@ impl TracedProgram {
         let wanted = self.options.wanted();
         self.probes.plan_mut().extend(self.code.symbolizer(), pid, wanted, &changes.added);
         let shared = std::mem::take(&mut self.probes.plan_mut().shared);
-        let attached =
-            self.probes.attach(backend, plan, (thread, self.code.symbolizer()), &mut self.coverage);
+        let symbolizer = self.code.symbolizer();
+        let attached = self.probes.attach(backend, plan, thread, symbolizer, &mut self.coverage);
         self.take_in_sites();
         for (address, variable) in shared {
-            let range = (address, variable.size);
-            let (watches, process) = (self.source.watches_mut(), (&mut *backend, pid));
-            let armed = watchpoints::watch_late(watches, process, range, &variable.label);
+            let watches = self.source.watches_mut();
+            let SharedVariable { size, label, .. } = &variable;
+            let armed = watchpoints::watch_late(watches, backend, pid, address, *size, label);
             self.coverage.extend(armed.err());
         }
         Ok(attached?)
@@ -423,7 +410,7 @@ impl TracedProgram {
         backend.leave_probes(self.id.plan);
     }
 
-    /// Returns a report on what was found so far, if anything is checked.
+    /// Returns a report on the findings so far, if the run is checked.
     pub fn report_so_far(&mut self, backend: &Backend) -> Option<Report> {
         self.name_running();
         let (findings, values) = self.checking.so_far()?;
@@ -451,7 +438,7 @@ impl TracedProgram {
         }
     }
 
-    /// Returns what frames the findings, without what was not seen.
+    /// Returns the context of the findings, without coverage.
     fn context(&self, end: ProgramEnd) -> report::Context {
         let checker = self.options.checker;
         report::Context {
@@ -466,7 +453,7 @@ impl TracedProgram {
         self.coverage.limit(limitation);
     }
 
-    /// Ends it. Nothing of it may be detached before.
+    /// Ends the program, whose probes are still attached or were detached by [`detach`](Self::detach).
     #[must_use]
     pub fn finish(mut self, backend: &mut Backend, end: ProgramEnd) -> FinishedProgram {
         self.flush(backend);
@@ -476,9 +463,7 @@ impl TracedProgram {
         let context = self.context(end);
         let lost = self.coverage.lost(backend);
         let trap = self.explain_traps(backend, end);
-        self.coverage.extend(captured::threads_without_rings(backend));
-        self.coverage.extend(captured::withdrawn_probes(backend, self.id.pid));
-        self.coverage.extend(captured::threads_without_watchpoints(backend));
+        self.coverage.extend(captured::unrecorded(backend.unrecorded(self.id.pid)));
         let capture_of_run = captured::capture(&self.options, backend);
         let busiest = self.busiest_function();
         let delays = self.delays(backend);
@@ -489,15 +474,16 @@ impl TracedProgram {
         let memory = accesses::memory(&plan.access_groups, &watched);
         coverage.set_busiest(busiest);
         if plan.sees_memory {
-            coverage.set_allocations(source.memory().calls());
+            let (allocations, frees) = source.memory().calls();
+            coverage.set_allocations(allocations, frees);
         }
         if id.parent.is_none()
-            && let (Some(lost), Some(kernel)) = (&lost, backend.kernel())
+            && let Some(lost) = &lost
         {
-            coverage.extend(unrecorded_hits(kernel, &source, lost));
+            coverage.extend(unrecorded_hits(backend.hits(), &source, lost));
         }
         coverage.extend(plan.unmatched.iter().map(|(_, error)| unmatched_pattern(error)));
-        // Of one that only starts another, as `env` does, there is nothing to say.
+        // A program that only starts another, as `env` does, needs no warnings.
         if end == ProgramEnd::Replaced {
             let reason = UntracedProcess::SharesMemory;
             coverage.lift(&Limitation::UntracedProcess { reason });
@@ -587,10 +573,9 @@ impl TracedProgram {
         let code = Known {
             symbolizer: self.code.symbolizer(),
             // Jumps are no breakpoints.
-            probes: backend.kernel().map_or(&[], |_| self.probes.places()),
-            // Child processes inherit none.
-            has_watchpoints: self.id.parent.is_none()
-                && backend.kernel().is_some_and(Kernel::has_watchpoints),
+            probes: if backend.is_inline() { &[] } else { self.probes.places() },
+            // Child processes inherit no watchpoints.
+            has_watchpoints: self.id.parent.is_none() && backend.has_watchpoints(),
         };
         self.coverage.add_handled_traps(&code);
         let is_trap = end == ProgramEnd::Ended(Ending::Killed(libc::SIGTRAP));
@@ -618,7 +603,7 @@ pub(super) fn reading(symbolizer: &Symbolizer) -> String {
     )
 }
 
-/// Returns the error of a rule that matches nothing and should.
+/// Returns the error of a rule that should match a function and does not.
 fn must_match(plan: &Plan, follow_forks: bool) -> Option<&SelectError> {
     let later = |error: &SelectError| {
         // Libraries may be loaded later, and processes may be started.

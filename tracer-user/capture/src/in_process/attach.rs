@@ -187,7 +187,7 @@ impl Attaching<'_> {
                 let room = file.bytes_at(LinkAddr(end), room as usize);
                 patches.padding.add(end, room.unwrap_or_default());
             }
-            self.function(module, (file, &targets), (&parts, &mut patches), &probes);
+            self.function(module, file, &targets, &parts, &mut patches, &probes);
         }
         self.image.modules().insert(place_of(module), patches);
     }
@@ -209,8 +209,10 @@ impl Attaching<'_> {
     fn function(
         &mut self,
         module: &Module,
-        (file, targets): (&ElfFile, &Targets),
-        (parts, patches): (&[Part<'_>], &mut ModulePatches),
+        file: &ElfFile,
+        targets: &Targets,
+        parts: &[Part<'_>],
+        patches: &mut ModulePatches,
         probes: &[(usize, LinkAddr)],
     ) {
         let own_start = parts.first().map_or(0, |part| part.start);
@@ -254,7 +256,7 @@ impl Attaching<'_> {
                 (point.address, all)
             });
             let probes: BTreeMap<u64, Vec<Probe>> = probes.collect();
-            match self.patch((module, file), patch, &probes, (patches, is_known)) {
+            match self.patch(module, file, patch, &probes, patches, is_known) {
                 Ok(()) => patches.probes.extend(probes),
                 Err(error) => {
                     if !is_known {
@@ -320,10 +322,12 @@ impl Attaching<'_> {
     /// Writes a trampoline and the jump to it, or has the jump that is there already lead to it.
     fn patch(
         &self,
-        (module, file): (&Module, &ElfFile),
+        module: &Module,
+        file: &ElfFile,
         patch: &Patch,
         probes: &BTreeMap<u64, Vec<Probe>>,
-        (patches, is_known): (&mut ModulePatches, bool),
+        patches: &mut ModulePatches,
+        is_known: bool,
     ) -> Result<(), String> {
         let text = |error: io::Error| error.to_string();
         let bias = module.load_bias();
@@ -349,7 +353,7 @@ impl Attaching<'_> {
             Jump::Near => near_jump(range.start, at).ok_or_else(no_room)?.to_vec(),
             Jump::Call => call_patch(range.start, &code, at).ok_or_else(no_room)?,
             Jump::Short(room) => {
-                if !is_known && !self.is_free(room, bias, (file, &patches.padding)) {
+                if !is_known && !self.is_free(room, bias, file, &patches.padding) {
                     return Err("the room for a jump near it is not free".to_owned());
                 }
                 let room = room.wrapping_add(bias);
@@ -439,7 +443,7 @@ impl Attaching<'_> {
 
     /// Returns whether nothing executes the bytes of a jump at a link-time address: padding as it is in the file, or
     /// bytes that another patch has displaced.
-    fn is_free(&self, room: u64, bias: u64, (file, padding): (&ElfFile, &Padding)) -> bool {
+    fn is_free(&self, room: u64, bias: u64, file: &ElfFile, padding: &Padding) -> bool {
         let mut code = [0; NEAR_JUMP as usize];
         let read = self.memory.read_exact_at(&mut code, room.wrapping_add(bias));
         let is_unchanged =

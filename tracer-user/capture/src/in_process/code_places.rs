@@ -61,7 +61,7 @@ pub fn places(maps: &[Mapping]) -> Vec<u64> {
         let is_near =
             |place: &u64| start.abs_diff(*place) < REACH && end.abs_diff(*place + AREA) < REACH;
         if !places.iter().any(is_near) && places.len() < MAX_AREAS as usize {
-            places.extend(gap_near(maps, &places, (start, end)));
+            places.extend(gap_near(maps, &places, start..end));
         }
     }
     places
@@ -69,7 +69,8 @@ pub fn places(maps: &[Mapping]) -> Vec<u64> {
 
 /// Returns the start of a gap between the mappings, and clear of other places, near a range of addresses: below it
 /// where there is room, since heaps grow upwards.
-fn gap_near(maps: &[Mapping], taken: &[u64], (start, end): (u64, u64)) -> Option<u64> {
+fn gap_near(maps: &[Mapping], taken: &[u64], near: Range<u64>) -> Option<u64> {
+    let Range { start, end } = near;
     /// Lowest address that the kernel maps anything at, with room to spare.
     const LOWEST: u64 = 1 << 20;
     let is_free = |&place: &u64| {

@@ -129,12 +129,6 @@ impl InProcess {
         Some(Hold { process, shared, tracer })
     }
 
-    /// Has a process that is held, and has no probes, go on without a tracer.
-    pub fn leave_alone(&self, process: u32) {
-        // Without a tracer it is alone.
-        let _ = self.tracer.ask(|answer| Request::LeaveAlone { process, answer });
-    }
-
     /// Returns what starves threads.
     #[must_use]
     pub fn starver(&self) -> Starver {
@@ -221,8 +215,8 @@ impl InProcess {
         self.tracer.ask(|answer| Request::Move { thread, to, answer }).unwrap_or(false)
     }
 
-    /// Returns the number of lost events. Of which class they were is not known: they count as synchronisation, the
-    /// worst to lose. Those of threads without rings are not among them.
+    /// Returns the number of lost events. Their classes are unknown: they count as synchronisation, the worst to lose.
+    /// Events of threads without rings are not counted.
     #[must_use]
     pub fn lost(&self) -> Lost {
         let lost = self.shared.lost.load(Ordering::Relaxed);
@@ -242,7 +236,7 @@ impl InProcess {
         self.shared.withdrawn().remove(&process)
     }
 
-    /// Returns the number of threads in which nothing is watched that is in others.
+    /// Returns the number of threads that lack the watchpoints of the others.
     #[must_use]
     pub fn threads_without_watchpoints(&self) -> u64 {
         self.shared.unwatched_threads.load(Ordering::Relaxed)
@@ -331,7 +325,7 @@ impl InProcess {
                 return Err(io::Error::other("a thread stands there"));
             }
         }
-        libraries::attach(process, (&image, &stream), &self.shared, (point, address))
+        libraries::attach(process, &image, &stream, &self.shared, point, address)
     }
 }
 
@@ -344,6 +338,15 @@ impl Drop for InProcess {
                 if self.is_attached { Request::End { answer } } else { Request::Leave { answer } }
             });
         }
+    }
+}
+
+impl Hold {
+    /// Has the process, which has no probes, go on without a tracer.
+    pub fn leave_alone(&self) {
+        let process = self.process;
+        // Without a tracer it is alone.
+        let _ = self.tracer.ask(|answer| Request::LeaveAlone { process, answer });
     }
 }
 

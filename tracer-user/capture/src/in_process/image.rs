@@ -29,7 +29,7 @@ use super::{
     code_places::{AREA, MAX_AREAS, REACH, place_of_rings, places},
     error::{InProcessError, ProgramRefusal, failed},
     module_patches::ModulePatches,
-    remote_file::{MapError, create, denied, leave_out_of_dumps},
+    remote_file::{FilePart, MapError, create, denied, leave_out_of_dumps},
     standing::{self, Standing},
     switches::Switches,
     ways_out::WaysOut,
@@ -111,7 +111,7 @@ impl Image {
         let is_filtered = status.seccomp() == Some(FILTERED);
         let rings_at = place_of_rings(&maps, layout.file_size());
         let mapped = supervisor
-            .with_calls(process, |calls| Ok(map(calls, process, (layout, rings_at), &places)));
+            .with_calls(process, |calls| Ok(map(calls, process, layout, rings_at, &places)));
         let Mapped { rings, base, code, areas, has_barrier } = match mapped {
             Ok(Ok(mapped)) => mapped,
             Ok(Err(MapError::DeniesWriteExecute)) => {
@@ -633,7 +633,8 @@ struct Mapped {
 fn map(
     calls: &mut RemoteCalls<'_>,
     process: u32,
-    (layout, rings_at): (ArenaLayout, u64),
+    layout: ArenaLayout,
+    rings_at: u64,
     places: &[u64],
 ) -> Result<Mapped, MapError> {
     if calls.call(libc::SYS_prctl, [GET_MDWE, 0, 0, 0, 0, 0]).is_ok_and(|mode| mode != 0) {
@@ -644,8 +645,8 @@ fn map(
     let mut rings = create(calls, process)?;
     let memory = SharedMemory::over(rings.file.try_clone()?, layout.file_size())?;
     let writable = libc::PROT_READ | libc::PROT_WRITE;
-    let base =
-        rings.map(calls, (0, layout.file_size()), writable, rings_at).map_err(denied("mmap"))?;
+    let all = FilePart { offset: 0, length: layout.file_size() };
+    let base = rings.map(calls, all, writable, rings_at).map_err(denied("mmap"))?;
     leave_out_of_dumps(calls, base, layout.file_size());
     rings.close(calls).map_err(denied("close"))?;
     let mut code = create(calls, process)?;
@@ -654,7 +655,8 @@ fn map(
     let mut areas = Vec::new();
     for (place, offset) in places.iter().zip((0..).step_by(AREA as usize)) {
         let fixed = libc::MAP_FIXED_NOREPLACE as u64;
-        match code.map_at(calls, (offset, AREA), executable, (*place, fixed)) {
+        let part = FilePart { offset, length: AREA };
+        match code.map_at(calls, part, executable, *place, fixed) {
             Ok(address) => {
                 leave_out_of_dumps(calls, address, AREA);
                 areas.push(Area { address, offset, used: 0, common: None });

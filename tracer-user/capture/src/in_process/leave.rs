@@ -43,8 +43,7 @@ pub(super) fn move_out(
 ) -> io::Result<Moved> {
     let mut moved = Moved::default();
     for thread in supervisor.threads(process) {
-        let Moved { has_contexts, faulted } =
-            move_thread_out(supervisor, (process, thread), image)?;
+        let Moved { has_contexts, faulted } = move_thread_out(supervisor, process, thread, image)?;
         moved.has_contexts |= has_contexts;
         moved.faulted.extend(faulted);
     }
@@ -59,7 +58,8 @@ pub(super) fn move_out(
 /// When it does not come out.
 pub(super) fn move_thread_out(
     supervisor: &mut Supervisor,
-    (process, thread): (u32, u32),
+    process: u32,
+    thread: u32,
     image: &Image,
 ) -> io::Result<Moved> {
     /// Time for which signals wait until the thread has left. One that is nearly always in the code of probes then gets
@@ -103,7 +103,7 @@ pub(super) fn move_thread_out(
             supervisor.put_off(thread)?;
             return Ok(false);
         }
-        signals::give_back(supervisor, image, (process, thread));
+        signals::give_back(supervisor, image, process, thread);
         supervisor.deliver(thread)?;
         moved.has_contexts |= is_handled && !is_outside;
         Ok(supervisor.signal_of(thread) != 0)

@@ -26,9 +26,11 @@ const WAITING: usize = GATE.0 as usize + offset_of!(Gate, waiting);
 /// Puts the gate in place of the linker's function, and watches it.
 pub(super) fn attach(
     process: u32,
-    (image, stream): (&Arc<Image>, &Arc<Stream>),
+    image: &Arc<Image>,
+    stream: &Arc<Stream>,
     shared: &Arc<Shared>,
-    (point, ProcessAddr(address)): (&ProbePoint, ProcessAddr),
+    point: &ProbePoint,
+    ProcessAddr(address): ProcessAddr,
 ) -> io::Result<()> {
     let memory = proc::writable_memory(process)?;
     let mut code = [0; 2 * NEAR_JUMP as usize + 6];

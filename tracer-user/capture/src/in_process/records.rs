@@ -155,7 +155,7 @@ pub fn read(
     sees_memory: bool,
     cut: &Cut,
 ) -> io::Result<(Reader, Batches)> {
-    Reader::start_with((BATCHES, cut), move |outlet, stop| {
+    Reader::start_with(BATCHES, cut, move |outlet, stop| {
         thread::scope(|scope| {
             let mut readers = Vec::new();
             // Before the end of all streams a next one may come.

@@ -97,24 +97,32 @@ pub(super) fn create(calls: &mut RemoteCalls<'_>, process: u32) -> Result<Remote
     Ok(RemoteFile { file, metadata, descriptor, mapped: Vec::new() })
 }
 
+/// Part of a file, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FilePart {
+    pub(super) offset: u64,
+    pub(super) length: u64,
+}
+
 impl RemoteFile {
     /// Maps a part of the file at an address, or elsewhere if something is there, and returns its address.
     pub(super) fn map(
         &mut self,
         calls: &mut RemoteCalls<'_>,
-        part: (u64, u64),
+        part: FilePart,
         protection: i32,
         address: u64,
     ) -> io::Result<u64> {
-        self.map_at(calls, part, protection, (address, 0))
+        self.map_at(calls, part, protection, address, 0)
     }
 
     pub(super) fn map_at(
         &mut self,
         calls: &mut RemoteCalls<'_>,
-        (offset, length): (u64, u64),
+        FilePart { offset, length }: FilePart,
         protection: i32,
-        (address, flags): (u64, u64),
+        address: u64,
+        flags: u64,
     ) -> io::Result<u64> {
         let flags = flags | (libc::MAP_SHARED | libc::MAP_NORESERVE) as u64;
         let arguments = [address, length, protection as u64, flags, self.descriptor, offset];

@@ -486,7 +486,7 @@ impl Tracer {
         match event {
             Event::Thread { process, parent, child } => self.new_thread(process, parent, child),
             Event::Process { process, parent, child, shares_memory } => {
-                self.new_process((process, parent), child, shares_memory)?;
+                self.new_process(process, parent, child, shares_memory)?;
             }
             Event::Exit { process, thread, status, is_last } => {
                 let Some(traced) = self.processes.get_mut(&process) else { return Ok(()) };
@@ -534,7 +534,7 @@ impl Tracer {
             Event::Hit { process, thread } => self.hit(process, thread),
             Event::Trap { process, thread } => {
                 if let Some(traced) = self.processes.get(&process) {
-                    let record = traps::record(&self.supervisor, (process, thread));
+                    let record = traps::record(&self.supervisor, process, thread);
                     unless_gone(record.map(|record| traced.stream.record(Record::Trap(record))))?;
                 }
                 unless_gone(self.traps(process, thread))?;
@@ -567,7 +567,7 @@ impl Tracer {
             Err(error) => {
                 let Some(before) = self.stream_of(process) else { return Ok(()) };
                 self.supervisor.freeze(process)?;
-                self.announce((process, before), Err(explained(error, process)))
+                self.announce(process, &before, Err(explained(error, process)))
             }
         }
     }
@@ -585,13 +585,14 @@ impl Tracer {
         let Some(before) = self.stream_of(process) else { return Ok(()) };
         self.supervisor.freeze(process)?;
         let shared = self.share_frozen(process);
-        self.announce((process, before), shared)
+        self.announce(process, &before, shared)
     }
 
     /// Announces the new program of a process of which no thread runs, after records of the last one in this stream.
     fn announce(
         &mut self,
-        (process, before): (u32, Arc<Stream>),
+        process: u32,
+        before: &Arc<Stream>,
         shared: Result<(), InProcessError>,
     ) -> io::Result<()> {
         if let Err(error) = shared {
@@ -605,7 +606,7 @@ impl Tracer {
         // In the stream of the last program: what that has recorded comes first.
         let header = header(Kind::Exec, process, process);
         before.record(Record::Stop(Kind::Exec, StopRecord { header, stop, epoch: 0 }));
-        self.end_threads(&before, BTreeSet::new());
+        self.end_threads(before, BTreeSet::new());
         if self.is_alone { self.resume(process) } else { Ok(()) }
     }
 

@@ -11,10 +11,7 @@ use linux::{proc, supervisor::Supervisor};
 const HANDLED: u64 = 2;
 
 /// Returns the record of the signal that a held thread is about to receive.
-pub(super) fn record(
-    supervisor: &Supervisor,
-    (process, thread): (u32, u32),
-) -> io::Result<TrapRecord> {
+pub(super) fn record(supervisor: &Supervisor, process: u32, thread: u32) -> io::Result<TrapRecord> {
     let (si_code, sender) = supervisor.signal_cause(thread)?;
     let (ip, _) = supervisor.place(thread)?;
     let memory = proc::memory(process).ok();

@@ -90,7 +90,8 @@ impl Watchpoints {
         &mut self,
         supervisor: &Supervisor,
         process: u32,
-        range: (u64, u64),
+        address: u64,
+        length: u64,
     ) -> io::Result<()> {
         if !self.is_prepared {
             let text = "the program was not prepared for watchpoints when it started";
@@ -103,7 +104,7 @@ impl Watchpoints {
             // Of a child.
             self.memory = Some(proc::memory(process)?);
         }
-        self.ranges.push(range);
+        self.ranges.push((address, length));
         let armed = supervisor
             .threads(process)
             .into_iter()
@@ -143,7 +144,8 @@ impl Watchpoints {
     pub(super) fn record(
         &self,
         hit: &Hit,
-        (process, thread): (u32, u32),
+        process: u32,
+        thread: u32,
         image: &Image,
         stream: &Stream,
     ) {

@@ -109,7 +109,7 @@ impl Kernel {
             while let Some(stretch) = stretches.pop() {
                 let offsets: Vec<u64> = stretch.iter().map(|&index| points[index].offset).collect();
                 let cookies: Vec<u64> = stretch.iter().map(|&index| points[index].cookie).collect();
-                match self.link_probes((plan, group), program, file, &offsets, &cookies) {
+                match self.link_probes(plan, group, program, file, &offsets, &cookies) {
                     Ok(()) => {}
                     Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
                         return Err(KernelError::NotPermitted);
@@ -128,7 +128,8 @@ impl Kernel {
 
     pub(super) fn link_probes(
         &mut self,
-        (plan, group): (PlanNumber, Option<ProbeGroup>),
+        plan: PlanNumber,
+        group: Option<ProbeGroup>,
         program: ProbeProgram,
         file: &Path,
         offsets: &[u64],
@@ -186,7 +187,7 @@ impl Kernel {
         for (file, offsets) in places {
             let offsets: Vec<u64> = offsets.into_iter().collect();
             let cookies = vec![0; offsets.len()];
-            self.link_probes((plan, None), ProbeProgram::Anchor, &file, &offsets, &cookies)?;
+            self.link_probes(plan, None, ProbeProgram::Anchor, &file, &offsets, &cookies)?;
         }
         Ok(())
     }
@@ -227,7 +228,7 @@ impl Kernel {
         (points, PendingDetach::start(links))
     }
 
-    /// Detaches a plan's probes in files for which `gone` holds: none of them is hit any more afterwards.
+    /// Detaches a plan's probes in files for which `gone` holds. They are not hit any more afterwards.
     pub fn detach_probes(&mut self, plan: PlanNumber, gone: impl Fn(&Path) -> bool) {
         drop(PendingDetach::start(self.take_probes(plan, gone)));
     }
@@ -250,7 +251,7 @@ impl Kernel {
         links
     }
 
-    /// Begins to detach all probes of a plan whose process has ended: nothing waits for it.
+    /// Begins to detach all probes of a plan whose process has ended, and does not wait.
     pub fn detach_ended(&mut self, plan: PlanNumber) {
         let of_plan = |probe: &mut Attached| probe.plan == plan;
         let links = self.probes.extract_if(.., of_plan).map(|probe| probe.link).collect();

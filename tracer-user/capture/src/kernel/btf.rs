@@ -1,5 +1,5 @@
 //! Layout of the running kernel's structures that the BPF programs read: a lookup in its BTF type information.
-//! Nothing else of BTF is read.
+//! The rest of BTF is not read.
 //!
 //! Format: the kernel's `Documentation/bpf/btf.rst` and `include/uapi/linux/btf.h`.
 

@@ -221,7 +221,7 @@ fn mappings(pid: u32) -> io::Result<Vec<Mapping>> {
     parse_maps(&proc::maps(pid)?).map_err(io::Error::other)
 }
 
-/// Restores the code of a process that has a copy of probed memory; one that has ended needs nothing.
+/// Restores the code of a process that has a copy of probed memory. A process that has ended is left alone.
 ///
 /// An open file of a process's memory means that very memory, also after the process has replaced its program
 /// (`fs/proc/base.c`, `proc_mem_open`). Code is only written where the same file is mapped as in the process that the
@@ -233,7 +233,7 @@ fn restore<'places>(
 ) -> io::Result<()> {
     let is_gone = |error: &io::Error| {
         use io::ErrorKind::{UnexpectedEof, WriteZero};
-        // Of memory that has no user any more nothing is read, and nothing written.
+        // Memory without a user can be neither read nor written.
         matches!(error.kind(), UnexpectedEof | WriteZero) || proc::is_gone(error)
     };
     let restored = proc::writable_memory(pid).and_then(|memory| {

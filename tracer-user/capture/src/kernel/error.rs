@@ -47,7 +47,7 @@ pub enum KernelError {
         "cannot map the buffer of records ({0}): raise the limit of memory (`ulimit -v`), or choose a smaller `--buffer`"
     )]
     Buffer(String),
-    /// Nothing has come of a probe that was hit.
+    /// A probe that was hit has left no record.
     #[error("a probe in avtrace itself was hit, and its record of {missing} did not come")]
     Silent {
         /// Record that is missing.

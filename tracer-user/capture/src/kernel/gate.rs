@@ -1,5 +1,5 @@
-//! Gate of the stream of records of a process that runs already: nothing is recorded until everything is attached, and
-//! nothing after the tracing has ended.
+//! Gate of the records of a process that runs already: probes record once all of them are attached, and until the
+//! tracing has ended.
 
 use std::fmt;
 

@@ -83,7 +83,7 @@ impl Kernel {
         }
     }
 
-    /// Forgets what is known of a plan whose process has gone.
+    /// Forgets a plan whose process has gone.
     pub fn forget_plan(&mut self, plan: PlanNumber) {
         if let Limit::Each(processes) = &mut self.limit {
             processes.remove(&plan);

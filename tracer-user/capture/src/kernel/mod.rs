@@ -8,11 +8,13 @@ mod copies;
 mod counters;
 mod delays;
 mod detach;
+mod entry;
 mod error;
 mod gate;
 mod limit;
 mod load;
 mod log;
+mod main_thread_exit;
 pub mod object;
 pub mod privileges;
 mod processes;
@@ -33,8 +35,14 @@ use abi::{PlanNumber, Target};
 use aya::{Ebpf, programs::Program};
 
 pub use self::{
-    copies::Copies, counters::Lost, detach::PendingDetach, error::KernelError, gate::Gate,
+    copies::Copies,
+    counters::Lost,
+    detach::PendingDetach,
+    entry::{Entry, EntryError, EntryStop},
+    error::KernelError,
+    gate::Gate,
     limit::LIMITED_PROBES,
+    main_thread_exit::ProbeLoss,
 };
 use self::{copies::SharedPlaces, limit::Limit};
 use linux::apart;

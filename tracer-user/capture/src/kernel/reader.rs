@@ -51,7 +51,7 @@ impl Outlet {
         self.empty.try_recv().unwrap_or_else(|_| Vec::with_capacity(BATCH))
     }
 
-    /// Returns whether reading is cut short: what is left is not read.
+    /// Returns whether reading is cut short: the remaining records are not read.
     #[must_use]
     pub fn is_cut(&self) -> bool {
         self.cut.is_asked()
@@ -87,17 +87,18 @@ impl Reader {
     ///
     /// When no thread can be started.
     pub fn start(events: RingBuf<MapData>, cut: &Cut) -> std::io::Result<(Self, Batches)> {
-        Self::start_with((BATCHES, cut), move |outlet, stop| read(events, outlet, stop))
+        Self::start_with(BATCHES, cut, move |outlet, stop| read(events, outlet, stop))
     }
 
-    /// Starts to read by `read`, with so many batches in flight at most, until that is cut short. `read` returns the
-    /// number of records that it could not decode, once the flag is set and nothing is left.
+    /// Starts a thread that reads by `read`, with at most this number of batches in flight, until it is cut short. `read`
+    /// returns the number of undecodable records, once the flag is set and all records are read.
     ///
     /// # Errors
     ///
     /// When no thread can be started.
     pub fn start_with(
-        (batches, cut): (usize, &Cut),
+        batches: usize,
+        cut: &Cut,
         read: impl FnOnce(&Outlet, &AtomicBool) -> u64 + Send + 'static,
     ) -> std::io::Result<(Self, Batches)> {
         let stop = Arc::new(AtomicBool::new(false));
@@ -108,7 +109,7 @@ impl Reader {
         let (end, ended) = bounded(1);
         thread::Builder::new()
             .name("avtrace-reader".to_owned())
-            // Nobody waits for it when reading is cut short.
+            // The receiver may be gone when reading is cut short.
             .spawn(move || end.send(read(&outlet, &stopped)))?;
         Ok((
             Self { stop, ended, cut: cut.clone() },
@@ -116,8 +117,8 @@ impl Reader {
         ))
     }
 
-    /// Reads what is left, ends, and says how many records could not be decoded. Nothing may be recorded any
-    /// more when this is called.
+    /// Reads the remaining records, ends, and returns the number of undecodable ones. Probes must have stopped
+    /// recording by then.
     #[must_use]
     pub fn finish(self) -> u64 {
         /// Interval at which it is looked whether reading is cut short.
@@ -136,11 +137,11 @@ impl Reader {
 }
 
 impl Batches {
-    /// Passes each batch to `consume`, and nothing at least so often, until the reader has ended or reading is cut
-    /// short.
+    /// Calls `consume` with each batch, and with an empty slice at least every `often`, until the reader has ended or
+    /// reading is cut short.
     ///
     /// # Panics
-    /// After so many records as a test wants.
+    /// After the number of records that a test sets.
     pub fn for_each(self, often: Duration, mut consume: impl FnMut(&[Record])) {
         let last = test_number::get("AVTRACE_TEST_PANIC_AFTER").unwrap_or(u64::MAX);
         let mut count = 0;

@@ -1,5 +1,5 @@
 //! Trial of the kernel side on this process itself: the programs are loaded and attached as in a run, a probe and a
-//! tracepoint fire, and their records are read. Nothing of it stays.
+//! tracepoint fire, and their records are read. The trial leaves no probe behind.
 
 use std::{
     hint::black_box,

@@ -200,7 +200,7 @@ fn locate(symbolizer: &Symbolizer, address: u64, known: usize) -> Option<(&ElfFi
 fn class_of_access(symbolizer: &Symbolizer, stack: &[u64], known: usize) -> Option<DataClass> {
     let (&instruction, callers) = stack.split_first()?;
     let (file, at) = locate(symbolizer, instruction, known)?;
-    climb(symbolizer, (file, to_access(file, at)), callers, known)
+    climb(symbolizer, file, to_access(file, at), callers, known)
 }
 
 /// Returns the class of the memory that a call passes by its first argument, by its stack of return addresses.
@@ -215,13 +215,14 @@ fn class_of_argument(
     let offsets = vec![0];
     let itself =
         DataPath { at: after, holder: Holder::Register(0), offsets, is_indexed: false, length };
-    climb(symbolizer, (file, to_argument(file, after, 0, &itself)), callers, known)
+    climb(symbolizer, file, to_argument(file, after, 0, &itself), callers, known)
 }
 
 /// Returns the best class of paths. Where a parameter says too little, the callers' code follows.
 fn climb<'s>(
     symbolizer: &'s Symbolizer,
-    (mut file, mut paths): (&'s ElfFile, Vec<DataPath>),
+    mut file: &'s ElfFile,
+    mut paths: Vec<DataPath>,
     callers: &[u64],
     known: usize,
 ) -> Option<DataClass> {

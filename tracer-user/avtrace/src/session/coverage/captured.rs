@@ -4,7 +4,11 @@ use abi::Class;
 use inline::layout::Clock;
 
 use crate::session::options::{RunOptions, WhenFull};
-use capture::{backend::Backend, in_process::Withdrawal, kernel::Lost};
+use capture::{
+    backend::{Backend, EventOrder, Unrecorded},
+    in_process::Withdrawal,
+    kernel::{Lost, ProbeLoss},
+};
 use report::{
     Capture, CaptureBackend, CaptureOrder, Limitation, LostEvents, UNKNOWN_CLASS, WithdrawnProbes,
 };
@@ -12,15 +16,14 @@ use report::{
 /// Returns the way in which events were captured; `None` where there was no order yet.
 pub(crate) fn capture(options: &RunOptions, backend: &Backend) -> Option<Capture> {
     let reason = &options.capture_reason;
-    let (backend, order, order_reason, waits) = match backend {
-        Backend::Kernel(_) => (CaptureBackend::Kernel, CaptureOrder::RingBuffer, None, 0),
-        Backend::InProcess(process) => {
-            let clock = process.clock()?;
-            let order = match clock.clock() {
+    let (backend, order, order_reason, waits) = match backend.order()? {
+        EventOrder::RingBuffer => (CaptureBackend::Kernel, CaptureOrder::RingBuffer, None, 0),
+        EventOrder::Clock { choice, waits } => {
+            let order = match choice.clock() {
                 Clock::Tsc => CaptureOrder::TimeStampCounter,
                 Clock::Counter => CaptureOrder::SharedCounter,
             };
-            (CaptureBackend::Inline, order, clock.doubt(), process.waits())
+            (CaptureBackend::Inline, order, choice.doubt(), waits)
         }
     };
     Some(Capture {
@@ -34,38 +37,35 @@ pub(crate) fn capture(options: &RunOptions, backend: &Backend) -> Option<Capture
     })
 }
 
-/// Returns the lost events by class. Of inline probes' the class is not known.
+/// Returns the lost events by class, which is not known of inline probes.
 pub(crate) fn lost_events(backend: &Backend, lost: &Lost) -> Vec<LostEvents> {
-    let class_of = |class: Class| match backend {
-        Backend::Kernel(_) => class.name(),
-        Backend::InProcess(_) => UNKNOWN_CLASS,
-    };
+    let class_of = |class: Class| if backend.is_inline() { UNKNOWN_CLASS } else { class.name() };
     let lost = lost.iter().filter(|(_, count)| *count > 0);
     lost.map(|&(class, count)| LostEvents { class: class_of(class).to_owned(), count }).collect()
 }
 
-/// Returns the limitation for threads of which nothing was recorded.
-pub(crate) fn threads_without_rings(backend: &Backend) -> Option<Limitation> {
-    let Backend::InProcess(process) = backend else { return None };
-    let count = process.threads_without_rings();
-    (count > 0).then_some(Limitation::ThreadsWithoutRings { count })
+/// Returns the limitations for threads and a process in which probes record nothing.
+pub(crate) fn unrecorded(unrecorded: Unrecorded) -> impl Iterator<Item = Limitation> {
+    let Unrecorded { threads_without_rings, threads_without_watchpoints, withdrawn } = unrecorded;
+    let count = threads_without_rings;
+    let rings = (count > 0).then_some(Limitation::ThreadsWithoutRings { count });
+    let count = threads_without_watchpoints;
+    let watchpoints = (count > 0).then_some(Limitation::ThreadsWithoutWatchpoints { count });
+    let withdrawn = withdrawn.map(|(reason, error)| {
+        let reason = match reason {
+            Withdrawal::OwnGsBase => WithdrawnProbes::OwnGsBase,
+            Withdrawal::UntracedThread => WithdrawnProbes::UntracedThread,
+            Withdrawal::UnmappedMemory => WithdrawnProbes::UnmappedMemory,
+        };
+        Limitation::WithdrawnProbes { reason, error }
+    });
+    [rings, withdrawn, watchpoints].into_iter().flatten()
 }
 
-/// Returns the limitation for a process that could have probes no longer.
-pub(crate) fn withdrawn_probes(backend: &Backend, process: u32) -> Option<Limitation> {
-    let Backend::InProcess(in_process) = backend else { return None };
-    let (reason, error) = in_process.withdrawn(process)?;
-    let reason = match reason {
-        Withdrawal::OwnGsBase => WithdrawnProbes::OwnGsBase,
-        Withdrawal::UntracedThread => WithdrawnProbes::UntracedThread,
-        Withdrawal::UnmappedMemory => WithdrawnProbes::UnmappedMemory,
-    };
-    Some(Limitation::WithdrawnProbes { reason, error })
-}
-
-/// Returns the limitation for threads in which nothing is watched.
-pub(crate) fn threads_without_watchpoints(backend: &Backend) -> Option<Limitation> {
-    let Backend::InProcess(process) = backend else { return None };
-    let count = process.threads_without_watchpoints();
-    (count > 0).then_some(Limitation::ThreadsWithoutWatchpoints { count })
+/// Returns the limitation for probes that were lost with a main thread.
+pub(crate) fn lost_probes(loss: ProbeLoss) -> Limitation {
+    match loss {
+        ProbeLoss::Unanchored { error } => Limitation::UnanchoredProbes { error },
+        ProbeLoss::Removed { error } => Limitation::RemovedProbes { error },
+    }
 }

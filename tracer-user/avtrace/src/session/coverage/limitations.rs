@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use symbolize::Symbolizer;
 
-use capture::kernel::{Kernel, Lost};
+use capture::{backend::Hits, kernel::Lost};
 use events::{source::Source, watchpoint_access::Undecoded};
 use plan::{
     SelectError,
@@ -38,11 +38,15 @@ pub(crate) fn remapped_code(code: RemappedCode) -> Limitation {
 
 /// Runs a self-test of the watchpoints: each hit has left a record, or was counted as lost.
 pub(crate) fn unrecorded_hits(
-    kernel: &Kernel,
+    hits: Hits,
     source: &Source,
     lost: &[(abi::Class, u64)],
 ) -> Option<Limitation> {
-    let Some(hits) = kernel.hits() else { return Some(Limitation::UncheckedHits) };
+    let hits = match hits {
+        Hits::Uncounted => return None,
+        Hits::Unknown => return Some(Limitation::UncheckedHits),
+        Hits::Counted(hits) => hits,
+    };
     let lost = lost.iter().find(|(class, _)| *class == abi::Class::Access);
     let seen = source.watches().hits() + lost.map_or(0, |(_, count)| *count);
     let count = hits.checked_sub(seen).filter(|&unrecorded| unrecorded > 0)?;
@@ -115,7 +119,10 @@ pub(crate) fn not_seen(
     limitations.extend(uncounted(source));
     NotSeen {
         lost_events,
-        skipped_probes: skipped_probes.iter().map(skipped_probes_of).collect(),
+        skipped_probes: skipped_probes
+            .iter()
+            .map(|(probe, count)| skipped_probes_of(probe, *count))
+            .collect(),
         unfollowed_processes: omissions
             .child_processes()
             .iter()
@@ -136,13 +143,11 @@ pub(crate) fn not_seen(
 }
 
 /// Returns the entry of a report for probes that were skipped.
-fn skipped_probes_of(
-    (SkippedProbe { purpose, reason }, count): &(SkippedProbe, u64),
-) -> SkippedProbes {
+fn skipped_probes_of(SkippedProbe { purpose, reason }: &SkippedProbe, count: u64) -> SkippedProbes {
     SkippedProbes {
         what: purpose.to_string(),
         reason: reason.to_string(),
-        count: *count,
+        count,
         kind: Some(purpose.kind().to_owned()),
         reason_kind: Some(reason.kind().to_owned()),
     }

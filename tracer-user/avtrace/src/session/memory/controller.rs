@@ -132,8 +132,9 @@ impl MemoryController {
     pub(crate) fn new(
         accesses: &Accesses,
         kernel: &mut Kernel,
-        (pid, threads): (u32, Option<&[u32]>),
+        pid: u32,
         plan: PlanNumber,
+        samples: Option<&[u32]>,
     ) -> Option<Self> {
         let budget = match accesses.level {
             Level::Sync | Level::Probe => return None,
@@ -141,7 +142,7 @@ impl MemoryController {
             Level::Auto => Budget::new(accesses.overhead),
         };
         let clock = clock_getcpuclockid(Pid::from_raw(pid.cast_signed())).ok()?;
-        let sampler = threads.map_or_else(Sampler::without, |list| Sampler::new(kernel, list));
+        let sampler = samples.map_or_else(Sampler::without, |list| Sampler::new(kernel, list));
         let costs_before = kernel.access_costs();
         let tried = perf::hit_cost().and_then(|cost| u64::try_from(cost.as_nanos()).ok());
         let hit_cost_ns = tried.map_or(HIT_COST_NS, |cost| cost + RECORD_COST_NS);
@@ -170,13 +171,14 @@ impl MemoryController {
         kernel: &mut Kernel,
         source: &mut Source,
         plan: &Plan,
-        (records, tracer_cost): (MemoryRecords, &TracerCost),
+        records: MemoryRecords,
+        tracer_cost: &TracerCost,
     ) -> Result<(), KernelError> {
         self.note_detached(source, PendingDetach::is_done);
         // A process that has ended has no clock, and needs no control.
         let Some(worked) = worked(self.clock) else { return Ok(()) };
         let worked = worked.saturating_sub(self.began);
-        let hot = self.hot.tick(worked, kernel, source, (self.plan, plan));
+        let hot = self.hot.tick(worked, kernel, source, self.plan, plan);
         // The cost of regions without a lock is overhead, and raises no bound.
         let worked = worked.saturating_sub(hot);
         let mut others = records.costs(tracer_cost);
@@ -186,6 +188,7 @@ impl MemoryController {
         self.sampler.tick(kernel, source, is_over);
         kernel.allow_sampled_reads(SAMPLED_READS);
         if !detach.is_empty() {
+            tracing::debug!(groups = ?detach, is_over, "budget spent: detaching access probes");
             let (points, pending) = kernel.detach_accesses(self.plan, &detach);
             for point in points {
                 let group = point.access.map_or(0, |access| access.group);
@@ -197,6 +200,7 @@ impl MemoryController {
             if self.pending_detaches.iter().any(|(groups, _)| groups.contains(&group)) {
                 self.note_detached(source, |_| true);
             }
+            tracing::debug!(group, "attaching access probes again");
             let points = self.detached.remove(&group).unwrap_or_default();
             // What was refused now was not when the program started: it is missed as what is detached.
             let _refused = kernel.attach_probes(self.plan, points)?;

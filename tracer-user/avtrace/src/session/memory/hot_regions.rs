@@ -64,7 +64,8 @@ impl HotRegions {
         worked: u64,
         kernel: &mut Kernel,
         source: &mut Source,
-        (number, plan): (PlanNumber, &Plan),
+        number: PlanNumber,
+        plan: &Plan,
     ) -> u64 {
         self.extend(plan);
         self.pending.retain(|pending| !pending.is_done());
@@ -78,6 +79,7 @@ impl HotRegions {
         if hot.is_empty() {
             return all;
         }
+        tracing::debug!(functions = ?hot, worked, "giving up regions that cost too much");
         for &function in &hot {
             source.give_up(function);
         }

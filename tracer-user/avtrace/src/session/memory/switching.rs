@@ -125,9 +125,10 @@ impl SwitchController {
     /// Switches off and on what is to be by now.
     pub(crate) fn tick(
         &mut self,
-        backend: &mut Backend,
+        backend: &Backend,
         source: &mut Source,
-        (records, tracer_cost): (MemoryRecords, &TracerCost),
+        records: MemoryRecords,
+        tracer_cost: &TracerCost,
     ) {
         let mut common = lock(&self.common);
         // A process that has ended has no clock, and works no more.
@@ -137,12 +138,17 @@ impl SwitchController {
         process.costs = records.costs_inline(tracer_cost);
         common.add(&mem::take(&mut self.records), tracer_cost);
         // Once for all processes, by the first one of them that has not ended: they have the same switches.
-        if common.decided.elapsed() >= TICK / 2 && backend.can_switch(self.plan) {
+        if common.decided.elapsed() >= TICK / 2
+            && let Some(switches) = backend.access_switches(self.plan)
+        {
             common.decided = Instant::now();
             let change = common.decide();
             common.is_partial |= !change.detach.is_empty();
-            backend.switch_accesses(self.plan, &change.detach, true);
-            backend.switch_accesses(self.plan, &change.attach, false);
+            switches.switch(&change.detach, true);
+            switches.switch(&change.attach, false);
+            if change != Change::default() {
+                tracing::debug!(off = ?change.detach, on = ?change.attach, "switched access probes");
+            }
         }
         if common.is_partial {
             source.accesses_are_partial();

@@ -175,7 +175,7 @@ impl Watches {
         };
         let threads = list()?;
         for range in &self.ranges {
-            let armed = backend.watch((pid, &threads), (range.address.0, range.length));
+            let armed = backend.watch(pid, &threads, range.address.0, range.length);
             armed.map_err(|error| WatchError::Refused {
                 address: range.address.0,
                 length: range.length,
@@ -185,7 +185,7 @@ impl Watches {
         }
         for _ in self.ranges.len()..if more { MAX_WATCHPOINTS } else { 0 } {
             // A missing watchpoint is reported when it is needed.
-            if backend.keep_watchpoint((pid, &threads)).is_err() {
+            if backend.keep_watchpoint(pid, &threads).is_err() {
                 break;
             }
         }
@@ -229,14 +229,15 @@ fn remedy(error: &io::Error) -> &'static str {
 /// The limitation when it cannot be watched.
 pub fn arm_late(
     watches: &mut WatchedRanges,
-    (backend, pid): (&mut Backend, u32),
+    backend: &mut Backend,
+    pid: u32,
     SharedVariable { label, size, operand }: &SharedVariable,
     registers: &RegistersRecord,
 ) -> Result<(), Limitation> {
     let Some(address) = operand_address(operand, registers) else {
         return Err(unwatched(label, UnwatchedVariable::UnknownAddress));
     };
-    watch_late(watches, (backend, pid), (address, *size), label)
+    watch_late(watches, backend, pid, address, *size, label)
 }
 
 /// Arms a variable while its process, `pid`, runs, by its address and size.
@@ -246,8 +247,10 @@ pub fn arm_late(
 /// The limitation when it cannot be watched.
 pub fn watch_late(
     watches: &mut WatchedRanges,
-    (backend, pid): (&mut Backend, u32),
-    (address, size): (ProcessAddr, u64),
+    backend: &mut Backend,
+    pid: u32,
+    address: ProcessAddr,
+    size: u64,
     label: &str,
 ) -> Result<(), Limitation> {
     if is_outside(address.0, size) {
@@ -270,7 +273,7 @@ pub fn watch_late(
             is_sample: false,
             from_start: false,
         });
-        backend.watch_later(pid, (address.0, length)).map_err(|error| {
+        backend.watch_later(pid, address.0, length).map_err(|error| {
             let hint = remedy(&error).to_owned();
             unwatched(label, UnwatchedVariable::Refused { error: error.to_string(), hint })
         })?;

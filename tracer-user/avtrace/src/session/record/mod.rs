@@ -139,7 +139,7 @@ impl Recorder {
         let recording: Box<dyn Recording> = match place {
             RecordPlace::File(path) => {
                 let path = numbered(path, order);
-                Box::new(WholeRecorder::create((&path, order == 0), process, *embed_sources)?)
+                Box::new(WholeRecorder::create(&path, order == 0, process, *embed_sources)?)
             }
             RecordPlace::Segments(rotation) => {
                 Box::new(SegmentRecorder::create(rotation, process, *embed_sources)?)

@@ -161,8 +161,11 @@ impl SegmentRecorder {
     /// Names full segments until no more than so many are left, or this moment. Looking up goes on where it has ended.
     fn name_full(
         &mut self,
-        (source, sites, symbolizer): (&Source, &[Site], &Symbolizer),
-        (most, until): (usize, Option<Instant>),
+        source: &Source,
+        sites: &[Site],
+        symbolizer: &Symbolizer,
+        most: usize,
+        until: Option<Instant>,
     ) -> Result<(), WriteError> {
         if self.unnamed.len() <= most {
             return Ok(());
@@ -170,7 +173,7 @@ impl SegmentRecorder {
         let values = BTreeMap::new();
         let known = std::mem::take(&mut self.known);
         let mut names = LiveNames::new(source, sites, symbolizer, &values).knowing(known);
-        let named = self.name_with(&mut names, (most, until));
+        let named = self.name_with(&mut names, most, until);
         self.known = names.into_known();
         named
     }
@@ -179,7 +182,8 @@ impl SegmentRecorder {
     fn name_with(
         &mut self,
         names: &mut LiveNames<'_>,
-        (most, until): (usize, Option<Instant>),
+        most: usize,
+        until: Option<Instant>,
     ) -> Result<(), WriteError> {
         while self.unnamed.len() > most {
             let Some(first) = self.unnamed.front_mut() else { break };
@@ -213,7 +217,7 @@ impl Recording for SegmentRecorder {
         end: &End<'_>,
     ) -> Result<(), WriteError> {
         if let Some(names) = &mut names {
-            self.name_with(names, (0, None))?;
+            self.name_with(names, 0, None)?;
         }
         std::mem::take(&mut self.unnamed).into_iter().try_for_each(Current::complete)?;
         let embed_sources = self.embed_sources;
@@ -235,7 +239,6 @@ impl Recording for SegmentRecorder {
         symbolizer: &Symbolizer,
     ) -> Result<(), WriteError> {
         self.counts.threads = source.threads().seen().len() as u64;
-        let of_run = (source, sites, symbolizer);
         let modules: Vec<&Module> = symbolizer.modules().collect();
         let code = Code { locations: source.locations(), sites, modules: &modules };
         let mut run = Run { source, code };
@@ -264,11 +267,12 @@ impl Recording for SegmentRecorder {
                 self.counts.events += 1;
                 if is_full {
                     self.put_off()?;
-                    self.name_full(of_run, (WAITING, None))?;
+                    self.name_full(source, sites, symbolizer, WAITING, None)?;
                 }
             }
         }
-        self.name_full(of_run, (0, Some(Instant::now() + self.look_up)))?;
+        let until = Some(Instant::now() + self.look_up);
+        self.name_full(source, sites, symbolizer, 0, until)?;
         if self.flushed.elapsed() >= FLUSH
             && let Some(Current { writer, .. }) = &mut self.current
         {

@@ -60,7 +60,8 @@ impl WholeRecorder {
     /// # Errors
     /// When it cannot be written.
     pub(super) fn create(
-        (path, is_given): (&Path, bool),
+        path: &Path,
+        is_given: bool,
         process: &format::Process,
         embed_sources: bool,
     ) -> Result<Self, RecordError> {

@@ -116,7 +116,7 @@ impl Coverage {
     }
 
     /// Sets the numbers of blocks that allocators gave out and took back.
-    pub(super) fn set_allocations(&mut self, (allocations, frees): (u64, u64)) {
+    pub(super) fn set_allocations(&mut self, allocations: u64, frees: u64) {
         (self.summary.allocations, self.summary.frees) = (Some(allocations), Some(frees));
     }
 

@@ -69,8 +69,8 @@ impl Probes {
         self.to_attach.is_some()
     }
 
-    /// Attaches the probes that were planned and are not attached, as plan `number`; the memory of `thread` can be
-    /// looked at, and the symbolizer has the modules of the process.
+    /// Attaches the probes that were planned and are not attached, as plan `number`, to the process of `thread`, whose
+    /// modules the symbolizer has.
     ///
     /// # Errors
     ///
@@ -79,22 +79,22 @@ impl Probes {
         &mut self,
         backend: &mut Backend,
         number: PlanNumber,
-        (thread, symbolizer): (u32, &Symbolizer),
+        thread: u32,
+        symbolizer: &Symbolizer,
         coverage: &mut Coverage,
     ) -> Result<(), BackendError> {
         let probes = std::mem::take(&mut self.plan.probes);
         let mut failed = vec![false; probes.len()];
-        for refusal in backend.attach(number, (thread, symbolizer), &probes)? {
+        for refusal in backend.attach(number, thread, symbolizer, &probes)? {
             failed[refusal.index] = true;
             let purpose = probes[refusal.index].purpose.clone();
             let error = refusal.error.to_string();
-            coverage.skip(
-                purpose,
-                match backend {
-                    Backend::Kernel(_) => SkipReason::RefusedByKernel { error },
-                    Backend::InProcess(_) => SkipReason::NoPatch { error },
-                },
-            );
+            let reason = match backend.is_inline() {
+                true => SkipReason::NoPatch { error },
+                false => SkipReason::RefusedByKernel { error },
+            };
+            tracing::debug!(%purpose, %reason, "skipped a probe");
+            coverage.skip(purpose, reason);
         }
         let attached: Vec<(usize, &PlannedProbe)> =
             probes.iter().enumerate().filter(|(index, _)| !failed[*index]).collect();
@@ -111,6 +111,7 @@ impl Probes {
                 self.places.push(probe.address);
             } else {
                 failed[index] = true;
+                tracing::debug!(purpose = %probe.purpose, "a probe does not show in memory");
                 coverage.skip(probe.purpose.clone(), SkipReason::NoBreakpoint);
             }
         }
@@ -171,6 +172,6 @@ pub(super) fn attach_linker(
     else {
         return Ok(());
     };
-    let attached = backend.attach_linker(plan, pid, (point, address));
+    let attached = backend.attach_linker(plan, pid, point, address);
     attached.map_err(|error| unseen(UnseenLibraries::Refused { error }))
 }

@@ -50,7 +50,8 @@ impl Tracer {
     /// Follows a child before its first instruction, or detaches it.
     pub(super) fn new_process(
         &mut self,
-        (process, parent): (u32, u32),
+        process: u32,
+        parent: u32,
         child: u32,
         shares_memory: bool,
     ) -> io::Result<()> {

@@ -29,11 +29,7 @@ const NEXT: u64 = 0xa8;
 
 impl Tracer {
     /// Has a thread receive the signal for a fault of a displaced instruction. Returns false where it is none.
-    pub(super) fn fails(
-        &mut self,
-        image: &Image,
-        (process, thread): (u32, u32),
-    ) -> io::Result<bool> {
+    pub(super) fn fails(&mut self, image: &Image, process: u32, thread: u32) -> io::Result<bool> {
         let Some(entered) = to_own_place(&self.supervisor, image, thread)? else {
             return Ok(false);
         };

@@ -19,7 +19,8 @@ use linux::{
 pub(in crate::in_process) fn give_back(
     supervisor: &Supervisor,
     image: &Image,
-    (process, thread): (u32, u32),
+    process: u32,
+    thread: u32,
 ) {
     // One that was killed receives none.
     let Ok((mut interrupted, gs_base)) = supervisor.interrupted(thread) else { return };
@@ -124,8 +125,10 @@ pub(in crate::in_process) fn is_fault(supervisor: &Supervisor, thread: u32) -> i
 /// Has a thread that stands in the code of probes go on elsewhere in it, and return to another place.
 pub(super) fn go_on(
     supervisor: &Supervisor,
-    (process, thread): (u32, u32),
-    (from, to): (&Interrupted, &Interrupted),
+    process: u32,
+    thread: u32,
+    from: &Interrupted,
+    to: &Interrupted,
     returns: Option<(u64, u64)>,
 ) -> io::Result<()> {
     if let Some((at, to)) = returns {
@@ -162,7 +165,7 @@ impl Tracer {
         if let Some(image) = &image
             && matches!(self.supervisor.signal_of(thread), libc::SIGFPE | libc::SIGILL)
             && self.supervisor.signal_cause(thread)?.0 > 0
-            && self.fails(image, (process, thread))?
+            && self.fails(image, process, thread)?
         {
             return Ok(());
         }
@@ -177,7 +180,7 @@ impl Tracer {
                 self.supervisor.deliver(thread)
             }
             Place::OnWay(to, returns) => {
-                go_on(&self.supervisor, (process, thread), (&interrupted, &to), returns)?;
+                go_on(&self.supervisor, process, thread, &interrupted, &to, returns)?;
                 self.supervisor.defer(thread)
             }
             Place::Inside => self.receives_here(process, thread),
@@ -187,7 +190,7 @@ impl Tracer {
     /// Has a thread receive a signal wherever it stands.
     fn receives_here(&mut self, process: u32, thread: u32) -> io::Result<()> {
         if let Some(image) = self.image_of(process) {
-            give_back(&self.supervisor, &image, (process, thread));
+            give_back(&self.supervisor, &image, process, thread);
         }
         self.supervisor.deliver(thread)?;
         self.note_context(process, thread);
@@ -231,7 +234,7 @@ impl Tracer {
         // Not one that a process has sent.
         let is_fault = self.supervisor.signal_cause(thread)?.0 > 0;
         match self.image_of(process).filter(|_| is_fault) {
-            Some(image) => self.fault(&image, (process, thread)),
+            Some(image) => self.fault(&image, process, thread),
             None => self.receives(process, thread),
         }
     }
@@ -249,7 +252,8 @@ impl Tracer {
     fn restore_copy(
         &mut self,
         image: &Image,
-        (process, thread): (u32, u32),
+        process: u32,
+        thread: u32,
         place: u64,
     ) -> io::Result<Option<u64>> {
         if self.supervisor.fault_address(thread).ok() != Some(place) {
@@ -265,7 +269,7 @@ impl Tracer {
     }
 
     /// Lets a thread go on whose fault is a probe's and not the program's.
-    pub(super) fn fault(&mut self, image: &Image, (process, thread): (u32, u32)) -> io::Result<()> {
+    pub(super) fn fault(&mut self, image: &Image, process: u32, thread: u32) -> io::Result<()> {
         let (place, _) = self.supervisor.place(thread)?;
         if let Some(to) = image.after_fault(place) {
             return self.supervisor.redirect(thread, to);
@@ -281,14 +285,14 @@ impl Tracer {
         }
         if self.has_own_base(image, thread, place)? {
             self.note_unfit(process, Withdrawal::OwnGsBase);
-            return self.lend_block(image, (process, thread));
+            return self.lend_block(image, process, thread);
         }
-        if self.gets_memory(image, (process, thread))? {
+        if self.gets_memory(image, process, thread)? {
             return Ok(());
         }
-        match self.restore_copy(image, (process, thread), place)? {
+        match self.restore_copy(image, process, thread, place)? {
             Some(copy) => self.supervisor.redirect(thread, copy),
-            None if self.fails(image, (process, thread))? => Ok(()),
+            None if self.fails(image, process, thread)? => Ok(()),
             None => self.receives_here(process, thread),
         }
     }

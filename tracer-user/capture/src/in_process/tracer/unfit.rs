@@ -32,6 +32,7 @@ impl Tracer {
         if self.unfit.contains_key(&process) {
             return;
         }
+        tracing::debug!(process, ?reason, "probes are to be taken out");
         self.unfit.insert(process, Unfit::Patched);
         self.shared.withdrawn().insert(process, (reason, None));
     }
@@ -76,7 +77,8 @@ impl Tracer {
     pub(super) fn gets_memory(
         &mut self,
         image: &Image,
-        (process, thread): (u32, u32),
+        process: u32,
+        thread: u32,
     ) -> io::Result<bool> {
         if !signals::lacks_memory(&self.supervisor, image, thread)? {
             return Ok(false);
@@ -97,7 +99,8 @@ impl Tracer {
     pub(super) fn lend_block(
         &mut self,
         image: &Image,
-        (process, thread): (u32, u32),
+        process: u32,
+        thread: u32,
     ) -> io::Result<()> {
         let (interrupted, gs_base) = self.supervisor.interrupted(thread)?;
         let lent = image.gs_base(MUTED);
@@ -107,7 +110,7 @@ impl Tracer {
             Place::OnWay(to, returns) => {
                 self.own_bases.insert((process, thread), gs_base);
                 self.supervisor.set_gs_base(thread, lent)?;
-                go_on(&self.supervisor, (process, thread), (&interrupted, &to), returns)?;
+                go_on(&self.supervisor, process, thread, &interrupted, &to, returns)?;
                 self.supervisor.send_out(thread);
                 Ok(())
             }
@@ -117,7 +120,7 @@ impl Tracer {
                 self.supervisor.set_gs_base(thread, lent)?;
                 let was_frozen = self.supervisor.is_frozen(process);
                 self.supervisor.freeze(process)?;
-                let moved = leave::move_thread_out(&mut self.supervisor, (process, thread), image);
+                let moved = leave::move_thread_out(&mut self.supervisor, process, thread, image);
                 self.supervisor.set_gs_base(thread, gs_base)?;
                 if !was_frozen {
                     self.supervisor.thaw(process)?;
@@ -250,7 +253,7 @@ impl Tracer {
             if image.block_of(gs_base).is_some() {
                 image.never_wait(gs_base);
             } else if image.standing(interrupted.place) == Standing::Inside {
-                unless_gone(self.lend_block(image, (process, thread)))?;
+                unless_gone(self.lend_block(image, process, thread))?;
             }
         }
         Ok(())

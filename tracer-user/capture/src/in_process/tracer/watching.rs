@@ -26,8 +26,11 @@ impl Tracer {
         supervisor.freeze(process)?;
         let prepared =
             if at_entry { watchpoints.prepare(supervisor, process, image) } else { Ok(()) };
-        let watched = prepared
-            .and_then(|()| range.map_or(Ok(()), |r| watchpoints.add(supervisor, process, r)));
+        let watched = prepared.and_then(|()| {
+            range.map_or(Ok(()), |(address, length)| {
+                watchpoints.add(supervisor, process, address, length)
+            })
+        });
         if !was_frozen {
             supervisor.thaw(process)?;
         }
@@ -43,7 +46,7 @@ impl Tracer {
         };
         // One that was killed has gone.
         if let Ok(hit) = self.supervisor.hit(thread) {
-            watchpoints.record(&hit, (process, thread), image, stream);
+            watchpoints.record(&hit, process, thread, image, stream);
         }
     }
 }

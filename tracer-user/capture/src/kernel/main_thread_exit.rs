@@ -3,62 +3,71 @@
 //! The kernel may remove the probes of a process when its main thread ends. Another thread shows whether they are in
 //! the memory still, and then they are anchored, which sets them anew.
 //!
-//! | breakpoints before   | anchored                      | not anchored     |
-//! |----------------------|-------------------------------|------------------|
-//! | all there            | nothing                       | UnanchoredProbes |
-//! | some missing         | gap, RemovedProbes            | UnanchoredProbes |
-//! | memory not readable  | gap, RemovedProbes with error | UnanchoredProbes |
+//! | breakpoints before   | anchored                | not anchored |
+//! |----------------------|-------------------------|--------------|
+//! | all there            | no loss                 | Unanchored   |
+//! | some missing         | gap, Removed            | Unanchored   |
+//! | memory not readable  | gap, Removed with error | Unanchored   |
 //!
 //! Where no other thread goes on, the process ends, and nothing is done.
 
 use std::{fmt::Display, io};
 
+use abi::PlanNumber;
 use symbolize::ProcessAddr;
 
-use super::program_id::ProgramId;
-use capture::kernel::Kernel;
+use super::Kernel;
 use linux::{
     breakpoints::breakpoints,
     proc::{self, Stat, Status},
 };
-use report::Limitation;
 
-/// Keeps the probes of a process whose main thread has ended; returns the limitation when some are lost.
-pub(super) fn follow_without_leader(
-    kernel: &mut Kernel,
-    probes: &[ProcessAddr],
-    id: &ProgramId,
-) -> Option<Limitation> {
-    let thread = thread_that_goes_on(id.pid)?;
-    let found = breakpoints(thread, probes.iter().map(|probe| probe.0));
-    let were_there = found.map(|found| found.iter().all(|&is_there| is_there));
-    let loss = loss(were_there, kernel.anchor_probes(id.plan))?;
-    if loss.is_gap {
-        kernel.mark_gap();
-    }
-    Some(loss.limitation)
+/// Loss of probes when a main thread has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProbeLoss {
+    /// They are there, and the kernel may remove them later.
+    Unanchored {
+        /// Reason why they are not anchored.
+        error: String,
+    },
+    /// They were missing until they were anchored. The kernel side has not counted the events that were lost.
+    Removed {
+        /// Reason why this is not certain.
+        error: Option<String>,
+    },
 }
 
-/// Loss of probes.
-#[derive(Debug, PartialEq, Eq)]
-struct Loss {
-    limitation: Limitation,
-    /// Set if events were lost that the kernel side does not count.
-    is_gap: bool,
+impl Kernel {
+    /// Keeps the probes of a process whose main thread has ended, at these places. Returns their loss, if there is any.
+    pub fn keep_without_leader(
+        &mut self,
+        plan: PlanNumber,
+        process: u32,
+        places: &[ProcessAddr],
+    ) -> Option<ProbeLoss> {
+        let thread = thread_that_goes_on(process)?;
+        let found = breakpoints(thread, places.iter().map(|place| place.0));
+        let were_there = found.map(|found| found.iter().all(|&is_there| is_there));
+        let loss = loss(were_there, self.anchor_probes(plan));
+        tracing::debug!(process, ?loss, "the main thread has ended");
+        if let Some(ProbeLoss::Removed { .. }) = loss {
+            self.mark_gap();
+        }
+        loss
+    }
 }
 
 /// Returns the loss of probes, by whether all were there and whether they could be anchored.
-fn loss(were_there: io::Result<bool>, anchored: Result<(), impl Display>) -> Option<Loss> {
+fn loss(were_there: io::Result<bool>, anchored: Result<(), impl Display>) -> Option<ProbeLoss> {
     if let Err(error) = anchored {
-        let limitation = Limitation::UnanchoredProbes { error: error.to_string() };
-        return Some(Loss { limitation, is_gap: false });
+        return Some(ProbeLoss::Unanchored { error: error.to_string() });
     }
     let error = match were_there {
         Ok(true) => return None,
         Ok(false) => None,
         Err(error) => Some(error.to_string()),
     };
-    Some(Loss { limitation: Limitation::RemovedProbes { error }, is_gap: true })
+    Some(ProbeLoss::Removed { error })
 }
 
 /// Returns a thread of a process that is not about to end. The main thread has ended: at the end of the process, all
@@ -105,15 +114,10 @@ mod tests {
     #[test]
     fn the_table_is_followed() {
         type WereThere = fn() -> io::Result<bool>;
-        let removed = |error: Option<&str>| {
-            let limitation = Limitation::RemovedProbes { error: error.map(str::to_owned) };
-            Some(Loss { limitation, is_gap: true })
-        };
-        let unanchored = || {
-            let limitation = Limitation::UnanchoredProbes { error: "refused".to_owned() };
-            Some(Loss { limitation, is_gap: false })
-        };
-        let rows: [(WereThere, Option<Loss>); 3] = [
+        let removed =
+            |error: Option<&str>| Some(ProbeLoss::Removed { error: error.map(str::to_owned) });
+        let unanchored = || Some(ProbeLoss::Unanchored { error: "refused".to_owned() });
+        let rows: [(WereThere, Option<ProbeLoss>); 3] = [
             (|| Ok(true), None),
             (|| Ok(false), removed(None)),
             (|| Err(io::Error::other("gone")), removed(Some("gone"))),
