@@ -70,7 +70,8 @@ pub fn places(
     parts: &[Part<'_>],
     entry: u64,
     own: &dyn Fn(u64) -> bool,
-    (rules, refused): (PlaceRules, &dyn Fn(u64) -> bool),
+    rules: PlaceRules,
+    refused: &dyn Fn(u64) -> bool,
 ) -> Result<InlinedExtent, InlinedExtentError> {
     let graph =
         Graph::build(parts, &|at: &Instruction| rules.cost(at).is_some() && !refused(at.ip()))?;
@@ -367,7 +368,7 @@ mod tests {
     ) -> Result<(u64, Vec<u64>), InlinedExtentError> {
         let part = Part { start: START, code };
         let is_own = |at: u64| own.iter().any(|&(from, to)| (from..to).contains(&(at - START)));
-        places(&[part], START + entry, &is_own, (PlaceRules::Kernel, &|_| false))
+        places(&[part], START + entry, &is_own, PlaceRules::Kernel, &|_| false)
             .map(|InlinedExtent { begin, ends }| {
                 (begin - START, ends.into_keys().map(|at| at - START).collect())
             })
@@ -440,12 +441,8 @@ mod tests {
         const LOCKED: [u8; 3] = [0xf0, 0xff, 0x0f];
         let ends = |code: &[u8], length: u64| {
             let part = Part { start: START, code };
-            let found = places(
-                &[part],
-                START,
-                &|at| at < START + length,
-                (PlaceRules::Kernel, &|_| false),
-            )?;
+            let found =
+                places(&[part], START, &|at| at < START + length, PlaceRules::Kernel, &|_| false)?;
             Ok(found.ends.into_iter().map(|(at, end)| (at - START, end)).collect::<Vec<_>>())
         };
         // store; je to the end; store; jmp to the end; end: lock dec [rdi]; ret
@@ -495,12 +492,9 @@ mod tests {
         let code = code(&[&[0x90], &STORE, &[0x90, 0xc3]]);
         let find = |refused: u64| {
             let part = Part { start: START, code: &code };
-            places(
-                &[part],
-                START,
-                &|at| at < START + 3,
-                (PlaceRules::Kernel, &|at| at == START + refused),
-            )
+            places(&[part], START, &|at| at < START + 3, PlaceRules::Kernel, &|at| {
+                at == START + refused
+            })
         };
         assert_eq!(find(1).map(|places| places.ends), Ok([(START + 3, InlinedEnd::Always)].into()));
         assert_eq!(
@@ -511,12 +505,9 @@ mod tests {
         assert_eq!(find(4).map(|places| places.ends), Ok([(START + 3, InlinedEnd::Always)].into()));
         let stores = |at: u64| at < START + 1;
         let part = Part { start: START + 1, code: &code[1..] };
-        let found = places(
-            &[part],
-            START + 1,
-            &|at| !stores(at),
-            (PlaceRules::Kernel, &|at| at == START + 1),
-        );
+        let found = places(&[part], START + 1, &|at| !stores(at), PlaceRules::Kernel, &|at| {
+            at == START + 1
+        });
         assert_eq!(found, Err(InlinedExtentError::Refused(START + 1)));
     }
 

@@ -142,6 +142,15 @@ impl<'code> Line<'code> {
     }
 }
 
+/// `base + index * scale + displacement`, and the load bias if it is static.
+struct AddressForm {
+    base: Register,
+    index: Register,
+    scale: u32,
+    displacement: u64,
+    is_static: bool,
+}
+
 struct Evaluation {
     symbols: Symbols,
     registers: Registers,
@@ -177,13 +186,8 @@ impl Evaluation {
         self.registers[register] = Rc::new(self.symbols.bounded(value));
     }
 
-    /// `base + index * scale + displacement`.
-    fn sum(
-        &mut self,
-        (base, index, scale): (Register, Register, u32),
-        displacement: u64,
-        is_static: bool,
-    ) -> Sum {
+    fn sum(&mut self, form: AddressForm) -> Sum {
+        let AddressForm { base, index, scale, displacement, is_static } = form;
         let mut sum = Sum::constant(displacement);
         if is_static {
             sum = sum.plus(&Sum::symbol(Symbol::BIAS), 1);
@@ -207,8 +211,8 @@ impl Evaluation {
             Access::ThreadLocal => return Found::ThreadLocal,
             Access::Unsupported(reason) => return Found::Unsupported(reason),
         };
-        let registers = (operand.base, operand.index, operand.scale);
-        let address = self.sum(registers, operand.displacement, operand.is_static);
+        let Operand { base, index, scale, displacement, is_static, .. } = operand;
+        let address = self.sum(AddressForm { base, index, scale, displacement, is_static });
         if address.is_on_stack() || operand.base == Register::RSP {
             return Found::Stack;
         }
@@ -223,8 +227,13 @@ impl Evaluation {
     fn operand_address(&mut self, instruction: &Instruction) -> Sum {
         let is_static = instruction.memory_base() == Register::RIP;
         let base = if is_static { Register::None } else { instruction.memory_base() };
-        let form = (base, instruction.memory_index(), instruction.memory_index_scale());
-        self.sum(form, instruction.memory_displacement64(), is_static)
+        self.sum(AddressForm {
+            base,
+            index: instruction.memory_index(),
+            scale: instruction.memory_index_scale(),
+            displacement: instruction.memory_displacement64(),
+            is_static,
+        })
     }
 
     /// Reads `size` bytes, without extending them further than to the next known width.
@@ -375,8 +384,13 @@ impl Evaluation {
             return self.symbols.unknown(64);
         }
         let is_static = memory.base() == Register::None && instruction.is_ip_rel_memory_operand();
-        let form = (memory.base(), memory.index(), memory.scale());
-        self.sum(form, memory.displacement(), is_static)
+        self.sum(AddressForm {
+            base: memory.base(),
+            index: memory.index(),
+            scale: memory.scale(),
+            displacement: memory.displacement(),
+            is_static,
+        })
     }
 
     /// Returns the address, size and value of a store, if they are known.

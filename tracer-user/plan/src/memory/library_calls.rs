@@ -148,7 +148,8 @@ impl<'file> LibraryCalls<'file> {
         &mut self,
         parts: &[Part<'_>],
         taken: &dyn Fn(u64) -> bool,
-        (points, coverage): (&mut Vec<AccessProbe>, &mut Coverage),
+        points: &mut Vec<AccessProbe>,
+        coverage: &mut Coverage,
     ) {
         // Instructions are certain only where the control flow is.
         if coverage.left_out.contains_key(&Reason::HiddenFlow) {

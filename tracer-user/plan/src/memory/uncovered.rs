@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use symbolize::{ElfFile, Module, Symbolizer};
+use symbolize::{Module, Symbolizer};
 use x86::{
     call_graph::{self, Callee, Facts, Imports},
     functions::Functions,
@@ -14,7 +14,10 @@ use super::{
     allocators::{ALLOCATORS, CPP_ALLOCATORS},
     library_calls,
 };
-use crate::sync::{functions, runtime_libraries};
+use crate::{
+    selection::Choice,
+    sync::{functions, runtime_libraries},
+};
 
 /// Code that regions call and that the probes of a plan leave out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -81,7 +84,7 @@ impl Uncovered {
     pub(crate) fn add_calls(
         &mut self,
         symbolizer: &Symbolizer,
-        (module, file, functions): (&Module, &ElfFile, &Functions),
+        choice: &Choice<'_>,
         imports: &Imports,
         region_code: &BTreeSet<usize>,
         probed: &BTreeSet<usize>,
@@ -89,6 +92,7 @@ impl Uncovered {
         if region_code.is_empty() {
             return;
         }
+        let &Choice { module, file, ref functions, .. } = choice;
         let mut known: HashMap<String, Option<String>> = HashMap::new();
         let mut library_of = |symbol: &str| {
             let find = || {

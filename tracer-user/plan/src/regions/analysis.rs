@@ -11,7 +11,7 @@ use x86::{
 };
 
 use super::{
-    effects::{Effect, Passes},
+    effects::{Effect, Passes, Reach},
     known_names::{
         AtomicOperation, OwnLocks, Property, atomic_operation, creates, is_library,
         is_lock_library, passes_futex_wait_on, reads_input, releases, takes_lock, waits,
@@ -119,7 +119,7 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
         let futex_waits = Property { known: waits_for_futex, of_role: |_| false, locks };
         let is_own_lock = |index| functions.get(index).is_some_and(|own| locks.role(own).is_some());
         let locking = |tables: &TableCalls| {
-            let always = (true, u32::MAX);
+            let always = Reach { with_cold: true, max_levels: u32::MAX };
             let on = |passes: bool| if passes { Passes::On } else { Passes::Nothing };
             let of_tables: Vec<(usize, String)> =
                 tables.releasing.iter().map(|&function| (function, String::new())).collect();
@@ -142,7 +142,7 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
             (lock, release)
         };
         let (mut lock, mut release) = locking(&TableCalls::default());
-        let slots = table_slots(functions, facts, (&lock, &release), code);
+        let slots = table_slots(functions, facts, &lock, &release, code);
         let tables = table_calls(&slots, functions, facts, code.variable);
         if tables != TableCalls::default() {
             (lock, release) = locking(&tables);
@@ -154,7 +154,7 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
             (true, true) => Passes::On,
             (true, false) => Passes::OnAsLevel,
         };
-        let by_waiting = (false, MAX_WAIT_LEVELS);
+        let by_waiting = Reach { with_cold: false, max_levels: MAX_WAIT_LEVELS };
         let futex_wait =
             Effect::analyze(futex_waits, functions, facts, by_waiting, &[], |index, name| {
                 let passes = !is_own_lock(index) && !waits_once(name) && passes_futex_wait_on(name);
@@ -446,7 +446,8 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
 fn table_slots(
     functions: &Functions,
     facts: &[Facts],
-    (lock, release): (&Effect<'_>, &Effect<'_>),
+    lock: &Effect<'_>,
+    release: &Effect<'_>,
     code: Code<'_>,
 ) -> Vec<TableSlot> {
     let entry = |pointee: &Pointee| match pointee {

@@ -16,7 +16,7 @@ use x86::{
 
 use super::{
     defaults::{self, Candidate, CandidatePlace, Found},
-    imported_roles::ImportedRoles,
+    known_names::KnownLocks,
     thread_starts::{self, Code, Pointee},
 };
 use crate::{
@@ -25,7 +25,6 @@ use crate::{
     origin::Origins,
     plan::{Plan, Site, SiteKind, UnwatchedFunction},
     selection::{Choice, Chosen, ChosenCall},
-    sync::lock_rule::LockRule,
 };
 
 /// Maximum number of functions, and calls that were inlined, that are regions of a process by default.
@@ -39,17 +38,17 @@ pub(super) fn choose(
     choices: &mut [&mut Choice<'_>],
     plan: &mut Plan,
     symbolizer: &Symbolizer,
-    (locks, imported): (&[LockRule], &ImportedRoles),
+    locks: KnownLocks<'_>,
     low_prior: bool,
 ) {
     let mut candidates: Vec<(usize, Candidate)> = (0..)
         .zip(choices.iter())
         .flat_map(|(number, choice)| {
-            let mut found = choice.analyze(symbolizer, (locks, imported), plan.sees_memory);
+            let mut found = choice.analyze(symbolizer, locks, plan.state.sees_memory);
             choice.note_thread_starts(plan, &found);
             if let Some(code) = go_code::of(choice.file) {
                 found.candidates.retain(|one| !choice.lies_in(&code, &one.place));
-                plan.go_code.insert(choice.module.name());
+                plan.facts.go_code.insert(choice.module.name());
             }
             found.candidates.into_iter().map(move |one| (number, one))
         })
@@ -77,7 +76,7 @@ impl Choice<'_> {
     pub(super) fn analyze(
         &self,
         symbolizer: &Symbolizer,
-        (locks, imported): (&[LockRule], &ImportedRoles),
+        locks: KnownLocks<'_>,
         sees_memory: bool,
     ) -> Found {
         let facts = call_graph::facts(self.file, &self.functions);
@@ -142,7 +141,7 @@ impl Choice<'_> {
             shared: (sees_memory && is_small(&self.functions)).then_some(&shared),
         };
         let name = self.module.name();
-        let locks = self.own_locks(&name, locks, imported);
+        let locks = self.own_locks(&name, locks);
         defaults::analyze(&self.functions, &facts, locks, code)
     }
 
@@ -179,7 +178,7 @@ impl Choice<'_> {
                 Some(reason.to_string())
             }
             _ if taken >= MAX_DEFAULT_REGIONS => {
-                plan.unlikely += 1;
+                plan.facts.unlikely += 1;
                 Some(format!(
                     "{why}; {MAX_DEFAULT_REGIONS} functions are more likely to be meant as atomic"
                 ))
@@ -203,21 +202,18 @@ impl Choice<'_> {
             }
             (CandidatePlace::Function(function), Some(why)) => {
                 let own = self.functions.get(function);
-                let place = own.and_then(|own| {
-                    Some((own.name.short.clone(), self.module.process_address(own.start)?))
-                });
-                let unwatched =
-                    place.map(|(name, address)| UnwatchedFunction { name, address, why });
-                plan.unwatched.extend(unwatched);
+                if let Some(own) = own
+                    && let Some(address) = self.module.process_address(own.start)
+                {
+                    let name = own.name.short.clone();
+                    plan.leave_unwatched(UnwatchedFunction { name, address, why });
+                }
             }
             (CandidatePlace::Inlined { call, .. }, Some(why)) => {
                 let name = Name::demangle(&call.symbol).short;
-                let address = self.module.process_address(call.entry);
-                plan.unwatched.extend(address.map(|address| UnwatchedFunction {
-                    name,
-                    address,
-                    why,
-                }));
+                if let Some(address) = self.module.process_address(call.entry) {
+                    plan.leave_unwatched(UnwatchedFunction { name, address, why });
+                }
             }
         }
         is_region

@@ -27,7 +27,16 @@ pub(super) struct Source {
     pub(super) levels: u32,
 }
 
-/// Relation of a function to the effects of what it calls.
+/// Reach of an effect through calls.
+#[derive(Clone, Copy)]
+pub(super) struct Reach {
+    /// Set if calls on cold paths count.
+    pub(super) with_cold: bool,
+    /// Maximum number of functions that pass the effect on, of those that count as a level.
+    pub(super) max_levels: u32,
+}
+
+/// Relation of a function to the effects of its callees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Passes {
     /// Its callers have them, too.
@@ -45,7 +54,7 @@ impl<'rules> Effect<'rules> {
         property: Property<'rules>,
         functions: &Functions,
         facts: &[Facts],
-        (with_cold, max_levels): (bool, u32),
+        Reach { with_cold, max_levels }: Reach,
         known: &[(usize, String)],
         passes: impl Fn(usize, &Name) -> Passes,
     ) -> Self {

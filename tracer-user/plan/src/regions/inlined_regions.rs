@@ -111,7 +111,7 @@ impl Planner<'_, '_> {
                 if let Some(address) = self.module.process_address(call.entry) {
                     let why = format!("{} {}", rule.option(), rule.pattern);
                     let name = name.short;
-                    self.plan.unwatched.push(UnwatchedFunction { name, address, why });
+                    self.plan.leave_unwatched(UnwatchedFunction { name, address, why });
                 }
                 continue;
             }
@@ -166,10 +166,15 @@ impl Planner<'_, '_> {
         };
         let own = |at: u64| call.ranges.iter().any(|&(start, end)| (start.0..end.0).contains(&at));
         let refused = |at: u64| restartable_sequences(self.file).contains(LinkAddr(at));
-        let InlinedExtent { begin, ends } =
-            inlined_extent::places(&parts, call.entry.0, &own, (self.plan.place_rules, &refused))?;
+        let InlinedExtent { begin, ends } = inlined_extent::places(
+            &parts,
+            call.entry.0,
+            &own,
+            self.plan.state.place_rules,
+            &refused,
+        )?;
         // Only now: where a call cannot be one, the function around it may be the region that the focus names.
-        if self.leaves_out(&name, (address, chosen.followed)) {
+        if self.leaves_out(&name, address, chosen.followed) {
             return Ok(());
         }
         let number = self.plan.functions.len() as u32;

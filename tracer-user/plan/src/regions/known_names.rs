@@ -245,13 +245,20 @@ pub(crate) fn without_arguments(name: &str) -> String {
 /// The locks of the user's own, as one module sees them.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnLocks<'rules> {
-    /// Rules of the user.
-    pub rules: &'rules [LockRule],
+    /// Locks of all modules.
+    pub known: KnownLocks<'rules>,
     /// The module's file name.
     pub module: &'rules str,
     /// Set for the program itself.
     pub is_program: bool,
-    /// Roles of what the program's own libraries export.
+}
+
+/// The locks of the user's own: those with rules, and those of the program's own libraries.
+#[derive(Clone, Copy, Debug)]
+pub struct KnownLocks<'rules> {
+    /// Rules of the user.
+    pub rules: &'rules [LockRule],
+    /// Roles of functions that the program's own libraries export.
     pub imported: &'rules ImportedRoles,
 }
 
@@ -259,17 +266,20 @@ impl OwnLocks<'_> {
     /// Returns the effect of a function of the module on such a lock.
     pub(crate) fn role(&self, function: &Function) -> Option<Role> {
         let module = Some((self.module, self.is_program));
-        self.rules.iter().find_map(|rule| rule.role_of(&function.symbol, &function.name, module))
+        self.known
+            .rules
+            .iter()
+            .find_map(|rule| rule.role_of(&function.symbol, &function.name, module))
     }
 
     /// Returns the effect of an imported function on such a lock.
     pub(crate) fn role_of_import(&self, import: &Import) -> Option<Role> {
         // Most programs have none, and the name is looked for in all calls.
-        if self.rules.is_empty() {
+        if self.known.rules.is_empty() {
             return None;
         }
         let name = Name::demangle(&import.symbol);
-        self.rules.iter().find_map(|rule| rule.role_of(&import.symbol, &name, None))
+        self.known.rules.iter().find_map(|rule| rule.role_of(&import.symbol, &name, None))
     }
 }
 
@@ -292,7 +302,7 @@ impl Property<'_> {
         (self.known)(&import.symbol)
             || (self.known)(&import.name)
             || self.locks.role_of_import(import).is_some_and(self.of_role)
-            || self.locks.imported.of(&import.symbol).iter().any(|&role| (self.of_role)(role))
+            || self.locks.known.imported.of(&import.symbol).iter().any(|&role| (self.of_role)(role))
     }
 }
 

@@ -58,7 +58,8 @@ impl LineFunction {
         module: &Module,
         functions: &Functions,
         symbolizer: &Symbolizer,
-        (file, line): (&str, u32),
+        file: &str,
+        line: u32,
     ) -> Result<Self, LineError> {
         let Ok(elf) = module.file() else { return Err(LineError::UnreadableFile) };
         let starts = elf.lines_of(file);

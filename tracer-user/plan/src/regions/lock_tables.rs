@@ -53,6 +53,13 @@ struct Forwarder {
     slot: PointerSlot,
 }
 
+/// Offsets of both functions of a lock in a table, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct LockPair {
+    takes: u64,
+    releases: u64,
+}
+
 /// Finds the calls through tables. `variable` returns the first byte of the variable around an address.
 pub(crate) fn table_calls(
     slots: &[TableSlot],
@@ -61,8 +68,8 @@ pub(crate) fn table_calls(
     variable: &dyn Fn(LinkAddr) -> Option<LinkAddr>,
 ) -> TableCalls {
     let mut found = TableCalls::default();
-    // The offsets of both functions in a table, with the name of the first.
-    let mut pairs: BTreeMap<(u64, u64), &str> = BTreeMap::new();
+    // With the name of the function that takes the lock.
+    let mut pairs: BTreeMap<LockPair, &str> = BTreeMap::new();
     // The places of both in a table that code fills: nobody copies that one.
     let mut filled: BTreeMap<(LinkAddr, LinkAddr), &str> = BTreeMap::new();
     for slot in slots {
@@ -73,7 +80,8 @@ pub(crate) fn table_calls(
                 let at = |slot: &TableSlot| LinkAddr(slot.table.0 + slot.offset);
                 filled.entry((at(slot), at(other))).or_insert(name);
             } else {
-                pairs.entry((slot.offset, other.offset)).or_insert(name);
+                let pair = LockPair { takes: slot.offset, releases: other.offset };
+                pairs.entry(pair).or_insert(name);
             }
         }
     }
@@ -83,8 +91,8 @@ pub(crate) fn table_calls(
     let mut forwarders = Vec::new();
     for (function, facts) in facts.iter().enumerate() {
         let through = &facts.activity.through;
-        for (&(takes, releases), name) in &pairs {
-            direct_calls(through, (takes, releases), variable, |at| {
+        for (&pair, name) in &pairs {
+            direct_calls(through, pair, variable, |at| {
                 let name = format!("{name} through a table");
                 found.direct.entry(function).or_default().push((at, name));
             });
@@ -105,8 +113,8 @@ pub(crate) fn table_calls(
             forwarders.push(Forwarder { function, slot });
         }
     }
-    for (&(takes, releases), name) in &pairs {
-        found.add_forwarders(&forwarders, (takes, releases), name, functions, variable);
+    for (&pair, name) in &pairs {
+        found.add_forwarders(&forwarders, pair, name, functions, variable);
     }
     found
 }
@@ -114,13 +122,13 @@ pub(crate) fn table_calls(
 /// Finds the calls in one function through both pointers of a table.
 fn direct_calls(
     through: &[PointerCall],
-    (takes, releases): (u64, u64),
+    pair: LockPair,
     variable: &dyn Fn(LinkAddr) -> Option<LinkAddr>,
     mut found: impl FnMut(LinkAddr),
 ) {
     let has = |slot: PointerSlot| through.iter().any(|call| call.slot == slot);
     for call in through.iter().filter(|call| call.returns) {
-        if counterpart(call.slot, (takes, releases), variable).is_some_and(has) {
+        if counterpart(call.slot, pair, variable).is_some_and(has) {
             found(call.at);
         }
     }
@@ -129,7 +137,7 @@ fn direct_calls(
 /// Place of the pointer to the releasing function, if the one at `slot` leads to the taking one.
 fn counterpart(
     slot: PointerSlot,
-    (takes, releases): (u64, u64),
+    LockPair { takes, releases }: LockPair,
     variable: &dyn Fn(LinkAddr) -> Option<LinkAddr>,
 ) -> Option<PointerSlot> {
     match slot {
@@ -149,7 +157,7 @@ impl TableCalls {
     fn add_forwarders(
         &mut self,
         forwarders: &[Forwarder],
-        offsets: (u64, u64),
+        pair: LockPair,
         name: &str,
         functions: &Functions,
         variable: &dyn Fn(LinkAddr) -> Option<LinkAddr>,
@@ -157,7 +165,7 @@ impl TableCalls {
         let with = |slot: PointerSlot| forwarders.iter().filter(move |one| one.slot == slot);
         let pairs: BTreeSet<(usize, usize)> = forwarders
             .iter()
-            .filter_map(|one| Some((one, counterpart(one.slot, offsets, variable)?)))
+            .filter_map(|one| Some((one, counterpart(one.slot, pair, variable)?)))
             .flat_map(|(one, slot)| with(slot).map(|other| (one.function, other.function)))
             .collect();
         // Other pairs of the table's functions may be at the same distance: then the names decide.

@@ -65,7 +65,8 @@ pub fn call_points(
     file: &ElfFile,
     spec: CallSpec,
     start: LinkAddr,
-    (others, rules): (&[LinkAddr], PlaceRules),
+    others: &[LinkAddr],
+    rules: PlaceRules,
 ) -> Result<Vec<CallPoint>, CallPointsError> {
     let function = Function::at(file, start)?;
     let entry = |stack| function.entry(spec, stack, rules);

@@ -218,7 +218,7 @@ impl Planner<'_, '_> {
             },
             helper_at: &|_| None,
             static_lock: &|_| None,
-            place_rules: self.plan.place_rules,
+            place_rules: self.plan.state.place_rules,
         };
         let mut arrives = false;
         for (number, &(.., look, name, object, kind)) in STEPS.iter().enumerate() {

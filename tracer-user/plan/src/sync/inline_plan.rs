@@ -153,7 +153,7 @@ impl Planner<'_, '_> {
             },
             helper_at: &|address| helpers.get(&address).copied(),
             static_lock: &|address| statics.borrow().get(&address).copied(),
-            place_rules: self.plan.place_rules,
+            place_rules: self.plan.state.place_rules,
         };
         let look_into = |function: &Function| {
             let parts = function.parts(file).unwrap_or_default();

@@ -302,12 +302,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Makes bytes to displace longer, by more of the line behind them and then before them.
-    fn extend(
-        &self,
-        (mut first, mut end): (usize, usize),
-        line: Line,
-        room: u64,
-    ) -> (usize, usize) {
+    fn extend(&self, mut first: usize, mut end: usize, line: Line, room: u64) -> (usize, usize) {
         while self.length(first, end) < room && end < line.end {
             end += 1;
         }
@@ -327,7 +322,7 @@ impl<'a> Planner<'a> {
         let near = |from: usize| {
             let body = Line { first: from, ..body };
             let fits = needed.1 <= body.end && from <= needed.0;
-            let found = fits.then(|| self.extend(needed, body, NEAR_JUMP))?;
+            let found = fits.then(|| self.extend(needed.0, needed.1, body, NEAR_JUMP))?;
             (self.length(found.0, found.1) >= NEAR_JUMP).then(|| chosen(found, Jump::Near))
         };
         near(needed.0)
@@ -344,7 +339,7 @@ impl<'a> Planner<'a> {
         if self.body_end(line) == line.end {
             return None;
         }
-        let (first, _) = self.extend((lowest, line.end), line, NEAR_JUMP);
+        let (first, _) = self.extend(lowest, line.end, line, NEAR_JUMP);
         let is_short = self.length(first, line.end) <= NEAR_JUMP + MOST_SKIPPED;
         let instructions = self.flow.instructions().get(first..line.end)?;
         (is_short && called(instructions, self.red_zone).is_some()).then_some(first)
@@ -374,7 +369,7 @@ impl<'a> Planner<'a> {
         let needed = Self::needed(line, places);
         let within = if needed.1 <= body.end { body } else { line };
         let places = places.to_vec();
-        let (first, end) = self.extend(needed, within, NEAR_JUMP);
+        let (first, end) = self.extend(needed.0, needed.1, within, NEAR_JUMP);
         let missing = NEAR_JUMP.saturating_sub(self.length(first, end));
         let last = &self.flow.instructions()[end - 1];
         let returns = matches!(
@@ -384,7 +379,7 @@ impl<'a> Planner<'a> {
         if missing > 0 && returns && self.padding.take_at(self.stop(end), missing) {
             return Some(Chosen { first, end, padded: missing, jump: Jump::Near, places });
         }
-        let (first, end) = self.extend(needed, within, SHORT_JUMP);
+        let (first, end) = self.extend(needed.0, needed.1, within, SHORT_JUMP);
         if self.length(first, end) < SHORT_JUMP {
             return None;
         }
@@ -398,7 +393,8 @@ impl<'a> Planner<'a> {
 
     /// Chooses bytes that end in a call, which then is displaced as a push of its return address and a jump.
     fn with_pushed_return(&self, line: Line, places: &[Place]) -> Option<Chosen> {
-        let (first, end) = self.extend(Self::needed(line, places), line, NEAR_JUMP);
+        let needed = Self::needed(line, places);
+        let (first, end) = self.extend(needed.0, needed.1, line, NEAR_JUMP);
         let fits = self.length(first, end) >= NEAR_JUMP;
         let places = places.to_vec();
         fits.then_some(Chosen { first, end, padded: 0, jump: Jump::Near, places })
@@ -439,7 +435,7 @@ impl<'a> Planner<'a> {
         if body.end < chosen.end {
             return chosen.clone();
         }
-        let (first, end) = self.extend((chosen.first, chosen.end), body, 2 * NEAR_JUMP);
+        let (first, end) = self.extend(chosen.first, chosen.end, body, 2 * NEAR_JUMP);
         Chosen { first, end, ..chosen.clone() }
     }
 
@@ -493,7 +489,7 @@ impl<'a> Planner<'a> {
             places: Vec::new(),
         };
         let nears = (body.first..body.end).filter_map(move |first| {
-            let (_, end) = self.extend((first, first + 1), Line { first, ..body }, 2 * NEAR_JUMP);
+            let (_, end) = self.extend(first, first + 1, Line { first, ..body }, 2 * NEAR_JUMP);
             (self.length(first, end) >= 2 * NEAR_JUMP).then(|| spare(first, end, Jump::Near))
         });
         let calls = (body.first..body.end).filter_map(move |first| {

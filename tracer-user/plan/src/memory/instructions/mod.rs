@@ -267,7 +267,7 @@ pub fn access_probes(
             continue;
         }
         let (chosen, left) =
-            Chooser::new(&line, &located, (options.place_rules, taken)).choose(options.single_step);
+            Chooser::new(&line, &located, options.place_rules, taken).choose(options.single_step);
         for (_, reason) in left {
             *coverage.left_out.entry(reason).or_default() += 1;
         }

@@ -64,7 +64,8 @@ impl<'line> Chooser<'line> {
     pub fn new(
         line: &'line Line<'line>,
         located: &'line [&'line Located],
-        (rules, taken): (PlaceRules, &dyn Fn(u64) -> bool),
+        rules: PlaceRules,
+        taken: &dyn Fn(u64) -> bool,
     ) -> Self {
         let cost = |instruction| cost(rules, instruction);
         let exchange = line
