@@ -272,7 +272,13 @@ impl Plan {
         names
     }
 
-    /// Returns what is looked at alone.
+    /// Returns true if memory accesses are seen, so that allocation and deallocation matter.
+    #[must_use]
+    pub const fn sees_memory(&self) -> bool {
+        self.state.sees_memory
+    }
+
+    /// Returns the regions and functions that the plan is limited to.
     #[must_use]
     pub fn focus(&self) -> Option<&Focus> {
         self.state.focus.as_deref()

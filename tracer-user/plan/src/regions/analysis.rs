@@ -14,15 +14,17 @@ use super::{
     effects::{Effect, Passes, Reach},
     known_names::{
         AtomicOperation, OwnLocks, Property, atomic_operation, creates, is_library,
-        is_lock_library, passes_futex_wait_on, reads_input, releases, takes_lock, waits,
-        waits_for_futex, waits_once,
+        is_lock_library, passes_futex_wait_on, reads_input, waits, waits_for_futex, waits_once,
     },
     lock_tables::{Entry, TableCalls, TableSlot, table_calls},
     source_functions::{Inlining, Unit},
     test_frameworks::TestFrameworks,
     thread_starts::{Code, Pointee, ThreadStarts, thread_starts},
 };
-use crate::sync::functions::Role;
+use crate::sync::{
+    functions::Role,
+    lock_names::{releases, takes_lock},
+};
 
 /// Number of functions of the program that may be between a function that waits and the one that does the waiting:
 /// one, a wrapper or a step of a loop. What only deeper callees wait for is not the function's own purpose.

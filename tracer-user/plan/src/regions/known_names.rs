@@ -8,6 +8,7 @@ use x86::{call_graph::Import, functions::Function};
 use super::imported_roles::ImportedRoles;
 use crate::sync::{
     functions::{Role, calls_named},
+    lock_names::{has_lock_word, mentions_lock},
     lock_rule::LockRule,
     slow_paths,
 };
@@ -129,21 +130,10 @@ pub(crate) fn is_library(name: &Name) -> bool {
 /// Returns true if a library's function is about locks: others, such as those that print, take locks for
 /// themselves.
 pub(crate) fn is_lock_library(name: &Name) -> bool {
-    let about_locks = name.full.contains("utex") || name.full.contains("ock");
     let for_itself = ["std::io", "std::panic", "std::thread", "std::backtrace"]
         .iter()
         .any(|module| name.short.trim_start_matches(['<', '&']).starts_with(module));
-    is_library(name) && about_locks && !for_itself
-}
-
-pub(crate) fn takes_lock(name: &str) -> bool {
-    calls_named(name).any(|call| call.role.takes_lock())
-        || slow_paths::of_lock(name).is_some_and(|path| path.fast.acquires())
-}
-
-pub(crate) fn releases(name: &str) -> bool {
-    calls_named(name).any(|call| call.role.releases())
-        || slow_paths::of_lock(name).is_some_and(|path| path.fast.releases())
+    is_library(name) && mentions_lock(&name.full) && !for_itself
 }
 
 pub(crate) fn waits(name: &str) -> bool {
@@ -165,12 +155,9 @@ pub(crate) fn waits_for_futex(name: &str) -> bool {
 /// Returns true if the callers of a function of the program that waits for a futex wait as well: those of a
 /// lock's slow path do not.
 pub(crate) fn passes_futex_wait_on(name: &Name) -> bool {
-    const OF_LOCKS: [&str; 7] =
-        ["lock", "unlock", "relock", "rwlock", "spinlock", "mutex", "contended"];
     let bare = without_arguments(&name.short);
     let last = bare.rsplit("::").next().unwrap_or_default();
-    let is_of_lock = last.split('_').any(|word| OF_LOCKS.contains(&word));
-    last == "futex_wait" || !is_of_lock && !is_lock_library(name)
+    last == "futex_wait" || !has_lock_word(last) && !is_lock_library(name)
 }
 
 /// Returns true if a function waits at most once in a run.
@@ -311,19 +298,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slow_paths_are_known_in_both_manglings() {
-        assert!(takes_lock("std::sys::sync::mutex::futex::Mutex::lock_contended"));
-        assert!(takes_lock("<std::sys::sync::mutex::futex::Mutex>::lock_contended"));
-        assert!(releases("<std::sys::sync::mutex::futex::Mutex>::wake"));
-        // Of older compilers.
-        assert!(takes_lock("std::sys::unix::locks::futex_mutex::Mutex::lock_contended"));
-        assert!(
-            !releases("syscall") && !releases("parking_lot::raw_rwlock::RawRwLock::downgrade_slow")
-        );
-        assert!(takes_lock("pthread_mutex_lock") && releases("pthread_mutex_unlock"));
+    fn what_waits_is_known() {
         assert!(waits("<std::sys::sync::condvar::futex::Condvar>::wait_optional_timeout"));
         assert!(waits("std::sys::sync::condvar::futex::Condvar::wait") && !waits("<bank>::wait"));
-        assert!(!takes_lock("bank::lock_contended") && !releases("bank::wake"));
     }
 
     #[test]

@@ -9,9 +9,12 @@ use x86::{
 
 use super::{
     imported_roles::ImportedRoles,
-    known_names::{releases, takes_lock, waits, waits_once},
+    known_names::{waits, waits_once},
 };
-use crate::sync::functions::Role;
+use crate::sync::{
+    functions::Role,
+    lock_names::{releases, takes_lock},
+};
 
 /// Recognises a property of functions by name.
 type Known = fn(&str) -> bool;

@@ -15,6 +15,8 @@ use x86::{
     functions::Functions,
 };
 
+use crate::sync::lock_names::sounds_taking;
+
 /// Contents of a table that matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
@@ -180,15 +182,6 @@ impl TableCalls {
     }
 }
 
-/// Returns true if a function takes a lock, by its name.
-fn sounds_taking(name: &str) -> bool {
-    const TAKES: [&str; 4] = ["enter", "lock", "acquire", "take"];
-    const OTHERS: [&str; 8] =
-        ["unlock", "leave", "release", "exit", "free", "alloc", "try", "init"];
-    let name = name.to_ascii_lowercase();
-    TAKES.iter().any(|word| name.contains(word)) && !OTHERS.iter().any(|word| name.contains(word))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -256,11 +249,5 @@ mod tests {
         let facts = [through(&[PointerSlot::Field(0x20), PointerSlot::Field(0x30)])];
         let found = table_calls(&slots, &Functions::default(), &facts, &|_| None);
         assert_eq!(found, TableCalls::default());
-    }
-
-    #[test]
-    fn names_say_what_takes() {
-        assert!(sounds_taking("sqlite3_mutex_enter") && !sounds_taking("sqlite3_mutex_leave"));
-        assert!(!sounds_taking("sqlite3_mutex_free") && !sounds_taking("unlock"));
     }
 }
