@@ -127,7 +127,7 @@ impl Sum {
 
 /// Origin of a symbol.
 #[derive(Clone, Debug)]
-enum Source {
+enum SymbolSource {
     /// Nothing is known but that it is below 2 to this power.
     Unknown(u32),
     /// The low bits of a sum, so many, extended by the topmost of them or by zeros.
@@ -137,23 +137,23 @@ enum Source {
 /// The symbols of a stretch of code.
 #[derive(Debug)]
 pub struct Symbols {
-    sources: Vec<Source>,
+    sources: Vec<SymbolSource>,
     extended: HashMap<(u32, bool, Sum), Symbol>,
 }
 
 impl Default for Symbols {
     fn default() -> Self {
-        Self { sources: vec![Source::Unknown(64); 4], extended: HashMap::new() }
+        Self { sources: vec![SymbolSource::Unknown(64); 4], extended: HashMap::new() }
     }
 }
 
 impl Symbols {
     /// A number of which no more is known than that it is below 2 to the power of `bits`.
     pub fn unknown(&mut self, bits: u32) -> Sum {
-        Sum::symbol(self.add(Source::Unknown(bits)))
+        Sum::symbol(self.add(SymbolSource::Unknown(bits)))
     }
 
-    fn add(&mut self, source: Source) -> Symbol {
+    fn add(&mut self, source: SymbolSource) -> Symbol {
         let symbol = Symbol(u32::try_from(self.sources.len()).unwrap_or(u32::MAX));
         self.sources.push(source);
         symbol
@@ -170,10 +170,9 @@ impl Symbols {
             && sum.constant == 0
         {
             let width = match self.source(*symbol) {
-                Source::Unknown(width) | Source::Extended { bits: width, signed: false, .. } => {
-                    *width
-                }
-                Source::Extended { .. } => 64,
+                SymbolSource::Unknown(width)
+                | SymbolSource::Extended { bits: width, signed: false, .. } => *width,
+                SymbolSource::Extended { .. } => 64,
             };
             if width + u32::from(signed) <= bits {
                 return sum.clone();
@@ -193,7 +192,7 @@ impl Symbols {
         if let Some(&symbol) = self.extended.get(&key) {
             return Sum::symbol(symbol);
         }
-        let symbol = self.add(Source::Extended { bits, signed, of: key.2.clone() });
+        let symbol = self.add(SymbolSource::Extended { bits, signed, of: key.2.clone() });
         self.extended.insert(key, symbol);
         Sum::symbol(symbol)
     }
@@ -204,7 +203,7 @@ impl Symbols {
         let mut low = Sum::constant(sum.constant);
         for &(symbol, factor) in &sum.terms {
             let term = match self.source(symbol) {
-                Source::Extended { bits: kept, of, .. } if *kept >= bits => of.clone(),
+                SymbolSource::Extended { bits: kept, of, .. } if *kept >= bits => of.clone(),
                 _ => Sum::symbol(symbol),
             };
             low = low.plus(&term, factor);
@@ -217,8 +216,8 @@ impl Symbols {
         low
     }
 
-    fn source(&self, symbol: Symbol) -> &Source {
-        self.sources.get(symbol.0 as usize).unwrap_or(&Source::Unknown(64))
+    fn source(&self, symbol: Symbol) -> &SymbolSource {
+        self.sources.get(symbol.0 as usize).unwrap_or(&SymbolSource::Unknown(64))
     }
 }
 

@@ -136,7 +136,7 @@ pub fn places(
 }
 
 /// An instruction.
-struct Node {
+struct ExtentNode {
     after: Vec<u64>,
     /// Set if the instruction accesses memory that may be shared, or calls.
     can_be_seen: bool,
@@ -150,7 +150,7 @@ struct Node {
 
 /// The flow of control in a function.
 struct Graph {
-    nodes: BTreeMap<u64, Node>,
+    nodes: BTreeMap<u64, ExtentNode>,
     before: BTreeMap<u64, Vec<u64>>,
 }
 
@@ -183,7 +183,7 @@ impl Graph {
                 ) || instruction.mnemonic() == Mnemonic::Syscall;
                 nodes.insert(
                     at,
-                    Node {
+                    ExtentNode {
                         after,
                         leaves,
                         can_be_seen: calls || accesses_memory(&instruction),

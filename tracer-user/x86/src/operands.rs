@@ -8,7 +8,7 @@ use iced_x86::{
 
 /// Access of an instruction to one range of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum OperandAccess {
     /// An address from general registers.
     Plain(Operand),
     /// The stack, which the instruction implies: a push, a call.
@@ -82,7 +82,10 @@ fn has_memory_operand(instruction: &Instruction) -> bool {
 }
 
 /// Everything that an instruction does to memory.
-pub fn accesses(info: &mut InstructionInfoFactory, instruction: &Instruction) -> Vec<Access> {
+pub fn accesses(
+    info: &mut InstructionInfoFactory,
+    instruction: &Instruction,
+) -> Vec<OperandAccess> {
     // These name memory and leave it alone.
     if matches!(
         instruction.mnemonic(),
@@ -132,11 +135,11 @@ pub fn is_masked(instruction: &Instruction) -> bool {
         )
 }
 
-fn access(instruction: &Instruction, memory: &UsedMemory, mut flags: u8) -> Access {
+fn access(instruction: &Instruction, memory: &UsedMemory, mut flags: u8) -> OperandAccess {
     if matches!(instruction.segment_prefix(), Register::FS | Register::GS)
         && matches!(memory.segment(), Register::FS | Register::GS)
     {
-        return Access::ThreadLocal;
+        return OperandAccess::ThreadLocal;
     }
     if instruction.is_stack_instruction()
         && matches!(memory.base(), Register::RSP | Register::RBP)
@@ -144,7 +147,7 @@ fn access(instruction: &Instruction, memory: &UsedMemory, mut flags: u8) -> Acce
             && memory.base() == instruction.memory_base()
             && memory.displacement() == instruction.memory_displacement64())
     {
-        return Access::Stack;
+        return OperandAccess::Stack;
     }
     // The number in the register counts from the operand on, and reaches beyond it.
     let selects_bit = matches!(
@@ -190,7 +193,7 @@ fn access(instruction: &Instruction, memory: &UsedMemory, mut flags: u8) -> Acce
         None
     };
     if let Some(reason) = reason {
-        return Access::Unsupported(reason);
+        return OperandAccess::Unsupported(reason);
     }
     if is_locked(instruction) {
         flags |= AccessDescriptor::ATOMIC;
@@ -201,7 +204,7 @@ fn access(instruction: &Instruction, memory: &UsedMemory, mut flags: u8) -> Acce
     let is_static = memory.base() == Register::None
         && memory.index() == Register::None
         && instruction.is_ip_rel_memory_operand();
-    Access::Plain(Operand {
+    OperandAccess::Plain(Operand {
         displacement: memory.displacement(),
         base: memory.base(),
         index: memory.index(),

@@ -7,11 +7,11 @@ use iced_x86::{
     Code, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, UsedMemory,
 };
 
-use super::dataflow::{self, Origin, State};
+use super::dataflow::{self, DataState, ValueOrigin};
 use super::instruction;
 use super::{
     affine::{Sum, Symbol, Symbols},
-    operands::{self, Access, Operand, Unsupported},
+    operands::{self, Operand, OperandAccess, Unsupported},
 };
 
 const RAX: usize = instruction::RAX as usize;
@@ -25,7 +25,7 @@ pub type Registers = [Rc<Sum>; 16];
 
 /// A place on the stack whose contents are known for a while.
 #[derive(Clone, Debug)]
-pub struct Slot {
+pub struct StackSlot {
     /// Symbol that the address is relative to.
     pub root: Symbol,
     /// Offset from the root.
@@ -40,7 +40,7 @@ pub struct Slot {
     until: Option<usize>,
 }
 
-impl Slot {
+impl StackSlot {
     /// Returns true if the value is there before an instruction.
     pub fn holds_before(&self, instruction: usize) -> bool {
         self.from <= instruction && self.until.is_none_or(|until| instruction <= until)
@@ -94,7 +94,7 @@ impl Located {
 
 /// Classification of an access.
 #[derive(Clone, Debug)]
-pub enum Found {
+pub enum AccessLocation {
     /// An access to memory that may be shared.
     Shared(Located),
     /// An access to the thread's stack.
@@ -113,9 +113,9 @@ pub struct Line<'code> {
     /// Contents of the registers before each instruction.
     pub before: Vec<Registers>,
     /// Known contents of the stack.
-    pub slots: Vec<Slot>,
+    pub slots: Vec<StackSlot>,
     /// Memory accesses of the instructions.
-    pub found: Vec<Found>,
+    pub found: Vec<AccessLocation>,
 }
 
 impl<'code> Line<'code> {
@@ -123,7 +123,7 @@ impl<'code> Line<'code> {
     /// may lead to the function's stack.
     pub fn follow(
         instructions: &'code [Instruction],
-        start: Option<&State>,
+        start: Option<&DataState>,
         escapes: bool,
         info: &mut InstructionInfoFactory,
     ) -> Self {
@@ -154,19 +154,20 @@ struct AddressForm {
 struct Evaluation {
     symbols: Symbols,
     registers: Registers,
-    slots: Vec<Slot>,
+    slots: Vec<StackSlot>,
     changes: Vec<(usize, Changed)>,
     escapes: bool,
 }
 
 impl Evaluation {
-    fn from(start: Option<&State>, escapes: bool) -> Self {
+    fn from(start: Option<&DataState>, escapes: bool) -> Self {
         let mut symbols = Symbols::default();
         let registers = std::array::from_fn(|register| {
             let known = start.map(|state| state.register(register as u8));
             Rc::new(match known {
                 Some(value)
-                    if value.base == Some(Origin::Entry(RSP as u8)) && value.index.is_none() =>
+                    if value.base == Some(ValueOrigin::Entry(RSP as u8))
+                        && value.index.is_none() =>
                 {
                     Sum::symbol(Symbol::STACK).plus_constant(value.plus.cast_unsigned())
                 }
@@ -204,23 +205,23 @@ impl Evaluation {
         self.symbols.bounded(sum)
     }
 
-    fn locate(&mut self, instruction: usize, access: Access) -> Found {
+    fn locate(&mut self, instruction: usize, access: OperandAccess) -> AccessLocation {
         let operand = match access {
-            Access::Plain(operand) => operand,
-            Access::Stack => return Found::Stack,
-            Access::ThreadLocal => return Found::ThreadLocal,
-            Access::Unsupported(reason) => return Found::Unsupported(reason),
+            OperandAccess::Plain(operand) => operand,
+            OperandAccess::Stack => return AccessLocation::Stack,
+            OperandAccess::ThreadLocal => return AccessLocation::ThreadLocal,
+            OperandAccess::Unsupported(reason) => return AccessLocation::Unsupported(reason),
         };
         let Operand { base, index, scale, displacement, is_static, .. } = operand;
         let address = self.sum(AddressForm { base, index, scale, displacement, is_static });
         if address.is_on_stack() || operand.base == Register::RSP {
-            return Found::Stack;
+            return AccessLocation::Stack;
         }
         if address.factor(Symbol::THREAD) == 1 {
-            return Found::ThreadLocal;
+            return AccessLocation::ThreadLocal;
         }
         let rounds = operand.is_repeated.then(|| Sum::clone(&self.registers[RCX]));
-        Found::Shared(Located { instruction, operand, address, rounds })
+        AccessLocation::Shared(Located { instruction, operand, address, rounds })
     }
 
     /// The address of an instruction's memory operand.
@@ -245,7 +246,7 @@ impl Evaluation {
         else {
             return self.symbols.unknown(bits);
         };
-        let holds = |slot: &&Slot| {
+        let holds = |slot: &&StackSlot| {
             slot.until.is_none() && (slot.root, slot.offset) == (root, offset) && slot.size >= size
         };
         if let Some(slot) = self.slots.iter().find(holds) {
@@ -259,7 +260,7 @@ impl Evaluation {
             .find(|(_, changed)| changed.touches(root, offset, size))
             .map_or(0, |(index, _)| index + 1);
         debug_assert!(from <= at);
-        self.slots.push(Slot { root, offset, size, value: value.clone(), from, until: None });
+        self.slots.push(StackSlot { root, offset, size, value: value.clone(), from, until: None });
         value
     }
 
@@ -322,7 +323,7 @@ impl Evaluation {
             .as_offset()
             .filter(|(root, _)| matches!(*root, Symbol::STACK | Symbol::STACK_POINTER));
         if let Some((root, offset)) = on_stack {
-            self.slots.push(Slot { root, offset, size, value, from: at + 1, until: None });
+            self.slots.push(StackSlot { root, offset, size, value, from: at + 1, until: None });
         }
     }
 

@@ -18,7 +18,7 @@ use symbolize::{
 use x86::{
     functions::{Function, Functions},
     instruction::decode,
-    operands::{Access, Operand, accesses},
+    operands::{Operand, OperandAccess, accesses},
 };
 
 use crate::session::listing::Listing;
@@ -498,7 +498,7 @@ fn sites_of(module: &Module, symbolizer: &Symbolizer, origins: &Origins) -> BTre
                 let plain = accesses(&mut info, &instruction).into_iter();
                 let operands: Vec<Operand> = plain
                     .filter_map(|access| match access {
-                        Access::Plain(operand) => Some(operand),
+                        OperandAccess::Plain(operand) => Some(operand),
                         _ => None,
                     })
                     .filter(|operand| operand.base != iced_x86::Register::RSP)

@@ -17,7 +17,7 @@ use x86::{
     placement::Cost,
 };
 
-use super::instructions::{AccessProbe, Coverage, MAX_ACCESSES, PlannedAccess, Reason};
+use super::instructions::{AccessProbe, Coverage, MAX_ACCESSES, PlannedAccess, UnprobedReason};
 use crate::sync::runtime_libraries::{STRING_STEPS, is_container, is_string};
 
 /// Access of a function to the memory that one of its arguments points to.
@@ -152,7 +152,7 @@ impl<'file> LibraryCalls<'file> {
         coverage: &mut Coverage,
     ) {
         // Instructions are certain only where the control flow is.
-        if coverage.left_out.contains_key(&Reason::HiddenFlow) {
+        if coverage.left_out.contains_key(&UnprobedReason::HiddenFlow) {
             return;
         }
         let mut at: BTreeMap<u64, usize> =

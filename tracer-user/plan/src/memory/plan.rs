@@ -127,7 +127,7 @@ pub(crate) fn add(plan: &mut Plan, step: PlanStep<'_>) {
         let code = region_code.iter().filter_map(|&index| functions.get(index)?.parts(file));
         containers.extend(calls.containers(code.flatten()));
         let mut planner = Planner { plan, module, file, pid };
-        let known = Known::from_plan(planner.plan, module);
+        let known = ExistingProbes::from_plan(planner.plan, module);
         let mut left = 0_u64;
         for index in first.iter().chain(chosen.difference(&first)).copied() {
             if accesses.level.samples() && planner.plan.probes.len() > MAX_PROBES {
@@ -160,7 +160,7 @@ fn add_containers(plan: &mut Plan, step: PlanStep<'_>, symbols: &BTreeSet<String
             continue;
         }
         let mut planner = Planner { plan, module, file, pid: step.pid };
-        let known = Known::from_plan(planner.plan, module);
+        let known = ExistingProbes::from_plan(planner.plan, module);
         let mut calls = LibraryCalls::of(file);
         for function in &found {
             // Strings are everywhere, and are seldom shared.
@@ -300,7 +300,7 @@ struct AccessProbeSpec<'name> {
 }
 
 /// Existing probes and locks of a module.
-struct Known {
+struct ExistingProbes {
     /// Places of probes: the order with another one at the same place is not defined.
     taken: HashSet<u64>,
     /// Instructions of inlined acquires and releases.
@@ -309,7 +309,7 @@ struct Known {
     inner: BTreeMap<ProcessAddr, ProcessAddr>,
 }
 
-impl Known {
+impl ExistingProbes {
     fn from_plan(plan: &Plan, module: &Module) -> Self {
         let taken = plan.probes.iter().filter_map(|probe| module.link_address(probe.address));
         let lock = |site: &Site| site.kind.sync()?.lock_instruction();
@@ -452,7 +452,7 @@ impl Planner<'_, '_> {
     fn access_probes(
         &mut self,
         function: &Function,
-        known: &Known,
+        known: &ExistingProbes,
         calls: &mut LibraryCalls<'_>,
         single_step: bool,
         samples: bool,
@@ -511,7 +511,12 @@ impl Planner<'_, '_> {
         }
     }
 
-    fn access_probe(&mut self, probe: AccessProbeSpec<'_>, planned: PlannedAccess, known: &Known) {
+    fn access_probe(
+        &mut self,
+        probe: AccessProbeSpec<'_>,
+        planned: PlannedAccess,
+        known: &ExistingProbes,
+    ) {
         let AccessProbeSpec { program, at, stores, group, cost, function } = probe;
         let PlannedAccess { instruction, mut descriptor, is_static, sees_value } = planned;
         let code = self.file.bytes_at(LinkAddr(instruction), 15).unwrap_or_default();

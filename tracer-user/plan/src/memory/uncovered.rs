@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use symbolize::{Module, Symbolizer};
 use x86::{
-    call_graph::{self, Callee, Facts, Imports},
+    call_graph::{self, CallFacts, Callee, Imports},
     functions::Functions,
     no_return::never_returns,
 };
@@ -118,7 +118,7 @@ impl Uncovered {
     /// `library_of` says which library has a function.
     fn add(
         &mut self,
-        facts: &Facts,
+        facts: &CallFacts,
         functions: &Functions,
         module: &str,
         covered: &BTreeSet<usize>,

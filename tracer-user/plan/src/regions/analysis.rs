@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
 use symbolize::{LinkAddr, Name};
 use x86::{
-    call_graph::{Callee, Facts},
+    call_graph::{CallFacts, Callee},
     filled_slots::Contents,
     functions::Functions,
 };
@@ -16,10 +16,10 @@ use super::{
         AtomicOperation, OwnLocks, Property, atomic_operation, creates, is_library,
         is_lock_library, passes_futex_wait_on, reads_input, waits, waits_for_futex, waits_once,
     },
-    lock_tables::{Entry, TableCalls, TableSlot, table_calls},
+    lock_tables::{TableCalls, TableEntry, TableSlot, table_calls},
     source_functions::{Inlining, Unit},
     test_frameworks::TestFrameworks,
-    thread_starts::{Code, Pointee, ThreadStarts, thread_starts},
+    thread_starts::{CodeQueries, Pointee, ThreadStarts, thread_starts},
 };
 use crate::sync::{
     functions::Role,
@@ -32,7 +32,7 @@ pub(super) const MAX_WAIT_LEVELS: u32 = 1;
 
 pub(super) struct Analysis<'facts, 'rules> {
     pub(super) functions: &'facts Functions,
-    pub(super) facts: &'facts [Facts],
+    pub(super) facts: &'facts [CallFacts],
     /// Functions that make a call take a lock, release one, or wait: known by name, or waiting for a futex.
     pub(super) lock: Effect<'rules>,
     pub(super) release: Effect<'rules>,
@@ -85,7 +85,7 @@ pub(super) enum What {
 }
 
 /// A step of a unit: something that takes a lock.
-pub(super) struct Step {
+pub(super) struct LockStep {
     pub(super) at: LinkAddr,
     pub(super) name: String,
     /// The inlined call that it is; `None` for a call.
@@ -102,9 +102,9 @@ const MAX_CALLERS: usize = 48;
 impl<'facts, 'rules> Analysis<'facts, 'rules> {
     pub(super) fn new(
         functions: &'facts Functions,
-        facts: &'facts [Facts],
+        facts: &'facts [CallFacts],
         locks: OwnLocks<'rules>,
-        code: Code<'_>,
+        code: CodeQueries<'_>,
     ) -> Self {
         let called = facts
             .iter()
@@ -202,7 +202,7 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
     }
 
     /// Finds the loops with a call that waits or reads input.
-    fn waiting_loops(&self, code: Code<'_>) -> HashMap<usize, Vec<Loop>> {
+    fn waiting_loops(&self, code: CodeQueries<'_>) -> HashMap<usize, Vec<Loop>> {
         let effects = self.waiting_or_reading();
         let mut found: HashMap<usize, Vec<Loop>> = HashMap::new();
         for (function, facts) in self.facts.iter().enumerate() {
@@ -357,8 +357,8 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
     }
 
     /// The steps of a unit that take locks; a call that was inlined is one.
-    pub(super) fn steps(&self, unit: Unit, function: usize, sites: &[Site]) -> Vec<Step> {
-        let mut steps: Vec<Step> = Vec::new();
+    pub(super) fn steps(&self, unit: Unit, function: usize, sites: &[Site]) -> Vec<LockStep> {
+        let mut steps: Vec<LockStep> = Vec::new();
         let loops = &self.facts[function].activity.loops;
         for site in sites {
             let rest = match unit {
@@ -405,13 +405,20 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
                         None => {
                             let name = self.inlining.names[number].short.clone();
                             let (at, is_direct) = (site.at, false);
-                            steps.push(Step { at, name, inlined, distance, is_direct, in_loop });
+                            steps.push(LockStep {
+                                at,
+                                name,
+                                inlined,
+                                distance,
+                                is_direct,
+                                in_loop,
+                            });
                         }
                     }
                 }
                 None => {
                     let (at, is_direct) = (site.at, takes);
-                    steps.push(Step { at, name, inlined, distance, is_direct, in_loop });
+                    steps.push(LockStep { at, name, inlined, distance, is_direct, in_loop });
                 }
             }
         }
@@ -424,10 +431,10 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
         &self,
         function: usize,
         unit: Unit,
-        steps: &[Step],
+        steps: &[LockStep],
         sites: &[Site],
     ) -> bool {
-        let (Unit::Inlined(number), [Step { at: taken, is_direct: true, in_loop: false, .. }]) =
+        let (Unit::Inlined(number), [LockStep { at: taken, is_direct: true, in_loop: false, .. }]) =
             (unit, steps)
         else {
             return false;
@@ -447,18 +454,18 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
 /// as initial values, or stored there by code.
 fn table_slots(
     functions: &Functions,
-    facts: &[Facts],
+    facts: &[CallFacts],
     lock: &Effect<'_>,
     release: &Effect<'_>,
-    code: Code<'_>,
+    code: CodeQueries<'_>,
 ) -> Vec<TableSlot> {
     let entry = |pointee: &Pointee| match pointee {
         Pointee::Own(own) if lock.is_passed_on_by(*own) => {
-            Some(Entry::Takes(functions.get(*own)?.name.short.clone()))
+            Some(TableEntry::Takes(functions.get(*own)?.name.short.clone()))
         }
-        Pointee::Own(own) => release.is_passed_on_by(*own).then_some(Entry::Releases),
-        Pointee::Import(symbol) if takes_lock(symbol) => Some(Entry::Takes(symbol.clone())),
-        Pointee::Import(symbol) => releases(symbol).then_some(Entry::Releases),
+        Pointee::Own(own) => release.is_passed_on_by(*own).then_some(TableEntry::Releases),
+        Pointee::Import(symbol) if takes_lock(symbol) => Some(TableEntry::Takes(symbol.clone())),
+        Pointee::Import(symbol) => releases(symbol).then_some(TableEntry::Releases),
     };
     let slot = |at: LinkAddr, pointee: &Pointee, is_filled| {
         let entry = entry(pointee)?;
@@ -482,7 +489,7 @@ fn table_slots(
 }
 
 /// Finds the functions that create threads, directly or through their callees.
-fn creating(functions: &Functions, facts: &[Facts]) -> Vec<bool> {
+fn creating(functions: &Functions, facts: &[CallFacts]) -> Vec<bool> {
     let mut creating: Vec<bool> =
         functions.iter().map(|function| creates(&function.name.short)).collect();
     loop {

@@ -15,9 +15,9 @@ use x86::{
 };
 
 use super::{
-    defaults::{self, Candidate, CandidatePlace, Found},
+    defaults::{self, Candidate, CandidateFunctions, CandidatePlace},
     known_names::KnownLocks,
-    thread_starts::{self, Code, Pointee},
+    thread_starts::{self, CodeQueries, Pointee},
 };
 use crate::{
     go_code,
@@ -78,7 +78,7 @@ impl Choice<'_> {
         symbolizer: &Symbolizer,
         locks: KnownLocks<'_>,
         sees_memory: bool,
-    ) -> Found {
+    ) -> CandidateFunctions {
         let facts = call_graph::facts(self.file, &self.functions);
         // Code of the program that was inlined into a library's function, such as a closure.
         let around = |address: LinkAddr| {
@@ -130,7 +130,7 @@ impl Choice<'_> {
             let (_, flow) = latest.insert(known.unwrap_or_else(|| (index, flow(index))));
             flow.body(first.0, last.0)
         };
-        let code = Code {
+        let code = CodeQueries {
             loop_body: &loop_body,
             around: &around,
             inlined: &inlined,
@@ -146,7 +146,7 @@ impl Choice<'_> {
     }
 
     /// Adds sites of the functions that threads start with.
-    pub(super) fn note_thread_starts(&self, plan: &mut Plan, found: &Found) {
+    pub(super) fn note_thread_starts(&self, plan: &mut Plan, found: &CandidateFunctions) {
         let starts = found.thread_starts.iter().filter_map(|&index| self.functions.get(index));
         let places = starts.filter_map(|own| self.module.process_address(own.start));
         plan.sites.extend(places.map(|address| Site { address, kind: SiteKind::ThreadStart }));

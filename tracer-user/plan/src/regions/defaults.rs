@@ -12,17 +12,17 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use checker::defect::RegionRole;
 use symbolize::{InlinedCall, LinkAddr};
 use x86::{
-    call_graph::{Callee, Facts},
+    call_graph::{CallFacts, Callee},
     functions::Functions,
 };
 
 use super::{
-    analysis::{Analysis, Loop, MAX_WAIT_LEVELS, Site, Step, What},
+    analysis::{Analysis, LockStep, Loop, MAX_WAIT_LEVELS, Site, What},
     effects::Effect,
     known_names::{OwnLocks, is_library, waits_once},
     reason::Reason,
     source_functions::{Unit, source_symbol},
-    thread_starts::{Code, ThreadStarts, drops},
+    thread_starts::{CodeQueries, ThreadStarts, drops},
 };
 
 /// Number of calls from a candidate down to a function that takes a lock directly, at most: a function from which
@@ -76,7 +76,7 @@ impl CandidatePlace {
 
 /// Functions of a program from which default regions are chosen, and those that threads start with.
 #[derive(Debug)]
-pub struct Found {
+pub struct CandidateFunctions {
     /// The functions that can hold two steps, with what speaks against them, the most likely first.
     pub candidates: Vec<Candidate>,
     /// Numbers of the functions that threads start with, or may start with.
@@ -87,10 +87,10 @@ pub struct Found {
 #[must_use]
 pub fn analyze(
     functions: &Functions,
-    facts: &[Facts],
+    facts: &[CallFacts],
     locks: OwnLocks<'_>,
-    code: Code<'_>,
-) -> Found {
+    code: CodeQueries<'_>,
+) -> CandidateFunctions {
     let mut analysis = Analysis::new(functions, facts, locks, code);
     let sites: Vec<Vec<Site>> = (0..facts.len()).map(|function| analysis.sites(function)).collect();
     let mut candidates: Vec<Candidate> = (0..)
@@ -100,7 +100,7 @@ pub fn analyze(
     analysis.add_copies(&sites, &mut candidates);
     analysis.add_unlocked(code, &mut candidates);
     candidates.sort_by_key(|candidate| candidate.rank);
-    Found { candidates, thread_starts: analysis.thread_starts() }
+    CandidateFunctions { candidates, thread_starts: analysis.thread_starts() }
 }
 
 impl Analysis<'_, '_> {
@@ -175,10 +175,10 @@ impl Analysis<'_, '_> {
     /// Returns the reason why steps make a candidate, with its class and distance.
     fn why(
         &self,
-        steps: &[Step],
+        steps: &[LockStep],
         count: impl Fn(fn(&What) -> bool) -> usize,
     ) -> Option<(Reason, u32, u32)> {
-        let name = |step: &Step| step.name.clone();
+        let name = |step: &LockStep| step.name.clone();
         if let Some(direct) = steps.iter().find(|step| step.is_direct) {
             return Some((Reason::TakesLock { callee: name(direct) }, 0, 0));
         }
@@ -203,7 +203,7 @@ impl Analysis<'_, '_> {
     }
 
     /// Returns the reason why a unit is no region though it can hold two steps.
-    fn excluded(&self, function: usize, unit: Unit, steps: &[Step]) -> Option<Reason> {
+    fn excluded(&self, function: usize, unit: Unit, steps: &[LockStep]) -> Option<Reason> {
         let name = match unit {
             Unit::Function(_) => &self.functions.get(function)?.name,
             Unit::Inlined(number) => &self.inlining.names[number],

@@ -3,7 +3,7 @@
 
 use symbolize::{LinkAddr, Name};
 use x86::{
-    call_graph::{Call, Callee, Facts},
+    call_graph::{CallFacts, Callee, DirectCall},
     functions::Functions,
 };
 
@@ -13,14 +13,14 @@ use super::known_names::Property;
 pub(super) struct Effect<'rules> {
     property: Property<'rules>,
     /// For each own function that passes it on to its callers, where it comes from.
-    own: Vec<Option<Source>>,
+    own: Vec<Option<EffectSource>>,
     /// Set if calls in seldom executed code count.
     with_cold: bool,
 }
 
 /// Origin of an effect that a function passes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Source {
+pub(super) struct EffectSource {
     /// Name of the function that has the effect of itself.
     pub(super) name: String,
     /// Number of functions that have passed it on, without those of libraries.
@@ -53,13 +53,13 @@ impl<'rules> Effect<'rules> {
     pub(super) fn analyze(
         property: Property<'rules>,
         functions: &Functions,
-        facts: &[Facts],
+        facts: &[CallFacts],
         Reach { with_cold, max_levels }: Reach,
         known: &[(usize, String)],
         passes: impl Fn(usize, &Name) -> Passes,
     ) -> Self {
-        let source = |name: &str| Source { name: name.to_owned(), levels: 0 };
-        let mut own: Vec<Option<Source>> = functions
+        let source = |name: &str| EffectSource { name: name.to_owned(), levels: 0 };
+        let mut own: Vec<Option<EffectSource>> = functions
             .iter()
             .map(|function| property.is_of(function).then(|| source(&function.name.short)))
             .collect();
@@ -83,7 +83,8 @@ impl<'rules> Effect<'rules> {
                     && let Some((source, _)) = effect.call_with(&facts[index], true)
                     && source.levels + level <= max_levels
                 {
-                    effect.own[index] = Some(Source { levels: source.levels + level, ..source });
+                    effect.own[index] =
+                        Some(EffectSource { levels: source.levels + level, ..source });
                     changed = true;
                 }
             }
@@ -99,18 +100,22 @@ impl<'rules> Effect<'rules> {
     }
 
     /// Returns true if a function has the effect, also by a tail call.
-    pub(super) fn has(&self, facts: &Facts) -> bool {
+    pub(super) fn has(&self, facts: &CallFacts) -> bool {
         self.call_with(facts, true).is_some()
     }
 
     /// Returns a call with the effect: where the effect comes from, and where the call is.
-    pub(super) fn call_with(&self, facts: &Facts, tail_calls: bool) -> Option<(Source, LinkAddr)> {
+    pub(super) fn call_with(
+        &self,
+        facts: &CallFacts,
+        tail_calls: bool,
+    ) -> Option<(EffectSource, LinkAddr)> {
         let mut calls = facts.calls.iter().filter(|call| call.returns || tail_calls);
         calls.find_map(|call| Some((self.of(call)?, call.at)))
     }
 
     /// Returns the origin of the effect of a call.
-    pub(super) fn of(&self, call: &Call) -> Option<Source> {
+    pub(super) fn of(&self, call: &DirectCall) -> Option<EffectSource> {
         if call.is_cold && !self.with_cold {
             return None;
         }
@@ -119,7 +124,7 @@ impl<'rules> Effect<'rules> {
             Callee::Import(callee) => self
                 .property
                 .is_of_import(callee)
-                .then(|| Source { name: callee.name.clone(), levels: 0 }),
+                .then(|| EffectSource { name: callee.name.clone(), levels: 0 }),
         }
     }
 }

@@ -53,7 +53,7 @@ impl RuleHere<'_> {
 }
 
 /// Places of inlined regions: several may begin or end at one.
-type Places = BTreeMap<u64, InlinedRegions>;
+type RegionEdges = BTreeMap<u64, InlinedRegions>;
 
 impl Planner<'_, '_> {
     /// Adds the inlined calls of the functions that the rules name. Returns the numbers of the rules that match any.
@@ -75,7 +75,7 @@ impl Planner<'_, '_> {
         let calls = self.file.inlined_calls(&wanted);
         let names = names.into_inner();
         let mut matched = BTreeSet::new();
-        let mut places = Places::new();
+        let mut places = RegionEdges::new();
         for call in calls {
             let Some(Some(name)) = names.get(&call.symbol) else { continue };
             let matching: Vec<&RuleHere<'_>> =
@@ -103,7 +103,7 @@ impl Planner<'_, '_> {
         functions: &Functions,
     ) -> Vec<(usize, Chosen)> {
         let mut instead = Vec::new();
-        let mut places = Places::new();
+        let mut places = RegionEdges::new();
         for ChosenCall { call, around, instead: role, chosen, .. } in calls {
             let name = Name::demangle(&call.symbol);
             let named = rules.iter().rfind(|rule| rule.names(call, &name));
@@ -130,7 +130,7 @@ impl Planner<'_, '_> {
     }
 
     /// Adds the sites and probes at these places.
-    fn inlined_sites(&mut self, places: Places) {
+    fn inlined_sites(&mut self, places: RegionEdges) {
         for (at, inlined) in places {
             let (at, purpose) = (LinkAddr(at), self.purpose(&inlined));
             let Some(address) = self.module.process_address(at) else { continue };
@@ -154,7 +154,7 @@ impl Planner<'_, '_> {
         call: &InlinedCall,
         chosen: &Chosen,
         functions: &Functions,
-        places: &mut Places,
+        places: &mut RegionEdges,
     ) -> Result<(), SkipReason> {
         let name = Name::demangle(&call.symbol).short;
         let around = functions.containing(call.entry).and_then(|index| functions.get(index));

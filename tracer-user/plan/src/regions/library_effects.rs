@@ -3,7 +3,7 @@
 
 use symbolize::{Binding, ElfFile, SymbolKind};
 use x86::{
-    call_graph::{self, Callee, Facts},
+    call_graph::{self, CallFacts, Callee},
     functions::Functions,
 };
 
@@ -17,10 +17,10 @@ use crate::sync::{
 };
 
 /// Recognises a property of functions by name.
-type Known = fn(&str) -> bool;
+type NameTest = fn(&str) -> bool;
 
 /// Roles that are passed on to callers, each with what gives it to a function of a known name.
-const PASSED: [(Role, Known); 3] =
+const PASSED: [(Role, NameTest); 3] =
     [(Role::ACQUIRE_ALWAYS, takes_lock), (Role::RELEASE, releases), (Role::WAIT, waits)];
 
 /// Number of calls that may lie between an exported function and the one that has a role by its name: what is deeper
@@ -31,7 +31,7 @@ const MAX_LEVELS: usize = 3;
 pub(super) fn roles_of_libraries<'file>(
     libraries: impl Iterator<Item = (&'file ElfFile, &'file Functions)>,
 ) -> ImportedRoles {
-    let libraries: Vec<(&ElfFile, &Functions, Vec<Facts>)> = libraries
+    let libraries: Vec<(&ElfFile, &Functions, Vec<CallFacts>)> = libraries
         .map(|(file, functions)| (file, functions, call_graph::facts(file, functions)))
         .collect();
     let mut imported = ImportedRoles::default();
@@ -58,7 +58,7 @@ pub(super) fn roles_of_libraries<'file>(
 }
 
 /// Returns the roles of a library's functions, by their numbers.
-fn roles(functions: &Functions, facts: &[Facts], imported: &ImportedRoles) -> Vec<Vec<Role>> {
+fn roles(functions: &Functions, facts: &[CallFacts], imported: &ImportedRoles) -> Vec<Vec<Role>> {
     let mut roles: Vec<Vec<Role>> = functions
         .iter()
         .map(|function| {
@@ -70,7 +70,7 @@ fn roles(functions: &Functions, facts: &[Facts], imported: &ImportedRoles) -> Ve
         let mut latest = roles.clone();
         for ((own, facts), latest) in functions.iter().zip(facts).zip(&mut latest) {
             for call in facts.calls.iter().filter(|call| !call.is_cold) {
-                let has = |role: &Role, known: Known| match &call.callee {
+                let has = |role: &Role, known: NameTest| match &call.callee {
                     Callee::Own(callee) => roles[*callee].contains(role),
                     Callee::Import(import) => {
                         known(&import.symbol)

@@ -40,7 +40,7 @@ pub enum LineError {
 
 /// The code of one function, by its name, that is of a file's lines.
 #[derive(Debug)]
-struct Group {
+struct LineGroup {
     first: u32,
     last: u32,
     own: BTreeSet<usize>,
@@ -68,7 +68,7 @@ impl LineFunction {
         }
         let resolve = |address: ProcessAddr| symbolizer.resolve(address).ok();
         // For each function the lines of its own, without those that were inlined into it.
-        let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+        let mut groups: BTreeMap<String, LineGroup> = BTreeMap::new();
         for start in starts {
             let Some(around) = functions.containing(start.address) else { continue };
             let Some(Resolution { frames, .. }) =
@@ -81,7 +81,7 @@ impl LineFunction {
                 continue;
             };
             let Some(name) = &inner.function else { continue };
-            let group = groups.entry(name.short.clone()).or_insert_with(|| Group {
+            let group = groups.entry(name.short.clone()).or_insert_with(|| LineGroup {
                 first: start.line,
                 last: start.line,
                 own: BTreeSet::new(),
@@ -117,8 +117,8 @@ impl LineFunction {
             .ok_or(LineError::OutsideFunctions)
     }
 
-    fn around(groups: &BTreeMap<String, Group>, line: u32) -> Option<Self> {
-        let has_line = |group: &Group| (group.first..=group.last).contains(&line);
+    fn around(groups: &BTreeMap<String, LineGroup>, line: u32) -> Option<Self> {
+        let has_line = |group: &LineGroup| (group.first..=group.last).contains(&line);
         let around = groups.iter().filter(|(_, group)| has_line(group));
         let (chosen, _) = around.clone().min_by_key(|(_, group)| group.last - group.first)?;
         let chosen = without_arguments(chosen);
@@ -157,11 +157,11 @@ impl LineFunction {
 mod tests {
     use super::*;
 
-    fn groups(list: &[(&str, u32, u32, Option<usize>)]) -> BTreeMap<String, Group> {
+    fn groups(list: &[(&str, u32, u32, Option<usize>)]) -> BTreeMap<String, LineGroup> {
         let group = |&(name, first, last, own): &(&str, u32, u32, Option<usize>)| {
             let own: BTreeSet<usize> = own.into_iter().collect();
             let is_inlined = own.is_empty();
-            (name.to_owned(), Group { first, last, own, is_inlined, addresses: Vec::new() })
+            (name.to_owned(), LineGroup { first, last, own, is_inlined, addresses: Vec::new() })
         };
         list.iter().map(group).collect()
     }

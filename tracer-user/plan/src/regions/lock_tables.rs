@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use symbolize::LinkAddr;
 use x86::{
     activity::{PointerCall, PointerSlot},
-    call_graph::Facts,
+    call_graph::CallFacts,
     functions::Functions,
 };
 
@@ -19,7 +19,7 @@ use crate::sync::lock_names::sounds_taking;
 
 /// Contents of a table that matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Entry {
+pub(crate) enum TableEntry {
     /// A function of this name that takes a lock for its callers.
     Takes(String),
     /// A function that releases one.
@@ -33,7 +33,7 @@ pub(crate) struct TableSlot {
     pub(crate) table: LinkAddr,
     /// Distance of the pointer from there, in bytes.
     pub(crate) offset: u64,
-    pub(crate) entry: Entry,
+    pub(crate) entry: TableEntry,
     /// Set if code stores the pointer there, and unset if it is the variable's initial value.
     pub(crate) is_filled: bool,
 }
@@ -66,7 +66,7 @@ struct LockPair {
 pub(crate) fn table_calls(
     slots: &[TableSlot],
     functions: &Functions,
-    facts: &[Facts],
+    facts: &[CallFacts],
     variable: &dyn Fn(LinkAddr) -> Option<LinkAddr>,
 ) -> TableCalls {
     let mut found = TableCalls::default();
@@ -75,9 +75,9 @@ pub(crate) fn table_calls(
     // The places of both in a table that code fills: nobody copies that one.
     let mut filled: BTreeMap<(LinkAddr, LinkAddr), &str> = BTreeMap::new();
     for slot in slots {
-        let Entry::Takes(name) = &slot.entry else { continue };
+        let TableEntry::Takes(name) = &slot.entry else { continue };
         let same = slots.iter().filter(|other| other.table == slot.table);
-        for other in same.filter(|other| other.entry == Entry::Releases) {
+        for other in same.filter(|other| other.entry == TableEntry::Releases) {
             if slot.is_filled || other.is_filled {
                 let at = |slot: &TableSlot| LinkAddr(slot.table.0 + slot.offset);
                 filled.entry((at(slot), at(other))).or_insert(name);
@@ -186,12 +186,12 @@ impl TableCalls {
 mod tests {
     use super::*;
 
-    fn slot(table: u64, offset: u64, entry: Entry) -> TableSlot {
+    fn slot(table: u64, offset: u64, entry: TableEntry) -> TableSlot {
         TableSlot { table: LinkAddr(table), offset, entry, is_filled: false }
     }
 
-    fn through(slots: &[PointerSlot]) -> Facts {
-        let mut facts = Facts::default();
+    fn through(slots: &[PointerSlot]) -> CallFacts {
+        let mut facts = CallFacts::default();
         facts.activity.through = (0..)
             .zip(slots)
             .map(|(at, &slot)| PointerCall { at: LinkAddr(at), slot, returns: true })
@@ -202,8 +202,8 @@ mod tests {
     #[test]
     fn calls_through_a_copy_of_a_table_are_found() {
         let slots = [
-            slot(0x100, 0x20, Entry::Takes("enter".to_owned())),
-            slot(0x100, 0x30, Entry::Releases),
+            slot(0x100, 0x20, TableEntry::Takes("enter".to_owned())),
+            slot(0x100, 0x30, TableEntry::Releases),
         ];
         let global = |at| PointerSlot::Global(LinkAddr(at));
         let facts = [
@@ -224,8 +224,8 @@ mod tests {
     #[test]
     fn a_table_that_code_fills_is_known_by_its_place() {
         let slots = [
-            TableSlot { is_filled: true, ..slot(0x100, 0, Entry::Takes("enter".to_owned())) },
-            TableSlot { is_filled: true, ..slot(0x100, 8, Entry::Releases) },
+            TableSlot { is_filled: true, ..slot(0x100, 0, TableEntry::Takes("enter".to_owned())) },
+            TableSlot { is_filled: true, ..slot(0x100, 8, TableEntry::Releases) },
         ];
         let global = |at| PointerSlot::Global(LinkAddr(at));
         let facts = [
@@ -243,8 +243,8 @@ mod tests {
     #[test]
     fn a_table_has_both_functions() {
         let slots = [
-            slot(0x100, 0x20, Entry::Takes("enter".to_owned())),
-            slot(0x200, 0x30, Entry::Releases),
+            slot(0x100, 0x20, TableEntry::Takes("enter".to_owned())),
+            slot(0x200, 0x30, TableEntry::Releases),
         ];
         let facts = [through(&[PointerSlot::Field(0x20), PointerSlot::Field(0x30)])];
         let found = table_calls(&slots, &Functions::default(), &facts, &|_| None);

@@ -17,7 +17,7 @@ use super::{
     functions::{CallSpec, Role},
     inline_locks::{
         Surroundings,
-        atomic_waits::{self, Look, Step},
+        atomic_waits::{self, Look, WaitStep},
     },
     site::InlinedPlace,
     slow_paths::FastPath,
@@ -239,7 +239,7 @@ impl Planner<'_, '_> {
             arrives |= look == Look::Byte && !found.is_empty();
             let role = if kind == Kind::Wait { Role::WAIT } else { Role::SIGNAL };
             let spec = spec(name, object, role);
-            for (_, Step { at, points, if_one }) in found {
+            for (_, WaitStep { at, points, if_one }) in found {
                 let Some(at) = self.module.process_address(LinkAddr(at)) else { continue };
                 let place =
                     InlinedPlace { if_one, ..InlinedPlace::new(spec, kind, FastPath::Nothing, at) };

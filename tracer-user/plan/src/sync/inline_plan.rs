@@ -15,7 +15,7 @@ use x86::{
 
 use super::{
     functions::{CallSpec, Role},
-    inline_locks::{self, Found, Helper, InlinedPoint, InlinedSite, Passed, Surroundings},
+    inline_locks::{self, Helper, InlinedLocks, InlinedPoint, InlinedSite, Passed, Surroundings},
     library_callers::{LibraryCaller, LibraryCallers},
     site::{InlinedPlace, RecordedCallers, SyncSite},
     slow_paths::{self, FastPath, SlowPath, Try},
@@ -166,7 +166,7 @@ impl Planner<'_, '_> {
         }
         let (starts, others): (Vec<&Function>, Vec<&Function>) =
             inside.iter().partition(|function| slow.own.contains_key(&function.start.0));
-        let mut found: Vec<(&Function, Option<Found>)> = others
+        let mut found: Vec<(&Function, Option<InlinedLocks>)> = others
             .iter()
             .filter(|function| slow.are_in(function))
             .map(|&function| (function, look_into(function)))

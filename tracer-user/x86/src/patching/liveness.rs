@@ -12,7 +12,7 @@ use iced_x86::{
     RflagsBits,
 };
 
-use super::{Convention, code::Code};
+use super::{Convention, code::FunctionCode};
 use crate::dataflow::number;
 
 /// Registers and flags that count at a point.
@@ -86,7 +86,7 @@ struct Effect {
 impl Liveness {
     /// Follows the control flow of a function backwards until nothing changes. `read` has what the probes before each
     /// instruction read.
-    pub fn analyze(flow: &Code, convention: Convention, read: &[Live]) -> Self {
+    pub fn analyze(flow: &FunctionCode, convention: Convention, read: &[Live]) -> Self {
         let instructions = flow.instructions();
         let mut info = InstructionInfoFactory::new();
         let effects: Vec<Effect> =

@@ -35,7 +35,7 @@ pub use self::{
     padding::Padding,
     targets::Targets,
 };
-use self::{code::Code, planner::Planner};
+use self::{code::FunctionCode, planner::Planner};
 use super::{basic_blocks::BasicBlocks, exits::Part, instruction::decode};
 
 /// Length in bytes of a jump that reaches any trampoline.
@@ -182,7 +182,7 @@ impl Function<'_> {
     pub fn patches(&self, points: &[u64], padding: &mut Padding) -> Patches {
         let blocks = BasicBlocks::analyze(self.parts, self.word_at);
         let flow = blocks.as_ref().map(BasicBlocks::dataflow);
-        let patches = match Code::read(self, flow) {
+        let patches = match FunctionCode::read(self, flow) {
             Some(code) => {
                 let red_zone = flow.is_none_or(red_zone::is_used);
                 Planner::new(self, &code, red_zone, padding).plan(points)

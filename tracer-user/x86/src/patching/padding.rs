@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, ops::Range};
 
 use iced_x86::{Instruction, Mnemonic};
 
-use super::{Jump, NEAR_JUMP, Patch, code::Code};
+use super::{Jump, NEAR_JUMP, Patch, code::FunctionCode};
 use crate::instruction::decode;
 
 /// Padding that is not in use yet, and the displaced bytes of the functions around it.
@@ -126,7 +126,7 @@ impl Padding {
     }
 
     /// Adds the padding inside a function, behind jumps and returns.
-    pub(super) fn add_inside(&mut self, flow: &Code, is_target: &dyn Fn(u64) -> bool) {
+    pub(super) fn add_inside(&mut self, flow: &FunctionCode, is_target: &dyn Fn(u64) -> bool) {
         let instructions = flow.instructions();
         let mut run: Option<Range<u64>> = None;
         for (at, instruction) in instructions.iter().enumerate() {

@@ -12,7 +12,7 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 use super::{
     Function, Jump, NEAR_JUMP, Padding, Patch, Patches, Point, Refusal, SHORT_JUMP, SKIPPED,
     call_as_jump, called,
-    code::Code,
+    code::FunctionCode,
     liveness::{Live, Liveness},
 };
 use crate::instruction::is_direct;
@@ -57,7 +57,7 @@ fn is_call(instruction: &Instruction) -> bool {
 }
 
 /// Returns whether control comes to an instruction only from the one before it.
-fn continues(function: &Function<'_>, flow: &Code, at: usize) -> bool {
+fn continues(function: &Function<'_>, flow: &FunctionCode, at: usize) -> bool {
     let instructions = flow.instructions();
     let Some((before, here)) = at
         .checked_sub(1)
@@ -74,7 +74,7 @@ fn continues(function: &Function<'_>, flow: &Code, at: usize) -> bool {
 
 /// Returns the instruction before which a probe at one acts: the one behind the mark for indirect calls, if that is
 /// one.
-fn marked(function: &Function<'_>, flow: &Code, at: usize) -> usize {
+fn marked(function: &Function<'_>, flow: &FunctionCode, at: usize) -> usize {
     let is_mark = flow.instructions()[at].mnemonic() == Mnemonic::Endbr64;
     at + usize::from(is_mark && continues(function, flow, at + 1))
 }
@@ -82,7 +82,7 @@ fn marked(function: &Function<'_>, flow: &Code, at: usize) -> usize {
 /// Chooses the patches of a function whose control flow is known.
 pub struct Planner<'a> {
     function: &'a Function<'a>,
-    flow: &'a Code,
+    flow: &'a FunctionCode,
     liveness: Liveness,
     red_zone: bool,
     padding: &'a mut Padding,
@@ -103,7 +103,7 @@ struct Line {
 }
 
 /// Probe point: the number of the instruction before which it acts, and its address.
-type Place = (usize, u64);
+type PatchPlace = (usize, u64);
 
 /// Patch that is chosen, by the numbers of its instructions.
 #[derive(Clone)]
@@ -113,13 +113,13 @@ struct Chosen {
     /// Bytes of padding behind the instructions.
     padded: u64,
     jump: Jump,
-    places: Vec<Place>,
+    places: Vec<PatchPlace>,
 }
 
 impl<'a> Planner<'a> {
     pub fn new(
         function: &'a Function<'a>,
-        flow: &'a Code,
+        flow: &'a FunctionCode,
         red_zone: bool,
         padding: &'a mut Padding,
     ) -> Self {
@@ -136,7 +136,7 @@ impl<'a> Planner<'a> {
     pub fn plan(mut self, points: &[u64]) -> Patches {
         let mut patches = Patches::default();
         // Points by the line that is patched for them: its first instruction.
-        let mut lines: BTreeMap<usize, (Line, Vec<Place>)> = BTreeMap::new();
+        let mut lines: BTreeMap<usize, (Line, Vec<PatchPlace>)> = BTreeMap::new();
         for &address in points {
             if let Some((known, point)) = self.place_in_patch(address) {
                 patches.extend(known, point);
@@ -294,7 +294,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Numbers of the first instruction to displace for the points of a line, and after the last one.
-    fn needed(line: Line, places: &[Place]) -> (usize, usize) {
+    fn needed(line: Line, places: &[PatchPlace]) -> (usize, usize) {
         let (lowest, highest) = (places[0].0, places[places.len() - 1].0);
         let most = (highest + 1).min(line.end);
         // A point behind the line needs an instruction before it.
@@ -313,7 +313,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Chooses bytes of a line that have room for what leads to the trampoline.
-    fn straight(&self, line: Line, places: &[Place]) -> Option<Vec<Chosen>> {
+    fn straight(&self, line: Line, places: &[PatchPlace]) -> Option<Vec<Chosen>> {
         let needed = Self::needed(line, places);
         let body = Line { end: self.body_end(line), ..line };
         let chosen = |(first, end): (usize, usize), jump| {
@@ -346,8 +346,8 @@ impl<'a> Planner<'a> {
     }
 
     /// Chooses bytes for the points before a call, and others for those at the call.
-    fn divided(&self, line: Line, body: Line, places: &[Place]) -> Option<Vec<Chosen>> {
-        let (before, at): (Vec<Place>, Vec<Place>) =
+    fn divided(&self, line: Line, body: Line, places: &[PatchPlace]) -> Option<Vec<Chosen>> {
+        let (before, at): (Vec<PatchPlace>, Vec<PatchPlace>) =
             places.iter().partition(|place| place.0 < body.end);
         if body.end == line.end || before.is_empty() || at.is_empty() {
             return None;
@@ -362,7 +362,7 @@ impl<'a> Planner<'a> {
     fn through(
         &mut self,
         line: Line,
-        places: &[Place],
+        places: &[PatchPlace],
         pending: &BTreeSet<usize>,
     ) -> Option<Chosen> {
         let body = Line { end: self.body_end(line), ..line };
@@ -392,7 +392,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Chooses bytes that end in a call, which then is displaced as a push of its return address and a jump.
-    fn with_pushed_return(&self, line: Line, places: &[Place]) -> Option<Chosen> {
+    fn with_pushed_return(&self, line: Line, places: &[PatchPlace]) -> Option<Chosen> {
         let needed = Self::needed(line, places);
         let (first, end) = self.extend(needed.0, needed.1, line, NEAR_JUMP);
         let fits = self.length(first, end) >= NEAR_JUMP;

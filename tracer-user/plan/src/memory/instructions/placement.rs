@@ -10,10 +10,10 @@ use x86::{
     affine::{Sum, Symbol},
     instruction::is_direct,
     operands::{compares, is_fence, is_locked, is_repeated},
-    symbolic::{Found, Line, Located, RSP, Slot},
+    symbolic::{AccessLocation, Line, Located, RSP, StackSlot},
 };
 
-use super::{PlannedAccess, Reason};
+use super::{PlannedAccess, UnprobedReason};
 
 /// Maximum number of accesses that one point reports.
 pub const MAX_ACCESSES: usize = 8;
@@ -88,7 +88,7 @@ impl<'line> Chooser<'line> {
     }
 
     /// Chooses points, the cheap ones first. Returns them with the accesses that have none.
-    pub fn choose(mut self, single_step: bool) -> (Vec<Chosen>, Vec<(usize, Reason)>) {
+    pub fn choose(mut self, single_step: bool) -> (Vec<Chosen>, Vec<(usize, UnprobedReason)>) {
         self.cover(Cost::Displaced, true);
         self.cover(Cost::Displaced, false);
         self.cover(Cost::Emulated, true);
@@ -101,11 +101,11 @@ impl<'line> Chooser<'line> {
             let here = self.located[access].instruction;
             let is_lock = is_locked(&self.line.instructions[here]);
             let reason = if !single_step {
-                Reason::NoCheapPoint
+                UnprobedReason::NoCheapPoint
             } else if is_lock {
-                Reason::Locked
+                UnprobedReason::Locked
             } else {
-                Reason::NoPoint
+                UnprobedReason::NoPoint
             };
             (access, reason)
         };
@@ -223,9 +223,9 @@ impl<'line> Chooser<'line> {
         let between = if at > here { here + 1..at } else { at..here };
         between.is_empty()
             || self.line.found.iter().all(|found| match found {
-                Found::Stack | Found::ThreadLocal => true,
-                Found::Unsupported(_) => false,
-                Found::Shared(other) => {
+                AccessLocation::Stack | AccessLocation::ThreadLocal => true,
+                AccessLocation::Unsupported(_) => false,
+                AccessLocation::Shared(other) => {
                     other.operand.flags & AccessDescriptor::WRITE == 0
                         || !between.contains(&other.instruction)
                         || are_apart(located, other)
@@ -236,7 +236,7 @@ impl<'line> Chooser<'line> {
     /// Returns true if the stack preserves a place: a signal's handler may change memory further below the stack
     /// pointer than the ABI's red zone, and a probe in the process what a function has given back, as by a pop, which
     /// is no red zone of the function's.
-    fn is_kept(&self, slot: &Slot, at: usize) -> bool {
+    fn is_kept(&self, slot: &StackSlot, at: usize) -> bool {
         const RED_ZONE: i64 = 128;
         // From the stack pointer before an instruction to the place.
         let above = |at: usize| {
