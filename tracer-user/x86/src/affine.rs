@@ -28,7 +28,7 @@ pub struct Sum {
     pub constant: u64,
 }
 
-/// Sums of more symbols than this are not followed: no address is made of so many.
+/// Maximum number of symbols of a sum that is followed: addresses have fewer.
 const MAX_TERMS: usize = 6;
 
 impl Sum {
@@ -82,7 +82,7 @@ impl Sum {
         self.terms.is_empty().then_some(self.constant)
     }
 
-    /// The symbol and what is added to it, where there is just one, once.
+    /// Returns the symbol and the constant that is added to it, if the sum has one symbol, with factor 1.
     pub fn as_offset(&self) -> Option<(Symbol, u64)> {
         match self.terms.as_slice() {
             [(symbol, 1)] => Some((*symbol, self.constant)),
@@ -125,10 +125,9 @@ impl Sum {
     }
 }
 
-/// Origin of a symbol.
 #[derive(Clone, Debug)]
 enum SymbolSource {
-    /// Nothing is known but that it is below 2 to this power.
+    /// Unknown, but below 2 to this power.
     Unknown(u32),
     /// The low bits of a sum, so many, extended by the topmost of them or by zeros.
     Extended { bits: u32, signed: bool, of: Sum },

@@ -151,7 +151,6 @@ struct Constants {
 }
 
 impl Constants {
-    /// After an instruction.
     fn follow(&mut self, instruction: &Instruction) {
         if instruction.flow_control() != FlowControl::Next {
             // What a jump leads to is not known, but what it leaves is.
@@ -183,7 +182,7 @@ impl Constants {
         }
     }
 
-    /// Gives a system call that waits for a futex the name of what it does.
+    /// Names a system call that waits for a futex after its operation.
     fn name_wait(&self, call: &mut DirectCall) {
         /// `FUTEX_PRIVATE_FLAG` and `FUTEX_CLOCK_REALTIME`.
         const FLAGS: u64 = 0x180;

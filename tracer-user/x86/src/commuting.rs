@@ -1,5 +1,5 @@
-//! Updates of memory that commute: their result does not depend on the order of several, and the code computes nothing
-//! else from it. Reference counts and statistics are made of these. What the code does with a result is followed for a
+//! Updates of memory that commute: their order does not change the result, and the code does not use intermediate
+//! results. Reference counts and statistics consist of such updates. What the code does with a result is followed for a
 //! few instructions only; a result whose use is unknown counts as used.
 
 use iced_x86::{
@@ -35,9 +35,9 @@ pub enum CommutingChange {
 struct Live {
     /// Register with the value before the update, if it is still there.
     register: Option<Register>,
-    /// Set if the flags are those of the update.
+    /// Set if the flags are the update's.
     flags: bool,
-    /// Set if the flags are those of a comparison of the register with a number, and not of the update.
+    /// Set if the flags come from a comparison of the register with a number, and not from the update.
     compared: bool,
     /// Set once the register was compared. In a function's result register it is then taken for dead at the return:
     /// whoever releases a reference mostly returns nothing.
@@ -146,7 +146,7 @@ pub fn is_unused<'code>(
 /// Search for uses of a result, on all ways from the update on.
 struct UseSearch<'search, 'code> {
     code_at: &'search dyn Fn(u64) -> Option<&'code [u8]>,
-    /// Places that were reached, with what was live there.
+    /// Places that were reached, with the live values there.
     seen: Vec<(u64, Live)>,
     /// Number of instructions that may still be followed.
     left: usize,
@@ -260,7 +260,7 @@ fn is_comparison_with_number(instruction: &Instruction) -> bool {
 enum Use {
     None,
     Reads,
-    /// Leaves nothing of the value.
+    /// Overwrites the value.
     Overwrites,
 }
 

@@ -72,7 +72,6 @@ pub fn to_argument(
     search.found
 }
 
-/// Instructions of a function.
 struct InstructionList<'file> {
     file: &'file ElfFile,
     list: Vec<Instruction>,

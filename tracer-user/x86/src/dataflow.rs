@@ -1,6 +1,6 @@
 //! Values of registers and of places on the stack at each instruction of a function, as far as its code
 //! determines them: enough to see that two expressions are one address, and to which function a register
-//! points. Reads machine code, knows nothing of files or locks.
+//! points. Reads machine code only, without files or locks.
 
 mod state;
 
@@ -14,7 +14,7 @@ use super::exits::Part;
 use super::indirect_jump::{self, Destination, Policy};
 use super::instruction::{RAX, decode, survives_call};
 
-/// A function's instructions, how control goes from one to the next, and what is known at each.
+/// Instructions of a function, the control flow between them, and the known values before each.
 #[derive(Debug)]
 pub struct Dataflow {
     instructions: Vec<Instruction>,

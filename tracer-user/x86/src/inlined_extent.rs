@@ -1,9 +1,9 @@
 //! Extent of a function that was inlined into another one, by control flow. Reads machine code; the caller
 //! knows from debug information which code belongs to which function.
 //!
-//! Compilers mix the code of a caller with that of what they inline: stretches of the one lie between stretches
-//! of the other, and what only computes is moved far away. For a region only what other threads can see
-//! matters, so the region is the code on the paths from the entry to the function's own accesses to memory and
+//! Compilers mix the code of a caller with the code of inlined calls: stretches of the one lie between stretches
+//! of the other, and pure computations are moved far away. For a region only effects that other threads can see
+//! matter, so the region is the code on the paths from the entry to the function's own accesses to memory and
 //! calls. It ends behind the last of them on each path. A function whose accesses are reached without its
 //! entry, or that has a call of its caller in between, is refused: a region must not be longer than the
 //! function.
@@ -107,7 +107,7 @@ pub fn places(
             behind.intersection(&before).copied().chain([entry]).collect()
         }
         // Several inlined calls share their ends: executions that come there from another one are not seen.
-        // Neither what is visible of others nor code that leads there again must be in between.
+        // Neither visible effects of others nor code that leads there again may lie in between.
         Some(&mixed) => {
             let is_neutral = |at| own(at) || !graph.can_be_seen(at) && !without.contains(&at);
             let behind = closure([entry], |at| graph.after(at), is_neutral);
@@ -135,7 +135,6 @@ pub fn places(
     Ok(InlinedExtent { begin, ends })
 }
 
-/// An instruction.
 struct ExtentNode {
     after: Vec<u64>,
     /// Set if the instruction accesses memory that may be shared, or calls.
@@ -390,7 +389,7 @@ mod tests {
         // nop; store; store; nop; ret
         let code = code(&[&[0x90], &STORE, &STORE, &[0x90, 0xc3]]);
         assert_eq!(find(&code, 1, &[(1, 6)]), Ok((1, vec![5])));
-        // What only computes does not make it longer.
+        // A pure computation does not make it longer.
         assert_eq!(find(&code, 1, &[(1, 3), (5, 6)]), Ok((1, vec![3])));
         assert_eq!(find(&code, 0, &[(0, 1)]), Err(InlinedExtentError::Nothing));
     }

@@ -172,7 +172,7 @@ impl<'code> JumpTables<'code> {
     }
 }
 
-/// Value that is at a place, as an unsigned number of so many bytes.
+/// Value at a place, as an unsigned number of `size` bytes.
 #[derive(Clone, Copy)]
 struct PlacedValue {
     place: ValuePlace,
@@ -180,7 +180,6 @@ struct PlacedValue {
     size: usize,
 }
 
-/// Place of a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ValuePlace {
     Register(Register),

@@ -34,20 +34,20 @@ pub enum Unsupported {
     AddressForm,
 }
 
-/// A place in memory, and what is done there.
+/// A place in memory, and the kind of the access there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operand {
     /// The address without registers; an address of the file when [`is_static`](Self::is_static).
     pub displacement: u64,
-    /// A 64-bit general register, or none.
+    /// A 64-bit general register, or [`Register::None`].
     pub base: Register,
-    /// A 64-bit general register that is multiplied, or none.
+    /// A 64-bit general register that is multiplied, or [`Register::None`].
     pub index: Register,
     /// 1, 2, 4 or 8.
     pub scale: u32,
     /// Set if the address is relative to the instruction.
     pub is_static: bool,
-    /// In bytes; of a repeated instruction, those of each round.
+    /// In bytes; of a repeated instruction, the bytes of each round.
     pub size: u16,
     /// Flags of [`AccessDescriptor`], without [`AccessDescriptor::INDIRECT`].
     pub flags: u8,
@@ -55,7 +55,7 @@ pub struct Operand {
     pub is_repeated: bool,
 }
 
-/// Returns true if an instruction orders memory: nothing may be reported on the other side of it.
+/// Returns true if an instruction orders memory: no access may be reported on the other side of it.
 pub fn is_locked(instruction: &Instruction) -> bool {
     instruction.has_lock_prefix()
         || (instruction.mnemonic() == Mnemonic::Xchg && has_memory_operand(instruction))

@@ -52,7 +52,6 @@ pub struct SharedAccesses {
     pub long: Vec<LinkAddr>,
 }
 
-/// Contents of a register.
 #[derive(Clone, Copy, Debug)]
 enum HeldPointer {
     Pointer(Pointer),
@@ -166,7 +165,6 @@ impl PointerState {
         }
     }
 
-    /// Follows an instruction.
     fn follow(
         &mut self,
         instruction: &Instruction,

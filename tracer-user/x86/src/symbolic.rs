@@ -36,7 +36,7 @@ pub struct StackSlot {
     pub value: Sum,
     /// The first instruction before which it does, by its number in the line.
     pub from: usize,
-    /// The last one; `None` while nothing has changed it.
+    /// The last change; `None` before the first.
     until: Option<usize>,
 }
 
@@ -300,7 +300,7 @@ impl Evaluation {
         }
     }
 
-    /// Notes what a write may have changed, and forgets that.
+    /// Drops the knowledge of places that a write may have changed.
     fn change(&mut self, at: usize, address: &Sum, size: u64) {
         let root = address
             .as_offset()
@@ -327,7 +327,6 @@ impl Evaluation {
         }
     }
 
-    /// Applies an instruction.
     fn step(&mut self, at: usize, instruction: &Instruction, info: &mut InstructionInfoFactory) {
         // All of these are from before the instruction.
         let result = self.result(at, instruction);

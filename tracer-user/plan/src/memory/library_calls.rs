@@ -124,7 +124,7 @@ impl ArgumentAccess {
     }
 }
 
-/// Calls of a file's functions that lead to those of libraries, and the accesses that these make.
+/// Calls from a file to functions of libraries, and the accesses that these functions make.
 pub(super) struct LibraryCalls<'file> {
     file: &'file ElfFile,
     imports: Imports,
@@ -142,8 +142,8 @@ impl<'file> LibraryCalls<'file> {
         &self.imports
     }
 
-    /// Adds the probes at a function's calls to those of its instructions. A call through a pointer gets none: the
-    /// kernel would execute it as a single step, for a function that is often on a hot path.
+    /// Adds probes at a function's calls to the probes of its instructions. A call through a pointer gets no probe: the
+    /// kernel would single-step it, often on a hot path.
     pub(super) fn add_probes(
         &mut self,
         parts: &[Part<'_>],
@@ -184,7 +184,7 @@ impl<'file> LibraryCalls<'file> {
         }
     }
 
-    /// Returns the symbols of the functions of containers that code calls, with those that they consist of.
+    /// Returns the symbols of the container functions that code calls, with the functions that they consist of.
     pub(super) fn containers<'code>(
         &mut self,
         parts: impl Iterator<Item = Part<'code>>,

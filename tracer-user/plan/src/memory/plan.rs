@@ -67,6 +67,11 @@ pub(crate) fn add(plan: &mut Plan, step: PlanStep<'_>) {
         })
         .collect();
     let mut wanted: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); choices.len()];
+    tracing::debug!(
+        has_more,
+        modules = choices.len(),
+        "choosing functions whose accesses are probed"
+    );
     for (number, pattern) in (step.wanted.first_access_number()..).zip(&accesses.also) {
         let (mut matched, mut is_about, mut problem) = (false, false, None);
         for (choice, wanted) in choices.iter().zip(&mut wanted) {
@@ -127,6 +132,13 @@ pub(crate) fn add(plan: &mut Plan, step: PlanStep<'_>) {
         let code = region_code.iter().filter_map(|&index| functions.get(index)?.parts(file));
         containers.extend(calls.containers(code.flatten()));
         let mut planner = Planner { plan, module, file, pid };
+        tracing::debug!(
+            module = module.name(),
+            regions = first.len(),
+            functions = chosen.len(),
+            in_kernel,
+            "probing accesses of functions"
+        );
         let known = ExistingProbes::from_plan(planner.plan, module);
         let mut left = 0_u64;
         for index in first.iter().chain(chosen.difference(&first)).copied() {
@@ -182,7 +194,7 @@ fn inlined_away<'pattern>(
     about.any(|choice| choice.file.inlines(name)).then_some(name)
 }
 
-/// Functions of a module, by number, without those that the compiler adds for the start.
+/// Functions of a module, by number, without the compiler's start-up code.
 fn own_code(functions: &Functions) -> impl Iterator<Item = (usize, &Function)> {
     (0..).zip(functions.iter()).filter(|(_, function)| !function.is_startup())
 }
@@ -213,8 +225,8 @@ fn named(
     Ok(own.collect())
 }
 
-/// Maximum number of probes in a plan when more are added for accesses, unless all are asked for: so many are
-/// planned and attached within a second.
+/// Maximum number of probes in a plan when more are added for accesses, unless the user asks for all: this
+/// many are planned and attached within a second.
 const MAX_PROBES: usize = 20_000;
 
 /// Returns true if a program or library has so little code that all of it may be probed, not only the regions'. Probes
@@ -227,8 +239,7 @@ pub(crate) fn is_small(functions: &Functions) -> bool {
 /// accesses.
 const MAX_SMALL_CODE: u64 = 1 << 18;
 
-/// Factor by which more code may be probed by probes in the process: what they cost is a small part of what those of
-/// the kernel do.
+/// Factor by which probes in the process may cover more code: a hit costs a small part of the kernel's.
 const CHEAPER: u64 = 4;
 
 fn code_length<'functions>(functions: impl IntoIterator<Item = &'functions Function>) -> u64 {
@@ -285,14 +296,12 @@ const fn cost(cost: Cost) -> u8 {
     }
 }
 
-/// Probe of one access.
 #[derive(Clone, Copy)]
 struct AccessProbeSpec<'name> {
     program: ProbeProgram,
     at: u64,
     /// Set for an exchange that is a store in the source.
     stores: bool,
-    /// Number of the function's group.
     group: usize,
     /// Cost of a hit, in units of 100 nanoseconds.
     cost: u8,
@@ -487,7 +496,7 @@ impl Planner<'_, '_> {
         self.plan.access_groups.push(AccessGroup { function: name.clone(), coverage });
         let stores = stores(file, &points);
         for point in points {
-            // The breakpoint costs; what looks at registers there does hardly.
+            // The breakpoint is expensive; a further access at the same point is cheap.
             let costs = std::iter::once(cost(point.cost)).chain(std::iter::repeat(2));
             // One program for all of a point: it emits them in their order.
             let is_large = point.accesses.iter().any(|planned| planned.descriptor.may_be_large());
@@ -534,12 +543,14 @@ impl Planner<'_, '_> {
             let Some(address) = self.module.process_address(address) else { return };
             descriptor.displacement = address.0.cast_signed();
         }
-        // What it accesses is the lock, which other probes see.
+        // The access is to the lock, which other probes report.
         let is_inner = || {
             let before = known.inner.range(..=instruction).next_back();
             before.is_some_and(|(_, &end)| instruction < end)
         };
         if known.locks.contains(&instruction) || is_inner() {
+            let at = format_args!("{:#x}", instruction.0);
+            tracing::trace!(function, at, "an access is a part of synchronisation");
             return;
         }
         // More groups than that share their costs.

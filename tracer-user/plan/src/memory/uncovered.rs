@@ -62,8 +62,8 @@ const ACCESSING: [&str; 20] = [
     "writev",
 ];
 
-/// Names of the libraries that are the C library, the dynamic linker and the compiler's runtime: what they do
-/// to memory other than that of their callers is their own.
+/// Names of the libraries that are the C library, the dynamic linker and the compiler's runtime: apart
+/// from their callers' memory, they access internal data.
 const C_LIBRARIES: [&str; 11] = [
     "libc.so",
     "libc.musl",
@@ -114,7 +114,7 @@ impl Uncovered {
         }
     }
 
-    /// Adds what one function calls. `covered` are the functions of its file whose accesses are probed, and
+    /// Adds the callees of one function. `covered` are the functions of its file whose accesses are probed, and
     /// `library_of` says which library has a function.
     fn add(
         &mut self,
@@ -127,7 +127,7 @@ impl Uncovered {
         self.pointer_calls += facts.pointer_calls;
         for call in facts.calls.iter().filter(|call| !call.is_cold) {
             match &call.callee {
-                // The program may change what the slot holds.
+                // The program may change the contents of the slot.
                 Callee::Own(_) if call.is_indirect => self.pointer_calls += 1,
                 Callee::Own(index) if !covered.contains(index) => {
                     let Some(own) = functions.get(*index) else { continue };

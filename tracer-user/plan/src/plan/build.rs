@@ -1,4 +1,4 @@
-//! Order in which a plan is built, from all modules of a process or from those that were loaded later.
+//! Order in which a plan is built: from all modules of a process, and later from newly loaded ones.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{delays, focus::Focus, memory, regions, regions::site::RegionSite, sync};
 
-/// State of the builder between the modules of the start and those that are loaded later.
+/// State of the builder that lasts from the first step to later ones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BuilderState {
     /// Regions and functions that the plan is limited to.
@@ -60,7 +60,9 @@ impl Plan {
         };
         let mut plan = Self { state, ..Self::default() };
         let is_named = own_code::names_own(wanted.rules, wanted.locks, wanted.accesses);
-        match own_code::decide(symbolizer, pid, wanted.own_code, is_named) {
+        let decision = own_code::decide(symbolizer, pid, wanted.own_code, is_named);
+        tracing::debug!(pid, ?decision, is_named, "probes in the program's own code");
+        match decision {
             Decision::Probe => {}
             Decision::Risk(risk) => plan.facts.remapped_code = Some(risk),
             Decision::Leave(reason) => {

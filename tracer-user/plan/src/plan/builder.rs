@@ -1,4 +1,4 @@
-//! Builder of a plan: adds the sites and probes of one module, and counts those that cannot be placed.
+//! Builder of a plan for one module: adds sites and probes, and records probes that cannot be placed.
 
 use std::path::PathBuf;
 
@@ -62,7 +62,7 @@ impl Planner<'_, '_> {
         });
     }
 
-    /// Cost of a probe, or why there can be none; `None` where the file has no code.
+    /// Returns the cost of a probe, or the reason of a refusal; `None` where the file has no code.
     pub(crate) fn cost_at(&self, at: LinkAddr) -> Option<Result<Cost, Refusal>> {
         let code = self.file.bytes_at(at, 15)?;
         if restartable_sequences(self.file).contains(at) {
@@ -71,8 +71,8 @@ impl Planner<'_, '_> {
         Some(self.plan.state.place_rules.cost_at(code))
     }
 
-    /// Returns whether the focus leaves out a region, which is listed then. One that is only followed is not left out
-    /// where its accesses are probed.
+    /// Returns whether the focus leaves out a region, and lists it then. A region that is only followed is kept where
+    /// its accesses are probed.
     pub(crate) fn leaves_out(
         &mut self,
         region: &str,

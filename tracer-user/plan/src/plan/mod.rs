@@ -1,5 +1,5 @@
 //! Plan of the probes of a process: markers and functions of every loaded module, each with its place, its cost
-//! and its site number. Reads files and memory maps; attaches nothing.
+//! and its site number. `build` makes it from files and memory maps; back ends attach it.
 
 pub(crate) mod build;
 pub(super) mod builder;
@@ -56,22 +56,21 @@ pub enum SiteKind {
     Sync(SyncSite),
     /// Site of memory.
     Memory(MemorySite),
-    /// The start of code that uses locks for itself: what it calls does not count.
+    /// The start of code that uses locks internally: its calls are not reported.
     Ignored {
         /// The address after its last instruction.
         end: ProcessAddr,
     },
-    /// The start of code that synchronisation or allocators are made of: what it accesses is no data.
+    /// The start of code of synchronisation or allocators: its accesses are not reported.
     Inner {
         /// The address after its last instruction.
         end: ProcessAddr,
     },
     /// A delay, which makes no record.
     Delay,
-    /// The first instruction of a function that threads start with, where a delay may be. It has no probe of its own.
+    /// The first instruction of a function that threads start with, where a delay may be. It has no probe.
     ThreadStart,
-    /// The entry of a function whose exits could not all be probed, or code that is gone: its records count for
-    /// nothing.
+    /// The entry of a function whose exits could not all be probed, or unloaded code: its records are ignored.
     Unwatched,
 }
 
@@ -135,7 +134,7 @@ pub struct WatchedFunction {
     pub role: RegionRole,
 }
 
-/// A function that could be a region and is none.
+/// A function that could be a region and is not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnwatchedFunction {
     /// Name.
@@ -146,7 +145,7 @@ pub struct UnwatchedFunction {
     pub why: String,
 }
 
-/// A probe to attach, and what it costs.
+/// A probe to attach, and its cost.
 #[derive(Clone, Debug)]
 pub struct PlannedProbe {
     /// For the kernel.
@@ -174,14 +173,14 @@ pub struct Wanted<'options> {
     pub own_code: OwnCode,
     /// Rules of the back end for the places of probes.
     pub place_rules: PlaceRules,
-    /// Set if regions by default include those that are seldom meant to be atomic: bodies of threads, and functions
-    /// that wait.
+    /// Set if regions by default include functions that are seldom meant to be atomic: bodies of threads, and
+    /// functions that wait.
     pub low_prior: bool,
     /// Delays at instructions.
     pub delays: &'options [Delay],
     /// Set if the functions that threads start with are to be known, whatever the rules are.
     pub thread_starts: bool,
-    /// Regions and functions that a first pass has named, to look at these alone.
+    /// Regions and functions that a first pass has named: the plan is limited to them.
     pub focus: Option<&'options Arc<Focus>>,
 }
 
@@ -226,7 +225,7 @@ pub struct Plan {
     pub(crate) state: BuilderState,
 }
 
-/// Facts about a plan, for reports: what it leaves out, and why.
+/// Facts about a plan, for reports: probes and regions that it leaves out, and reasons.
 #[derive(Clone, Debug, Default)]
 pub struct PlanFacts {
     /// Probes that cannot be attached.
@@ -284,7 +283,7 @@ impl Plan {
         self.state.focus.as_deref()
     }
 
-    /// Returns whether a region is one that the user wants looked at: any without a focus.
+    /// Returns whether a region is in the focus: without a focus, every region is.
     pub(crate) fn looks_at(&self, region: &str) -> bool {
         self.state.focus.as_ref().is_none_or(|focus| focus.has_region(region))
     }
@@ -317,7 +316,9 @@ impl Plan {
         if matched || first || (is_about && was_unmatched) {
             self.facts.unmatched.retain(|(other, _)| *other != number);
             if !matched {
-                self.facts.unmatched.push((number, error()));
+                let error = error();
+                tracing::debug!(number, %error, "a pattern matches nothing");
+                self.facts.unmatched.push((number, error));
             }
         }
     }
@@ -328,7 +329,7 @@ impl Plan {
         self.sites.iter().filter_map(|site| site.kind.sync()).any(SyncSite::acquires_lock)
     }
 
-    /// Makes the records of sites in a library that was unloaded count for nothing.
+    /// Makes the records of sites in an unloaded library be ignored.
     pub fn unload(&mut self, range: &Range<ProcessAddr>) {
         for site in self.sites.iter_mut().filter(|site| range.contains(&site.address)) {
             site.kind = SiteKind::Unwatched;
@@ -341,6 +342,7 @@ impl Plan {
         let mut blind = HashSet::new();
         for index in failed {
             let Some(probe) = self.probes.get(index) else { continue };
+            tracing::debug!(purpose = %probe.purpose, "a probe failed");
             let site = self.sites.get(Cookie(probe.point.cookie).site().number() as usize);
             match site.and_then(|site| site.kind.region()) {
                 Some(RegionSite::Function(FunctionPlace::Exit { function, .. })) => {

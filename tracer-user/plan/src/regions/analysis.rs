@@ -26,8 +26,8 @@ use crate::sync::{
     lock_names::{releases, takes_lock},
 };
 
-/// Number of functions of the program that may be between a function that waits and the one that does the waiting:
-/// one, a wrapper or a step of a loop. What only deeper callees wait for is not the function's own purpose.
+/// Maximum number of the program's functions between a function that waits and the callee that does the waiting:
+/// one, a wrapper or a step of a loop. A function whose deeper callees wait has another purpose.
 pub(super) const MAX_WAIT_LEVELS: u32 = 1;
 
 pub(super) struct Analysis<'facts, 'rules> {
@@ -184,7 +184,7 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
             frameworks: TestFrameworks::of(functions),
             distances: Vec::new(),
         };
-        // At first everything counts that may take a lock, since what was inlined is not known.
+        // At first every call that may take a lock counts, since inlined calls are not known yet.
         analysis.distances = analysis.distances(|_| true);
         let mut instructions: Vec<LinkAddr> =
             (0..facts.len()).flat_map(|function| analysis.instructions(function)).collect();
@@ -266,7 +266,7 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
             .map(|function| (function, 0))
             .collect();
         while let Some((function, distance)) = todo.pop_front() {
-            // A function with so many callers is a service, such as logging and assertions, and no step of its callers.
+            // A function with more callers is a service, such as logging and assertions, and no step of its callers.
             let is_service = callers[function].len() > MAX_CALLERS;
             if is_service || distances[function].is_some_and(|known| known <= distance) {
                 continue;
@@ -336,7 +336,7 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
         found.into_iter().map(site).collect()
     }
 
-    /// Inlined calls in a function that take a lock and release none.
+    /// Inlined calls in a function that take a lock and do not release one.
     fn inlined_wrappers(&self, function: usize, found: &[(LinkAddr, What)]) -> HashSet<usize> {
         let within = self.inlining.within(function).iter().copied();
         let releases: Vec<LinkAddr> = self.facts[function]

@@ -31,9 +31,9 @@ use crate::{
 pub const MAX_DEFAULT_REGIONS: usize = 400;
 
 /// Chooses the regions by default in all modules of a process, with one limit: the most likely candidates, and where
-/// they are too many the program's own before those of libraries. Those that are seldom meant to be atomic make
-/// transactions as the others do if `low_prior` is set; otherwise bodies of threads and loops around waits are followed
-/// for cuts alone, and functions that wait are left out.
+/// they are too many the program's own before candidates in libraries. Functions that are seldom meant to be atomic
+/// make transactions as the others do if `low_prior` is set; otherwise bodies of threads and loops around waits are
+/// followed for cuts alone, and functions that wait are left out.
 pub(super) fn choose(
     choices: &mut [&mut Choice<'_>],
     plan: &mut Plan,
@@ -48,13 +48,15 @@ pub(super) fn choose(
             choice.note_thread_starts(plan, &found);
             if let Some(code) = go_code::of(choice.file) {
                 found.candidates.retain(|one| !choice.lies_in(&code, &one.place));
+                tracing::debug!(module = choice.module.name(), "code of Go has no default regions");
                 plan.facts.go_code.insert(choice.module.name());
             }
             found.candidates.into_iter().map(move |one| (number, one))
         })
         .collect();
-    // Libraries that were loaded later find those of the others there.
+    // Regions of modules that were planned before count as well.
     let mut taken = plan.functions.len();
+    tracing::info!(candidates = candidates.len(), taken, "candidates for default regions");
     if taken + candidates.len() > MAX_DEFAULT_REGIONS {
         let origins = Origins::of(symbolizer);
         candidates.sort_by_cached_key(|(number, one)| {
@@ -162,7 +164,7 @@ impl Choice<'_> {
         }
     }
 
-    /// Makes a candidate a region, or lists it as none. Of the regions so far there are `taken`.
+    /// Makes a candidate a region, or lists it as unwatched. `taken` is the number of regions so far.
     fn decide(
         &mut self,
         plan: &mut Plan,

@@ -9,7 +9,6 @@ use x86::{
 
 use super::known_names::Property;
 
-/// An effect of calls.
 pub(super) struct Effect<'rules> {
     property: Property<'rules>,
     /// For each own function that passes it on to its callers, where it comes from.
@@ -23,7 +22,7 @@ pub(super) struct Effect<'rules> {
 pub(super) struct EffectSource {
     /// Name of the function that has the effect of itself.
     pub(super) name: String,
-    /// Number of functions that have passed it on, without those of libraries.
+    /// Number of functions that have passed it on, without library functions.
     pub(super) levels: u32,
 }
 
@@ -32,7 +31,7 @@ pub(super) struct EffectSource {
 pub(super) struct Reach {
     /// Set if calls on cold paths count.
     pub(super) with_cold: bool,
-    /// Maximum number of functions that pass the effect on, of those that count as a level.
+    /// Maximum number of levels through which the effect is passed on.
     pub(super) max_levels: u32,
 }
 
@@ -43,7 +42,7 @@ pub(super) enum Passes {
     On,
     /// Its callers have them, too, and the function counts as a level.
     OnAsLevel,
-    /// Its callers have none of them.
+    /// Its callers do not have them.
     Nothing,
 }
 

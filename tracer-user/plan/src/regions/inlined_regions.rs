@@ -31,9 +31,8 @@ use crate::{
     selection::{Chosen, ChosenCall},
 };
 
-/// A rule, and what it means in one module.
+/// A rule as it applies to one module.
 pub(crate) struct RuleHere<'rule> {
-    /// The rule's number.
     pub(crate) number: usize,
     pub(crate) rule: &'rule Rule,
     /// The function around the source line that it names.
@@ -180,6 +179,8 @@ impl Planner<'_, '_> {
         let number = self.plan.functions.len() as u32;
         let (into, role, followed) = (&around.name.short, chosen.role, chosen.followed);
         let why = format!("{}; inlined into `{into}`", chosen.why);
+        let at = format_args!("{:#x}", address.0);
+        tracing::debug!(name, address = at, why, ?role, ends = ends.len(), "an inlined region");
         self.plan.functions.push(WatchedFunction { name: name.clone(), address, why, role });
         let ends_before = ends.values().filter_map(|end| match end {
             InlinedEnd::After(at) => self.module.process_address(LinkAddr(*at)),

@@ -52,7 +52,7 @@ const WAITING: [&str; 34] = [
     "uv_run",
 ];
 
-/// Library functions that read input: a loop around one waits for what is to be done next.
+/// Library functions that read input: a loop around such a call waits for the next task.
 const READING: [&str; 16] = [
     "read",
     "__read_chk",
@@ -105,7 +105,7 @@ const ONCE: [&str; 11] = [
     "OnceLock",
 ];
 
-/// The function of the C++ library that creates a thread; those of the C library are in the table of functions that get
+/// The function of the C++ library that creates a thread; the C library's are in the table of functions that get
 /// probes.
 const START_THREAD: &str = "std::thread::_M_start_thread";
 
@@ -127,8 +127,7 @@ pub(crate) fn is_library(name: &Name) -> bool {
     STARTS.iter().any(|start| bare.starts_with(start)) || slow_paths::is_of_their_crates(bare)
 }
 
-/// Returns true if a library's function is about locks: others, such as those that print, take locks for
-/// themselves.
+/// Returns true if a library's function is about locks. Others take locks internally, for example to print.
 pub(crate) fn is_lock_library(name: &Name) -> bool {
     let for_itself = ["std::io", "std::panic", "std::thread", "std::backtrace"]
         .iter()
@@ -214,7 +213,7 @@ pub(crate) fn creates(name: &str) -> bool {
     calls_named(name).any(|call| call.role.creates()) || name == START_THREAD
 }
 
-/// A name without what is in angle brackets.
+/// Returns a name without its parts in angle brackets.
 pub(crate) fn without_arguments(name: &str) -> String {
     let mut depth = 0u32;
     let mut rest = String::new();
@@ -229,7 +228,7 @@ pub(crate) fn without_arguments(name: &str) -> String {
     rest
 }
 
-/// The locks of the user's own, as one module sees them.
+/// The user's locks, as one module sees them.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnLocks<'rules> {
     /// Locks of all modules.
@@ -240,7 +239,7 @@ pub struct OwnLocks<'rules> {
     pub is_program: bool,
 }
 
-/// The locks of the user's own: those with rules, and those of the program's own libraries.
+/// The user's locks: with rules of `--lock`, and in the program's own libraries.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownLocks<'rules> {
     /// Rules of the user.
@@ -261,7 +260,7 @@ impl OwnLocks<'_> {
 
     /// Returns the effect of an imported function on such a lock.
     pub(crate) fn role_of_import(&self, import: &Import) -> Option<Role> {
-        // Most programs have none, and the name is looked for in all calls.
+        // Most programs have no rules, and demangling the names of all calls is slow.
         if self.known.rules.is_empty() {
             return None;
         }

@@ -1,5 +1,5 @@
-//! Effects of the functions that the program's own libraries export: what takes a lock there, takes one for its callers
-//! in other files.
+//! Effects of the functions that the program's own libraries export: an exported function that takes a lock takes it
+//! for its callers in other files.
 
 use symbolize::{Binding, ElfFile, SymbolKind};
 use x86::{
@@ -23,8 +23,8 @@ type NameTest = fn(&str) -> bool;
 const PASSED: [(Role, NameTest); 3] =
     [(Role::ACQUIRE_ALWAYS, takes_lock), (Role::RELEASE, releases), (Role::WAIT, waits)];
 
-/// Number of calls that may lie between an exported function and the one that has a role by its name: what is deeper
-/// is more often a service, as logging is, than a part of what the caller does.
+/// Maximum number of calls between an exported function and the callee that has a role by its name: a deeper callee is
+/// more often a service, such as logging, than a step of the caller.
 const MAX_LEVELS: usize = 3;
 
 /// Finds the roles of the functions that these libraries export, in the order of the dynamic linker.

@@ -1,4 +1,4 @@
-//! Function around a source line, for `file:FILE.c:LINE`: with code of its own, inlined into others, or both.
+//! Function around a source line, for `file:FILE.c:LINE`: out of line, inlined into others, or both.
 //! Reads debug information; `plan` and `inlined_regions` use the function.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,9 +11,9 @@ use super::known_names::without_arguments;
 /// The function around a source line: several where it was made from a template for several types.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LineFunction {
-    /// The numbers of those with code of their own.
+    /// Numbers of the out-of-line functions.
     pub own: BTreeSet<usize>,
-    /// Short names of those that were inlined.
+    /// Short names of the inlined functions.
     inlined: BTreeSet<String>,
     /// Instructions of their lines: functions of one name may be in several files.
     addresses: Vec<LinkAddr>,
@@ -67,7 +67,7 @@ impl LineFunction {
             return Err(LineError::NoLines { module: module.name(), file: file.to_owned() });
         }
         let resolve = |address: ProcessAddr| symbolizer.resolve(address).ok();
-        // For each function the lines of its own, without those that were inlined into it.
+        // For each function its own lines, without the lines of calls that were inlined into it.
         let mut groups: BTreeMap<String, LineGroup> = BTreeMap::new();
         for start in starts {
             let Some(around) = functions.containing(start.address) else { continue };
@@ -133,7 +133,7 @@ impl LineFunction {
         Some(found)
     }
 
-    /// The numbers of the functions that its code is in: itself, and those that it was inlined into.
+    /// Returns the numbers of the functions that hold its code: itself, and the functions that it was inlined into.
     #[must_use]
     pub fn holders(&self, functions: &Functions) -> BTreeSet<usize> {
         let around = self.addresses.iter().filter_map(|&address| functions.containing(address));

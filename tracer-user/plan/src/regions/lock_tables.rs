@@ -2,7 +2,7 @@
 //! them. Compares the places of pointers; their values while the program runs are not known, but for the functions that
 //! code stores there.
 //!
-//! A table is a variable that holds a function that takes a lock and releases none, and one that releases it. The
+//! A table is a variable with pointers to a function that takes a lock, and to another function that releases it. The
 //! distance of both distinguishes them wherever the table is copied to: a call through one pointer takes the lock if
 //! there is a call through the one at this distance.
 
@@ -38,7 +38,6 @@ pub(crate) struct TableSlot {
     pub(crate) is_filled: bool,
 }
 
-/// Calls through tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TableCalls {
     /// Functions that take a lock for their callers, and the name of the function in the table.
@@ -49,7 +48,7 @@ pub(crate) struct TableCalls {
     pub(crate) direct: BTreeMap<usize, Vec<(LinkAddr, String)>>,
 }
 
-/// A function that calls through one pointer and calls nothing else: what a table's callers are wrapped in.
+/// A function whose only call is through one pointer: a wrapper around an entry of a table.
 struct Forwarder {
     function: usize,
     slot: PointerSlot,

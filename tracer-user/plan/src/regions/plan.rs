@@ -49,6 +49,12 @@ pub(crate) fn add(plan: &mut Plan, step: PlanStep<'_>) {
     }
     // Also the first library with markers may be loaded later.
     plan.state.by_default &= !has_markers;
+    tracing::info!(
+        by_default = plan.state.by_default,
+        has_markers,
+        rules = rules.len(),
+        "choosing regions"
+    );
     let own = OwnModules::of(symbolizer);
     let mut choices: Vec<Choice<'_>> = Vec::new();
     for module in step.modules() {
@@ -59,6 +65,10 @@ pub(crate) fn add(plan: &mut Plan, step: PlanStep<'_>) {
         if is_own || rules.iter().any(wanted) {
             choices.push(Choice::new(module, file, is_program));
         } else if plan.state.by_default && OwnModules::may_be_named(module) && takes_locks(file) {
+            tracing::debug!(
+                module = module.name(),
+                "a library that takes locks has no default regions"
+            );
             plan.facts.left_out.insert(module.name());
         }
     }
@@ -70,6 +80,7 @@ pub(crate) fn add(plan: &mut Plan, step: PlanStep<'_>) {
         default_plan::choose(&mut own, plan, symbolizer, known_locks, low_prior);
         for choice in own {
             if choice.is_program && choice.file.is_stripped() && takes_locks(choice.file) {
+                tracing::info!(module = choice.module.name(), "the program is stripped");
                 plan.facts.stripped = Some(choice.module.name());
             }
         }
@@ -162,7 +173,7 @@ pub(crate) fn add(plan: &mut Plan, step: PlanStep<'_>) {
     plan.state.has_regions = has_markers || !plan.functions.is_empty();
     if plan.state.has_regions {
         for (index, module) in symbolizer.modules().enumerate() {
-            // When these are the first regions, libraries that were there before have had none of these probes.
+            // If these are the first regions, modules that were planned before lack these probes.
             let is_due = if had_regions { which.contains(&index) } else { !module.is_gone() };
             let Ok(file) = module.file() else { continue };
             if is_due {
@@ -229,7 +240,7 @@ impl Choice<'_> {
     }
 }
 
-/// Finds the roles of what the program's own libraries export, also of those that were loaded before.
+/// Finds the roles of the functions that the program's own libraries export, including libraries of earlier steps.
 fn imported_roles(symbolizer: &Symbolizer, own: &OwnModules) -> ImportedRoles {
     let is_library = |module: &&Module| !own.is_program(module) && own.contains(module);
     let libraries: Vec<(&ElfFile, Functions)> = symbolizer
@@ -248,7 +259,7 @@ fn takes_locks(file: &ElfFile) -> bool {
     Imports::from_file(file).imports().any(|(_, import)| takes(&import.symbol))
 }
 
-/// Returns true if a name is that of a function that exists only inlined, and adds that to the report.
+/// Returns true if a function of this name exists only inlined, and adds that to the report.
 fn inlined_away(rule: &Rule, choices: &[Choice<'_>], plan: &mut Plan) -> bool {
     let Some(name) = rule.pattern.plain_name() else { return false };
     let about =
@@ -262,7 +273,7 @@ fn inlined_away(rule: &Rule, choices: &[Choice<'_>], plan: &mut Plan) -> bool {
 }
 
 impl Planner<'_, '_> {
-    /// Adds the probes of a function that is a region, all of them or none.
+    /// Adds the probes of a function that is a region; without a place for each of them it adds no probe.
     /// Notes in `jumps` the sites of exits that jump elsewhere, and where to.
     fn function(
         &mut self,
@@ -284,6 +295,15 @@ impl Planner<'_, '_> {
         if self.leaves_out(&name, address, chosen.followed) {
             return;
         }
+        tracing::debug!(
+            name,
+            address = format_args!("{:#x}", address.0),
+            why = chosen.why,
+            ?role,
+            followed = chosen.followed,
+            exits = exits.len(),
+            "a region"
+        );
         let number = self.plan.functions.len() as u32;
         self.plan.functions.push(WatchedFunction {
             name: name.clone(),
@@ -321,8 +341,7 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// Connects exits that jump to the start of a function that is a region with that function: what it does belongs to
-    /// both.
+    /// Connects exits that jump to the start of another region with that region: its steps belong to both.
     fn tail_calls(&mut self, jumps: Vec<(u32, u64)>) {
         let entries: HashMap<ProcessAddr, u32> = self
             .plan
@@ -350,7 +369,7 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// Finds the places of a function's probes, or the reason why there are none.
+    /// Finds the places of a function's probes, or the reason why a place is missing.
     fn places(&self, function: &Function) -> Result<(Placement, Vec<Exit>), SkipReason> {
         if function.picked {
             return Err(SkipReason::Picked);

@@ -1,4 +1,4 @@
-//! Start functions of C++ and Rust threads: those that the libraries' thread mains lead to. Reads calls and
+//! Start functions of C++ and Rust threads, to which the thread mains of the libraries lead. Reads calls and
 //! names; `defaults` finds the start functions of C threads, by the functions that take their address.
 //!
 //! A start function is often a closure, which compilers inline into the main of the library. The main then
@@ -19,7 +19,7 @@ use x86::{
 
 use super::known_names::{is_library, without_arguments};
 
-/// Starts of names of functions by which libraries call what a thread is to do.
+/// Starts of names of functions by which libraries call the start function of a thread.
 const THREAD_MAINS: [&str; 2] = ["std::thread::_State_impl", RUST_MAIN];
 
 const RUST_MAIN: &str = "std::sys::backtrace::__rust_begin_short_backtrace";

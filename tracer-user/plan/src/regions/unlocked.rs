@@ -1,9 +1,9 @@
 //! Default regions that take no lock: functions that access one place in shared memory twice, and that several threads
 //! can run. Decides from machine code, the call graph and debug information; places no probe.
 //!
-//! In a program that takes locks most code works on what a lock hands over, and would only cost. So these functions are
-//! candidates where few take locks, in modules of which all code can be probed. Functions that neither call nor loop
-//! are none: they are run most often, and their steps are a few instructions apart.
+//! In a program with locks most code works on data that locks guard: regions there would cost and find little. So these
+//! functions are candidates only where few functions take locks, in modules that can be probed as a whole. Functions
+//! without calls and loops are excluded: they run most often, and their steps are a few instructions apart.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -22,7 +22,7 @@ use super::{
     thread_starts::CodeQueries,
 };
 
-/// Number of candidates that take locks or have atomic operations from which on the others are none.
+/// Number of candidates with locks or atomic operations from which on functions without them are excluded.
 const FEW: usize = 8;
 
 /// Number of these candidates at most, of a module.
@@ -166,7 +166,7 @@ impl Analysis<'_, '_> {
             Unit::Function(_) => &own.name,
             Unit::Inlined(number) => &self.inlining.names[number],
         };
-        // The code of a lock accesses the lock, and what a lock guards has the lock's candidates.
+        // The code of a lock accesses the lock, and guarded data has the lock's candidates.
         let takes = self.lock.has(&self.facts[function]) || self.release.has(&self.facts[function]);
         if is_library(name) || takes || self.own_locks.role(own).is_some() {
             return None;

@@ -59,6 +59,7 @@ pub(crate) fn add(plan: &mut Plan, step: PlanStep<'_>) {
                         planner.skip(purpose, SkipReason::ParametersChanged);
                         continue;
                     }
+                    tracing::debug!(function = function.name.short, ?role, "a function of --lock");
                     planner.call_named(call, purpose, function.start, &[]);
                 }
             }
@@ -70,7 +71,7 @@ pub(crate) fn add(plan: &mut Plan, step: PlanStep<'_>) {
     }
 }
 
-/// Returns true if a symbol is that of a clone of a function without some of its parameters.
+/// Returns true if a symbol names a clone of a function without some of its parameters.
 fn has_other_parameters(symbol: &str) -> bool {
     [".constprop", ".isra"].iter().any(|clone| symbol.contains(clone))
 }

@@ -108,7 +108,7 @@ impl DataState {
         self.registers[usize::from(register & 15)]
     }
 
-    /// The known places on the stack: how far each is above the stack pointer, and what it holds.
+    /// Returns the known places on the stack: the distance of each above the stack pointer, and its value.
     pub fn stack(&self) -> impl Iterator<Item = (i64, Value)> {
         let sp = self.register(RSP).on_stack();
         self.stack.iter().filter_map(move |&(place, value)| Some((place.wrapping_sub(sp?), value)))
@@ -216,7 +216,6 @@ impl DataState {
         Some(Value::origin(ValueOrigin::Slot(slot)))
     }
 
-    /// Applies an instruction.
     pub(super) fn step(&mut self, instruction: &Instruction, is_slot: &dyn Fn(u64) -> bool) {
         let at = instruction.ip();
         let first = number_of_operand(instruction);
@@ -312,7 +311,7 @@ impl DataState {
         }
     }
 
-    /// An instruction of which no more is known than what it writes to.
+    /// Applies an instruction of which only the written places are known.
     fn other(&mut self, instruction: &Instruction) {
         let at = instruction.ip();
         let mut info = InstructionInfoFactory::new();

@@ -150,7 +150,7 @@ impl FunctionCode {
         Some(())
     }
 
-    /// Number of the instruction around an address at which none begins.
+    /// Returns the number of the instruction that has an address inside, behind its first byte.
     fn around(&self, address: u64) -> Option<usize> {
         (1..16).find_map(|back| self.at(address.checked_sub(back)?))
     }
@@ -195,7 +195,7 @@ impl FunctionCode {
         Some(named.into_iter().collect())
     }
 
-    /// Targets in the table of addresses that an instruction reads, up to the first entry that is none.
+    /// Targets in the table of addresses that an instruction reads, up to the first entry that is no target.
     fn entries(
         &self,
         instruction: &Instruction,

@@ -1,5 +1,5 @@
-//! Room for jumps that short ones lead to: padding between functions and behind jumps, which nothing executes, and what
-//! is left of displaced bytes behind the jump at their start. Also what is displaced already.
+//! Room for jumps that short ones lead to: padding between functions and behind jumps, which is never executed, and the
+//! rest of displaced bytes behind the jump at their start. Also keeps the bytes that are displaced already.
 
 use std::{collections::BTreeMap, ops::Range};
 
@@ -42,12 +42,11 @@ impl Padding {
         }
     }
 
-    /// Adds what is left of displaced bytes behind the jump at their start.
+    /// Adds the rest of displaced bytes behind the jump at their start.
     pub(super) fn add_left(&mut self, room: Range<u64>) {
         self.free.insert(room.start, room.end);
     }
 
-    /// Notes displaced bytes.
     pub(super) fn displace(&mut self, range: &Range<u64>) {
         self.displaced.insert(range.start, range.end);
     }
@@ -103,7 +102,7 @@ impl Padding {
         }
     }
 
-    /// Returns whether nothing executes the bytes of a jump at an address: they are padding, or a patch has displaced
+    /// Returns whether the bytes of a jump at an address are never executed: they are padding, or a patch has displaced
     /// them.
     #[must_use]
     pub fn is_free(&self, room: u64) -> bool {

@@ -86,7 +86,6 @@ pub struct Planner<'a> {
     liveness: Liveness,
     red_zone: bool,
     padding: &'a mut Padding,
-    /// Patches so far.
     chosen: Vec<Chosen>,
     /// Lines that all ways to are displaced, each before those that its trampoline leads to.
     redirected: Vec<Chosen>,
@@ -312,7 +311,7 @@ impl<'a> Planner<'a> {
         (first, end)
     }
 
-    /// Chooses bytes of a line that have room for what leads to the trampoline.
+    /// Chooses bytes of a line that have room for the jump to the trampoline.
     fn straight(&self, line: Line, places: &[PatchPlace]) -> Option<Vec<Chosen>> {
         let needed = Self::needed(line, places);
         let body = Line { end: self.body_end(line), ..line };

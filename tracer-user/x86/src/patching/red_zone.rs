@@ -1,4 +1,4 @@
-//! Use of the red zone: the 128 bytes below the stack pointer, where a function that calls nothing may have variables
+//! Use of the red zone: the 128 bytes below the stack pointer, where a leaf function may have variables
 //! (System V ABI, AMD64 supplement, 3.2.2).
 
 use iced_x86::{

@@ -55,7 +55,6 @@ impl Targets {
     }
 }
 
-/// Executable parts of a file.
 struct ExecutableParts {
     parts: Vec<Range<u64>>,
     /// Set if the file is linked to fixed addresses, so that plain numbers may be some.

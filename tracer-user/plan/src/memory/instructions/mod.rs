@@ -1,9 +1,9 @@
-//! Plans the probes that report the memory accesses of a function's code. Reads machine code; knows nothing of
-//! files, processes or the kernel side, which computes addresses by the plans made here.
+//! Plans the probes that report the memory accesses of a function's code. Reads machine code, and
+//! neither files nor processes. The kernel side computes addresses by the plans made here.
 //!
-//! Code is taken in straight lines that nothing jumps into and that end where control may go elsewhere, also at
-//! calls, at instructions that order memory, and where other probes are: an access is reported inside its own
-//! line, so never on the wrong side of a lock. In a line one probe can report several accesses, before or after
+//! Code is split into straight lines. No jump enters a line in the middle; a line ends where control may go elsewhere,
+//! at calls, at instructions that order memory, and at other probes. An access is reported inside its line, so never on
+//! the wrong side of a lock. In a line one probe can report several accesses, before or after
 //! it, if their addresses can be computed there from registers, or from a place on the stack that holds the
 //! pointer. Probes go on instructions that the kernel emulates, if there is one; else on others, if that is
 //! allowed.
@@ -50,7 +50,7 @@ pub struct PlannedAccess {
     pub sees_value: bool,
 }
 
-/// A place for a probe, and what it reports.
+/// A place for a probe, and the accesses that it reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessProbe {
     /// The link-time address.
@@ -125,7 +125,7 @@ pub struct Coverage {
     pub single_stepped: u64,
     /// Number of these that are compare-and-exchanges reported as reads only.
     pub without_write: u64,
-    /// By none.
+    /// Accesses without a probe.
     pub left_out: BTreeMap<UnprobedReason, u64>,
     /// On the stack: not shared.
     pub stack: u64,
@@ -203,7 +203,7 @@ pub struct AccessProbes {
 
 /// Plans the probes for a function, from all of its parts, the start first.
 ///
-/// `taken` holds for the places of other probes: none goes there, and no access is reported on the other side.
+/// `taken` holds for the places of other probes: they get no second probe, and no access is reported beyond them.
 /// Returns of the function, where regions end, need not be among them.
 #[must_use]
 pub fn access_probes(

@@ -46,7 +46,7 @@ pub struct Chooser<'line> {
     chosen: Vec<Chosen>,
 }
 
-/// Returns the size of so many rounds of `each` bytes, if it is known: compilers copy structures in this way.
+/// Returns the size of `rounds` rounds of `each` bytes, if it is known: compilers copy structures in this way.
 fn known_size(each: u16, rounds: &Sum) -> Option<u16> {
     let rounds = u16::try_from(rounds.as_constant()?).ok()?;
     each.checked_mul(rounds).filter(|&size| size > 0)
@@ -60,7 +60,6 @@ struct Way {
 }
 
 impl<'line> Chooser<'line> {
-    /// Chooses nothing yet.
     pub fn new(
         line: &'line Line<'line>,
         located: &'line [&'line Located],
@@ -87,7 +86,7 @@ impl<'line> Chooser<'line> {
         Self { line, located, costs, exchange, left, chosen: Vec::new() }
     }
 
-    /// Chooses points, the cheap ones first. Returns them with the accesses that have none.
+    /// Chooses points, the cheap ones first. Returns them with the accesses that stay without a point.
     pub fn choose(mut self, single_step: bool) -> (Vec<Chosen>, Vec<(usize, UnprobedReason)>) {
         self.cover(Cost::Displaced, true);
         self.cover(Cost::Displaced, false);

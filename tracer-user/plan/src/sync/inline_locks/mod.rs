@@ -1,6 +1,6 @@
 //! Finds the inlined acquires and releases of locks in a function: the atomic instruction before a call of a
 //! slow path, and the instructions beside it where a probe sees that it has happened, or is about to. Reads
-//! machine code; the caller knows the slow paths, and nothing here knows files or processes.
+//! machine code; the caller knows the slow paths, files and processes.
 //!
 //! Acquire: a compare-and-exchange, and a conditional jump after it of which one side leads to the slow path.
 //! On the other side the lock is held. Release: the atomic instruction from which the slow path is reached; it
@@ -301,7 +301,7 @@ impl Finder<'_> {
         instruction.mnemonic() == Mnemonic::Xchg && new == Some(wanted)
     }
 
-    /// Returns true if the jump after a compare-and-exchange depends on nothing else.
+    /// Returns true if the jump after a compare-and-exchange depends on its result alone.
     fn decides(&self, atomic: usize) -> bool {
         self.values.instructions()[atomic + 1..]
             .iter()

@@ -8,7 +8,7 @@ use iced_x86::FlowControl;
 use super::{Chosen, Jump, Line, PatchPlace, Planner, is_call};
 
 impl Planner<'_> {
-    /// Displaces all ways to a line. Returns false where that cannot be; nothing has changed then.
+    /// Displaces all ways to a line. Returns false, without a change, where that is impossible.
     pub(super) fn redirect(&mut self, line: Line, places: &[PatchPlace]) -> bool {
         let (_, end) = Self::needed(line, places);
         if (line.first..end).any(|at| self.is_displaced(at)) {

@@ -1,4 +1,4 @@
-//! Random code is carried out by a small interpreter, and what is planned for it is compared with what it did.
+//! A small interpreter executes random code; the accesses that it makes are compared with the planned ones.
 
 use std::collections::HashMap;
 
@@ -275,7 +275,6 @@ impl Generator {
         }
     }
 
-    /// A place in the frame.
     fn slot(&mut self) -> Form {
         let displacement = self.random.below(10) as i32 * 4;
         match self.random.below(3) {
