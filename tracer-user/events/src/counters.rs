@@ -10,7 +10,7 @@ use super::{
     word_map::{WordMap, remove_words},
 };
 use checker::event::{LockId, ThreadId};
-use x86::commuting::{Change, CommutingUpdate};
+use x86::commuting::{CommutingChange, CommutingUpdate};
 
 /// Maximal number of stored variables. For further ones, only atomic updates commute.
 const MAX_COUNTERS: usize = 1 << 16;
@@ -19,7 +19,7 @@ const MAX_COUNTERS: usize = 1 << 16;
 struct Counter {
     /// Offset in its word of eight bytes, and length in bytes.
     part: (u64, u64),
-    change: Change,
+    change: CommutingChange,
     /// First thread that updated it; `None` once another one has.
     owner: Option<ThreadId>,
     /// Locks that were held at all updates; while there is an owner, at its last one.
@@ -110,9 +110,12 @@ mod tests {
     const L: LockId = LockId(0);
     const M: LockId = LockId(1);
 
-    const ATOMIC: CommutingUpdate = CommutingUpdate { change: Change::Adds, is_atomic: true };
-    const PLAIN: CommutingUpdate = CommutingUpdate { change: Change::Adds, is_atomic: false };
-    const BITS: CommutingUpdate = CommutingUpdate { change: Change::Bits, is_atomic: true };
+    const ATOMIC: CommutingUpdate =
+        CommutingUpdate { change: CommutingChange::Adds, is_atomic: true };
+    const PLAIN: CommutingUpdate =
+        CommutingUpdate { change: CommutingChange::Adds, is_atomic: false };
+    const BITS: CommutingUpdate =
+        CommutingUpdate { change: CommutingChange::Bits, is_atomic: true };
 
     /// Returns which updates commute: each by a thread, in a way, with these locks held.
     fn commute(updates: &[(ThreadId, CommutingUpdate, &[LockId])]) -> Vec<bool> {

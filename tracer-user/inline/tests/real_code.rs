@@ -115,7 +115,7 @@ fn measure(path: &Path) -> FileCounts {
             let on_stack = |register| matches!(register, Register::RSP | Register::RBP);
             let accesses = !instruction.is_invalid()
                 && operands::accesses(&mut info, &instruction).iter().any(
-                    |access| matches!(access, operands::Access::Plain(at) if !on_stack(at.base)),
+                    |access| matches!(access, operands::OperandAccess::Plain(at) if !on_stack(at.base)),
                 );
             if accesses {
                 points.push(instruction.ip());

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use abi::{Cookie, ProbeProgram};
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory};
-use symbolize::{LinkAddr, Symbolizer};
+use symbolize::LinkAddr;
 use x86::{
     exits::Part,
     functions::Functions,
@@ -14,27 +14,20 @@ use x86::{
 };
 
 use super::plan::{
-    Plan, SiteKind,
+    Plan, SiteKind, Wanted,
+    build::PlanStep,
     builder::Planner,
-    skipped::{ProbePurpose, SkipReason, SkippedProbe},
+    skipped::{ProbePurpose, SkipReason},
 };
 use crate::perturbation::Delay;
 
-/// Adds the delays of modules with these indices.
-pub(super) fn add(
-    plan: &mut Plan,
-    symbolizer: &Symbolizer,
-    pid: u32,
-    delays: &[Delay],
-    which: &[usize],
-) {
+/// Adds the delays in the modules of a step.
+pub(super) fn add(plan: &mut Plan, step: PlanStep<'_>) {
+    let PlanStep { symbolizer, pid, wanted: Wanted { delays, .. }, .. } = step;
     if delays.is_empty() {
         return;
     }
-    for &index in which {
-        let Some(module) = symbolizer.modules().nth(index).filter(|one| !one.is_gone()) else {
-            continue;
-        };
+    for module in step.modules().filter(|module| !module.is_gone()) {
         let is_there = |delay: &&Delay| module.path().as_os_str() == delay.module.as_str();
         let mut here = delays.iter().enumerate().filter(|(_, delay)| is_there(delay)).peekable();
         let Some(file) = here.peek().and_then(|_| module.file().ok()) else { continue };
@@ -57,17 +50,17 @@ pub(super) fn add(
             let site = planner.add_site(address, SiteKind::Delay);
             let cookie = Cookie((number as u64) << 32 | u64::from(site));
             planner.add_probe(ProbeProgram::Delay, at, cookie, purpose);
-            planner.plan.delays.insert(delay.id.clone());
+            planner.plan.facts.delays.insert(delay.id.clone());
         }
     }
-    if plan.leaves_program
+    if plan.state.leaves_program
         && let Some(program) = symbolizer.executable()
     {
         let is_own = |delay: &&Delay| program.path().as_os_str() == delay.module.as_str();
         for delay in delays.iter().filter(is_own) {
             let purpose = ProbePurpose::Delay { id: delay.id.clone() };
-            if !plan.skipped.iter().any(|skipped| skipped.purpose == purpose) {
-                plan.skipped.push(SkippedProbe { purpose, reason: SkipReason::OwnCodeLeft });
+            if !plan.facts.skipped.iter().any(|skipped| skipped.purpose == purpose) {
+                plan.skip(purpose, SkipReason::OwnCodeLeft);
             }
         }
     }

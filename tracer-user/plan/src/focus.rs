@@ -38,7 +38,7 @@ pub struct SuspectRegion {
 pub struct SuspectFunction {
     /// File name of the program or library.
     pub module: String,
-    /// Demangled name without parameters; in a stripped file that of its address there.
+    /// Demangled name without parameters; in a stripped file the name of its address.
     pub name: String,
 }
 
@@ -190,7 +190,7 @@ impl Focus {
         self.regions.keys().map(String::as_str)
     }
 
-    /// Returns whether a region is among those that are looked at.
+    /// Returns whether a region is in the focus.
     #[must_use]
     pub fn has_region(&self, name: &str) -> bool {
         self.regions.contains_key(name)
@@ -202,7 +202,7 @@ impl Focus {
         self.regions.get(name) == Some(&true)
     }
 
-    /// Returns whether a function of a module is among those that are looked at.
+    /// Returns whether a function of a module is in the focus.
     #[must_use]
     pub fn has_function(&self, module: &str, name: &str) -> bool {
         self.functions.get(module).is_some_and(|functions| functions.contains(name))

@@ -6,13 +6,12 @@ use std::ops::Range;
 
 use symbolize::{ElfFile, LinkAddr};
 
-/// Sections with the table: of programs at fixed addresses, and of those that may be anywhere.
+/// Sections with the table: of programs at fixed addresses, and of position-independent ones.
 const TABLES: [&str; 2] = [".gopclntab", ".data.rel.ro.gopclntab"];
 
-/// Magic numbers of the tables that begin with the place of the code: those of Go 1.18 and of Go 1.20.
+/// Magic numbers of the tables that begin with the place of the code, from Go 1.18 and Go 1.20.
 const MAGIC: [u32; 2] = [0xffff_fff0, 0xffff_fff1];
 
-/// Any address.
 const ANYWHERE: Range<LinkAddr> = LinkAddr(0)..LinkAddr(u64::MAX);
 
 /// Returns the addresses of a file's code that was compiled by Go, code of the program and Go's runtime alike. They are

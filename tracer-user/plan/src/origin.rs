@@ -34,7 +34,7 @@ impl From<Author> for Origin {
     }
 }
 
-/// Distinguishes a process's own code from that of libraries.
+/// Distinguishes a process's own code from the code of libraries.
 #[derive(Debug, Default)]
 pub struct Origins {
     own: OwnModules,
@@ -45,7 +45,7 @@ pub struct Origins {
 }
 
 impl Origins {
-    /// Reads what the program of a process says about its own code.
+    /// Finds the names of a process's own code in its program.
     #[must_use]
     pub fn of(symbolizer: &Symbolizer) -> Self {
         let mut origins = Self { own: OwnModules::of(symbolizer), ..Self::default() };

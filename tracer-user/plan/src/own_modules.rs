@@ -42,7 +42,7 @@ const SYSTEM_LIBRARIES: [&str; 10] = [
 /// Maximum number of compilation units that are looked at for their folders.
 const UNITS: usize = 64;
 
-/// Distinguishes the program's own modules from those of the system.
+/// Distinguishes the program's own modules from the system's.
 #[derive(Debug, Default)]
 pub struct OwnModules {
     program: Option<PathBuf>,
@@ -57,7 +57,7 @@ pub struct OwnModules {
 }
 
 impl OwnModules {
-    /// Reads what the program of a process says about its libraries.
+    /// Finds the folders of a process's own libraries, from the path of its program and its library folders.
     #[must_use]
     pub fn of(symbolizer: &Symbolizer) -> Self {
         let Some(program) = symbolizer.executable() else { return Self::default() };

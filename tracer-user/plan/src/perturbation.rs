@@ -1,5 +1,5 @@
 //! Plan of the perturbation of a run (`run --perturb PLAN.json`): delays at instructions, starvation of threads, and
-//! random sets of processors. Parsing and limits only; what is done lives in `perturbing`.
+//! random sets of processors. Parsing and limits only; `perturbing` carries them out.
 
 use std::{fs::File, io::Read as _, path::Path};
 
@@ -72,7 +72,7 @@ pub enum DelayedThreads {
     /// Each that comes there.
     #[default]
     All,
-    /// The one that came to any of the places first.
+    /// The thread that reached any of the places first.
     First,
     /// All but that one.
     Others,

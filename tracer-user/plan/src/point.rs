@@ -1,4 +1,4 @@
-//! A probe to attach, as a plan has it: what a back end attaches, and what it answers.
+//! Probe points, which back ends attach, and refusals, which they return.
 
 use std::{io, path::PathBuf};
 

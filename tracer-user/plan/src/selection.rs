@@ -1,4 +1,4 @@
-//! Selection of functions by the user's patterns, in one module each, and the errors of patterns that match none.
+//! Selection of functions by the user's patterns, in one module each, and the errors of patterns without a match.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub struct SelectError {
     pub problem: SelectProblem,
 }
 
-/// Reason for which a pattern selects nothing.
+/// Reason for which a pattern has no match.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectProblem {
     /// The pattern matches no function.
@@ -50,15 +50,13 @@ pub enum SelectProblem {
 /// A function that is a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Chosen {
-    /// Reason.
     pub(crate) why: String,
-    /// Role in the program.
     pub(crate) role: RegionRole,
     /// Set if it is only followed for cuts.
     pub(crate) followed: bool,
 }
 
-/// Role of a function that may be a region instead of what was inlined into it, and whether it is only followed.
+/// Role of a function that may be a region instead of a call that was inlined into it, and whether it is only followed.
 pub(crate) type Instead = (RegionRole, bool);
 
 /// A call that was inlined and is a region by default.
@@ -138,7 +136,7 @@ pub(crate) fn unmatched(
     SelectError { option, pattern, problem: SelectProblem::NoFunction { place, hint } }
 }
 
-/// Libraries that have what the program has not.
+/// Returns a hint at a library that has a function which the program lacks.
 fn elsewhere(pattern: &Pattern, symbolizer: &Symbolizer) -> String {
     let Some(name) = pattern.plain_name().filter(|_| pattern.library().is_none()) else {
         return String::new();

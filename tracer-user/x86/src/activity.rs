@@ -45,7 +45,7 @@ pub enum PointerSlot {
 }
 
 impl Activity {
-    /// Adds what the instructions of one part of a function do.
+    /// Adds the activity of the instructions of one part of a function.
     pub(crate) fn add(&mut self, instructions: &[Instruction]) {
         let Some(first) = instructions.first().map(Instruction::ip) else { return };
         let has_frame = instructions.iter().take(8).any(|one| {

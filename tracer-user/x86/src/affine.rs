@@ -28,7 +28,7 @@ pub struct Sum {
     pub constant: u64,
 }
 
-/// Sums of more symbols than this are not followed: no address is made of so many.
+/// Maximum number of symbols of a sum that is followed: addresses have fewer.
 const MAX_TERMS: usize = 6;
 
 impl Sum {
@@ -82,7 +82,7 @@ impl Sum {
         self.terms.is_empty().then_some(self.constant)
     }
 
-    /// The symbol and what is added to it, where there is just one, once.
+    /// Returns the symbol and the constant that is added to it, if the sum has one symbol, with factor 1.
     pub fn as_offset(&self) -> Option<(Symbol, u64)> {
         match self.terms.as_slice() {
             [(symbol, 1)] => Some((*symbol, self.constant)),
@@ -125,10 +125,9 @@ impl Sum {
     }
 }
 
-/// Origin of a symbol.
 #[derive(Clone, Debug)]
-enum Source {
-    /// Nothing is known but that it is below 2 to this power.
+enum SymbolSource {
+    /// Unknown, but below 2 to this power.
     Unknown(u32),
     /// The low bits of a sum, so many, extended by the topmost of them or by zeros.
     Extended { bits: u32, signed: bool, of: Sum },
@@ -137,23 +136,23 @@ enum Source {
 /// The symbols of a stretch of code.
 #[derive(Debug)]
 pub struct Symbols {
-    sources: Vec<Source>,
+    sources: Vec<SymbolSource>,
     extended: HashMap<(u32, bool, Sum), Symbol>,
 }
 
 impl Default for Symbols {
     fn default() -> Self {
-        Self { sources: vec![Source::Unknown(64); 4], extended: HashMap::new() }
+        Self { sources: vec![SymbolSource::Unknown(64); 4], extended: HashMap::new() }
     }
 }
 
 impl Symbols {
     /// A number of which no more is known than that it is below 2 to the power of `bits`.
     pub fn unknown(&mut self, bits: u32) -> Sum {
-        Sum::symbol(self.add(Source::Unknown(bits)))
+        Sum::symbol(self.add(SymbolSource::Unknown(bits)))
     }
 
-    fn add(&mut self, source: Source) -> Symbol {
+    fn add(&mut self, source: SymbolSource) -> Symbol {
         let symbol = Symbol(u32::try_from(self.sources.len()).unwrap_or(u32::MAX));
         self.sources.push(source);
         symbol
@@ -170,10 +169,9 @@ impl Symbols {
             && sum.constant == 0
         {
             let width = match self.source(*symbol) {
-                Source::Unknown(width) | Source::Extended { bits: width, signed: false, .. } => {
-                    *width
-                }
-                Source::Extended { .. } => 64,
+                SymbolSource::Unknown(width)
+                | SymbolSource::Extended { bits: width, signed: false, .. } => *width,
+                SymbolSource::Extended { .. } => 64,
             };
             if width + u32::from(signed) <= bits {
                 return sum.clone();
@@ -193,7 +191,7 @@ impl Symbols {
         if let Some(&symbol) = self.extended.get(&key) {
             return Sum::symbol(symbol);
         }
-        let symbol = self.add(Source::Extended { bits, signed, of: key.2.clone() });
+        let symbol = self.add(SymbolSource::Extended { bits, signed, of: key.2.clone() });
         self.extended.insert(key, symbol);
         Sum::symbol(symbol)
     }
@@ -204,7 +202,7 @@ impl Symbols {
         let mut low = Sum::constant(sum.constant);
         for &(symbol, factor) in &sum.terms {
             let term = match self.source(symbol) {
-                Source::Extended { bits: kept, of, .. } if *kept >= bits => of.clone(),
+                SymbolSource::Extended { bits: kept, of, .. } if *kept >= bits => of.clone(),
                 _ => Sum::symbol(symbol),
             };
             low = low.plus(&term, factor);
@@ -217,8 +215,8 @@ impl Symbols {
         low
     }
 
-    fn source(&self, symbol: Symbol) -> &Source {
-        self.sources.get(symbol.0 as usize).unwrap_or(&Source::Unknown(64))
+    fn source(&self, symbol: Symbol) -> &SymbolSource {
+        self.sources.get(symbol.0 as usize).unwrap_or(&SymbolSource::Unknown(64))
     }
 }
 

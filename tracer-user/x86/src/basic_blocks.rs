@@ -10,12 +10,12 @@ use iced_x86::{
 use super::instruction::{RSP, decode, is_direct};
 use super::{
     control_flow::writes,
-    dataflow::{Dataflow, Origin},
+    dataflow::{Dataflow, ValueOrigin},
     exits::Part,
 };
 use super::{
     operands::{Unsupported, is_fence, is_locked, lets_stack_escape},
-    symbolic::{Found, Line, Located},
+    symbolic::{AccessLocation, Line, Located},
 };
 
 /// A function's code, of which it is known where control goes.
@@ -85,7 +85,7 @@ impl BasicBlocks {
     /// Returns the distance in bytes of the stack pointer below its value at the start, before an instruction.
     fn depth(&self, index: usize) -> Option<i64> {
         let value = self.values.before(index, &|_| false)?.register(RSP);
-        (value.base == Some(Origin::Entry(RSP)) && value.index.is_none())
+        (value.base == Some(ValueOrigin::Entry(RSP)) && value.index.is_none())
             .then(|| value.plus.wrapping_neg())
     }
 
@@ -177,12 +177,12 @@ impl BasicBlocks {
         let mut line =
             Line::follow(&self.values.instructions()[range], start.as_ref(), self.escapes, info);
         for found in &mut line.found {
-            if let Found::Shared(Located { instruction, operand, .. }) = found
+            if let AccessLocation::Shared(Located { instruction, operand, .. }) = found
                 && self.downwards
                 && operand.is_repeated
                 && line.instructions[*instruction].is_string_instruction()
             {
-                *found = Found::Unsupported(Unsupported::DataDependent);
+                *found = AccessLocation::Unsupported(Unsupported::DataDependent);
             }
         }
         line

@@ -36,7 +36,7 @@ pub struct Import {
 
 /// A direct call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Call {
+pub struct DirectCall {
     /// The calling instruction.
     pub at: LinkAddr,
     /// Target.
@@ -52,9 +52,9 @@ pub struct Call {
 
 /// Calls and taken addresses of one function.
 #[derive(Clone, Debug, Default)]
-pub struct Facts {
+pub struct CallFacts {
     /// Direct calls, also those through tables of the linker.
-    pub calls: Vec<Call>,
+    pub calls: Vec<DirectCall>,
     /// The functions whose addresses it takes.
     pub takes: Vec<usize>,
     /// Number of calls through pointers that the linker does not know.
@@ -65,15 +65,20 @@ pub struct Facts {
 
 /// Analyzes all functions of a file; indexed by their numbers.
 #[must_use]
-pub fn facts(file: &ElfFile, functions: &Functions) -> Vec<Facts> {
+pub fn facts(file: &ElfFile, functions: &Functions) -> Vec<CallFacts> {
     let imports = Imports::from_file(file);
     (0..functions.iter().count()).map(|index| facts_of(file, functions, &imports, index)).collect()
 }
 
 /// Analyzes a function of a file, by its number.
 #[must_use]
-pub fn facts_of(file: &ElfFile, functions: &Functions, imports: &Imports, index: usize) -> Facts {
-    let mut facts = Facts::default();
+pub fn facts_of(
+    file: &ElfFile,
+    functions: &Functions,
+    imports: &Imports,
+    index: usize,
+) -> CallFacts {
+    let mut facts = CallFacts::default();
     let parts = functions.get(index).and_then(|function| function.parts(file));
     for (number, part) in parts.unwrap_or_default().into_iter().enumerate() {
         let decoder = decode(part.code, part.start);
@@ -112,7 +117,7 @@ fn is_pointer_call(instruction: &Instruction) -> bool {
 
 /// Finds out which calls of a part of a function are seldom executed.
 fn find_cold(
-    calls: &mut [Call],
+    calls: &mut [DirectCall],
     instructions: &[Instruction],
     is_split_off: bool,
     functions: &Functions,
@@ -146,7 +151,6 @@ struct Constants {
 }
 
 impl Constants {
-    /// After an instruction.
     fn follow(&mut self, instruction: &Instruction) {
         if instruction.flow_control() != FlowControl::Next {
             // What a jump leads to is not known, but what it leaves is.
@@ -178,8 +182,8 @@ impl Constants {
         }
     }
 
-    /// Gives a system call that waits for a futex the name of what it does.
-    fn name_wait(&self, call: &mut Call) {
+    /// Names a system call that waits for a futex after its operation.
+    fn name_wait(&self, call: &mut DirectCall) {
         /// `FUTEX_PRIVATE_FLAG` and `FUTEX_CLOCK_REALTIME`.
         const FLAGS: u64 = 0x180;
         /// `FUTEX_WAIT` and `FUTEX_WAIT_BITSET`.
@@ -202,12 +206,12 @@ fn note(
     file: &ElfFile,
     imports: &Imports,
     held: &FxHashMap<Register, u64>,
-    facts: &mut Facts,
+    facts: &mut CallFacts,
 ) {
     let in_slot = |slot: &u64| {
         imports.slots.get(slot).and_then(|target| match target {
-            Slot::Import(import) => Some(Callee::Import(Arc::clone(import))),
-            Slot::Own(address) => functions.starting_at(*address).map(Callee::Own),
+            LinkerSlot::Import(import) => Some(Callee::Import(Arc::clone(import))),
+            LinkerSlot::Own(address) => functions.starting_at(*address).map(Callee::Own),
         })
     };
     let callee = match instruction.flow_control() {
@@ -235,7 +239,7 @@ fn note(
         if returns || callee != Callee::Own(index) {
             let at = LinkAddr(instruction.ip());
             let is_indirect = is_pointer_call(instruction);
-            facts.calls.push(Call { at, callee, returns, is_indirect, is_cold: false });
+            facts.calls.push(DirectCall { at, callee, returns, is_indirect, is_cold: false });
         }
         return;
     }
@@ -245,8 +249,8 @@ fn note(
     let taken = if instruction.is_ip_rel_memory_operand() {
         let address = instruction.ip_rel_memory_address();
         match imports.slots.get(&address) {
-            Some(Slot::Own(own)) => Some(*own),
-            Some(Slot::Import(_)) => None,
+            Some(LinkerSlot::Own(own)) => Some(*own),
+            Some(LinkerSlot::Import(_)) => None,
             None => Some(LinkAddr(address)),
         }
     } else {
@@ -284,7 +288,7 @@ fn hold(instruction: &Instruction, imports: &Imports, held: &mut FxHashMap<Regis
 
 /// Contents of a slot that the dynamic linker fills.
 #[derive(Debug)]
-enum Slot {
+enum LinkerSlot {
     Import(Arc<Import>),
     Own(LinkAddr),
 }
@@ -292,7 +296,7 @@ enum Slot {
 /// The slots through which functions of libraries are called.
 #[derive(Debug, Default)]
 pub struct Imports {
-    slots: FxHashMap<u64, Slot>,
+    slots: FxHashMap<u64, LinkerSlot>,
 }
 
 impl Imports {
@@ -306,7 +310,7 @@ impl Imports {
             let RelocationTarget::Symbol(index) = relocation.target() else {
                 if relocation.target() == RelocationTarget::Absolute {
                     let own = LinkAddr(relocation.addend().cast_unsigned());
-                    slots.insert(offset, Slot::Own(own));
+                    slots.insert(offset, LinkerSlot::Own(own));
                 }
                 continue;
             };
@@ -314,10 +318,10 @@ impl Imports {
             let Some(symbol) = symbol else { continue };
             let Ok(name) = symbol.name() else { continue };
             let slot = if symbol.is_definition() && symbol.address() != 0 {
-                Slot::Own(LinkAddr(symbol.address()))
+                LinkerSlot::Own(LinkAddr(symbol.address()))
             } else {
                 let short = Name::demangle(name).short;
-                Slot::Import(Arc::new(Import { symbol: name.to_owned(), name: short }))
+                LinkerSlot::Import(Arc::new(Import { symbol: name.to_owned(), name: short }))
             };
             slots.insert(offset, slot);
         }
@@ -327,16 +331,16 @@ impl Imports {
     /// The slots of functions of libraries.
     pub fn imports(&self) -> impl Iterator<Item = (u64, &Import)> {
         self.slots.iter().filter_map(|(&slot, target)| match target {
-            Slot::Import(import) => Some((slot, &**import)),
-            Slot::Own(_) => None,
+            LinkerSlot::Import(import) => Some((slot, &**import)),
+            LinkerSlot::Own(_) => None,
         })
     }
 
     /// The slots that hold addresses of the file itself.
     pub fn own(&self) -> impl Iterator<Item = (u64, LinkAddr)> {
         self.slots.iter().filter_map(|(&slot, target)| match target {
-            Slot::Own(address) => Some((slot, *address)),
-            Slot::Import(_) => None,
+            LinkerSlot::Own(address) => Some((slot, *address)),
+            LinkerSlot::Import(_) => None,
         })
     }
 
@@ -344,8 +348,8 @@ impl Imports {
     #[must_use]
     pub fn own_at(&self, slot: u64) -> Option<LinkAddr> {
         match self.slots.get(&slot)? {
-            Slot::Own(address) => Some(*address),
-            Slot::Import(_) => None,
+            LinkerSlot::Own(address) => Some(*address),
+            LinkerSlot::Import(_) => None,
         }
     }
 
@@ -353,8 +357,8 @@ impl Imports {
     #[must_use]
     pub fn behind(&self, file: &ElfFile, stub: LinkAddr) -> Option<Arc<Import>> {
         match self.slot_of(file, stub)? {
-            Slot::Import(import) => Some(Arc::clone(import)),
-            Slot::Own(_) => None,
+            LinkerSlot::Import(import) => Some(Arc::clone(import)),
+            LinkerSlot::Own(_) => None,
         }
     }
 
@@ -363,15 +367,15 @@ impl Imports {
     #[must_use]
     pub fn leads_to(&self, file: &ElfFile, stub: LinkAddr, names: &[&str]) -> bool {
         match self.slot_of(file, stub) {
-            Some(Slot::Import(import)) => names.contains(&&*import.symbol),
-            Some(&Slot::Own(own)) => names
+            Some(LinkerSlot::Import(import)) => names.contains(&&*import.symbol),
+            Some(&LinkerSlot::Own(own)) => names
                 .iter()
                 .any(|name| file.symbols_named(name).any(|symbol| symbol.address == own)),
             None => false,
         }
     }
 
-    fn slot_of(&self, file: &ElfFile, stub: LinkAddr) -> Option<&Slot> {
+    fn slot_of(&self, file: &ElfFile, stub: LinkAddr) -> Option<&LinkerSlot> {
         let code = file.bytes_at(stub, 32)?;
         // An `endbr64` may come before the jump.
         let jump = decode(code, stub.0)

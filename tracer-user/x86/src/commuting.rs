@@ -1,5 +1,5 @@
-//! Updates of memory that commute: their result does not depend on the order of several, and the code computes nothing
-//! else from it. Reference counts and statistics are made of these. What the code does with a result is followed for a
+//! Updates of memory that commute: their order does not change the result, and the code does not use intermediate
+//! results. Reference counts and statistics consist of such updates. What the code does with a result is followed for a
 //! few instructions only; a result whose use is unknown counts as used.
 
 use iced_x86::{
@@ -16,14 +16,14 @@ const MAX_INSTRUCTIONS: usize = 48;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CommutingUpdate {
     /// The change that it makes.
-    pub change: Change,
+    pub change: CommutingChange,
     /// Set if it reads and writes in one step, as with a `lock` prefix.
     pub is_atomic: bool,
 }
 
 /// Changes that commute with one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Change {
+pub enum CommutingChange {
     /// An addition or a subtraction.
     Adds,
     /// A change of bits. Setting and clearing the same bit do not commute, which is not distinguished.
@@ -35,9 +35,9 @@ pub enum Change {
 struct Live {
     /// Register with the value before the update, if it is still there.
     register: Option<Register>,
-    /// Set if the flags are those of the update.
+    /// Set if the flags are the update's.
     flags: bool,
-    /// Set if the flags are those of a comparison of the register with a number, and not of the update.
+    /// Set if the flags come from a comparison of the register with a number, and not from the update.
     compared: bool,
     /// Set once the register was compared. In a function's result register it is then taken for dead at the return:
     /// whoever releases a reference mostly returns nothing.
@@ -59,9 +59,9 @@ pub fn commuting_update<'code>(
     }
     let change = match instruction.mnemonic() {
         Mnemonic::Add | Mnemonic::Sub | Mnemonic::Inc | Mnemonic::Dec | Mnemonic::Xadd => {
-            Change::Adds
+            CommutingChange::Adds
         }
-        Mnemonic::Or | Mnemonic::And | Mnemonic::Xor => Change::Bits,
+        Mnemonic::Or | Mnemonic::And | Mnemonic::Xor => CommutingChange::Bits,
         _ => return None,
     };
     let is_exchanging = instruction.mnemonic() == Mnemonic::Xadd;
@@ -71,8 +71,9 @@ pub fn commuting_update<'code>(
     }
     let register = is_exchanging.then(|| instruction.op1_register().full_register());
     let live = Live { register, flags: true, compared: false, was_compared: false };
-    let is_unused = Search { code_at, seen: Vec::new(), left: MAX_INSTRUCTIONS, is_private: false }
-        .is_unused(instruction.next_ip(), live);
+    let is_unused =
+        UseSearch { code_at, seen: Vec::new(), left: MAX_INSTRUCTIONS, is_private: false }
+            .is_unused(instruction.next_ip(), live);
     is_unused.then_some(CommutingUpdate { change, is_atomic })
 }
 
@@ -103,7 +104,8 @@ pub fn is_last_owner_test<'code>(
         _ => return false,
     };
     let live = Live { register: Some(loaded), flags: false, compared: false, was_compared: true };
-    let mut search = Search { code_at, seen: Vec::new(), left: MAX_INSTRUCTIONS, is_private: true };
+    let mut search =
+        UseSearch { code_at, seen: Vec::new(), left: MAX_INSTRUCTIONS, is_private: true };
     let sets_constant = |instruction: Instruction| {
         instruction.code() == Code::Mov_r64_imm64
             && instruction.op0_register() == constant
@@ -142,9 +144,9 @@ pub fn is_unused<'code>(
 }
 
 /// Search for uses of a result, on all ways from the update on.
-struct Search<'search, 'code> {
+struct UseSearch<'search, 'code> {
     code_at: &'search dyn Fn(u64) -> Option<&'code [u8]>,
-    /// Places that were reached, with what was live there.
+    /// Places that were reached, with the live values there.
     seen: Vec<(u64, Live)>,
     /// Number of instructions that may still be followed.
     left: usize,
@@ -152,7 +154,7 @@ struct Search<'search, 'code> {
     is_private: bool,
 }
 
-impl Search<'_, '_> {
+impl UseSearch<'_, '_> {
     fn is_unused(&mut self, mut at: u64, mut live: Live) -> bool {
         let mut info = InstructionInfoFactory::new();
         loop {
@@ -258,7 +260,7 @@ fn is_comparison_with_number(instruction: &Instruction) -> bool {
 enum Use {
     None,
     Reads,
-    /// Leaves nothing of the value.
+    /// Overwrites the value.
     Overwrites,
 }
 

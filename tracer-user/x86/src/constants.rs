@@ -42,7 +42,7 @@ pub fn register_at(code: &[u8], start: u64, place: u64, name: &str) -> Option<u6
         }
         match instruction.flow_control() {
             FlowControl::Next | FlowControl::ConditionalBranch => {}
-            // A call changes registers, and nothing falls through a jump or a return.
+            // A call changes registers, and control does not fall through a jump or a return.
             _ => known.clear(),
         }
         for used in info.info(instruction).used_registers() {

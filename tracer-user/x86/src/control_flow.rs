@@ -1,5 +1,5 @@
 //! Control flow inside a function: the instructions reachable from its start, and the stack depth at each.
-//! Reads machine code, knows nothing of files, processes or probes.
+//! Reads machine code only, without files, processes or probes.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -292,18 +292,17 @@ fn sweep(bytes: &[u8], from: u64, to: u64) -> Result<Vec<Instruction>, ControlFl
     Ok(instructions)
 }
 
-/// Returns true if the code after a call belongs to another function or to none: the call does not return.
+/// Returns true if the code after a call does not belong to the function: the call does not return.
 fn ends_function(code: &Code64<'_>, call: &Instruction) -> bool {
     let (here, after) = ((code.function_at)(call.ip()), (code.function_at)(call.next_ip()));
     here.is_some() && here != after
 }
 
 impl Depth {
-    /// After an instruction.
     fn after(self, instruction: &Instruction) -> Self {
         let mut after = self;
         match instruction.flow_control() {
-            // What is called puts the stack pointer back.
+            // The callee restores the stack pointer.
             FlowControl::Call | FlowControl::IndirectCall => return self,
             _ => {}
         }

@@ -9,7 +9,7 @@ use symbolize::{DataPath, ElfFile, Holder, LinkAddr};
 
 use super::{
     instruction::{RAX, RBP, RSP, decode, is_direct, is_direct_jump, may_write, survives_call},
-    operands::{self, Access},
+    operands::{self, OperandAccess},
 };
 
 /// Registers of arguments in their order, by the processor's numbers (System V ABI, AMD64 supplement, 3.2.3).
@@ -31,11 +31,11 @@ const MAX_PATHS: usize = 32;
 /// several places, or a fixed address.
 #[must_use]
 pub fn to_access(file: &ElfFile, instruction: LinkAddr) -> Vec<DataPath> {
-    let Some(code) = Code::around(file, instruction) else { return Vec::new() };
+    let Some(code) = InstructionList::around(file, instruction) else { return Vec::new() };
     let Some(index) = code.at(instruction) else { return Vec::new() };
     let accesses = operands::accesses(&mut InstructionInfoFactory::new(), &code.list[index]);
     let mut places = accesses.iter().filter_map(|access| match access {
-        Access::Plain(operand) if !operand.is_static => {
+        OperandAccess::Plain(operand) if !operand.is_static => {
             Some((operand.base, operand.index, operand.scale, operand.displacement, operand.size))
         }
         _ => None,
@@ -46,7 +46,7 @@ pub fn to_access(file: &ElfFile, instruction: LinkAddr) -> Vec<DataPath> {
     }
     let (base, other, scale, displacement, size) = place;
     let mut search =
-        Search { code: &code, length: size.into(), budget: MAX_VALUES, found: Vec::new() };
+        PathSearch { code: &code, length: size.into(), budget: MAX_VALUES, found: Vec::new() };
     let sum = Sum { base, index: other, scale, displacement: displacement as i64 };
     search.sum(index, sum, &Suffix::default());
     search.found
@@ -62,24 +62,23 @@ pub fn to_argument(
     onward: &DataPath,
 ) -> Vec<DataPath> {
     let Some(call) = after_call.0.checked_sub(1).map(LinkAddr) else { return Vec::new() };
-    let Some(code) = Code::around(file, call) else { return Vec::new() };
+    let Some(code) = InstructionList::around(file, call) else { return Vec::new() };
     let index = code.list.iter().position(|one| one.next_ip() == after_call.0);
     let (Some(index), Some(&register)) = (index, ARGUMENTS.get(number)) else { return Vec::new() };
     let mut search =
-        Search { code: &code, length: onward.length, budget: MAX_VALUES, found: Vec::new() };
+        PathSearch { code: &code, length: onward.length, budget: MAX_VALUES, found: Vec::new() };
     let DataPath { offsets, is_indexed, .. } = onward.clone();
     search.value(index, register, &Suffix { offsets, is_indexed });
     search.found
 }
 
-/// Instructions of a function.
-struct Code<'file> {
+struct InstructionList<'file> {
     file: &'file ElfFile,
     list: Vec<Instruction>,
     targets: HashSet<u64>,
 }
 
-impl<'file> Code<'file> {
+impl<'file> InstructionList<'file> {
     fn around(file: &'file ElfFile, address: LinkAddr) -> Option<Self> {
         let extent = file.function_containing(address)?;
         let length = extent.end.0.checked_sub(extent.start.0).filter(|&size| size <= MAX_BYTES)?;
@@ -147,8 +146,8 @@ impl Suffix {
     }
 }
 
-struct Search<'code, 'file> {
-    code: &'code Code<'file>,
+struct PathSearch<'code, 'file> {
+    code: &'code InstructionList<'file>,
     /// Size of the memory that is searched for, in bytes.
     length: u64,
     /// Number of values that may still be looked at: sums of sums multiply the ways.
@@ -156,7 +155,7 @@ struct Search<'code, 'file> {
     found: Vec<DataPath>,
 }
 
-impl Search<'_, '_> {
+impl PathSearch<'_, '_> {
     /// Searches for the ways to a sum before an instruction, which the suffix goes on from.
     fn sum(&mut self, index: usize, sum: Sum, suffix: &Suffix) {
         let added = i64::from(sum.scale).wrapping_mul(self.constant_part(index, sum.index));

@@ -1,6 +1,6 @@
 //! Values of registers and of places on the stack at each instruction of a function, as far as its code
 //! determines them: enough to see that two expressions are one address, and to which function a register
-//! points. Reads machine code, knows nothing of files or locks.
+//! points. Reads machine code only, without files or locks.
 
 mod state;
 
@@ -9,12 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use iced_x86::{FlowControl, Instruction, Mnemonic};
 use rustc_hash::FxHashMap;
 
-pub use self::state::{Origin, Place, State, Value, number};
+pub use self::state::{DataPlace, DataState, Value, ValueOrigin, number};
 use super::exits::Part;
 use super::indirect_jump::{self, Destination, Policy};
 use super::instruction::{RAX, decode, survives_call};
 
-/// A function's instructions, how control goes from one to the next, and what is known at each.
+/// Instructions of a function, the control flow between them, and the known values before each.
 #[derive(Debug)]
 pub struct Dataflow {
     instructions: Vec<Instruction>,
@@ -23,7 +23,7 @@ pub struct Dataflow {
     tables: FxHashMap<usize, Vec<usize>>,
     predecessors: Vec<Vec<usize>>,
     /// State at the start of each block.
-    blocks: BTreeMap<usize, State>,
+    blocks: BTreeMap<usize, DataState>,
 }
 
 /// Functions of more instructions are not looked into.
@@ -180,8 +180,8 @@ impl Dataflow {
             .filter(|&leader| leader != 0 && self.predecessors[leader].is_empty())
             .filter(|&leader| !is_padding(leader))
             .collect();
-        let mut blocks = BTreeMap::from([(0, State::at_entry())]);
-        let mut elsewhere: Option<State> = None;
+        let mut blocks = BTreeMap::from([(0, DataState::at_entry())]);
+        let mut elsewhere: Option<DataState> = None;
         let mut todo = BTreeSet::from([0]);
         let mut rounds = leaders.len().saturating_mul(MAX_ROUNDS);
         while let Some(leader) = todo.pop_first() {
@@ -200,8 +200,11 @@ impl Dataflow {
                         none => {
                             let mut after = state.clone();
                             for number in (0..16).filter(|number| !survives_call(*number)) {
-                                let place = Place::Register(number);
-                                after.set(number, Value::origin(Origin::Merged(u64::MAX, place)));
+                                let place = DataPlace::Register(number);
+                                after.set(
+                                    number,
+                                    Value::origin(ValueOrigin::Merged(u64::MAX, place)),
+                                );
                             }
                             none.replace(after).is_none()
                         }
@@ -229,9 +232,9 @@ impl Dataflow {
 
     fn flow(
         &self,
-        state: &State,
+        state: &DataState,
         to: usize,
-        blocks: &mut BTreeMap<usize, State>,
+        blocks: &mut BTreeMap<usize, DataState>,
         todo: &mut BTreeSet<usize>,
     ) {
         let changed = match blocks.get_mut(&to) {
@@ -245,7 +248,7 @@ impl Dataflow {
 
     /// Returns the state before an instruction; `None` if control never reaches it.
     #[must_use]
-    pub fn before(&self, index: usize, is_slot: &dyn Fn(u64) -> bool) -> Option<State> {
+    pub fn before(&self, index: usize, is_slot: &dyn Fn(u64) -> bool) -> Option<DataState> {
         let (&leader, state) = self.blocks.range(..=index).next_back()?;
         let mut state = state.clone();
         for instruction in &self.instructions[leader..index] {
@@ -276,9 +279,9 @@ impl Dataflow {
 
     /// The place that a value was merged in where paths meet at an instruction, when it was merged there.
     #[must_use]
-    pub fn merged_at(&self, value: Value, index: usize) -> Option<Place> {
+    pub fn merged_at(&self, value: Value, index: usize) -> Option<DataPlace> {
         match value.base? {
-            Origin::Merged(at, place) if at == self.instructions[index].ip() => Some(place),
+            ValueOrigin::Merged(at, place) if at == self.instructions[index].ip() => Some(place),
             _ => None,
         }
     }

@@ -28,7 +28,7 @@ pub(crate) fn dead_ends(
             let is_dead = match instruction.flow_control() {
                 FlowControl::Next => next(),
                 FlowControl::Call | FlowControl::IndirectCall => {
-                    // What follows a call that does not return is of another function, or nothing.
+                    // The code after a call that does not return belongs to another function, or is padding.
                     let ends = place + 1 == instructions.len();
                     ends || never_returns(instruction) || next()
                 }

@@ -1,5 +1,5 @@
 //! The instructions by which control can leave a function: returns and tail jumps, in all parts that a compiler has
-//! made of it. Reads machine code, knows nothing of files or processes.
+//! made of it. Reads machine code only, without files or processes.
 
 use std::collections::HashSet;
 

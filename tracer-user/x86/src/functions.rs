@@ -12,11 +12,11 @@ use super::unnamed::{Unnamed, jumped_into};
 pub struct Function {
     /// First instruction.
     pub start: LinkAddr,
-    /// The address after its last one, without what was split off.
+    /// The address after its last one, without split-off parts.
     pub end: LinkAddr,
     /// Parts that the compiler has split off as seldom executed: start and end.
     pub cold: Vec<(LinkAddr, LinkAddr)>,
-    /// Mangled symbol; the name where there is none.
+    /// Mangled symbol; the name where a symbol is missing.
     pub symbol: String,
     /// Demangled name; without a symbol `nginx+0x4a3f0`, of the file's name and the link-time address.
     pub name: Name,

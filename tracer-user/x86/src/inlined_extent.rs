@@ -1,9 +1,9 @@
 //! Extent of a function that was inlined into another one, by control flow. Reads machine code; the caller
 //! knows from debug information which code belongs to which function.
 //!
-//! Compilers mix the code of a caller with that of what they inline: stretches of the one lie between stretches
-//! of the other, and what only computes is moved far away. For a region only what other threads can see
-//! matters, so the region is the code on the paths from the entry to the function's own accesses to memory and
+//! Compilers mix the code of a caller with the code of inlined calls: stretches of the one lie between stretches
+//! of the other, and pure computations are moved far away. For a region only effects that other threads can see
+//! matter, so the region is the code on the paths from the entry to the function's own accesses to memory and
 //! calls. It ends behind the last of them on each path. A function whose accesses are reached without its
 //! entry, or that has a call of its caller in between, is refused: a region must not be longer than the
 //! function.
@@ -70,7 +70,8 @@ pub fn places(
     parts: &[Part<'_>],
     entry: u64,
     own: &dyn Fn(u64) -> bool,
-    (rules, refused): (PlaceRules, &dyn Fn(u64) -> bool),
+    rules: PlaceRules,
+    refused: &dyn Fn(u64) -> bool,
 ) -> Result<InlinedExtent, InlinedExtentError> {
     let graph =
         Graph::build(parts, &|at: &Instruction| rules.cost(at).is_some() && !refused(at.ip()))?;
@@ -106,7 +107,7 @@ pub fn places(
             behind.intersection(&before).copied().chain([entry]).collect()
         }
         // Several inlined calls share their ends: executions that come there from another one are not seen.
-        // Neither what is visible of others nor code that leads there again must be in between.
+        // Neither visible effects of others nor code that leads there again may lie in between.
         Some(&mixed) => {
             let is_neutral = |at| own(at) || !graph.can_be_seen(at) && !without.contains(&at);
             let behind = closure([entry], |at| graph.after(at), is_neutral);
@@ -134,8 +135,7 @@ pub fn places(
     Ok(InlinedExtent { begin, ends })
 }
 
-/// An instruction.
-struct Node {
+struct ExtentNode {
     after: Vec<u64>,
     /// Set if the instruction accesses memory that may be shared, or calls.
     can_be_seen: bool,
@@ -149,7 +149,7 @@ struct Node {
 
 /// The flow of control in a function.
 struct Graph {
-    nodes: BTreeMap<u64, Node>,
+    nodes: BTreeMap<u64, ExtentNode>,
     before: BTreeMap<u64, Vec<u64>>,
 }
 
@@ -182,7 +182,7 @@ impl Graph {
                 ) || instruction.mnemonic() == Mnemonic::Syscall;
                 nodes.insert(
                     at,
-                    Node {
+                    ExtentNode {
                         after,
                         leaves,
                         can_be_seen: calls || accesses_memory(&instruction),
@@ -367,7 +367,7 @@ mod tests {
     ) -> Result<(u64, Vec<u64>), InlinedExtentError> {
         let part = Part { start: START, code };
         let is_own = |at: u64| own.iter().any(|&(from, to)| (from..to).contains(&(at - START)));
-        places(&[part], START + entry, &is_own, (PlaceRules::Kernel, &|_| false))
+        places(&[part], START + entry, &is_own, PlaceRules::Kernel, &|_| false)
             .map(|InlinedExtent { begin, ends }| {
                 (begin - START, ends.into_keys().map(|at| at - START).collect())
             })
@@ -389,7 +389,7 @@ mod tests {
         // nop; store; store; nop; ret
         let code = code(&[&[0x90], &STORE, &STORE, &[0x90, 0xc3]]);
         assert_eq!(find(&code, 1, &[(1, 6)]), Ok((1, vec![5])));
-        // What only computes does not make it longer.
+        // A pure computation does not make it longer.
         assert_eq!(find(&code, 1, &[(1, 3), (5, 6)]), Ok((1, vec![3])));
         assert_eq!(find(&code, 0, &[(0, 1)]), Err(InlinedExtentError::Nothing));
     }
@@ -440,12 +440,8 @@ mod tests {
         const LOCKED: [u8; 3] = [0xf0, 0xff, 0x0f];
         let ends = |code: &[u8], length: u64| {
             let part = Part { start: START, code };
-            let found = places(
-                &[part],
-                START,
-                &|at| at < START + length,
-                (PlaceRules::Kernel, &|_| false),
-            )?;
+            let found =
+                places(&[part], START, &|at| at < START + length, PlaceRules::Kernel, &|_| false)?;
             Ok(found.ends.into_iter().map(|(at, end)| (at - START, end)).collect::<Vec<_>>())
         };
         // store; je to the end; store; jmp to the end; end: lock dec [rdi]; ret
@@ -495,12 +491,9 @@ mod tests {
         let code = code(&[&[0x90], &STORE, &[0x90, 0xc3]]);
         let find = |refused: u64| {
             let part = Part { start: START, code: &code };
-            places(
-                &[part],
-                START,
-                &|at| at < START + 3,
-                (PlaceRules::Kernel, &|at| at == START + refused),
-            )
+            places(&[part], START, &|at| at < START + 3, PlaceRules::Kernel, &|at| {
+                at == START + refused
+            })
         };
         assert_eq!(find(1).map(|places| places.ends), Ok([(START + 3, InlinedEnd::Always)].into()));
         assert_eq!(
@@ -511,12 +504,9 @@ mod tests {
         assert_eq!(find(4).map(|places| places.ends), Ok([(START + 3, InlinedEnd::Always)].into()));
         let stores = |at: u64| at < START + 1;
         let part = Part { start: START + 1, code: &code[1..] };
-        let found = places(
-            &[part],
-            START + 1,
-            &|at| !stores(at),
-            (PlaceRules::Kernel, &|at| at == START + 1),
-        );
+        let found = places(&[part], START + 1, &|at| !stores(at), PlaceRules::Kernel, &|at| {
+            at == START + 1
+        });
         assert_eq!(found, Err(InlinedExtentError::Refused(START + 1)));
     }
 

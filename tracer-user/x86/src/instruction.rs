@@ -86,7 +86,7 @@ mod tests {
         assert_eq!(Register::RDI.number(), usize::from(ARGUMENTS[0]));
     }
 
-    /// Names of conditions say what they mean (Intel SDM, volume 1, appendix B).
+    /// Conditions have the names of the Intel SDM, volume 1, appendix B.
     fn holds(code: ConditionCode, flags: u32) -> bool {
         let is_set = |bit: u32| flags & bit != 0;
         let (carry, zero, sign) =

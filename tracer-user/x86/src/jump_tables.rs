@@ -141,8 +141,8 @@ impl<'code> JumpTables<'code> {
         if !is_constant {
             return None;
         }
-        let mut source = Source::of(compared, 0);
-        let mut index = Source { place: Place::Register(index.full_register()), size: 4 };
+        let mut source = PlacedValue::of(compared, 0);
+        let mut index = PlacedValue { place: ValuePlace::Register(index.full_register()), size: 4 };
         // Both are followed back over copies: the index to the comparison, and then both to what they were copied from.
         for number in (line..check).chain(block..load).rev() {
             if number < comparison && source.holds(index) {
@@ -172,29 +172,28 @@ impl<'code> JumpTables<'code> {
     }
 }
 
-/// Value that is at a place, as an unsigned number of so many bytes.
+/// Value at a place, as an unsigned number of `size` bytes.
 #[derive(Clone, Copy)]
-struct Source {
-    place: Place,
+struct PlacedValue {
+    place: ValuePlace,
     /// Four for all larger ones: what writes the lower half of a register clears the upper one.
     size: usize,
 }
 
-/// Place of a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ValuePlace {
     Register(Register),
     Memory { base: Register, index: Register, scale: u32, displacement: u64 },
 }
 
-impl Source {
+impl PlacedValue {
     fn of(instruction: &Instruction, operand: u32) -> Self {
         if instruction.op_kind(operand) == OpKind::Register {
             let register = instruction.op_register(operand);
-            let place = Place::Register(register.full_register());
+            let place = ValuePlace::Register(register.full_register());
             return Self { place, size: register.size().min(4) };
         }
-        let place = Place::Memory {
+        let place = ValuePlace::Memory {
             base: instruction.memory_base(),
             index: instruction.memory_index(),
             scale: instruction.memory_index_scale(),
@@ -211,8 +210,8 @@ impl Source {
     /// Returns where the value was before an instruction; `None` if that made it.
     fn before(self, instruction: &Instruction) -> Option<Self> {
         let is_changed = match self.place {
-            Place::Register(register) => writes(instruction, register),
-            Place::Memory { base, index, .. } => {
+            ValuePlace::Register(register) => writes(instruction, register),
+            ValuePlace::Memory { base, index, .. } => {
                 let mut factory = InstructionInfoFactory::new();
                 let info = factory.info(instruction);
                 let mut memory = info.used_memory().iter();
@@ -224,7 +223,7 @@ impl Source {
         if !is_changed {
             return Some(self);
         }
-        let copies = matches!(self.place, Place::Register(_))
+        let copies = matches!(self.place, ValuePlace::Register(_))
             && matches!(instruction.mnemonic(), Mnemonic::Mov | Mnemonic::Movzx)
             && matches!(instruction.op1_kind(), OpKind::Register | OpKind::Memory)
             && instruction.op0_register().size() >= 4;

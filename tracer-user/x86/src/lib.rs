@@ -1,5 +1,5 @@
-//! Machine code of x86-64: functions of a file, control flow, dataflow, and the operands of instructions. Knows
-//! nothing of plans, processes or the kernel side.
+//! Machine code of x86-64: functions of a file, control flow, dataflow, and the operands of instructions. Independent
+//! of plans, processes and the kernel side.
 
 pub mod activity;
 pub mod affine;

@@ -1,5 +1,5 @@
-//! Natural loops of a function: the code from which control comes back to the loop's first instruction. Compilers place
-//! code of no loop between its ends, and seldom executed code behind the rest, whose jump back is no loop.
+//! Natural loops of a function: the code from which control comes back to the loop's first instruction. Compilers
+//! place foreign code between the ends of a loop, and seldom executed code behind the rest, whose jump back is no loop.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -8,7 +8,7 @@ use iced_x86::{
 
 /// Access of an instruction to one range of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum OperandAccess {
     /// An address from general registers.
     Plain(Operand),
     /// The stack, which the instruction implies: a push, a call.
@@ -34,20 +34,20 @@ pub enum Unsupported {
     AddressForm,
 }
 
-/// A place in memory, and what is done there.
+/// A place in memory, and the kind of the access there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operand {
     /// The address without registers; an address of the file when [`is_static`](Self::is_static).
     pub displacement: u64,
-    /// A 64-bit general register, or none.
+    /// A 64-bit general register, or [`Register::None`].
     pub base: Register,
-    /// A 64-bit general register that is multiplied, or none.
+    /// A 64-bit general register that is multiplied, or [`Register::None`].
     pub index: Register,
     /// 1, 2, 4 or 8.
     pub scale: u32,
     /// Set if the address is relative to the instruction.
     pub is_static: bool,
-    /// In bytes; of a repeated instruction, those of each round.
+    /// In bytes; of a repeated instruction, the bytes of each round.
     pub size: u16,
     /// Flags of [`AccessDescriptor`], without [`AccessDescriptor::INDIRECT`].
     pub flags: u8,
@@ -55,7 +55,7 @@ pub struct Operand {
     pub is_repeated: bool,
 }
 
-/// Returns true if an instruction orders memory: nothing may be reported on the other side of it.
+/// Returns true if an instruction orders memory: no access may be reported on the other side of it.
 pub fn is_locked(instruction: &Instruction) -> bool {
     instruction.has_lock_prefix()
         || (instruction.mnemonic() == Mnemonic::Xchg && has_memory_operand(instruction))
@@ -82,7 +82,10 @@ fn has_memory_operand(instruction: &Instruction) -> bool {
 }
 
 /// Everything that an instruction does to memory.
-pub fn accesses(info: &mut InstructionInfoFactory, instruction: &Instruction) -> Vec<Access> {
+pub fn accesses(
+    info: &mut InstructionInfoFactory,
+    instruction: &Instruction,
+) -> Vec<OperandAccess> {
     // These name memory and leave it alone.
     if matches!(
         instruction.mnemonic(),
@@ -132,11 +135,11 @@ pub fn is_masked(instruction: &Instruction) -> bool {
         )
 }
 
-fn access(instruction: &Instruction, memory: &UsedMemory, mut flags: u8) -> Access {
+fn access(instruction: &Instruction, memory: &UsedMemory, mut flags: u8) -> OperandAccess {
     if matches!(instruction.segment_prefix(), Register::FS | Register::GS)
         && matches!(memory.segment(), Register::FS | Register::GS)
     {
-        return Access::ThreadLocal;
+        return OperandAccess::ThreadLocal;
     }
     if instruction.is_stack_instruction()
         && matches!(memory.base(), Register::RSP | Register::RBP)
@@ -144,7 +147,7 @@ fn access(instruction: &Instruction, memory: &UsedMemory, mut flags: u8) -> Acce
             && memory.base() == instruction.memory_base()
             && memory.displacement() == instruction.memory_displacement64())
     {
-        return Access::Stack;
+        return OperandAccess::Stack;
     }
     // The number in the register counts from the operand on, and reaches beyond it.
     let selects_bit = matches!(
@@ -190,7 +193,7 @@ fn access(instruction: &Instruction, memory: &UsedMemory, mut flags: u8) -> Acce
         None
     };
     if let Some(reason) = reason {
-        return Access::Unsupported(reason);
+        return OperandAccess::Unsupported(reason);
     }
     if is_locked(instruction) {
         flags |= AccessDescriptor::ATOMIC;
@@ -201,7 +204,7 @@ fn access(instruction: &Instruction, memory: &UsedMemory, mut flags: u8) -> Acce
     let is_static = memory.base() == Register::None
         && memory.index() == Register::None
         && instruction.is_ip_rel_memory_operand();
-    Access::Plain(Operand {
+    OperandAccess::Plain(Operand {
         displacement: memory.displacement(),
         base: memory.base(),
         index: memory.index(),

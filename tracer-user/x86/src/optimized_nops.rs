@@ -1,10 +1,10 @@
-//! Nops that the kernel turns into calls when they are probed, which is why they never are. Reads instructions, knows
-//! nothing of files.
+//! Nops that the kernel turns into calls when they are probed, which is why they never are. Reads
+//! instructions only.
 //!
 //! From Linux 6.18 on, the first hit of a probe on a nop of five bytes replaces it by a call of a trampoline
 //! (`arch/x86/kernel/uprobes.c`, `can_optimize`, `arch_uprobe_optimize`). Two things go wrong then:
 //!
-//! - The call and the trampoline push: they overwrite what a leaf function keeps in the red zone, the 128 bytes
+//! - The call and the trampoline push: they overwrite the data of a leaf function in the red zone, the 128 bytes
 //!   below the stack pointer (System V ABI, AMD64 supplement, 3.2.2).
 //! - The trampoline is not copied by `fork` (`VM_DONTCOPY`), and the call is: a child that executes it is killed by
 //!   `SIGSEGV`.

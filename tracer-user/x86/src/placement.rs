@@ -1,5 +1,5 @@
-//! Rules of the two back ends for the places of probes: whether one fits, what it costs, and which place at a
-//! function's entry is best. Reads bytes, knows nothing of files or processes.
+//! Rules of the two back ends for the places of probes: permitted instructions, the cost of a hit, and the best place
+//! at a function's entry. Reads bytes only, without files or processes.
 //!
 //! A probe of the kernel costs least on an instruction that the kernel emulates. One in the process costs the same
 //! on all: it is a part of a jump's trampoline.
@@ -88,7 +88,7 @@ impl PlaceRules {
     ///
     /// # Errors
     ///
-    /// When there can be none.
+    /// When a probe is impossible.
     pub fn cost_at(self, code: &[u8]) -> Result<Cost, Refusal> {
         let instruction = decode_first(code, 0);
         self.cost(&instruction).ok_or_else(|| match self {

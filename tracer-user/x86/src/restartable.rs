@@ -1,4 +1,4 @@
-//! Restartable sequences of a file: those that `symbolize` finds in its data, with the jumps that it cannot decode.
+//! Restartable sequences of a file: `symbolize` finds them in its data, and asks here for the targets of jumps.
 
 use iced_x86::FlowControl;
 use symbolize::{ElfFile, LinkAddr, RestartableSequences};

@@ -16,7 +16,7 @@ pub struct SharedAccess {
     /// The instruction.
     pub at: LinkAddr,
     /// The accessed place.
-    pub place: Place,
+    pub place: SharedPlace,
     /// Set for a write.
     pub is_write: bool,
     /// Set for an addition in one instruction, of which several commute.
@@ -25,7 +25,7 @@ pub struct SharedAccess {
 
 /// A place in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum SharedPlace {
     /// A global variable, or a field of one.
     Global(LinkAddr),
     /// At this offset, in bytes, behind a pointer; pointers are numbered.
@@ -52,9 +52,8 @@ pub struct SharedAccesses {
     pub long: Vec<LinkAddr>,
 }
 
-/// Contents of a register.
 #[derive(Clone, Copy, Debug)]
-enum Held {
+enum HeldPointer {
     Pointer(Pointer),
     Address(LinkAddr),
     Stack,
@@ -64,7 +63,7 @@ enum Held {
 #[must_use]
 pub fn shared_accesses(instructions: &[Instruction]) -> SharedAccesses {
     let mut found = SharedAccesses::default();
-    let mut state = State::default();
+    let mut state = PointerState::default();
     let mut info = InstructionInfoFactory::new();
     for instruction in instructions {
         let at = LinkAddr(instruction.ip());
@@ -99,21 +98,21 @@ pub fn shared_accesses(instructions: &[Instruction]) -> SharedAccesses {
 
 /// Pointers in registers and on the stack.
 #[derive(Debug, Default)]
-struct State {
-    registers: FxHashMap<Register, Held>,
+struct PointerState {
+    registers: FxHashMap<Register, HeldPointer>,
     /// By register and offset of the place on the stack.
-    stack: FxHashMap<(Register, i64), Held>,
+    stack: FxHashMap<(Register, i64), HeldPointer>,
     values: u32,
     has_frame: bool,
 }
 
-impl State {
-    fn value(&mut self) -> Held {
+impl PointerState {
+    fn value(&mut self) -> HeldPointer {
         self.values += 1;
-        Held::Pointer(Pointer::Value(self.values))
+        HeldPointer::Pointer(Pointer::Value(self.values))
     }
 
-    fn held(&mut self, register: Register) -> Held {
+    fn held(&mut self, register: Register) -> HeldPointer {
         if let Some(&held) = self.registers.get(&register) {
             return held;
         }
@@ -134,7 +133,7 @@ impl State {
     }
 
     /// The place that an instruction accesses, if threads may share it; `None` with an index.
-    fn place(&mut self, instruction: &Instruction) -> Option<Place> {
+    fn place(&mut self, instruction: &Instruction) -> Option<SharedPlace> {
         let is_memory = |operand| instruction.op_kind(operand) == OpKind::Memory;
         let has_memory = (0..instruction.op_count()).any(is_memory);
         let names_only = matches!(
@@ -146,23 +145,26 @@ impl State {
             return None;
         }
         if instruction.is_ip_rel_memory_operand() {
-            return Some(Place::Global(LinkAddr(instruction.ip_rel_memory_address())));
+            return Some(SharedPlace::Global(LinkAddr(instruction.ip_rel_memory_address())));
         }
         let offset = instruction.memory_displacement64();
         match (instruction.memory_base(), instruction.memory_index()) {
-            (Register::None, Register::None) => Some(Place::Global(LinkAddr(offset))),
+            (Register::None, Register::None) => Some(SharedPlace::Global(LinkAddr(offset))),
             (base, Register::None) if base.is_gpr64() && !self.is_stack(base) => {
                 match self.held(base) {
-                    Held::Stack => None,
-                    Held::Address(at) => Some(Place::Global(LinkAddr(at.0.wrapping_add(offset)))),
-                    Held::Pointer(pointer) => Some(Place::Field(pointer, offset.cast_signed())),
+                    HeldPointer::Stack => None,
+                    HeldPointer::Address(at) => {
+                        Some(SharedPlace::Global(LinkAddr(at.0.wrapping_add(offset))))
+                    }
+                    HeldPointer::Pointer(pointer) => {
+                        Some(SharedPlace::Field(pointer, offset.cast_signed()))
+                    }
                 }
             }
             _ => None,
         }
     }
 
-    /// Follows an instruction.
     fn follow(
         &mut self,
         instruction: &Instruction,
@@ -207,16 +209,18 @@ impl State {
                         value
                     }
                 }),
-                (None, Some(Place::Global(at))) => Some(Held::Pointer(Pointer::In(at))),
+                (None, Some(SharedPlace::Global(at))) => {
+                    Some(HeldPointer::Pointer(Pointer::In(at)))
+                }
                 _ => None,
             }
         } else if instruction.mnemonic() == Mnemonic::Lea {
             if instruction.is_ip_rel_memory_operand() {
                 let at = LinkAddr(instruction.ip_rel_memory_address());
                 taken.push(at);
-                Some(Held::Address(at))
+                Some(HeldPointer::Address(at))
             } else {
-                self.is_stack(instruction.memory_base()).then_some(Held::Stack)
+                self.is_stack(instruction.memory_base()).then_some(HeldPointer::Stack)
             }
         } else {
             None
@@ -248,7 +252,7 @@ mod tests {
         shared_accesses(&instructions)
     }
 
-    fn places(code: &[&[u8]]) -> Vec<(Place, bool)> {
+    fn places(code: &[&[u8]]) -> Vec<(SharedPlace, bool)> {
         of(code).accesses.iter().map(|access| (access.place, access.is_write)).collect()
     }
 
@@ -295,8 +299,8 @@ mod tests {
             &[0x48, 0x8d, 0x54, 0x24, 8],
             &[0x89, 0x0a],
         ]);
-        let places: Vec<Place> = found.accesses.iter().map(|access| access.place).collect();
-        assert_eq!(places, [Place::Global(LinkAddr(0x110b)); 2]);
+        let places: Vec<SharedPlace> = found.accesses.iter().map(|access| access.place).collect();
+        assert_eq!(places, [SharedPlace::Global(LinkAddr(0x110b)); 2]);
         assert_eq!(found.taken, [LinkAddr(0x1107)]);
     }
 }

@@ -7,11 +7,11 @@ use iced_x86::{
     Code, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, UsedMemory,
 };
 
-use super::dataflow::{self, Origin, State};
+use super::dataflow::{self, DataState, ValueOrigin};
 use super::instruction;
 use super::{
     affine::{Sum, Symbol, Symbols},
-    operands::{self, Access, Operand, Unsupported},
+    operands::{self, Operand, OperandAccess, Unsupported},
 };
 
 const RAX: usize = instruction::RAX as usize;
@@ -25,7 +25,7 @@ pub type Registers = [Rc<Sum>; 16];
 
 /// A place on the stack whose contents are known for a while.
 #[derive(Clone, Debug)]
-pub struct Slot {
+pub struct StackSlot {
     /// Symbol that the address is relative to.
     pub root: Symbol,
     /// Offset from the root.
@@ -36,11 +36,11 @@ pub struct Slot {
     pub value: Sum,
     /// The first instruction before which it does, by its number in the line.
     pub from: usize,
-    /// The last one; `None` while nothing has changed it.
+    /// The last change; `None` before the first.
     until: Option<usize>,
 }
 
-impl Slot {
+impl StackSlot {
     /// Returns true if the value is there before an instruction.
     pub fn holds_before(&self, instruction: usize) -> bool {
         self.from <= instruction && self.until.is_none_or(|until| instruction <= until)
@@ -94,7 +94,7 @@ impl Located {
 
 /// Classification of an access.
 #[derive(Clone, Debug)]
-pub enum Found {
+pub enum AccessLocation {
     /// An access to memory that may be shared.
     Shared(Located),
     /// An access to the thread's stack.
@@ -113,9 +113,9 @@ pub struct Line<'code> {
     /// Contents of the registers before each instruction.
     pub before: Vec<Registers>,
     /// Known contents of the stack.
-    pub slots: Vec<Slot>,
+    pub slots: Vec<StackSlot>,
     /// Memory accesses of the instructions.
-    pub found: Vec<Found>,
+    pub found: Vec<AccessLocation>,
 }
 
 impl<'code> Line<'code> {
@@ -123,7 +123,7 @@ impl<'code> Line<'code> {
     /// may lead to the function's stack.
     pub fn follow(
         instructions: &'code [Instruction],
-        start: Option<&State>,
+        start: Option<&DataState>,
         escapes: bool,
         info: &mut InstructionInfoFactory,
     ) -> Self {
@@ -142,22 +142,32 @@ impl<'code> Line<'code> {
     }
 }
 
+/// `base + index * scale + displacement`, and the load bias if it is static.
+struct AddressForm {
+    base: Register,
+    index: Register,
+    scale: u32,
+    displacement: u64,
+    is_static: bool,
+}
+
 struct Evaluation {
     symbols: Symbols,
     registers: Registers,
-    slots: Vec<Slot>,
+    slots: Vec<StackSlot>,
     changes: Vec<(usize, Changed)>,
     escapes: bool,
 }
 
 impl Evaluation {
-    fn from(start: Option<&State>, escapes: bool) -> Self {
+    fn from(start: Option<&DataState>, escapes: bool) -> Self {
         let mut symbols = Symbols::default();
         let registers = std::array::from_fn(|register| {
             let known = start.map(|state| state.register(register as u8));
             Rc::new(match known {
                 Some(value)
-                    if value.base == Some(Origin::Entry(RSP as u8)) && value.index.is_none() =>
+                    if value.base == Some(ValueOrigin::Entry(RSP as u8))
+                        && value.index.is_none() =>
                 {
                     Sum::symbol(Symbol::STACK).plus_constant(value.plus.cast_unsigned())
                 }
@@ -177,13 +187,8 @@ impl Evaluation {
         self.registers[register] = Rc::new(self.symbols.bounded(value));
     }
 
-    /// `base + index * scale + displacement`.
-    fn sum(
-        &mut self,
-        (base, index, scale): (Register, Register, u32),
-        displacement: u64,
-        is_static: bool,
-    ) -> Sum {
+    fn sum(&mut self, form: AddressForm) -> Sum {
+        let AddressForm { base, index, scale, displacement, is_static } = form;
         let mut sum = Sum::constant(displacement);
         if is_static {
             sum = sum.plus(&Sum::symbol(Symbol::BIAS), 1);
@@ -200,31 +205,36 @@ impl Evaluation {
         self.symbols.bounded(sum)
     }
 
-    fn locate(&mut self, instruction: usize, access: Access) -> Found {
+    fn locate(&mut self, instruction: usize, access: OperandAccess) -> AccessLocation {
         let operand = match access {
-            Access::Plain(operand) => operand,
-            Access::Stack => return Found::Stack,
-            Access::ThreadLocal => return Found::ThreadLocal,
-            Access::Unsupported(reason) => return Found::Unsupported(reason),
+            OperandAccess::Plain(operand) => operand,
+            OperandAccess::Stack => return AccessLocation::Stack,
+            OperandAccess::ThreadLocal => return AccessLocation::ThreadLocal,
+            OperandAccess::Unsupported(reason) => return AccessLocation::Unsupported(reason),
         };
-        let registers = (operand.base, operand.index, operand.scale);
-        let address = self.sum(registers, operand.displacement, operand.is_static);
+        let Operand { base, index, scale, displacement, is_static, .. } = operand;
+        let address = self.sum(AddressForm { base, index, scale, displacement, is_static });
         if address.is_on_stack() || operand.base == Register::RSP {
-            return Found::Stack;
+            return AccessLocation::Stack;
         }
         if address.factor(Symbol::THREAD) == 1 {
-            return Found::ThreadLocal;
+            return AccessLocation::ThreadLocal;
         }
         let rounds = operand.is_repeated.then(|| Sum::clone(&self.registers[RCX]));
-        Found::Shared(Located { instruction, operand, address, rounds })
+        AccessLocation::Shared(Located { instruction, operand, address, rounds })
     }
 
     /// The address of an instruction's memory operand.
     fn operand_address(&mut self, instruction: &Instruction) -> Sum {
         let is_static = instruction.memory_base() == Register::RIP;
         let base = if is_static { Register::None } else { instruction.memory_base() };
-        let form = (base, instruction.memory_index(), instruction.memory_index_scale());
-        self.sum(form, instruction.memory_displacement64(), is_static)
+        self.sum(AddressForm {
+            base,
+            index: instruction.memory_index(),
+            scale: instruction.memory_index_scale(),
+            displacement: instruction.memory_displacement64(),
+            is_static,
+        })
     }
 
     /// Reads `size` bytes, without extending them further than to the next known width.
@@ -236,7 +246,7 @@ impl Evaluation {
         else {
             return self.symbols.unknown(bits);
         };
-        let holds = |slot: &&Slot| {
+        let holds = |slot: &&StackSlot| {
             slot.until.is_none() && (slot.root, slot.offset) == (root, offset) && slot.size >= size
         };
         if let Some(slot) = self.slots.iter().find(holds) {
@@ -250,7 +260,7 @@ impl Evaluation {
             .find(|(_, changed)| changed.touches(root, offset, size))
             .map_or(0, |(index, _)| index + 1);
         debug_assert!(from <= at);
-        self.slots.push(Slot { root, offset, size, value: value.clone(), from, until: None });
+        self.slots.push(StackSlot { root, offset, size, value: value.clone(), from, until: None });
         value
     }
 
@@ -290,7 +300,7 @@ impl Evaluation {
         }
     }
 
-    /// Notes what a write may have changed, and forgets that.
+    /// Drops the knowledge of places that a write may have changed.
     fn change(&mut self, at: usize, address: &Sum, size: u64) {
         let root = address
             .as_offset()
@@ -313,11 +323,10 @@ impl Evaluation {
             .as_offset()
             .filter(|(root, _)| matches!(*root, Symbol::STACK | Symbol::STACK_POINTER));
         if let Some((root, offset)) = on_stack {
-            self.slots.push(Slot { root, offset, size, value, from: at + 1, until: None });
+            self.slots.push(StackSlot { root, offset, size, value, from: at + 1, until: None });
         }
     }
 
-    /// Applies an instruction.
     fn step(&mut self, at: usize, instruction: &Instruction, info: &mut InstructionInfoFactory) {
         // All of these are from before the instruction.
         let result = self.result(at, instruction);
@@ -375,8 +384,13 @@ impl Evaluation {
             return self.symbols.unknown(64);
         }
         let is_static = memory.base() == Register::None && instruction.is_ip_rel_memory_operand();
-        let form = (memory.base(), memory.index(), memory.scale());
-        self.sum(form, memory.displacement(), is_static)
+        self.sum(AddressForm {
+            base: memory.base(),
+            index: memory.index(),
+            scale: memory.scale(),
+            displacement: memory.displacement(),
+            is_static,
+        })
     }
 
     /// Returns the address, size and value of a store, if they are known.

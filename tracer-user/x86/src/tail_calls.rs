@@ -85,7 +85,7 @@ fn jumps_of(file: &ElfFile, start: LinkAddr) -> Option<Vec<Jump>> {
         let first = decode_first(at, 0);
         first.flow_control() == FlowControl::Return
     };
-    // What was split off as seldom executed is still the function.
+    // A part that was split off as seldom executed still belongs to the function.
     let is_cold = |target: u64| {
         let part = file.function_containing(LinkAddr(target)).and_then(|extent| extent.name);
         part.is_some_and(|name| name.contains(".cold"))

@@ -1,4 +1,4 @@
-//! Functions without symbols: those of a stripped file, as its unwind information describes them.
+//! Functions without symbols, of a stripped file, as its unwind information describes them.
 
 use iced_x86::{FlowControl, Mnemonic, OpKind, Register};
 use symbolize::{ElfFile, LinkAddr, UnwindRange};
@@ -8,7 +8,6 @@ use super::instruction::decode;
 /// Name of the function that the system starts a program with.
 const START: &str = "_start";
 
-/// Code of a stripped file.
 #[derive(Debug, Default)]
 pub(crate) struct Unnamed {
     /// Functions, by address: the first instruction, the address after the last one, and the name, if the start of
@@ -19,7 +18,7 @@ pub(crate) struct Unnamed {
 }
 
 impl Unnamed {
-    /// Finds the functions of a file that was stripped; none of another one, whose symbols name them all.
+    /// Finds the functions of a stripped file. For another file the result is empty, since symbols name all functions.
     pub(crate) fn from_file(file: &ElfFile) -> Self {
         if !file.is_stripped() {
             return Self::default();

@@ -18,7 +18,7 @@ use symbolize::{
 use x86::{
     functions::{Function, Functions},
     instruction::decode,
-    operands::{Access, Operand, accesses},
+    operands::{Operand, OperandAccess, accesses},
 };
 
 use crate::session::listing::Listing;
@@ -29,7 +29,7 @@ use plan::{
     regions::{markers::Meaning, site::RegionSite},
     sync::{
         functions::{CALLS, CallEffect, CallSpec},
-        slow_paths,
+        lock_names::{self, LockUse},
     },
 };
 
@@ -74,39 +74,6 @@ pub(super) struct Site {
     is_of_library: bool,
     /// Set for an instruction that says that the thread waits in a loop.
     pub(super) pauses: bool,
-}
-
-/// Use of a lock by the code of a library that has no function for it that could be stopped at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum LockUse {
-    Acquires,
-    /// Acquires it if nobody has it.
-    Tries,
-    Releases,
-}
-
-impl LockUse {
-    /// Recognises the functions of Rust's locks by their names.
-    fn of_function(name: &str) -> Option<Self> {
-        let name = slow_paths::plain(name);
-        let (path, function) = name.rsplit_once("::")?;
-        let is_lock = path.starts_with("std::sys::sync::")
-            && ["::Mutex", "::RwLock"].iter().any(|lock| path.ends_with(lock));
-        match function {
-            "lock" | "read" | "write" if is_lock => Some(Self::Acquires),
-            "try_lock" | "try_read" | "try_write" if is_lock => Some(Self::Tries),
-            "unlock" | "read_unlock" | "write_unlock" if is_lock => Some(Self::Releases),
-            _ => None,
-        }
-    }
-
-    const fn what(self) -> &'static str {
-        match self {
-            Self::Acquires => "locks",
-            Self::Tries => "tries to lock",
-            Self::Releases => "unlocks",
-        }
-    }
 }
 
 impl Site {
@@ -414,7 +381,7 @@ impl Image {
             .filter(|_| site.is_atomic());
         let variable = data.and_then(|known| self.symbolizer.describe(known, length).ok());
         let mut place = Place {
-            what: lock.map_or_else(|| what.to_owned(), |lock| lock.what().to_owned()),
+            what: lock.map_or_else(|| what.to_owned(), |lock| lock.verb().to_owned()),
             variable: variable.map(|variable| {
                 let name = variable.to_string();
                 // Members of a lock are internal to the library: the lock itself is named.
@@ -531,7 +498,7 @@ fn sites_of(module: &Module, symbolizer: &Symbolizer, origins: &Origins) -> BTre
                 let plain = accesses(&mut info, &instruction).into_iter();
                 let operands: Vec<Operand> = plain
                     .filter_map(|access| match access {
-                        Access::Plain(operand) => Some(operand),
+                        OperandAccess::Plain(operand) => Some(operand),
                         _ => None,
                     })
                     .filter(|operand| operand.base != iced_x86::Register::RSP)
@@ -588,7 +555,7 @@ fn author(
     let author = match origins.author(Some(module), file, Some(&function.name)) {
         Author::Own => Some(FunctionAuthor::Program),
         Author::Language if file.is_some() && !is_of_rust => Some(FunctionAuthor::Library),
-        _ if slow_paths::of_lock(&function.name.short).is_some() => None,
+        _ if lock_names::is_slow_path(&function.name.short) => None,
         _ => ATOMICS.iter().any(|start| name.starts_with(start)).then_some(FunctionAuthor::Library),
     };
     (file.is_some(), author)
@@ -628,22 +595,5 @@ pub(super) fn value_of(registers: &libc::user_regs_struct, register: iced_x86::R
         Register::R14 => registers.r14,
         Register::R15 => registers.r15,
         _ => 0,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn locks_of_rust_are_known_by_their_functions() {
-        let of = LockUse::of_function;
-        assert_eq!(of("std::sys::sync::mutex::futex::Mutex::lock"), Some(LockUse::Acquires));
-        assert_eq!(of("<std::sys::sync::mutex::futex::Mutex>::unlock"), Some(LockUse::Releases));
-        assert_eq!(of("<std::sys::sync::rwlock::futex::RwLock>::try_read"), Some(LockUse::Tries));
-        assert_eq!(of("std::sync::poison::mutex::Mutex<T>::lock"), None, "its flag is no lock");
-        assert_eq!(of("std::sys::sync::condvar::futex::Condvar::wait"), None);
-        assert_eq!(of("bank::Mutex::lock"), None);
-        assert_eq!(of("lock"), None);
     }
 }

@@ -8,11 +8,11 @@ use std::{
 
 use super::{
     history::{Interval, OperationId},
-    image::{LockUse, Place, SiteId},
+    image::{Place, SiteId},
     schedule::Schedule,
 };
 use linux::tracee::Ending;
-use plan::sync::functions::CallEffect;
+use plan::sync::{functions::CallEffect, lock_names::LockUse};
 
 /// Threads of a test.
 pub(super) const MOST_THREADS: usize = 64;

@@ -97,7 +97,7 @@ impl Listing {
         let (marked, watched) = self.watched();
         if marked.is_empty() && self.plan.functions.is_empty() {
             text.push_str("no region would be watched\n");
-            let stripped = self.plan.stripped.clone();
+            let stripped = self.plan.facts.stripped.clone();
             let about = stripped
                 .map(|program| Limitation::StrippedProgram { program }.to_string())
                 .or_else(|| self.about_lockless());
@@ -141,10 +141,11 @@ impl Listing {
             let rows: Vec<[String; 3]> = seldom_atomic.into_iter().map(row).collect();
             text += &layout::table(&rows, Some(width));
         }
-        if !self.plan.unwatched.is_empty() {
+        if !self.plan.facts.unwatched.is_empty() {
             text.push_str("functions that take locks, or are named, and would not be:\n");
             let rows: Vec<[String; 3]> = self
                 .plan
+                .facts
                 .unwatched
                 .iter()
                 .map(|function| {
@@ -153,8 +154,8 @@ impl Listing {
                 .collect();
             text += &layout::table(&rows, Some(width));
         }
-        if !self.plan.left_out.is_empty() {
-            let libraries = self.plan.left_out.iter().cloned().collect();
+        if !self.plan.facts.left_out.is_empty() {
+            let libraries = self.plan.facts.left_out.iter().cloned().collect();
             let about = Limitation::LeftOutLibraries { libraries }.to_string();
             for line in layout::wrap(&about, width) {
                 text.push_str(&line);
@@ -181,7 +182,7 @@ impl Listing {
         });
         let regions = Regions {
             schema: "avtrace-regions/1",
-            stripped: self.plan.stripped.is_some(),
+            stripped: self.plan.facts.stripped.is_some(),
             regions: marked
                 .iter()
                 .map(|&name| Region {
@@ -195,6 +196,7 @@ impl Listing {
                 .collect(),
             not_watched: self
                 .plan
+                .facts
                 .unwatched
                 .iter()
                 .map(|function| Region {
@@ -247,7 +249,8 @@ impl Listing {
 
     /// Returns the reason for which there is no region, where nothing else explains it.
     fn about_lockless(&self) -> Option<String> {
-        let program = self.symbolizer.executable().filter(|_| self.plan.unwatched.is_empty())?;
+        let program =
+            self.symbolizer.executable().filter(|_| self.plan.facts.unwatched.is_empty())?;
         Some(format!(
             "no function of `{}` itself takes a lock: name functions with --atomic, those of a library with \
              `--atomic 'LIB.so!NAME'`",
@@ -256,7 +259,7 @@ impl Listing {
     }
 
     fn not_probed(&self) -> Vec<NotProbed> {
-        let skipped = self.plan.skipped.iter();
+        let skipped = self.plan.facts.skipped.iter();
         let not_probed = |SkippedProbe { purpose, reason }: &SkippedProbe| NotProbed {
             what: purpose.to_string(),
             reason: reason.to_string(),
@@ -332,7 +335,7 @@ impl Listing {
 
     /// Returns the code that regions call and that is not probed, where accesses are to be seen by probes.
     fn unprobed_calls(&self) -> Option<UnprobedCalls> {
-        (!self.plan.access_groups.is_empty()).then(|| unprobed(&self.plan.uncovered))
+        (!self.plan.access_groups.is_empty()).then(|| unprobed(&self.plan.facts.uncovered))
     }
 
     fn count(&self, cost: Cost) -> usize {
@@ -340,12 +343,13 @@ impl Listing {
     }
 
     fn skipped(&self, text: &mut String, width: Option<usize>) {
-        if self.plan.skipped.is_empty() {
+        if self.plan.facts.skipped.is_empty() {
             return;
         }
         text.push_str("what cannot be probed:\n");
         let rows: Vec<[String; 3]> = self
             .plan
+            .facts
             .skipped
             .iter()
             .map(|skipped| [skipped.purpose.to_string(), String::new(), skipped.reason.to_string()])

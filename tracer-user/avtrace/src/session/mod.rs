@@ -98,7 +98,7 @@ pub fn inspect(options: &RunOptions) -> Result<Listing, RunError> {
             options.focus.as_ref().map_or(Ok(()), |focus| focus.check(&symbolizer))?;
             let plan = Plan::build(&symbolizer, held.pid(), options.wanted());
             drop(steps);
-            match plan.unmatched.first() {
+            match plan.facts.unmatched.first() {
                 Some((_, error)) => Err(error.clone().into()),
                 None => Ok(Listing { plan, symbolizer }),
             }

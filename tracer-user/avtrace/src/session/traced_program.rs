@@ -113,8 +113,8 @@ impl TracedProgram {
         let (watches, unresolved) = watches_of(options, &plan, &symbolizer, is_initial)?;
         let mut program = Self::new(options, backend, id, ProcessCode::new(symbolizer));
         program.coverage.extend(unresolved);
-        program.coverage.extend(plan.remapped_code.map(remapped_code));
-        let modules = plan.go_code.iter().cloned();
+        program.coverage.extend(plan.facts.remapped_code.map(remapped_code));
+        let modules = plan.facts.go_code.iter().cloned();
         program.coverage.extend(modules.map(|module| Limitation::GoCode { module }));
         if !plan.has_locks() {
             program.coverage.limit(Limitation::NoLockFunctions);
@@ -473,7 +473,7 @@ impl TracedProgram {
         coverage.extend(detached);
         let memory = accesses::memory(&plan.access_groups, &watched);
         coverage.set_busiest(busiest);
-        if plan.sees_memory {
+        if plan.sees_memory() {
             let (allocations, frees) = source.memory().calls();
             coverage.set_allocations(allocations, frees);
         }
@@ -482,25 +482,25 @@ impl TracedProgram {
         {
             coverage.extend(unrecorded_hits(backend.hits(), &source, lost));
         }
-        coverage.extend(plan.unmatched.iter().map(|(_, error)| unmatched_pattern(error)));
+        coverage.extend(plan.facts.unmatched.iter().map(|(_, error)| unmatched_pattern(error)));
         // A program that only starts another, as `env` does, needs no warnings.
         if end == ProgramEnd::Replaced {
             let reason = UntracedProcess::SharesMemory;
             coverage.lift(&Limitation::UntracedProcess { reason });
         } else {
-            if let Some(program) = plan.stripped.clone() {
+            if let Some(program) = plan.facts.stripped.clone() {
                 coverage.limit(Limitation::StrippedProgram { program });
             }
-            if plan.unlikely > 0 {
+            if plan.facts.unlikely > 0 {
                 let limit = MAX_DEFAULT_REGIONS as u64;
-                coverage.limit(Limitation::UnlikelyRegions { count: plan.unlikely, limit });
+                coverage.limit(Limitation::UnlikelyRegions { count: plan.facts.unlikely, limit });
             }
             if let Some(problem) = debug_files::problem() {
                 coverage.limit(Limitation::DebugServers { problem: problem.to_string() });
             }
             coverage.extend(focused(plan));
-            if !plan.left_out.is_empty() {
-                let libraries = plan.left_out.iter().cloned().collect();
+            if !plan.facts.left_out.is_empty() {
+                let libraries = plan.facts.left_out.iter().cloned().collect();
                 coverage.limit(Limitation::LeftOutLibraries { libraries });
             }
         }
@@ -516,7 +516,8 @@ impl TracedProgram {
         let lost = lost.map_or_else(Vec::new, |lost| captured::lost_events(backend, &lost));
         let context = report::Context {
             not_seen: NotSeen {
-                unprobed_calls: (!plan.access_groups.is_empty()).then(|| unprobed(&plan.uncovered)),
+                unprobed_calls: (!plan.access_groups.is_empty())
+                    .then(|| unprobed(&plan.facts.uncovered)),
                 ..not_seen(&source, code.symbolizer(), lost, skipped, limitations)
             },
             summary: summary.with_elapsed(elapsed),
@@ -547,7 +548,7 @@ impl TracedProgram {
     fn delays(&mut self, backend: &Backend) -> Vec<report::PerturbationDelay> {
         let Some(perturbation) = &self.options.perturbation else { return Vec::new() };
         let mut reasons = self.coverage.take_delays();
-        let found = &self.probes.plan().delays;
+        let found = &self.probes.plan().facts.delays;
         // A child has those of its parent, whose report counts them.
         let places = backend.delays(self.id.plan);
         let delay = |(number, delay): (usize, &Delay)| {
@@ -609,7 +610,7 @@ fn must_match(plan: &Plan, follow_forks: bool) -> Option<&SelectError> {
         // Libraries may be loaded later, and processes may be started.
         follow_forks || matches!(error.problem, SelectProblem::NoLibrary { .. })
     };
-    plan.unmatched.iter().map(|(_, error)| error).find(|error| !later(error))
+    plan.facts.unmatched.iter().map(|(_, error)| error).find(|error| !later(error))
 }
 
 /// Returns the ranges watched from the start, and limitations for those that are not there, when they need not be.

@@ -26,7 +26,7 @@ use symbolize::{ElfFile, LinkAddr};
 use x86::{
     functions::Functions,
     instruction::decode,
-    operands::{self, Access},
+    operands::{self, OperandAccess},
     patching::{Convention, Function, Jump, Live, Padding, Patch, Targets},
     restartable::restartable_sequences,
 };
@@ -188,7 +188,7 @@ fn bytes_of(
     instruction: &Instruction,
     registers: &Registers,
 ) -> Option<Vec<(Range<u64>, bool)>> {
-    let is_known = |access| matches!(access, Access::Plain(_) | Access::Stack);
+    let is_known = |access| matches!(access, OperandAccess::Plain(_) | OperandAccess::Stack);
     if !operands::accesses(info, instruction).into_iter().all(is_known) {
         return None;
     }
@@ -247,7 +247,9 @@ fn probes(
 fn probe(info: &mut InstructionInfoFactory, instruction: &Instruction, site: u32) -> Option<Probe> {
     let plain =
         operands::accesses(info, instruction).into_iter().find_map(|access| match access {
-            Access::Plain(operand) if operand.base != Register::RSP && !operand.is_repeated => {
+            OperandAccess::Plain(operand)
+                if operand.base != Register::RSP && !operand.is_repeated =>
+            {
                 Some(operand)
             }
             _ => None,

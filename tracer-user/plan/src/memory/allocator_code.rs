@@ -1,6 +1,5 @@
-//! The code that allocators are made of: what it locks and touches is its own business, and no data of the
-//! program's. An allocator may be a library in place of the C library's, or code of the program itself, such as
-//! that of a statically linked C library or of an `operator new` of one's own.
+//! Code of allocators: its locks and accesses are internal and are not reported. An allocator may be a library that
+//! replaces the C library's, or code of the program, such as a statically linked C library or an `operator new`.
 
 use std::collections::BTreeSet;
 
@@ -34,7 +33,7 @@ const LOCKS: [&str; 4] = ["__lock", "__unlock", "__wait", "__wake"];
 /// Maximum size of the code, in bytes, whose calls are analyzed: that much takes a tenth of a second.
 const MAX_CODE: u64 = 4 << 20;
 
-/// Returns true if a file that is not the program is an allocator and nothing else.
+/// Returns true if a library is an allocator without the rest of a C library.
 #[must_use]
 pub fn is_allocator(file: &ElfFile) -> bool {
     let has = |name| {

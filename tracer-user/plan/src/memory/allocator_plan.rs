@@ -77,7 +77,7 @@ impl Planner<'_, '_> {
 
     fn allocator_at(&mut self, role: Allocator, start: LinkAddr, name: &str) {
         let purpose = ProbePurpose::call(name, self.module.name());
-        match allocator_points(self.file, role, start, self.plan.place_rules) {
+        match allocator_points(self.file, role, start, self.plan.state.place_rules) {
             Ok(points) => self.allocator(role, start, &purpose, points),
             Err(error) => self.skip(purpose, error),
         }

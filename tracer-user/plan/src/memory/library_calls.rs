@@ -17,7 +17,7 @@ use x86::{
     placement::Cost,
 };
 
-use super::instructions::{AccessProbe, Coverage, MAX_ACCESSES, PlannedAccess, Reason};
+use super::instructions::{AccessProbe, Coverage, MAX_ACCESSES, PlannedAccess, UnprobedReason};
 use crate::sync::runtime_libraries::{STRING_STEPS, is_container, is_string};
 
 /// Access of a function to the memory that one of its arguments points to.
@@ -124,7 +124,7 @@ impl ArgumentAccess {
     }
 }
 
-/// Calls of a file's functions that lead to those of libraries, and the accesses that these make.
+/// Calls from a file to functions of libraries, and the accesses that these functions make.
 pub(super) struct LibraryCalls<'file> {
     file: &'file ElfFile,
     imports: Imports,
@@ -142,16 +142,17 @@ impl<'file> LibraryCalls<'file> {
         &self.imports
     }
 
-    /// Adds the probes at a function's calls to those of its instructions. A call through a pointer gets none: the
-    /// kernel would execute it as a single step, for a function that is often on a hot path.
+    /// Adds probes at a function's calls to the probes of its instructions. A call through a pointer gets no probe: the
+    /// kernel would single-step it, often on a hot path.
     pub(super) fn add_probes(
         &mut self,
         parts: &[Part<'_>],
         taken: &dyn Fn(u64) -> bool,
-        (points, coverage): (&mut Vec<AccessProbe>, &mut Coverage),
+        points: &mut Vec<AccessProbe>,
+        coverage: &mut Coverage,
     ) {
         // Instructions are certain only where the control flow is.
-        if coverage.left_out.contains_key(&Reason::HiddenFlow) {
+        if coverage.left_out.contains_key(&UnprobedReason::HiddenFlow) {
             return;
         }
         let mut at: BTreeMap<u64, usize> =
@@ -183,7 +184,7 @@ impl<'file> LibraryCalls<'file> {
         }
     }
 
-    /// Returns the symbols of the functions of containers that code calls, with those that they consist of.
+    /// Returns the symbols of the container functions that code calls, with the functions that they consist of.
     pub(super) fn containers<'code>(
         &mut self,
         parts: impl Iterator<Item = Part<'code>>,

@@ -1,4 +1,4 @@
-//! Memory: allocators, probes beside instructions that access memory, and what the user asks to watch.
+//! Memory: allocators, probes beside instructions that access memory, and variables that the user watches.
 
 pub mod allocator_code;
 mod allocator_plan;

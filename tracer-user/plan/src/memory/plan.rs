@@ -18,16 +18,16 @@ use x86::{
 use super::{
     instructions::{self, AccessOptions, AccessProbe, AccessProbes, PlannedAccess},
     library_calls::LibraryCalls,
-    options::Accesses,
     site::{AccessGroup, AccessPlace, MemorySite},
 };
 use crate::{
     go_code,
     own_modules::OwnModules,
     plan::{
-        Plan, Site, SiteKind,
+        Plan, Site, SiteKind, Wanted,
+        build::PlanStep,
         builder::Planner,
-        skipped::{ProbePurpose, SkipReason, SkippedProbe},
+        skipped::{ProbePurpose, SkipReason},
     },
     regions::{
         line_function::LineFunction, patterns::Pattern, site::RegionSite,
@@ -37,26 +37,18 @@ use crate::{
     sync::{function_roles::FunctionRole, runtime_libraries},
 };
 
-/// Adds probes to a plan that has all others already, in modules with these indices. The patterns that name functions
-/// are numbered from `first_number` on; only `first` are all modules, with the program.
-pub(crate) fn add(
-    plan: &mut Plan,
-    symbolizer: &Symbolizer,
-    pid: u32,
-    accesses: &Accesses,
-    which: &[usize],
-    (first_number, first): (usize, bool),
-) {
+/// Adds the probes of accesses in the modules of a step to a plan that has all others already.
+pub(crate) fn add(plan: &mut Plan, step: PlanStep<'_>) {
+    let PlanStep { symbolizer, pid, wanted: Wanted { accesses, .. }, .. } = step;
     if !accesses.level.probes_instructions() {
         return;
     }
     let own = OwnModules::of(symbolizer);
-    let focus = plan.focus.clone();
+    let focus = plan.state.focus.clone();
     // The rest of the program's code.
-    let has_more = plan.has_regions && accesses.level.samples() && focus.is_none();
-    let choices: Vec<Choice<'_>> = which
-        .iter()
-        .filter_map(|&index| symbolizer.modules().nth(index))
+    let has_more = plan.state.has_regions && accesses.level.samples() && focus.is_none();
+    let choices: Vec<Choice<'_>> = step
+        .modules()
         .filter_map(|module| {
             let file = module.file().ok()?;
             let is_program = own.is_program(module);
@@ -75,7 +67,12 @@ pub(crate) fn add(
         })
         .collect();
     let mut wanted: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); choices.len()];
-    for (number, pattern) in (first_number..).zip(&accesses.also) {
+    tracing::debug!(
+        has_more,
+        modules = choices.len(),
+        "choosing functions whose accesses are probed"
+    );
+    for (number, pattern) in (step.wanted.first_access_number()..).zip(&accesses.also) {
         let (mut matched, mut is_about, mut problem) = (false, false, None);
         for (choice, wanted) in choices.iter().zip(&mut wanted) {
             if pattern.is_about(&choice.module.name(), choice.is_program) {
@@ -91,22 +88,22 @@ pub(crate) fn add(
         }
         if !matched && let Some(name) = inlined_away(pattern, &choices) {
             matched = true;
-            plan.skipped.push(SkippedProbe {
-                purpose: ProbePurpose::Accesses { function: name.to_owned() },
-                reason: SkipReason::AccessesInlined,
-            });
+            let purpose = ProbePurpose::Accesses { function: name.to_owned() };
+            plan.skip(purpose, SkipReason::AccessesInlined);
         }
-        plan.note_match(number, matched, is_about, first, || {
+        plan.note_match(number, matched, is_about, step.first, || {
             problem.unwrap_or_else(|| unmatched("--probe", pattern, &choices, symbolizer))
         });
     }
     let mut containers = BTreeSet::new();
-    for (Choice { module, file, functions, .. }, wanted) in choices.iter().zip(wanted) {
+    for (choice, wanted) in choices.iter().zip(wanted) {
+        let Choice { module, file, functions, .. } = choice;
         let roots: BTreeSet<usize> =
             roots(plan, module).into_iter().filter_map(|root| functions.containing(root)).collect();
-        let in_kernel = plan.place_rules == PlaceRules::Kernel;
+        let in_kernel = plan.state.place_rules == PlaceRules::Kernel;
         let deeper = if in_kernel { MAX_DEEPER_CODE } else { MAX_DEEPER_CODE * CHEAPER };
-        let mut chosen = called(file, functions, roots.clone(), (accesses.depth, deeper));
+        let mut chosen =
+            called(file, functions, roots.clone(), CalleeLimits { depth: accesses.depth, deeper });
         chosen.extend(wanted);
         if let Some(focus) = &focus {
             let name = module.name();
@@ -114,36 +111,42 @@ pub(crate) fn add(
                 let short = &function.name.short;
                 if focus.has_function(&name, short) && !is_runtime(function) {
                     chosen.insert(index);
-                    plan.focused_functions.insert((name.clone(), short.clone()));
+                    plan.facts.focused_functions.insert((name.clone(), short.clone()));
                 }
             }
         }
         // Their callees would be most of the program.
         chosen.extend(followed(plan, module).into_iter().filter_map(|at| functions.containing(at)));
         let all = match has_more && own.contains(module) {
-            true => own_code_of((module, file, functions), symbolizer, in_kernel),
+            true => own_code_of(choice, symbolizer, in_kernel),
             false => None,
         };
         // That of regions first.
         let first = chosen.clone();
         let depth = if all.is_some() { Some(u32::MAX) } else { accesses.depth };
         chosen.extend(all.into_iter().flatten());
-        let region_code = called(file, functions, roots, (depth, deeper));
-        plan.uncovered.depth = accesses.depth.unwrap_or(DEPTH);
-        let of_module = (*module, *file, functions);
+        let region_code = called(file, functions, roots, CalleeLimits { depth, deeper });
+        plan.facts.uncovered.depth = accesses.depth.unwrap_or(DEPTH);
         let mut calls = LibraryCalls::of(file);
-        plan.uncovered.add_calls(symbolizer, of_module, calls.imports(), &region_code, &chosen);
+        plan.facts.uncovered.add_calls(symbolizer, choice, calls.imports(), &region_code, &chosen);
         let code = region_code.iter().filter_map(|&index| functions.get(index)?.parts(file));
         containers.extend(calls.containers(code.flatten()));
         let mut planner = Planner { plan, module, file, pid };
-        let known = Known::from_plan(planner.plan, module);
+        tracing::debug!(
+            module = module.name(),
+            regions = first.len(),
+            functions = chosen.len(),
+            in_kernel,
+            "probing accesses of functions"
+        );
+        let known = ExistingProbes::from_plan(planner.plan, module);
         let mut left = 0_u64;
         for index in first.iter().chain(chosen.difference(&first)).copied() {
             if accesses.level.samples() && planner.plan.probes.len() > MAX_PROBES {
                 left += 1;
             } else if let Some(function) = functions.get(index) {
-                let how = (true, accesses.level.samples());
-                planner.access_probes(function, &known, &mut calls, how);
+                let samples = accesses.level.samples();
+                planner.access_probes(function, &known, &mut calls, true, samples);
             }
         }
         if left > 0 {
@@ -151,22 +154,16 @@ pub(crate) fn add(
             planner.skip(purpose, SkipReason::TooMany);
         }
     }
-    add_containers(plan, symbolizer, pid, &containers, which);
+    add_containers(plan, step, &containers);
 }
 
 /// Adds probes of the functions with these symbols, in which a C++ library accesses containers of its callers.
-fn add_containers(
-    plan: &mut Plan,
-    symbolizer: &Symbolizer,
-    pid: u32,
-    symbols: &BTreeSet<String>,
-    which: &[usize],
-) {
+fn add_containers(plan: &mut Plan, step: PlanStep<'_>, symbols: &BTreeSet<String>) {
     if symbols.is_empty() {
         return;
     }
-    let modules = which.iter().filter_map(|&index| symbolizer.modules().nth(index));
-    for module in modules.filter(|module| runtime_libraries::own(&module.name()).is_some()) {
+    let has_containers = |module: &&Module| runtime_libraries::own(&module.name()).is_some();
+    for module in step.modules().filter(has_containers) {
         let Ok(file) = module.file() else { continue };
         let named = symbols.iter().flat_map(|symbol| file.symbols_named(symbol));
         let found: Vec<Function> =
@@ -174,14 +171,14 @@ fn add_containers(
         if found.is_empty() {
             continue;
         }
-        let mut planner = Planner { plan, module, file, pid };
-        let known = Known::from_plan(planner.plan, module);
+        let mut planner = Planner { plan, module, file, pid: step.pid };
+        let known = ExistingProbes::from_plan(planner.plan, module);
         let mut calls = LibraryCalls::of(file);
         for function in &found {
             // Strings are everywhere, and are seldom shared.
-            let single_step = planner.plan.place_rules == PlaceRules::InProcess
+            let single_step = planner.plan.state.place_rules == PlaceRules::InProcess
                 || !runtime_libraries::is_string(&function.symbol);
-            planner.access_probes(function, &known, &mut calls, (single_step, false));
+            planner.access_probes(function, &known, &mut calls, single_step, false);
         }
     }
 }
@@ -197,7 +194,7 @@ fn inlined_away<'pattern>(
     about.any(|choice| choice.file.inlines(name)).then_some(name)
 }
 
-/// Functions of a module, by number, without those that the compiler adds for the start.
+/// Functions of a module, by number, without the compiler's start-up code.
 fn own_code(functions: &Functions) -> impl Iterator<Item = (usize, &Function)> {
     (0..).zip(functions.iter()).filter(|(_, function)| !function.is_startup())
 }
@@ -215,8 +212,8 @@ fn named(
     symbolizer: &Symbolizer,
 ) -> Result<BTreeSet<usize>, SelectError> {
     let Choice { module, functions, .. } = choice;
-    if let Some(place) = pattern.line() {
-        let found = LineFunction::find(module, functions, symbolizer, place);
+    if let Some((file, line)) = pattern.line() {
+        let found = LineFunction::find(module, functions, symbolizer, file, line);
         let (option, pattern) = ("--probe", pattern.to_string());
         let found =
             found.map_err(|error| SelectError { option, pattern, problem: error.into() })?;
@@ -228,8 +225,8 @@ fn named(
     Ok(own.collect())
 }
 
-/// Maximum number of probes in a plan when more are added for accesses, unless all are asked for: so many are
-/// planned and attached within a second.
+/// Maximum number of probes in a plan when more are added for accesses, unless the user asks for all: this
+/// many are planned and attached within a second.
 const MAX_PROBES: usize = 20_000;
 
 /// Returns true if a program or library has so little code that all of it may be probed, not only the regions'. Probes
@@ -242,8 +239,7 @@ pub(crate) fn is_small(functions: &Functions) -> bool {
 /// accesses.
 const MAX_SMALL_CODE: u64 = 1 << 18;
 
-/// Factor by which more code may be probed by probes in the process: what they cost is a small part of what those of
-/// the kernel do.
+/// Factor by which probes in the process may cover more code: a hit costs a small part of the kernel's.
 const CHEAPER: u64 = 4;
 
 fn code_length<'functions>(functions: impl IntoIterator<Item = &'functions Function>) -> u64 {
@@ -254,10 +250,11 @@ fn code_length<'functions>(functions: impl IntoIterator<Item = &'functions Funct
 /// runtime library or a test framework that was linked in is left out. Of the C library only debug information says
 /// which that is: where there is more than the kernel's probes would be on, what has none is left out too.
 fn own_code_of(
-    (module, file, functions): (&Module, &ElfFile, &Functions),
+    choice: &Choice<'_>,
     symbolizer: &Symbolizer,
     in_kernel: bool,
 ) -> Option<Vec<usize>> {
+    let Choice { module, file, functions, .. } = choice;
     let frameworks = TestFrameworks::of(functions);
     let go_code = go_code::of(file);
     let is_left_out = |function: &Function| {
@@ -299,8 +296,20 @@ const fn cost(cost: Cost) -> u8 {
     }
 }
 
+#[derive(Clone, Copy)]
+struct AccessProbeSpec<'name> {
+    program: ProbeProgram,
+    at: u64,
+    /// Set for an exchange that is a store in the source.
+    stores: bool,
+    group: usize,
+    /// Cost of a hit, in units of 100 nanoseconds.
+    cost: u8,
+    function: &'name str,
+}
+
 /// Existing probes and locks of a module.
-struct Known {
+struct ExistingProbes {
     /// Places of probes: the order with another one at the same place is not defined.
     taken: HashSet<u64>,
     /// Instructions of inlined acquires and releases.
@@ -309,7 +318,7 @@ struct Known {
     inner: BTreeMap<ProcessAddr, ProcessAddr>,
 }
 
-impl Known {
+impl ExistingProbes {
     fn from_plan(plan: &Plan, module: &Module) -> Self {
         let taken = plan.probes.iter().filter_map(|probe| module.link_address(probe.address));
         let lock = |site: &Site| site.kind.sync()?.lock_instruction();
@@ -350,7 +359,8 @@ fn inner(plan: &Plan) -> BTreeMap<ProcessAddr, ProcessAddr> {
 /// Places of a module in functions that are regions, or have regions in them. Of the regions around others in a focus,
 /// the functions alone are probed that it names.
 fn roots(plan: &Plan, module: &Module) -> Vec<LinkAddr> {
-    let is_wanted = |region: &str| plan.focus.as_ref().is_none_or(|focus| focus.has_inner(region));
+    let is_wanted =
+        |region: &str| plan.state.focus.as_ref().is_none_or(|focus| focus.has_inner(region));
     places(plan, module, &|site| site.is_in_region(&is_wanted))
 }
 
@@ -374,6 +384,15 @@ const DEPTH: u32 = 2;
 /// accesses in many small functions, and this much has a thousand.
 const MAX_DEEPER_CODE: u64 = 1 << 15;
 
+/// Limits of the callees that are probed.
+#[derive(Clone, Copy)]
+struct CalleeLimits {
+    /// Depth of calls; `None` for [`DEPTH`] and as much as `deeper` allows.
+    depth: Option<u32>,
+    /// Number of bytes of code beyond [`DEPTH`].
+    deeper: u64,
+}
+
 /// Returns these functions and their callees, `depth` calls deep; without a depth [`DEPTH`] calls, and as many more as
 /// have so many bytes of code. Functions of a runtime library are left out, as they are where the library is a file of
 /// its own.
@@ -381,7 +400,7 @@ fn called(
     file: &ElfFile,
     functions: &Functions,
     roots: BTreeSet<usize>,
-    (depth, mut left): (Option<u32>, u64),
+    CalleeLimits { depth, deeper: mut left }: CalleeLimits,
 ) -> BTreeSet<usize> {
     let (mut all, mut latest) = (roots.clone(), roots);
     for level in 0..depth.unwrap_or(u32::MAX) {
@@ -442,9 +461,10 @@ impl Planner<'_, '_> {
     fn access_probes(
         &mut self,
         function: &Function,
-        known: &Known,
+        known: &ExistingProbes,
         calls: &mut LibraryCalls<'_>,
-        (single_step, samples): (bool, bool),
+        single_step: bool,
+        samples: bool,
     ) {
         let name = function.name.short.clone();
         let group = self.plan.access_groups.len();
@@ -457,7 +477,7 @@ impl Planner<'_, '_> {
         let is_constant = |address| file.is_constant(LinkAddr(address));
         let is_restartable = |address| restartable_sequences(file).contains(LinkAddr(address));
         let options = AccessOptions {
-            place_rules: self.plan.place_rules,
+            place_rules: self.plan.state.place_rules,
             single_step,
             word_at: &word_at,
             is_constant: &is_constant,
@@ -467,7 +487,7 @@ impl Planner<'_, '_> {
         let AccessProbes { mut points, mut coverage, globals } =
             instructions::access_probes(&parts, &is_taken, options);
         let has_no_place = |at| is_taken(at) || is_restartable(at);
-        calls.add_probes(&parts, &has_no_place, (&mut points, &mut coverage));
+        calls.add_probes(&parts, &has_no_place, &mut points, &mut coverage);
         for global in globals.into_iter().filter(|_| samples) {
             if let Some(address) = self.module.process_address(LinkAddr(global.address)) {
                 self.plan.globals.push((address, global.size.into(), global.is_written));
@@ -476,7 +496,7 @@ impl Planner<'_, '_> {
         self.plan.access_groups.push(AccessGroup { function: name.clone(), coverage });
         let stores = stores(file, &points);
         for point in points {
-            // The breakpoint costs; what looks at registers there does hardly.
+            // The breakpoint is expensive; a further access at the same point is cheap.
             let costs = std::iter::once(cost(point.cost)).chain(std::iter::repeat(2));
             // One program for all of a point: it emits them in their order.
             let is_large = point.accesses.iter().any(|planned| planned.descriptor.may_be_large());
@@ -493,20 +513,20 @@ impl Planner<'_, '_> {
             let accesses = point.accesses.into_iter().filter(|planned| !is_test(planned));
             for (planned, cost) in accesses.zip(costs) {
                 let stores = stores.contains(&planned.instruction);
-                let place = (program, point.at, stores);
-                self.access_probe(place, planned, (group, cost), &name, known);
+                let probe =
+                    AccessProbeSpec { program, at: point.at, stores, group, cost, function: &name };
+                self.access_probe(probe, planned, known);
             }
         }
     }
 
     fn access_probe(
         &mut self,
-        (program, at, stores): (ProbeProgram, u64, bool),
+        probe: AccessProbeSpec<'_>,
         planned: PlannedAccess,
-        (group, cost): (usize, u8),
-        name: &str,
-        known: &Known,
+        known: &ExistingProbes,
     ) {
+        let AccessProbeSpec { program, at, stores, group, cost, function } = probe;
         let PlannedAccess { instruction, mut descriptor, is_static, sees_value } = planned;
         let code = self.file.bytes_at(LinkAddr(instruction), 15).unwrap_or_default();
         let code_at = |at| self.file.bytes_at(LinkAddr(at), 15);
@@ -523,12 +543,14 @@ impl Planner<'_, '_> {
             let Some(address) = self.module.process_address(address) else { return };
             descriptor.displacement = address.0.cast_signed();
         }
-        // What it accesses is the lock, which other probes see.
+        // The access is to the lock, which other probes report.
         let is_inner = || {
             let before = known.inner.range(..=instruction).next_back();
             before.is_some_and(|(_, &end)| instruction < end)
         };
         if known.locks.contains(&instruction) || is_inner() {
+            let at = format_args!("{:#x}", instruction.0);
+            tracing::trace!(function, at, "an access is a part of synchronisation");
             return;
         }
         // More groups than that share their costs.
@@ -537,7 +559,7 @@ impl Planner<'_, '_> {
         let returns_to = returns_to.flatten();
         let place = AccessPlace { instruction, returns_to, group, commuting, stores, sees_value };
         let site = self.add_site(instruction, MemorySite::Access(place));
-        let purpose = ProbePurpose::Accesses { function: name.to_owned() };
+        let purpose = ProbePurpose::Accesses { function: function.to_owned() };
         self.add_probe(program, LinkAddr(at), Cookie::new(Kind::Access, site), purpose);
         if let Some(probe) = self.plan.probes.last_mut()
             && probe.point.program == program

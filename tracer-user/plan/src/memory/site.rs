@@ -39,6 +39,6 @@ pub struct AccessPlace {
 pub struct AccessGroup {
     /// The function's name.
     pub function: String,
-    /// Accesses that are seen, and those that are not.
+    /// Numbers of accesses with and without probes.
     pub coverage: Coverage,
 }

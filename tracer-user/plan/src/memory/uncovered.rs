@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use symbolize::{ElfFile, Module, Symbolizer};
+use symbolize::{Module, Symbolizer};
 use x86::{
-    call_graph::{self, Callee, Facts, Imports},
+    call_graph::{self, CallFacts, Callee, Imports},
     functions::Functions,
     no_return::never_returns,
 };
@@ -14,7 +14,10 @@ use super::{
     allocators::{ALLOCATORS, CPP_ALLOCATORS},
     library_calls,
 };
-use crate::sync::{functions, runtime_libraries};
+use crate::{
+    selection::Choice,
+    sync::{functions, runtime_libraries},
+};
 
 /// Code that regions call and that the probes of a plan leave out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,8 +62,8 @@ const ACCESSING: [&str; 20] = [
     "writev",
 ];
 
-/// Names of the libraries that are the C library, the dynamic linker and the compiler's runtime: what they do
-/// to memory other than that of their callers is their own.
+/// Names of the libraries that are the C library, the dynamic linker and the compiler's runtime: apart
+/// from their callers' memory, they access internal data.
 const C_LIBRARIES: [&str; 11] = [
     "libc.so",
     "libc.musl",
@@ -81,7 +84,7 @@ impl Uncovered {
     pub(crate) fn add_calls(
         &mut self,
         symbolizer: &Symbolizer,
-        (module, file, functions): (&Module, &ElfFile, &Functions),
+        choice: &Choice<'_>,
         imports: &Imports,
         region_code: &BTreeSet<usize>,
         probed: &BTreeSet<usize>,
@@ -89,6 +92,7 @@ impl Uncovered {
         if region_code.is_empty() {
             return;
         }
+        let &Choice { module, file, ref functions, .. } = choice;
         let mut known: HashMap<String, Option<String>> = HashMap::new();
         let mut library_of = |symbol: &str| {
             let find = || {
@@ -110,11 +114,11 @@ impl Uncovered {
         }
     }
 
-    /// Adds what one function calls. `covered` are the functions of its file whose accesses are probed, and
+    /// Adds the callees of one function. `covered` are the functions of its file whose accesses are probed, and
     /// `library_of` says which library has a function.
     fn add(
         &mut self,
-        facts: &Facts,
+        facts: &CallFacts,
         functions: &Functions,
         module: &str,
         covered: &BTreeSet<usize>,
@@ -123,7 +127,7 @@ impl Uncovered {
         self.pointer_calls += facts.pointer_calls;
         for call in facts.calls.iter().filter(|call| !call.is_cold) {
             match &call.callee {
-                // The program may change what the slot holds.
+                // The program may change the contents of the slot.
                 Callee::Own(_) if call.is_indirect => self.pointer_calls += 1,
                 Callee::Own(index) if !covered.contains(index) => {
                     let Some(own) = functions.get(*index) else { continue };

@@ -23,7 +23,7 @@ pub fn is_outside(address: u64, length: u64) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchSpec {
     /// Place to watch.
-    pub place: Place,
+    pub place: WatchStart,
     /// Added to the place's address, in bytes.
     pub offset: u64,
     /// Number of bytes; `None` takes the variable's size.
@@ -32,7 +32,7 @@ pub struct WatchSpec {
 
 /// Start of a watched range.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum WatchStart {
     /// A variable, by its name.
     Symbol(String),
     /// An address in the process, in hexadecimal with `0x`.
@@ -100,10 +100,10 @@ fn parse(text: &str) -> Result<WatchSpec, Problem> {
             if is_outside(start, length.unwrap_or(1)) {
                 return Err(Problem::Outside);
             }
-            Place::Address(address)
+            WatchStart::Address(address)
         }
         None if name.is_empty() => return Err(Problem::NoSymbol),
-        None => Place::Symbol(name.to_owned()),
+        None => WatchStart::Symbol(name.to_owned()),
     };
     Ok(WatchSpec { place, offset, length })
 }
@@ -111,8 +111,8 @@ fn parse(text: &str) -> Result<WatchSpec, Problem> {
 impl fmt::Display for WatchSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
-            Place::Symbol(name) => f.write_str(name)?,
-            Place::Address(address) => write!(f, "{address:#x}")?,
+            WatchStart::Symbol(name) => f.write_str(name)?,
+            WatchStart::Address(address) => write!(f, "{address:#x}")?,
         }
         if self.offset != 0 {
             write!(f, "+{}", self.offset)?;
@@ -163,7 +163,7 @@ mod tests {
     }
 
     fn symbol(name: &str, offset: u64, length: Option<u64>) -> Result<WatchSpec, Problem> {
-        Ok(WatchSpec { place: Place::Symbol(name.to_owned()), offset, length })
+        Ok(WatchSpec { place: WatchStart::Symbol(name.to_owned()), offset, length })
     }
 
     #[test]
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(spec("account+0x28"), symbol("account", 40, None));
         assert_eq!(spec("bank::TOTAL"), symbol("bank::TOTAL", 0, None));
         assert_eq!(spec("bank::TOTAL:4"), symbol("bank::TOTAL", 0, Some(4)));
-        let address = WatchSpec { place: Place::Address(0x1000), offset: 8, length: Some(2) };
+        let address = WatchSpec { place: WatchStart::Address(0x1000), offset: 8, length: Some(2) };
         assert_eq!(spec("0x1000+8:2"), Ok(address));
     }
 

@@ -1,4 +1,4 @@
-//! Builder of a plan: adds the sites and probes of one module, and counts those that cannot be placed.
+//! Builder of a plan for one module: adds sites and probes, and records probes that cannot be placed.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ use x86::{
 
 use super::{
     Plan, PlannedProbe, Site, SiteKind, UnwatchedFunction,
-    skipped::{ProbePurpose, SkipReason, SkippedProbe},
+    skipped::{ProbePurpose, SkipReason},
 };
 use crate::point::ProbePoint;
 
@@ -62,37 +62,38 @@ impl Planner<'_, '_> {
         });
     }
 
-    /// Cost of a probe, or why there can be none; `None` where the file has no code.
+    /// Returns the cost of a probe, or the reason of a refusal; `None` where the file has no code.
     pub(crate) fn cost_at(&self, at: LinkAddr) -> Option<Result<Cost, Refusal>> {
         let code = self.file.bytes_at(at, 15)?;
         if restartable_sequences(self.file).contains(at) {
             return Some(Err(Refusal::Restartable));
         }
-        Some(self.plan.place_rules.cost_at(code))
+        Some(self.plan.state.place_rules.cost_at(code))
     }
 
-    /// Returns whether the focus leaves out a region, which is listed then. One that is only followed is not left out
-    /// where its accesses are probed.
+    /// Returns whether the focus leaves out a region, and lists it then. A region that is only followed is kept where
+    /// its accesses are probed.
     pub(crate) fn leaves_out(
         &mut self,
         region: &str,
-        (address, followed): (ProcessAddr, bool),
+        address: ProcessAddr,
+        followed: bool,
     ) -> bool {
-        let Some(focus) = self.plan.focus.clone() else { return false };
+        let Some(focus) = self.plan.state.focus.clone() else { return false };
         if self.plan.looks_at(region) || followed && focus.has_function(&self.module.name(), region)
         {
             return false;
         }
         if !followed {
-            self.plan.out_of_focus.insert(region.to_owned());
+            self.plan.facts.out_of_focus.insert(region.to_owned());
         }
         let why = format!("--focus {}: the first pass does not name it", focus.file());
-        self.plan.unwatched.push(UnwatchedFunction { name: region.to_owned(), address, why });
+        self.plan.leave_unwatched(UnwatchedFunction { name: region.to_owned(), address, why });
         true
     }
 
     pub(crate) fn skip(&mut self, purpose: ProbePurpose, reason: impl Into<SkipReason>) {
-        self.plan.skipped.push(SkippedProbe { purpose, reason: reason.into() });
+        self.plan.skip(purpose, reason);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Plan of the probes of a process: markers and functions of every loaded module, each with its place, its cost
-//! and its site number. Reads files and memory maps; attaches nothing.
+//! and its site number. `build` makes it from files and memory maps; back ends attach it.
 
+pub(crate) mod build;
 pub(super) mod builder;
 pub mod own_code;
 pub mod skipped;
@@ -17,6 +18,7 @@ use symbolize::ProcessAddr;
 use x86::placement::{Cost, PlaceRules};
 
 use self::{
+    build::BuilderState,
     own_code::{OwnCode, RemappedCode},
     skipped::{ProbePurpose, SkipReason, SkippedProbe},
 };
@@ -54,22 +56,21 @@ pub enum SiteKind {
     Sync(SyncSite),
     /// Site of memory.
     Memory(MemorySite),
-    /// The start of code that uses locks for itself: what it calls does not count.
+    /// The start of code that uses locks internally: its calls are not reported.
     Ignored {
         /// The address after its last instruction.
         end: ProcessAddr,
     },
-    /// The start of code that synchronisation or allocators are made of: what it accesses is no data.
+    /// The start of code of synchronisation or allocators: its accesses are not reported.
     Inner {
         /// The address after its last instruction.
         end: ProcessAddr,
     },
     /// A delay, which makes no record.
     Delay,
-    /// The first instruction of a function that threads start with, where a delay may be. It has no probe of its own.
+    /// The first instruction of a function that threads start with, where a delay may be. It has no probe.
     ThreadStart,
-    /// The entry of a function whose exits could not all be probed, or code that is gone: its records count for
-    /// nothing.
+    /// The entry of a function whose exits could not all be probed, or unloaded code: its records are ignored.
     Unwatched,
 }
 
@@ -133,7 +134,7 @@ pub struct WatchedFunction {
     pub role: RegionRole,
 }
 
-/// A function that could be a region and is none.
+/// A function that could be a region and is not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnwatchedFunction {
     /// Name.
@@ -144,7 +145,7 @@ pub struct UnwatchedFunction {
     pub why: String,
 }
 
-/// A probe to attach, and what it costs.
+/// A probe to attach, and its cost.
 #[derive(Clone, Debug)]
 pub struct PlannedProbe {
     /// For the kernel.
@@ -172,79 +173,85 @@ pub struct Wanted<'options> {
     pub own_code: OwnCode,
     /// Rules of the back end for the places of probes.
     pub place_rules: PlaceRules,
-    /// Set if regions by default include those that are seldom meant to be atomic: bodies of threads, and functions
-    /// that wait.
+    /// Set if regions by default include functions that are seldom meant to be atomic: bodies of threads, and
+    /// functions that wait.
     pub low_prior: bool,
     /// Delays at instructions.
     pub delays: &'options [Delay],
     /// Set if the functions that threads start with are to be known, whatever the rules are.
     pub thread_starts: bool,
-    /// Regions and functions that a first pass has named, to look at these alone.
+    /// Regions and functions that a first pass has named: the plan is limited to them.
     pub focus: Option<&'options Arc<Focus>>,
 }
 
 impl Wanted<'_> {
-    pub(crate) fn sees_memory(&self) -> bool {
+    fn sees_memory(&self) -> bool {
         self.watches || self.accesses.level != Level::Sync
+    }
+
+    /// Number of the first `--lock` among the patterns that must match: rules come before, accesses after.
+    pub(crate) const fn first_lock_number(&self) -> usize {
+        self.rules.len()
+    }
+
+    pub(crate) fn first_access_number(&self) -> usize {
+        let lock_functions: usize = self.locks.iter().map(|lock| lock.functions.len()).sum();
+        self.first_lock_number() + lock_functions
     }
 }
 
-/// All probes for a process.
+/// Probes of a process, and what their records mean.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// Meaning of the site numbers: a site's number is its index.
     pub sites: Vec<Site>,
     /// Probes to attach.
     pub probes: Vec<PlannedProbe>,
-    /// Probes that cannot be attached.
-    pub skipped: Vec<SkippedProbe>,
     /// Variables that the program names as worth watching, at places known before it runs.
     pub shared: Vec<(ProcessAddr, SharedVariable)>,
     /// The functions that are regions; a function's number is its index.
     pub functions: Vec<WatchedFunction>,
     /// Groups of probes on instructions that access memory; a group's number is its index.
     pub access_groups: Vec<AccessGroup>,
-    /// Global variables that the code of regions accesses: the address, how many bytes at once, and whether they are
-    /// written.
+    /// Global variables that the code of regions accesses: the address, the size of an access in bytes, and whether
+    /// an access writes.
     pub globals: Vec<(ProcessAddr, u64, bool)>,
-    /// Code that regions call and whose accesses no probe sees.
-    pub uncovered: Uncovered,
-    /// Functions that take locks and are no regions.
-    pub unwatched: Vec<UnwatchedFunction>,
     /// Cost of one execution of each region whose probes may be detached, in nanoseconds, by the function's number.
     pub detachable: BTreeMap<u32, u64>,
-    /// Groups of probes that serve the same of these regions, by number.
+    /// Sets of detachable regions, by number: probes that serve the same set form a group.
     pub region_groups: Vec<BTreeSet<u32>>,
-    /// Number of functions that would be regions by default, were there not so many more likely ones.
-    pub unlikely: u64,
-    /// The regions by default are functions of a stripped program, which takes locks: its file name.
-    pub stripped: Option<String>,
-    /// Libraries that take locks, and of which no function is a region by default: their file names.
-    pub left_out: BTreeSet<String>,
-    /// Rules that match nothing so far, by their indices, and why.
+    /// Facts for reports.
+    pub facts: PlanFacts,
+    pub(crate) state: BuilderState,
+}
+
+/// Facts about a plan, for reports: probes and regions that it leaves out, and reasons.
+#[derive(Clone, Debug, Default)]
+pub struct PlanFacts {
+    /// Probes that cannot be attached.
+    pub skipped: Vec<SkippedProbe>,
+    /// Functions that could be regions and are not.
+    pub unwatched: Vec<UnwatchedFunction>,
+    /// Rules without a match so far, by their indices, and the reason.
     pub unmatched: Vec<(usize, SelectError)>,
-    /// Identifiers of the delays whose places were found.
-    pub delays: BTreeSet<String>,
-    /// Set if memory accesses are seen, so that allocation and deallocation matter.
-    pub sees_memory: bool,
-    /// Set if the program may map its own code anew and gets probes in it all the same.
-    pub remapped_code: Option<RemappedCode>,
-    /// Modules with code of Go, of which no function is a region by default: their file names.
+    /// Code that regions call and whose accesses no probe sees.
+    pub uncovered: Uncovered,
+    /// Number of functions that are no regions because the limit was reached by more likely ones.
+    pub unlikely: u64,
+    /// File name of the stripped program whose functions are regions by default and take locks.
+    pub stripped: Option<String>,
+    /// File names of libraries that take locks and have no region by default.
+    pub left_out: BTreeSet<String>,
+    /// File names of modules with code of Go, which has no region by default.
     pub go_code: BTreeSet<String>,
     /// Regions that the focus leaves out.
     pub out_of_focus: BTreeSet<String>,
+    /// Identifiers of the delays whose places were found.
+    pub delays: BTreeSet<String>,
     /// Functions of the focus whose accesses are probed: module and name.
     pub focused_functions: BTreeSet<(String, String)>,
-    /// Regions and functions that are looked at alone.
-    pub(crate) focus: Option<Arc<Focus>>,
-    /// Set if functions are regions by default.
-    pub(crate) by_default: bool,
-    /// Set if the program's own code gets no probes.
-    pub(crate) leaves_program: bool,
-    /// Rules of the back end for the places of probes.
-    pub(crate) place_rules: PlaceRules,
-    /// Set if there are regions, so that non-local exits matter.
-    pub(crate) has_regions: bool,
+    /// Function that may map the program's own code anew, although that code gets probes.
+    pub remapped_code: Option<RemappedCode>,
 }
 
 impl Plan {
@@ -264,15 +271,21 @@ impl Plan {
         names
     }
 
-    /// Returns what is looked at alone.
+    /// Returns true if memory accesses are seen, so that allocation and deallocation matter.
     #[must_use]
-    pub fn focus(&self) -> Option<&Focus> {
-        self.focus.as_deref()
+    pub const fn sees_memory(&self) -> bool {
+        self.state.sees_memory
     }
 
-    /// Returns whether a region is one that the user wants looked at: any without a focus.
+    /// Returns the regions and functions that the plan is limited to.
+    #[must_use]
+    pub fn focus(&self) -> Option<&Focus> {
+        self.state.focus.as_deref()
+    }
+
+    /// Returns whether a region is in the focus: without a focus, every region is.
     pub(crate) fn looks_at(&self, region: &str) -> bool {
-        self.focus.as_ref().is_none_or(|focus| focus.has_region(region))
+        self.state.focus.as_ref().is_none_or(|focus| focus.has_region(region))
     }
 
     /// Returns whether markers begin regions, also outside the focus.
@@ -299,11 +312,13 @@ impl Plan {
         first: bool,
         error: impl FnOnce() -> SelectError,
     ) {
-        let was_unmatched = self.unmatched.iter().any(|(other, _)| *other == number);
+        let was_unmatched = self.facts.unmatched.iter().any(|(other, _)| *other == number);
         if matched || first || (is_about && was_unmatched) {
-            self.unmatched.retain(|(other, _)| *other != number);
+            self.facts.unmatched.retain(|(other, _)| *other != number);
             if !matched {
-                self.unmatched.push((number, error()));
+                let error = error();
+                tracing::debug!(number, %error, "a pattern matches nothing");
+                self.facts.unmatched.push((number, error));
             }
         }
     }
@@ -314,7 +329,7 @@ impl Plan {
         self.sites.iter().filter_map(|site| site.kind.sync()).any(SyncSite::acquires_lock)
     }
 
-    /// Makes the records of sites in a library that was unloaded count for nothing.
+    /// Makes the records of sites in an unloaded library be ignored.
     pub fn unload(&mut self, range: &Range<ProcessAddr>) {
         for site in self.sites.iter_mut().filter(|site| range.contains(&site.address)) {
             site.kind = SiteKind::Unwatched;
@@ -327,6 +342,7 @@ impl Plan {
         let mut blind = HashSet::new();
         for index in failed {
             let Some(probe) = self.probes.get(index) else { continue };
+            tracing::debug!(purpose = %probe.purpose, "a probe failed");
             let site = self.sites.get(Cookie(probe.point.cookie).site().number() as usize);
             match site.and_then(|site| site.kind.region()) {
                 Some(RegionSite::Function(FunctionPlace::Exit { function, .. })) => {
@@ -346,7 +362,7 @@ impl Plan {
                 SiteKind::Region(RegionSite::Inlined(InlinedRegions { begins, .. })) => {
                     begins.retain(|InlinedBegin { function, name, .. }| {
                         if blind.contains(function) {
-                            self.skipped.push(SkippedProbe {
+                            self.facts.skipped.push(SkippedProbe {
                                 purpose: ProbePurpose::InlinedRegion {
                                     region: name.clone(),
                                     into: None,
@@ -362,7 +378,7 @@ impl Plan {
                     name,
                     ..
                 })) if blind.contains(function) => {
-                    self.skipped.push(SkippedProbe {
+                    self.facts.skipped.push(SkippedProbe {
                         purpose: ProbePurpose::Region { region: name.clone() },
                         reason: SkipReason::UnprobedExits,
                     });

@@ -25,17 +25,14 @@ pub enum OwnCode {
 /// A function that maps the program's code anew.
 #[derive(Clone, Copy, Debug)]
 struct Remapper {
-    /// Symbol.
     symbol: &'static str,
     /// Program or library that it belongs to, for people.
     what: &'static str,
-    /// Condition under which it runs.
     when: When,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum When {
-    /// Whenever the program has it.
     Always,
     /// If an argument or an environment variable of the program has this text.
     Switched(&'static str),
@@ -110,7 +107,7 @@ pub struct RemappedCode {
 /// Outcome for the program's own code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// Nothing is known against probes.
+    /// Probes are safe as far as is known.
     Probe,
     /// Probes, which may kill the program.
     Risk(RemappedCode),

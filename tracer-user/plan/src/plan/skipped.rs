@@ -136,7 +136,7 @@ pub enum ProbePurpose {
     Wait {
         /// Step.
         step: &'static str,
-        /// Name of what is waited for.
+        /// Name of the awaited object.
         name: &'static str,
         /// Name of the module.
         module: String,

@@ -5,32 +5,34 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
 use symbolize::{LinkAddr, Name};
 use x86::{
-    call_graph::{Callee, Facts},
+    call_graph::{CallFacts, Callee},
     filled_slots::Contents,
     functions::Functions,
 };
 
 use super::{
-    effects::{Effect, Passes},
+    effects::{Effect, Passes, Reach},
     known_names::{
         AtomicOperation, OwnLocks, Property, atomic_operation, creates, is_library,
-        is_lock_library, passes_futex_wait_on, reads_input, releases, takes_lock, waits,
-        waits_for_futex, waits_once,
+        is_lock_library, passes_futex_wait_on, reads_input, waits, waits_for_futex, waits_once,
     },
-    lock_tables::{Entry, TableCalls, TableSlot, table_calls},
+    lock_tables::{TableCalls, TableEntry, TableSlot, table_calls},
     source_functions::{Inlining, Unit},
     test_frameworks::TestFrameworks,
-    thread_starts::{Code, Pointee, ThreadStarts, thread_starts},
+    thread_starts::{CodeQueries, Pointee, ThreadStarts, thread_starts},
 };
-use crate::sync::functions::Role;
+use crate::sync::{
+    functions::Role,
+    lock_names::{releases, takes_lock},
+};
 
-/// Number of functions of the program that may be between a function that waits and the one that does the waiting:
-/// one, a wrapper or a step of a loop. What only deeper callees wait for is not the function's own purpose.
+/// Maximum number of the program's functions between a function that waits and the callee that does the waiting:
+/// one, a wrapper or a step of a loop. A function whose deeper callees wait has another purpose.
 pub(super) const MAX_WAIT_LEVELS: u32 = 1;
 
 pub(super) struct Analysis<'facts, 'rules> {
     pub(super) functions: &'facts Functions,
-    pub(super) facts: &'facts [Facts],
+    pub(super) facts: &'facts [CallFacts],
     /// Functions that make a call take a lock, release one, or wait: known by name, or waiting for a futex.
     pub(super) lock: Effect<'rules>,
     pub(super) release: Effect<'rules>,
@@ -83,7 +85,7 @@ pub(super) enum What {
 }
 
 /// A step of a unit: something that takes a lock.
-pub(super) struct Step {
+pub(super) struct LockStep {
     pub(super) at: LinkAddr,
     pub(super) name: String,
     /// The inlined call that it is; `None` for a call.
@@ -100,9 +102,9 @@ const MAX_CALLERS: usize = 48;
 impl<'facts, 'rules> Analysis<'facts, 'rules> {
     pub(super) fn new(
         functions: &'facts Functions,
-        facts: &'facts [Facts],
+        facts: &'facts [CallFacts],
         locks: OwnLocks<'rules>,
-        code: Code<'_>,
+        code: CodeQueries<'_>,
     ) -> Self {
         let called = facts
             .iter()
@@ -119,7 +121,7 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
         let futex_waits = Property { known: waits_for_futex, of_role: |_| false, locks };
         let is_own_lock = |index| functions.get(index).is_some_and(|own| locks.role(own).is_some());
         let locking = |tables: &TableCalls| {
-            let always = (true, u32::MAX);
+            let always = Reach { with_cold: true, max_levels: u32::MAX };
             let on = |passes: bool| if passes { Passes::On } else { Passes::Nothing };
             let of_tables: Vec<(usize, String)> =
                 tables.releasing.iter().map(|&function| (function, String::new())).collect();
@@ -142,7 +144,7 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
             (lock, release)
         };
         let (mut lock, mut release) = locking(&TableCalls::default());
-        let slots = table_slots(functions, facts, (&lock, &release), code);
+        let slots = table_slots(functions, facts, &lock, &release, code);
         let tables = table_calls(&slots, functions, facts, code.variable);
         if tables != TableCalls::default() {
             (lock, release) = locking(&tables);
@@ -154,7 +156,7 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
             (true, true) => Passes::On,
             (true, false) => Passes::OnAsLevel,
         };
-        let by_waiting = (false, MAX_WAIT_LEVELS);
+        let by_waiting = Reach { with_cold: false, max_levels: MAX_WAIT_LEVELS };
         let futex_wait =
             Effect::analyze(futex_waits, functions, facts, by_waiting, &[], |index, name| {
                 let passes = !is_own_lock(index) && !waits_once(name) && passes_futex_wait_on(name);
@@ -182,7 +184,7 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
             frameworks: TestFrameworks::of(functions),
             distances: Vec::new(),
         };
-        // At first everything counts that may take a lock, since what was inlined is not known.
+        // At first every call that may take a lock counts, since inlined calls are not known yet.
         analysis.distances = analysis.distances(|_| true);
         let mut instructions: Vec<LinkAddr> =
             (0..facts.len()).flat_map(|function| analysis.instructions(function)).collect();
@@ -200,7 +202,7 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
     }
 
     /// Finds the loops with a call that waits or reads input.
-    fn waiting_loops(&self, code: Code<'_>) -> HashMap<usize, Vec<Loop>> {
+    fn waiting_loops(&self, code: CodeQueries<'_>) -> HashMap<usize, Vec<Loop>> {
         let effects = self.waiting_or_reading();
         let mut found: HashMap<usize, Vec<Loop>> = HashMap::new();
         for (function, facts) in self.facts.iter().enumerate() {
@@ -264,7 +266,7 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
             .map(|function| (function, 0))
             .collect();
         while let Some((function, distance)) = todo.pop_front() {
-            // A function with so many callers is a service, such as logging and assertions, and no step of its callers.
+            // A function with more callers is a service, such as logging and assertions, and no step of its callers.
             let is_service = callers[function].len() > MAX_CALLERS;
             if is_service || distances[function].is_some_and(|known| known <= distance) {
                 continue;
@@ -334,7 +336,7 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
         found.into_iter().map(site).collect()
     }
 
-    /// Inlined calls in a function that take a lock and release none.
+    /// Inlined calls in a function that take a lock and do not release one.
     fn inlined_wrappers(&self, function: usize, found: &[(LinkAddr, What)]) -> HashSet<usize> {
         let within = self.inlining.within(function).iter().copied();
         let releases: Vec<LinkAddr> = self.facts[function]
@@ -355,8 +357,8 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
     }
 
     /// The steps of a unit that take locks; a call that was inlined is one.
-    pub(super) fn steps(&self, unit: Unit, function: usize, sites: &[Site]) -> Vec<Step> {
-        let mut steps: Vec<Step> = Vec::new();
+    pub(super) fn steps(&self, unit: Unit, function: usize, sites: &[Site]) -> Vec<LockStep> {
+        let mut steps: Vec<LockStep> = Vec::new();
         let loops = &self.facts[function].activity.loops;
         for site in sites {
             let rest = match unit {
@@ -403,13 +405,20 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
                         None => {
                             let name = self.inlining.names[number].short.clone();
                             let (at, is_direct) = (site.at, false);
-                            steps.push(Step { at, name, inlined, distance, is_direct, in_loop });
+                            steps.push(LockStep {
+                                at,
+                                name,
+                                inlined,
+                                distance,
+                                is_direct,
+                                in_loop,
+                            });
                         }
                     }
                 }
                 None => {
                     let (at, is_direct) = (site.at, takes);
-                    steps.push(Step { at, name, inlined, distance, is_direct, in_loop });
+                    steps.push(LockStep { at, name, inlined, distance, is_direct, in_loop });
                 }
             }
         }
@@ -422,10 +431,10 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
         &self,
         function: usize,
         unit: Unit,
-        steps: &[Step],
+        steps: &[LockStep],
         sites: &[Site],
     ) -> bool {
-        let (Unit::Inlined(number), [Step { at: taken, is_direct: true, in_loop: false, .. }]) =
+        let (Unit::Inlined(number), [LockStep { at: taken, is_direct: true, in_loop: false, .. }]) =
             (unit, steps)
         else {
             return false;
@@ -445,17 +454,18 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
 /// as initial values, or stored there by code.
 fn table_slots(
     functions: &Functions,
-    facts: &[Facts],
-    (lock, release): (&Effect<'_>, &Effect<'_>),
-    code: Code<'_>,
+    facts: &[CallFacts],
+    lock: &Effect<'_>,
+    release: &Effect<'_>,
+    code: CodeQueries<'_>,
 ) -> Vec<TableSlot> {
     let entry = |pointee: &Pointee| match pointee {
         Pointee::Own(own) if lock.is_passed_on_by(*own) => {
-            Some(Entry::Takes(functions.get(*own)?.name.short.clone()))
+            Some(TableEntry::Takes(functions.get(*own)?.name.short.clone()))
         }
-        Pointee::Own(own) => release.is_passed_on_by(*own).then_some(Entry::Releases),
-        Pointee::Import(symbol) if takes_lock(symbol) => Some(Entry::Takes(symbol.clone())),
-        Pointee::Import(symbol) => releases(symbol).then_some(Entry::Releases),
+        Pointee::Own(own) => release.is_passed_on_by(*own).then_some(TableEntry::Releases),
+        Pointee::Import(symbol) if takes_lock(symbol) => Some(TableEntry::Takes(symbol.clone())),
+        Pointee::Import(symbol) => releases(symbol).then_some(TableEntry::Releases),
     };
     let slot = |at: LinkAddr, pointee: &Pointee, is_filled| {
         let entry = entry(pointee)?;
@@ -479,7 +489,7 @@ fn table_slots(
 }
 
 /// Finds the functions that create threads, directly or through their callees.
-fn creating(functions: &Functions, facts: &[Facts]) -> Vec<bool> {
+fn creating(functions: &Functions, facts: &[CallFacts]) -> Vec<bool> {
     let mut creating: Vec<bool> =
         functions.iter().map(|function| creates(&function.name.short)).collect();
     loop {

@@ -15,9 +15,9 @@ use x86::{
 };
 
 use super::{
-    defaults::{self, Candidate, CandidatePlace, Found},
-    imported_roles::ImportedRoles,
-    thread_starts::{self, Code, Pointee},
+    defaults::{self, Candidate, CandidateFunctions, CandidatePlace},
+    known_names::KnownLocks,
+    thread_starts::{self, CodeQueries, Pointee},
 };
 use crate::{
     go_code,
@@ -25,37 +25,38 @@ use crate::{
     origin::Origins,
     plan::{Plan, Site, SiteKind, UnwatchedFunction},
     selection::{Choice, Chosen, ChosenCall},
-    sync::lock_rule::LockRule,
 };
 
 /// Maximum number of functions, and calls that were inlined, that are regions of a process by default.
 pub const MAX_DEFAULT_REGIONS: usize = 400;
 
 /// Chooses the regions by default in all modules of a process, with one limit: the most likely candidates, and where
-/// they are too many the program's own before those of libraries. Those that are seldom meant to be atomic make
-/// transactions as the others do if `low_prior` is set; otherwise bodies of threads and loops around waits are followed
-/// for cuts alone, and functions that wait are left out.
+/// they are too many the program's own before candidates in libraries. Functions that are seldom meant to be atomic
+/// make transactions as the others do if `low_prior` is set; otherwise bodies of threads and loops around waits are
+/// followed for cuts alone, and functions that wait are left out.
 pub(super) fn choose(
     choices: &mut [&mut Choice<'_>],
     plan: &mut Plan,
     symbolizer: &Symbolizer,
-    (locks, imported): (&[LockRule], &ImportedRoles),
+    locks: KnownLocks<'_>,
     low_prior: bool,
 ) {
     let mut candidates: Vec<(usize, Candidate)> = (0..)
         .zip(choices.iter())
         .flat_map(|(number, choice)| {
-            let mut found = choice.analyze(symbolizer, (locks, imported), plan.sees_memory);
+            let mut found = choice.analyze(symbolizer, locks, plan.state.sees_memory);
             choice.note_thread_starts(plan, &found);
             if let Some(code) = go_code::of(choice.file) {
                 found.candidates.retain(|one| !choice.lies_in(&code, &one.place));
-                plan.go_code.insert(choice.module.name());
+                tracing::debug!(module = choice.module.name(), "code of Go has no default regions");
+                plan.facts.go_code.insert(choice.module.name());
             }
             found.candidates.into_iter().map(move |one| (number, one))
         })
         .collect();
-    // Libraries that were loaded later find those of the others there.
+    // Regions of modules that were planned before count as well.
     let mut taken = plan.functions.len();
+    tracing::info!(candidates = candidates.len(), taken, "candidates for default regions");
     if taken + candidates.len() > MAX_DEFAULT_REGIONS {
         let origins = Origins::of(symbolizer);
         candidates.sort_by_cached_key(|(number, one)| {
@@ -77,9 +78,9 @@ impl Choice<'_> {
     pub(super) fn analyze(
         &self,
         symbolizer: &Symbolizer,
-        (locks, imported): (&[LockRule], &ImportedRoles),
+        locks: KnownLocks<'_>,
         sees_memory: bool,
-    ) -> Found {
+    ) -> CandidateFunctions {
         let facts = call_graph::facts(self.file, &self.functions);
         // Code of the program that was inlined into a library's function, such as a closure.
         let around = |address: LinkAddr| {
@@ -131,7 +132,7 @@ impl Choice<'_> {
             let (_, flow) = latest.insert(known.unwrap_or_else(|| (index, flow(index))));
             flow.body(first.0, last.0)
         };
-        let code = Code {
+        let code = CodeQueries {
             loop_body: &loop_body,
             around: &around,
             inlined: &inlined,
@@ -142,12 +143,12 @@ impl Choice<'_> {
             shared: (sees_memory && is_small(&self.functions)).then_some(&shared),
         };
         let name = self.module.name();
-        let locks = self.own_locks(&name, locks, imported);
+        let locks = self.own_locks(&name, locks);
         defaults::analyze(&self.functions, &facts, locks, code)
     }
 
     /// Adds sites of the functions that threads start with.
-    pub(super) fn note_thread_starts(&self, plan: &mut Plan, found: &Found) {
+    pub(super) fn note_thread_starts(&self, plan: &mut Plan, found: &CandidateFunctions) {
         let starts = found.thread_starts.iter().filter_map(|&index| self.functions.get(index));
         let places = starts.filter_map(|own| self.module.process_address(own.start));
         plan.sites.extend(places.map(|address| Site { address, kind: SiteKind::ThreadStart }));
@@ -163,7 +164,7 @@ impl Choice<'_> {
         }
     }
 
-    /// Makes a candidate a region, or lists it as none. Of the regions so far there are `taken`.
+    /// Makes a candidate a region, or lists it as unwatched. `taken` is the number of regions so far.
     fn decide(
         &mut self,
         plan: &mut Plan,
@@ -179,7 +180,7 @@ impl Choice<'_> {
                 Some(reason.to_string())
             }
             _ if taken >= MAX_DEFAULT_REGIONS => {
-                plan.unlikely += 1;
+                plan.facts.unlikely += 1;
                 Some(format!(
                     "{why}; {MAX_DEFAULT_REGIONS} functions are more likely to be meant as atomic"
                 ))
@@ -203,21 +204,18 @@ impl Choice<'_> {
             }
             (CandidatePlace::Function(function), Some(why)) => {
                 let own = self.functions.get(function);
-                let place = own.and_then(|own| {
-                    Some((own.name.short.clone(), self.module.process_address(own.start)?))
-                });
-                let unwatched =
-                    place.map(|(name, address)| UnwatchedFunction { name, address, why });
-                plan.unwatched.extend(unwatched);
+                if let Some(own) = own
+                    && let Some(address) = self.module.process_address(own.start)
+                {
+                    let name = own.name.short.clone();
+                    plan.leave_unwatched(UnwatchedFunction { name, address, why });
+                }
             }
             (CandidatePlace::Inlined { call, .. }, Some(why)) => {
                 let name = Name::demangle(&call.symbol).short;
-                let address = self.module.process_address(call.entry);
-                plan.unwatched.extend(address.map(|address| UnwatchedFunction {
-                    name,
-                    address,
-                    why,
-                }));
+                if let Some(address) = self.module.process_address(call.entry) {
+                    plan.leave_unwatched(UnwatchedFunction { name, address, why });
+                }
             }
         }
         is_region

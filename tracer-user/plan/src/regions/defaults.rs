@@ -1,28 +1,28 @@
 //! Default regions: functions of the program whose activation can hold two steps that others can get in between.
 //! Decides from the call graph and debug information; places no probe.
 //!
-//! A function is a candidate if it takes a lock, calls two functions that take locks by themselves, or one in a
-//! loop, or one and accesses memory beside it, or has two atomic operations. A function that calls one such function
-//! and does nothing else is none: nobody can get in between that is not in the callee. A function that takes a lock
-//! and releases none is a wrapper: its callers take the lock. Functions are those of the source: an inlined call counts
-//! as a call, wherever its code is. Functions that take no lock are in `unlocked`.
+//! A function is a candidate if it takes a lock, calls two functions that take locks by themselves, or one in a loop,
+//! or one and accesses memory beside it, or has two atomic operations. A function that only calls one such function is
+//! no candidate: others can get in between only inside the callee. A function that takes a lock and does not release
+//! it is a wrapper: its callers take the lock. The functions are the source's: an inlined call counts as a call,
+//! wherever its code is. Functions that take no lock are in `unlocked`.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use checker::defect::RegionRole;
 use symbolize::{InlinedCall, LinkAddr};
 use x86::{
-    call_graph::{Callee, Facts},
+    call_graph::{CallFacts, Callee},
     functions::Functions,
 };
 
 use super::{
-    analysis::{Analysis, Loop, MAX_WAIT_LEVELS, Site, Step, What},
+    analysis::{Analysis, LockStep, Loop, MAX_WAIT_LEVELS, Site, What},
     effects::Effect,
     known_names::{OwnLocks, is_library, waits_once},
     reason::Reason,
     source_functions::{Unit, source_symbol},
-    thread_starts::{Code, ThreadStarts, drops},
+    thread_starts::{CodeQueries, ThreadStarts, drops},
 };
 
 /// Number of calls from a candidate down to a function that takes a lock directly, at most: a function from which
@@ -65,7 +65,6 @@ pub enum CandidatePlace {
 }
 
 impl CandidatePlace {
-    /// Returns its first instruction.
     pub(super) fn entry(&self, functions: &Functions) -> Option<LinkAddr> {
         match self {
             Self::Function(function) => Some(functions.get(*function)?.start),
@@ -74,23 +73,23 @@ impl CandidatePlace {
     }
 }
 
-/// Functions of a program from which default regions are chosen, and those that threads start with.
+/// Functions of a program from which default regions are chosen, and functions that threads start with.
 #[derive(Debug)]
-pub struct Found {
+pub struct CandidateFunctions {
     /// The functions that can hold two steps, with what speaks against them, the most likely first.
     pub candidates: Vec<Candidate>,
     /// Numbers of the functions that threads start with, or may start with.
     pub thread_starts: Vec<usize>,
 }
 
-/// Analyses the functions of a program. `locks` are those of the user's own.
+/// Analyses the functions of a program. `locks` are the user's.
 #[must_use]
 pub fn analyze(
     functions: &Functions,
-    facts: &[Facts],
+    facts: &[CallFacts],
     locks: OwnLocks<'_>,
-    code: Code<'_>,
-) -> Found {
+    code: CodeQueries<'_>,
+) -> CandidateFunctions {
     let mut analysis = Analysis::new(functions, facts, locks, code);
     let sites: Vec<Vec<Site>> = (0..facts.len()).map(|function| analysis.sites(function)).collect();
     let mut candidates: Vec<Candidate> = (0..)
@@ -100,7 +99,7 @@ pub fn analyze(
     analysis.add_copies(&sites, &mut candidates);
     analysis.add_unlocked(code, &mut candidates);
     candidates.sort_by_key(|candidate| candidate.rank);
-    Found { candidates, thread_starts: analysis.thread_starts() }
+    CandidateFunctions { candidates, thread_starts: analysis.thread_starts() }
 }
 
 impl Analysis<'_, '_> {
@@ -140,7 +139,7 @@ impl Analysis<'_, '_> {
         if self.is_one_section(function, unit, &steps, sites) {
             return None;
         }
-        // Probes at the ends of inlined code cost more than those of functions: not for so little.
+        // Probes at the ends of inlined code cost more than a function's: too much for so small a region.
         let is_inlined = matches!(unit, Unit::Inlined(_));
         if is_inlined && matches!(why, Reason::CallsTakerAndAccesses { .. }) {
             return None;
@@ -175,10 +174,10 @@ impl Analysis<'_, '_> {
     /// Returns the reason why steps make a candidate, with its class and distance.
     fn why(
         &self,
-        steps: &[Step],
+        steps: &[LockStep],
         count: impl Fn(fn(&What) -> bool) -> usize,
     ) -> Option<(Reason, u32, u32)> {
-        let name = |step: &Step| step.name.clone();
+        let name = |step: &LockStep| step.name.clone();
         if let Some(direct) = steps.iter().find(|step| step.is_direct) {
             return Some((Reason::TakesLock { callee: name(direct) }, 0, 0));
         }
@@ -203,7 +202,7 @@ impl Analysis<'_, '_> {
     }
 
     /// Returns the reason why a unit is no region though it can hold two steps.
-    fn excluded(&self, function: usize, unit: Unit, steps: &[Step]) -> Option<Reason> {
+    fn excluded(&self, function: usize, unit: Unit, steps: &[LockStep]) -> Option<Reason> {
         let name = match unit {
             Unit::Function(_) => &self.functions.get(function)?.name,
             Unit::Inlined(number) => &self.inlining.names[number],
@@ -287,7 +286,7 @@ impl Analysis<'_, '_> {
             && !drops(&self.inlining.names[number])
     }
 
-    /// Returns the name of what a unit calls that waits.
+    /// Returns the name of a callee of a unit that waits.
     fn waits(&self, function: usize, unit: Unit) -> Option<String> {
         self.waiting(function, unit, &[&self.wait, &self.futex_wait], |_| true)
     }
@@ -300,7 +299,7 @@ impl Analysis<'_, '_> {
         let mut loops: Vec<&Loop> = self.waiting_loops.get(&function)?.iter().collect();
         loops.retain(|one| {
             let takes = sites.iter().any(|site| one.body.contains(&site.at.0));
-            // Libraries repeat what was interrupted: such a loop is no loop of tasks.
+            // Libraries repeat interrupted calls: such a loop is no loop of tasks.
             let around = self.inlining.around(function, one.first);
             let is_own = !around.iter().any(|&number| self.inlining.is_library(number));
             takes && is_own && in_unit(one.first) && in_unit(one.last)

@@ -1,5 +1,5 @@
-//! Probes of regions that may be detached while a program runs: those of functions that are regions by default. A probe
-//! that serves several of them goes with the last; one that serves another region as well stays.
+//! Probes that may be detached while a program runs: the probes of regions by default. A probe that serves several such
+//! regions is detached with the last; a probe that also serves a named region stays.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +27,6 @@ struct Served {
 /// Marks the probes of a plan that may be detached, by groups that serve the same regions, and stores the cost of one
 /// execution of each of these regions. The cost of a probe that serves several is shared among them.
 pub(crate) fn mark(plan: &mut Plan) {
-    /// Cost of a record.
     const RECORD_NS: u64 = 200;
     let followed = followed(plan);
     let mut costs: BTreeMap<u32, ExecutionCost> = BTreeMap::new();
@@ -66,7 +65,12 @@ pub(crate) fn mark(plan: &mut Plan) {
         }
         plan.probes[index].point.regions = Some(group);
     }
-    // Those of libraries that were loaded before are attached and not in the plan any more.
+    // Probes of modules that were planned before are attached, and no longer in the plan.
+    tracing::debug!(
+        regions = costs.len(),
+        groups = groups.len(),
+        "regions whose probes may be detached"
+    );
     plan.detachable.extend(costs.into_iter().map(|(number, cost)| (number, cost.begin + cost.end)));
 }
 
@@ -90,7 +94,7 @@ fn followed(plan: &Plan) -> BTreeSet<u32> {
     followed
 }
 
-/// Returns the functions that a probe serves, if it is one of a region that is a function.
+/// Returns the functions that a probe serves, if it is at the edge of a function.
 fn served(plan: &Plan, probe: &PlannedProbe) -> Option<Served> {
     if probe.point.program != ProbeProgram::Region {
         return None;

@@ -3,38 +3,46 @@
 
 use symbolize::{LinkAddr, Name};
 use x86::{
-    call_graph::{Call, Callee, Facts},
+    call_graph::{CallFacts, Callee, DirectCall},
     functions::Functions,
 };
 
 use super::known_names::Property;
 
-/// An effect of calls.
 pub(super) struct Effect<'rules> {
     property: Property<'rules>,
     /// For each own function that passes it on to its callers, where it comes from.
-    own: Vec<Option<Source>>,
+    own: Vec<Option<EffectSource>>,
     /// Set if calls in seldom executed code count.
     with_cold: bool,
 }
 
 /// Origin of an effect that a function passes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Source {
+pub(super) struct EffectSource {
     /// Name of the function that has the effect of itself.
     pub(super) name: String,
-    /// Number of functions that have passed it on, without those of libraries.
+    /// Number of functions that have passed it on, without library functions.
     pub(super) levels: u32,
 }
 
-/// Relation of a function to the effects of what it calls.
+/// Reach of an effect through calls.
+#[derive(Clone, Copy)]
+pub(super) struct Reach {
+    /// Set if calls on cold paths count.
+    pub(super) with_cold: bool,
+    /// Maximum number of levels through which the effect is passed on.
+    pub(super) max_levels: u32,
+}
+
+/// Relation of a function to the effects of its callees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Passes {
     /// Its callers have them, too.
     On,
     /// Its callers have them, too, and the function counts as a level.
     OnAsLevel,
-    /// Its callers have none of them.
+    /// Its callers do not have them.
     Nothing,
 }
 
@@ -44,13 +52,13 @@ impl<'rules> Effect<'rules> {
     pub(super) fn analyze(
         property: Property<'rules>,
         functions: &Functions,
-        facts: &[Facts],
-        (with_cold, max_levels): (bool, u32),
+        facts: &[CallFacts],
+        Reach { with_cold, max_levels }: Reach,
         known: &[(usize, String)],
         passes: impl Fn(usize, &Name) -> Passes,
     ) -> Self {
-        let source = |name: &str| Source { name: name.to_owned(), levels: 0 };
-        let mut own: Vec<Option<Source>> = functions
+        let source = |name: &str| EffectSource { name: name.to_owned(), levels: 0 };
+        let mut own: Vec<Option<EffectSource>> = functions
             .iter()
             .map(|function| property.is_of(function).then(|| source(&function.name.short)))
             .collect();
@@ -74,7 +82,8 @@ impl<'rules> Effect<'rules> {
                     && let Some((source, _)) = effect.call_with(&facts[index], true)
                     && source.levels + level <= max_levels
                 {
-                    effect.own[index] = Some(Source { levels: source.levels + level, ..source });
+                    effect.own[index] =
+                        Some(EffectSource { levels: source.levels + level, ..source });
                     changed = true;
                 }
             }
@@ -90,18 +99,22 @@ impl<'rules> Effect<'rules> {
     }
 
     /// Returns true if a function has the effect, also by a tail call.
-    pub(super) fn has(&self, facts: &Facts) -> bool {
+    pub(super) fn has(&self, facts: &CallFacts) -> bool {
         self.call_with(facts, true).is_some()
     }
 
     /// Returns a call with the effect: where the effect comes from, and where the call is.
-    pub(super) fn call_with(&self, facts: &Facts, tail_calls: bool) -> Option<(Source, LinkAddr)> {
+    pub(super) fn call_with(
+        &self,
+        facts: &CallFacts,
+        tail_calls: bool,
+    ) -> Option<(EffectSource, LinkAddr)> {
         let mut calls = facts.calls.iter().filter(|call| call.returns || tail_calls);
         calls.find_map(|call| Some((self.of(call)?, call.at)))
     }
 
     /// Returns the origin of the effect of a call.
-    pub(super) fn of(&self, call: &Call) -> Option<Source> {
+    pub(super) fn of(&self, call: &DirectCall) -> Option<EffectSource> {
         if call.is_cold && !self.with_cold {
             return None;
         }
@@ -110,7 +123,7 @@ impl<'rules> Effect<'rules> {
             Callee::Import(callee) => self
                 .property
                 .is_of_import(callee)
-                .then(|| Source { name: callee.name.clone(), levels: 0 }),
+                .then(|| EffectSource { name: callee.name.clone(), levels: 0 }),
         }
     }
 }

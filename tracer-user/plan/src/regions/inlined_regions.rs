@@ -31,9 +31,8 @@ use crate::{
     selection::{Chosen, ChosenCall},
 };
 
-/// A rule, and what it means in one module.
+/// A rule as it applies to one module.
 pub(crate) struct RuleHere<'rule> {
-    /// The rule's number.
     pub(crate) number: usize,
     pub(crate) rule: &'rule Rule,
     /// The function around the source line that it names.
@@ -53,7 +52,7 @@ impl RuleHere<'_> {
 }
 
 /// Places of inlined regions: several may begin or end at one.
-type Places = BTreeMap<u64, InlinedRegions>;
+type RegionEdges = BTreeMap<u64, InlinedRegions>;
 
 impl Planner<'_, '_> {
     /// Adds the inlined calls of the functions that the rules name. Returns the numbers of the rules that match any.
@@ -75,7 +74,7 @@ impl Planner<'_, '_> {
         let calls = self.file.inlined_calls(&wanted);
         let names = names.into_inner();
         let mut matched = BTreeSet::new();
-        let mut places = Places::new();
+        let mut places = RegionEdges::new();
         for call in calls {
             let Some(Some(name)) = names.get(&call.symbol) else { continue };
             let matching: Vec<&RuleHere<'_>> =
@@ -103,7 +102,7 @@ impl Planner<'_, '_> {
         functions: &Functions,
     ) -> Vec<(usize, Chosen)> {
         let mut instead = Vec::new();
-        let mut places = Places::new();
+        let mut places = RegionEdges::new();
         for ChosenCall { call, around, instead: role, chosen, .. } in calls {
             let name = Name::demangle(&call.symbol);
             let named = rules.iter().rfind(|rule| rule.names(call, &name));
@@ -111,7 +110,7 @@ impl Planner<'_, '_> {
                 if let Some(address) = self.module.process_address(call.entry) {
                     let why = format!("{} {}", rule.option(), rule.pattern);
                     let name = name.short;
-                    self.plan.unwatched.push(UnwatchedFunction { name, address, why });
+                    self.plan.leave_unwatched(UnwatchedFunction { name, address, why });
                 }
                 continue;
             }
@@ -130,7 +129,7 @@ impl Planner<'_, '_> {
     }
 
     /// Adds the sites and probes at these places.
-    fn inlined_sites(&mut self, places: Places) {
+    fn inlined_sites(&mut self, places: RegionEdges) {
         for (at, inlined) in places {
             let (at, purpose) = (LinkAddr(at), self.purpose(&inlined));
             let Some(address) = self.module.process_address(at) else { continue };
@@ -154,7 +153,7 @@ impl Planner<'_, '_> {
         call: &InlinedCall,
         chosen: &Chosen,
         functions: &Functions,
-        places: &mut Places,
+        places: &mut RegionEdges,
     ) -> Result<(), SkipReason> {
         let name = Name::demangle(&call.symbol).short;
         let around = functions.containing(call.entry).and_then(|index| functions.get(index));
@@ -166,15 +165,22 @@ impl Planner<'_, '_> {
         };
         let own = |at: u64| call.ranges.iter().any(|&(start, end)| (start.0..end.0).contains(&at));
         let refused = |at: u64| restartable_sequences(self.file).contains(LinkAddr(at));
-        let InlinedExtent { begin, ends } =
-            inlined_extent::places(&parts, call.entry.0, &own, (self.plan.place_rules, &refused))?;
+        let InlinedExtent { begin, ends } = inlined_extent::places(
+            &parts,
+            call.entry.0,
+            &own,
+            self.plan.state.place_rules,
+            &refused,
+        )?;
         // Only now: where a call cannot be one, the function around it may be the region that the focus names.
-        if self.leaves_out(&name, (address, chosen.followed)) {
+        if self.leaves_out(&name, address, chosen.followed) {
             return Ok(());
         }
         let number = self.plan.functions.len() as u32;
         let (into, role, followed) = (&around.name.short, chosen.role, chosen.followed);
         let why = format!("{}; inlined into `{into}`", chosen.why);
+        let at = format_args!("{:#x}", address.0);
+        tracing::debug!(name, address = at, why, ?role, ends = ends.len(), "an inlined region");
         self.plan.functions.push(WatchedFunction { name: name.clone(), address, why, role });
         let ends_before = ends.values().filter_map(|end| match end {
             InlinedEnd::After(at) => self.module.process_address(LinkAddr(*at)),

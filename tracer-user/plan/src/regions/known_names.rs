@@ -8,6 +8,7 @@ use x86::{call_graph::Import, functions::Function};
 use super::imported_roles::ImportedRoles;
 use crate::sync::{
     functions::{Role, calls_named},
+    lock_names::{has_lock_word, mentions_lock},
     lock_rule::LockRule,
     slow_paths,
 };
@@ -51,7 +52,7 @@ const WAITING: [&str; 34] = [
     "uv_run",
 ];
 
-/// Library functions that read input: a loop around one waits for what is to be done next.
+/// Library functions that read input: a loop around such a call waits for the next task.
 const READING: [&str; 16] = [
     "read",
     "__read_chk",
@@ -104,7 +105,7 @@ const ONCE: [&str; 11] = [
     "OnceLock",
 ];
 
-/// The function of the C++ library that creates a thread; those of the C library are in the table of functions that get
+/// The function of the C++ library that creates a thread; the C library's are in the table of functions that get
 /// probes.
 const START_THREAD: &str = "std::thread::_M_start_thread";
 
@@ -126,24 +127,12 @@ pub(crate) fn is_library(name: &Name) -> bool {
     STARTS.iter().any(|start| bare.starts_with(start)) || slow_paths::is_of_their_crates(bare)
 }
 
-/// Returns true if a library's function is about locks: others, such as those that print, take locks for
-/// themselves.
+/// Returns true if a library's function is about locks. Others take locks internally, for example to print.
 pub(crate) fn is_lock_library(name: &Name) -> bool {
-    let about_locks = name.full.contains("utex") || name.full.contains("ock");
     let for_itself = ["std::io", "std::panic", "std::thread", "std::backtrace"]
         .iter()
         .any(|module| name.short.trim_start_matches(['<', '&']).starts_with(module));
-    is_library(name) && about_locks && !for_itself
-}
-
-pub(crate) fn takes_lock(name: &str) -> bool {
-    calls_named(name).any(|call| call.role.takes_lock())
-        || slow_paths::of_lock(name).is_some_and(|path| path.fast.acquires())
-}
-
-pub(crate) fn releases(name: &str) -> bool {
-    calls_named(name).any(|call| call.role.releases())
-        || slow_paths::of_lock(name).is_some_and(|path| path.fast.releases())
+    is_library(name) && mentions_lock(&name.full) && !for_itself
 }
 
 pub(crate) fn waits(name: &str) -> bool {
@@ -165,12 +154,9 @@ pub(crate) fn waits_for_futex(name: &str) -> bool {
 /// Returns true if the callers of a function of the program that waits for a futex wait as well: those of a
 /// lock's slow path do not.
 pub(crate) fn passes_futex_wait_on(name: &Name) -> bool {
-    const OF_LOCKS: [&str; 7] =
-        ["lock", "unlock", "relock", "rwlock", "spinlock", "mutex", "contended"];
     let bare = without_arguments(&name.short);
     let last = bare.rsplit("::").next().unwrap_or_default();
-    let is_of_lock = last.split('_').any(|word| OF_LOCKS.contains(&word));
-    last == "futex_wait" || !is_of_lock && !is_lock_library(name)
+    last == "futex_wait" || !has_lock_word(last) && !is_lock_library(name)
 }
 
 /// Returns true if a function waits at most once in a run.
@@ -227,7 +213,7 @@ pub(crate) fn creates(name: &str) -> bool {
     calls_named(name).any(|call| call.role.creates()) || name == START_THREAD
 }
 
-/// A name without what is in angle brackets.
+/// Returns a name without its parts in angle brackets.
 pub(crate) fn without_arguments(name: &str) -> String {
     let mut depth = 0u32;
     let mut rest = String::new();
@@ -242,16 +228,23 @@ pub(crate) fn without_arguments(name: &str) -> String {
     rest
 }
 
-/// The locks of the user's own, as one module sees them.
+/// The user's locks, as one module sees them.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnLocks<'rules> {
-    /// Rules of the user.
-    pub rules: &'rules [LockRule],
+    /// Locks of all modules.
+    pub known: KnownLocks<'rules>,
     /// The module's file name.
     pub module: &'rules str,
     /// Set for the program itself.
     pub is_program: bool,
-    /// Roles of what the program's own libraries export.
+}
+
+/// The user's locks: with rules of `--lock`, and in the program's own libraries.
+#[derive(Clone, Copy, Debug)]
+pub struct KnownLocks<'rules> {
+    /// Rules of the user.
+    pub rules: &'rules [LockRule],
+    /// Roles of functions that the program's own libraries export.
     pub imported: &'rules ImportedRoles,
 }
 
@@ -259,17 +252,20 @@ impl OwnLocks<'_> {
     /// Returns the effect of a function of the module on such a lock.
     pub(crate) fn role(&self, function: &Function) -> Option<Role> {
         let module = Some((self.module, self.is_program));
-        self.rules.iter().find_map(|rule| rule.role_of(&function.symbol, &function.name, module))
+        self.known
+            .rules
+            .iter()
+            .find_map(|rule| rule.role_of(&function.symbol, &function.name, module))
     }
 
     /// Returns the effect of an imported function on such a lock.
     pub(crate) fn role_of_import(&self, import: &Import) -> Option<Role> {
-        // Most programs have none, and the name is looked for in all calls.
-        if self.rules.is_empty() {
+        // Most programs have no rules, and demangling the names of all calls is slow.
+        if self.known.rules.is_empty() {
             return None;
         }
         let name = Name::demangle(&import.symbol);
-        self.rules.iter().find_map(|rule| rule.role_of(&import.symbol, &name, None))
+        self.known.rules.iter().find_map(|rule| rule.role_of(&import.symbol, &name, None))
     }
 }
 
@@ -292,7 +288,7 @@ impl Property<'_> {
         (self.known)(&import.symbol)
             || (self.known)(&import.name)
             || self.locks.role_of_import(import).is_some_and(self.of_role)
-            || self.locks.imported.of(&import.symbol).iter().any(|&role| (self.of_role)(role))
+            || self.locks.known.imported.of(&import.symbol).iter().any(|&role| (self.of_role)(role))
     }
 }
 
@@ -301,19 +297,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slow_paths_are_known_in_both_manglings() {
-        assert!(takes_lock("std::sys::sync::mutex::futex::Mutex::lock_contended"));
-        assert!(takes_lock("<std::sys::sync::mutex::futex::Mutex>::lock_contended"));
-        assert!(releases("<std::sys::sync::mutex::futex::Mutex>::wake"));
-        // Of older compilers.
-        assert!(takes_lock("std::sys::unix::locks::futex_mutex::Mutex::lock_contended"));
-        assert!(
-            !releases("syscall") && !releases("parking_lot::raw_rwlock::RawRwLock::downgrade_slow")
-        );
-        assert!(takes_lock("pthread_mutex_lock") && releases("pthread_mutex_unlock"));
+    fn what_waits_is_known() {
         assert!(waits("<std::sys::sync::condvar::futex::Condvar>::wait_optional_timeout"));
         assert!(waits("std::sys::sync::condvar::futex::Condvar::wait") && !waits("<bank>::wait"));
-        assert!(!takes_lock("bank::lock_contended") && !releases("bank::wake"));
     }
 
     #[test]

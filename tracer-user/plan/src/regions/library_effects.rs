@@ -1,34 +1,37 @@
-//! Effects of the functions that the program's own libraries export: what takes a lock there, takes one for its callers
-//! in other files.
+//! Effects of the functions that the program's own libraries export: an exported function that takes a lock takes it
+//! for its callers in other files.
 
 use symbolize::{Binding, ElfFile, SymbolKind};
 use x86::{
-    call_graph::{self, Callee, Facts},
+    call_graph::{self, CallFacts, Callee},
     functions::Functions,
 };
 
 use super::{
     imported_roles::ImportedRoles,
-    known_names::{releases, takes_lock, waits, waits_once},
+    known_names::{waits, waits_once},
 };
-use crate::sync::functions::Role;
+use crate::sync::{
+    functions::Role,
+    lock_names::{releases, takes_lock},
+};
 
 /// Recognises a property of functions by name.
-type Known = fn(&str) -> bool;
+type NameTest = fn(&str) -> bool;
 
 /// Roles that are passed on to callers, each with what gives it to a function of a known name.
-const PASSED: [(Role, Known); 3] =
+const PASSED: [(Role, NameTest); 3] =
     [(Role::ACQUIRE_ALWAYS, takes_lock), (Role::RELEASE, releases), (Role::WAIT, waits)];
 
-/// Number of calls that may lie between an exported function and the one that has a role by its name: what is deeper
-/// is more often a service, as logging is, than a part of what the caller does.
+/// Maximum number of calls between an exported function and the callee that has a role by its name: a deeper callee is
+/// more often a service, such as logging, than a step of the caller.
 const MAX_LEVELS: usize = 3;
 
 /// Finds the roles of the functions that these libraries export, in the order of the dynamic linker.
 pub(super) fn roles_of_libraries<'file>(
     libraries: impl Iterator<Item = (&'file ElfFile, &'file Functions)>,
 ) -> ImportedRoles {
-    let libraries: Vec<(&ElfFile, &Functions, Vec<Facts>)> = libraries
+    let libraries: Vec<(&ElfFile, &Functions, Vec<CallFacts>)> = libraries
         .map(|(file, functions)| (file, functions, call_graph::facts(file, functions)))
         .collect();
     let mut imported = ImportedRoles::default();
@@ -55,7 +58,7 @@ pub(super) fn roles_of_libraries<'file>(
 }
 
 /// Returns the roles of a library's functions, by their numbers.
-fn roles(functions: &Functions, facts: &[Facts], imported: &ImportedRoles) -> Vec<Vec<Role>> {
+fn roles(functions: &Functions, facts: &[CallFacts], imported: &ImportedRoles) -> Vec<Vec<Role>> {
     let mut roles: Vec<Vec<Role>> = functions
         .iter()
         .map(|function| {
@@ -67,7 +70,7 @@ fn roles(functions: &Functions, facts: &[Facts], imported: &ImportedRoles) -> Ve
         let mut latest = roles.clone();
         for ((own, facts), latest) in functions.iter().zip(facts).zip(&mut latest) {
             for call in facts.calls.iter().filter(|call| !call.is_cold) {
-                let has = |role: &Role, known: Known| match &call.callee {
+                let has = |role: &Role, known: NameTest| match &call.callee {
                     Callee::Own(callee) => roles[*callee].contains(role),
                     Callee::Import(import) => {
                         known(&import.symbol)

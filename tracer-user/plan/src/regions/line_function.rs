@@ -1,4 +1,4 @@
-//! Function around a source line, for `file:FILE.c:LINE`: with code of its own, inlined into others, or both.
+//! Function around a source line, for `file:FILE.c:LINE`: out of line, inlined into others, or both.
 //! Reads debug information; `plan` and `inlined_regions` use the function.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,9 +11,9 @@ use super::known_names::without_arguments;
 /// The function around a source line: several where it was made from a template for several types.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LineFunction {
-    /// The numbers of those with code of their own.
+    /// Numbers of the out-of-line functions.
     pub own: BTreeSet<usize>,
-    /// Short names of those that were inlined.
+    /// Short names of the inlined functions.
     inlined: BTreeSet<String>,
     /// Instructions of their lines: functions of one name may be in several files.
     addresses: Vec<LinkAddr>,
@@ -40,7 +40,7 @@ pub enum LineError {
 
 /// The code of one function, by its name, that is of a file's lines.
 #[derive(Debug)]
-struct Group {
+struct LineGroup {
     first: u32,
     last: u32,
     own: BTreeSet<usize>,
@@ -58,7 +58,8 @@ impl LineFunction {
         module: &Module,
         functions: &Functions,
         symbolizer: &Symbolizer,
-        (file, line): (&str, u32),
+        file: &str,
+        line: u32,
     ) -> Result<Self, LineError> {
         let Ok(elf) = module.file() else { return Err(LineError::UnreadableFile) };
         let starts = elf.lines_of(file);
@@ -66,8 +67,8 @@ impl LineFunction {
             return Err(LineError::NoLines { module: module.name(), file: file.to_owned() });
         }
         let resolve = |address: ProcessAddr| symbolizer.resolve(address).ok();
-        // For each function the lines of its own, without those that were inlined into it.
-        let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+        // For each function its own lines, without the lines of calls that were inlined into it.
+        let mut groups: BTreeMap<String, LineGroup> = BTreeMap::new();
         for start in starts {
             let Some(around) = functions.containing(start.address) else { continue };
             let Some(Resolution { frames, .. }) =
@@ -80,7 +81,7 @@ impl LineFunction {
                 continue;
             };
             let Some(name) = &inner.function else { continue };
-            let group = groups.entry(name.short.clone()).or_insert_with(|| Group {
+            let group = groups.entry(name.short.clone()).or_insert_with(|| LineGroup {
                 first: start.line,
                 last: start.line,
                 own: BTreeSet::new(),
@@ -116,8 +117,8 @@ impl LineFunction {
             .ok_or(LineError::OutsideFunctions)
     }
 
-    fn around(groups: &BTreeMap<String, Group>, line: u32) -> Option<Self> {
-        let has_line = |group: &Group| (group.first..=group.last).contains(&line);
+    fn around(groups: &BTreeMap<String, LineGroup>, line: u32) -> Option<Self> {
+        let has_line = |group: &LineGroup| (group.first..=group.last).contains(&line);
         let around = groups.iter().filter(|(_, group)| has_line(group));
         let (chosen, _) = around.clone().min_by_key(|(_, group)| group.last - group.first)?;
         let chosen = without_arguments(chosen);
@@ -132,7 +133,7 @@ impl LineFunction {
         Some(found)
     }
 
-    /// The numbers of the functions that its code is in: itself, and those that it was inlined into.
+    /// Returns the numbers of the functions that hold its code: itself, and the functions that it was inlined into.
     #[must_use]
     pub fn holders(&self, functions: &Functions) -> BTreeSet<usize> {
         let around = self.addresses.iter().filter_map(|&address| functions.containing(address));
@@ -156,11 +157,11 @@ impl LineFunction {
 mod tests {
     use super::*;
 
-    fn groups(list: &[(&str, u32, u32, Option<usize>)]) -> BTreeMap<String, Group> {
+    fn groups(list: &[(&str, u32, u32, Option<usize>)]) -> BTreeMap<String, LineGroup> {
         let group = |&(name, first, last, own): &(&str, u32, u32, Option<usize>)| {
             let own: BTreeSet<usize> = own.into_iter().collect();
             let is_inlined = own.is_empty();
-            (name.to_owned(), Group { first, last, own, is_inlined, addresses: Vec::new() })
+            (name.to_owned(), LineGroup { first, last, own, is_inlined, addresses: Vec::new() })
         };
         list.iter().map(group).collect()
     }

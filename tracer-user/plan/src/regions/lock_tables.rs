@@ -2,7 +2,7 @@
 //! them. Compares the places of pointers; their values while the program runs are not known, but for the functions that
 //! code stores there.
 //!
-//! A table is a variable that holds a function that takes a lock and releases none, and one that releases it. The
+//! A table is a variable with pointers to a function that takes a lock, and to another function that releases it. The
 //! distance of both distinguishes them wherever the table is copied to: a call through one pointer takes the lock if
 //! there is a call through the one at this distance.
 
@@ -11,13 +11,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use symbolize::LinkAddr;
 use x86::{
     activity::{PointerCall, PointerSlot},
-    call_graph::Facts,
+    call_graph::CallFacts,
     functions::Functions,
 };
 
+use crate::sync::lock_names::sounds_taking;
+
 /// Contents of a table that matter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Entry {
+pub(crate) enum TableEntry {
     /// A function of this name that takes a lock for its callers.
     Takes(String),
     /// A function that releases one.
@@ -31,12 +33,11 @@ pub(crate) struct TableSlot {
     pub(crate) table: LinkAddr,
     /// Distance of the pointer from there, in bytes.
     pub(crate) offset: u64,
-    pub(crate) entry: Entry,
+    pub(crate) entry: TableEntry,
     /// Set if code stores the pointer there, and unset if it is the variable's initial value.
     pub(crate) is_filled: bool,
 }
 
-/// Calls through tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TableCalls {
     /// Functions that take a lock for their callers, and the name of the function in the table.
@@ -47,33 +48,41 @@ pub(crate) struct TableCalls {
     pub(crate) direct: BTreeMap<usize, Vec<(LinkAddr, String)>>,
 }
 
-/// A function that calls through one pointer and calls nothing else: what a table's callers are wrapped in.
+/// A function whose only call is through one pointer: a wrapper around an entry of a table.
 struct Forwarder {
     function: usize,
     slot: PointerSlot,
+}
+
+/// Offsets of both functions of a lock in a table, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct LockPair {
+    takes: u64,
+    releases: u64,
 }
 
 /// Finds the calls through tables. `variable` returns the first byte of the variable around an address.
 pub(crate) fn table_calls(
     slots: &[TableSlot],
     functions: &Functions,
-    facts: &[Facts],
+    facts: &[CallFacts],
     variable: &dyn Fn(LinkAddr) -> Option<LinkAddr>,
 ) -> TableCalls {
     let mut found = TableCalls::default();
-    // The offsets of both functions in a table, with the name of the first.
-    let mut pairs: BTreeMap<(u64, u64), &str> = BTreeMap::new();
+    // With the name of the function that takes the lock.
+    let mut pairs: BTreeMap<LockPair, &str> = BTreeMap::new();
     // The places of both in a table that code fills: nobody copies that one.
     let mut filled: BTreeMap<(LinkAddr, LinkAddr), &str> = BTreeMap::new();
     for slot in slots {
-        let Entry::Takes(name) = &slot.entry else { continue };
+        let TableEntry::Takes(name) = &slot.entry else { continue };
         let same = slots.iter().filter(|other| other.table == slot.table);
-        for other in same.filter(|other| other.entry == Entry::Releases) {
+        for other in same.filter(|other| other.entry == TableEntry::Releases) {
             if slot.is_filled || other.is_filled {
                 let at = |slot: &TableSlot| LinkAddr(slot.table.0 + slot.offset);
                 filled.entry((at(slot), at(other))).or_insert(name);
             } else {
-                pairs.entry((slot.offset, other.offset)).or_insert(name);
+                let pair = LockPair { takes: slot.offset, releases: other.offset };
+                pairs.entry(pair).or_insert(name);
             }
         }
     }
@@ -83,8 +92,8 @@ pub(crate) fn table_calls(
     let mut forwarders = Vec::new();
     for (function, facts) in facts.iter().enumerate() {
         let through = &facts.activity.through;
-        for (&(takes, releases), name) in &pairs {
-            direct_calls(through, (takes, releases), variable, |at| {
+        for (&pair, name) in &pairs {
+            direct_calls(through, pair, variable, |at| {
                 let name = format!("{name} through a table");
                 found.direct.entry(function).or_default().push((at, name));
             });
@@ -105,8 +114,8 @@ pub(crate) fn table_calls(
             forwarders.push(Forwarder { function, slot });
         }
     }
-    for (&(takes, releases), name) in &pairs {
-        found.add_forwarders(&forwarders, (takes, releases), name, functions, variable);
+    for (&pair, name) in &pairs {
+        found.add_forwarders(&forwarders, pair, name, functions, variable);
     }
     found
 }
@@ -114,13 +123,13 @@ pub(crate) fn table_calls(
 /// Finds the calls in one function through both pointers of a table.
 fn direct_calls(
     through: &[PointerCall],
-    (takes, releases): (u64, u64),
+    pair: LockPair,
     variable: &dyn Fn(LinkAddr) -> Option<LinkAddr>,
     mut found: impl FnMut(LinkAddr),
 ) {
     let has = |slot: PointerSlot| through.iter().any(|call| call.slot == slot);
     for call in through.iter().filter(|call| call.returns) {
-        if counterpart(call.slot, (takes, releases), variable).is_some_and(has) {
+        if counterpart(call.slot, pair, variable).is_some_and(has) {
             found(call.at);
         }
     }
@@ -129,7 +138,7 @@ fn direct_calls(
 /// Place of the pointer to the releasing function, if the one at `slot` leads to the taking one.
 fn counterpart(
     slot: PointerSlot,
-    (takes, releases): (u64, u64),
+    LockPair { takes, releases }: LockPair,
     variable: &dyn Fn(LinkAddr) -> Option<LinkAddr>,
 ) -> Option<PointerSlot> {
     match slot {
@@ -149,7 +158,7 @@ impl TableCalls {
     fn add_forwarders(
         &mut self,
         forwarders: &[Forwarder],
-        offsets: (u64, u64),
+        pair: LockPair,
         name: &str,
         functions: &Functions,
         variable: &dyn Fn(LinkAddr) -> Option<LinkAddr>,
@@ -157,7 +166,7 @@ impl TableCalls {
         let with = |slot: PointerSlot| forwarders.iter().filter(move |one| one.slot == slot);
         let pairs: BTreeSet<(usize, usize)> = forwarders
             .iter()
-            .filter_map(|one| Some((one, counterpart(one.slot, offsets, variable)?)))
+            .filter_map(|one| Some((one, counterpart(one.slot, pair, variable)?)))
             .flat_map(|(one, slot)| with(slot).map(|other| (one.function, other.function)))
             .collect();
         // Other pairs of the table's functions may be at the same distance: then the names decide.
@@ -172,25 +181,16 @@ impl TableCalls {
     }
 }
 
-/// Returns true if a function takes a lock, by its name.
-fn sounds_taking(name: &str) -> bool {
-    const TAKES: [&str; 4] = ["enter", "lock", "acquire", "take"];
-    const OTHERS: [&str; 8] =
-        ["unlock", "leave", "release", "exit", "free", "alloc", "try", "init"];
-    let name = name.to_ascii_lowercase();
-    TAKES.iter().any(|word| name.contains(word)) && !OTHERS.iter().any(|word| name.contains(word))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn slot(table: u64, offset: u64, entry: Entry) -> TableSlot {
+    fn slot(table: u64, offset: u64, entry: TableEntry) -> TableSlot {
         TableSlot { table: LinkAddr(table), offset, entry, is_filled: false }
     }
 
-    fn through(slots: &[PointerSlot]) -> Facts {
-        let mut facts = Facts::default();
+    fn through(slots: &[PointerSlot]) -> CallFacts {
+        let mut facts = CallFacts::default();
         facts.activity.through = (0..)
             .zip(slots)
             .map(|(at, &slot)| PointerCall { at: LinkAddr(at), slot, returns: true })
@@ -201,8 +201,8 @@ mod tests {
     #[test]
     fn calls_through_a_copy_of_a_table_are_found() {
         let slots = [
-            slot(0x100, 0x20, Entry::Takes("enter".to_owned())),
-            slot(0x100, 0x30, Entry::Releases),
+            slot(0x100, 0x20, TableEntry::Takes("enter".to_owned())),
+            slot(0x100, 0x30, TableEntry::Releases),
         ];
         let global = |at| PointerSlot::Global(LinkAddr(at));
         let facts = [
@@ -223,8 +223,8 @@ mod tests {
     #[test]
     fn a_table_that_code_fills_is_known_by_its_place() {
         let slots = [
-            TableSlot { is_filled: true, ..slot(0x100, 0, Entry::Takes("enter".to_owned())) },
-            TableSlot { is_filled: true, ..slot(0x100, 8, Entry::Releases) },
+            TableSlot { is_filled: true, ..slot(0x100, 0, TableEntry::Takes("enter".to_owned())) },
+            TableSlot { is_filled: true, ..slot(0x100, 8, TableEntry::Releases) },
         ];
         let global = |at| PointerSlot::Global(LinkAddr(at));
         let facts = [
@@ -242,17 +242,11 @@ mod tests {
     #[test]
     fn a_table_has_both_functions() {
         let slots = [
-            slot(0x100, 0x20, Entry::Takes("enter".to_owned())),
-            slot(0x200, 0x30, Entry::Releases),
+            slot(0x100, 0x20, TableEntry::Takes("enter".to_owned())),
+            slot(0x200, 0x30, TableEntry::Releases),
         ];
         let facts = [through(&[PointerSlot::Field(0x20), PointerSlot::Field(0x30)])];
         let found = table_calls(&slots, &Functions::default(), &facts, &|_| None);
         assert_eq!(found, TableCalls::default());
-    }
-
-    #[test]
-    fn names_say_what_takes() {
-        assert!(sounds_taking("sqlite3_mutex_enter") && !sounds_taking("sqlite3_mutex_leave"));
-        assert!(!sounds_taking("sqlite3_mutex_free") && !sounds_taking("unlock"));
     }
 }

@@ -71,9 +71,9 @@ impl Planner<'_, '_> {
         };
         let Some(address) = self.module.process_address(marker.address) else { return };
         let is_outside = match &marker.meaning {
-            Meaning::Begin(region) => self.leaves_out(region, (address, false)),
+            Meaning::Begin(region) => self.leaves_out(region, address, false),
             Meaning::End(region) => !self.plan.looks_at(region),
-            Meaning::EndInnermost => self.plan.focus.is_some(),
+            Meaning::EndInnermost => self.plan.state.focus.is_some(),
             Meaning::Shared(_) => false,
         };
         let of = if is_outside { RegionSite::Outside } else { RegionSite::Marker };

@@ -193,7 +193,6 @@ impl<'data> Iterator for Notes<'data> {
     }
 }
 
-/// Parses `SIZE@OPERAND`.
 fn parse_argument(text: &str) -> Option<(u64, Operand)> {
     let (size, operand) = text.trim().split_once('@')?;
     let size = size.parse().ok().filter(|&size| size > 0)?;

@@ -13,7 +13,7 @@ pub enum NonLocalExit {
     Throw,
     /// An exception or a panic is raised.
     Raise,
-    /// A C++ exception is caught: the frames below that of the caller have been left.
+    /// A C++ exception is caught: the frames below the caller's have been left.
     Catch {
         /// Distance in bytes of the stack pointer at the probe below its value at the function's first
         /// instruction.

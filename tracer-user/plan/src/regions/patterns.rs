@@ -25,7 +25,7 @@ enum Form {
     Line { file: String, line: u32 },
 }
 
-/// A pattern that is none.
+/// Error in the syntax of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{pattern}` is no pattern for functions: {problem}")]
 pub struct PatternError {
@@ -141,7 +141,7 @@ fn last_line(error: &regex::Error) -> String {
     line.trim_start_matches("error: ").to_owned()
 }
 
-/// A rule: functions of a pattern are regions, or are none.
+/// A rule: functions of a pattern are regions, or are not.
 #[derive(Clone, Debug)]
 pub struct Rule {
     /// Functions that the rule is about.
@@ -158,7 +158,7 @@ impl Rule {
     }
 }
 
-/// All rules, in order: the last one that matches a function decides.
+/// All rules, in order: the last match decides about a function.
 pub type Rules = Vec<Rule>;
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use super::{
     default_plan, detachable,
     imported_roles::ImportedRoles,
     inlined_regions::RuleHere,
-    known_names::OwnLocks,
+    known_names::{KnownLocks, OwnLocks},
     library_effects::roles_of_libraries,
     line_function::LineFunction,
     non_local_exits::{NON_LOCAL_EXITS, NonLocalExit},
@@ -30,65 +30,70 @@ use crate::{
     own_modules::OwnModules,
     plan::{
         Plan, SiteKind, UnwatchedFunction, Wanted, WatchedFunction,
+        build::PlanStep,
         builder::Planner,
-        skipped::{ProbePurpose, SkipReason, SkippedProbe},
+        skipped::{ProbePurpose, SkipReason},
     },
     selection::{Choice, Chosen, SelectError, unmatched},
-    sync::{
-        functions::{Role, calls_named},
-        lock_rule::LockRule,
-    },
+    sync::functions::{Role, calls_named},
 };
 
-/// Adds the regions that are functions to a plan that has the markers already, in modules with these indices. Only
-/// `first` are all of them, with the program.
-pub(crate) fn add(
-    plan: &mut Plan,
-    symbolizer: &Symbolizer,
-    pid: u32,
-    Wanted { rules, locks, low_prior, thread_starts, .. }: Wanted<'_>,
-    which: &[usize],
-    first: bool,
-) {
-    let had_regions = !first && plan.has_regions;
+/// Adds the regions that are functions to a plan that has the markers already, in the modules of a step.
+pub(crate) fn add(plan: &mut Plan, step: PlanStep<'_>) {
+    let PlanStep { symbolizer, pid, wanted, which, first } = step;
+    let Wanted { rules, locks, low_prior, thread_starts, .. } = wanted;
+    let had_regions = !first && plan.state.has_regions;
     let has_markers = plan.has_markers();
     if first {
-        plan.by_default = !rules.iter().any(|rule| rule.atomic);
+        plan.state.by_default = !rules.iter().any(|rule| rule.atomic);
     }
     // Also the first library with markers may be loaded later.
-    plan.by_default &= !has_markers;
+    plan.state.by_default &= !has_markers;
+    tracing::info!(
+        by_default = plan.state.by_default,
+        has_markers,
+        rules = rules.len(),
+        "choosing regions"
+    );
     let own = OwnModules::of(symbolizer);
     let mut choices: Vec<Choice<'_>> = Vec::new();
-    for module in which.iter().filter_map(|&index| symbolizer.modules().nth(index)) {
+    for module in step.modules() {
         let is_program = own.is_program(module);
         let wanted = |rule: &Rule| rule.pattern.is_about(&module.name(), is_program);
-        let is_own = plan.by_default && own.contains(module);
+        let is_own = plan.state.by_default && own.contains(module);
         let Ok(file) = module.file() else { continue };
         if is_own || rules.iter().any(wanted) {
             choices.push(Choice::new(module, file, is_program));
-        } else if plan.by_default && OwnModules::may_be_named(module) && takes_locks(file) {
-            plan.left_out.insert(module.name());
+        } else if plan.state.by_default && OwnModules::may_be_named(module) && takes_locks(file) {
+            tracing::debug!(
+                module = module.name(),
+                "a library that takes locks has no default regions"
+            );
+            plan.facts.left_out.insert(module.name());
         }
     }
-    if plan.by_default {
+    if plan.state.by_default {
         let imported = imported_roles(symbolizer, &own);
         let mut own: Vec<&mut Choice<'_>> =
             choices.iter_mut().filter(|choice| own.contains(choice.module)).collect();
-        default_plan::choose(&mut own, plan, symbolizer, (locks, &imported), low_prior);
+        let known_locks = KnownLocks { rules: locks, imported: &imported };
+        default_plan::choose(&mut own, plan, symbolizer, known_locks, low_prior);
         for choice in own {
             if choice.is_program && choice.file.is_stripped() && takes_locks(choice.file) {
-                plan.stripped = Some(choice.module.name());
+                tracing::info!(module = choice.module.name(), "the program is stripped");
+                plan.facts.stripped = Some(choice.module.name());
             }
         }
     }
-    if thread_starts && !plan.by_default {
+    if thread_starts && !plan.state.by_default {
         let imported = ImportedRoles::default();
-        for module in which.iter().filter_map(|&index| symbolizer.modules().nth(index)) {
+        let known_locks = KnownLocks { rules: locks, imported: &imported };
+        for module in step.modules() {
             if own.contains(module)
                 && let Ok(file) = module.file()
             {
                 let choice = Choice::new(module, file, own.is_program(module));
-                let found = choice.analyze(symbolizer, (locks, &imported), false);
+                let found = choice.analyze(symbolizer, known_locks, false);
                 choice.note_thread_starts(plan, &found);
             }
         }
@@ -137,7 +142,8 @@ pub(crate) fn add(
     for choice in &choices {
         let imports = Imports::from_file(choice.file);
         let name = choice.module.name();
-        let own_locks = choice.own_locks(&name, locks, &no_imported);
+        let own_locks =
+            choice.own_locks(&name, KnownLocks { rules: locks, imported: &no_imported });
         let releases = |target: u64| {
             let target = LinkAddr(target);
             let own =
@@ -164,10 +170,10 @@ pub(crate) fn add(
         planner.tail_calls(jumps);
     }
     detachable::mark(plan);
-    plan.has_regions = has_markers || !plan.functions.is_empty();
-    if plan.has_regions {
+    plan.state.has_regions = has_markers || !plan.functions.is_empty();
+    if plan.state.has_regions {
         for (index, module) in symbolizer.modules().enumerate() {
-            // When these are the first regions, libraries that were there before have had none of these probes.
+            // If these are the first regions, modules that were planned before lack these probes.
             let is_due = if had_regions { which.contains(&index) } else { !module.is_gone() };
             let Ok(file) = module.file() else { continue };
             if is_due {
@@ -185,10 +191,9 @@ impl Choice<'_> {
     pub(super) fn own_locks<'rules>(
         &self,
         module: &'rules str,
-        rules: &'rules [LockRule],
-        imported: &'rules ImportedRoles,
+        known: KnownLocks<'rules>,
     ) -> OwnLocks<'rules> {
-        OwnLocks { rules, module, is_program: self.is_program, imported }
+        OwnLocks { known, module, is_program: self.is_program }
     }
 
     /// Applies the rule of this number to the module's functions; returns whether it matches any.
@@ -200,13 +205,14 @@ impl Choice<'_> {
         symbolizer: &Symbolizer,
     ) -> Result<bool, SelectError> {
         let matching: Vec<usize> = match rule.pattern.line() {
-            Some(place) => {
-                let found = LineFunction::find(self.module, &self.functions, symbolizer, place)
-                    .map_err(|error| SelectError {
-                        option: rule.option(),
-                        pattern: rule.pattern.to_string(),
-                        problem: error.into(),
-                    })?;
+            Some((file, line)) => {
+                let found =
+                    LineFunction::find(self.module, &self.functions, symbolizer, file, line)
+                        .map_err(|error| SelectError {
+                            option: rule.option(),
+                            pattern: rule.pattern.to_string(),
+                            problem: error.into(),
+                        })?;
                 let own = found.own.iter().copied().collect();
                 self.lines.insert(number, found);
                 own
@@ -227,14 +233,14 @@ impl Choice<'_> {
                 && let Some(address) = self.module.process_address(own.start)
             {
                 let name = own.name.short.clone();
-                plan.unwatched.push(UnwatchedFunction { name, address, why });
+                plan.leave_unwatched(UnwatchedFunction { name, address, why });
             }
         }
         Ok(!matching.is_empty())
     }
 }
 
-/// Finds the roles of what the program's own libraries export, also of those that were loaded before.
+/// Finds the roles of the functions that the program's own libraries export, including libraries of earlier steps.
 fn imported_roles(symbolizer: &Symbolizer, own: &OwnModules) -> ImportedRoles {
     let is_library = |module: &&Module| !own.is_program(module) && own.contains(module);
     let libraries: Vec<(&ElfFile, Functions)> = symbolizer
@@ -253,23 +259,21 @@ fn takes_locks(file: &ElfFile) -> bool {
     Imports::from_file(file).imports().any(|(_, import)| takes(&import.symbol))
 }
 
-/// Returns true if a name is that of a function that exists only inlined, and adds that to the report.
+/// Returns true if a function of this name exists only inlined, and adds that to the report.
 fn inlined_away(rule: &Rule, choices: &[Choice<'_>], plan: &mut Plan) -> bool {
     let Some(name) = rule.pattern.plain_name() else { return false };
     let about =
         |choice: &&Choice<'_>| rule.pattern.is_about(&choice.module.name(), choice.is_program);
     let inlined = choices.iter().filter(about).any(|choice| choice.file.inlines(name));
     if inlined && rule.atomic {
-        plan.skipped.push(SkippedProbe {
-            purpose: ProbePurpose::Region { region: name.to_owned() },
-            reason: SkipReason::RegionInlined,
-        });
+        let purpose = ProbePurpose::Region { region: name.to_owned() };
+        plan.skip(purpose, SkipReason::RegionInlined);
     }
     inlined
 }
 
 impl Planner<'_, '_> {
-    /// Adds the probes of a function that is a region, all of them or none.
+    /// Adds the probes of a function that is a region; without a place for each of them it adds no probe.
     /// Notes in `jumps` the sites of exits that jump elsewhere, and where to.
     fn function(
         &mut self,
@@ -288,9 +292,18 @@ impl Planner<'_, '_> {
         let Some(address) = self.module.process_address(function.start) else {
             return self.skip(purpose, SkipReason::NotInFile);
         };
-        if self.leaves_out(&name, (address, chosen.followed)) {
+        if self.leaves_out(&name, address, chosen.followed) {
             return;
         }
+        tracing::debug!(
+            name,
+            address = format_args!("{:#x}", address.0),
+            why = chosen.why,
+            ?role,
+            followed = chosen.followed,
+            exits = exits.len(),
+            "a region"
+        );
         let number = self.plan.functions.len() as u32;
         self.plan.functions.push(WatchedFunction {
             name: name.clone(),
@@ -328,8 +341,7 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// Connects exits that jump to the start of a function that is a region with that function: what it does belongs to
-    /// both.
+    /// Connects exits that jump to the start of another region with that region: its steps belong to both.
     fn tail_calls(&mut self, jumps: Vec<(u32, u64)>) {
         let entries: HashMap<ProcessAddr, u32> = self
             .plan
@@ -357,7 +369,7 @@ impl Planner<'_, '_> {
         }
     }
 
-    /// Finds the places of a function's probes, or the reason why there are none.
+    /// Finds the places of a function's probes, or the reason why a place is missing.
     fn places(&self, function: &Function) -> Result<(Placement, Vec<Exit>), SkipReason> {
         if function.picked {
             return Err(SkipReason::Picked);
@@ -367,7 +379,7 @@ impl Planner<'_, '_> {
         // The abort handlers of restartable sequences are elsewhere, and jump back.
         let code_at = |at| self.file.bytes_at(LinkAddr(at), 15);
         exits.retain(|exit| !exit.comes_back(&parts, function.start.0, &code_at));
-        let rules = self.plan.place_rules;
+        let rules = self.plan.state.place_rules;
         for exit in &exits {
             let address = exit.address;
             let refused = rules.cost_at(code_at(address).unwrap_or_default());
@@ -398,7 +410,7 @@ impl Planner<'_, '_> {
 
     /// Adds the probes of the functions that leave frames without their returns.
     fn non_local_exits(&mut self) {
-        let rules = self.plan.place_rules;
+        let rules = self.plan.state.place_rules;
         for &(name, exit) in NON_LOCAL_EXITS {
             let file = self.file;
             let addresses: HashSet<LinkAddr> = file

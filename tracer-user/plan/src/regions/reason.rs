@@ -1,6 +1,6 @@
-//! Reasons why a function is a region by default, or is none, in words.
+//! Reasons why a function is or is not a region by default, in words.
 
-/// Reason why a function can hold two steps that others can get in between, or what is special about it.
+/// Reason why a function can hold two steps that others can get in between, or a peculiarity of the function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// A call of this function takes a lock.
@@ -47,7 +47,7 @@ pub enum Reason {
     Main,
     /// A thread starts with this function.
     ThreadStart,
-    /// A function that creates threads takes its address, and nothing calls it directly.
+    /// A function that creates threads takes its address, and there is no direct call of it.
     MayStartThread {
         /// The function that takes its address.
         taken_by: String,

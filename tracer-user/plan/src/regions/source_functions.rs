@@ -19,7 +19,7 @@ pub(super) struct Inlining {
 /// A function, or a call of one that was inlined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Unit {
-    /// Function with code of its own.
+    /// Out-of-line function.
     Function(usize),
     /// Inlined call, by its number.
     Inlined(usize),
@@ -51,7 +51,6 @@ impl Inlining {
         Self { calls, names, by_function }
     }
 
-    /// Inlined calls in a function.
     pub(super) fn within(&self, function: usize) -> &[usize] {
         self.by_function.get(&function).map_or(&[], Vec::as_slice)
     }
@@ -67,7 +66,7 @@ impl Inlining {
         is_library(&self.names[number])
     }
 
-    /// Returns true if an instruction is in a unit, or in what was inlined into it.
+    /// Returns true if an instruction is in a unit, or in a call that was inlined into it.
     pub(super) fn contains(&self, unit: Unit, at: LinkAddr) -> bool {
         match unit {
             Unit::Function(_) => true,

@@ -43,7 +43,6 @@ const FRAMEWORKS: [Framework; 4] = [
     Framework { evidence: "doctest::Context::", names: &["doctest::"] },
 ];
 
-/// Test frameworks of a program.
 #[derive(Debug, Default)]
 pub(crate) struct TestFrameworks {
     /// Starts of the names of their functions.

@@ -1,4 +1,4 @@
-//! Start functions of C++ and Rust threads: those that the libraries' thread mains lead to. Reads calls and
+//! Start functions of C++ and Rust threads, to which the thread mains of the libraries lead. Reads calls and
 //! names; `defaults` finds the start functions of C threads, by the functions that take their address.
 //!
 //! A start function is often a closure, which compilers inline into the main of the library. The main then
@@ -12,14 +12,14 @@ use iced_x86::{FlowControl, InstructionInfoFactory, OpAccess, Register};
 use symbolize::{InlinedCall, LinkAddr, Name};
 use x86::instruction::decode;
 use x86::{
-    call_graph::{Callee, Facts},
+    call_graph::{CallFacts, Callee},
     functions::Functions,
     shared_places::SharedAccesses,
 };
 
 use super::known_names::{is_library, without_arguments};
 
-/// Starts of names of functions by which libraries call what a thread is to do.
+/// Starts of names of functions by which libraries call the start function of a thread.
 const THREAD_MAINS: [&str; 2] = ["std::thread::_State_impl", RUST_MAIN];
 
 const RUST_MAIN: &str = "std::sys::backtrace::__rust_begin_short_backtrace";
@@ -45,7 +45,7 @@ impl Pointee {
 
 /// Queries of a file beyond names and calls.
 #[derive(Clone, Copy)]
-pub struct Code<'file> {
+pub struct CodeQueries<'file> {
     /// Returns the source functions around an instruction, the innermost first, if debug information has them: those
     /// that were inlined, and last the one that they are in.
     pub around: &'file dyn Fn(LinkAddr) -> Vec<Name>,
@@ -77,8 +77,8 @@ pub(crate) struct ThreadStarts {
 /// Functions that the thread mains of C++ and Rust lead to, through their libraries.
 pub(crate) fn thread_starts(
     functions: &Functions,
-    facts: &[Facts],
-    code: Code<'_>,
+    facts: &[CallFacts],
+    code: CodeQueries<'_>,
 ) -> ThreadStarts {
     let own = |index: usize| functions.get(index).map(|function| &function.name);
     let is_main = |index: &usize| {
@@ -115,7 +115,7 @@ pub(crate) fn thread_starts(
 }
 
 /// Returns true if, by the names, a closure may have been inlined into a library's function and call this one.
-fn may_be_inlined(caller: &Name, name: &Name, callee: usize, code: Code<'_>) -> bool {
+fn may_be_inlined(caller: &Name, name: &Name, callee: usize, code: CodeQueries<'_>) -> bool {
     let nameless = |name: &str| name.contains("{closure") || name.contains("{lambda");
     if nameless(&without_arguments(&name.full)) {
         return false;
@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn names_tell_of_closures() {
         let takes_argument = |callee: usize| callee == 1;
-        let code = Code {
+        let code = CodeQueries {
             around: &|_| Vec::new(),
             inlined: &|_| Vec::new(),
             pointers: &[],

@@ -1,16 +1,16 @@
 //! Default regions that take no lock: functions that access one place in shared memory twice, and that several threads
 //! can run. Decides from machine code, the call graph and debug information; places no probe.
 //!
-//! In a program that takes locks most code works on what a lock hands over, and would only cost. So these functions are
-//! candidates where few take locks, in modules of which all code can be probed. Functions that neither call nor loop
-//! are none: they are run most often, and their steps are a few instructions apart.
+//! In a program with locks most code works on data that locks guard: regions there would cost and find little. So these
+//! functions are candidates only where few functions take locks, in modules that can be probed as a whole. Functions
+//! without calls and loops are excluded: they run most often, and their steps are a few instructions apart.
 
 use std::collections::{BTreeMap, HashSet};
 
 use symbolize::LinkAddr;
 use x86::{
     call_graph::Callee,
-    shared_places::{Place, SharedAccess, SharedAccesses},
+    shared_places::{SharedAccess, SharedAccesses, SharedPlace},
 };
 
 use super::{
@@ -19,10 +19,10 @@ use super::{
     known_names::{atomic_operation, is_library},
     reason::Reason,
     source_functions::{Inlining, Unit, source_symbol},
-    thread_starts::Code,
+    thread_starts::CodeQueries,
 };
 
-/// Number of candidates that take locks or have atomic operations from which on the others are none.
+/// Number of candidates with locks or atomic operations from which on functions without them are excluded.
 const FEW: usize = 8;
 
 /// Number of these candidates at most, of a module.
@@ -43,7 +43,7 @@ struct Pair {
 
 impl Analysis<'_, '_> {
     /// Adds the functions that take no lock, if few others are candidates.
-    pub(super) fn add_unlocked(&mut self, code: Code<'_>, candidates: &mut Vec<Candidate>) {
+    pub(super) fn add_unlocked(&mut self, code: CodeQueries<'_>, candidates: &mut Vec<Candidate>) {
         let is_likely = |one: &&Candidate| one.excluded.is_none();
         if candidates.iter().filter(is_likely).count() >= FEW {
             return;
@@ -93,7 +93,7 @@ impl Analysis<'_, '_> {
 
     /// The functions that threads other than the first can run: what threads start with, what may be called through
     /// pointers, and what these call.
-    fn run_by_threads(&self, code: Code<'_>) -> HashSet<usize> {
+    fn run_by_threads(&self, code: CodeQueries<'_>) -> HashSet<usize> {
         let creates = self.creating.contains(&true);
         if !creates && self.starts.starts.is_empty() && self.starts.mains.is_empty() {
             return HashSet::new();
@@ -166,7 +166,7 @@ impl Analysis<'_, '_> {
             Unit::Function(_) => &own.name,
             Unit::Inlined(number) => &self.inlining.names[number],
         };
-        // The code of a lock accesses the lock, and what a lock guards has the lock's candidates.
+        // The code of a lock accesses the lock, and guarded data has the lock's candidates.
         let takes = self.lock.has(&self.facts[function]) || self.release.has(&self.facts[function]);
         if is_library(name) || takes || self.own_locks.role(own).is_some() {
             return None;
@@ -186,8 +186,8 @@ impl Analysis<'_, '_> {
 fn changing(all: &[SharedAccesses]) -> HashSet<LinkAddr> {
     let written = all.iter().flat_map(|one| &one.accesses).filter(|access| access.is_write);
     let written = written.filter_map(|access| match access.place {
-        Place::Global(at) => Some(at),
-        Place::Field(..) => None,
+        SharedPlace::Global(at) => Some(at),
+        SharedPlace::Field(..) => None,
     });
     written.chain(all.iter().flat_map(|one| one.taken.iter().copied())).collect()
 }
@@ -195,13 +195,13 @@ fn changing(all: &[SharedAccesses]) -> HashSet<LinkAddr> {
 /// The pairs of accesses of a function between which others can get in: one after the other to one place, and not both
 /// additions.
 fn pairs(shared: &SharedAccesses, changing: &HashSet<LinkAddr>) -> Vec<Pair> {
-    let mut last: BTreeMap<Place, SharedAccess> = BTreeMap::new();
+    let mut last: BTreeMap<SharedPlace, SharedAccess> = BTreeMap::new();
     let mut found = Vec::new();
     for &access in &shared.accesses {
         let is_global = match access.place {
-            Place::Global(at) if !changing.contains(&at) => continue,
-            Place::Global(_) => true,
-            Place::Field(..) => false,
+            SharedPlace::Global(at) if !changing.contains(&at) => continue,
+            SharedPlace::Global(_) => true,
+            SharedPlace::Field(..) => false,
         };
         let before = last.insert(access.place, access);
         if let Some(before) = before.filter(|before| !(before.adds && access.adds)) {
@@ -217,15 +217,15 @@ fn pairs(shared: &SharedAccesses, changing: &HashSet<LinkAddr>) -> Vec<Pair> {
 mod tests {
     use super::*;
 
-    const GLOBAL: Place = Place::Global(LinkAddr(0x4000));
+    const GLOBAL: SharedPlace = SharedPlace::Global(LinkAddr(0x4000));
 
-    fn access(at: u64, place: Place, is_write: bool, adds: bool) -> SharedAccess {
+    fn access(at: u64, place: SharedPlace, is_write: bool, adds: bool) -> SharedAccess {
         SharedAccess { at: LinkAddr(at), place, is_write, adds }
     }
 
     #[test]
     fn a_place_that_is_accessed_twice_makes_a_pair() {
-        let other = Place::Global(LinkAddr(0x4008));
+        let other = SharedPlace::Global(LinkAddr(0x4008));
         let shared = SharedAccesses {
             accesses: vec![
                 access(0x10, GLOBAL, false, false),

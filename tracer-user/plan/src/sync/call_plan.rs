@@ -51,7 +51,8 @@ impl Planner<'_, '_> {
         start: LinkAddr,
         others: &[LinkAddr],
     ) -> bool {
-        let points = match call_points(self.file, spec, start, (others, self.plan.place_rules)) {
+        let points = match call_points(self.file, spec, start, others, self.plan.state.place_rules)
+        {
             Ok(points) if points.is_empty() => return false,
             Ok(points) => points,
             Err(error) => {

@@ -55,8 +55,8 @@ pub(crate) struct Function<'file> {
     pub(crate) code: &'file [u8],
 }
 
-/// The places to probe for a function at `start`. None when all that it does is done by another one of `others`, the
-/// starts of functions with the same role, which it jumps to.
+/// Finds the places to probe for a function at `start`. The result is empty if the function only jumps to one of
+/// `others`, the starts of functions with the same role.
 ///
 /// # Errors
 ///
@@ -65,7 +65,8 @@ pub fn call_points(
     file: &ElfFile,
     spec: CallSpec,
     start: LinkAddr,
-    (others, rules): (&[LinkAddr], PlaceRules),
+    others: &[LinkAddr],
+    rules: PlaceRules,
 ) -> Result<Vec<CallPoint>, CallPointsError> {
     let function = Function::at(file, start)?;
     let entry = |stack| function.entry(spec, stack, rules);
@@ -179,7 +180,7 @@ impl<'file> Function<'file> {
         CallPoint { program, address, kind, flags, depth: place.depth }
     }
 
-    /// For a function that nothing unwinds.
+    /// Finds the places for a function through which no exception unwinds.
     fn with_return_probe(
         &self,
         spec: CallSpec,

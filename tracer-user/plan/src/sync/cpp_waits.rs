@@ -3,7 +3,7 @@
 //! debug information, which has the code of calls that were inlined. Machine code is in
 //! `inline_locks::atomic_waits`.
 //!
-//! A wait in a function that has a symbol is a call. Steps inside it are no steps of their own; they only show
+//! A wait in a function that has a symbol is a call. Steps inside it do not count separately; they only show
 //! the number of a semaphore.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +17,7 @@ use super::{
     functions::{CallSpec, Role},
     inline_locks::{
         Surroundings,
-        atomic_waits::{self, Look, Step},
+        atomic_waits::{self, Look, WaitStep},
     },
     site::InlinedPlace,
     slow_paths::FastPath,
@@ -146,7 +146,6 @@ fn call_of(symbol: &str) -> Option<usize> {
 }
 
 impl Planner<'_, '_> {
-    /// Adds the probes for them.
     pub(crate) fn cpp_waits(&mut self) {
         const MENTIONS: [&str; 3] =
             ["_ZNSt18__atomic_semaphore", "_ZNSt5latch", "_ZNSt14__tree_barrier"];
@@ -176,7 +175,7 @@ impl Planner<'_, '_> {
         }
         let calls: BTreeSet<usize> =
             functions.iter().filter_map(|function| call_of(&function.symbol)).collect();
-        // The parts of a barrier are no calls of their own, and show nothing.
+        // The parts of a barrier do not count as calls.
         let is_part = |symbol: &str| {
             let mut known = calls.iter().map(|&call| CALLS[call].1);
             known.any(|inside| inside != BARRIER && symbol.contains(inside))
@@ -218,7 +217,7 @@ impl Planner<'_, '_> {
             },
             helper_at: &|_| None,
             static_lock: &|_| None,
-            place_rules: self.plan.place_rules,
+            place_rules: self.plan.state.place_rules,
         };
         let mut arrives = false;
         for (number, &(.., look, name, object, kind)) in STEPS.iter().enumerate() {
@@ -239,7 +238,7 @@ impl Planner<'_, '_> {
             arrives |= look == Look::Byte && !found.is_empty();
             let role = if kind == Kind::Wait { Role::WAIT } else { Role::SIGNAL };
             let spec = spec(name, object, role);
-            for (_, Step { at, points, if_one }) in found {
+            for (_, WaitStep { at, points, if_one }) in found {
                 let Some(at) = self.module.process_address(LinkAddr(at)) else { continue };
                 let place =
                     InlinedPlace { if_one, ..InlinedPlace::new(spec, kind, FastPath::Nothing, at) };

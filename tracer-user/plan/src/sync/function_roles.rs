@@ -8,7 +8,7 @@ use super::{
     slow_paths::slow_path,
 };
 
-/// Role of a function; the default is that of ordinary code.
+/// Role of a function; the default is the role of ordinary code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FunctionRole {
     /// Set for code that locks are made of.
@@ -17,7 +17,7 @@ pub struct FunctionRole {
     pub is_runtime: bool,
     /// Set for a function of a C library that reads further than requested, one of several for different processors.
     pub is_vector: bool,
-    /// Set for a function of a language's library that stores in one step and returns nothing.
+    /// Set for a function of a language's library that stores in one step without a result.
     pub is_atomic_store: bool,
     /// Relation of its accesses to the request of its caller.
     pub contract: Option<Contract>,
@@ -36,7 +36,7 @@ impl FunctionRole {
         }
     }
 
-    /// Returns whether it is that of ordinary code.
+    /// Returns whether it is the role of ordinary code.
     #[must_use]
     pub fn is_ordinary(self) -> bool {
         self == Self::default()
@@ -60,7 +60,6 @@ fn is_atomic_store(symbol: &str) -> bool {
         || CPP.iter().any(|class| symbol.starts_with(class)) && symbol.contains("E5storeE")
 }
 
-/// Code with a role.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     start: u64,

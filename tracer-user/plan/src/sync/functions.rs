@@ -1,5 +1,5 @@
-//! The functions that synchronise: what each does, with which kind of object. A new one is a line here; where its
-//! probes go is decided in `call_points`.
+//! Table of the functions that synchronise, each with its effect and its kind of object. A new one is a line here;
+//! where its probes go is decided in `call_points`.
 
 use std::sync::LazyLock;
 
@@ -40,7 +40,7 @@ impl CallSpec {
     }
 }
 
-/// Meaning of a call of a function: what it does, when it has done it, and the way in which it ends.
+/// Meaning of a call of a function: its effect, the condition of the effect, and the end of the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Role {
     /// Effect of the call.
@@ -60,7 +60,7 @@ pub enum CallEffect {
     AcquireShared,
     /// Releases the lock, in whichever mode it is held.
     Release,
-    /// The object's memory starts or ends its life: what was known of it is forgotten.
+    /// The object's memory starts or ends its life: earlier knowledge of the object is dropped.
     Reset,
     /// Starts the life of the object's memory, with a number as third argument: see [`Kind::Init`].
     Init,
@@ -107,7 +107,7 @@ pub enum Success {
 /// Way in which the end of a call is seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// By a return probe: nothing unwinds the function.
+    /// By a return probe: no exception unwinds through the function.
     ReturnProbe,
     /// At its `ret` instructions: a return probe would abort a program that unwinds it.
     EachReturn,
@@ -133,7 +133,7 @@ impl Role {
     pub const WAIT: Self = Self::of_c(CallEffect::Wait).unwinding();
     /// Waits for a signal, which it had if it returns 0.
     pub const CONDITION_WAIT: Self = Self::of_c(CallEffect::ConditionWait).unwinding();
-    /// Waits at a barrier. The result marks one of the threads.
+    /// Waits at a barrier. The result marks one thread.
     pub const BARRIER: Self = Self::of_c(CallEffect::Barrier).always();
     /// Runs a routine the first time.
     pub const ONCE: Self = Self::of_c(CallEffect::Once).unwinding();
@@ -415,7 +415,6 @@ mod tests {
         assert!(Role::WAIT.waits() && !Role::TRY_WAIT.waits() && !Role::ARRIVE.waits());
     }
 
-    /// A record of a kind.
     fn record(kind: Kind) -> Record {
         let mut bytes = vec![0; kind.record_size()];
         bytes[..4].copy_from_slice(&(kind as u32).to_ne_bytes());

@@ -15,7 +15,7 @@ use x86::{
 
 use super::{
     functions::{CallSpec, Role},
-    inline_locks::{self, Found, Helper, InlinedPoint, InlinedSite, Passed, Surroundings},
+    inline_locks::{self, Helper, InlinedLocks, InlinedPoint, InlinedSite, Passed, Surroundings},
     library_callers::{LibraryCaller, LibraryCallers},
     site::{InlinedPlace, RecordedCallers, SyncSite},
     slow_paths::{self, FastPath, SlowPath, Try},
@@ -30,7 +30,6 @@ use crate::plan::{
 struct SlowPaths<'file> {
     file: &'file ElfFile,
     imports: Imports,
-    /// Slow paths of the module.
     list: Vec<&'static SlowPath>,
     /// By the address where they start.
     own: FxHashMap<u64, usize>,
@@ -136,6 +135,8 @@ impl Planner<'_, '_> {
         if !slow.list.iter().any(|path| path.fast != FastPath::ReleaseAndWake) {
             return;
         }
+        let slow_paths = slow.list.len();
+        tracing::debug!(module = self.module.name(), slow_paths, "looking for inlined locks");
         let functions = Functions::from_file(file);
         let callers = LibraryCallers::new(file, &functions);
         let helpers: FxHashMap<u64, Helper> = functions
@@ -153,7 +154,7 @@ impl Planner<'_, '_> {
             },
             helper_at: &|address| helpers.get(&address).copied(),
             static_lock: &|address| statics.borrow().get(&address).copied(),
-            place_rules: self.plan.place_rules,
+            place_rules: self.plan.state.place_rules,
         };
         let look_into = |function: &Function| {
             let parts = function.parts(file).unwrap_or_default();
@@ -166,7 +167,7 @@ impl Planner<'_, '_> {
         }
         let (starts, others): (Vec<&Function>, Vec<&Function>) =
             inside.iter().partition(|function| slow.own.contains_key(&function.start.0));
-        let mut found: Vec<(&Function, Option<Found>)> = others
+        let mut found: Vec<(&Function, Option<InlinedLocks>)> = others
             .iter()
             .filter(|function| slow.are_in(function))
             .map(|&function| (function, look_into(function)))
@@ -182,7 +183,7 @@ impl Planner<'_, '_> {
             all().flat_map(|found| &found.unrecognised).map(|call| call.slow_path).collect();
         let lock_of = |path: usize| lock_of(path, &passed, unknown.contains(&path));
         let whole = self.slow_paths(&slow, &looked_at, &lock_of);
-        // What is seen as a whole is not looked into.
+        // A slow path that is probed as a whole is not searched.
         let rest = starts.iter().filter(|function| !whole.contains(&function.start.0));
         found.extend(
             rest.filter(|function| slow.are_in(function))
@@ -464,7 +465,7 @@ const fn action(fast: FastPath) -> &'static str {
     }
 }
 
-/// Returns true if a function compares, loads or exchanges the word at one of these addresses.
+/// Returns true if a function compares, loads or exchanges a word at any of these addresses.
 fn exchanges(function: &Function, file: &ElfFile, is_one: &dyn Fn(u64) -> bool) -> bool {
     function.parts(file).unwrap_or_default().iter().any(|part| {
         decode(part.code, part.start).any(|instruction| {

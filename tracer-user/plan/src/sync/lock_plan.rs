@@ -1,36 +1,28 @@
 //! Probes of the user's own locks, in a plan.
 
 use checker::format::ObjectKind;
-use symbolize::Symbolizer;
 
-use super::{functions::CallSpec, lock_rule::LockRule};
+use super::functions::CallSpec;
 use crate::{
     plan::{
         Plan,
+        build::PlanStep,
         builder::Planner,
         skipped::{CallPart, ProbePurpose, SkipReason},
     },
     selection::{Choice, unmatched},
 };
 
-/// Adds the probes of these locks in modules with these indices to a plan; `first` if these are all modules.
-/// Records patterns without a match in the plan, numbered from `first_number` on.
-pub(crate) fn add(
-    plan: &mut Plan,
-    symbolizer: &Symbolizer,
-    pid: u32,
-    rules: &[LockRule],
-    which: &[usize],
-    first_number: usize,
-    first: bool,
-) {
+/// Adds the probes of the user's locks in the modules of a step. Records patterns without a match.
+pub(crate) fn add(plan: &mut Plan, step: PlanStep<'_>) {
+    let PlanStep { symbolizer, pid, wanted, first, .. } = step;
+    let rules = wanted.locks;
     if rules.is_empty() {
         return;
     }
     let program = symbolizer.executable();
-    let choices: Vec<Choice<'_>> = which
-        .iter()
-        .filter_map(|&index| symbolizer.modules().nth(index))
+    let choices: Vec<Choice<'_>> = step
+        .modules()
         .filter_map(|module| {
             let is_program = program.is_some_and(|program| std::ptr::eq(program, module));
             let mut patterns = rules.iter().flat_map(|rule| &rule.functions);
@@ -39,7 +31,7 @@ pub(crate) fn add(
             Some(Choice::new(module, file, is_program))
         })
         .collect();
-    let mut number = first_number;
+    let mut number = wanted.first_lock_number();
     for rule in rules {
         for (pattern, role) in &rule.functions {
             let (mut matched, mut is_about) = (false, false);
@@ -67,6 +59,7 @@ pub(crate) fn add(
                         planner.skip(purpose, SkipReason::ParametersChanged);
                         continue;
                     }
+                    tracing::debug!(function = function.name.short, ?role, "a function of --lock");
                     planner.call_named(call, purpose, function.start, &[]);
                 }
             }
@@ -78,7 +71,7 @@ pub(crate) fn add(
     }
 }
 
-/// Returns true if a symbol is that of a clone of a function without some of its parameters.
+/// Returns true if a symbol names a clone of a function without some of its parameters.
 fn has_other_parameters(symbol: &str) -> bool {
     [".constprop", ".isra"].iter().any(|clone| symbol.contains(clone))
 }

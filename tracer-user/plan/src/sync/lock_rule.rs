@@ -11,7 +11,7 @@ use crate::regions::patterns::{Pattern, PatternError};
 #[derive(Clone, Debug)]
 pub struct LockRule {
     text: String,
-    /// Each with what a call does.
+    /// Patterns, each with the role of a call.
     pub(crate) functions: Vec<(Pattern, Role)>,
     /// Number of the argument that points to the lock, from 1.
     pub(crate) argument: u8,
@@ -40,7 +40,7 @@ pub enum LockRuleError {
     },
 }
 
-/// The keys, and what the functions do that they name.
+/// Keys, and the roles of the functions that they name.
 const KEYS: [(&str, Option<Role>); 4] = [
     ("acquire=", Some(Role::ACQUIRE_ALWAYS)),
     ("release=", Some(Role::RELEASE)),

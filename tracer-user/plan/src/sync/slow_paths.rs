@@ -48,7 +48,7 @@ pub enum FastPath {
         /// Number of bits that are for something else.
         flags: u8,
     },
-    /// Nothing: it is the whole.
+    /// There is no fast path: the call is the whole operation.
     Nothing,
 }
 
@@ -93,7 +93,6 @@ const fn slow(
     SlowPath { root, end, call: CallSpec { name, object, role, argument: 1 }, fast }
 }
 
-/// Table of the slow paths.
 const SLOW_PATHS: [SlowPath; 23] = [
     slow(
         STD,
@@ -249,7 +248,7 @@ const SLOW_PATHS: [SlowPath; 23] = [
         Role::WAIT_ALWAYS,
         FastPath::PassOnce,
     ),
-    // A step of the one before, which gets what the flag is a part of.
+    // A step of `Once::call`, which gets the object around the flag.
     slow(
         ONCE_LOCK,
         "::initialize",
@@ -279,7 +278,7 @@ impl SlowPath {
     }
 }
 
-/// Returns whether a mangled name may be that of a slow path: most symbols need not be demangled.
+/// Returns whether a mangled name may be a slow path's: most symbols need not be demangled.
 fn may_be_one(symbol: &str) -> bool {
     static FUNCTIONS: LazyLock<Option<Regex>> = LazyLock::new(|| {
         let mangled = |path: &SlowPath| format!("{}{}", path.function().len(), path.function());
@@ -289,7 +288,7 @@ fn may_be_one(symbol: &str) -> bool {
     FUNCTIONS.as_ref().is_none_or(|functions| functions.is_match(symbol))
 }
 
-/// The slow path of this symbol.
+/// Returns the slow path of this symbol.
 #[must_use]
 pub fn slow_path(symbol: &str) -> Option<&'static SlowPath> {
     if symbol == SYSCALL {
@@ -305,7 +304,7 @@ pub fn slow_path(symbol: &str) -> Option<&'static SlowPath> {
     SLOW_PATHS.iter().find(is_it)
 }
 
-/// The slow path of a lock with this demangled name. None of them is generic.
+/// Returns the slow path of a lock with this demangled name. No such function is generic.
 #[must_use]
 pub fn of_lock(name: &str) -> Option<&'static SlowPath> {
     let of_locks =
@@ -368,7 +367,6 @@ const fn tried(
     Try { root, object, end, slow, role }
 }
 
-/// Table of the functions.
 const TRIES: [Try; 6] = [
     tried("std::sync::", "mutex::Mutex", "::try_lock", "Mutex::lock_contended", Role::INNER),
     tried("std::sync::", "rwlock::RwLock", "::try_read", "RwLock::read_contended", Role::INNER),
@@ -413,8 +411,8 @@ pub fn tries(name: &Name) -> Option<&'static Try> {
     })
 }
 
-/// Returns true if a function takes locks for itself, and not for its callers: printed output is in order
-/// without their doing, and is not their data. Never true of functions into which users' code may be inlined.
+/// Returns true if a function takes locks internally, not for its callers: for example, the lock of printed output does
+/// not guard the callers' data. Never true of functions into which users' code may be inlined.
 #[must_use]
 pub fn locks_for_itself(name: &Name) -> bool {
     const STARTS: [&str; 6] = [
@@ -425,7 +423,7 @@ pub fn locks_for_itself(name: &Name) -> bool {
         "std::backtrace::",
         "std::rt::cleanup",
     ];
-    /// The lock of what is printed to, and the one of what to do at a panic.
+    /// The lock of an output stream, and the lock of the panic hook.
     const OBJECTS: [&str; 2] = ["ReentrantLock", "std::panicking::Hook"];
     let bare = name.short.trim_start_matches(['<', '&']);
     STARTS.iter().any(|start| bare.starts_with(start))

@@ -10,7 +10,7 @@ use super::{
     functions::{CallSpec, Role},
     inline_locks::{
         Surroundings,
-        atomic_waits::{self, Look, Step},
+        atomic_waits::{self, Look, WaitStep},
     },
     library_callers::LibraryCallers,
     rust_waits,
@@ -49,7 +49,7 @@ impl Planner<'_, '_> {
             }
             let role = if kind == Kind::Signal { Role::SIGNAL } else { Role::WAIT };
             let spec = CallSpec { name, object, role, argument: 1 };
-            for Step { at, points, if_one } in found {
+            for WaitStep { at, points, if_one } in found {
                 let Some(at) = self.module.process_address(LinkAddr(at)) else { continue };
                 let place =
                     InlinedPlace { if_one, ..InlinedPlace::new(spec, kind, FastPath::Nothing, at) };
@@ -95,7 +95,7 @@ impl Planner<'_, '_> {
                     self.call(entry, function.start, &[]);
                 }
                 let parts = function.parts(self.file).unwrap_or_default();
-                for Step { at, points, if_one } in
+                for WaitStep { at, points, if_one } in
                     atomic_waits::steps(&parts, surroundings, look).unwrap_or_default()
                 {
                     let Some(at) = self.module.process_address(LinkAddr(at)) else { continue };

@@ -13,7 +13,7 @@ fn class(code: &[&[u8]]) -> Option<CommutingUpdate> {
 }
 
 #[track_caller]
-fn check(code: &[&[u8]], change: Change, is_atomic: bool) {
+fn check(code: &[&[u8]], change: CommutingChange, is_atomic: bool) {
     assert_eq!(class(code), Some(CommutingUpdate { change, is_atomic }), "{code:x?}");
 }
 
@@ -51,21 +51,21 @@ const JMP: &[u8] = &[0xeb, 0xfe];
 
 #[test]
 fn an_unused_result_commutes() {
-    check(&[LOCK_ADD, RET], Change::Adds, true);
-    check(&[LOCK_INC, CALL], Change::Adds, true);
-    check(&[LOCK_OR, RET], Change::Bits, true);
-    check(&[LOCK_AND, TEST_EAX, JB, RET, RET], Change::Bits, true);
-    check(&[ADD, RET], Change::Adds, false);
-    check(&[INC, JMP], Change::Adds, false);
-    check(&[INC, JMP_RAX], Change::Adds, false);
+    check(&[LOCK_ADD, RET], CommutingChange::Adds, true);
+    check(&[LOCK_INC, CALL], CommutingChange::Adds, true);
+    check(&[LOCK_OR, RET], CommutingChange::Bits, true);
+    check(&[LOCK_AND, TEST_EAX, JB, RET, RET], CommutingChange::Bits, true);
+    check(&[ADD, RET], CommutingChange::Adds, false);
+    check(&[INC, JMP], CommutingChange::Adds, false);
+    check(&[INC, JMP_RAX], CommutingChange::Adds, false);
 }
 
 #[test]
 fn so_does_one_that_is_compared_with_zero() {
-    check(&[LOCK_DEC, JE, RET, RET], Change::Adds, true);
-    check(&[LOCK_INC, JLE, RET, UD2], Change::Adds, true);
-    check(&[LOCK_DEC, SETE_AL, RET], Change::Adds, true);
-    check(&[INC, JE, RET, RET], Change::Adds, false);
+    check(&[LOCK_DEC, JE, RET, RET], CommutingChange::Adds, true);
+    check(&[LOCK_INC, JLE, RET, UD2], CommutingChange::Adds, true);
+    check(&[LOCK_DEC, SETE_AL, RET], CommutingChange::Adds, true);
+    check(&[INC, JE, RET, RET], CommutingChange::Adds, false);
 }
 
 #[test]
@@ -77,10 +77,10 @@ fn a_carry_or_a_parity_is_a_use() {
 
 #[test]
 fn the_number_before_may_be_compared() {
-    check(&[LOCK_XADD, XOR_EAX, RET], Change::Adds, true);
-    check(&[LOCK_XADD, CMP_EAX_1, JE, RET, XOR_EAX, RET], Change::Adds, true);
-    check(&[LOCK_XADD, CMP_EAX_1, SETE_AL, RET], Change::Adds, true);
-    check(&[LOCK_XADD, CALL], Change::Adds, true);
+    check(&[LOCK_XADD, XOR_EAX, RET], CommutingChange::Adds, true);
+    check(&[LOCK_XADD, CMP_EAX_1, JE, RET, XOR_EAX, RET], CommutingChange::Adds, true);
+    check(&[LOCK_XADD, CMP_EAX_1, SETE_AL, RET], CommutingChange::Adds, true);
+    check(&[LOCK_XADD, CALL], CommutingChange::Adds, true);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use iced_x86::{Code, FlowControl, Instruction, InstructionInfoFactory, OpKind, R
 /// A register, by the processor's number, or a place on the stack, by its distance from the stack pointer at the
 /// function's start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Place {
+pub enum DataPlace {
     /// A register.
     Register(u8),
     /// Eight bytes on the stack.
@@ -15,13 +15,13 @@ pub enum Place {
 
 /// Origin of a value that is not a constant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Origin {
+pub enum ValueOrigin {
     /// The register's value at the function's entry.
     Entry(u8),
     /// The instruction at this address has put it there.
-    Defined(u64, Place),
+    Defined(u64, DataPlace),
     /// Several paths meet at this address, and bring different values for this place.
-    Merged(u64, Place),
+    Merged(u64, DataPlace),
     /// Loaded from this constant address, which the dynamic linker fills in.
     Slot(u64),
 }
@@ -30,15 +30,15 @@ pub enum Origin {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
     /// Value to which the rest is added; `None` for a constant.
-    pub base: Option<Origin>,
+    pub base: Option<ValueOrigin>,
     /// Multiplied value, and its factor.
-    pub index: Option<(Origin, u8)>,
+    pub index: Option<(ValueOrigin, u8)>,
     /// The constant part.
     pub plus: i64,
 }
 
 impl Value {
-    pub(super) const fn origin(origin: Origin) -> Self {
+    pub(super) const fn origin(origin: ValueOrigin) -> Self {
         Self { base: Some(origin), index: None, plus: 0 }
     }
 
@@ -69,12 +69,13 @@ impl Value {
     /// The place on the stack that this is the address of.
     #[must_use]
     pub fn on_stack(self) -> Option<i64> {
-        let is_stack = self.base == Some(Origin::Entry(RSP)) && self.index.is_none();
+        let is_stack = self.base == Some(ValueOrigin::Entry(RSP)) && self.index.is_none();
         is_stack.then_some(self.plus)
     }
 
     fn is_made_by(self, address: u64) -> bool {
-        let by = |origin: Origin| matches!(origin, Origin::Defined(at, _) if at == address);
+        let by =
+            |origin: ValueOrigin| matches!(origin, ValueOrigin::Defined(at, _) if at == address);
         self.base.is_some_and(by) || self.index.is_some_and(|(origin, _)| by(origin))
     }
 }
@@ -88,16 +89,16 @@ pub fn number(register: Register) -> Option<u8> {
 
 /// Contents of all places.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct State {
+pub struct DataState {
     registers: [Value; 16],
     /// By place. A list, since states are copied for each block.
     stack: Vec<(i64, Value)>,
 }
 
-impl State {
+impl DataState {
     pub(super) fn at_entry() -> Self {
         let registers =
-            std::array::from_fn(|register| Value::origin(Origin::Entry(register as u8)));
+            std::array::from_fn(|register| Value::origin(ValueOrigin::Entry(register as u8)));
         Self { registers, stack: Vec::new() }
     }
 
@@ -107,7 +108,7 @@ impl State {
         self.registers[usize::from(register & 15)]
     }
 
-    /// The known places on the stack: how far each is above the stack pointer, and what it holds.
+    /// Returns the known places on the stack: the distance of each above the stack pointer, and its value.
     pub fn stack(&self) -> impl Iterator<Item = (i64, Value)> {
         let sp = self.register(RSP).on_stack();
         self.stack.iter().filter_map(move |&(place, value)| Some((place.wrapping_sub(sp?), value)))
@@ -115,10 +116,10 @@ impl State {
 
     /// Returns the value of a place.
     #[must_use]
-    pub fn get(&self, place: Place) -> Option<Value> {
+    pub fn get(&self, place: DataPlace) -> Option<Value> {
         match place {
-            Place::Register(register) => Some(self.register(register)),
-            Place::Stack(offset) => self.on_stack(offset),
+            DataPlace::Register(register) => Some(self.register(register)),
+            DataPlace::Stack(offset) => self.on_stack(offset),
         }
     }
 
@@ -138,7 +139,7 @@ impl State {
             (0_u8..).zip(self.registers.iter_mut().zip(&other.registers))
         {
             if *mine != theirs {
-                let merged = Value::origin(Origin::Merged(at, Place::Register(number)));
+                let merged = Value::origin(ValueOrigin::Merged(at, DataPlace::Register(number)));
                 changed |= *mine != merged;
                 *mine = merged;
             }
@@ -151,7 +152,7 @@ impl State {
                 return false;
             };
             if mine != theirs {
-                let merged = Value::origin(Origin::Merged(at, Place::Stack(*offset)));
+                let merged = Value::origin(ValueOrigin::Merged(at, DataPlace::Stack(*offset)));
                 changed |= *mine != merged;
                 *mine = merged;
             }
@@ -212,10 +213,9 @@ impl State {
             return self.on_stack(offset);
         }
         let slot = address.as_constant().filter(|&slot| is_slot(slot))?;
-        Some(Value::origin(Origin::Slot(slot)))
+        Some(Value::origin(ValueOrigin::Slot(slot)))
     }
 
-    /// Applies an instruction.
     pub(super) fn step(&mut self, instruction: &Instruction, is_slot: &dyn Fn(u64) -> bool) {
         let at = instruction.ip();
         let first = number_of_operand(instruction);
@@ -298,17 +298,20 @@ impl State {
     fn forget(&mut self, at: u64) {
         for number in 0..16 {
             if self.register(number).is_made_by(at) {
-                self.set(number, Value::origin(Origin::Merged(at, Place::Register(number))));
+                self.set(
+                    number,
+                    Value::origin(ValueOrigin::Merged(at, DataPlace::Register(number))),
+                );
             }
         }
         for (offset, value) in &mut self.stack {
             if value.is_made_by(at) {
-                *value = Value::origin(Origin::Merged(at, Place::Stack(*offset)));
+                *value = Value::origin(ValueOrigin::Merged(at, DataPlace::Stack(*offset)));
             }
         }
     }
 
-    /// An instruction of which no more is known than what it writes to.
+    /// Applies an instruction of which only the written places are known.
     fn other(&mut self, instruction: &Instruction) {
         let at = instruction.ip();
         let mut info = InstructionInfoFactory::new();
@@ -331,7 +334,7 @@ impl State {
     }
 
     fn define(&mut self, register: u8, at: u64) {
-        self.set(register, Value::origin(Origin::Defined(at, Place::Register(register))));
+        self.set(register, Value::origin(ValueOrigin::Defined(at, DataPlace::Register(register))));
     }
 
     fn lower(&mut self, by: i64) {
@@ -343,7 +346,7 @@ impl State {
         // Stored values that overlap the written bytes are no longer valid.
         let from = self.stack.partition_point(|&(other, _)| other <= offset.saturating_sub(8));
         let to = self.stack.partition_point(|&(other, _)| other < offset.saturating_add(bytes));
-        let made = Value::origin(Origin::Defined(at, Place::Stack(offset)));
+        let made = Value::origin(ValueOrigin::Defined(at, DataPlace::Stack(offset)));
         // A part of eight bytes is not tracked.
         let kept = (bytes >= 8).then(|| (offset, value.unwrap_or(made)));
         self.stack.splice(from..to, kept);

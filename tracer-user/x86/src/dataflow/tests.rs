@@ -6,7 +6,7 @@ fn values(code: &[u8]) -> Dataflow {
     Dataflow::analyze(&[Part { start: 0x1000, code }], &|_| false, &|_| None).unwrap()
 }
 
-fn before(values: &Dataflow, offset: u64) -> State {
+fn before(values: &Dataflow, offset: u64) -> DataState {
     values.before(values.at(0x1000 + offset).unwrap(), &|_| false).unwrap()
 }
 
@@ -18,9 +18,13 @@ fn copies_and_sums_are_followed() {
     let values = values(&code);
     let state = before(&values, 17);
     assert_eq!(state.register(12).distance_from(state.register(3)), Some(8));
-    let sum = Value { base: Some(Origin::Entry(7)), index: Some((Origin::Entry(6), 8)), plus: 16 };
+    let sum = Value {
+        base: Some(ValueOrigin::Entry(7)),
+        index: Some((ValueOrigin::Entry(6), 8)),
+        plus: 16,
+    };
     assert_eq!(state.register(3), sum, "it outlives the call");
-    assert_ne!(state.register(7), Value::origin(Origin::Entry(7)), "this does not");
+    assert_ne!(state.register(7), Value::origin(ValueOrigin::Entry(7)), "this does not");
 }
 
 #[test]
@@ -32,11 +36,11 @@ fn the_stack_keeps_values() {
     ];
     let values = values(&code);
     let state = before(&values, 25);
-    assert_eq!(state.register(1), Value::origin(Origin::Entry(6)));
-    assert_eq!(state.register(2), Value::origin(Origin::Entry(7)));
-    assert_eq!(state.register(4), Value::origin(Origin::Entry(4)));
+    assert_eq!(state.register(1), Value::origin(ValueOrigin::Entry(6)));
+    assert_eq!(state.register(2), Value::origin(ValueOrigin::Entry(7)));
+    assert_eq!(state.register(4), Value::origin(ValueOrigin::Entry(4)));
     let inside = before(&values, 15);
-    assert!(inside.stack().any(|place| place == (8, Value::origin(Origin::Entry(6)))));
+    assert!(inside.stack().any(|place| place == (8, Value::origin(ValueOrigin::Entry(6)))));
 }
 
 #[test]
@@ -45,12 +49,12 @@ fn paths_that_disagree_are_merged() {
     let code = [0xb9, 1, 0, 0, 0, 0x85, 0xff, 0x74, 5, 0xb9, 2, 0, 0, 0, 0xc3];
     let values = values(&code);
     let state = before(&values, 14);
-    let merged = Origin::Merged(0x100e, Place::Register(1));
+    let merged = ValueOrigin::Merged(0x100e, DataPlace::Register(1));
     assert_eq!(state.register(1), Value::origin(merged));
     assert_eq!(before(&values, 9).register(1).as_constant(), Some(1));
     assert_eq!(
         values.merged_at(state.register(1), values.at(0x100e).unwrap()),
-        Some(Place::Register(1))
+        Some(DataPlace::Register(1))
     );
 }
 
@@ -72,7 +76,7 @@ fn tables_are_followed() {
     let jump = values.at(0x100e).unwrap();
     let targets = [0x1012, 0x1013].map(|address| values.at(address).unwrap());
     assert_eq!(values.successors(jump), targets);
-    assert_eq!(before(&values, 0x13).register(7), Value::origin(Origin::Entry(7)));
+    assert_eq!(before(&values, 0x13).register(7), Value::origin(ValueOrigin::Entry(7)));
     assert!(
         Dataflow::analyze(&[Part { start: 0x1000, code: &code }], &|_| false, &|_| None).is_none()
     );

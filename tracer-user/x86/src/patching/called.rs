@@ -20,7 +20,7 @@ pub enum Called {
     Push(Instruction),
     /// A pop to this register, or none.
     Pop(Register),
-    /// A change of the stack pointer by so many bytes. The flags are not changed.
+    /// A change of the stack pointer, in bytes. The flags are not changed.
     Move(i32),
     /// The call, the last of them: a jump to this target.
     Jump(u64),
@@ -136,7 +136,7 @@ fn plain(instruction: &Instruction, info: &mut InstructionInfoFactory) -> Option
     is_plain.then(|| lowered(*instruction, RETURN_ADDRESS)).flatten().map(Called::Same)
 }
 
-/// Returns an instruction for a stack pointer that is lower by so many bytes.
+/// Returns an instruction for a lowered stack pointer, by a number of bytes.
 fn lowered(mut instruction: Instruction, by: i32) -> Option<Instruction> {
     match instruction.memory_base() {
         Register::RSP if has_memory(&instruction) => {

@@ -28,7 +28,7 @@ const MAX_INSTRUCTIONS: usize = 1 << 17;
 
 /// Origin of the target of an indirect jump whose table is not certain.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Target {
+enum TableTarget {
     /// A word of memory, or another function's argument.
     Word,
     /// A distance that is added to an address.
@@ -36,7 +36,7 @@ enum Target {
 }
 
 /// Instructions of a function, and how control goes from one to the next.
-pub struct Code {
+pub struct FunctionCode {
     instructions: Vec<Instruction>,
     by_address: FxHashMap<u64, usize>,
     successors: Vec<Vec<usize>>,
@@ -49,7 +49,7 @@ pub struct Code {
     split: Vec<bool>,
 }
 
-impl Code {
+impl FunctionCode {
     /// Reads a function. `flow` is what is known of its control flow otherwise. Returns `None` if its bytes are no
     /// instructions, or if control may come to any of them.
     pub fn read(function: &Function<'_>, flow: Option<&Dataflow>) -> Option<Self> {
@@ -150,13 +150,13 @@ impl Code {
         Some(())
     }
 
-    /// Number of the instruction around an address at which none begins.
+    /// Returns the number of the instruction that has an address inside, behind its first byte.
     fn around(&self, address: u64) -> Option<usize> {
         (1..16).find_map(|back| self.at(address.checked_sub(back)?))
     }
 
     /// Instructions that indirect jumps may lead to; `None` if the table of one is not found.
-    fn named(&self, function: &Function<'_>, jumps: &[(usize, Target)]) -> Option<Vec<usize>> {
+    fn named(&self, function: &Function<'_>, jumps: &[(usize, TableTarget)]) -> Option<Vec<usize>> {
         let mut named = BTreeSet::new();
         let mut tables = BTreeSet::new();
         let mut bases = BTreeSet::new();
@@ -186,7 +186,8 @@ impl Code {
                 named.extend(entries);
             }
         }
-        if named.len() == other && jumps.iter().any(|&(_, target)| target == Target::Distance) {
+        if named.len() == other && jumps.iter().any(|&(_, target)| target == TableTarget::Distance)
+        {
             return None;
         }
         let is_target = |at: &usize| (function.is_target)(self.instructions[*at].ip());
@@ -194,7 +195,7 @@ impl Code {
         Some(named.into_iter().collect())
     }
 
-    /// Targets in the table of addresses that an instruction reads, up to the first entry that is none.
+    /// Targets in the table of addresses that an instruction reads, up to the first entry that is no target.
     fn entries(
         &self,
         instruction: &Instruction,
@@ -207,7 +208,7 @@ impl Code {
 
     /// Returns the origin of the target of an indirect jump; `None` if it is computed otherwise than from a table
     /// that is found.
-    fn target(&self, jump: usize, function: &Function<'_>) -> Option<Target> {
+    fn target(&self, jump: usize, function: &Function<'_>) -> Option<TableTarget> {
         let instruction = &self.instructions[jump];
         let is_hidden = |load: &Instruction| {
             load.memory_index_scale() == 8
@@ -215,7 +216,7 @@ impl Code {
                 && self.entries(load, function).next().is_none()
         };
         if instruction.op0_kind() == OpKind::Memory {
-            return (!is_hidden(instruction)).then_some(Target::Word);
+            return (!is_hidden(instruction)).then_some(TableTarget::Word);
         }
         let mut info = InstructionInfoFactory::new();
         let mut register = instruction.op0_register().full_register();
@@ -233,15 +234,15 @@ impl Code {
                     let operands = [writer.op0_register(), writer.op1_register()];
                     let is_loaded =
                         operands.iter().any(|operand| self.is_loaded(at, *operand, &mut info));
-                    return is_loaded.then_some(Target::Distance);
+                    return is_loaded.then_some(TableTarget::Distance);
                 }
                 Opcode::Lea_r64_m => {
-                    return writer.is_ip_rel_memory_operand().then_some(Target::Word);
+                    return writer.is_ip_rel_memory_operand().then_some(TableTarget::Word);
                 }
-                _ => return (is_copy(writer) && !is_hidden(writer)).then_some(Target::Word),
+                _ => return (is_copy(writer) && !is_hidden(writer)).then_some(TableTarget::Word),
             }
         }
-        Some(Target::Word)
+        Some(TableTarget::Word)
     }
 
     /// Returns true if a register has been loaded from memory, not computed, before an instruction.

@@ -5,14 +5,14 @@
 //!
 //! Conservative where code may differ from the calling convention. A caller that knows a function may rely on registers
 //! that it leaves alone or restores, so a register is dead at a return only if the function writes it, and never from
-//! the stack. Calls end no life but that of the flags.
+//! the stack. Of all lives, calls end only the flags'.
 
 use iced_x86::{
     FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
     RflagsBits,
 };
 
-use super::{Convention, code::Code};
+use super::{Convention, code::FunctionCode};
 use crate::dataflow::number;
 
 /// Registers and flags that count at a point.
@@ -60,13 +60,13 @@ impl Live {
         Self(self.0 & ALL_FLAGS | registers as u32)
     }
 
-    /// Returns what is in either.
+    /// Returns the union.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Returns the same registers, with all flags or none.
+    /// Returns the same registers, with all flags or without flags.
     #[must_use]
     pub const fn with_flags(self, live: bool) -> Self {
         Self(self.0 & 0xffff | if live { ALL_FLAGS } else { 0 })
@@ -76,7 +76,7 @@ impl Live {
 /// Live registers and flags before each instruction of a function.
 pub struct Liveness(Vec<u32>);
 
-/// Effect of an instruction: what it reads, and what it writes as a whole.
+/// Effect of an instruction: the registers that it reads, and the registers that it overwrites.
 struct Effect {
     reads: u32,
     kills: u32,
@@ -86,7 +86,7 @@ struct Effect {
 impl Liveness {
     /// Follows the control flow of a function backwards until nothing changes. `read` has what the probes before each
     /// instruction read.
-    pub fn analyze(flow: &Code, convention: Convention, read: &[Live]) -> Self {
+    pub fn analyze(flow: &FunctionCode, convention: Convention, read: &[Live]) -> Self {
         let instructions = flow.instructions();
         let mut info = InstructionInfoFactory::new();
         let effects: Vec<Effect> =
@@ -134,7 +134,7 @@ impl Liveness {
         Self(live)
     }
 
-    /// Returns what counts before an instruction. The stack pointer always does.
+    /// Returns the live registers before an instruction. The stack pointer is always live.
     pub fn before(&self, at: usize) -> Live {
         Live(self.0[at] | 1 << Register::RSP.number())
     }

@@ -1,5 +1,5 @@
 //! Places where code can be patched: the bytes that a jump to a trampoline displaces for a set of probe points, and
-//! what a probe at each point must leave as it is. Reads machine code, knows nothing of trampolines or processes.
+//! the live registers that a probe at each point must preserve. Reads machine code, without trampolines or processes.
 //!
 //! A patch displaces instructions of one straight line: control enters the displaced bytes at their start only. A
 //! call is the last of them. It stays a call, at its place, and leads to the trampoline, so that the return address
@@ -9,11 +9,11 @@
 //! `endbr64`, which an indirect call looks for. A probe point at an instruction that stays where it is ends the
 //! displaced bytes of the line before it.
 //!
-//! Where a line is too short for a jump, a short jump leads to room for the long one: to padding, or to what is left
+//! Where a line is too short for a jump, a short jump leads to room for the long one: to padding, or to the rest
 //! of displaced bytes behind the jump at their start. A line near it may be displaced for that alone.
 //!
-//! Where there is none either, as at a `ret` of one byte that others jump to, every instruction from which control
-//! comes there is displaced, and their trampolines lead to that of the line itself: see [`Jump::Redirected`].
+//! Where such room is missing too, as at a `ret` of one byte that others jump to, every instruction from which control
+//! comes there is displaced, and their trampolines lead to the line's trampoline: see [`Jump::Redirected`].
 //!
 //! A point in bytes that an earlier plan has displaced is added to the patch that is there.
 
@@ -35,7 +35,7 @@ pub use self::{
     padding::Padding,
     targets::Targets,
 };
-use self::{code::Code, planner::Planner};
+use self::{code::FunctionCode, planner::Planner};
 use super::{basic_blocks::BasicBlocks, exits::Part, instruction::decode};
 
 /// Length in bytes of a jump that reaches any trampoline.
@@ -120,7 +120,7 @@ pub struct Point {
 /// Reason why there can be no patch for a probe point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The function has no instruction there, or its bytes are none.
+    /// The function has no instruction there, or its bytes are no code.
     #[error("no instruction of the function begins there")]
     NoInstruction,
     /// An indirect jump leads to unknown places, maybe into the bytes of a patch.
@@ -137,7 +137,7 @@ pub enum Refusal {
     Displaced,
 }
 
-/// Patches for probe points, and the points that have none.
+/// Patches for probe points, and the points without a patch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Patches {
     /// The patches, by address. They do not overlap.
@@ -151,7 +151,7 @@ pub struct Patches {
 }
 
 impl Point {
-    /// Point of which nothing is known.
+    /// Point with unknown liveness.
     const UNKNOWN: Self = Self { address: 0, before: 0, live: Live::ALL, red_zone: true };
 }
 
@@ -182,7 +182,7 @@ impl Function<'_> {
     pub fn patches(&self, points: &[u64], padding: &mut Padding) -> Patches {
         let blocks = BasicBlocks::analyze(self.parts, self.word_at);
         let flow = blocks.as_ref().map(BasicBlocks::dataflow);
-        let patches = match Code::read(self, flow) {
+        let patches = match FunctionCode::read(self, flow) {
             Some(code) => {
                 let red_zone = flow.is_none_or(red_zone::is_used);
                 Planner::new(self, &code, red_zone, padding).plan(points)

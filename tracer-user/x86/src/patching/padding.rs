@@ -1,11 +1,11 @@
-//! Room for jumps that short ones lead to: padding between functions and behind jumps, which nothing executes, and what
-//! is left of displaced bytes behind the jump at their start. Also what is displaced already.
+//! Room for jumps that short ones lead to: padding between functions and behind jumps, which is never executed, and the
+//! rest of displaced bytes behind the jump at their start. Also keeps the bytes that are displaced already.
 
 use std::{collections::BTreeMap, ops::Range};
 
 use iced_x86::{Instruction, Mnemonic};
 
-use super::{Jump, NEAR_JUMP, Patch, code::Code};
+use super::{Jump, NEAR_JUMP, Patch, code::FunctionCode};
 use crate::instruction::decode;
 
 /// Padding that is not in use yet, and the displaced bytes of the functions around it.
@@ -42,12 +42,11 @@ impl Padding {
         }
     }
 
-    /// Adds what is left of displaced bytes behind the jump at their start.
+    /// Adds the rest of displaced bytes behind the jump at their start.
     pub(super) fn add_left(&mut self, room: Range<u64>) {
         self.free.insert(room.start, room.end);
     }
 
-    /// Notes displaced bytes.
     pub(super) fn displace(&mut self, range: &Range<u64>) {
         self.displaced.insert(range.start, range.end);
     }
@@ -103,7 +102,7 @@ impl Padding {
         }
     }
 
-    /// Returns whether nothing executes the bytes of a jump at an address: they are padding, or a patch has displaced
+    /// Returns whether the bytes of a jump at an address are never executed: they are padding, or a patch has displaced
     /// them.
     #[must_use]
     pub fn is_free(&self, room: u64) -> bool {
@@ -126,7 +125,7 @@ impl Padding {
     }
 
     /// Adds the padding inside a function, behind jumps and returns.
-    pub(super) fn add_inside(&mut self, flow: &Code, is_target: &dyn Fn(u64) -> bool) {
+    pub(super) fn add_inside(&mut self, flow: &FunctionCode, is_target: &dyn Fn(u64) -> bool) {
         let instructions = flow.instructions();
         let mut run: Option<Range<u64>> = None;
         for (at, instruction) in instructions.iter().enumerate() {

@@ -12,7 +12,7 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 use super::{
     Function, Jump, NEAR_JUMP, Padding, Patch, Patches, Point, Refusal, SHORT_JUMP, SKIPPED,
     call_as_jump, called,
-    code::Code,
+    code::FunctionCode,
     liveness::{Live, Liveness},
 };
 use crate::instruction::is_direct;
@@ -57,7 +57,7 @@ fn is_call(instruction: &Instruction) -> bool {
 }
 
 /// Returns whether control comes to an instruction only from the one before it.
-fn continues(function: &Function<'_>, flow: &Code, at: usize) -> bool {
+fn continues(function: &Function<'_>, flow: &FunctionCode, at: usize) -> bool {
     let instructions = flow.instructions();
     let Some((before, here)) = at
         .checked_sub(1)
@@ -74,7 +74,7 @@ fn continues(function: &Function<'_>, flow: &Code, at: usize) -> bool {
 
 /// Returns the instruction before which a probe at one acts: the one behind the mark for indirect calls, if that is
 /// one.
-fn marked(function: &Function<'_>, flow: &Code, at: usize) -> usize {
+fn marked(function: &Function<'_>, flow: &FunctionCode, at: usize) -> usize {
     let is_mark = flow.instructions()[at].mnemonic() == Mnemonic::Endbr64;
     at + usize::from(is_mark && continues(function, flow, at + 1))
 }
@@ -82,11 +82,10 @@ fn marked(function: &Function<'_>, flow: &Code, at: usize) -> usize {
 /// Chooses the patches of a function whose control flow is known.
 pub struct Planner<'a> {
     function: &'a Function<'a>,
-    flow: &'a Code,
+    flow: &'a FunctionCode,
     liveness: Liveness,
     red_zone: bool,
     padding: &'a mut Padding,
-    /// Patches so far.
     chosen: Vec<Chosen>,
     /// Lines that all ways to are displaced, each before those that its trampoline leads to.
     redirected: Vec<Chosen>,
@@ -103,7 +102,7 @@ struct Line {
 }
 
 /// Probe point: the number of the instruction before which it acts, and its address.
-type Place = (usize, u64);
+type PatchPlace = (usize, u64);
 
 /// Patch that is chosen, by the numbers of its instructions.
 #[derive(Clone)]
@@ -113,13 +112,13 @@ struct Chosen {
     /// Bytes of padding behind the instructions.
     padded: u64,
     jump: Jump,
-    places: Vec<Place>,
+    places: Vec<PatchPlace>,
 }
 
 impl<'a> Planner<'a> {
     pub fn new(
         function: &'a Function<'a>,
-        flow: &'a Code,
+        flow: &'a FunctionCode,
         red_zone: bool,
         padding: &'a mut Padding,
     ) -> Self {
@@ -136,7 +135,7 @@ impl<'a> Planner<'a> {
     pub fn plan(mut self, points: &[u64]) -> Patches {
         let mut patches = Patches::default();
         // Points by the line that is patched for them: its first instruction.
-        let mut lines: BTreeMap<usize, (Line, Vec<Place>)> = BTreeMap::new();
+        let mut lines: BTreeMap<usize, (Line, Vec<PatchPlace>)> = BTreeMap::new();
         for &address in points {
             if let Some((known, point)) = self.place_in_patch(address) {
                 patches.extend(known, point);
@@ -294,7 +293,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Numbers of the first instruction to displace for the points of a line, and after the last one.
-    fn needed(line: Line, places: &[Place]) -> (usize, usize) {
+    fn needed(line: Line, places: &[PatchPlace]) -> (usize, usize) {
         let (lowest, highest) = (places[0].0, places[places.len() - 1].0);
         let most = (highest + 1).min(line.end);
         // A point behind the line needs an instruction before it.
@@ -302,12 +301,7 @@ impl<'a> Planner<'a> {
     }
 
     /// Makes bytes to displace longer, by more of the line behind them and then before them.
-    fn extend(
-        &self,
-        (mut first, mut end): (usize, usize),
-        line: Line,
-        room: u64,
-    ) -> (usize, usize) {
+    fn extend(&self, mut first: usize, mut end: usize, line: Line, room: u64) -> (usize, usize) {
         while self.length(first, end) < room && end < line.end {
             end += 1;
         }
@@ -317,8 +311,8 @@ impl<'a> Planner<'a> {
         (first, end)
     }
 
-    /// Chooses bytes of a line that have room for what leads to the trampoline.
-    fn straight(&self, line: Line, places: &[Place]) -> Option<Vec<Chosen>> {
+    /// Chooses bytes of a line that have room for the jump to the trampoline.
+    fn straight(&self, line: Line, places: &[PatchPlace]) -> Option<Vec<Chosen>> {
         let needed = Self::needed(line, places);
         let body = Line { end: self.body_end(line), ..line };
         let chosen = |(first, end): (usize, usize), jump| {
@@ -327,7 +321,7 @@ impl<'a> Planner<'a> {
         let near = |from: usize| {
             let body = Line { first: from, ..body };
             let fits = needed.1 <= body.end && from <= needed.0;
-            let found = fits.then(|| self.extend(needed, body, NEAR_JUMP))?;
+            let found = fits.then(|| self.extend(needed.0, needed.1, body, NEAR_JUMP))?;
             (self.length(found.0, found.1) >= NEAR_JUMP).then(|| chosen(found, Jump::Near))
         };
         near(needed.0)
@@ -344,15 +338,15 @@ impl<'a> Planner<'a> {
         if self.body_end(line) == line.end {
             return None;
         }
-        let (first, _) = self.extend((lowest, line.end), line, NEAR_JUMP);
+        let (first, _) = self.extend(lowest, line.end, line, NEAR_JUMP);
         let is_short = self.length(first, line.end) <= NEAR_JUMP + MOST_SKIPPED;
         let instructions = self.flow.instructions().get(first..line.end)?;
         (is_short && called(instructions, self.red_zone).is_some()).then_some(first)
     }
 
     /// Chooses bytes for the points before a call, and others for those at the call.
-    fn divided(&self, line: Line, body: Line, places: &[Place]) -> Option<Vec<Chosen>> {
-        let (before, at): (Vec<Place>, Vec<Place>) =
+    fn divided(&self, line: Line, body: Line, places: &[PatchPlace]) -> Option<Vec<Chosen>> {
+        let (before, at): (Vec<PatchPlace>, Vec<PatchPlace>) =
             places.iter().partition(|place| place.0 < body.end);
         if body.end == line.end || before.is_empty() || at.is_empty() {
             return None;
@@ -367,14 +361,14 @@ impl<'a> Planner<'a> {
     fn through(
         &mut self,
         line: Line,
-        places: &[Place],
+        places: &[PatchPlace],
         pending: &BTreeSet<usize>,
     ) -> Option<Chosen> {
         let body = Line { end: self.body_end(line), ..line };
         let needed = Self::needed(line, places);
         let within = if needed.1 <= body.end { body } else { line };
         let places = places.to_vec();
-        let (first, end) = self.extend(needed, within, NEAR_JUMP);
+        let (first, end) = self.extend(needed.0, needed.1, within, NEAR_JUMP);
         let missing = NEAR_JUMP.saturating_sub(self.length(first, end));
         let last = &self.flow.instructions()[end - 1];
         let returns = matches!(
@@ -384,7 +378,7 @@ impl<'a> Planner<'a> {
         if missing > 0 && returns && self.padding.take_at(self.stop(end), missing) {
             return Some(Chosen { first, end, padded: missing, jump: Jump::Near, places });
         }
-        let (first, end) = self.extend(needed, within, SHORT_JUMP);
+        let (first, end) = self.extend(needed.0, needed.1, within, SHORT_JUMP);
         if self.length(first, end) < SHORT_JUMP {
             return None;
         }
@@ -397,8 +391,9 @@ impl<'a> Planner<'a> {
     }
 
     /// Chooses bytes that end in a call, which then is displaced as a push of its return address and a jump.
-    fn with_pushed_return(&self, line: Line, places: &[Place]) -> Option<Chosen> {
-        let (first, end) = self.extend(Self::needed(line, places), line, NEAR_JUMP);
+    fn with_pushed_return(&self, line: Line, places: &[PatchPlace]) -> Option<Chosen> {
+        let needed = Self::needed(line, places);
+        let (first, end) = self.extend(needed.0, needed.1, line, NEAR_JUMP);
         let fits = self.length(first, end) >= NEAR_JUMP;
         let places = places.to_vec();
         fits.then_some(Chosen { first, end, padded: 0, jump: Jump::Near, places })
@@ -439,7 +434,7 @@ impl<'a> Planner<'a> {
         if body.end < chosen.end {
             return chosen.clone();
         }
-        let (first, end) = self.extend((chosen.first, chosen.end), body, 2 * NEAR_JUMP);
+        let (first, end) = self.extend(chosen.first, chosen.end, body, 2 * NEAR_JUMP);
         Chosen { first, end, ..chosen.clone() }
     }
 
@@ -493,7 +488,7 @@ impl<'a> Planner<'a> {
             places: Vec::new(),
         };
         let nears = (body.first..body.end).filter_map(move |first| {
-            let (_, end) = self.extend((first, first + 1), Line { first, ..body }, 2 * NEAR_JUMP);
+            let (_, end) = self.extend(first, first + 1, Line { first, ..body }, 2 * NEAR_JUMP);
             (self.length(first, end) >= 2 * NEAR_JUMP).then(|| spare(first, end, Jump::Near))
         });
         let calls = (body.first..body.end).filter_map(move |first| {

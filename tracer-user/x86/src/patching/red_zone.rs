@@ -1,4 +1,4 @@
-//! Use of the red zone: the 128 bytes below the stack pointer, where a function that calls nothing may have variables
+//! Use of the red zone: the 128 bytes below the stack pointer, where a leaf function may have variables
 //! (System V ABI, AMD64 supplement, 3.2.2).
 
 use iced_x86::{
@@ -6,7 +6,7 @@ use iced_x86::{
 };
 
 use crate::{
-    dataflow::{Dataflow, Origin},
+    dataflow::{Dataflow, ValueOrigin},
     instruction::{RBP, RSP, may_write},
 };
 
@@ -33,7 +33,7 @@ fn may_use(flow: &Dataflow, at: usize, info: &mut InstructionInfoFactory) -> boo
         });
         let frame = state.register(RBP);
         let may_be_stack =
-            frame.on_stack().is_some() || matches!(frame.base, Some(Origin::Merged(..)));
+            frame.on_stack().is_some() || matches!(frame.base, Some(ValueOrigin::Merged(..)));
         if below != Some(false) && may_be_stack {
             return true;
         }

@@ -26,7 +26,7 @@ impl Targets {
         let mut targets: BTreeSet<u64> = symbols.iter().map(|symbol| symbol.address.0).collect();
         targets.extend(file.landing_pads().into_iter().map(|pad| pad.0));
         targets.extend(relocated(file));
-        let code = Code::of_file(file);
+        let code = ExecutableParts::of_file(file);
         code.add_words(file, &mut targets);
         let mut stray = BTreeSet::new();
         for function in functions.iter() {
@@ -55,14 +55,13 @@ impl Targets {
     }
 }
 
-/// Executable parts of a file.
-struct Code {
+struct ExecutableParts {
     parts: Vec<Range<u64>>,
     /// Set if the file is linked to fixed addresses, so that plain numbers may be some.
     is_fixed: bool,
 }
 
-impl Code {
+impl ExecutableParts {
     fn of_file(file: &ElfFile) -> Self {
         let segments = file.segments().iter().filter(|segment| segment.executable);
         let range = |start: u64, size: u64| start..start.saturating_add(size);

@@ -1,4 +1,4 @@
-//! Tests of the choice of patches, and of what is live at their points.
+//! Tests of the choice of patches, and of the liveness at their points.
 
 use iced_x86::{Decoder, DecoderOptions};
 

@@ -76,8 +76,8 @@ pub(crate) fn focused(plan: &Plan) -> Option<Limitation> {
     Some(Limitation::Focused {
         file: focus.file().to_owned(),
         regions: found.len() as u64,
-        functions: plan.focused_functions.len() as u64,
-        left_out: plan.out_of_focus.len() as u64,
+        functions: plan.facts.focused_functions.len() as u64,
+        left_out: plan.facts.out_of_focus.len() as u64,
         missing: missing.into_iter().map(str::to_owned).collect(),
     })
 }

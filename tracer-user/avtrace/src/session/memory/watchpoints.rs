@@ -12,7 +12,7 @@ use events::source::{WatchedRange, Watches as WatchedRanges};
 use linux::proc;
 use plan::{
     memory::watch_spec::{
-        MAX_WATCHPOINTS, Place, Problem, WatchSpec, is_outside, piece_count, pieces,
+        MAX_WATCHPOINTS, Problem, WatchSpec, WatchStart, is_outside, piece_count, pieces,
     },
     regions::markers::{Operand, SharedVariable},
 };
@@ -300,8 +300,8 @@ fn resolve(
     symbolizer: &Symbolizer,
 ) -> Result<(ProcessAddr, u64), UnresolvedWatch> {
     let (start, size) = match &spec.place {
-        Place::Address(address) => (ProcessAddr(*address), None),
-        Place::Symbol(name) => {
+        WatchStart::Address(address) => (ProcessAddr(*address), None),
+        WatchStart::Symbol(name) => {
             let variable =
                 symbolizer.lookup_variable(name).map_err(|miss| UnresolvedWatch::Name {
                     spec: spec.to_string(),

@@ -118,7 +118,7 @@ impl Probes {
         self.plan.probes = probes;
         self.plan.without((0..failed.len()).filter(|&index| failed[index]));
         self.plan.probes.clear();
-        coverage.skip_all(&mut self.plan.skipped);
+        coverage.skip_all(&mut self.plan.facts.skipped);
         Ok(())
     }
 

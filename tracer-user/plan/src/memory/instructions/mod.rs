@@ -1,9 +1,9 @@
-//! Plans the probes that report the memory accesses of a function's code. Reads machine code; knows nothing of
-//! files, processes or the kernel side, which computes addresses by the plans made here.
+//! Plans the probes that report the memory accesses of a function's code. Reads machine code, and
+//! neither files nor processes. The kernel side computes addresses by the plans made here.
 //!
-//! Code is taken in straight lines that nothing jumps into and that end where control may go elsewhere, also at
-//! calls, at instructions that order memory, and where other probes are: an access is reported inside its own
-//! line, so never on the wrong side of a lock. In a line one probe can report several accesses, before or after
+//! Code is split into straight lines. No jump enters a line in the middle; a line ends where control may go elsewhere,
+//! at calls, at instructions that order memory, and at other probes. An access is reported inside its line, so never on
+//! the wrong side of a lock. In a line one probe can report several accesses, before or after
 //! it, if their addresses can be computed there from registers, or from a place on the stack that holds the
 //! pointer. Probes go on instructions that the kernel emulates, if there is one; else on others, if that is
 //! allowed.
@@ -26,8 +26,8 @@ use x86::instruction::{decode, is_direct};
 pub use x86::operands::{compares, is_locked, is_masked};
 use x86::{
     basic_blocks::BasicBlocks,
-    operands::{self, Access, Unsupported},
-    symbolic::{Found, Located},
+    operands::{self, OperandAccess, Unsupported},
+    symbolic::{AccessLocation, Located},
 };
 use x86::{
     exits::Part,
@@ -50,7 +50,7 @@ pub struct PlannedAccess {
     pub sees_value: bool,
 }
 
-/// A place for a probe, and what it reports.
+/// A place for a probe, and the accesses that it reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessProbe {
     /// The link-time address.
@@ -63,7 +63,7 @@ pub struct AccessProbe {
 
 /// Reason why no probe reports an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Reason {
+pub enum UnprobedReason {
     /// The instruction is inside a restartable sequence, where no probe may be.
     Restartable,
     /// The control flow of the function is unknown.
@@ -86,7 +86,7 @@ pub enum Reason {
     AddressForm,
 }
 
-impl From<Unsupported> for Reason {
+impl From<Unsupported> for UnprobedReason {
     fn from(reason: Unsupported) -> Self {
         match reason {
             Unsupported::Masked => Self::Masked,
@@ -98,7 +98,7 @@ impl From<Unsupported> for Reason {
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for UnprobedReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Restartable => "it is inside a restartable sequence (rseq)",
@@ -125,8 +125,8 @@ pub struct Coverage {
     pub single_stepped: u64,
     /// Number of these that are compare-and-exchanges reported as reads only.
     pub without_write: u64,
-    /// By none.
-    pub left_out: BTreeMap<Reason, u64>,
+    /// Accesses without a probe.
+    pub left_out: BTreeMap<UnprobedReason, u64>,
     /// On the stack: not shared.
     pub stack: u64,
     /// To the thread's own variables.
@@ -203,7 +203,7 @@ pub struct AccessProbes {
 
 /// Plans the probes for a function, from all of its parts, the start first.
 ///
-/// `taken` holds for the places of other probes: none goes there, and no access is reported on the other side.
+/// `taken` holds for the places of other probes: they get no second probe, and no access is reported beyond them.
 /// Returns of the function, where regions end, need not be among them.
 #[must_use]
 pub fn access_probes(
@@ -216,16 +216,18 @@ pub fn access_probes(
     let Some(code) = BasicBlocks::analyze(parts, options.word_at) else {
         for access in all_accesses(parts) {
             match access {
-                Access::Stack => coverage.stack += 1,
-                Access::ThreadLocal => coverage.thread_local += 1,
-                Access::Plain(operand) if operand.base == Register::RSP => coverage.stack += 1,
-                Access::Plain(operand) => {
-                    *coverage.left_out.entry(Reason::HiddenFlow).or_default() += 1;
+                OperandAccess::Stack => coverage.stack += 1,
+                OperandAccess::ThreadLocal => coverage.thread_local += 1,
+                OperandAccess::Plain(operand) if operand.base == Register::RSP => {
+                    coverage.stack += 1;
+                }
+                OperandAccess::Plain(operand) => {
+                    *coverage.left_out.entry(UnprobedReason::HiddenFlow).or_default() += 1;
                     if operand.base == Register::None && operand.index == Register::None {
                         globals.note(operand.displacement, &operand, options);
                     }
                 }
-                Access::Unsupported(reason) => {
+                OperandAccess::Unsupported(reason) => {
                     *coverage.left_out.entry(reason.into()).or_default() += 1;
                 }
             }
@@ -240,23 +242,23 @@ pub fn access_probes(
         let mut located: Vec<&Located> = Vec::new();
         for found in &line.found {
             match found {
-                Found::Stack => coverage.stack += 1,
-                Found::ThreadLocal => coverage.thread_local += 1,
-                Found::Unsupported(reason) => {
+                AccessLocation::Stack => coverage.stack += 1,
+                AccessLocation::ThreadLocal => coverage.thread_local += 1,
+                AccessLocation::Unsupported(reason) => {
                     *coverage.left_out.entry((*reason).into()).or_default() += 1;
                 }
-                Found::Shared(access)
+                AccessLocation::Shared(access)
                     if access.operand.flags == AccessDescriptor::READ
                         && access.fixed().is_some_and(options.is_constant) =>
                 {
                     coverage.constant += 1;
                 }
-                Found::Shared(access) => {
+                AccessLocation::Shared(access) => {
                     if let Some(address) = access.fixed() {
                         globals.note(address, &access.operand, options);
                     }
                     if is_restartable {
-                        *coverage.left_out.entry(Reason::Restartable).or_default() += 1;
+                        *coverage.left_out.entry(UnprobedReason::Restartable).or_default() += 1;
                     } else {
                         located.push(access);
                     }
@@ -267,7 +269,7 @@ pub fn access_probes(
             continue;
         }
         let (chosen, left) =
-            Chooser::new(&line, &located, (options.place_rules, taken)).choose(options.single_step);
+            Chooser::new(&line, &located, options.place_rules, taken).choose(options.single_step);
         for (_, reason) in left {
             *coverage.left_out.entry(reason).or_default() += 1;
         }
@@ -359,7 +361,7 @@ pub fn changes_bits(instruction: &Instruction) -> bool {
         && matches!(instruction.mnemonic(), Mnemonic::Or | Mnemonic::And | Mnemonic::Xor)
 }
 
-fn all_accesses(parts: &[Part<'_>]) -> Vec<Access> {
+fn all_accesses(parts: &[Part<'_>]) -> Vec<OperandAccess> {
     let mut info = InstructionInfoFactory::new();
     let decoders = parts.iter().map(|part| decode(part.code, part.start));
     decoders

@@ -10,10 +10,10 @@ use x86::{
     affine::{Sum, Symbol},
     instruction::is_direct,
     operands::{compares, is_fence, is_locked, is_repeated},
-    symbolic::{Found, Line, Located, RSP, Slot},
+    symbolic::{AccessLocation, Line, Located, RSP, StackSlot},
 };
 
-use super::{PlannedAccess, Reason};
+use super::{PlannedAccess, UnprobedReason};
 
 /// Maximum number of accesses that one point reports.
 pub const MAX_ACCESSES: usize = 8;
@@ -46,7 +46,7 @@ pub struct Chooser<'line> {
     chosen: Vec<Chosen>,
 }
 
-/// Returns the size of so many rounds of `each` bytes, if it is known: compilers copy structures in this way.
+/// Returns the size of `rounds` rounds of `each` bytes, if it is known: compilers copy structures in this way.
 fn known_size(each: u16, rounds: &Sum) -> Option<u16> {
     let rounds = u16::try_from(rounds.as_constant()?).ok()?;
     each.checked_mul(rounds).filter(|&size| size > 0)
@@ -60,11 +60,11 @@ struct Way {
 }
 
 impl<'line> Chooser<'line> {
-    /// Chooses nothing yet.
     pub fn new(
         line: &'line Line<'line>,
         located: &'line [&'line Located],
-        (rules, taken): (PlaceRules, &dyn Fn(u64) -> bool),
+        rules: PlaceRules,
+        taken: &dyn Fn(u64) -> bool,
     ) -> Self {
         let cost = |instruction| cost(rules, instruction);
         let exchange = line
@@ -86,8 +86,8 @@ impl<'line> Chooser<'line> {
         Self { line, located, costs, exchange, left, chosen: Vec::new() }
     }
 
-    /// Chooses points, the cheap ones first. Returns them with the accesses that have none.
-    pub fn choose(mut self, single_step: bool) -> (Vec<Chosen>, Vec<(usize, Reason)>) {
+    /// Chooses points, the cheap ones first. Returns them with the accesses that stay without a point.
+    pub fn choose(mut self, single_step: bool) -> (Vec<Chosen>, Vec<(usize, UnprobedReason)>) {
         self.cover(Cost::Displaced, true);
         self.cover(Cost::Displaced, false);
         self.cover(Cost::Emulated, true);
@@ -100,11 +100,11 @@ impl<'line> Chooser<'line> {
             let here = self.located[access].instruction;
             let is_lock = is_locked(&self.line.instructions[here]);
             let reason = if !single_step {
-                Reason::NoCheapPoint
+                UnprobedReason::NoCheapPoint
             } else if is_lock {
-                Reason::Locked
+                UnprobedReason::Locked
             } else {
-                Reason::NoPoint
+                UnprobedReason::NoPoint
             };
             (access, reason)
         };
@@ -222,9 +222,9 @@ impl<'line> Chooser<'line> {
         let between = if at > here { here + 1..at } else { at..here };
         between.is_empty()
             || self.line.found.iter().all(|found| match found {
-                Found::Stack | Found::ThreadLocal => true,
-                Found::Unsupported(_) => false,
-                Found::Shared(other) => {
+                AccessLocation::Stack | AccessLocation::ThreadLocal => true,
+                AccessLocation::Unsupported(_) => false,
+                AccessLocation::Shared(other) => {
                     other.operand.flags & AccessDescriptor::WRITE == 0
                         || !between.contains(&other.instruction)
                         || are_apart(located, other)
@@ -235,7 +235,7 @@ impl<'line> Chooser<'line> {
     /// Returns true if the stack preserves a place: a signal's handler may change memory further below the stack
     /// pointer than the ABI's red zone, and a probe in the process what a function has given back, as by a pop, which
     /// is no red zone of the function's.
-    fn is_kept(&self, slot: &Slot, at: usize) -> bool {
+    fn is_kept(&self, slot: &StackSlot, at: usize) -> bool {
         const RED_ZONE: i64 = 128;
         // From the stack pointer before an instruction to the place.
         let above = |at: usize| {

@@ -42,7 +42,7 @@ fn short(points: &[AccessProbe]) -> Vec<(u64, u64, AccessDescriptor)> {
     points.iter().flat_map(accesses).collect()
 }
 
-fn left_out(code: &[u8], options: AccessOptions<'_>) -> Vec<(Reason, u64)> {
+fn left_out(code: &[u8], options: AccessOptions<'_>) -> Vec<(UnprobedReason, u64)> {
     plan(code, options).1.left_out.into_iter().collect()
 }
 
@@ -68,10 +68,10 @@ fn in_the_process_all_instructions_are_as_good() {
     // lock inc dword [rdi]; vmovaps xmm1,xmm0; ret: the kernel takes no probe behind it.
     let code = [0xf0, 0xff, 7, 0xc5, 0xf8, 0x28, 0xc8, 0xc3];
     let counted = at(R | W | AccessDescriptor::ATOMIC, 4, RDI, 0);
-    assert_eq!(left_out(&code, ANY), [(Reason::Locked, 1)]);
+    assert_eq!(left_out(&code, ANY), [(UnprobedReason::Locked, 1)]);
     assert_eq!(planned(&code, IN_PROCESS), [(3, 0, counted)]);
     // lock inc dword [rdi]; ret: no probe before what others see as one.
-    assert_eq!(left_out(&[0xf0, 0xff, 7, 0xc3], IN_PROCESS), [(Reason::Locked, 1)]);
+    assert_eq!(left_out(&[0xf0, 0xff, 7, 0xc3], IN_PROCESS), [(UnprobedReason::Locked, 1)]);
     // cmp dword [rdi],0; je +0; ret
     let code = [0x83, 0x3f, 0, 0x74, 0, 0xc3];
     assert_eq!(planned(&code, IN_PROCESS), [(3, 0, at(R, 4, RDI, 0))]);
@@ -111,7 +111,7 @@ fn a_changed_register_is_not_used() {
     // mov rdi,[rdi]; jne +0; ret
     let code = [0x48, 0x8b, 0x3f, 0x75, 0, 0xc3];
     assert_eq!(planned(&code, CHEAP), []);
-    assert_eq!(left_out(&code, CHEAP), [(Reason::NoCheapPoint, 1)]);
+    assert_eq!(left_out(&code, CHEAP), [(UnprobedReason::NoCheapPoint, 1)]);
     assert_eq!(planned(&code, ANY), [(0, 0, at(R, 8, RDI, 0))]);
     // push rbx; mov rdi,[rdi]; ret: before it, while the register is what it will be
     assert_eq!(planned(&[0x53, 0x48, 0x8b, 0x3f, 0xc3], CHEAP), [(0, 1, at(R, 8, RDI, 0))]);
@@ -210,7 +210,7 @@ fn an_atomic_instruction_is_reported_after_it_and_divides() {
     assert_eq!(planned(&code, CHEAP), [(4, 0, at(R | W | AccessDescriptor::ATOMIC, 4, RDI, 0))]);
     // lock xadd [rdi],rdi; ret
     let code = [0xf0, 0x48, 0x0f, 0xc1, 0x3f, 0xc3];
-    assert_eq!(left_out(&code, ANY), [(Reason::Locked, 1)]);
+    assert_eq!(left_out(&code, ANY), [(UnprobedReason::Locked, 1)]);
     // mov eax,[rdi]; mfence; jne +0; ret
     assert_eq!(planned(&[0x8b, 7, 0x0f, 0xae, 0xf0, 0x75, 0, 0xc3], CHEAP), []);
     // mfence; mov eax,[rdi]; ret: not before it
@@ -225,7 +225,7 @@ fn an_exchange_that_nothing_follows_is_probed_itself() {
     let (points, coverage) = plan(&code, ANY);
     assert_eq!(short(&points), [(5, 5, store(RDI))]);
     assert_eq!((points[0].cost, coverage.single_stepped), (Cost::SingleStepped, 1));
-    assert_eq!(left_out(&code, CHEAP), [(Reason::NoCheapPoint, 1)]);
+    assert_eq!(left_out(&code, CHEAP), [(UnprobedReason::NoCheapPoint, 1)]);
     // mov eax,[rsi]; xchg [rdi],eax; ret: what comes before it is not reported by its probe
     let code = [0x8b, 6, 0x87, 7, 0xc3];
     assert_eq!(planned(&code, ANY), [(0, 0, at(R, 4, RSI, 0)), (2, 2, store(RDI))]);
@@ -240,7 +240,7 @@ fn an_exchange_that_nothing_follows_is_probed_itself() {
     // Where another probe is, none goes.
     let part = Part { start: START, code: &[0x87, 7, 0xc3] };
     let planned = access_probes(&[part], &|at| at == START, ANY);
-    assert_eq!(planned.coverage.left_out, [(Reason::Locked, 1)].into());
+    assert_eq!(planned.coverage.left_out, [(UnprobedReason::Locked, 1)].into());
 }
 
 #[test]
@@ -324,13 +324,13 @@ fn what_cannot_be_told_is_left_out_with_a_reason() {
         left_out(&code, ANY).into_iter().map(|(reason, _)| reason).collect::<Vec<_>>()
     };
     // vpgatherdd xmm0,[rdi+xmm1*4],xmm2
-    assert_eq!(reason(&[0xc4, 0xe2, 0x69, 0x90, 4, 0x8f]), [Reason::Gather]);
+    assert_eq!(reason(&[0xc4, 0xe2, 0x69, 0x90, 4, 0x8f]), [UnprobedReason::Gather]);
     // vmaskmovps [rdi],xmm1,xmm0
-    assert_eq!(reason(&[0xc4, 0xe2, 0x71, 0x2e, 7]), [Reason::Masked]);
-    assert_eq!(reason(&[0x0f, 0xae, 0x27]), [Reason::Size], "xsave [rdi]");
-    assert_eq!(reason(&[0x67, 0x8b, 7]), [Reason::AddressForm], "mov eax,[edi]");
-    assert_eq!(reason(&[0x0f, 0xa3, 7]), [Reason::DataDependent], "bt [rdi],eax");
-    assert_eq!(reason(&[0xf2, 0xae]), [Reason::DataDependent], "repne scasb");
+    assert_eq!(reason(&[0xc4, 0xe2, 0x71, 0x2e, 7]), [UnprobedReason::Masked]);
+    assert_eq!(reason(&[0x0f, 0xae, 0x27]), [UnprobedReason::Size], "xsave [rdi]");
+    assert_eq!(reason(&[0x67, 0x8b, 7]), [UnprobedReason::AddressForm], "mov eax,[edi]");
+    assert_eq!(reason(&[0x0f, 0xa3, 7]), [UnprobedReason::DataDependent], "bt [rdi],eax");
+    assert_eq!(reason(&[0xf2, 0xae]), [UnprobedReason::DataDependent], "repne scasb");
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn strings_are_reported_before_they_are_gone_through() {
     assert_eq!(found, [(0, 6, at(W, 320, RDI, 0)), (0, 6, at(R, 320, RSI, 0))]);
     // push rbx; std; rep stosb; cld; pop rbx; ret
     let downwards = [0x53, 0xfd, 0xf3, 0xaa, 0xfc, 0x5b, 0xc3];
-    assert_eq!(left_out(&downwards, ANY), [(Reason::DataDependent, 1)]);
+    assert_eq!(left_out(&downwards, ANY), [(UnprobedReason::DataDependent, 1)]);
 }
 
 #[test]
@@ -390,7 +390,7 @@ fn nothing_inside_a_restartable_sequence_is_reported_or_probed() {
     let options = AccessOptions { is_restartable: &inside, ..ANY };
     let store = |base| at(W, 4, base, 0);
     assert_eq!(planned(&code, options), [(0, 0, store(RDI)), (8, 6, store(RCX))]);
-    assert_eq!(left_out(&code, options), [(Reason::Restartable, 2)]);
+    assert_eq!(left_out(&code, options), [(UnprobedReason::Restartable, 2)]);
     assert_eq!(planned(&code, ANY).len(), 4);
 }
 
@@ -409,7 +409,7 @@ fn hidden_flow_leaves_a_function_out() {
     // mov eax,[rdi]; push rbx; jmp rax; mov ecx,[rsi]; ret
     let code = [0x8b, 7, 0x53, 0xff, 0xe0, 0x8b, 0x0e, 0xc3];
     assert_eq!(plan(&code, ANY).0, []);
-    assert_eq!(left_out(&code, ANY), [(Reason::HiddenFlow, 2)]);
+    assert_eq!(left_out(&code, ANY), [(UnprobedReason::HiddenFlow, 2)]);
     // mov rax,[rdi]; jmp [rax+16]: a tail call through an object
     let code = [0x48, 0x8b, 7, 0xff, 0x60, 16];
     assert_eq!(plan(&code, ANY).1.reported(), 2);
@@ -418,13 +418,13 @@ fn hidden_flow_leaves_a_function_out() {
     assert_eq!(plan(&code, ANY).1.reported(), 2);
     // mov rax,[rdi+rsi*8]; jmp rax: from a table
     let code = [0x48, 0x8b, 4, 0xf7, 0xff, 0xe0];
-    assert_eq!(left_out(&code, ANY), [(Reason::HiddenFlow, 1)]);
+    assert_eq!(left_out(&code, ANY), [(UnprobedReason::HiddenFlow, 1)]);
     // sub rsp,8; mov eax,[rdi]; je +0x100 into a part that is not known; add rsp,8; ret
     let code = [0x48, 0x83, 0xec, 8, 0x8b, 7, 0x0f, 0x84, 0, 1, 0, 0, 0x48, 0x83, 0xc4, 8, 0xc3];
-    assert_eq!(left_out(&code, ANY), [(Reason::HiddenFlow, 1)]);
+    assert_eq!(left_out(&code, ANY), [(UnprobedReason::HiddenFlow, 1)]);
     // mov eax,[rdi]; jmp into the middle of: mov eax,0; ret
     let code = [0x8b, 7, 0xeb, 1, 0xb8, 0, 0, 0, 0, 0xc3];
-    assert_eq!(left_out(&code, ANY), [(Reason::HiddenFlow, 1)]);
+    assert_eq!(left_out(&code, ANY), [(UnprobedReason::HiddenFlow, 1)]);
 }
 
 #[test]

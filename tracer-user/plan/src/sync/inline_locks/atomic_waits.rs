@@ -35,7 +35,7 @@ pub enum Look {
 
 /// A step, and where probes go.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct WaitStep {
     /// The instruction.
     pub at: u64,
     /// Just one of them records each time.
@@ -50,7 +50,11 @@ const TAIL: i64 = 0x80;
 
 /// Finds all such steps in a function, from all of its parts. `None` when it cannot be taken apart.
 #[must_use]
-pub fn steps(parts: &[Part<'_>], surroundings: &Surroundings<'_>, look: Look) -> Option<Vec<Step>> {
+pub fn steps(
+    parts: &[Part<'_>],
+    surroundings: &Surroundings<'_>,
+    look: Look,
+) -> Option<Vec<WaitStep>> {
     let is_slot = |slot: u64| (surroundings.in_slot)(slot).is_some();
     let values = Dataflow::analyze(parts, &is_slot, surroundings.word_at)?;
     let finder = Finder { values, surroundings, is_slot: &is_slot };
@@ -64,11 +68,11 @@ pub fn steps_within(
     parts: &[Part<'_>],
     surroundings: &Surroundings<'_>,
     looks: &[(Look, Vec<(u64, u64)>)],
-) -> Option<Vec<(Look, Step)>> {
+) -> Option<Vec<(Look, WaitStep)>> {
     let is_slot = |slot: u64| (surroundings.in_slot)(slot).is_some();
     let values = Dataflow::analyze(parts, &is_slot, surroundings.word_at)?;
     let finder = Finder { values, surroundings, is_slot: &is_slot };
-    let mut found: Vec<(Look, Step)> = Vec::new();
+    let mut found: Vec<(Look, WaitStep)> = Vec::new();
     for (look, stretches) in looks {
         let inside = |at: u64| stretches.iter().any(|&(start, end)| (start..end).contains(&at));
         let all = (0..finder.values.instructions().len())
@@ -86,7 +90,7 @@ pub fn steps_within(
 }
 
 impl Finder<'_> {
-    fn step(&self, index: usize, look: Look) -> Option<Step> {
+    fn step(&self, index: usize, look: Look) -> Option<WaitStep> {
         let instruction = self.instruction(index);
         let at = instruction.ip();
         let is_word = instruction.memory_size().size() == 4;
@@ -95,11 +99,11 @@ impl Finder<'_> {
             Look::Ran => {
                 let ran = is_word && is_exchange && self.is_atomic(index);
                 let points = ran.then(|| self.points_before(index).ok())??;
-                Some(Step { at, points, if_one: false })
+                Some(WaitStep { at, points, if_one: false })
             }
             Look::Passed => {
                 let flag = self.loaded_at(index)?;
-                Some(Step { at, points: vec![self.equal_after(index, flag)?], if_one: false })
+                Some(WaitStep { at, points: vec![self.equal_after(index, flag)?], if_one: false })
             }
             Look::Sent | Look::Received => {
                 let tail = if look == Look::Sent { TAIL } else { 0 };
@@ -110,13 +114,17 @@ impl Finder<'_> {
                     && instruction.memory_displacement64().cast_signed() == tail;
                 let number = is_number.then(|| self.address_at(index))??;
                 let channel = Value { plus: number.plus.wrapping_sub(tail), ..number };
-                Some(Step { at, points: vec![self.equal_after(index, channel)?], if_one: false })
+                Some(WaitStep {
+                    at,
+                    points: vec![self.equal_after(index, channel)?],
+                    if_one: false,
+                })
             }
             Look::Taken => {
                 let exchanges =
                     is_word && instruction.mnemonic() == Mnemonic::Cmpxchg && self.is_atomic(index);
                 let number = exchanges.then(|| self.address_at(index))??;
-                Some(Step { at, points: vec![self.equal_after(index, number)?], if_one: false })
+                Some(WaitStep { at, points: vec![self.equal_after(index, number)?], if_one: false })
             }
             Look::Raised | Look::Lowered => {
                 let changes = match instruction.mnemonic() {
@@ -132,14 +140,14 @@ impl Finder<'_> {
                     // Behind it no other is harmed: who is let through before that is not seen to be.
                     Err(_) => vec![self.point_behind(index)?],
                 };
-                Some(Step { at, points, if_one: false })
+                Some(WaitStep { at, points, if_one: false })
             }
             Look::Zero => {
                 let number = self.loaded_at(index)?;
                 if number.on_stack().is_some() {
                     return None;
                 }
-                Some(Step { at, points: vec![self.equal_after(index, number)?], if_one: false })
+                Some(WaitStep { at, points: vec![self.equal_after(index, number)?], if_one: false })
             }
             Look::Byte => {
                 let reads = matches!(instruction.code(), Code::Movzx_r32_rm8 | Code::Mov_r8_rm8)
@@ -149,7 +157,7 @@ impl Finder<'_> {
                     return None;
                 }
                 let point = self.near_before(index, byte)?;
-                Some(Step { at, points: vec![point], if_one: false })
+                Some(WaitStep { at, points: vec![point], if_one: false })
             }
             Look::Parked => {
                 if !is_word || !self.is_atomic(index) {
@@ -161,7 +169,7 @@ impl Finder<'_> {
                 } else {
                     self.equal_after(index, parker)?
                 };
-                Some(Step { at, points: vec![point], if_one: is_exchange })
+                Some(WaitStep { at, points: vec![point], if_one: is_exchange })
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Finds the inlined acquires and releases of locks in a function: the atomic instruction before a call of a
 //! slow path, and the instructions beside it where a probe sees that it has happened, or is about to. Reads
-//! machine code; the caller knows the slow paths, and nothing here knows files or processes.
+//! machine code; the caller knows the slow paths, files and processes.
 //!
 //! Acquire: a compare-and-exchange, and a conditional jump after it of which one side leads to the slow path.
 //! On the other side the lock is held. Release: the atomic instruction from which the slow path is reached; it
@@ -12,8 +12,8 @@ mod sites;
 mod try_lock;
 
 pub use self::sites::{
-    Found, Helper, InlinedPoint, InlinedSite, LockAddress, Passed, Surroundings, Unrecognised,
-    UnrecognisedLock,
+    Helper, InlinedLocks, InlinedPoint, InlinedSite, LockAddress, Passed, Surroundings,
+    Unrecognised, UnrecognisedLock,
 };
 pub use self::try_lock::tried_lock;
 
@@ -24,7 +24,7 @@ use iced_x86::{
     FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
 };
 use x86::{
-    dataflow::{Dataflow, Origin, RESULT, State, Value, number},
+    dataflow::{DataState, Dataflow, RESULT, Value, ValueOrigin, number},
     exits::Part,
     instruction::{ARGUMENTS, jump_condition},
     placement::Cost,
@@ -41,7 +41,7 @@ const MAX_TEST_DISTANCE: usize = 16;
 
 /// Finds all places in a function, from all of its parts. `None` when it cannot be taken apart.
 #[must_use]
-pub fn inlined_locks(parts: &[Part<'_>], surroundings: &Surroundings<'_>) -> Option<Found> {
+pub fn inlined_locks(parts: &[Part<'_>], surroundings: &Surroundings<'_>) -> Option<InlinedLocks> {
     let is_slot = |slot: u64| (surroundings.in_slot)(slot).is_some();
     let values = Dataflow::analyze(parts, &is_slot, surroundings.word_at)?;
     let finder = Finder { values, surroundings, is_slot: &is_slot };
@@ -62,7 +62,7 @@ struct Atomic {
 }
 
 impl Finder<'_> {
-    fn find(&self) -> Found {
+    fn find(&self) -> InlinedLocks {
         let mut sites: BTreeMap<u64, InlinedSite> = BTreeMap::new();
         let (mut unrecognised, mut looked_at, mut passed) = (Vec::new(), Vec::new(), Vec::new());
         for (index, instruction) in self.values.instructions().iter().enumerate() {
@@ -134,7 +134,7 @@ impl Finder<'_> {
         }
         self.tries(&mut sites);
         self.keep_apart(&mut sites);
-        Found { sites: sites.into_values().collect(), unrecognised, looked_at, passed }
+        InlinedLocks { sites: sites.into_values().collect(), unrecognised, looked_at, passed }
     }
 
     /// Moves releases away from acquires: the order of two probes in one place is not defined.
@@ -159,7 +159,7 @@ impl Finder<'_> {
         &self.values.instructions()[index]
     }
 
-    fn before(&self, index: usize) -> Option<State> {
+    fn before(&self, index: usize) -> Option<DataState> {
         self.values.before(index, self.is_slot)
     }
 
@@ -179,7 +179,7 @@ impl Finder<'_> {
             _ => return None,
         };
         match target {
-            Value { base: Some(Origin::Slot(slot)), index: None, plus: 0 } => {
+            Value { base: Some(ValueOrigin::Slot(slot)), index: None, plus: 0 } => {
                 (self.surroundings.in_slot)(slot)
             }
             constant => constant.as_constant(),
@@ -301,7 +301,7 @@ impl Finder<'_> {
         instruction.mnemonic() == Mnemonic::Xchg && new == Some(wanted)
     }
 
-    /// Returns true if the jump after a compare-and-exchange depends on nothing else.
+    /// Returns true if the jump after a compare-and-exchange depends on its result alone.
     fn decides(&self, atomic: usize) -> bool {
         self.values.instructions()[atomic + 1..]
             .iter()

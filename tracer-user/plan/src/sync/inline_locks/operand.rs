@@ -2,14 +2,14 @@
 
 use abi::Operand;
 use iced_x86::{Code, Instruction, OpKind, Register};
-use x86::dataflow::{Origin, State, Value, number};
+use x86::dataflow::{DataState, Value, ValueOrigin, number};
 use x86::instruction::RSP;
 
 use super::sites::LockAddress;
 
 /// Returns the computation of an address at the instruction that loads it.
 pub(crate) fn loaded_by(instruction: &Instruction, address: Value) -> Option<LockAddress> {
-    let Value { base: Some(Origin::Defined(at, _)), index: None, plus } = address else {
+    let Value { base: Some(ValueOrigin::Defined(at, _)), index: None, plus } = address else {
         return None;
     };
     let is_load = instruction.code() == Code::Mov_r64_rm64
@@ -28,7 +28,7 @@ pub(crate) fn loaded_by(instruction: &Instruction, address: Value) -> Option<Loc
 }
 
 /// Returns the computation of an address from the registers or the stack.
-pub(crate) fn locate(state: &State, address: Value) -> Option<LockAddress> {
+pub(crate) fn locate(state: &DataState, address: Value) -> Option<LockAddress> {
     let none = Operand::NONE;
     let direct =
         |operand, plus, is_static| LockAddress { operand, indirect: false, plus, is_static };
@@ -50,7 +50,7 @@ pub(crate) fn locate(state: &State, address: Value) -> Option<LockAddress> {
         }
     }
     let (origin, scale) = address.index?;
-    let holds = |wanted: Option<Origin>| {
+    let holds = |wanted: Option<ValueOrigin>| {
         (0..16).find(|&register| {
             let value = state.register(register);
             value.index.is_none() && value.base == wanted && wanted.is_some()

@@ -98,7 +98,7 @@ pub struct Passed {
 
 /// Results for a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct InlinedLocks {
     /// Places that can be probed.
     pub sites: Vec<InlinedSite>,
     /// Calls without.

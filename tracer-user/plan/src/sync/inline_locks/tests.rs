@@ -10,11 +10,11 @@ const ACQUIRE: u64 = 0x2000;
 const RELEASE: u64 = 0x3000;
 
 /// Finds fast paths in code at 0x1000, which calls the two slow paths above.
-fn found(code: &[u8]) -> Found {
+fn found(code: &[u8]) -> InlinedLocks {
     found_by(PlaceRules::Kernel, code)
 }
 
-fn found_by(place_rules: PlaceRules, code: &[u8]) -> Found {
+fn found_by(place_rules: PlaceRules, code: &[u8]) -> InlinedLocks {
     let surroundings = Surroundings {
         slow_path_at: &|address| match address {
             ACQUIRE => Some((0, FastPath::Acquire)),
@@ -54,7 +54,7 @@ fn taking(argument: u8) -> Vec<u8> {
 
 #[test]
 fn a_lock_is_taken_where_the_jump_to_the_slow_path_is_not() {
-    let Found { sites, unrecognised, .. } = found(&taking(8));
+    let InlinedLocks { sites, unrecognised, .. } = found(&taking(8));
     assert_eq!(unrecognised, []);
     // `jne` leads to the slow path: it is taken when the opposite, 4 (equal), holds.
     let point = InlinedPoint {
@@ -72,7 +72,7 @@ fn a_slow_path_alone_is_told() {
     let mut code = vec![0x90];
     call(&mut code, ACQUIRE);
     code.push(0xc3);
-    let Found { sites, unrecognised, .. } = found(&code);
+    let InlinedLocks { sites, unrecognised, .. } = found(&code);
     assert_eq!((sites, unrecognised.len()), (vec![], 1));
 }
 
@@ -83,7 +83,7 @@ fn a_release_is_seen_at_a_jump_before_it_on_each_way() {
         vec![0x85, 0xf6, 0x74, 3, 0x0f, 0x1f, 0, 0x31, 0xc0, 0x87, 7, 0x83, 0xf8, 2, 0x74, 1, 0xc3];
     call(&mut code, RELEASE);
     code.push(0xc3);
-    let Found { sites, unrecognised, .. } = found(&code);
+    let InlinedLocks { sites, unrecognised, .. } = found(&code);
     assert_eq!(unrecognised, []);
     let [site] = &sites[..] else { panic!("{sites:?}") };
     assert_eq!((site.at, site.fast), (0x1009, FastPath::Release));
@@ -101,11 +101,11 @@ fn a_release_with_a_lock_prefix_is_seen_before_it() {
         vec![0xbe, 0xff, 0xff, 0xff, 0xff, 0xf0, 0x0f, 0xc1, 0x33, 0x78, 1, 0xc3, 0x48, 0x89, 0xdf];
     call(&mut code, RELEASE);
     code.push(0xc3);
-    let Found { sites, .. } = found(&code);
+    let InlinedLocks { sites, .. } = found(&code);
     let [site] = &sites[..] else { panic!("{sites:?}") };
     let point = InlinedPoint { address: 0x1000, lock: in_register(3, 0), condition: None };
     assert_eq!((site.at, &site.points[..]), (0x1005, &[point][..]));
-    let Found { sites, .. } = found_by(PlaceRules::InProcess, &code);
+    let InlinedLocks { sites, .. } = found_by(PlaceRules::InProcess, &code);
     let point = InlinedPoint { address: 0x1005, ..point };
     assert_eq!(sites[0].points, [point], "in the process at the instruction itself");
 }
@@ -120,7 +120,7 @@ fn what_is_tried_once_is_known_by_its_release() {
     ];
     call(&mut code, RELEASE);
     code.push(0xc3);
-    let Found { sites, .. } = found(&code);
+    let InlinedLocks { sites, .. } = found(&code);
     let [take, release] = &sites[..] else { panic!("{sites:?}") };
     assert_eq!((take.at, take.fast), (0x1007, FastPath::Acquire));
     assert_eq!(

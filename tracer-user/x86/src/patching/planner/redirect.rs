@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 
 use iced_x86::FlowControl;
 
-use super::{Chosen, Jump, Line, Place, Planner, is_call};
+use super::{Chosen, Jump, Line, PatchPlace, Planner, is_call};
 
 impl Planner<'_> {
-    /// Displaces all ways to a line. Returns false where that cannot be; nothing has changed then.
-    pub(super) fn redirect(&mut self, line: Line, places: &[Place]) -> bool {
+    /// Displaces all ways to a line. Returns false, without a change, where that is impossible.
+    pub(super) fn redirect(&mut self, line: Line, places: &[PatchPlace]) -> bool {
         let (_, end) = Self::needed(line, places);
         if (line.first..end).any(|at| self.is_displaced(at)) {
             return self.is_added(places);
@@ -28,7 +28,7 @@ impl Planner<'_> {
     }
 
     /// Adds points to a patch that has displaced their instructions as the way to another line.
-    fn is_added(&mut self, places: &[Place]) -> bool {
+    fn is_added(&mut self, places: &[PatchPlace]) -> bool {
         let has_all = |chosen: &&mut Chosen| {
             places.iter().all(|place| (chosen.first..chosen.end).contains(&place.0))
         };
@@ -40,7 +40,7 @@ impl Planner<'_> {
     }
 
     /// Displaces all ways to a line from its start. `open` has the lines for which this is being done.
-    fn redirect_line(&mut self, line: Line, places: &[Place], open: &mut Vec<usize>) -> bool {
+    fn redirect_line(&mut self, line: Line, places: &[PatchPlace], open: &mut Vec<usize>) -> bool {
         // Each trampoline needs the addresses of those that it leads to.
         if open.contains(&line.first) || !self.is_entered_from_inside(line.first) {
             return false;

@@ -1,4 +1,4 @@
-//! Random code is carried out by a small interpreter, and what is planned for it is compared with what it did.
+//! A small interpreter executes random code; the accesses that it makes are compared with the planned ones.
 
 use std::collections::HashMap;
 
@@ -7,9 +7,9 @@ use iced_x86::{Code as Opcode, Instruction, Mnemonic, OpKind};
 use super::*;
 
 /// A generator of numbers that are the same in each run (xorshift64*).
-struct Random(u64);
+struct CodeRandom(u64);
 
-impl Random {
+impl CodeRandom {
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -26,11 +26,11 @@ impl Random {
     }
 }
 
-/// Memory: what was never written has contents that follow from the address.
+/// Memory whose initial contents follow from the address.
 #[derive(Clone, Default)]
-struct Memory(HashMap<u64, u8>);
+struct FakeMemory(HashMap<u64, u8>);
 
-impl Memory {
+impl FakeMemory {
     fn byte(&self, address: u64) -> u8 {
         let mixed = (address ^ 0x5bd1_e995).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0.get(&address).copied().unwrap_or((mixed >> 40) as u8)
@@ -51,9 +51,9 @@ impl Memory {
 
 /// Registers and memory before an instruction.
 #[derive(Clone)]
-struct Machine {
+struct Interpreter {
     registers: [u64; 16],
-    memory: Memory,
+    memory: FakeMemory,
     accessed: Vec<(u64, u64, u64, u8)>,
 }
 
@@ -61,7 +61,7 @@ fn number(register: Register) -> usize {
     register.full_register().number()
 }
 
-impl Machine {
+impl Interpreter {
     fn address(&self, instruction: &Instruction) -> u64 {
         if instruction.memory_base() == Register::RIP {
             return instruction.memory_displacement64();
@@ -222,7 +222,7 @@ impl Machine {
 
 /// Makes code in which registers are copied, added, stored on the stack and used as addresses.
 struct Generator {
-    random: Random,
+    random: CodeRandom,
     code: Vec<u8>,
 }
 
@@ -275,7 +275,6 @@ impl Generator {
         }
     }
 
-    /// A place in the frame.
     fn slot(&mut self) -> Form {
         let displacement = self.random.below(10) as i32 * 4;
         match self.random.below(3) {
@@ -401,7 +400,7 @@ enum Form {
 
 /// Some code, and whether pointers to its stack are made.
 fn generate(seed: u64) -> (Vec<u8>, bool) {
-    let mut generator = Generator { random: Random(seed | 1 << 40), code: Vec::new() };
+    let mut generator = Generator { random: CodeRandom(seed | 1 << 40), code: Vec::new() };
     // push rbp; mov rbp,rsp; sub rsp,40
     generator.code.extend([0x55, 0x48, 0x89, 0xe5, 0x48, 0x83, 0xec, 40]);
     let escapes = generator.random.below(2) == 0;
@@ -421,14 +420,14 @@ fn what_is_planned_is_what_happens() {
     for seed in 1..=4000_u64 {
         let (code, escapes) = generate(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let instructions: Vec<Instruction> = decode(&code, START).collect();
-        let mut random = Random(seed << 20 | 5);
-        let mut machine = Machine {
+        let mut random = CodeRandom(seed << 20 | 5);
+        let mut machine = Interpreter {
             registers: std::array::from_fn(|_| random.next() << 7),
-            memory: Memory::default(),
+            memory: FakeMemory::default(),
             accessed: Vec::new(),
         };
         machine.registers[4] = 0x7fff_0000_1000;
-        let mut before: HashMap<u64, Machine> = HashMap::new();
+        let mut before: HashMap<u64, Interpreter> = HashMap::new();
         for instruction in &instructions {
             assert!(!instruction.is_invalid(), "seed {seed}");
             before.insert(instruction.ip(), machine.clone());

@@ -1,4 +1,4 @@
-//! Coverage of real code: that of the program that runs these tests.
+//! Coverage of real code: the program that runs these tests.
 
 use symbolize::{ElfFile, LinkAddr};
 use x86::functions::Functions;
@@ -7,7 +7,7 @@ use super::*;
 
 #[test]
 fn most_accesses_of_a_real_program_are_reported() {
-    /// About so many functions are looked at.
+    /// Approximate number of functions that the test plans.
     const SAMPLE: usize = 1500;
     let file = ElfFile::open(&std::env::current_exe().unwrap()).unwrap();
     let word_at = |address: u64| {

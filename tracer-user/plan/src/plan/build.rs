@@ -1,0 +1,183 @@
+//! Order in which a plan is built: from all modules of a process, and later from newly loaded ones.
+
+use std::sync::Arc;
+
+use symbolize::{Module, Symbolizer};
+use x86::placement::PlaceRules;
+
+use super::{
+    Plan, Site, UnwatchedFunction, Wanted,
+    builder::Planner,
+    own_code::{self, Decision},
+    skipped::{ProbePurpose, SkipReason, SkippedProbe},
+};
+use crate::{delays, focus::Focus, memory, regions, regions::site::RegionSite, sync};
+
+/// State of the builder that lasts from the first step to later ones.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct BuilderState {
+    /// Regions and functions that the plan is limited to.
+    pub(crate) focus: Option<Arc<Focus>>,
+    /// Set if functions are regions by default.
+    pub(crate) by_default: bool,
+    /// Set if the program's own code gets no probes.
+    pub(crate) leaves_program: bool,
+    /// Rules of the back end for the places of probes.
+    pub(crate) place_rules: PlaceRules,
+    /// Set if there are regions, so that non-local exits matter.
+    pub(crate) has_regions: bool,
+    /// Set if memory accesses are seen.
+    pub(crate) sees_memory: bool,
+}
+
+/// One step of building a plan: modules that are planned together.
+#[derive(Clone, Copy)]
+pub(crate) struct PlanStep<'step> {
+    pub(crate) symbolizer: &'step Symbolizer,
+    pub(crate) pid: u32,
+    pub(crate) wanted: Wanted<'step>,
+    /// Indices of the modules.
+    pub(crate) which: &'step [usize],
+    /// Set if these are all modules, with the program; unset for modules that were loaded later.
+    pub(crate) first: bool,
+}
+
+impl<'step> PlanStep<'step> {
+    pub(crate) fn modules(self) -> impl Iterator<Item = &'step Module> {
+        self.which.iter().filter_map(move |&index| self.symbolizer.modules().nth(index))
+    }
+}
+
+impl Plan {
+    /// Plans the probes of a process from its modules.
+    #[must_use]
+    pub fn build(symbolizer: &Symbolizer, pid: u32, wanted: Wanted<'_>) -> Self {
+        let state = BuilderState {
+            sees_memory: wanted.sees_memory(),
+            place_rules: wanted.place_rules,
+            focus: wanted.focus.map(Arc::clone),
+            ..BuilderState::default()
+        };
+        let mut plan = Self { state, ..Self::default() };
+        let is_named = own_code::names_own(wanted.rules, wanted.locks, wanted.accesses);
+        let decision = own_code::decide(symbolizer, pid, wanted.own_code, is_named);
+        tracing::debug!(pid, ?decision, is_named, "probes in the program's own code");
+        match decision {
+            Decision::Probe => {}
+            Decision::Risk(risk) => plan.facts.remapped_code = Some(risk),
+            Decision::Leave(reason) => {
+                let program = symbolizer.executable().map(Module::name).unwrap_or_default();
+                plan.skip(ProbePurpose::Module { module: program }, reason);
+                plan.state.leaves_program = true;
+            }
+        }
+        let all = plan.modules(symbolizer);
+        plan.add(PlanStep { symbolizer, pid, wanted, which: &all, first: true });
+        if plan.state.leaves_program {
+            // Patterns for functions of the program itself need not match: its functions were not searched.
+            let is_own = |number: usize| {
+                wanted.rules.get(number).is_some_and(|rule| rule.pattern.library().is_none())
+            };
+            plan.facts.unmatched.retain(|(number, _)| !is_own(*number));
+        }
+        plan
+    }
+
+    /// Adds the probes of modules that were loaded later, by their indices.
+    pub fn extend(
+        &mut self,
+        symbolizer: &Symbolizer,
+        pid: u32,
+        wanted: Wanted<'_>,
+        late: &[usize],
+    ) {
+        self.add(PlanStep { symbolizer, pid, wanted, which: late, first: false });
+    }
+
+    /// Returns the indices of all modules that may get probes.
+    fn modules(&self, symbolizer: &Symbolizer) -> Vec<usize> {
+        let program = symbolizer.executable();
+        let is_left = |module: &Module| {
+            self.state.leaves_program
+                && program.is_some_and(|program| std::ptr::eq(program, module))
+        };
+        let modules = symbolizer.modules().enumerate();
+        modules.filter(|(_, module)| !is_left(module)).map(|(index, _)| index).collect()
+    }
+
+    fn add(&mut self, step: PlanStep<'_>) {
+        // Accesses are planned last, because a probe of an access stays on its side of a delay.
+        delays::add(self, step);
+        self.add_modules(step);
+        sync::lock_plan::add(self, step);
+        regions::plan::add(self, step);
+        memory::plan::add(self, step);
+        tracing::info!(
+            pid = step.pid,
+            modules = step.which.len(),
+            first = step.first,
+            probes = self.probes.len(),
+            sites = self.sites.len(),
+            regions = self.functions.len(),
+            skipped = self.facts.skipped.len(),
+            "planned modules"
+        );
+    }
+
+    fn add_modules(&mut self, step: PlanStep<'_>) {
+        let PlanStep { symbolizer, pid, which, .. } = step;
+        let saw_memory = self.state.sees_memory;
+        for module in step.modules() {
+            match module.file() {
+                Ok(file) => {
+                    let mut planner = Planner { plan: self, module, file, pid };
+                    planner.restartable_sequences();
+                    planner.markers();
+                    planner.calls();
+                    planner.inlined_locks();
+                    planner.cpp_waits();
+                }
+                Err(error) => self.skip(
+                    ProbePurpose::Module { module: module.name() },
+                    SkipReason::UnreadableFile { error: error.to_string() },
+                ),
+            }
+        }
+        let names_shared =
+            |site: &Site| site.kind.region().and_then(RegionSite::shared_variable).is_some();
+        self.state.sees_memory |= !self.shared.is_empty() || self.sites.iter().any(names_shared);
+        if !self.state.sees_memory {
+            return;
+        }
+        // The first module to name a variable may be loaded later: then no module's allocators were probed before.
+        let all = self.modules(symbolizer);
+        let program = symbolizer.executable();
+        for &index in if saw_memory { which } else { &all } {
+            let Some(module) = symbolizer.modules().nth(index).filter(|one| !one.is_gone()) else {
+                continue;
+            };
+            if let Ok(file) = module.file() {
+                let is_program = program.is_some_and(|program| std::ptr::eq(program, module));
+                Planner { plan: self, module, file, pid }.allocators(is_program);
+            }
+        }
+    }
+
+    /// Records a probe that cannot be placed.
+    pub(crate) fn skip(&mut self, purpose: ProbePurpose, reason: impl Into<SkipReason>) {
+        let reason = reason.into();
+        tracing::debug!(%purpose, %reason, "skipped a probe");
+        self.facts.skipped.push(SkippedProbe { purpose, reason });
+    }
+
+    /// Records a function that could be a region and is not.
+    pub(crate) fn leave_unwatched(&mut self, function: UnwatchedFunction) {
+        tracing::debug!(
+            name = function.name,
+            address = format_args!("{:#x}", function.address.0),
+            why = function.why,
+            "no region"
+        );
+        self.facts.unwatched.push(function);
+    }
+}
