@@ -70,7 +70,7 @@ impl<'d> Held<'d> {
         best
     }
 
-    /// Returns the locks of the region at either step, and those of the others.
+    /// Returns the locks of the region at either step, and the locks of the others.
     pub(super) fn by_side(&self) -> [Vec<String>; 2] {
         [[self.left, self.returned], [self.entered, self.gave_back]].map(|steps| {
             let mut names = Vec::new();

@@ -121,7 +121,7 @@ impl<'a> Reports<'a> {
         self.number == 0
     }
 
-    /// Takes a report. `name` is that beside others, `brief` stands for it where it says nothing, and `is_part` is set
+    /// Adds a report. `name` is its name beside others, `brief` replaces a report without content, and `is_part` is set
     /// if others may come.
     pub(super) fn add(
         &mut self,
@@ -130,13 +130,14 @@ impl<'a> Reports<'a> {
         brief: Option<String>,
         is_part: bool,
     ) -> Result<(), Failure> {
-        self.add_with_text((report, Some(report)), name, brief, is_part)
+        self.add_with_text(report, Some(report), name, brief, is_part)
     }
 
-    /// Takes a report of which another version, or nothing, is shown as text.
+    /// Adds a report; `text`, if any, is the version shown as text.
     pub(super) fn add_with_text(
         &mut self,
-        (report, text): (&Report, Option<&Report>),
+        report: &Report,
+        text: Option<&Report>,
         name: Option<String>,
         brief: Option<String>,
         is_part: bool,
@@ -158,7 +159,7 @@ impl<'a> Reports<'a> {
         Ok(())
     }
 
-    /// Writes nothing to a destination.
+    /// Removes a destination: it gets no report.
     pub(super) fn leave_out(&mut self, destination: &Destination) {
         self.targets.retain(|target| target.destination != *destination);
     }

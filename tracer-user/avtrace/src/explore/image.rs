@@ -5,6 +5,7 @@ use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet, HashMap},
     io,
+    ops::Range,
     path::PathBuf,
     rc::Rc,
 };
@@ -142,6 +143,7 @@ struct ImageModule {
 
 /// Place as the user knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Place {
     /// `reads`, `writes`, `updates`, `locks`, `tries to lock`, `unlocks`, or the name of a function that synchronises.
     pub what: String,
@@ -152,6 +154,7 @@ pub struct Place {
     /// Source file.
     pub file: Option<PathBuf>,
     /// Line, from 1.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub line: Option<u32>,
     /// Text of that line.
     pub source: Option<String>,
@@ -321,7 +324,8 @@ impl Image {
     pub(super) fn callers(
         &self,
         loaded: &Loaded,
-        (id, site): (SiteId, &Site),
+        id: SiteId,
+        site: &Site,
         registers: &libc::user_regs_struct,
         read: impl Fn(u64) -> Option<u64>,
     ) -> Vec<SiteId> {
@@ -331,7 +335,7 @@ impl Image {
             let word = read(sp).map(ProcessAddr);
             word.map(|return_address| CallerFrame { return_address, stack_pointer: sp + 8, rbp })
         } else if site.is_of_library {
-            self.caller(id, 0, (sp, rbp), &read)
+            self.caller(id, 0, sp, rbp, &read)
         } else {
             None
         };
@@ -342,7 +346,7 @@ impl Image {
             if !self.returns_to_library(at) {
                 return callers;
             }
-            next = self.caller(at, 1, (frame.stack_pointer, frame.rbp), &read);
+            next = self.caller(at, 1, frame.stack_pointer, frame.rbp, &read);
         }
         // Nothing of the program is known: the innermost one is as good as any.
         callers.truncate(1);
@@ -353,7 +357,8 @@ impl Image {
         &self,
         at: SiteId,
         back: u64,
-        (stack_pointer, rbp): (u64, u64),
+        stack_pointer: u64,
+        rbp: u64,
         read: impl Fn(u64) -> Option<u64>,
     ) -> Option<CallerFrame> {
         let file = self.symbolizer.modules().nth(at.module)?.file().ok()?;
@@ -389,12 +394,14 @@ impl Image {
     pub(super) fn place(
         &self,
         loaded: &Loaded,
-        (id, site): (SiteId, &Site),
+        id: SiteId,
+        site: &Site,
         what: &str,
         callers: Vec<SiteId>,
-        (address, length): (u64, u64),
+        data: Range<u64>,
     ) -> Rc<Place> {
-        let data = self.identity(loaded, address);
+        let length = data.end - data.start;
+        let data = self.identity(loaded, data.start);
         let data = data
             .and_then(|at| self.symbolizer.modules().nth(at.module)?.process_address(at.address));
         let named = data.map_or(0, |known| known.0);

@@ -10,8 +10,12 @@ use super::{
 };
 use linux::tracee::Ending;
 
+/// Name and version of the format.
+const SCHEMA: &str = "avtrace-explore/1";
+
 /// Interleavings that are run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Mode {
     /// All interleavings within bounds.
@@ -25,14 +29,17 @@ pub enum Mode {
     Replay {
         /// The schedule.
         #[serde(serialize_with = "as_text")]
+        #[cfg_attr(feature = "schema", schemars(with = "String"))]
         schedule: Schedule,
     },
 }
 
 /// Result of an exploration.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Result {
     /// Form of the document.
+    #[cfg_attr(feature = "schema", schemars(extend("const" = SCHEMA)))]
     pub schema: &'static str,
     /// The program and its arguments.
     pub command: Vec<String>,
@@ -43,6 +50,7 @@ pub struct Result {
     /// Executions of the program, those to find places and serial results included.
     pub runs: u64,
     /// Time, in seconds.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0)))]
     pub seconds: f64,
     /// Names of the operations.
     pub operations: Vec<String>,
@@ -60,6 +68,7 @@ pub struct Result {
 
 /// Executions of operations one after the other.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Serial {
     /// Orders of the operations in which the program ends well.
     pub orders: usize,
@@ -69,6 +78,7 @@ pub struct Serial {
 
 /// Interleavings that were run.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Search {
     /// Interleavings.
     pub interleavings: u64,
@@ -79,6 +89,7 @@ pub struct Search {
     /// Interleavings that were longer than --depth, and have no verdict.
     pub cut: u64,
     /// Number of the interleaving that was the first fault, from 1.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub first_fault: Option<u64>,
     /// Bound of preemptions; none when they are chosen at random.
     pub preemptions: Option<usize>,
@@ -94,6 +105,7 @@ pub struct Search {
 
 /// Kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultKind {
     /// Threads wait for one another.
@@ -106,6 +118,7 @@ pub enum FaultKind {
 
 /// An execution that was a fault.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Fault {
     /// Kind.
     pub kind: FaultKind,
@@ -125,6 +138,7 @@ pub struct Fault {
 
 /// Access or call of a thread.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Access {
     /// Thread, from 0 in the order of their creation.
     pub thread: ThreadIndex,
@@ -135,6 +149,7 @@ pub struct Access {
 
 /// A critical data race sequence.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Sequence {
     /// Labels of the races, as the paper writes them.
     pub pattern: String,
@@ -146,6 +161,7 @@ pub struct Sequence {
 
 /// Race of a critical sequence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RaceReport {
     /// Label.
     pub label: String,
@@ -157,6 +173,7 @@ pub struct RaceReport {
 
 /// Access that came later than the winner of a race.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Loser {
     /// The access.
     #[serde(flatten)]
@@ -177,7 +194,7 @@ impl Serial {
 impl Result {
     fn new(mode: Mode, serial: Option<Serial>, search: Search) -> Self {
         Self {
-            schema: "avtrace-explore/1",
+            schema: SCHEMA,
             command: Vec::new(),
             atomic: Vec::new(),
             mode,

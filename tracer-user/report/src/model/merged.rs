@@ -8,16 +8,19 @@ use super::Report;
 
 /// Several reports: all that were merged, or those that have a defect.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Merged {
-    /// Number.
+    /// Number of reports.
     pub reports: u64,
     /// Names of the machines, as far as the reports have them.
     pub hosts: BTreeSet<String>,
     /// Names of the programs, or of the traces.
     pub programs: BTreeSet<String>,
     /// Time of the first report; `None` if none has one.
+    #[cfg_attr(feature = "schema", schemars(extend("format" = "date-time")))]
     pub first_time: Option<String>,
     /// Time of the last report; `None` if none has one.
+    #[cfg_attr(feature = "schema", schemars(extend("format" = "date-time")))]
     pub last_time: Option<String>,
 }
 

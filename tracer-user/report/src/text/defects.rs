@@ -52,7 +52,7 @@ pub(super) fn write(page: &mut Page, report: &Report, options: &TextOptions) {
     };
     for defect in &full {
         match report.shown(defect) {
-            Some(violation) => in_full(page, report, (defect, violation), is_new, options),
+            Some(violation) => in_full(page, report, defect, violation, is_new, options),
             None => line(page, defect),
         }
         page.end();
@@ -201,7 +201,8 @@ fn line(page: &mut Page, defect: &Defect) {
 fn in_full(
     page: &mut Page,
     report: &Report,
-    (defect, violation): (&Defect, &Violation),
+    defect: &Defect,
+    violation: &Violation,
     is_new: bool,
     options: &TextOptions,
 ) {
