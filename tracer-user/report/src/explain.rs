@@ -95,8 +95,8 @@ fn without_place(object: &Object) -> Object {
     }
 }
 
-/// Describes the action of a step of several. Its object is named with its place only by the first step, unless another
-/// one differs by that alone.
+/// Describes the action of a step of several. Its object is named with its place only by the first step, unless
+/// another one differs by that alone.
 #[must_use]
 pub fn describe_step_among(step: &Step, steps: &[&Step]) -> String {
     let Some(name) = &step.object else { return describe_step(step) };

@@ -241,8 +241,8 @@ fn held_longer(defect: &Defect, violation: &Violation, locks: &str, span: &str) 
     format!("hold {locks} {span}{mode}: do not release it {}", list(&released))
 }
 
-/// Advice on two calls, the first of which releases the lock and the second of which takes it again: calls of wrappers,
-/// or of functions that lock for themselves.
+/// Advice on two calls, the first of which releases the lock and the second of which takes it again: calls of
+/// wrappers, or of functions that lock for themselves.
 fn by_lock_operations(defect: &Defect) -> Option<String> {
     let [left, returned] = [&defect.gap.left_at, &defect.gap.returned_at];
     let releases = matches!(left.action, Action::Release | Action::ReleaseShared);

@@ -1,8 +1,7 @@
 //! The report as data, in the shape of `avtrace-report/1` (`docs/semantics.md#trace-formats`,
 //! `docs/report.schema.json`). No lookup of names and no layout lives here.
 //!
-//! Field order is the key order of the JSON document. Keys may be added; those of the contract keep their
-//! meaning.
+//! Field order is the key order of the JSON document. Keys may be added; keys of the contract keep their meaning.
 
 mod capture;
 mod coverage;
@@ -33,7 +32,7 @@ pub use self::violation::*;
 /// The value of [`Report::schema`].
 pub const SCHEMA: &str = "avtrace-report/1";
 
-/// Everything that one run found, and everything that it could not see.
+/// Findings and limitations of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Report {
@@ -55,7 +54,7 @@ pub struct Report {
     pub counts: Counts,
     /// True if the transaction graph is free of cycles; `None` when the algorithm does not decide it.
     pub serializable: Option<bool>,
-    /// A cycle of transactions, when there is one that no violation shows.
+    /// A cycle of transactions that no violation shows, if the run has one.
     pub cycle: Option<Vec<Transaction>>,
     /// The dependencies of that cycle, in its order, where the algorithm keeps them. Program order has none.
     pub cycle_edges: Vec<Edge>,
@@ -84,7 +83,7 @@ pub struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub atomicity: Option<Atomicity>,
     /// Regions in which the program died, after other threads had depended on them by data. Each is `possible`: it may
-    /// have been about to be violated. Absent if there is none.
+    /// have been about to be violated. Absent if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub open_at_end: Vec<OpenRegion>,
     /// Every instance; present only when asked for.
@@ -101,7 +100,7 @@ pub struct Report {
     /// Way in which the events were captured; absent for traces of other tools.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capture: Option<Capture>,
-    /// Coverage of memory accesses; absent where none was wanted.
+    /// Coverage of memory accesses; absent if they were not to be captured.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemorySeen>,
     /// Cause of a death by `SIGTRAP`; absent for another end.
@@ -110,7 +109,7 @@ pub struct Report {
     /// Delays and the like in the run, made on purpose; present only with `--perturb`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub perturbation: Option<Perturbation>,
-    /// Files by which the user decides what counts; absent if there are none.
+    /// Files by which the user decides which defects count; absent without such files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settings: Option<Settings>,
     /// Runs of a hunt; absent for other reports.
@@ -173,7 +172,7 @@ impl Report {
         self.violations.iter().filter(move |violation| !classified.contains(violation.id.as_str()))
     }
 
-    /// Takes the names of machines out.
+    /// Removes the names of machines.
     pub fn forget_hosts(&mut self) {
         self.host = None;
         let merged = self.defects.iter_mut().filter_map(|defect| defect.merged.as_mut());
@@ -216,7 +215,7 @@ pub enum Subject {
     Trace {
         /// The file, as the user named it.
         path: String,
-        /// Exit status of the program that was recorded; `None` when a signal ended it, or where the trace has none.
+        /// Exit status of the recorded program; `None` when a signal ended it, or if the trace does not have it.
         #[serde(skip_serializing_if = "Option::is_none")]
         exit_code: Option<i32>,
         /// The number of the signal that ended that program.
@@ -236,7 +235,7 @@ pub enum Subject {
         signal: Option<i32>,
         /// The process that forked it, when that was traced as well.
         parent: Option<u32>,
-        /// Place among the programs that the process ran, from 1: each has a report of its own.
+        /// Place among the programs that the process ran, from 1. Each program has a report.
         #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
         program: u32,
         /// Set if the process replaced it by another program (`execve`).

@@ -102,7 +102,7 @@ impl<'a> Execution<'a> {
         self.threads.iter().map(status).collect()
     }
 
-    /// Has a thread do what it is about to do, and go on to its next place. It must be ready.
+    /// Lets a thread that is ready do its pending access, and run to its next place.
     pub(super) fn step(&mut self, thread: usize) -> Result<(), ExecutionError> {
         for (index, other) in self.threads.iter_mut().enumerate() {
             if index != thread {
@@ -265,7 +265,7 @@ impl<'a> Execution<'a> {
                 let mend = |memory: &File| {
                     if is_armed {
                         image.originals(loaded, |address, byte| {
-                            // The child goes on without what cannot be written.
+                            // The child continues without the part that cannot be written.
                             let _ = memory.write_at(&[byte], address);
                         });
                     }
@@ -422,7 +422,7 @@ impl<'a> Execution<'a> {
                 self.threads[index].state = State::Ready { pending, idle: false };
                 return Ok(true);
             }
-            // It has nothing to execute, and no second half.
+            // The thread has no instruction to execute, and no second half.
             self.pass(index, pending)?;
         }
         self.advance(index, signal)?;

@@ -34,7 +34,7 @@ use plan::{
     },
 };
 
-/// Functions of Rust's libraries whose accesses are those of their callers.
+/// Functions of Rust's libraries whose accesses count as accesses of their callers.
 const ATOMICS: [&str; 3] = ["core::sync::atomic::", "std::sync::", "std::sys::sync::"];
 
 /// File names of the C library and the dynamic linker.
@@ -43,7 +43,7 @@ const RUNTIMES: [&str; 3] = ["libc.", "libpthread", "ld-"];
 /// A page, in which breakpoints are written at once. In bytes.
 const PAGE: u64 = 4096;
 
-/// Callers that are looked at for one that is of the program.
+/// Limit of the callers among which a caller of the program itself is looked for.
 const MOST_CALLERS: usize = 64;
 
 /// Breakpoint instruction.
@@ -145,7 +145,8 @@ struct ImageModule {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Place {
-    /// `reads`, `writes`, `updates`, `locks`, `tries to lock`, `unlocks`, or the name of a function that synchronises.
+    /// Operation: `reads`, `writes`, `updates`, `locks`, `tries to lock`, `unlocks`, or the name of a function that
+    /// synchronises.
     pub what: String,
     /// Variable, if it has a name.
     pub variable: Option<String>,
@@ -165,7 +166,7 @@ pub struct Place {
     pub(super) lock: Option<LockUse>,
 }
 
-/// Place, callers in libraries and the first one that is none, and address of named data.
+/// Place, callers up to the first that is not in a library, and address of named data.
 type PlaceKey = (SiteId, Vec<SiteId>, u64);
 
 /// All places of a program.
@@ -523,7 +524,7 @@ fn sites_of(module: &Module, symbolizer: &Symbolizer, origins: &Origins) -> BTre
             Some((function, has_line, author?))
         })
         .collect();
-    // In a program with debug information, code without it is that of libraries that were linked statically.
+    // In a program with debug information, code without it belongs to libraries that were linked statically.
     let has_lines = authors.iter().any(|(_, has_line, _)| *has_line);
     let mut info = InstructionInfoFactory::new();
     for (function, has_line, author) in authors {
@@ -575,8 +576,8 @@ enum FunctionAuthor {
     Library,
 }
 
-/// Returns whether a function has a source line, and its author. `None` for one whose accesses do not count: what waits
-/// for a lock is a part of acquiring it.
+/// Returns whether a function has a source line, and its author. `None` for one whose accesses do not count: what
+/// waits for a lock is a part of acquiring it.
 fn author(
     function: &Function,
     module: &Module,

@@ -38,7 +38,7 @@ pub enum Mode {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Result {
-    /// Form of the document.
+    /// Name and version of the format.
     #[cfg_attr(feature = "schema", schemars(extend("const" = SCHEMA)))]
     pub schema: &'static str,
     /// The program and its arguments.
@@ -58,7 +58,7 @@ pub struct Result {
     pub inlined: Vec<String>,
     /// Executions of the operations one after the other.
     pub serial: Option<Serial>,
-    /// Interleavings.
+    /// Counts of the interleavings.
     pub search: Search,
     /// The first fault.
     pub fault: Option<Fault>,
@@ -91,7 +91,7 @@ pub struct Search {
     /// Number of the interleaving that was the first fault, from 1.
     #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub first_fault: Option<u64>,
-    /// Bound of preemptions; none when they are chosen at random.
+    /// Bound of preemptions; `None` when they are chosen at random.
     pub preemptions: Option<usize>,
     /// Set if all interleavings with this many preemptions were run.
     pub within_bound: bool,
@@ -120,11 +120,11 @@ pub enum FaultKind {
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Fault {
-    /// Kind.
+    /// Kind of the fault.
     pub kind: FaultKind,
     /// Set if the first execution, without any preemption, failed already.
     pub without_preemption: bool,
-    /// Status of the program as a shell shows it; none for a deadlock.
+    /// Status of the program as a shell shows it; `None` for a deadlock.
     pub status: Option<i32>,
     /// Its standard output.
     pub output: String,
@@ -163,7 +163,7 @@ pub struct Sequence {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RaceReport {
-    /// Label.
+    /// Label of the race.
     pub label: String,
     /// Access that came first.
     pub winner: Access,
@@ -175,10 +175,10 @@ pub struct RaceReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Loser {
-    /// The access.
+    /// The access that came later.
     #[serde(flatten)]
     pub access: Access,
-    /// Label of what would have come, had it been the first.
+    /// Label of the executions that would have followed if this access had come first.
     pub leads_to: String,
 }
 

@@ -169,6 +169,7 @@ impl Launch {
                 let said = last_error(&tail(&output.file)?);
                 let error =
                     said.or(error).unwrap_or_else(|| "avtrace ended without a report".to_owned());
+                tracing::debug!(%error, "avtrace could not trace a run");
                 return Ok(RunResult::of(Verdict::Untraced(error)));
             }
         };
@@ -270,6 +271,7 @@ fn await_end(
         match &killed {
             None if is_stopped() => killed = Some((Ended::Stopped, Instant::now() + GRACE)),
             None if Instant::now() >= deadline => {
+                tracing::debug!(avtrace = child.id(), "a run is killed: its time is over");
                 killed = Some((Ended::TimedOut, Instant::now() + GRACE));
             }
             // avtrace leaves nothing behind when it is killed.

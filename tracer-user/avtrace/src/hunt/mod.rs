@@ -296,6 +296,8 @@ impl<'a> Hunting<'a> {
             other => other,
         };
         let plan = state.planner.plan(self.options, number, &treatment);
+        let (delays, limit) = (plan.delays.len(), state.limit);
+        tracing::debug!(run = number, ?treatment, left, delays, ?limit, "decided on a run");
         Some((number, treatment, plan, state.limit))
     }
 
@@ -325,7 +327,17 @@ impl<'a> Hunting<'a> {
             })
             .map(|(finding, _)| (finding.fingerprint.clone(), finding.class))
             .collect();
+        tracing::debug!(
+            run = result.number,
+            verdict = ?result.verdict,
+            elapsed_ns = result.elapsed_ns,
+            delayed_ns = result.delayed_ns,
+            gaps = result.gaps.len(),
+            findings = found.len(),
+            "a run has ended"
+        );
         if let Some(error) = state.refusal(&result, &found) {
+            tracing::debug!(%error, "the hunt ends by this run");
             drop(state);
             return self.fail(error);
         }
@@ -386,6 +398,7 @@ impl<'a> Hunting<'a> {
         }
         state.progress.repeats = true;
         let limit = state.limit;
+        tracing::debug!(?runs, repetitions = self.options.repetitions, "runs to be repeated");
         for run in runs {
             let Some((_, plan)) = state.results.plan(run)? else { continue };
             for repetition in 1..=self.options.repetitions {

@@ -1,4 +1,5 @@
-//! Runs that repeat one of a hunt: with the same plan, or in another build of the program with delays at the same gaps.
+//! Runs that repeat one of a hunt: with the same plan, or in another build of the program with delays at the same
+//! gaps.
 
 use std::{collections::BTreeSet, io, time::Duration};
 
@@ -44,6 +45,7 @@ pub fn replay(
         (None, None) => FIRST_LIMIT,
     };
     let is_same = results.header()?.build == repeats.header()?.build;
+    tracing::debug!(run, times, ?limit, is_same_build = is_same, "a run is repeated");
     let plan = match is_same {
         true => plan,
         false => plan_of_build(run, &plan, &results.gaps()?, launch, limit, observer)?,
@@ -115,6 +117,7 @@ fn plan_of_build(
             ..delay.clone()
         }));
     }
+    tracing::debug!(run, delays = plan.delays.len(), "the plan has places of the new build");
     (plan.starvation, plan.affinity) = (starvation, affinity);
     if plan.delays.is_empty() {
         return Err(HuntError::NoGaps(run));

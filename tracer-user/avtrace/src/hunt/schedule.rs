@@ -2,8 +2,8 @@
 //! depends on the seed and on the results alone.
 //!
 //! Gaps that promise most come first (CTrigger, ASPLOS 2009, ranks unserializable interleavings in the same way), one
-//! at a time, or a few where there are more than runs. Where nobody came in, a gap loses weight, and its next delay has
-//! another length. Some runs starve threads at random (the chaos mode of rr) or put them on random processors, for
+//! at a time, or a few where there are more than runs. Where nobody came in, a gap loses weight, and its next delay
+//! has another length. Some runs starve threads at random (the chaos mode of rr) or put them on random processors, for
 //! what no gap was seen of. A thread that is over before the others come waits for nobody: then threads are held at
 //! their start as well, some of them, so that the others are the first.
 
@@ -366,8 +366,8 @@ impl Known {
         PlannedDelay { gap, nanoseconds, hits, probability, threads, copy, late_starts }
     }
 
-    /// Returns what the next run varies: in turn all copies of the code, the last one alone, late starts, and the other
-    /// copies. What comes once in a run mostly comes last.
+    /// Returns what the next run varies: in turn all copies of the code, the last one alone, late starts, and the
+    /// other copies. What comes once in a run mostly comes last.
     const fn variant(&self) -> Variant {
         let others = if self.copies > 1 { self.copies } else { 0 };
         // Another turn for each round of lengths and threads.

@@ -149,6 +149,8 @@ impl<'a> HuntState<'a> {
         }
         self.planner.adopt(options, first, report);
         self.set_budget(options, first);
+        let (limit, can_starve) = (self.limit, self.planner.can_starve);
+        tracing::debug!(run = first.number, ?limit, can_starve, "limits follow from this run");
     }
 
     /// Adds the time of a run to the mean, and sets the budget of delays: a share of the whole time, delays included.

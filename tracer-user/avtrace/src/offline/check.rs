@@ -144,6 +144,7 @@ impl<'r> Run<'r> {
         let Request { algorithm, mut options, .. } = *self.request;
         let checker = self.checker.get_or_insert_with(|| {
             options.lenient |= recording::is_live(names);
+            tracing::debug!(algorithm = algorithm.name, lenient = options.lenient, "checker");
             (algorithm.start)(options)
         });
         &mut **checker

@@ -16,7 +16,8 @@ use super::{
 };
 use crate::progress::ReadBar;
 
-/// Ends of the names of segments. The second marks a segment that is being written, or was when its recorder was killed.
+/// Ends of the names of segments. The second marks a segment that is being written, or was when its recorder was
+/// killed.
 const ENDS: [&str; 4] = [".avt", DRAFT, ".avt.gz", ".avt.zst"];
 const DRAFT: &str = ".avt.part";
 
@@ -66,7 +67,8 @@ impl Recording {
     /// loss, is left out of its recording, which is incomplete then.
     ///
     /// # Errors
-    /// When the directory or a trace in it cannot be opened, a trace in it is no segment, or the directory has no trace.
+    /// When the directory or a trace in it cannot be opened, a trace in it is no segment, or the directory has no
+    /// trace.
     pub fn find(directory: &Path) -> Result<Vec<Self>, InputError> {
         let name = || directory.to_string_lossy().into_owned();
         let failed = |error| InputError::Open { name: name(), error };
@@ -86,6 +88,7 @@ impl Recording {
                 }
                 Found::Nothing => {}
                 Found::Damaged(error) => {
+                    tracing::debug!(path = %path.display(), %error, "a segment is left out");
                     damaged.insert(path, error);
                 }
             }
@@ -160,6 +163,9 @@ impl Recording {
                 consumer,
                 &mut properties,
             )?;
+            if let Some(damage) = &damage {
+                tracing::debug!(path = %path.display(), damage, "a segment is damaged");
+            }
             // The first one is named.
             let damage = damage.map(|damage| format!("{}: {damage}", path.display()));
             joined.incomplete = joined.incomplete.or(damage);

@@ -4,7 +4,7 @@ use insta::assert_snapshot;
 use report::text::render;
 use report::{
     Class, Defect, Location, Reason, RegionRole, Report, SetAside, SetAsideBy, Settings,
-    TextOptions, UnusedSuppression, json,
+    TextOptions, UnusedSuppression,
 };
 use report::{GapKind, Obstacle, Pattern};
 
@@ -140,8 +140,8 @@ fn what_the_user_sets_aside_is_counted() {
     assert_snapshot!(&text[from..]);
 }
 
-/// The help of the first defect of a story, in which it is changed first: help depends on what the checker finds, which
-/// these stories have not.
+/// The help of the first defect of a story, in which it is changed first: help depends on what the checker finds,
+/// which these stories have not.
 fn help(story: &mut Story, change: impl FnOnce(&mut Defect)) -> String {
     let report = story.report();
     let mut defect = report.defects[0].clone();

@@ -1,4 +1,4 @@
-//! Coverage in a report: what a run could not see, its costs, the accesses to memory that were seen, and a death by
+//! Coverage in a report: the limitations of a run, its costs, the accesses to memory that were seen, and a death by
 //! `SIGTRAP`.
 
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::hex_address;
 use crate::limitation::{self, Limitation};
 
-/// Everything that a run could not see. All empty or zero: nothing that avtrace knows of was missed.
+/// Limitations of a run. If all is empty or zero, avtrace knows of no missed event.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NotSeen {
@@ -34,14 +34,14 @@ pub struct NotSeen {
     pub limitations: Vec<Limitation>,
 }
 
-/// Class of lost events of which none is known.
+/// Class of lost events whose class is not known.
 pub const UNKNOWN_CLASS: &str = "unknown";
 
 /// Events of one class that were lost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LostEvents {
-    /// The class, such as `lock`, `access`, `region`; [`UNKNOWN_CLASS`] for none.
+    /// The class, such as `lock`, `access`, `region`; [`UNKNOWN_CLASS`] if it is not known.
     pub class: String,
     /// Number of lost events.
     pub count: u64,

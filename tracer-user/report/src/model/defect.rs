@@ -1,4 +1,4 @@
-//! A defect in a report: what a person would fix, with the facts for and against it.
+//! A defect in a report: violations that one repair would fix, with the facts for and against a bug.
 
 pub use checker::defect::{Class, GapKind, Obstacle, Origin, Pattern, RegionRole};
 use serde::{Deserialize, Serialize};
@@ -102,7 +102,7 @@ pub struct OthersHeld {
     pub entered: Option<Vec<Object>>,
     /// At the earlier event of the closing dependency.
     pub left: Option<Vec<Object>>,
-    /// From the one to the other in one hold; none if they are of different threads.
+    /// Held from the one to the other in one hold; empty if they are of different threads.
     pub throughout: Option<Vec<Object>>,
 }
 
@@ -178,11 +178,11 @@ pub struct Settings {
     pub suppressions: Vec<String>,
     /// Reports whose defects do not count.
     pub baselines: Vec<String>,
-    /// Suppressions that matched nothing. Of several reports of one command, the last has them.
+    /// Suppressions without a match. Of several reports of one command, the last has them.
     pub unused: Vec<UnusedSuppression>,
 }
 
-/// Suppression that matched nothing.
+/// Suppression without a match.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UnusedSuppression {

@@ -1,4 +1,4 @@
-//! Hunts in a report: the runs that it is of, and what they say about each defect.
+//! Hunts in a report: the runs of a hunt, and the shares of runs that show each defect.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,9 +13,9 @@ pub struct Hunt {
     pub results: String,
     /// Reason for the end of the hunt.
     pub ended: HuntEnd,
-    /// Runs, those that repeat another one left out.
+    /// Number of runs, without repetitions of runs.
     pub runs: u64,
-    /// Runs by what was done to the program.
+    /// Numbers of runs by the treatment of the program.
     pub treatments: Treatments,
     /// Runs that failed.
     pub failed: u64,
@@ -59,11 +59,11 @@ pub enum HuntEnd {
     Interrupted,
 }
 
-/// Numbers of runs by what was done to the program.
+/// Numbers of runs by the treatment of the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Treatments {
-    /// Runs in which nothing was done.
+    /// Runs in which the program was only observed.
     pub observed: u64,
     /// Runs with delays at gaps.
     pub delayed: u64,
@@ -83,7 +83,7 @@ pub struct Failure {
     pub runs: u64,
     /// The first of them.
     pub first_run: u64,
-    /// End of what the program printed in that run.
+    /// End of the output of the program in that run.
     pub output: String,
 }
 
@@ -120,7 +120,7 @@ pub struct HuntedDefect {
     /// Command that repeats the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replay: Option<String>,
-    /// Share of the runs that repeated it; absent if none did.
+    /// Share of the repetitions of that run; absent without repetitions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replayed: Option<Share>,
 }

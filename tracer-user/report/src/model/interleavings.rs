@@ -1,4 +1,4 @@
-//! Results on interleavings other than the one that was observed: potential deadlocks, and atomicity over all of them.
+//! Results on interleavings other than the observed one: potential deadlocks, and atomicity over all of them.
 
 pub use checker::{Property, Theorem};
 use serde::{Deserialize, Serialize};
@@ -12,8 +12,8 @@ pub struct PotentialDeadlock {
     /// Number of cycles at the same places.
     #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub occurrences: u64,
-    /// Acquisitions at which the threads would wait: each for the lock that the next one holds, the last for that of
-    /// the first.
+    /// Acquisitions at which the threads would wait: each for the lock that the next one holds, the last for
+    /// the lock that the first one holds.
     #[cfg_attr(feature = "schema", schemars(length(min = 2)))]
     pub acquisitions: Vec<Acquisition>,
 }

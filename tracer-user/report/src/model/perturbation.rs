@@ -33,7 +33,7 @@ pub struct PerturbationDelay {
     pub delayed_ns: u64,
     /// Set if the place had a probe.
     pub attached: bool,
-    /// Reason why it had none.
+    /// Reason why the place had no probe.
     pub reason: Option<String>,
 }
 
@@ -45,7 +45,7 @@ pub struct Starved {
     pub times: u64,
     /// Time in which one was, in nanoseconds.
     pub ns: u64,
-    /// Reason why none could be starved.
+    /// Reason why no thread could be starved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<StarvedReason>,
 }

@@ -76,7 +76,8 @@ pub struct Object {
         schemars(with = "Option<String>", regex(pattern = "^0x[0-9a-f]{1,16}$"))
     )]
     pub address: Option<u64>,
-    /// Class of an object without a name, such as `mutex of queue.c:17`: where it was first used, or what it is in.
+    /// Class of an object without a name, such as `mutex of queue.c:17`: the place of its first use, or the object
+    /// around it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
 }
