@@ -117,31 +117,34 @@ fn the_types_follow_the_schema() {
             &["schema", "subject", "counts", "defects", "violations", "exemplars", "regions"][..],
         ),
         (
-            Some("defect"),
+            Some("Defect"),
             &["id", "fingerprint", "class", "region", "pattern", "subject", "evidence"],
         ),
-        (Some("defect"), &["gap", "occurrences", "help", "set_aside", "violations"]),
-        (Some("gap"), &["left", "returned"]),
-        (Some("location"), &["file", "line", "column", "function"]),
-        (Some("violation"), &["id", "region", "steps"]),
-        (Some("step"), &["event", "thread", "region", "action", "object", "location", "label"]),
-        (Some("step"), &["source_text", "value"]),
-        (Some("object"), &["kind", "name"]),
+        (Some("Defect"), &["gap", "occurrences", "help", "set_aside", "violations"]),
+        (Some("Gap"), &["left", "returned"]),
+        (Some("Location"), &["file", "line", "column", "function"]),
+        (Some("Violation"), &["id", "region", "steps"]),
+        (Some("Step"), &["event", "thread", "region", "action", "object", "location", "label"]),
+        (Some("Step"), &["source_text", "value"]),
+        (Some("Object"), &["kind", "name"]),
     ] {
         let required = required(&schema, definition);
         for field in fields {
             assert!(required.contains(field), "`{field}` of {definition:?}");
         }
     }
-    let counts = required(&schema["properties"]["counts"], None);
+    let counts = required(&schema, Some("Counts"));
     for field in ["events", "threads", "transactions", "unary_transactions", "lost_events"] {
         assert!(counts.contains(&field), "`{field}` of the counts");
     }
-    let classes = &schema["$defs"]["defect"]["properties"]["class"]["enum"];
-    let classes: Vec<Class> = serde_json::from_value(classes.clone()).expect("each is known");
+    let values = |name: &str| -> Value {
+        let alternatives = schema["$defs"][name]["oneOf"].as_array().expect("a list");
+        alternatives.iter().map(|value| value["const"].clone()).collect()
+    };
+    let classes: Vec<Class> = serde_json::from_value(values("Class")).expect("each is known");
     assert_eq!(classes, [Class::Likely, Class::Possible, Class::ByDesign]);
-    let evidence = &schema["$defs"]["defect"]["properties"]["evidence"]["enum"];
-    let evidence: Vec<Evidence> = serde_json::from_value(evidence.clone()).expect("each is known");
+    let evidence: Vec<Evidence> =
+        serde_json::from_value(values("Evidence")).expect("each is known");
     assert_eq!(evidence, [Evidence::Data, Evidence::Sync]);
     let document = serde_json::json!({ "schema": "avtrace-report/1" });
     assert!(serde_json::from_value::<Report>(document).is_err(), "keys are needed");

@@ -49,6 +49,9 @@ pub fn run(long: bool, seed: Option<u64>, mut arguments: Vec<String>) -> Result<
         random.apply(&mut command);
         process::run(&mut command)?;
     }
+    if !names_packages(&arguments) {
+        process::run(workspace::cargo().args(["test", "--package", "avtrace"]).args(SCHEMAS))?;
+    }
     if long && !names_packages(&arguments) {
         for mut command in inline_commands(&once, privilege, &avtrace) {
             process::run(&mut command)?;
@@ -60,6 +63,9 @@ pub fn run(long: bool, seed: Option<u64>, mut arguments: Vec<String>) -> Result<
 /// Variable that says how often tests run programs that must have the same outcome each time, at least.
 const RUNS: &str = "AVTRACE_RUNS";
 const LONG_RUNS: &str = "3";
+
+/// Arguments of cargo for the test that compares the schemas in `docs/` with the types.
+const SCHEMAS: [&str; 4] = ["--features", "schema", "--test", "schemas"];
 
 /// Seed of random tests in `.cargo/config.toml`, for `cargo test` too.
 const SEED: u64 = 1;

@@ -191,7 +191,7 @@ fn counts(number: usize) -> String {
     if number == 1 { "1 counts".to_owned() } else { format!("{number} count") }
 }
 
-/// Returns the defects of reports by fingerprint, without those that were set aside.
+/// Returns the defects of reports by fingerprint, except defects that were set aside.
 fn known(reports: &[Report]) -> (Side, BTreeMap<&str, Known<'_>>) {
     let mut side = Side { reports: reports.len() as u64, ..Side::default() };
     let mut all: BTreeMap<&str, Known<'_>> = BTreeMap::new();

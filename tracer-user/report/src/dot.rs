@@ -72,7 +72,7 @@ fn cluster(out: &mut String, id: &str, label: &[String], scene: &Scene<'_>) {
         if let Some(step) = scene.violation.steps.iter().find(begin) {
             lines.push(place(step.location.as_ref(), &step.label));
         }
-        // The first one is the one that was violated.
+        // The first transaction is the violated one.
         let style = if at == 0 { ", penwidth=2" } else { "" };
         out.push_str(&format!("    {name} [label={}{style}];\n", quoted(&lines)));
     }

@@ -99,7 +99,7 @@ const MAX_WORD: usize = 300;
 /// The longest line of a message, in columns.
 const MAX_LINE: usize = 2_000;
 
-/// A message with overlong words and lines cut in their middle: what it quotes may be of any length.
+/// Returns a message with overlong words and lines cut in their middle, since it may quote text of any length.
 #[must_use]
 pub fn cut_message(text: &str) -> Cow<'_, str> {
     if text.len() <= MAX_WORD {

@@ -95,8 +95,8 @@ fn without_place(object: &Object) -> Object {
     }
 }
 
-/// Describes the action of a step of several. Its object is named with its place only by the first step, unless another
-/// one differs by that alone.
+/// Describes the action of a step of several. Its object is named with its place only by the first step, unless
+/// another one differs by that alone.
 #[must_use]
 pub fn describe_step_among(step: &Step, steps: &[&Step]) -> String {
     let Some(name) = &step.object else { return describe_step(step) };
@@ -179,7 +179,7 @@ pub fn describe_step(step: &Step) -> String {
     }
 }
 
-/// `one`, `one and two`, `one, two and three`, `one, two, three and 4 more`; empty for nothing.
+/// `one`, `one and two`, `one, two and three`, `one, two, three and 4 more`; empty without items.
 #[must_use]
 pub fn list(items: &[String]) -> String {
     match items {
@@ -190,7 +190,7 @@ pub fn list(items: &[String]) -> String {
     }
 }
 
-/// The items without those that came before.
+/// Returns the items without repetitions.
 pub(super) fn distinct(items: impl Iterator<Item = String>) -> Vec<String> {
     let mut out = Vec::new();
     for item in items {
@@ -495,7 +495,7 @@ fn data_seen(violation: &Violation, may_see_more: bool) -> String {
     format!("no access to shared data was seen in {which} by then{remedy}")
 }
 
-/// Describes the end of a report's program, as a sentence; `None` for a trace of one that ended well, or of none.
+/// Describes the end of a report's program, as a sentence; `None` for the trace of a program that ended well.
 #[must_use]
 pub fn ending(report: &Report) -> Option<String> {
     let limitations = &report.not_seen.limitations;
@@ -521,7 +521,7 @@ fn ending_of(subject: &Subject) -> Option<String> {
     })
 }
 
-/// Describes the death of a program, as a sentence; `None` for one that ended well.
+/// Describes the death of a program, as a sentence; `None` for a program that ended well.
 #[must_use]
 pub fn death(subject: &Subject) -> Option<String> {
     ending_of(subject).filter(|_| subject.has_failed())
@@ -585,7 +585,7 @@ pub fn order(violation: &Violation, number: &dyn Fn(u64) -> Option<usize>) -> St
 #[must_use]
 pub fn checked_anything(report: &Report) -> bool {
     let transactions = report.counts.transactions > report.counts.unary_transactions;
-    // Regions that are only followed make none.
+    // Regions that are only followed make no transactions.
     transactions || !report.regions.is_empty()
 }
 

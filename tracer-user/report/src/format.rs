@@ -1,4 +1,4 @@
-//! Formats of reports: the trait of all of them. Each is laid out in a file of its own.
+//! The trait of the formats of reports. Each format has a file.
 
 use super::model::{Class, Report};
 use super::text::TextOptions;
@@ -10,7 +10,7 @@ pub struct Entry<'r> {
     pub report: &'r Report,
     /// Name beside other reports; `None` for a single one.
     pub name: Option<String>,
-    /// Sentence that stands for a report that says nothing, where people read it.
+    /// Sentence that replaces a report without content, where people read it.
     pub brief: Option<String>,
 }
 
@@ -75,7 +75,7 @@ pub trait ReportFormat: Sync {
     /// Fails only when a serializer does.
     fn render(&self, entries: &[Entry<'_>], layout: &Layout) -> Result<Vec<u8>, FormatError>;
 
-    /// Returns whether a document is not text, and so nothing for a terminal.
+    /// Returns whether a document is binary, and not meant for a terminal.
     fn is_binary(&self) -> bool {
         false
     }

@@ -48,7 +48,7 @@ pub fn help(defect: &Defect, violation: &Violation, obstacle: Option<Obstacle>) 
             lock_of(defect, violation)
         );
     }
-    // A lock that the others held as well keeps them out for certain; one that they did not, only if they take it.
+    // A lock that the others held as well keeps them out. Another lock does so only if they take it.
     let locks = locks(defect, violation);
     if !locks.is_empty() {
         return held_longer(defect, violation, &list(&locks), &span);
@@ -91,7 +91,7 @@ pub fn help(defect: &Defect, violation: &Violation, obstacle: Option<Obstacle>) 
     }
 }
 
-/// Suggests what can be done without a lock that is held over the gap.
+/// Suggests a change that needs no lock over the gap.
 fn without_holding(defect: &Defect, obstacle: Obstacle) -> String {
     let region = &defect.region;
     let (from, to) = ends(defect);
@@ -217,8 +217,8 @@ fn held_longer(defect: &Defect, violation: &Violation, locks: &str, span: &str) 
         None => supported_splits(violation).collect(),
     };
     let released = splits.iter().map(|split| {
-        let at = (split.released.as_ref(), &*split.released_label);
-        lock_place(violation, split.released_event, at)
+        let label = &split.released_label;
+        lock_place(violation, split.released_event, split.released.as_ref(), label)
     });
     let released = distinct(released);
     let is_shared = violation.steps.iter().any(|step| {
@@ -228,8 +228,8 @@ fn held_longer(defect: &Defect, violation: &Violation, locks: &str, span: &str) 
     let mode = if is_shared { ", exclusively" } else { "" };
     if released == [format!("at {}", ends(defect).0)] {
         let reacquired = splits.iter().map(|split| {
-            let at = (split.reacquired.as_ref(), &*split.reacquired_label);
-            lock_place(violation, split.reacquired_event, at)
+            let label = &split.reacquired_label;
+            lock_place(violation, split.reacquired_event, split.reacquired.as_ref(), label)
         });
         return format!(
             "hold {locks} over that part of `{}`{mode}: do not release it {} only to take it again {}",
@@ -241,8 +241,8 @@ fn held_longer(defect: &Defect, violation: &Violation, locks: &str, span: &str) 
     format!("hold {locks} {span}{mode}: do not release it {}", list(&released))
 }
 
-/// Advice on two calls, the first of which releases the lock and the second of which takes it again: calls of wrappers,
-/// or of functions that lock for themselves.
+/// Advice on two calls, the first of which releases the lock and the second of which takes it again: calls of
+/// wrappers, or of functions that lock for themselves.
 fn by_lock_operations(defect: &Defect) -> Option<String> {
     let [left, returned] = [&defect.gap.left_at, &defect.gap.returned_at];
     let releases = matches!(left.action, Action::Release | Action::ReleaseShared);
@@ -264,7 +264,7 @@ fn by_lock_operations(defect: &Defect) -> Option<String> {
 
 /// The place of an operation on a lock in the region's own code, as the end of a sentence: where it calls a wrapper,
 /// the line of the call; without that line the function, as lines of libraries are no place to change anything.
-fn lock_place(violation: &Violation, event: u64, (at, label): (Option<&Location>, &str)) -> String {
+fn lock_place(violation: &Violation, event: u64, at: Option<&Location>, label: &str) -> String {
     let own = format!("at {}", place(at, label));
     let Some(step) = violation.steps.iter().find(|step| step.event == event) else { return own };
     let is_region = |frame: &&SourceFrame| is_function(frame, &violation.region);

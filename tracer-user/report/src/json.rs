@@ -92,7 +92,7 @@ pub fn read(document: &[u8]) -> Result<Report, ReadError> {
 /// Reads reports that follow one another, at least one.
 ///
 /// # Errors
-/// As for [`read`], of the first that is none.
+/// As for [`read`], for the first document that is no report.
 pub fn read_all(documents: &[u8]) -> Result<Vec<Report>, ReadError> {
     let mut heads = serde_json::Deserializer::from_slice(documents).into_iter::<Head>();
     heads.try_for_each(|head| check_schema(&head?))?;

@@ -63,7 +63,7 @@ impl ReportFormat for JUnit {
     }
 }
 
-/// Numbers of cases, of those that failed and of those that were skipped.
+/// Numbers of cases, of failed cases and of skipped cases.
 fn count<'c>(cases: impl Iterator<Item = &'c Case>) -> (String, String, String) {
     let (mut tests, mut failures, mut skipped) = (0, 0, 0);
     for case in cases {

@@ -26,6 +26,8 @@ mod quantity;
 mod rule;
 mod sarif;
 mod scene;
+#[cfg(feature = "schema")]
+pub mod schema;
 pub mod suppress;
 pub mod table;
 pub mod text;

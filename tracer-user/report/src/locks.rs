@@ -50,9 +50,9 @@ impl<'d> Held<'d> {
         self.all().iter().all(|held| held.is_empty())
     }
 
-    /// Returns a lock that the others held in between, and the region at one of its steps at least: had the region held
-    /// it from one step to the other, the others could not have come in. One that is held at most of the steps comes
-    /// first; none that the region held all the time anyway.
+    /// Returns a lock that the others held in between, and the region at one of its steps at least: had the region
+    /// held it from one step to the other, the others could not have come in. One that is held at most of the steps
+    /// comes first; none that the region held all the time anyway.
     pub(super) fn common(&self, defect: &Defect) -> Option<&'d Object> {
         let others = self.entered.iter().chain(self.gave_back);
         let by_region = |lock: &&Object| self.left.contains(lock) || self.returned.contains(lock);
@@ -70,7 +70,7 @@ impl<'d> Held<'d> {
         best
     }
 
-    /// Returns the locks of the region at either step, and those of the others.
+    /// Returns the locks of the region at either step, and the locks of the others.
     pub(super) fn by_side(&self) -> [Vec<String>; 2] {
         [[self.left, self.returned], [self.entered, self.gave_back]].map(|steps| {
             let mut names = Vec::new();

@@ -8,10 +8,11 @@ use super::{
     phrase::in_a_line,
 };
 
-/// Merges reports; `None` if there is none.
+/// Merges reports; `None` without reports.
 ///
-/// Of each defect one finding is there, of the report in which the defect is likeliest, by the first of these. Findings
-/// without a defect and limitations are those of all reports; counts are sums. All else is of the last report.
+/// Of each defect one finding is there, of the report in which the defect is likeliest, by the first of these.
+/// Findings without a defect and limitations are those of all reports; counts are sums. All else is of the last
+/// report.
 #[must_use]
 pub fn merge(reports: &[Report]) -> Option<Report> {
     // Without a time they are in the order in which they are named.
@@ -110,7 +111,7 @@ fn add(merged: &mut Report, report: &Report) {
     }
 }
 
-/// A report on its way into that of all.
+/// A report that is being merged.
 struct Part<'r> {
     merged: &'r mut Report,
     report: &'r Report,

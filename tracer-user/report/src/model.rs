@@ -1,8 +1,7 @@
 //! The report as data, in the shape of `avtrace-report/1` (`docs/semantics.md#trace-formats`,
 //! `docs/report.schema.json`). No lookup of names and no layout lives here.
 //!
-//! Field order is the key order of the JSON document. Keys may be added; those of the contract keep their
-//! meaning.
+//! Field order is the key order of the JSON document. Keys may be added; keys of the contract keep their meaning.
 
 mod capture;
 mod coverage;
@@ -33,14 +32,17 @@ pub use self::violation::*;
 /// The value of [`Report::schema`].
 pub const SCHEMA: &str = "avtrace-report/1";
 
-/// Everything that one run found, and everything that it could not see.
+/// Findings and limitations of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Report {
-    /// Always [`SCHEMA`].
+    /// Name and version of the format: [`SCHEMA`].
+    #[cfg_attr(feature = "schema", schemars(extend("const" = SCHEMA)))]
     pub schema: String,
     /// The program that wrote the report.
     pub tool: Tool,
     /// The name of the checker, such as `davida`.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub algorithm: String,
     /// The happens-before relation that the counts are of.
     pub relation: Relation,
@@ -52,43 +54,40 @@ pub struct Report {
     pub counts: Counts,
     /// True if the transaction graph is free of cycles; `None` when the algorithm does not decide it.
     pub serializable: Option<bool>,
-    /// A cycle of transactions, when there is one that no violation shows.
+    /// A cycle of transactions that no violation shows, if the run has one.
     pub cycle: Option<Vec<Transaction>>,
     /// The dependencies of that cycle, in its order, where the algorithm keeps them. Program order has none.
-    #[serde(default)]
     pub cycle_edges: Vec<Edge>,
-    /// Defects: violations grouped into what a person would fix, the likeliest bug first. Reports of older versions,
-    /// and those of algorithms without witnesses, have none.
-    #[serde(default)]
+    /// Defects: violations grouped into what a person would fix, the likeliest bug first. Empty for algorithms
+    /// without witnesses.
     pub defects: Vec<Defect>,
     /// Violations, one for each static witness, data evidence first.
     pub violations: Vec<Violation>,
     /// Violations that defects show and that are in no count: of a region nested in those that were asked for, or a
     /// clearer instance of one above.
-    #[serde(default)]
     pub exemplars: Vec<Violation>,
     /// Gaps of regions that other threads could get into, the most promising first; present only when asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub gaps: Option<Vec<RegionGap>>,
     /// First instructions of functions that threads start with, for delays there; only beside gaps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub thread_starts: Vec<CodePlace>,
     /// Potential deadlocks, the shortest first; present only when asked for, and with `commit-node`, which presumes
     /// that there is none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub deadlocks: Option<Vec<PotentialDeadlock>>,
     /// Predicted defects, which nobody has seen; present only when asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub predictions: Option<Vec<Prediction>>,
     /// Atomicity over all interleavings; present only with `commit-node`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub atomicity: Option<Atomicity>,
     /// Regions in which the program died, after other threads had depended on them by data. Each is `possible`: it may
-    /// have been about to be violated. Absent if there is none.
+    /// have been about to be violated. Absent if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub open_at_end: Vec<OpenRegion>,
     /// Every instance; present only when asked for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub instances: Option<Vec<Instance>>,
     /// The threads that were seen, by id.
     pub threads: Vec<Thread>,
@@ -98,36 +97,37 @@ pub struct Report {
     pub not_seen: NotSeen,
     /// Costs of the run.
     pub summary: Summary,
-    /// Way in which the events were captured; absent for traces of other tools and older recordings.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Way in which the events were captured; absent for traces of other tools.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub capture: Option<Capture>,
-    /// Coverage of memory accesses; absent where none was wanted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Coverage of memory accesses; absent if they were not to be captured.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemorySeen>,
     /// Cause of a death by `SIGTRAP`; absent for another end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub trap: Option<TrapDeath>,
     /// Delays and the like in the run, made on purpose; present only with `--perturb`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub perturbation: Option<Perturbation>,
-    /// Files by which the user decides what counts; absent if there are none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Files by which the user decides which defects count; absent without such files.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub settings: Option<Settings>,
     /// Runs of a hunt; absent for other reports.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub hunt: Option<Hunt>,
     /// End of the run in UTC, as RFC 3339 has it: `2026-11-23T08:15:30.125Z`. Of several runs, of the last one. Absent
-    /// for recorded traces, and in reports of older versions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// for recorded traces.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(extend("format" = "date-time")))]
     pub time: Option<String>,
     /// Name of the machine of the run; absent with `--no-host`, and where there is no time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
     /// Trace context that the program was started with, as W3C has it (`TRACEPARENT` in its environment).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
     /// Reports that this one was made of (`avtrace merge`); absent for others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub merged: Option<Merged>,
 }
 
@@ -164,7 +164,7 @@ impl Report {
         least >= Class::Possible && (has_deadlocks || counting.next().is_some())
     }
 
-    /// Returns the violations that belong to no defect: those without a witness, and those of older reports.
+    /// Returns the violations that belong to no defect: those without a witness.
     pub fn unclassified(&self) -> impl Iterator<Item = &Violation> {
         let classified: HashSet<&str> = (self.defects.iter())
             .flat_map(|defect| defect.violations.iter().map(String::as_str))
@@ -172,7 +172,7 @@ impl Report {
         self.violations.iter().filter(move |violation| !classified.contains(violation.id.as_str()))
     }
 
-    /// Takes the names of machines out.
+    /// Removes the names of machines.
     pub fn forget_hosts(&mut self) {
         self.host = None;
         let merged = self.defects.iter_mut().filter_map(|defect| defect.merged.as_mut());
@@ -189,10 +189,12 @@ impl Report {
 
 /// The program that wrote a report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Tool {
-    /// Name, `avtrace`.
+    /// Name of the program, `avtrace`.
+    #[cfg_attr(feature = "schema", schemars(extend("const" = "avtrace")))]
     pub name: String,
-    /// Version, such as `0.1.0`.
+    /// Version of the program, such as `0.1.0`.
     pub version: String,
 }
 
@@ -206,17 +208,18 @@ impl Tool {
 
 /// Checked program or trace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Subject {
     /// A recorded trace.
     Trace {
         /// The file, as the user named it.
         path: String,
-        /// Exit status of the program that was recorded; `None` when a signal ended it, or where the trace has none.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        /// Exit status of the recorded program; `None` when a signal ended it, or if the trace does not have it.
+        #[serde(skip_serializing_if = "Option::is_none")]
         exit_code: Option<i32>,
         /// The number of the signal that ended that program.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[serde(skip_serializing_if = "Option::is_none")]
         signal: Option<i32>,
     },
     /// A program that was launched or attached to.
@@ -228,15 +231,14 @@ pub enum Subject {
         /// Exit status; `None` when a signal ended it, or it was still running.
         exit_code: Option<i32>,
         /// The number of the signal that ended it.
+        #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
         signal: Option<i32>,
         /// The process that forked it, when that was traced as well.
-        #[serde(default)]
         parent: Option<u32>,
-        /// Place among the programs that the process ran, from 1: each has a report of its own.
-        #[serde(default = "first")]
+        /// Place among the programs that the process ran, from 1. Each program has a report.
+        #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
         program: u32,
         /// Set if the process replaced it by another program (`execve`).
-        #[serde(default)]
         replaced: bool,
     },
 }
@@ -262,15 +264,11 @@ impl Subject {
     }
 }
 
-/// Reports before there was a number were of a process's only program.
-const fn first() -> u32 {
-    1
-}
-
 /// Counts over a whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Counts {
-    /// Events checked.
+    /// Number of events that were checked.
     pub events: u64,
     /// Threads that did something.
     pub threads: u64,
@@ -280,7 +278,7 @@ pub struct Counts {
     pub unary_transactions: u64,
     /// Dependencies between threads.
     pub dependencies: u64,
-    /// Violation instances.
+    /// Number of violation instances.
     pub violations: u64,
     /// Transactions with at least one violation instance.
     pub violating_transactions: u64,
@@ -292,10 +290,11 @@ pub struct Counts {
 
 /// A thread that was seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Thread {
-    /// The id that the rest of the report uses.
+    /// Id of the thread in the report.
     pub id: u32,
-    /// Name, where known.
+    /// Name of the thread, where known.
     pub name: Option<String>,
     /// The operating system's thread id, where known.
     pub tid: Option<u32>,
@@ -303,9 +302,10 @@ pub struct Thread {
 
 /// A region that was seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Region {
-    /// Name.
+    /// Name of the region.
     pub name: String,
-    /// Place of its begin in the source.
+    /// Place in the source at which the region begins.
     pub location: Option<Location>,
 }

@@ -28,8 +28,8 @@ pub trait Names {
     /// Takes in the gaps before anything is asked about them.
     fn learn_gaps(&mut self, _gaps: &[Gap]) {}
 
-    /// Returns where a thread is once it has made the step at a location; for a release of a lock once its waiters have
-    /// been woken.
+    /// Returns where a thread is once it has made the step at a location; for a release of a lock once its waiters
+    /// have been woken.
     fn after(&mut self, _location: LocationId, _is_release: bool) -> Option<CodePlace> {
         None
     }
@@ -42,7 +42,7 @@ pub trait Names {
     /// The region's name, and the frames of the place where it begins (empty when unknown).
     fn region(&mut self, region: RegionId) -> RegionName;
 
-    /// The frames of a place, innermost inlined call first; empty when nothing is known about it.
+    /// The frames of a place, innermost inlined call first; empty for an unknown place.
     fn frames(&mut self, location: LocationId) -> Vec<SourceFrame>;
 
     /// The object's kind, name and process address.
@@ -168,7 +168,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// A run of Davida on the full relation, with nothing missed so far.
+    /// A run of Davida on the full relation, without limitations so far.
     #[must_use]
     pub fn new(subject: Subject) -> Self {
         Self {

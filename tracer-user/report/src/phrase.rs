@@ -125,7 +125,7 @@ pub fn short_gap(defect: &Defect, columns: usize) -> String {
         return self::gap(defect);
     }
     let [left, returned] = [&gap.left_at, &gap.returned_at].map(|end| {
-        // The file is that of the region in most cases.
+        // In most cases the file is also the file of the region.
         let label = end.label.rsplit_once(" (").map_or(&*end.label, |(function, _)| function);
         match label.strip_prefix(&defect.region).filter(|offset| offset.starts_with("+0x")) {
             Some(offset) => offset.to_owned(),

@@ -8,7 +8,7 @@ use super::model::Pattern;
 pub struct Rule {
     /// Identifier, such as `AV1`.
     pub id: &'static str,
-    /// Name, such as `lost-update`: that of the pattern in JSON reports.
+    /// Name, such as `lost-update`: the name of the pattern in JSON reports.
     pub name: &'static str,
     /// The kind in a sentence without its end.
     pub summary: &'static str,

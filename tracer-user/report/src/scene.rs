@@ -19,7 +19,7 @@ const MAX_CALLS: usize = 4;
 /// Longest name of a function in a chain of calls, in columns.
 const CALL_COLUMNS: usize = 32;
 
-/// A finding that formats show: a defect, or a violation that belongs to none.
+/// A finding that formats show: a defect, or a violation that belongs to no defect.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Finding<'r> {
     pub(super) report: &'r Report,

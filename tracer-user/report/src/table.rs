@@ -293,7 +293,7 @@ impl<R, W: Write + Send> TableWriter<R, W> {
         Ok(())
     }
 
-    /// Ends the file, and returns what it was written to.
+    /// Ends the file, and returns its destination.
     ///
     /// # Errors
     /// When it cannot be written.

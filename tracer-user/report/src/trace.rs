@@ -175,9 +175,11 @@ impl<'r> Timeline<'r, '_> {
 
     fn slice(
         &mut self,
-        (name, cat): (String, &'static str),
+        name: String,
+        cat: &'static str,
         tid: u64,
-        (from, to): (u64, u64),
+        from: u64,
+        to: u64,
         args: Map<String, Value>,
     ) {
         self.events.push(TraceEvent {
@@ -217,7 +219,7 @@ impl<'r> Timeline<'r, '_> {
         ]);
         // Below it the steps: the slice is half a step longer, so that it encloses the last one.
         let tid = self.tid(tx.thread);
-        self.slice((region.clone(), "region"), tid, (tx.begin_event, end), args);
+        self.slice(region.clone(), "region", tid, tx.begin_event, end, args);
         if let Some(slice) = self.events.last_mut() {
             slice.dur = slice.dur.map(|dur| dur + STEP / 10.0);
         }
@@ -240,7 +242,7 @@ impl<'r> Timeline<'r, '_> {
         }
         let name = format!("{number}: {}", self.scene.action(step));
         let tid = self.tid(step.thread);
-        self.slice((name, "step"), tid, (step.event, step.event), args);
+        self.slice(name, "step", tid, step.event, step.event, args);
     }
 
     /// The locks, a track for each lock of a thread.
@@ -262,7 +264,7 @@ impl<'r> Timeline<'r, '_> {
                 Known::Acquired => "acquired, then released",
             };
             let args = arguments([("lock", json!(object(lock)))]);
-            self.slice((name.to_owned(), "lock"), tid, (from, to), args);
+            self.slice(name.to_owned(), "lock", tid, from, to, args);
             if let Some(slice) = self.events.last_mut().filter(|_| known == Known::Released) {
                 // Between the two steps on the lock, which may be ends of other slices of the track.
                 slice.ts += STEP;

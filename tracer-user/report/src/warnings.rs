@@ -1,4 +1,4 @@
-//! Warnings in plain words: what a run could not see, and why an empty result may not mean much. No layout here.
+//! Warnings in plain words: limitations of a run, and reasons why an empty result may not mean much. No layout here.
 
 use super::escape::printable;
 use super::explain::{all_accesses_probed, checked_anything, list};
@@ -106,7 +106,7 @@ fn nothing_to_find(report: &Report, out: &mut Vec<Warning>) {
 pub const UNPROBED_HELP: &str = "name what matters with --probe FUNCTION or --probe 'LIBRARY!FUNCTION', or raise \
                                  --probe-depth";
 
-/// Describes in one sentence the code called by regions that is not probed; `None` if there is none.
+/// Describes in one sentence the code called by regions that is not probed; `None` without such code.
 #[must_use]
 pub fn unprobed_calls(calls: &UnprobedCalls) -> Option<String> {
     let quoted = |names: &[String]| -> Vec<String> {
@@ -304,7 +304,7 @@ fn names(report: &Report, out: &mut Vec<Warning>) {
             .collect();
         out.push(Warning { message: format!("no symbols for {}", list(&named)), help: None });
     }
-    // The locations of a text trace are labels, and nothing is amiss about that.
+    // The locations of a text trace are always labels.
     let live = matches!(report.subject, Subject::Process { .. });
     let mut lineless: Vec<&str> = report
         .violations

@@ -27,19 +27,19 @@ pub(super) fn run(arguments: &AttachArgs) -> Result<u8, Failure> {
     let has_several = pids.len() > 1;
     let record = arguments.record.as_deref();
     let record = record
-        .map(|path| record_to(path, (arguments.keep, arguments.embed_sources), pids.len()))
+        .map(|path| record_to(path, arguments.keep, arguments.embed_sources, pids.len()))
         .transpose()?;
     let options = RunOptions { record, ..options };
     let request = AttachRequest { pids, duration, quiet };
     let output = arguments.output.clone();
     let status = if quiet { StatusLine::hidden() } else { StatusLine::on_terminal() };
-    let limits = (quiet, max_defects);
-    let mut live = LiveOutput::new(output, filter.clone(), limits, has_several, status.clone());
+    let mut live =
+        LiveOutput::new(output, filter.clone(), quiet, max_defects, has_several, status.clone());
     let receiver = Box::new(move |occasion, report| live.receive(occasion, report));
     let programs = session::attach(&options, &request, receiver, &status);
     status.end();
     let programs = programs
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
-    let found = write_reports(programs, (&arguments.output, Also::default()), filter, reports)?;
+    let found = write_reports(programs, &arguments.output, Also::default(), filter, reports)?;
     Ok(if found { arguments.output.error_exitcode } else { 0 })
 }

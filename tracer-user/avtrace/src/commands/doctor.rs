@@ -1,4 +1,4 @@
-//! `avtrace doctor`: says what of avtrace works on this machine.
+//! `avtrace doctor`: reports which parts of avtrace work on this machine.
 
 use super::{
     Failure,

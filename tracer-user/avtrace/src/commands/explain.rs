@@ -1,4 +1,4 @@
-//! `avtrace explain`: says what a pattern, a class or a reason means.
+//! `avtrace explain`: explains a pattern, a class or a reason.
 
 use super::Failure;
 use crate::cli::ExplainArgs;

@@ -21,7 +21,7 @@ pub(super) fn run(arguments: &RunArgs) -> Result<u8, Failure> {
     let (options, _) = run_options(arguments)?;
     let Outcome { ending, mut programs } = session::run(&options)
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
-    // That of the program that was started is the one that the others are added to.
+    // The others are added to the file of the program that was started.
     programs.sort_by_key(|ProgramReport { report, .. }| match report.subject {
         Subject::Process { parent, program, .. } => (parent.is_some(), program),
         Subject::Trace { .. } => (true, 0),
@@ -45,7 +45,7 @@ pub(super) fn run(arguments: &RunArgs) -> Result<u8, Failure> {
     Ok(ending.shell_status() as u8)
 }
 
-/// Returns the line about what was found.
+/// Returns the line about the findings.
 fn line(found: &FirstPassFile, path: &str) -> String {
     let FirstPassFile { regions, functions, components, regions_run, lost_events, .. } = found;
     let run = report::count(*regions_run, "region");

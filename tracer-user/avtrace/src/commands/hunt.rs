@@ -19,8 +19,8 @@ use super::{Failure, provenance::Provenance, reports::Reports, triage, worse};
 use crate::{
     cli::{HuntArgs, MergeArgs, OutputArgs},
     hunt::{
-        self, Header, HuntError, HuntOptions, Launch, Observer, Progress, Results, ResultsError,
-        Scratch, Shard, Target, TargetError, Whole,
+        self, Header, HuntError, HuntOptions, Launch, Observer, Progress, ReplayOptions, Results,
+        ResultsError, Scratch, Shard, Target, TargetError, Whole,
     },
     session::EndSignals,
 };
@@ -40,7 +40,7 @@ pub(super) fn run(arguments: &HuntArgs) -> Result<u8, Failure> {
     let suppressions = triage::of_config(triage::config(arguments.capture.no_config)?);
     let filter = triage::filter(&arguments.output, suppressions)?;
     let mut reports = Reports::new(&arguments.output, Destination::Stderr)?;
-    // Under sudo nothing runs as root but avtrace itself.
+    // Under sudo, only avtrace itself runs as root.
     let user = if arguments.capture.as_root { None } else { user::sudo_user() };
     let scratch =
         Scratch::new(user.as_ref()).map_err(|error| Failure::internal(HuntError::Start(error)))?;
@@ -74,7 +74,7 @@ pub(super) fn run(arguments: &HuntArgs) -> Result<u8, Failure> {
         };
         watch.set_target(&target.name);
         let (results, error) = match &arguments.replay {
-            Some((path, run)) => replay(arguments, launch, (path, *run), &watch)?,
+            Some((path, run)) => replay(arguments, launch, path, *run, &watch)?,
             None => begin(arguments, launch, &results, &watch)?,
         };
         watch.end();
@@ -126,7 +126,7 @@ fn status_of(report: &Report, arguments: &OutputArgs) -> u8 {
     if triage::fails(arguments, report) { arguments.error_exitcode } else { u8::from(has_failed) }
 }
 
-/// Returns the file for the results of one of several programs: of `a.avth` that of `moves` is `a.moves.avth`.
+/// Returns the results file of one of several programs: with `a.avth`, the results of `moves` are in `a.moves.avth`.
 fn results_of(path: &Path, name: &str, has_several: bool) -> PathBuf {
     if !has_several {
         return path.to_owned();
@@ -148,7 +148,7 @@ fn results_of(path: &Path, name: &str, has_several: bool) -> PathBuf {
     path.with_file_name(file)
 }
 
-/// Runs a hunt, or goes on with one. Returns its results, and the error with which it ended, if there is one.
+/// Starts or continues a hunt. Returns its results, and the error with which it ended, if any.
 fn begin(
     arguments: &HuntArgs,
     mut launch: Launch,
@@ -221,11 +221,12 @@ fn begin(
     Ok((results, ended.err()))
 }
 
-/// Repeats a run, in results of their own, which are returned.
+/// Repeats a run. Returns the results of the repetitions, which are in a separate file.
 fn replay(
     arguments: &HuntArgs,
     mut launch: Launch,
-    (path, run): (&Path, u64),
+    path: &Path,
+    run: u64,
     watch: &Watch,
 ) -> Result<(Results, Option<HuntError>), Failure> {
     let mut results = Results::resume(path).map_err(failed)?;
@@ -260,8 +261,8 @@ fn replay(
     let scratch = launch.scratch.join("repeats.avth");
     let mut repeats = Results::create(&scratch, &header).map_err(failed)?;
     watch.begin(Some(arguments.repeat));
-    let both = (&mut results, &mut repeats);
-    let ended = hunt::replay((run, arguments.repeat), &launch, arguments.limit, both, watch);
+    let request = ReplayOptions { run, times: arguments.repeat, limit: arguments.limit };
+    let ended = hunt::replay(&request, &launch, &mut results, &mut repeats, watch);
     Ok((repeats, ended.err()))
 }
 
@@ -360,7 +361,7 @@ fn input(folder: &Path) -> io::Result<Option<PathBuf>> {
     Ok((fs::metadata(&path)?.len() > 0).then_some(path))
 }
 
-/// Gives runs the standard input that those of the results had, unless there is a new one.
+/// Gives runs the standard input of the stored runs, unless there is a new one.
 fn take_input(launch: &mut Launch, results: &Results, of: &Header) -> Result<(), Failure> {
     let Some(length) = of.input.filter(|_| launch.input.is_none()) else { return Ok(()) };
     let Some(bytes) = results.input().map_err(failed)? else {
@@ -521,7 +522,7 @@ impl Observer for Watch {
     }
 
     fn set_aside(&self, report: &mut Report) {
-        // A copy, which does not count what it matches: that is done for the report.
+        // A copy of the filter: matches are counted for the report only.
         self.filter.clone().apply(report);
     }
 }

@@ -28,7 +28,8 @@ impl LiveOutput {
     pub(super) fn new(
         arguments: OutputArgs,
         filter: Filter,
-        (is_quiet, max_defects): (bool, Option<u64>),
+        is_quiet: bool,
+        max_defects: Option<u64>,
         has_several: bool,
         status: StatusLine,
     ) -> Self {
@@ -36,7 +37,7 @@ impl LiveOutput {
         Self { arguments, filter, is_quiet, max_defects, found, named, has_several, status }
     }
 
-    /// Takes a report on a program that runs. Returns whether the tracing is to go on.
+    /// Called with each report on a running program. Returns whether tracing is to continue.
     pub(super) fn receive(&mut self, occasion: Occasion, mut report: Report) -> bool {
         self.filter.apply(&mut report);
         let lines = self.new_lines(&report);

@@ -70,7 +70,7 @@ fn merge_reports(arguments: &MergeArgs) -> Result<u8, Failure> {
     Ok(worse(status, write(arguments, report, reports, filter)?))
 }
 
-/// Writes the one report of many, and returns the exit status for what it has.
+/// Writes the merged report, and returns the exit status that its findings call for.
 pub(super) fn write(
     arguments: &MergeArgs,
     mut report: Report,

@@ -72,7 +72,7 @@ pub(super) fn capture_options(
 ) -> Result<(RunOptions, Suppressions), Failure> {
     let Settings { watch, rules, locks, suppressions } = settings(capture)?;
     let accesses = accesses(capture);
-    let own_code = own_code(capture, (&rules, &locks, &accesses))?;
+    let own_code = own_code(capture, &rules, &locks, &accesses)?;
     let options = RunOptions {
         capture: backend(capture.capture),
         capture_reason: CaptureReason::Requested,
@@ -130,7 +130,9 @@ fn accesses(capture: &CaptureArgs) -> Accesses {
 /// Returns whether the program's own code gets probes, which rules, locks or accesses may require.
 fn own_code(
     capture: &CaptureArgs,
-    (rules, locks, accesses): (&Rules, &[LockRule], &Accesses),
+    rules: &Rules,
+    locks: &[LockRule],
+    accesses: &Accesses,
 ) -> Result<OwnCode, Failure> {
     if capture.own_code == OwnCodeArg::Leave && names_own(rules, locks, accesses) {
         return Err(Failure::usage(
@@ -157,8 +159,8 @@ struct Settings {
     suppressions: Suppressions,
 }
 
-/// Returns the settings of a run: those of the current directory's configuration first, then those of the files that
-/// are named, then those of the command line.
+/// Returns the settings of a run, in this order: the configuration of the current directory, the files that are named,
+/// the command line.
 fn settings(arguments: &CaptureArgs) -> Result<Settings, Failure> {
     let (mut watch, mut rules, mut locks) = (Vec::new(), Rules::new(), Vec::new());
     let mut specs: Vec<(String, Spec)> = Vec::new();

@@ -30,10 +30,11 @@ pub(super) fn check_file(what: &str, path: &Path) -> Result<(), Failure> {
     Err(Failure::internal(format!("cannot write the {what} to `{}`: {problem}", path.display())))
 }
 
-/// Returns the destination of a recording: a file, or with a size to keep a directory, for so many processes.
+/// Returns the destination of a recording of `processes` processes: a file or, with a size to `keep`, a directory.
 pub(super) fn record_to(
     path: &Path,
-    (keep, embed_sources): (Option<u64>, bool),
+    keep: Option<u64>,
+    embed_sources: bool,
     processes: usize,
 ) -> Result<RecordTo, Failure> {
     let Some(keep) = keep else {
@@ -52,7 +53,7 @@ pub(super) fn say(text: &str) {
     eprintln!("avtrace: {}", report::cut_message(&report::printable(text)));
 }
 
-/// Prints what the capture of a run could not see, where no report says it.
+/// Prints the limitations of the capture of a run that has no report.
 pub(super) fn warn(report: &Report) {
     for Warning { message, help } in report::capture_warnings(report) {
         let help = help.map(|help| format!(" ({help})")).unwrap_or_default();

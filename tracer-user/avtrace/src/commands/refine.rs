@@ -30,14 +30,14 @@ pub(super) fn run(arguments: &RefineArgs) -> Result<u8, Failure> {
     check_file("suppressions", output)?;
     let (options, suppressions) = capture_options(&arguments.capture, &arguments.program)?;
     let options = RunOptions { checker: Some(checker::Options::live()), ..options };
-    // The file may be none of those that the options name.
+    // The options need not name the file.
     let is_read = (is_config(output) && !arguments.capture.no_config)
         || arguments.capture.spec.contains(output);
     let settings: Vec<Suppression> =
         suppressions.into_iter().flat_map(|(_, suppressions)| suppressions).collect();
     let mut text = current(output)?;
     let mut written = if is_read { Vec::new() } else { checked(&text, output)? };
-    // Runs in a row that showed nothing new.
+    // Consecutive runs without a new defect.
     let mut quiet = 0;
     for number in 1..=arguments.runs {
         let mut filter = Filter::default();
@@ -77,7 +77,7 @@ pub(super) fn run(arguments: &RefineArgs) -> Result<u8, Failure> {
     Ok(arguments.error_exitcode)
 }
 
-/// Returns the contents of the file, empty if there is none yet.
+/// Returns the contents of the file; empty if it does not exist yet.
 fn current(path: &Path) -> Result<String, Failure> {
     match text::read_found(path) {
         Ok(text) => Ok(text),
@@ -114,7 +114,7 @@ struct Entries {
 }
 
 impl Entries {
-    /// Adds what is new in a report.
+    /// Adds the new defects of a report.
     fn add(&mut self, mut report: Report) {
         self.filter.apply(&mut report);
         let (open, known): (Vec<&Defect>, Vec<&Defect>) =
@@ -155,7 +155,7 @@ impl Entries {
     }
 }
 
-/// Returns a file's text with entries after it: nothing of it is changed.
+/// Returns a file's text, unchanged, with entries after it.
 fn appended(text: &str, entries: &[String]) -> String {
     let gap = match text {
         "" => "",

@@ -57,7 +57,7 @@ pub(super) fn run(arguments: &ReportArgs) -> Result<u8, Failure> {
         // As text each defect once; other forms have all reports as they are.
         let name = report.subject.program();
         let shown = summary.take(&arguments.output, report.clone());
-        reports.add_with_text((report, shown.as_ref()), Some(name), None, true)?;
+        reports.add_with_text(report, shown.as_ref(), Some(name), None, true)?;
     }
     entries.retain(|entries| !entries.is_empty());
     let entries = triage::write_entries(&arguments.output, entries.join("\n"))?;
@@ -66,7 +66,7 @@ pub(super) fn run(arguments: &ReportArgs) -> Result<u8, Failure> {
     Ok(status)
 }
 
-/// Returns the files of reports, those of directories among them.
+/// Returns the files of reports, including the files in directories.
 pub(super) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::new();
     for path in paths {

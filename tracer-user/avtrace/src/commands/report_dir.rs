@@ -16,7 +16,7 @@ use report::{self, Report};
 /// Most characters of a program's name in that of a file.
 const MOST_OF_NAME: usize = 80;
 
-/// Makes the directory if there is none.
+/// Creates the directory if it does not exist.
 pub(super) fn create(directory: &Path) -> Result<(), Failure> {
     fs::create_dir_all(directory).map_err(|error| {
         let directory = directory.display();

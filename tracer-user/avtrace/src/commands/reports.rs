@@ -66,8 +66,8 @@ pub(super) struct Reports<'a> {
 }
 
 impl<'a> Reports<'a> {
-    /// Finds the destinations, and refuses unusable ones before any work is done in vain. A form without a file goes to
-    /// that of `--output`, or else to `default`.
+    /// Finds the destinations, and refuses unusable ones before any work is done in vain. A form without a file goes
+    /// to that of `--output`, or else to `default`.
     pub(super) fn new(arguments: &'a OutputArgs, default: Destination) -> Result<Self, Failure> {
         let default = arguments.output.clone().map_or(default, Destination::File);
         let mut targets: Vec<Target> = Vec::new();
@@ -121,8 +121,8 @@ impl<'a> Reports<'a> {
         self.number == 0
     }
 
-    /// Takes a report. `name` is that beside others, `brief` stands for it where it says nothing, and `is_part` is set
-    /// if others may come.
+    /// Adds a report. `name` is its name beside others, `brief` replaces a report without content, and `is_part` is
+    /// set if others may come.
     pub(super) fn add(
         &mut self,
         report: &Report,
@@ -130,13 +130,14 @@ impl<'a> Reports<'a> {
         brief: Option<String>,
         is_part: bool,
     ) -> Result<(), Failure> {
-        self.add_with_text((report, Some(report)), name, brief, is_part)
+        self.add_with_text(report, Some(report), name, brief, is_part)
     }
 
-    /// Takes a report of which another version, or nothing, is shown as text.
+    /// Adds a report; `text`, if any, is the version shown as text.
     pub(super) fn add_with_text(
         &mut self,
-        (report, text): (&Report, Option<&Report>),
+        report: &Report,
+        text: Option<&Report>,
         name: Option<String>,
         brief: Option<String>,
         is_part: bool,
@@ -158,7 +159,7 @@ impl<'a> Reports<'a> {
         Ok(())
     }
 
-    /// Writes nothing to a destination.
+    /// Removes a destination: it gets no report.
     pub(super) fn leave_out(&mut self, destination: &Destination) {
         self.targets.retain(|target| target.destination != *destination);
     }
@@ -174,8 +175,8 @@ impl<'a> Reports<'a> {
         Ok(())
     }
 
-    /// Writes all that is left, and `entries` after the text. Where a destination fails, the others are written all the
-    /// same; with `rescue` its report is printed to standard error rather than lost.
+    /// Writes all that is left, and `entries` after the text. Where a destination fails, the others are written all
+    /// the same; with `rescue` its report is printed to standard error rather than lost.
     pub(super) fn finish(mut self, entries: &str, rescue: bool) -> Result<(), Failure> {
         let kept: Vec<Entry<'_>> = (self.kept.iter())
             .map(|Kept { report, name, brief }| Entry {
@@ -233,8 +234,8 @@ fn whole(path: &Path) -> PathBuf {
     }
 }
 
-/// Returns whether bytes that are no text can go there: not to a terminal, nor among the messages of avtrace and of the
-/// program on standard error.
+/// Returns whether bytes that are no text can go there: not to a terminal, nor among the messages of avtrace and of
+/// the program on standard error.
 fn takes_binary(destination: &Destination) -> bool {
     match destination {
         Destination::Stdout => !stdout().is_terminal(),

@@ -35,14 +35,14 @@ pub(super) fn run(arguments: RunArgs) -> Result<u8, Failure> {
     if let Some(directory) = &arguments.report_dir {
         report_dir::create(directory)?;
     }
-    let how = (arguments.keep, arguments.embed_sources);
-    let record = arguments.record.as_deref().map(|path| record_to(path, how, 1));
+    let record = arguments.record.as_deref();
+    let record = record.map(|path| record_to(path, arguments.keep, arguments.embed_sources, 1));
     let options = RunOptions { record: record.transpose()?, ..options };
     let Outcome { ending, programs } = session::run(&options)
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
     let report_dir = arguments.report_dir.as_deref();
     let also = Also { report_dir, quiet: arguments.quiet, is_started: true };
-    if write_reports(programs, (&arguments.output, also), filter, reports)? {
+    if write_reports(programs, &arguments.output, also, filter, reports)? {
         return Ok(arguments.output.error_exitcode);
     }
     // As shown by a shell: the low byte.
@@ -64,7 +64,8 @@ pub(super) struct Also<'a> {
 /// was found.
 pub(super) fn write_reports(
     mut programs: Vec<ProgramReport>,
-    (arguments, also): (&OutputArgs, Also<'_>),
+    arguments: &OutputArgs,
+    also: Also<'_>,
     mut filter: Filter,
     mut reports: Reports<'_>,
 ) -> Result<bool, Failure> {

@@ -12,7 +12,7 @@ use flate2::read::GzDecoder;
 use super::model::{Check, CheckId, CheckStatus};
 use report::CaptureBackend::{self, Inline, Kernel};
 
-/// Most bytes that are read of a configuration: that of a distribution has 300,000.
+/// Limit of the bytes that are read of a configuration. Configurations of distributions have about 300,000.
 const MOST: u64 = 8 << 20;
 
 /// Options with the back ends that need them.
@@ -34,7 +34,7 @@ const DENIES_WRITING: &str = "CONFIG_PROC_MEM_NO_FORCE";
 struct Config(HashMap<String, String>);
 
 impl Config {
-    /// Reads the lines of a configuration. All others than `CONFIG_NAME=VALUE` say nothing.
+    /// Reads the lines of a configuration. Only lines of the form `CONFIG_NAME=VALUE` count.
     fn parse(text: &str) -> Self {
         let lines = text.lines().filter(|line| line.starts_with("CONFIG_"));
         let pairs = lines.filter_map(|line| line.trim_end().split_once('='));

@@ -1,4 +1,4 @@
-//! Signs of a container, and namespaces of its own.
+//! Signs of a container, and its namespaces.
 
 use std::{fs, path::Path};
 

@@ -1,5 +1,5 @@
-//! `avtrace doctor`: examines what of avtrace works on this machine for this user, by trying it. Nothing that is tried
-//! stays. Back ends are chosen in `session::capture_choice`, what they need is checked where they check it.
+//! `avtrace doctor`: tries which parts of avtrace work on this machine for this user, and leaves no trace of the
+//! trials. Back ends are chosen in `session::capture_choice`; each need is checked by the code that has it.
 
 mod config;
 mod container;
@@ -89,6 +89,9 @@ pub fn examine(buffer_bytes: u32) -> Diagnosis {
         is_locked_down: lockdown.status == CheckStatus::Fails,
         allow_ptrace: restrictions::allow_ptrace(&scope),
     };
+    for Check { id, status, found, .. } in &checks {
+        tracing::debug!(?id, ?status, found, "check");
+    }
     Diagnosis {
         schema: SCHEMA.to_owned(),
         tool: Tool::this(),

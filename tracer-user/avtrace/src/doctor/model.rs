@@ -9,10 +9,12 @@ pub const SCHEMA: &str = "avtrace-doctor/1";
 
 /// State of this machine, as far as avtrace depends on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Diagnosis {
-    /// [`SCHEMA`].
+    /// Name and version of the format: [`SCHEMA`].
+    #[cfg_attr(feature = "schema", schemars(extend("const" = SCHEMA)))]
     pub schema: String,
-    /// The program that wrote it.
+    /// The program that wrote the diagnosis.
     pub tool: Tool,
     /// Back ends of capture.
     pub capture: Verdicts,
@@ -22,6 +24,7 @@ pub struct Diagnosis {
 
 /// Verdicts on the back ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Verdicts {
     /// `--capture kernel`.
     pub kernel: Verdict,
@@ -33,45 +36,63 @@ pub struct Verdicts {
 
 /// Verdict on a back end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(
+    feature = "schema",
+    schemars(extend(
+        "if" = {"properties": {"works": {"const": true}}},
+        "then" = {"properties": {"reason": false, "commands": {"maxItems": 0}}},
+        "else" = {"required": ["reason"]},
+    ))
+)]
 pub struct Verdict {
-    /// It works here, for this user.
+    /// Set if the back end works here, for this user.
     pub works: bool,
-    /// Reason why it does not; absent where it does.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Reason why it does not work; absent where it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub reason: Option<String>,
-    /// Commands of which each grants what is missing; empty where it works, or where no command does.
+    /// Commands of which each makes the back end work; empty where it works, or where no command helps.
+    #[cfg_attr(feature = "schema", schemars(inner(length(min = 1))))]
     pub commands: Vec<String>,
 }
 
 /// Choice of `--capture auto`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Auto {
     /// The back end, which may not work either.
     pub backend: CaptureBackend,
-    /// Reason, as a clause.
+    /// Reason for the choice, as a clause.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub reason: String,
     /// Kind of the reason, such as `no_privileges`.
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = ["preferred", "no_privileges", "refused", "no_kernel"])))]
     pub reason_kind: String,
 }
 
 /// Single check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Check {
-    /// Subject.
+    /// Subject of the check.
     pub id: CheckId,
-    /// Result.
+    /// Result of the check.
     pub status: CheckStatus,
-    /// Back ends that use it; none if it is a hint.
+    /// Back ends that depend on the subject; empty for a hint.
+    #[cfg_attr(feature = "schema", schemars(extend("uniqueItems" = true)))]
     pub used_by: Vec<CaptureBackend>,
     /// Finding, as a clause.
     pub found: String,
-    /// Command that changes it; absent where nothing is to be changed, or no command does.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Command that repairs it; absent where no repair is needed, or no command helps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub command: Option<String>,
 }
 
 /// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CheckStatus {
     /// It works.
@@ -88,6 +109,7 @@ pub enum CheckStatus {
 
 /// Subject of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum CheckId {
     /// Version of the kernel.

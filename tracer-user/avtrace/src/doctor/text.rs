@@ -21,7 +21,7 @@ const INLINE: &str = "probes in the program, set by ptrace, without root";
 /// Columns of the marks of checks.
 const MARK: usize = 7;
 
-/// Lays a diagnosis out in lines of so many columns. What is quoted from the machine is escaped.
+/// Lays a diagnosis out in lines of `columns` columns. Text from the machine is escaped.
 #[must_use]
 pub fn render(diagnosis: &Diagnosis, color: bool, width: usize) -> String {
     let mut page = Page::new(color, width);
@@ -54,7 +54,8 @@ pub fn render(diagnosis: &Diagnosis, color: bool, width: usize) -> String {
     page.finish()
 }
 
-/// Writes the lines of a back end: what it is, why it does not work, and the commands that grant it.
+/// Writes the lines of a back end: its name, the reason why it does not work, and the commands that would make it
+/// work.
 fn verdict(page: &mut Page, name: &str, about: &str, verdict: &Verdict) {
     let Verdict { works, reason, commands } = verdict;
     let (style, mark) = if *works { (HELP, "works") } else { (ERROR, "fails") };

@@ -1,4 +1,4 @@
-//! Verdicts on the back ends, and the commands that grant what is missing.
+//! Verdicts on the back ends, and the commands that would make them work.
 
 use super::{
     container::Container,
@@ -17,7 +17,7 @@ use capture::kernel::{
 };
 use report::CaptureBackend::{Inline, Kernel};
 
-/// Results of what was tried, in the order in which runs depend on it.
+/// Results of the trials, in the order in which runs depend on them.
 #[derive(Debug)]
 pub(super) struct Trials {
     /// `/proc` and PID namespaces.
@@ -114,6 +114,7 @@ fn auto(trials: &Trials) -> Auto {
         _ => None,
     };
     let choice = other.unwrap_or(choice);
+    tracing::debug!(is_inline = choice.is_inline, reason = %choice.reason, "choice of `auto`");
     let backend = if choice.is_inline { Inline } else { Kernel };
     let reason = match trials.kernel_error() {
         // Without the remedy, which the verdict has.

@@ -102,7 +102,7 @@ impl<'a> Execution<'a> {
         self.threads.iter().map(status).collect()
     }
 
-    /// Has a thread do what it is about to do, and go on to its next place. It must be ready.
+    /// Lets a thread that is ready do its pending access, and run to its next place.
     pub(super) fn step(&mut self, thread: usize) -> Result<(), ExecutionError> {
         for (index, other) in self.threads.iter_mut().enumerate() {
             if index != thread {
@@ -265,7 +265,7 @@ impl<'a> Execution<'a> {
                 let mend = |memory: &File| {
                     if is_armed {
                         image.originals(loaded, |address, byte| {
-                            // The child goes on without what cannot be written.
+                            // The child continues without the part that cannot be written.
                             let _ = memory.write_at(&[byte], address);
                         });
                     }
@@ -422,7 +422,7 @@ impl<'a> Execution<'a> {
                 self.threads[index].state = State::Ready { pending, idle: false };
                 return Ok(true);
             }
-            // It has nothing to execute, and no second half.
+            // The thread has no instruction to execute, and no second half.
             self.pass(index, pending)?;
         }
         self.advance(index, signal)?;
@@ -549,20 +549,21 @@ impl<'a> Execution<'a> {
             let length = program.map_or(0, |of| of.read(address, &mut word));
             (length == word.len()).then_some(u64::from_ne_bytes(word))
         };
-        let mut touches = self.touches(index, (id, site), &registers);
+        let mut touches = self.touches(index, id, site, &registers);
         let others = self.threads.iter().filter(|thread| !matches!(thread.state, State::Ended));
         if touches.is_empty() || others.count() < 2 {
             self.step_over(index)?;
             return Ok(Arrival::Unnoticed);
         }
-        let callers = image.callers(&self.loaded, (id, site), &registers, read);
+        let callers = image.callers(&self.loaded, id, site, &registers, read);
         if site.call.is_some() && callers.first().is_some_and(|&caller| image.is_runtime(caller)) {
             self.step_over(index)?;
             return Ok(Arrival::Unnoticed);
         }
         let what = site.call.map_or_else(|| kind_of(&touches), |spec| spec.name);
-        let data = touches.first().map_or((0, 0), |touch| (touch.address, touch.bytes));
-        let place = image.place(&self.loaded, (id, site), what, callers, data);
+        let data =
+            touches.first().map(|touch| touch.address..touch.address.saturating_add(touch.bytes));
+        let place = image.place(&self.loaded, id, site, what, callers, data.unwrap_or_default());
         if let Some(lock) = place.lock {
             for touch in &mut touches {
                 touch.become_lock(lock);
@@ -574,7 +575,8 @@ impl<'a> Execution<'a> {
     fn touches(
         &self,
         index: usize,
-        (id, site): (SiteId, &Site),
+        id: SiteId,
+        site: &Site,
         registers: &libc::user_regs_struct,
     ) -> Vec<Touch> {
         let thread = &self.threads[index];

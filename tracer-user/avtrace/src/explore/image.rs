@@ -5,6 +5,7 @@ use std::{
     cell::RefCell,
     collections::{BTreeMap, BTreeSet, HashMap},
     io,
+    ops::Range,
     path::PathBuf,
     rc::Rc,
 };
@@ -33,7 +34,7 @@ use plan::{
     },
 };
 
-/// Functions of Rust's libraries whose accesses are those of their callers.
+/// Functions of Rust's libraries whose accesses count as accesses of their callers.
 const ATOMICS: [&str; 3] = ["core::sync::atomic::", "std::sync::", "std::sys::sync::"];
 
 /// File names of the C library and the dynamic linker.
@@ -42,7 +43,7 @@ const RUNTIMES: [&str; 3] = ["libc.", "libpthread", "ld-"];
 /// A page, in which breakpoints are written at once. In bytes.
 const PAGE: u64 = 4096;
 
-/// Callers that are looked at for one that is of the program.
+/// Limit of the callers among which a caller of the program itself is looked for.
 const MOST_CALLERS: usize = 64;
 
 /// Breakpoint instruction.
@@ -109,8 +110,10 @@ struct ImageModule {
 
 /// Place as the user knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Place {
-    /// `reads`, `writes`, `updates`, `locks`, `tries to lock`, `unlocks`, or the name of a function that synchronises.
+    /// Operation: `reads`, `writes`, `updates`, `locks`, `tries to lock`, `unlocks`, or the name of a function that
+    /// synchronises.
     pub what: String,
     /// Variable, if it has a name.
     pub variable: Option<String>,
@@ -119,6 +122,7 @@ pub struct Place {
     /// Source file.
     pub file: Option<PathBuf>,
     /// Line, from 1.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub line: Option<u32>,
     /// Text of that line.
     pub source: Option<String>,
@@ -129,7 +133,7 @@ pub struct Place {
     pub(super) lock: Option<LockUse>,
 }
 
-/// Place, callers in libraries and the first one that is none, and address of named data.
+/// Place, callers up to the first that is not in a library, and address of named data.
 type PlaceKey = (SiteId, Vec<SiteId>, u64);
 
 /// All places of a program.
@@ -288,7 +292,8 @@ impl Image {
     pub(super) fn callers(
         &self,
         loaded: &Loaded,
-        (id, site): (SiteId, &Site),
+        id: SiteId,
+        site: &Site,
         registers: &libc::user_regs_struct,
         read: impl Fn(u64) -> Option<u64>,
     ) -> Vec<SiteId> {
@@ -298,7 +303,7 @@ impl Image {
             let word = read(sp).map(ProcessAddr);
             word.map(|return_address| CallerFrame { return_address, stack_pointer: sp + 8, rbp })
         } else if site.is_of_library {
-            self.caller(id, 0, (sp, rbp), &read)
+            self.caller(id, 0, sp, rbp, &read)
         } else {
             None
         };
@@ -309,7 +314,7 @@ impl Image {
             if !self.returns_to_library(at) {
                 return callers;
             }
-            next = self.caller(at, 1, (frame.stack_pointer, frame.rbp), &read);
+            next = self.caller(at, 1, frame.stack_pointer, frame.rbp, &read);
         }
         // Nothing of the program is known: the innermost one is as good as any.
         callers.truncate(1);
@@ -320,7 +325,8 @@ impl Image {
         &self,
         at: SiteId,
         back: u64,
-        (stack_pointer, rbp): (u64, u64),
+        stack_pointer: u64,
+        rbp: u64,
         read: impl Fn(u64) -> Option<u64>,
     ) -> Option<CallerFrame> {
         let file = self.symbolizer.modules().nth(at.module)?.file().ok()?;
@@ -356,12 +362,14 @@ impl Image {
     pub(super) fn place(
         &self,
         loaded: &Loaded,
-        (id, site): (SiteId, &Site),
+        id: SiteId,
+        site: &Site,
         what: &str,
         callers: Vec<SiteId>,
-        (address, length): (u64, u64),
+        data: Range<u64>,
     ) -> Rc<Place> {
-        let data = self.identity(loaded, address);
+        let length = data.end - data.start;
+        let data = self.identity(loaded, data.start);
         let data = data
             .and_then(|at| self.symbolizer.modules().nth(at.module)?.process_address(at.address));
         let named = data.map_or(0, |known| known.0);
@@ -483,7 +491,7 @@ fn sites_of(module: &Module, symbolizer: &Symbolizer, origins: &Origins) -> BTre
             Some((function, has_line, author?))
         })
         .collect();
-    // In a program with debug information, code without it is that of libraries that were linked statically.
+    // In a program with debug information, code without it belongs to libraries that were linked statically.
     let has_lines = authors.iter().any(|(_, has_line, _)| *has_line);
     let mut info = InstructionInfoFactory::new();
     for (function, has_line, author) in authors {
@@ -535,8 +543,8 @@ enum FunctionAuthor {
     Library,
 }
 
-/// Returns whether a function has a source line, and its author. `None` for one whose accesses do not count: what waits
-/// for a lock is a part of acquiring it.
+/// Returns whether a function has a source line, and its author. `None` for one whose accesses do not count: what
+/// waits for a lock is a part of acquiring it.
 fn author(
     function: &Function,
     module: &Module,

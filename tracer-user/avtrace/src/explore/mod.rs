@@ -68,7 +68,7 @@ pub enum ExplorationError {
     /// An execution differs from one with the same choices.
     #[error("{0}: it must not depend on the time, on random numbers or on other processes")]
     Differs(#[from] ExploreError),
-    /// There is nothing to stop at.
+    /// The program has no place at which threads could be stopped.
     #[error(
         "no code of `{0}` is known to access memory: build it with debug information (-g), and do not strip it"
     )]
@@ -114,6 +114,13 @@ pub fn run(
     if !image.has_accesses() {
         return Err(ExplorationError::NoCode(path));
     }
+    tracing::debug!(
+        program = %path.display(),
+        mode = ?options.mode,
+        operations = ?image.operations,
+        inlined = ?image.inlined,
+        "the program is explored"
+    );
     let streams = RefCell::new(Streams::new().map_err(ExecutionError::from)?);
     let subject = Subject { image, program: path, command: capture.command.clone(), streams };
     let native = Native::new(&subject, bar, signals);
@@ -140,7 +147,7 @@ enum Part<T> {
     Anew,
 }
 
-/// Runs all operations one after the other, in all orders. There is no specification without operations.
+/// Runs all operations one after the other, in all orders. Without operations there is no specification.
 fn serial(
     options: &ExploreOptions,
     native: &Native<'_>,
@@ -167,8 +174,8 @@ fn serial(
     Ok(Part::Done(specification))
 }
 
-/// Runs the interleavings with no preemption, one, two and so on (Musuvathi and Qadeer, "Iterative Context Bounding for
-/// Systematic Testing of Multithreaded Programs"), depth first.
+/// Runs the interleavings with no preemption, one, two and so on (Musuvathi and Qadeer, "Iterative Context Bounding
+/// for Systematic Testing of Multithreaded Programs"), depth first.
 fn systematic(
     options: &ExploreOptions,
     native: &Native<'_>,
@@ -190,6 +197,7 @@ fn systematic(
             });
             native.check()?;
             if native.has_grown() && !native.is_interrupted() {
+                tracing::debug!(preemptions, "threads met at further places: the search restarts");
                 continue 'anew;
             }
             let found = found?;
@@ -198,6 +206,14 @@ fn systematic(
                 found.is_complete || (found.faults > 0 && best.faults == 0)
             });
             let is_cut = !found.is_complete;
+            tracing::debug!(
+                preemptions,
+                interleavings = found.runs,
+                faults = found.faults,
+                is_exact,
+                is_cut,
+                "interleavings up to a bound"
+            );
             let fails_itself =
                 preemptions == 0 && found.first_fault_run == Some(1) && native.fails_itself(&found);
             if is_better {
@@ -238,7 +254,7 @@ fn random(
     Ok(Explored::of_random(native, serial, seed, found))
 }
 
-/// Runs the program once, as a schedule says and then as it likes.
+/// Runs the program once, first as the schedule says, then freely.
 fn replay(
     options: &ExploreOptions,
     native: &Native<'_>,

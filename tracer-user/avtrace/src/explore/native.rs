@@ -28,7 +28,7 @@ struct Node {
     outcome: Option<Rc<Outcome>>,
 }
 
-/// A program, and what is known of it.
+/// A program, and the executions that are known of it.
 #[derive(Debug)]
 pub(super) struct Native<'a> {
     subject: &'a Subject,
@@ -114,7 +114,7 @@ impl<'a> Native<'a> {
         has_grown
     }
 
-    /// Runs the program in each execution from now on, as if nothing was known.
+    /// Runs the program in each execution from now on, instead of using known executions.
     pub(super) fn forget_always(&self) {
         self.remembers.set(false);
         self.first_fault.borrow_mut().take();

@@ -10,8 +10,12 @@ use super::{
 };
 use linux::tracee::Ending;
 
+/// Name and version of the format.
+const SCHEMA: &str = "avtrace-explore/1";
+
 /// Interleavings that are run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Mode {
     /// All interleavings within bounds.
@@ -25,14 +29,17 @@ pub enum Mode {
     Replay {
         /// The schedule.
         #[serde(serialize_with = "as_text")]
+        #[cfg_attr(feature = "schema", schemars(with = "String"))]
         schedule: Schedule,
     },
 }
 
 /// Result of an exploration.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Result {
-    /// Form of the document.
+    /// Name and version of the format.
+    #[cfg_attr(feature = "schema", schemars(extend("const" = SCHEMA)))]
     pub schema: &'static str,
     /// The program and its arguments.
     pub command: Vec<String>,
@@ -43,6 +50,7 @@ pub struct Result {
     /// Executions of the program, those to find places and serial results included.
     pub runs: u64,
     /// Time, in seconds.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0)))]
     pub seconds: f64,
     /// Names of the operations.
     pub operations: Vec<String>,
@@ -50,7 +58,7 @@ pub struct Result {
     pub inlined: Vec<String>,
     /// Executions of the operations one after the other.
     pub serial: Option<Serial>,
-    /// Interleavings.
+    /// Counts of the interleavings.
     pub search: Search,
     /// The first fault.
     pub fault: Option<Fault>,
@@ -60,6 +68,7 @@ pub struct Result {
 
 /// Executions of operations one after the other.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Serial {
     /// Orders of the operations in which the program ends well.
     pub orders: usize,
@@ -69,6 +78,7 @@ pub struct Serial {
 
 /// Interleavings that were run.
 #[derive(Clone, Debug, Default, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Search {
     /// Interleavings.
     pub interleavings: u64,
@@ -79,8 +89,9 @@ pub struct Search {
     /// Interleavings that were longer than --depth, and have no verdict.
     pub cut: u64,
     /// Number of the interleaving that was the first fault, from 1.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub first_fault: Option<u64>,
-    /// Bound of preemptions; none when they are chosen at random.
+    /// Bound of preemptions; `None` when they are chosen at random.
     pub preemptions: Option<usize>,
     /// Set if all interleavings with this many preemptions were run.
     pub within_bound: bool,
@@ -94,6 +105,7 @@ pub struct Search {
 
 /// Kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultKind {
     /// Threads wait for one another.
@@ -106,12 +118,13 @@ pub enum FaultKind {
 
 /// An execution that was a fault.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Fault {
-    /// Kind.
+    /// Kind of the fault.
     pub kind: FaultKind,
     /// Set if the first execution, without any preemption, failed already.
     pub without_preemption: bool,
-    /// Status of the program as a shell shows it; none for a deadlock.
+    /// Status of the program as a shell shows it; `None` for a deadlock.
     pub status: Option<i32>,
     /// Its standard output.
     pub output: String,
@@ -125,6 +138,7 @@ pub struct Fault {
 
 /// Access or call of a thread.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Access {
     /// Thread, from 0 in the order of their creation.
     pub thread: ThreadIndex,
@@ -135,6 +149,7 @@ pub struct Access {
 
 /// A critical data race sequence.
 #[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Sequence {
     /// Labels of the races, as the paper writes them.
     pub pattern: String,
@@ -146,8 +161,9 @@ pub struct Sequence {
 
 /// Race of a critical sequence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RaceReport {
-    /// Label.
+    /// Label of the race.
     pub label: String,
     /// Access that came first.
     pub winner: Access,
@@ -157,11 +173,12 @@ pub struct RaceReport {
 
 /// Access that came later than the winner of a race.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Loser {
-    /// The access.
+    /// The access that came later.
     #[serde(flatten)]
     pub access: Access,
-    /// Label of what would have come, had it been the first.
+    /// Label of the executions that would have followed if this access had come first.
     pub leads_to: String,
 }
 
@@ -177,7 +194,7 @@ impl Serial {
 impl Result {
     fn new(mode: Mode, serial: Option<Serial>, search: Search) -> Self {
         Self {
-            schema: "avtrace-explore/1",
+            schema: SCHEMA,
             command: Vec::new(),
             atomic: Vec::new(),
             mode,

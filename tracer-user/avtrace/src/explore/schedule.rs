@@ -10,7 +10,7 @@ pub struct Schedule {
     parts: Vec<(usize, u64)>,
 }
 
-/// A schedule that is none.
+/// Error in the text of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is no schedule: threads and places that each passes are needed, such as `1x12,2,1x3`, as a report has them"

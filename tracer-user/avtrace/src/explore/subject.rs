@@ -43,7 +43,7 @@ pub enum ExecutionError {
     },
 }
 
-/// Files for what the program prints, used by one execution after the other.
+/// Files for the output of the program, used by one execution after the other.
 #[derive(Debug)]
 pub(super) struct Streams {
     input: File,

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::result::{Access, Fault, FaultKind, Mode, RaceReport, Result, Sequence};
 use report::{count, printable};
 
-/// Lines of what a program printed that are shown.
+/// Limit of output lines that are shown.
 const MOST_LINES: usize = 12;
 
 /// Characters of a line of source that are shown.

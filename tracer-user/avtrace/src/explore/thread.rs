@@ -1,4 +1,4 @@
-//! Threads of an execution: their states, their accesses, and what they have done.
+//! Threads of an execution: their states, pending accesses and past steps.
 
 use std::{
     collections::{HashSet, hash_map::DefaultHasher},
@@ -29,7 +29,7 @@ pub(super) enum Status {
     /// It is about to do this.
     Ready {
         place: Rc<Place>,
-        /// Set if it has done nothing new since another thread has run.
+        /// Set if it has done no new step since another thread has run.
         idle: bool,
         /// Set if it is within an operation of which it has done a part.
         inside: bool,
@@ -121,14 +121,14 @@ pub(super) struct Done {
 /// Result of an execution.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
-    /// End of the program; `None` for a deadlock, or one that was cut.
+    /// End of the program; `None` for a deadlock, or an execution that was cut.
     pub(super) ending: Option<Ending>,
     pub(super) deadlock: bool,
     pub(super) output: String,
     pub(super) errors: String,
     pub(super) schedule: Schedule,
     pub(super) operations: Vec<Interval>,
-    /// Accesses that meet those of other threads.
+    /// Accesses that meet accesses of other threads.
     pub(super) steps: Vec<(usize, Rc<Place>)>,
 }
 
@@ -169,8 +169,8 @@ impl Thread {
     }
 }
 
-/// Returns whether an instruction reads memory and writes it afterwards without being atomic: on two processors another
-/// thread may write in between.
+/// Returns whether an instruction reads memory and writes it afterwards without being atomic: on two processors
+/// another thread may write in between.
 pub(super) fn splits(operand: &x86::operands::Operand) -> bool {
     use abi::AccessDescriptor;
     let both = AccessDescriptor::READ | AccessDescriptor::WRITE;

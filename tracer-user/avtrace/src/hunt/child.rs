@@ -28,14 +28,14 @@ use report;
 const POLL: Duration = Duration::from_millis(3);
 /// Time that avtrace has for its report once the program was killed.
 const GRACE: Duration = Duration::from_secs(20);
-/// Most of what the program prints that is kept for `--fail-if`, in bytes.
+/// Limit of the output that is kept for `--fail-if`, in bytes.
 const MOST_OUTPUT: u64 = 64 << 20;
-/// Most of it that results keep of a run that failed, in bytes.
+/// Limit of the output of a failed run in the results, in bytes.
 const KEPT_OUTPUT: u64 = 4096;
 /// Start of the line with which avtrace says that it has failed.
 const ERROR: &str = "avtrace: error: ";
 
-/// Part that all runs of a hunt have in common.
+/// Options that all runs of a hunt have in common.
 #[derive(Debug)]
 pub struct Launch {
     /// Executable of avtrace.
@@ -60,7 +60,7 @@ pub struct Launch {
     pub outputs: PathBuf,
 }
 
-/// A run as it is asked for.
+/// Request for one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// Number, which names its files.
@@ -100,14 +100,14 @@ impl Launch {
             Ended::Stopped => None,
             ended => {
                 let timed_out = matches!(ended, Ended::TimedOut);
-                let mut result = self.result(&report_file, &output_file, (timed_out, limit))?;
+                let mut result = self.result(&report_file, &output_file, timed_out, limit)?;
                 result.status = status.code().and_then(|code| u8::try_from(code).ok());
                 result.elapsed_ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
                 (result.number, result.plan) = (number, plan.to_owned());
                 Some(result)
             }
         };
-        // They are in a directory that is removed at the end in any case.
+        // A failure leaves them in a directory that is removed at the end.
         let _ = fs::remove_dir_all(&folder);
         let _ = fs::remove_file(&output_file.path);
         Ok(result)
@@ -153,12 +153,13 @@ impl Launch {
         Ok((child, output))
     }
 
-    /// Reads what a run has left.
+    /// Reads the report and the output of a run.
     fn result(
         &self,
         report: &Path,
         output: &OutputFile,
-        (timed_out, limit): (bool, Duration),
+        timed_out: bool,
+        limit: Duration,
     ) -> io::Result<RunResult> {
         let documents = fs::read(report).unwrap_or_default();
         let reports = match report::json::read_all(&documents) {
@@ -168,6 +169,7 @@ impl Launch {
                 let said = last_error(&tail(&output.file)?);
                 let error =
                     said.or(error).unwrap_or_else(|| "avtrace ended without a report".to_owned());
+                tracing::debug!(%error, "avtrace could not trace a run");
                 return Ok(RunResult::of(Verdict::Untraced(error)));
             }
         };
@@ -178,7 +180,8 @@ impl Launch {
                 let status = failure(&reports);
                 match is_failure(
                     condition,
-                    (&output.path, status.as_deref()),
+                    &output.path,
+                    status.as_deref(),
                     limit,
                     self.user.as_ref(),
                 )? {
@@ -198,11 +201,12 @@ impl Launch {
     }
 }
 
-/// Asks the user's command whether a run failed. It has as much time as a run: a hunt that waits for it for ever would
-/// say nothing.
+/// Asks the user's command whether a run failed. The command has as much time as a run, so that it cannot stop the
+/// hunt.
 fn is_failure(
     condition: &OsString,
-    (output, status): (&Path, Option<&str>),
+    output: &Path,
+    status: Option<&str>,
     limit: Duration,
     user: Option<&Identity>,
 ) -> io::Result<bool> {
@@ -267,6 +271,7 @@ fn await_end(
         match &killed {
             None if is_stopped() => killed = Some((Ended::Stopped, Instant::now() + GRACE)),
             None if Instant::now() >= deadline => {
+                tracing::debug!(avtrace = child.id(), "a run is killed: its time is over");
                 killed = Some((Ended::TimedOut, Instant::now() + GRACE));
             }
             // avtrace leaves nothing behind when it is killed.
@@ -282,7 +287,7 @@ fn await_end(
     }
 }
 
-/// Kills what avtrace has started, again until it is gone: a process may fork meanwhile.
+/// Kills the processes that avtrace has started. The caller repeats this, since a process may fork meanwhile.
 fn kill_programs(avtrace: u32) {
     let executable = |pid: u32| fs::read_link(format!("/proc/{pid}/exe")).ok();
     let own = executable(avtrace);
@@ -304,9 +309,10 @@ struct OutputFile {
 }
 
 impl OutputFile {
-    /// Makes a file that this process and a user may read. It stays open: what this user does to it holds nobody up.
+    /// Creates a file that avtrace and `user` may read. It stays open, so that avtrace reads it even after `user` has
+    /// removed it or put a pipe in its place.
     fn create(path: PathBuf, user: Option<&Identity>) -> io::Result<Self> {
-        // One of a run that an error has ended.
+        // A run that ended with an error may have left the file.
         let _ = fs::remove_file(&path);
         let mut options = File::options();
         let file = options.read(true).write(true).create_new(true).mode(0o600).open(&path)?;
@@ -317,11 +323,12 @@ impl OutputFile {
     }
 }
 
-/// Copy of what a run prints.
+/// Copies the output of a run in a thread.
 struct Output(JoinHandle<()>);
 
 impl Output {
-    /// Copies a pipe to a file until its end; what is too much is read and dropped, so that the program goes on.
+    /// Copies a pipe to a file until its end. Output beyond the limit is read and dropped, so that the program is not
+    /// blocked.
     fn keep(mut pipe: io::PipeReader, mut file: File) -> io::Result<Self> {
         let thread = thread::Builder::new().name("avtrace-output".to_owned());
         let copy = move || {
@@ -333,7 +340,7 @@ impl Output {
                 }
                 let kept = read.min(usize::try_from(room).unwrap_or(usize::MAX));
                 room -= kept as u64;
-                // A full disk costs the program nothing.
+                // A full disk must not stop the program.
                 let _ = file.write_all(&bytes[..kept]);
             }
         };
@@ -380,7 +387,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let output = folder.path().join("output");
         let ask = |condition: &str, limit| {
-            is_failure(&condition.into(), (&output, Some("exit status 1")), limit, None)
+            is_failure(&condition.into(), &output, Some("exit status 1"), limit, None)
         };
         let error = ask("sleep 100000 & wait", Duration::from_millis(1)).unwrap_err();
         assert!(error.to_string().contains("did not end within"), "{error}");

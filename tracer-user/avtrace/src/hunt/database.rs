@@ -6,7 +6,7 @@ use rusqlite::{Connection, OpenFlags, config::DbConfig};
 
 use linux::rights::Rights;
 
-/// Time that a hunt waits for those that read the file, and they for it.
+/// Longest wait for a lock on the file: a hunt waits for readers, and readers wait for the hunt.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Database in a file. SQLite opens files beside it by their names, whose links lead anywhere: so all is done with the
@@ -23,7 +23,7 @@ impl Database {
         let rights = rights.clone();
         let connection = within(&rights, || {
             let connection = Connection::open_with_flags(path, flags)?;
-            // What the file says of itself is not trusted (https://sqlite.org/security.html).
+            // The schema in the file is not trusted (https://sqlite.org/security.html).
             connection.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
             connection.set_db_config(DbConfig::SQLITE_DBCONFIG_TRUSTED_SCHEMA, false)?;
             connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_TRIGGER, false)?;
@@ -48,8 +48,8 @@ impl Database {
         within(&self.rights, || what(&self.connection))
     }
 
-    /// Returns whether the tables are those of results, and nothing else would be executed that the file has in it: a
-    /// view in the place of a table may have no end.
+    /// Returns whether the file has plain tables and the views of results only. A file from another user could have a
+    /// view in the place of a table, and a query of it might never end.
     pub(super) fn has_plain_tables(&self) -> rusqlite::Result<bool> {
         let query = "SELECT count(*) FROM sqlite_schema WHERE (type = 'table' AND lower(sql) LIKE 'create table%')
              OR (type = 'index' AND sql IS NULL) OR (type = 'view' AND name = 'defect_rates')";
@@ -62,7 +62,7 @@ impl Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        // To close it may remove files.
+        // Closing the database may remove files, which needs the rights.
         let memory = Connection::open_in_memory();
         let _ = memory.map(|memory| {
             let connection = std::mem::replace(&mut self.connection, memory);
@@ -71,7 +71,7 @@ impl Drop for Database {
     }
 }
 
-/// Does something with rights; an error in taking them is one of the database, which cannot be used.
+/// Calls `what` with rights. An error of taking them becomes a database error.
 fn within<T>(rights: &Rights, what: impl FnOnce() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
     let denied = |error: io::Error| {
         let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_PERM);

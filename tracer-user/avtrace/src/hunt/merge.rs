@@ -89,7 +89,7 @@ impl Whole {
         }
     }
 
-    /// Says what was done to the program in a run.
+    /// Describes the treatment of the program in a run.
     fn treatment(&self, run: u64) -> String {
         let of_run = self.runs.iter().find(|result| result.number == run);
         match of_run.map(|result| &result.treatment) {
@@ -180,7 +180,7 @@ impl Whole {
         }
     }
 
-    /// Counts what is of the whole hunt.
+    /// Adds the counts of the whole hunt.
     fn hunt(&self) -> Hunt {
         let mut hunt = Hunt {
             seed: self.header.seed,
@@ -383,7 +383,7 @@ fn renumber(violation: &mut Violation, numbers: &HashMap<u32, u32>) {
     });
 }
 
-/// Adds what the runs of another shard say about a defect.
+/// Adds the runs of another shard that concern a defect.
 fn add(known: &mut Defect, other: &Defect) {
     known.class = known.class.min(other.class);
     known.occurrences += other.occurrences;
@@ -394,7 +394,7 @@ fn add(known: &mut Defect, other: &Defect) {
     add_runs(known, other);
 }
 
-/// Adds the runs of another shard to what is known of a defect.
+/// Adds the runs of another shard to the counts of a defect.
 const fn add_runs(known: &mut HuntedDefect, other: &HuntedDefect) {
     known.runs += other.runs;
     known.failing.runs += other.failing.runs;

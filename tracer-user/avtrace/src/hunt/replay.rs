@@ -1,4 +1,5 @@
-//! Runs that repeat one of a hunt: with the same plan, or in another build of the program with delays at the same gaps.
+//! Runs that repeat one of a hunt: with the same plan, or in another build of the program with delays at the same
+//! gaps.
 
 use std::{collections::BTreeSet, io, time::Duration};
 
@@ -12,19 +13,31 @@ use super::{
 use plan::perturbation::{Delay, Perturbation};
 use report::HuntEnd;
 
-/// Repeats a run of a hunt, in results of their own, and stores in those of the hunt how often its defects show again,
-/// if the program is still of the same build.
+/// Options of a replay.
+#[derive(Clone, Copy, Debug)]
+pub struct ReplayOptions {
+    /// Run of the hunt that is repeated.
+    pub run: u64,
+    /// Number of repetitions.
+    pub times: u64,
+    /// Time after which a repetition is killed; `None` for a limit that follows from the runs of the hunt.
+    pub limit: Option<Duration>,
+}
+
+/// Repeats a run of the hunt in `results`, and stores the repetitions in `repeats`. If the program is still of the
+/// same build, `results` gets the number of repetitions in which the defects of the run show again.
 ///
 /// # Errors
 ///
 /// When the results have no such run, or it cannot be repeated.
 pub fn replay(
-    (run, times): (u64, u64),
+    options: &ReplayOptions,
     launch: &Launch,
-    limit: Option<Duration>,
-    (results, repeats): (&mut Results, &mut Results),
+    results: &mut Results,
+    repeats: &mut Results,
     observer: &dyn Observer,
 ) -> Result<(), HuntError> {
+    let ReplayOptions { run, times, limit } = *options;
     let (treatment, plan) = results.plan(run)?.ok_or(HuntError::NoRun(run))?;
     let limit = match (limit, results.longest_elapsed()?) {
         (Some(limit), _) => limit,
@@ -32,9 +45,10 @@ pub fn replay(
         (None, None) => FIRST_LIMIT,
     };
     let is_same = results.header()?.build == repeats.header()?.build;
+    tracing::debug!(run, times, ?limit, is_same_build = is_same, "a run is repeated");
     let plan = match is_same {
         true => plan,
-        false => plan_of_build((run, &plan), &results.gaps()?, launch, (limit, observer))?,
+        false => plan_of_build(run, &plan, &results.gaps()?, launch, limit, observer)?,
     };
     let mut progress = Progress::default();
     for repetition in 1..=times {
@@ -59,10 +73,12 @@ pub fn replay(
 
 /// Makes a plan for another build of the program: the gaps have other addresses in it, which a run shows.
 fn plan_of_build(
-    (run, plan): (u64, &str),
+    run: u64,
+    plan: &str,
     known: &[FoundGap],
     launch: &Launch,
-    (limit, observer): (Duration, &dyn Observer),
+    limit: Duration,
+    observer: &dyn Observer,
 ) -> Result<String, HuntError> {
     let damaged = |error: serde_json::Error| HuntError::Start(io::Error::other(error));
     let mut plan: Perturbation = serde_json::from_str(plan).map_err(damaged)?;
@@ -101,6 +117,7 @@ fn plan_of_build(
             ..delay.clone()
         }));
     }
+    tracing::debug!(run, delays = plan.delays.len(), "the plan has places of the new build");
     (plan.starvation, plan.affinity) = (starvation, affinity);
     if plan.delays.is_empty() {
         return Err(HuntError::NoGaps(run));

@@ -125,7 +125,7 @@ pub struct Rate {
 pub struct FoundDefect {
     /// Run.
     pub run: u64,
-    /// Report on that run with nothing but this defect.
+    /// Report on that run, reduced to this defect.
     pub report: Report,
 }
 
@@ -214,7 +214,7 @@ impl Results {
             FilePlace::find(path).and_then(|place| place.shared()).map_err(failed)?;
         match rights.with(|| fs::symlink_metadata(&place)) {
             Ok(of) if of.len() > 0 => {
-                // Nothing that is not ours is moved, and no hunt that goes on loses its file.
+                // Only files of hunts are moved, and only if no running hunt uses them.
                 let earlier = Self::open(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
                 let has_runs = earlier.last_run()? > 0;
                 drop(earlier);
@@ -247,7 +247,7 @@ impl Results {
         Ok(results)
     }
 
-    /// Opens a file for a hunt that goes on.
+    /// Opens a file to continue its hunt.
     ///
     /// # Errors
     ///
@@ -510,7 +510,7 @@ impl Results {
         Ok(runs)
     }
 
-    /// Returns the number of the last run; 0 if there is none.
+    /// Returns the number of the last run; 0 without runs.
     ///
     /// # Errors
     ///
@@ -521,7 +521,7 @@ impl Results {
         Ok(last.first().map_or(0, |&last| last as u64))
     }
 
-    /// Returns the longest time that a run took which ended by itself, in nanoseconds; `None` if there is none.
+    /// Returns the longest time of a run that ended by itself, in nanoseconds; `None` without such runs.
     ///
     /// # Errors
     ///
@@ -724,7 +724,7 @@ fn free_name(path: &Path) -> PathBuf {
     free
 }
 
-/// Takes the lock of a hunt that writes to a file.
+/// Acquires the lock that a hunt holds while it writes to a file.
 fn lock(path: &Path, place: &Path, rights: &Rights) -> Result<fs::File, ResultsError> {
     let name = || path.display().to_string();
     let failed = |error| ResultsError::File { path: name(), error };
@@ -744,7 +744,7 @@ fn to_json(value: &impl Serialize) -> serde_json::Result<String> {
     serde_json::to_string(value)
 }
 
-/// Name of a class in the tables, which is that of JSON reports.
+/// Name of a class in the tables, the same as in JSON reports.
 const fn class_name(class: Class) -> &'static str {
     match class {
         Class::Likely => "likely",

@@ -1,4 +1,4 @@
-//! Result of one run of a hunt: what the program did, what avtrace reports of it, and what of that is kept.
+//! Result of one run of a hunt: the end of the program, the report of avtrace, and the part of it that is stored.
 
 use std::collections::{HashMap, HashSet};
 
@@ -34,7 +34,7 @@ impl Verdict {
         matches!(self, Self::Failed(_) | Self::TimedOut)
     }
 
-    /// Describes a failure in words; `None` for a run that is none.
+    /// Describes a failure in words; `None` for a run that passed.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
         match self {
@@ -57,7 +57,6 @@ pub struct FoundGap {
     /// Place for delays: file, and link-time address of the instruction before which they are.
     pub delay_at: Option<(String, u64)>,
     /// Such places in further copies of the code.
-    #[serde(default)]
     pub also_delay_at: Vec<(String, u64)>,
     /// Most that runs have shown of it.
     pub seen: SeenGap,
@@ -97,13 +96,13 @@ pub struct RunResult {
     pub elapsed_ns: u64,
     /// Time that threads were delayed, in nanoseconds.
     pub delayed_ns: u64,
-    /// End of what the program printed, if it failed.
+    /// End of the output of the program, if it failed.
     pub output: String,
     /// Gaps.
     pub gaps: Vec<FoundGap>,
     /// Part that the schedule depends on.
     pub learnt: Learnt,
-    /// Defects, each with the report on this run with nothing but the defect.
+    /// Defects, each with the report on this run, reduced to the defect.
     pub findings: Vec<(Finding, Report)>,
     /// Set if the run is not serializable though no defect shows it.
     pub is_not_serializable: bool,
@@ -140,7 +139,7 @@ impl FoundGap {
 }
 
 impl RunResult {
-    /// Creates the result of a run of which nothing is known but its end.
+    /// Creates the result of a run of which only the end is known.
     #[must_use]
     pub fn of(verdict: Verdict) -> Self {
         let failed = verdict.is_failure();
@@ -164,7 +163,7 @@ impl RunResult {
         }
     }
 
-    /// Takes the reports on the run in.
+    /// Adds the reports on the run.
     pub fn add_reports(&mut self, mut reports: Vec<Report>) {
         // Children are reported when they end, which may be before the first process does.
         reports.sort_by_key(is_child);
@@ -234,7 +233,7 @@ impl RunResult {
         finding.add(defect);
     }
 
-    /// Adds a region in which the program died: a possible defect, in a report with nothing else.
+    /// Adds a region in which the program died as a possible defect, with a report that has only this region.
     fn add_open_region(&mut self, report: &Report, bare: &Report, open: &OpenRegion) {
         let fingerprint = open_fingerprint(open);
         if let Some((known, _)) =
@@ -279,7 +278,7 @@ impl RunResult {
 }
 
 impl Finding {
-    /// Takes what is kept of a defect.
+    /// Adds a defect with the data that results store.
     fn of(defect: &Defect) -> Self {
         Self {
             fingerprint: defect.fingerprint.clone(),
@@ -401,7 +400,7 @@ fn those(report: &Report, threads: &HashSet<u32>) -> Vec<Thread> {
     report.threads.iter().filter(|of| threads.contains(&of.id)).cloned().collect()
 }
 
-/// Returns a report without what was found. Nothing of that is copied on the way: there may be a thousand defects.
+/// Returns a copy of a report without its findings, which may be a thousand defects and are not copied.
 fn bare(report: &Report) -> Report {
     Report {
         cycle: None,

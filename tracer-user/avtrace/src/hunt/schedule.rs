@@ -2,8 +2,8 @@
 //! depends on the seed and on the results alone.
 //!
 //! Gaps that promise most come first (CTrigger, ASPLOS 2009, ranks unserializable interleavings in the same way), one
-//! at a time, or a few where there are more than runs. Where nobody came in, a gap loses weight, and its next delay has
-//! another length. Some runs starve threads at random (the chaos mode of rr) or put them on random processors, for
+//! at a time, or a few where there are more than runs. Where nobody came in, a gap loses weight, and its next delay
+//! has another length. Some runs starve threads at random (the chaos mode of rr) or put them on random processors, for
 //! what no gap was seen of. A thread that is over before the others come waits for nobody: then threads are held at
 //! their start as well, some of them, so that the others are the first.
 
@@ -68,7 +68,6 @@ pub struct SeenGap {
     /// Set if threads cannot be delayed in it: its code is not known, or takes no probe.
     pub is_refused: bool,
     /// Number of copies of its code.
-    #[serde(default)]
     pub copies: u32,
 }
 
@@ -84,13 +83,10 @@ pub struct PlannedDelay {
     /// Probability of a delay each time that the gap is crossed.
     pub probability: f64,
     /// Threads that are delayed.
-    #[serde(default)]
     pub threads: DelayedThreads,
     /// The copy of the code in which they are delayed; `None` for all.
-    #[serde(default)]
     pub copy: Option<u32>,
     /// Set if threads are delayed at their start, too: half as long, and each as likely as not.
-    #[serde(default)]
     pub late_starts: bool,
 }
 
@@ -165,7 +161,7 @@ impl Variant {
 }
 
 impl Known {
-    /// Weight for the choice of gaps: its promise, less for each run that showed nothing.
+    /// Weight for the choice of gaps: its promise, less for each run without a defect.
     fn weight(&self) -> f64 {
         if self.shortened > MAX_SHORTENED || self.is_refused {
             return 0.0;
@@ -189,7 +185,7 @@ pub struct Failures {
 }
 
 impl Failures {
-    /// Creates those of no run.
+    /// Creates the counts before the first run.
     #[must_use]
     pub const fn new() -> Self {
         Self { has_passed: false, fails_without_delays: false }
@@ -230,7 +226,7 @@ impl Schedule {
         self.budget = Some(nanoseconds);
     }
 
-    /// Decides what is done in a run, of which `left` more will follow.
+    /// Decides on the treatment of a run. `left` more runs will follow.
     pub fn next(&mut self, run: u64, left: u64) -> Treatment {
         let Some(budget) = self.budget.filter(|_| run > 1) else { return Treatment::Observe };
         let place = (run - 2) % PERIOD;
@@ -273,7 +269,7 @@ impl Schedule {
         chosen.map(|(id, known)| known.delay(id, share)).collect()
     }
 
-    /// Takes gaps in that runs have shown.
+    /// Adds gaps that runs have shown.
     pub fn know(&mut self, gaps: &[SeenGap]) {
         for gap in gaps {
             let known = self.gaps.entry(gap.id.clone()).or_default();
@@ -322,7 +318,7 @@ impl Schedule {
         }
     }
 
-    /// Takes a run in that was decided before, in a hunt that goes on.
+    /// Adds a run of the hunt that this one continues.
     pub fn resume(&mut self, treatment: &Treatment, learnt: &Learnt) {
         if let Treatment::Delay(delays) = treatment {
             for delay in delays {
@@ -370,8 +366,8 @@ impl Known {
         PlannedDelay { gap, nanoseconds, hits, probability, threads, copy, late_starts }
     }
 
-    /// Returns what the next run varies: in turn all copies of the code, the last one alone, late starts, and the other
-    /// copies. What comes once in a run mostly comes last.
+    /// Returns what the next run varies: in turn all copies of the code, the last one alone, late starts, and the
+    /// other copies. What comes once in a run mostly comes last.
     const fn variant(&self) -> Variant {
         let others = if self.copies > 1 { self.copies } else { 0 };
         // Another turn for each round of lengths and threads.
@@ -440,7 +436,7 @@ mod tests {
     fn what_promises_most_comes_first() {
         let mut schedule = observed(vec![gap("a", 0.2), gap("b", 0.9), gap("c", 0.4)]);
         assert_eq!(delayed(&schedule.next(2, 100)), ["b"]);
-        // While that run goes on, another one takes the next gap.
+        // During that run, another one takes the next gap.
         assert_eq!(delayed(&schedule.next(3, 100)), ["c"]);
     }
 

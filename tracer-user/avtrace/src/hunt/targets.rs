@@ -13,7 +13,7 @@ use symbolize::open_regular;
 
 use linux::user::Identity;
 
-/// A program of its own hunt.
+/// A program that gets a separate hunt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Name for people; empty where the command is the program.
@@ -24,7 +24,7 @@ pub struct Target {
     pub directory: Option<PathBuf>,
 }
 
-/// Reason for which there is nothing to hunt.
+/// Reason for which there is no program to hunt.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
     /// A command that lists tests cannot be run.
@@ -112,7 +112,7 @@ struct Filter {
 ///
 /// # Errors
 ///
-/// When tests cannot be listed, or there are none.
+/// When tests cannot be listed, or no test is found.
 pub fn targets(
     command: &[OsString],
     per_test: bool,
@@ -271,7 +271,7 @@ fn tests_of(executable: &Target, user: Option<&Identity>) -> Result<Vec<Target>,
     Ok(rust_tests(&text).into_iter().filter(|test| !ignored.contains(test)).map(of).collect())
 }
 
-/// Returns the tests in a list of GoogleTest: names of suites end in a dot, those of tests are indented.
+/// Returns the tests in a list of GoogleTest: names of suites end in a dot, names of tests are indented.
 fn gtests(text: &str) -> Vec<String> {
     let (mut suite, mut tests) = (None, Vec::new());
     for line in text.lines() {
@@ -322,7 +322,7 @@ pub fn build_of(command: &[OsString], directory: Option<&Path>) -> Option<String
     }
 }
 
-/// Returns what a command prints, as a user if this process is to have more rights than the command.
+/// Returns the output of a command, which runs as `user` if this process has more rights than that user.
 fn output(
     command: &[OsString],
     directory: Option<&Path>,

@@ -49,7 +49,7 @@ pub struct Checked {
     pub stats: Stats,
 }
 
-/// Limit of observed values that are remembered: those of the latest accesses.
+/// Number of observed values that are remembered, of the latest accesses.
 const MAX_VALUES: usize = 1 << 13;
 /// Limit of observed values that are stored for the report.
 const MAX_KEPT_VALUES: usize = 1 << 20;
@@ -83,12 +83,12 @@ pub fn check(input: &Input, request: &Request, bar: &mut ReadBar) -> Result<Chec
         format: reader.format(),
         compression: reader.compression(),
         bytes: reader.position(),
-        ..stats((reader.names(), reader.summary()), &findings, started)
+        ..stats(reader.names(), reader.summary(), &findings, started)
     };
     let mut not_seen = recording::read_not_seen(reader.names());
     not_seen.limitations.extend(limitations(&stats, incomplete.as_deref(), lenient));
     let names = TraceNames::new(reader.into_names(), values.kept, begins);
-    let report = report(input.name(), request, &findings, (not_seen, others), names);
+    let report = report(input.name(), request, &findings, not_seen, others, names);
     Ok(Checked { report, incomplete, stats })
 }
 
@@ -114,11 +114,11 @@ pub fn check_recording(
     run.checker(&names);
     let Run { checker, others, values, begins, .. } = run;
     let findings = checker.map(|mut checker| checker.finish()).unwrap_or_default();
-    let stats = Stats { bytes, ..stats((&names, summary), &findings, started) };
+    let stats = Stats { bytes, ..stats(&names, summary, &findings, started) };
     let mut not_seen = recording::read_not_seen(&names);
     not_seen.limitations.extend(limitations(&stats, incomplete.as_deref(), lenient));
     let names = TraceNames::new(names, values.kept, begins);
-    let report = report(recorded.name(), request, &findings, (not_seen, others), names);
+    let report = report(recorded.name(), request, &findings, not_seen, others, names);
     Ok(Checked { report, incomplete, stats })
 }
 
@@ -144,6 +144,7 @@ impl<'r> Run<'r> {
         let Request { algorithm, mut options, .. } = *self.request;
         let checker = self.checker.get_or_insert_with(|| {
             options.lenient |= recording::is_live(names);
+            tracing::debug!(algorithm = algorithm.name, lenient = options.lenient, "checker");
             (algorithm.start)(options)
         });
         &mut **checker
@@ -218,7 +219,7 @@ impl Observers {
     }
 }
 
-/// Values before and after accesses: those of the latest accesses, and those that may belong to findings.
+/// Values before and after accesses: of the latest accesses, and of accesses that may belong to findings.
 #[derive(Default)]
 struct Values {
     recent: VecDeque<ObservedValue>,
@@ -239,7 +240,7 @@ impl Values {
 }
 
 /// Returns the figures of a trace in avtrace's own format.
-fn stats((names, read): (&Names, Summary), findings: &Findings, started: Instant) -> Stats {
+fn stats(names: &Names, read: Summary, findings: &Findings, started: Instant) -> Stats {
     Stats {
         format: Format::Avt,
         compression: Compression::None,
@@ -275,7 +276,8 @@ fn report(
     path: &str,
     request: &Request,
     findings: &Findings,
-    (not_seen, others): (NotSeen, Observers),
+    not_seen: NotSeen,
+    others: Observers,
     mut names: TraceNames,
 ) -> Report {
     let (exit_code, signal) = names.ending();

@@ -119,7 +119,7 @@ pub fn write_events(
     Ok(Converted { read: reader.summary(), incomplete })
 }
 
-/// Takes nothing but names, which the reader has.
+/// Consumer for traces of which only the names are needed, which the reader has.
 struct Nothing;
 
 impl Consumer for Nothing {

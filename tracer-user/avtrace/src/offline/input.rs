@@ -159,7 +159,7 @@ impl Input {
     /// stopped.
     ///
     /// # Errors
-    /// When nothing can be read, or what is read is no trace.
+    /// When the input cannot be read, or is no trace.
     pub fn reader(&self, lenient: bool) -> Result<TraceReader<'_>, ReadError> {
         let options = ReadOptions { lenient, ..ReadOptions::new(self.shown.clone()) };
         match &self.contents {

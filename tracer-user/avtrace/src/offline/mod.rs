@@ -1,5 +1,5 @@
 //! Traces in files: opening, checking and converting them, and names for findings. Reading and checking
-//! themselves are in `checker`; nothing here needs the kernel side.
+//! themselves are in `checker`; this module does not use the kernel side.
 
 pub mod algorithms;
 mod check;

@@ -70,7 +70,7 @@ impl TraceNames {
         recording::read_run(&self.names)
     }
 
-    /// Returns what a report lacks for want of source lines.
+    /// Returns the limitation of a report whose source lines are missing.
     pub(super) fn missing_sources(&self) -> Option<Limitation> {
         self.sources.limitation()
     }
@@ -98,7 +98,7 @@ impl TraceNames {
 }
 
 impl TraceNames {
-    /// Returns the role of regions of which the trace has none: those of other tools were named by somebody.
+    /// Returns the role of regions without one in the trace. In traces of other tools, somebody has named the regions.
     fn role(&self) -> RegionRole {
         if recording::is_live(&self.names) { RegionRole::default() } else { RegionRole::Named }
     }

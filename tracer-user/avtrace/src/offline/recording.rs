@@ -31,7 +31,7 @@ const ROLES: &str = "avtrace.region-roles";
 /// Key of the ability of the run to see data: `true` or `false`.
 const SEES_DATA: &str = "avtrace.sees-data";
 
-/// Key of what a report says about the run itself, as JSON.
+/// Key of the facts about the run itself, as JSON.
 const RUN: &str = "avtrace.run";
 
 /// Key of the number of source lines that there was no room for. A recording without it has no source lines.
@@ -77,7 +77,7 @@ pub(crate) fn classes(classes: &RecordedClasses) -> Result<Option<Property>, ser
     Ok((value.len() <= MAX_VALUE).then(|| Property { key: CLASSES.to_owned(), value }))
 }
 
-/// Returns the classes of the objects of a recording; none where it has none, or has them in another form.
+/// Returns the classes of the objects of a recording; empty if the recording has no readable property with them.
 pub(crate) fn read_classes(names: &Names) -> KnownClasses {
     let property = names.properties().iter().rev().find(|property| property.key == CLASSES);
     let recorded =
@@ -93,7 +93,7 @@ pub(crate) fn roles(roles: &[RegionRole]) -> Result<Property, serde_json::Error>
     Ok(Property { key: ROLES.to_owned(), value: serde_json::to_string(roles)? })
 }
 
-/// Returns the roles of the regions of a recording, by their ids; none where it has none, or has them in another form.
+/// Returns the roles of the regions of a recording, by their ids; empty if it has no readable property with them.
 pub(crate) fn read_roles(names: &Names) -> Vec<RegionRole> {
     let property = names.properties().iter().rev().find(|property| property.key == ROLES);
     property.and_then(|property| serde_json::from_str(&property.value).ok()).unwrap_or_default()
@@ -114,13 +114,13 @@ pub(crate) fn read_sees_data(names: &Names) -> Option<bool> {
 /// Facts about a run that its events do not show, as a report has them.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct RecordedRun {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) capture: Option<Capture>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) memory: Option<MemorySeen>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) trap: Option<TrapDeath>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) perturbation: Option<Perturbation>,
 }
 
@@ -134,13 +134,13 @@ pub(crate) fn run(report: &Report) -> Result<Property, serde_json::Error> {
     Ok(Property { key: RUN.to_owned(), value })
 }
 
-/// Returns the facts about the run that was recorded; none where the recording has none, or has them in another form.
+/// Returns the facts about the run that was recorded; empty if the recording has no readable property with them.
 pub(crate) fn read_run(names: &Names) -> RecordedRun {
     let property = names.properties().iter().rev().find(|property| property.key == RUN);
     property.and_then(|property| serde_json::from_str(&property.value).ok()).unwrap_or_default()
 }
 
-/// Returns the property of a recording with source lines, of which so many were left out.
+/// Returns the property of a recording with source lines. `left_out` is the number of lines that had no room.
 #[must_use]
 pub fn sources(left_out: u64) -> Property {
     Property { key: SOURCES.to_owned(), value: left_out.to_string() }
@@ -180,12 +180,12 @@ pub(super) struct JoinedProperties {
     classes: KnownClasses,
     roles: BTreeMap<u32, RegionRole>,
     left_out: Option<u64>,
-    /// Those of which the last one counts.
+    /// Properties of which the last segment decides.
     latest: BTreeMap<&'static str, Property>,
 }
 
 impl JoinedProperties {
-    /// Returns the mark of a recording, if there is one that was not returned before.
+    /// Returns the mark of a recording the first time that a segment has it.
     pub(super) fn take_mark(&mut self, names: &Names) -> Option<Property> {
         if self.has_mark {
             return None;
@@ -195,7 +195,7 @@ impl JoinedProperties {
         mark
     }
 
-    /// Adds those of a segment, of whose ids `joined` returns the joined ones.
+    /// Adds the properties of a segment. `joined` maps ids of the segment to ids of the joined trace.
     pub(super) fn add(&mut self, names: &Names, joined: impl Fn(IdSpace, u32) -> Option<u32>) {
         for (id, role) in (0..).zip(read_roles(names)) {
             if let Some(id) = joined(IdSpace::Region, id) {
@@ -235,7 +235,7 @@ mod tests {
             (sees_data(true).value.as_str(), sees_data(false).value.as_str()),
             ("true", "false")
         );
-        assert_eq!(read_sees_data(&Names::default()), None, "an older recording");
+        assert_eq!(read_sees_data(&Names::default()), None, "a trace of another tool");
     }
 
     #[test]

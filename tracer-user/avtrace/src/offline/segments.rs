@@ -16,7 +16,8 @@ use super::{
 };
 use crate::progress::ReadBar;
 
-/// Ends of the names of segments. The second is of one that is written, or was when its recorder was killed.
+/// Ends of the names of segments. The second marks a segment that is being written, or was when its recorder was
+/// killed.
 const ENDS: [&str; 4] = [".avt", DRAFT, ".avt.gz", ".avt.zst"];
 const DRAFT: &str = ".avt.part";
 
@@ -66,7 +67,8 @@ impl Recording {
     /// loss, is left out of its recording, which is incomplete then.
     ///
     /// # Errors
-    /// When the directory or a trace in it cannot be opened, a trace in it is no segment, or there is none.
+    /// When the directory or a trace in it cannot be opened, a trace in it is no segment, or the directory has no
+    /// trace.
     pub fn find(directory: &Path) -> Result<Vec<Self>, InputError> {
         let name = || directory.to_string_lossy().into_owned();
         let failed = |error| InputError::Open { name: name(), error };
@@ -86,6 +88,7 @@ impl Recording {
                 }
                 Found::Nothing => {}
                 Found::Damaged(error) => {
+                    tracing::debug!(path = %path.display(), %error, "a segment is left out");
                     damaged.insert(path, error);
                 }
             }
@@ -121,7 +124,7 @@ impl Recording {
         Ok(recordings)
     }
 
-    /// Returns the name of the recording: that of the directory, and of its segments where there are other recordings.
+    /// Returns the name of the directory, with the names of the segments where it has several recordings.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -154,10 +157,15 @@ impl Recording {
             let damage = read_one(
                 &input,
                 lenient,
-                (bar, &mut joined),
-                (&mut joiner, consumer),
+                bar,
+                &mut joined,
+                &mut joiner,
+                consumer,
                 &mut properties,
             )?;
+            if let Some(damage) = &damage {
+                tracing::debug!(path = %path.display(), damage, "a segment is damaged");
+            }
             // The first one is named.
             let damage = damage.map(|damage| format!("{}: {damage}", path.display()));
             joined.incomplete = joined.incomplete.or(damage);
@@ -170,12 +178,14 @@ impl Recording {
     }
 }
 
-/// Passes a segment to a consumer. Returns what is wrong with its end.
+/// Passes a segment to a consumer. Returns a description of the damage at its end, if any.
 fn read_one<C: Consumer>(
     input: &Input,
     lenient: bool,
-    (bar, joined): (&mut ReadBar, &mut Joined),
-    (joiner, consumer): (&mut Joiner, &mut C),
+    bar: &mut ReadBar,
+    joined: &mut Joined,
+    joiner: &mut Joiner,
+    consumer: &mut C,
     properties: &mut JoinedProperties,
 ) -> Result<Option<String>, SegmentsStopped<C::Error>> {
     let failed = |error| InputError::Join { name: input.shown().to_owned(), error };
@@ -281,14 +291,14 @@ fn stem(path: &Path) -> String {
 }
 
 impl JoinedProperties {
-    /// Takes what a checker has to know at once, when the first names of a segment are known.
+    /// Adds the mark, which a checker has to know first, when the first names of a segment are known.
     fn begin(&mut self, names: &Names, joiner: &mut Joiner) {
         if let Some(property) = self.take_mark(names) {
             joiner.property(property);
         }
     }
 
-    /// Takes what is known when a segment was read.
+    /// Adds the properties of a segment that was read.
     fn end(&mut self, names: &Names, joiner: &Joiner) {
         self.add(names, |space, id| joiner.ids(space).get(id as usize).copied());
     }

@@ -61,7 +61,7 @@ impl Sources {
         found
     }
 
-    /// Returns what the report has to say about lines that it lacks.
+    /// Returns the limitation of a report whose source lines are missing.
     pub(super) fn limitation(&self) -> Option<Limitation> {
         let (file, _) = self.missing.first()?;
         let count = self.missing.len() as u64;

@@ -71,7 +71,7 @@ impl fmt::Display for Stats {
         )?;
         let seconds = self.elapsed.as_secs_f64();
         write!(f, "  time          {seconds:.3} s")?;
-        // A rate over a very short time means nothing.
+        // A rate over a very short time is meaningless.
         if seconds >= 0.1 {
             write!(f, ", {:.1} million events a second", events as f64 / seconds / 1e6)?;
         }

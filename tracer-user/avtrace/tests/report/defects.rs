@@ -4,7 +4,7 @@ use insta::assert_snapshot;
 use report::text::render;
 use report::{
     Class, Defect, Location, Reason, RegionRole, Report, SetAside, SetAsideBy, Settings,
-    TextOptions, UnusedSuppression, json,
+    TextOptions, UnusedSuppression,
 };
 use report::{GapKind, Obstacle, Pattern};
 
@@ -103,10 +103,10 @@ fn classes_decide_what_counts() {
     assert_eq!(counts(&report(0, 0, 1)), [false, false, true]);
     assert_eq!(counts(&report(0, 0, 0)), [false, false, false]);
     assert_eq!(counts(&stories::cycle_only().report()), [false, true, true]);
-    // Those of an older report, or of an algorithm without witnesses, have no class.
-    let mut old = report(0, 0, 2);
-    old.defects.clear();
-    assert_eq!(counts(&old), [true, true, true]);
+    // Violations of an algorithm without witnesses have no class.
+    let mut unclassified = report(0, 0, 2);
+    unclassified.defects.clear();
+    assert_eq!(counts(&unclassified), [true, true, true]);
     let mut aside = report(1, 0, 0);
     aside.defects[0].set_aside =
         Some(SetAside { by: SetAsideBy::Baseline, reason: "it is in the baseline".to_owned() });
@@ -140,20 +140,8 @@ fn what_the_user_sets_aside_is_counted() {
     assert_snapshot!(&text[from..]);
 }
 
-#[test]
-fn reports_of_older_versions_are_read() {
-    let report = stories::lock_split().report();
-    let mut old = documents::document(&report);
-    for key in ["defects", "exemplars"] {
-        old.as_object_mut().expect("a report").remove(key);
-    }
-    let read = json::read(old.to_string().as_bytes()).expect("a report");
-    assert_eq!((read.defects.len(), read.violations.len()), (0, 1));
-    assert!(text(&read).starts_with("violation v1: region `transfer` is not atomic\n"));
-}
-
-/// The help of the first defect of a story, in which it is changed first: help depends on what the checker finds, which
-/// these stories have not.
+/// The help of the first defect of a story, in which it is changed first: help depends on what the checker finds,
+/// which these stories have not.
 fn help(story: &mut Story, change: impl FnOnce(&mut Defect)) -> String {
     let report = story.report();
     let mut defect = report.defects[0].clone();

@@ -10,7 +10,6 @@ mod json;
 mod limitations;
 mod output;
 mod parquet;
-mod schema;
 mod stories;
 mod text;
 mod topics;

@@ -384,9 +384,7 @@ pub fn losses() -> Story {
     unseen.unfollowed_processes =
         vec![Process { pid: 4720, name: Some("sh".to_owned()) }, Process { pid: 4721, name: None }];
     unseen.undecoded_accesses = 1;
-    unseen.limitations = vec![Limitation::Other {
-        message: "the program was still running when avtrace detached".to_owned(),
-    }];
+    unseen.limitations = vec![Limitation::UnwatchedChild];
     s
 }
 

@@ -14,7 +14,7 @@ fn in_full(report: &Report) -> Report {
     report
 }
 
-/// The report as an older version wrote it, or an algorithm without witnesses.
+/// The report of an algorithm without witnesses.
 fn without_defects(mut report: Report) -> Report {
     report.defects.clear();
     report

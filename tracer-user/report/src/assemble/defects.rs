@@ -1,4 +1,4 @@
-//! Puts names on defects, and on what the checker asks about while it groups findings into them.
+//! Puts names on defects, and answers the questions of the checker while it groups findings into defects.
 
 use std::path::Path;
 
@@ -23,24 +23,25 @@ use super::{
 };
 
 /// Groups findings into defects, numbered `d1`, `d2`, … in the order of the report. `ids` has the id of the violation
-/// that each finding became, `lists` those violations: the counted ones, and those that only defects show.
+/// that each finding became; `counted` has the violations that count, `exemplars` those that only defects show.
 pub(super) fn defects(
     findings: &Findings,
     ids: &[String],
-    lists: (&[Violation], &[Violation]),
+    counted: &[Violation],
+    exemplars: &[Violation],
     resolver: &mut Resolver<'_>,
 ) -> Vec<Defect> {
     let found = defect::defects(findings, resolver);
     let shown = |defect: &defect::Defect| {
         let number = *defect.violations.first()?;
         let id = ids.get(number)?;
-        let violation = lists.0.iter().chain(lists.1).find(|violation| violation.id == *id)?;
+        let violation = counted.iter().chain(exemplars).find(|violation| violation.id == *id)?;
         Some((findings.violation(number)?, violation))
     };
     let mut defects: Vec<Defect> = Vec::with_capacity(found.len());
     for defect in &found {
-        let Some(shown) = shown(defect) else { continue };
-        let defect = resolver.defect(defects.len() + 1, defect, ids, shown);
+        let Some((finding, shown)) = shown(defect) else { continue };
+        let defect = resolver.defect(defects.len() + 1, defect, ids, finding, shown);
         defects.push(defect);
     }
     defects
@@ -52,7 +53,8 @@ impl Resolver<'_> {
         number: usize,
         found: &defect::Defect,
         ids: &[String],
-        shown: (&finding::Violation, &Violation),
+        finding: &finding::Violation,
+        violation: &Violation,
     ) -> Defect {
         let Known { name: region, role, origin, .. } = self.known_region(found.region);
         let (region, role, origin) = (region.clone(), *role, *origin);
@@ -112,7 +114,6 @@ impl Resolver<'_> {
             hunted: None,
             merged: None,
         };
-        let (finding, violation) = shown;
         // One call that releases a lock and acquires it again. A line is not enough: it may have several calls.
         let is_wait = finding.released_locks.iter().any(|split| {
             split.holder.is_some() && split.released.location == split.reacquired.location
@@ -166,7 +167,7 @@ fn calls(region: &str, place: &Place, nested: Vec<String>) -> (Vec<String>, Opti
     let own = place.frames.iter().position(is_region);
     let shown = place.frames.get(place.shown).and_then(|frame| {
         let function = frame.function.as_deref()?;
-        // Without lines, the offset is that of the place.
+        // Without lines, the offset is the offset of the place.
         let name = function.rsplit_once("+0x").filter(|_| frame.file.is_none());
         Some(name.map_or(function, |(name, _)| name).to_owned())
     });
@@ -182,7 +183,7 @@ fn calls(region: &str, place: &Place, nested: Vec<String>) -> (Vec<String>, Opti
         }
         None => {
             chain.extend(nested);
-            // Of a region that a marker names, the function around it is none of its callees.
+            // The function around a region that a marker names is not a callee of the region.
             if chain.len() > 1 {
                 chain.extend(shown);
             }
@@ -196,7 +197,7 @@ fn calls(region: &str, place: &Place, nested: Vec<String>) -> (Vec<String>, Opti
     (chain, called_at)
 }
 
-/// The names without those that came before.
+/// Returns the names without repetitions.
 fn distinct(names: impl Iterator<Item = String>) -> Vec<String> {
     let mut out: Vec<String> = Vec::new();
     for name in names {
@@ -230,7 +231,7 @@ impl Describe for Resolver<'_> {
     fn place(&mut self, location: LocationId) -> PlaceInfo {
         let place = self.place(location);
         let frame = place.frames.get(place.shown).cloned().unwrap_or_default();
-        // The library of a language does what its callers want, and none of these is known here: the region decides.
+        // A language's library works for its callers, which are not known here: the region decides.
         let of_language = |frame: &SourceFrame| {
             frame.file.as_deref().is_some_and(|file| is_system_file(Path::new(file)))
         };

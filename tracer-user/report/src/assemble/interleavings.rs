@@ -51,7 +51,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// Returns predictions, those that depend on the fewest reads first.
+    /// Returns predictions in the order of the numbers of reads that they depend on.
     pub(super) fn predictions(&mut self, found: &[predict::Prediction]) -> Vec<Prediction> {
         let found = predict::named(found, self);
         found.iter().map(|prediction| self.prediction(prediction)).collect()

@@ -28,7 +28,7 @@ pub fn assemble(findings: &Findings, names: &mut dyn Names, context: Context) ->
     let (violations, mut ids) = violations(findings, &mut resolver);
     let exemplars = exemplars(findings, &mut ids, violations.len(), &mut resolver);
     let merged_away = (findings.violations.len() - violations.len()) as u64;
-    let defects = defects::defects(findings, &ids, (&violations, &exemplars), &mut resolver);
+    let defects = defects::defects(findings, &ids, &violations, &exemplars, &mut resolver);
 
     let gaps = context.gaps.map(|gaps| gaps::gaps(&gaps, &mut resolver));
     let thread_starts = gaps.as_ref().map(|_| resolver.names.thread_starts()).unwrap_or_default();
@@ -100,7 +100,7 @@ pub fn assemble(findings: &Findings, names: &mut dyn Names, context: Context) ->
     }
 }
 
-/// Returns the violations, and the id of the one that each finding became or was merged into.
+/// Returns the violations, and for each finding the id of its violation.
 fn violations(findings: &Findings, resolver: &mut Resolver<'_>) -> (Vec<Violation>, Vec<String>) {
     let mut violations = Vec::<(usize, Violation)>::with_capacity(findings.violations.len());
     let mut merged = HashMap::<Vec<Mark>, usize>::new();
@@ -123,7 +123,7 @@ fn violations(findings: &Findings, resolver: &mut Resolver<'_>) -> (Vec<Violatio
     (violations.into_iter().map(|(_, violation)| violation).collect(), ids)
 }
 
-/// Returns the violations that only defects show, and adds their ids, which go on from those of the `listed` ones.
+/// Returns the violations that only defects show, and adds their ids, which follow the ids of the `listed` ones.
 fn exemplars(
     findings: &Findings,
     ids: &mut Vec<String>,

@@ -17,7 +17,7 @@ use super::super::{
     names::{Names, RegionName},
 };
 
-/// Source lines are shown, not stored: what is longer than this many characters is cut.
+/// Limit of source lines in characters. Longer lines are cut, since reports show them and do not store them.
 const MAX_SOURCE_CHARS: usize = 400;
 
 /// A part of a static witness, to compare by.
@@ -382,7 +382,7 @@ impl Step {
     }
 }
 
-/// Returns whether the name of a function begins with that of its file, such as `nginx+0x4a3f0+0x1c`.
+/// Returns whether the name of a function begins with the name of its file, such as `nginx+0x4a3f0+0x1c`.
 fn function_of(function: &str, module: &str) -> bool {
     function.strip_prefix(module).is_some_and(|rest| rest.starts_with('+'))
 }

@@ -26,7 +26,7 @@ impl ReportFormat for Html {
         let data = in_script(json::compact_document(&page)?.trim_end());
         let mut out = String::with_capacity(PAGE.len() + STYLE.len() + SCRIPT.len() + data.len());
         let mut rest = PAGE;
-        // Each mark once, in order: what is put in is not looked at again.
+        // Each mark once, in order: inserted text is not searched for marks.
         for (mark, text) in [
             ("{{title}}", title.as_str()),
             ("{{style}}", STYLE),
@@ -60,7 +60,7 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// JSON in which nothing ends the element around it or begins a comment: such characters stand in strings only.
+/// Returns JSON that neither ends the element around it nor begins a comment: it escapes such characters in strings.
 fn in_script(json: &str) -> String {
     json.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e")
 }

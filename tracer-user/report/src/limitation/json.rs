@@ -1,37 +1,39 @@
-//! Limitations in JSON: `notes` has the sentences, `limitations` the kinds, sentences and data. A document of an
-//! older version has sentences alone; of a kind that is not known, the sentence is read.
+//! Limitations in JSON: `notes` has their sentences, `limitations` their kinds, data and sentences.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use serde_json::Value;
 
 use super::Limitation;
 
+/// Keys of limitations in a document.
 #[derive(Serialize)]
-struct Written<'report> {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub(crate) struct Written<'report> {
+    /// Sentences of the limitations.
     notes: Vec<String>,
-    limitations: Vec<Entry<'report>>,
+    /// Limitations, in the order of `notes`.
+    limitations: Vec<WrittenLimitation<'report>>,
 }
 
+/// Limitation with its sentence.
 #[derive(Serialize)]
-struct Entry<'report> {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct WrittenLimitation<'report> {
     #[serde(flatten)]
     limitation: &'report Limitation,
+    /// Sentence.
     message: String,
 }
 
 #[derive(Deserialize)]
 struct Read {
-    #[serde(default)]
-    notes: Vec<String>,
-    #[serde(default)]
-    limitations: Option<Vec<Value>>,
+    limitations: Vec<Limitation>,
 }
 
 pub(crate) fn serialize<S: Serializer>(
     limitations: &[Limitation],
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    let entry = |limitation| Entry { limitation, message: limitation.to_string() };
+    let entry = |limitation| WrittenLimitation { limitation, message: limitation.to_string() };
     let written = Written {
         notes: limitations.iter().map(Limitation::to_string).collect(),
         limitations: limitations.iter().map(entry).collect(),
@@ -42,13 +44,5 @@ pub(crate) fn serialize<S: Serializer>(
 pub(crate) fn deserialize<'input, D: Deserializer<'input>>(
     deserializer: D,
 ) -> Result<Vec<Limitation>, D::Error> {
-    let Read { notes, limitations } = Read::deserialize(deserializer)?;
-    let known = |value: Value| {
-        let message = value["message"].as_str().unwrap_or_default().to_owned();
-        serde_json::from_value(value).unwrap_or(Limitation::Other { message })
-    };
-    Ok(match limitations {
-        Some(limitations) => limitations.into_iter().map(known).collect(),
-        None => notes.into_iter().map(|message| Limitation::Other { message }).collect(),
-    })
+    Read::deserialize(deserializer).map(|read| read.limitations)
 }

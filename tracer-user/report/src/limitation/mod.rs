@@ -13,8 +13,7 @@ pub use self::reasons::{
 use self::reasons::{focused, hot_regions, left_out, over_budget, remapped_code};
 use super::quantity::{count as quantity, grouped};
 
-/// Limitation of a run or of a trace. [`Display`](std::fmt::Display) is its sentence, [`kind`](Self::kind) its
-/// identifier. Data of the type `String` is a name, or the message of an error.
+/// Limitation of a run or of a trace, with its data. Strings in the data are names or messages of errors.
 #[derive(
     Clone,
     Debug,
@@ -26,6 +25,7 @@ use super::quantity::{count as quantity, grouped};
     strum::VariantNames,
     thiserror::Error,
 )]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum Limitation {
@@ -75,7 +75,7 @@ pub enum Limitation {
     )]
     UncheckedHits,
 
-    /// Threads of which nothing was recorded, since more run at once than have memory for records.
+    /// Threads without a record, since more threads run at once than have memory for records.
     #[error(
         "of {} nothing was recorded: more threads ran at once than inline probes have memory for",
         quantity(*count, "thread")
@@ -138,7 +138,7 @@ pub enum Limitation {
          violations that only locks show are missed"
     )]
     NoLockFunctions,
-    /// A stripped program has functions without names, and what is recognised by names is not seen.
+    /// A stripped program: its functions have no names, by which locks and start functions are recognised.
     #[error(
         "`{program}` was stripped: its functions go by their addresses, and what is recognised by names is not seen \
          (locks that are taken inline, as those of Rust and of C++ libraries; start functions of threads in C++ and \
@@ -170,11 +170,11 @@ pub enum Limitation {
     UnlikelyRegions {
         /// Number of functions.
         count: u64,
-        /// Number of those that are regions.
+        /// Number of functions that are regions.
         limit: u64,
     },
-    /// Regions and functions that a first pass has named were looked at, and nothing else.
-    #[error("{}", focused(file, (*regions, *functions), *left_out, missing))]
+    /// Only regions and functions that a first pass has named were captured.
+    #[error("{}", focused(file, *regions, *functions, *left_out, missing))]
     Focused {
         /// File of the first pass.
         file: String,
@@ -193,7 +193,7 @@ pub enum Limitation {
         /// Functions.
         functions: Vec<String>,
     },
-    /// A pattern of an option that matched nothing.
+    /// A pattern of an option without a match.
     #[error("{option} {pattern}: {problem}")]
     UnmatchedPattern {
         /// Option.
@@ -228,7 +228,7 @@ pub enum Limitation {
         /// Set if not even named ranges were watched.
         nothing_watched: bool,
     },
-    /// A `--watch` names nothing in this program.
+    /// A `--watch` that names no data of this program.
     #[error("--watch {watch}: {reason}{hint}")]
     UnresolvedWatch {
         /// Range as the user wrote it.
@@ -257,7 +257,7 @@ pub enum Limitation {
         /// Reason.
         reason: UnwatchedVariable,
     },
-    /// Threads that started while watchpoints were set have none.
+    /// Threads without watchpoints, since they started while these were set.
     #[error(
         "{} started while watchpoints were set: not all of {} accesses may have been seen",
         number(*count, "thread", "threads"),
@@ -267,7 +267,7 @@ pub enum Limitation {
         /// Number of threads.
         count: u64,
     },
-    /// A child process has none of the watchpoints.
+    /// A child process without the watchpoints.
     #[error("watchpoints are not set in child processes")]
     UnwatchedChild,
 
@@ -350,7 +350,7 @@ pub enum Limitation {
          are not known"
     )]
     Attached,
-    /// Memory of probes is left in a process that goes on.
+    /// Memory of probes is left in the process, which continues.
     #[error(
         "the memory of inline probes stays mapped in the process, and records nothing: a signal handler that has not \
          returned may come back to it, another tracer's breakpoint is where a probe was, or the process may not unmap it"
@@ -575,13 +575,6 @@ pub enum Limitation {
     UnshownViolations {
         /// Number of instances.
         count: u64,
-    },
-    /// Limitation in a report of another version, of which only the sentence is understood.
-    #[error("{message}")]
-    Other {
-        /// Sentence.
-        #[serde(skip_serializing)]
-        message: String,
     },
 }
 

@@ -6,6 +6,7 @@ use crate::{count, explain::list};
 
 /// Reason for which a variable that the program names was not watched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum UnwatchedVariable {
     /// All watchpoints are in use.
@@ -35,12 +36,13 @@ pub enum UnwatchedVariable {
 
 /// Act of a program after which it can have inline probes no longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum WithdrawnProbes {
     /// A thread has set the GS base.
     #[error("the program has set the GS base itself, by which inline probes find their memory")]
     OwnGsBase,
-    /// A thread has created one that has no tracer, and shares its ring.
+    /// A thread has created another thread that has no tracer, and shares its ring.
     #[error(
         "the program has created a thread that no tracer sees (`CLONE_UNTRACED`): what it did at first counts as its \
          creator's, which may have made a report false"
@@ -53,6 +55,7 @@ pub enum WithdrawnProbes {
 
 /// Reason for which a process was not traced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum UntracedProcess {
     /// A child that has the memory of its parent, unless it replaces its program.
@@ -71,6 +74,7 @@ pub enum UntracedProcess {
 
 /// Reason for which the new program of a process was not traced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum UntracedProgram {
     /// The plans are used up.
@@ -126,6 +130,7 @@ impl UntracedProgram {
 
 /// Moment at which a process was to be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum RanOnAt {
     /// After its fork.
@@ -159,7 +164,8 @@ pub(super) fn left_out(libraries: &[String]) -> String {
 /// Returns the sentence about a run that looks at these numbers of regions and functions alone.
 pub(super) fn focused(
     file: &str,
-    (regions, functions): (u64, u64),
+    regions: u64,
+    functions: u64,
     left_out: u64,
     missing: &[String],
 ) -> String {
@@ -186,6 +192,7 @@ pub(super) fn focused(
 
 /// Reason for which libraries that are loaded while a program runs are not seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum UnseenLibraries {
     /// The process's memory cannot be read.
@@ -213,8 +220,9 @@ pub enum UnseenLibraries {
 
 /// A function that was probed for a part of the run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PartlySeen {
-    /// Name.
+    /// Name of the function.
     pub function: String,
     /// Part of the run without its probes, in percent.
     pub unseen_percent: u64,

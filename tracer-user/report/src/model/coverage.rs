@@ -1,4 +1,4 @@
-//! Coverage in a report: what a run could not see, its costs, the accesses to memory that were seen, and a death by
+//! Coverage in a report: the limitations of a run, its costs, the accesses to memory that were seen, and a death by
 //! `SIGTRAP`.
 
 use serde::{Deserialize, Serialize};
@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 use super::hex_address;
 use crate::limitation::{self, Limitation};
 
-/// Everything that a run could not see. All empty or zero: nothing that avtrace knows of was missed.
+/// Limitations of a run. If all is empty or zero, avtrace knows of no missed event.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NotSeen {
     /// Events lost, by class.
     pub lost_events: Vec<LostEvents>,
@@ -24,30 +25,31 @@ pub struct NotSeen {
     /// Watchpoint hits whose accessing instruction could not be decoded.
     pub undecoded_accesses: u64,
     /// Reasons with their numbers of accesses, the most frequent first.
-    #[serde(default)]
     pub undecoded_reasons: Vec<UndecodedReason>,
     /// Code that regions call and whose accesses no probe saw; null where accesses were not to be seen by probes.
-    #[serde(default)]
     pub unprobed_calls: Option<UnprobedCalls>,
     /// Anything else. The document has it twice: as sentences in `notes`, with kinds and data in `limitations`.
     #[serde(flatten, with = "limitation::json")]
+    #[cfg_attr(feature = "schema", schemars(with = "limitation::json::Written<'static>"))]
     pub limitations: Vec<Limitation>,
 }
 
-/// Class of lost events of which none is known.
+/// Class of lost events whose class is not known.
 pub const UNKNOWN_CLASS: &str = "unknown";
 
 /// Events of one class that were lost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LostEvents {
-    /// The class, such as `lock`, `access`, `region`; [`UNKNOWN_CLASS`] for none.
+    /// The class, such as `lock`, `access`, `region`; [`UNKNOWN_CLASS`] if it is not known.
     pub class: String,
-    /// Number.
+    /// Number of lost events.
     pub count: u64,
 }
 
 /// Code that regions call and whose accesses no probe saw.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UnprobedCalls {
     /// Depth of calls to which functions were probed (`--probe-depth`).
     pub depth: u32,
@@ -65,32 +67,33 @@ pub struct UnprobedCalls {
 
 /// Watchpoint hits whose accessing instruction could not be decoded for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UndecodedReason {
-    /// Reason.
+    /// Reason for which the instruction could not be decoded.
     pub reason: String,
-    /// Number.
+    /// Number of hits.
     pub count: u64,
 }
 
 /// Probes that were wanted and not placed, for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SkippedProbes {
     /// Events that they would have shown, such as `pthread_mutex_clocklock in libc.so.6`.
     pub what: String,
     /// Reason for which they were not placed.
     pub reason: String,
-    /// Number.
+    /// Number of probes.
     pub count: u64,
     /// Kind of the events, where known.
-    #[serde(default)]
     pub kind: Option<String>,
     /// Kind of the reason, where known.
-    #[serde(default)]
     pub reason_kind: Option<String>,
 }
 
 /// Something that could not be found, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Missing {
     /// The symbol or file.
     pub what: String,
@@ -100,15 +103,17 @@ pub struct Missing {
 
 /// A process that was seen and not traced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Process {
-    /// Process id.
+    /// Process id, in the PID namespace of avtrace.
     pub pid: u32,
-    /// Name, where known.
+    /// Name of the process, where known.
     pub name: Option<String>,
 }
 
 /// Costs of a run. `None` where a value does not apply, as for a recorded trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Summary {
     /// Wall-clock time in nanoseconds.
     pub elapsed_ns: Option<u64>,
@@ -119,27 +124,29 @@ pub struct Summary {
     /// Hardware watchpoints, as address ranges.
     pub watchpoints: Option<u64>,
     /// Number of allocations and mappings, where memory accesses are seen.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub allocations: Option<u64>,
     /// Number of frees and unmappings of memory that was seen allocated.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub frees: Option<u64>,
     /// The function that is a region and makes more than half of all events, where these are very many.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub busiest: Option<Busiest>,
 }
 
 /// A region that makes the most events.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Busiest {
-    /// Name.
+    /// Name of the region.
     pub region: String,
-    /// Number of its begins and ends, and of the events in it and in no other region inside.
+    /// Number of its begins and ends, and of the events in the region but in no region inside it.
     pub events: u64,
 }
 
 /// Coverage of memory accesses that nobody has named.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MemorySeen {
     /// Functions whose instructions were probed.
     pub functions: u64,
@@ -157,8 +164,9 @@ pub struct MemorySeen {
 
 /// Accesses that are not seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LeftOut {
-    /// Reason.
+    /// Reason for which the accesses are not seen.
     pub reason: String,
     /// Number of instructions with this reason.
     pub count: u64,
@@ -166,17 +174,24 @@ pub struct LeftOut {
 
 /// Memory that was watched for a part of the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WatchedShare {
     /// Name, where known.
     pub name: Option<String>,
-    /// Address.
+    /// Process address of the memory in hexadecimal, `0x…`, where known.
     #[serde(with = "hex_address")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "Option<String>", regex(pattern = "^0x[0-9a-f]{1,16}$"))
+    )]
     pub address: Option<u64>,
     /// Length in bytes.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub length: u64,
-    /// For how much of the run, in percent.
+    /// Part of the run in which the memory was watched, in percent.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 100)))]
     pub percent: f64,
-    /// Number of accesses meanwhile.
+    /// Number of accesses that were seen.
     pub hits: u64,
 }
 
@@ -191,12 +206,17 @@ impl MemorySeen {
 
 /// Death by `SIGTRAP`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TrapDeath {
-    /// Cause.
+    /// Cause of the signal.
     pub cause: TrapCause,
     /// The address of the breakpoint instruction, or for a debug exception of the next instruction; `None` when it is
     /// not known.
     #[serde(with = "hex_address")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "Option<String>", regex(pattern = "^0x[0-9a-f]{1,16}$"))
+    )]
     pub address: Option<u64>,
     /// Description of that place; `None` outside of all files.
     pub location: Option<String>,
@@ -208,6 +228,7 @@ pub struct TrapDeath {
 
 /// Cause of a `SIGTRAP`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TrapCause {
     /// A breakpoint of avtrace in code that the program has copied elsewhere.
@@ -220,7 +241,7 @@ pub enum TrapCause {
     DebugException,
     /// The program itself, or another process that has sent the signal.
     Program,
-    /// Not known.
+    /// The cause is not known.
     Unknown,
 }
 

@@ -7,21 +7,23 @@ use super::Location;
 
 /// Gap of a region, by its lines.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RegionGap {
     /// Hash of the kind, the region's name, the text of both lines and the names of the objects, in 16 hexadecimal
     /// digits. It stays the same in another run, after a rebuild and when lines have moved.
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^[0-9a-f]{16}$")))]
     pub id: String,
-    /// Kind.
+    /// Kind of the gap.
     pub kind: RegionGapKind,
-    /// Innermost region that spans it.
+    /// Innermost region that spans the gap.
     pub region: GapRegion,
-    /// Place of the step before it.
+    /// Place of the step before the gap.
     pub left: Option<Location>,
-    /// That place for people: `bank.c:45`, `transfer+0x1c (bank)`, or `unknown location`.
+    /// The place for people: `bank.c:45`, `transfer+0x1c (bank)`, or `unknown location`.
     pub left_label: String,
-    /// Place of the step after it.
+    /// Place of the step after the gap.
     pub returned: Option<Location>,
-    /// That place for people.
+    /// The place for people, as for the step before.
     pub returned_label: String,
     /// Place in the code at which a delay falls into the gap; `None` where the code is not known.
     pub delay_at: Option<CodePlace>,
@@ -31,28 +33,33 @@ pub struct RegionGap {
     /// Class of the lock or variable; of two, joined by `and`.
     pub subject: String,
     /// Number of times that a thread came from the one step to the other.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub crossed: u64,
-    /// Number of those in which another thread came in.
+    /// Number of times that another thread came in meanwhile.
     pub cut: u64,
     /// Data that both sides have to do with.
     pub data: GapData,
     /// Number of other threads that could come in.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub other_threads: u64,
-    /// Their regions, or functions where they were in none, as far as they are known.
+    /// Regions of these threads, or functions where they were in no region, as far as they are known.
     pub remote_regions: Vec<String>,
     /// Likelihood that it is a bug which shows when a thread is delayed there, from 0 to 1.
+    #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
     pub promise: f64,
 }
 
 /// Region of a gap.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GapRegion {
-    /// Name.
+    /// Name of the region.
     pub name: String,
 }
 
 /// Instruction of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CodePlace {
     /// Path of the file, as the process has mapped it.
     pub module: String,

@@ -1,24 +1,25 @@
-//! Hunts in a report: the runs that it is of, and what they say about each defect.
+//! Hunts in a report: the runs of a hunt, and the shares of runs that show each defect.
 
 use serde::{Deserialize, Serialize};
 
 /// The runs of a hunt (`avtrace hunt`). A report with it has the defects of all of them; its other parts are those of
 /// the first run, its counts sums.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Hunt {
     /// Seed of all choices.
     pub seed: u64,
     /// File of the results.
     pub results: String,
-    /// Reason for the end.
+    /// Reason for the end of the hunt.
     pub ended: HuntEnd,
-    /// Runs, those that repeat another one left out.
+    /// Number of runs, without repetitions of runs.
     pub runs: u64,
-    /// Runs by what was done to the program.
+    /// Numbers of runs by the treatment of the program.
     pub treatments: Treatments,
     /// Runs that failed.
     pub failed: u64,
-    /// Number of those that did not end in time and were killed.
+    /// Number of failed runs that did not end in time and were killed.
     pub timed_out: u64,
     /// Kinds of failures, the most frequent first.
     pub failures: Vec<Failure>,
@@ -31,10 +32,10 @@ pub struct Hunt {
     pub lost_events: u64,
     /// Runs that avtrace could not trace.
     pub untraced: u64,
-    /// Error of the first of these.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Error of the first run that avtrace could not trace; absent if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub untraced_error: Option<String>,
-    /// Gaps.
+    /// Numbers of gaps.
     pub gaps: HuntedGaps,
     /// Time that threads were delayed, in nanoseconds.
     pub delayed_ns: u64,
@@ -44,34 +45,37 @@ pub struct Hunt {
 
 /// Reason for the end of a hunt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum HuntEnd {
-    /// All runs that were asked for.
+    /// The hunt did all runs that it was asked for.
     #[default]
     AllRuns,
-    /// The time that was given.
+    /// The time for the hunt was over.
     Time,
-    /// A likely defect, where the first one was to end it.
+    /// A run showed a likely defect, and the option `--first` ended the hunt.
     FirstDefect,
-    /// A signal.
+    /// A signal ended the hunt.
     Interrupted,
 }
 
-/// Numbers of runs by what was done to the program.
+/// Numbers of runs by the treatment of the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Treatments {
-    /// Nothing.
+    /// Runs in which the program was only observed.
     pub observed: u64,
-    /// Delays at gaps.
+    /// Runs with delays at gaps.
     pub delayed: u64,
-    /// Threads that got no processor for a while.
+    /// Runs with threads that got no processor for a while.
     pub starved: u64,
-    /// Threads on random sets of processors.
+    /// Runs with threads on random sets of processors.
     pub moved: u64,
 }
 
 /// A kind of failure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Failure {
     /// The failure in words: `exit status 1`, `killed by SIGSEGV`.
     pub text: String,
@@ -79,12 +83,13 @@ pub struct Failure {
     pub runs: u64,
     /// The first of them.
     pub first_run: u64,
-    /// End of what the program printed in that run.
+    /// End of the output of the program in that run.
     pub output: String,
 }
 
 /// Gaps that runs of a hunt have shown: places in regions where other threads could come in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HuntedGaps {
     /// Gaps that are known.
     pub known: u64,
@@ -98,6 +103,7 @@ pub struct HuntedGaps {
 
 /// Runs of a hunt, as far as they concern a defect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HuntedDefect {
     /// The first run that showed it.
     pub first_run: u64,
@@ -112,19 +118,20 @@ pub struct HuntedDefect {
     /// Share of the runs that passed.
     pub passing: Share,
     /// Command that repeats the run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub replay: Option<String>,
-    /// Share of the runs that repeated it; absent if none did.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Share of the repetitions of that run; absent without repetitions.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub replayed: Option<Share>,
 }
 
 /// Part of a number of runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Share {
-    /// Runs of which something is said.
+    /// Number of runs in the part.
     pub runs: u64,
-    /// Number of all.
+    /// Number of all runs.
     pub of: u64,
 }
 

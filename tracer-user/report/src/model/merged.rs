@@ -1,4 +1,4 @@
-//! Reports that one was made of: how many, of which machines and programs, and from when.
+//! Reports that a merged report was made of: their number, machines, programs and times.
 
 use std::collections::BTreeSet;
 
@@ -6,23 +6,26 @@ use serde::{Deserialize, Serialize};
 
 use super::Report;
 
-/// Several reports: all that were merged, or those that have a defect.
+/// Summary of several reports: of all reports that were merged, or of the reports that have a defect.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Merged {
-    /// Number.
+    /// Number of reports.
     pub reports: u64,
     /// Names of the machines, as far as the reports have them.
     pub hosts: BTreeSet<String>,
     /// Names of the programs, or of the traces.
     pub programs: BTreeSet<String>,
-    /// Time of the first report; `None` if none has one.
+    /// Time of the first report; `None` if no report has a time.
+    #[cfg_attr(feature = "schema", schemars(extend("format" = "date-time")))]
     pub first_time: Option<String>,
-    /// Time of the last report; `None` if none has one.
+    /// Time of the last report; `None` if no report has a time.
+    #[cfg_attr(feature = "schema", schemars(extend("format" = "date-time")))]
     pub last_time: Option<String>,
 }
 
 impl Merged {
-    /// Returns what a report counts for in one of several: itself, or those that it was made of.
+    /// Returns the summary of a report: of itself, or of the reports that it was made of.
     #[must_use]
     pub fn of(report: &Report) -> Self {
         report.merged.clone().unwrap_or_else(|| Self {

@@ -8,6 +8,7 @@ use super::{Class, HuntedDefect, hex_address};
 
 /// Transaction: an execution of an outermost region, or a single event outside every region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Transaction {
     /// The thread that ran it: an id of [`Report::threads`](super::Report::threads).
     pub thread: u32,
@@ -21,12 +22,15 @@ pub struct Transaction {
 
 /// A place in source code.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Location {
     /// The source file, as the debug information names it.
     pub file: String,
     /// The line, from 1.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub line: Option<u32>,
     /// The column, from 1.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub column: Option<u32>,
     /// The function, demangled.
     pub function: Option<String>,
@@ -34,6 +38,7 @@ pub struct Location {
 
 /// Frame of a code location: inlined calls give several, the innermost first.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SourceFrame {
     /// The function, demangled. Without line information, `function+0xOFFSET`; for a location that is only a
     /// label in a trace, that label.
@@ -41,8 +46,10 @@ pub struct SourceFrame {
     /// The source file.
     pub file: Option<String>,
     /// The line, from 1.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub line: Option<u32>,
     /// The column, from 1.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub column: Option<u32>,
     /// The file that the code was loaded from: the program or a shared library.
     pub module: Option<String>,
@@ -56,16 +63,22 @@ pub struct SourceFrame {
 
 /// The thing that events are about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Object {
-    /// Kind.
+    /// Kind of the object.
     pub kind: ObjectKind,
     /// Name in the program, such as `account.balance`, where known.
     pub name: Option<String>,
     /// Process address in hexadecimal, `0x…`, where it has one.
     #[serde(with = "hex_address")]
+    #[cfg_attr(
+        feature = "schema",
+        schemars(with = "Option<String>", regex(pattern = "^0x[0-9a-f]{1,16}$"))
+    )]
     pub address: Option<u64>,
-    /// Class of an object without a name, such as `mutex of queue.c:17`: where it was first used, or what it is in.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Class of an object without a name, such as `mutex of queue.c:17`: the place of its first use, or the object
+    /// around it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
 }
 
@@ -88,14 +101,17 @@ impl Object {
 
 /// An atomicity violation: the first of all instances with the same static witness.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Violation {
     /// `v1`, `v2`, … in the order of the report.
+    #[cfg_attr(feature = "schema", schemars(regex(pattern = "^v[1-9][0-9]*$")))]
     pub id: String,
     /// The region that was not atomic.
     pub region: String,
     /// Number of instances that share this static witness.
+    #[cfg_attr(feature = "schema", schemars(range(min = 1)))]
     pub occurrences: u64,
-    /// Evidence.
+    /// Strength of the evidence.
     pub evidence: Evidence,
     /// `racy` when an edge of the witness is.
     pub order: Order,
@@ -106,6 +122,7 @@ pub struct Violation {
     /// The event of another transaction that it depends on.
     pub source_event: u64,
     /// The cycle: the first and the last are the violating transaction. Empty without witness.
+    #[cfg_attr(feature = "schema", schemars(extend("anyOf" = [{"maxItems": 0}, {"minItems": 3}])))]
     pub witness: Vec<Transaction>,
     /// The dependencies that link it, in order. Empty without witness.
     pub edges: Vec<Edge>,
@@ -114,11 +131,11 @@ pub struct Violation {
     /// Description of that place, also without line information.
     pub begin_label: String,
     /// The events that matter, in time order.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub steps: Vec<Step>,
     /// Locks that the transaction released and acquired again in between.
     pub splits: Vec<Split>,
     /// Known accesses to data where data is not the evidence; `None` where it is, and without witness.
-    #[serde(default)]
     pub data_seen: Option<DataSeen>,
     /// Suggested change that would make the region atomic, in plain words.
     pub hint: String,
@@ -143,6 +160,7 @@ impl Violation {
 
 /// The part that data had in a violation whose evidence is synchronisation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DataSeen {
     /// Transactions of the witness in which no access to a variable was seen before the cycle closed.
     pub without: Vec<Transaction>,
@@ -152,6 +170,7 @@ pub struct DataSeen {
 
 /// A dependency: `source` happens before `sink`, on `object`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Edge {
     /// The earlier event.
     pub source_event: u64,
@@ -181,10 +200,12 @@ pub struct Edge {
 
 /// A region in which the program died.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OpenRegion {
     /// The region's name.
     pub region: String,
     /// Likelihood of a bug: always `possible`.
+    #[cfg_attr(feature = "schema", schemars(extend("const" = "possible")))]
     pub class: Class,
     /// The thread that ended in it.
     pub thread: u32,
@@ -193,10 +214,10 @@ pub struct OpenRegion {
     /// Dependency of another thread on an access of the region.
     pub edge: Edge,
     /// End of the program in a run of a hunt, as a clause; absent in other reports, which have one end.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub ending: Option<String>,
     /// Runs of a hunt that showed it; absent in other reports.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub hunted: Option<HuntedDefect>,
 }
 
@@ -211,6 +232,7 @@ impl OpenRegion {
 
 /// Reason for which a step is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// The step opens a transaction of the witness.
@@ -229,6 +251,7 @@ pub enum Role {
 
 /// An event of the witness, with its place in the source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Step {
     /// Position in the run, from 0.
     pub event: u64,
@@ -236,13 +259,14 @@ pub struct Step {
     pub thread: u32,
     /// The region of its transaction; `None` outside every region.
     pub region: Option<String>,
-    /// Action.
+    /// Operation of the event.
     pub action: Action,
-    /// To what; `None` for the begin of a region.
+    /// Object of the operation; `None` for the begin of a region.
     pub object: Option<Object>,
-    /// Reasons for which it is shown.
+    /// Reasons for which the step is shown.
+    #[cfg_attr(feature = "schema", schemars(length(min = 1), extend("uniqueItems" = true)))]
     pub roles: Vec<Role>,
-    /// Place: the innermost frame that the user wrote.
+    /// Place of the innermost frame that the user wrote.
     pub location: Option<Location>,
     /// The place for people: `bank.c:45`, `transfer+0x1c (bank)`, or `unknown location`.
     pub label: String,
@@ -258,17 +282,19 @@ pub struct Step {
 
 /// The observed value of a variable around an access.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Value {
-    /// Before it; for a read, what was read.
+    /// Value before the access; of a read, the value that was read.
     pub before: Option<String>,
-    /// After it.
+    /// Value after the access.
     pub after: Option<String>,
 }
 
 /// Lock that the violating transaction released and acquired again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Split {
-    /// The lock.
+    /// Lock that was released and acquired again.
     pub lock: Object,
     /// Event of its release.
     pub released_event: u64,
@@ -284,6 +310,5 @@ pub struct Split {
     pub reacquired_label: String,
     /// The transaction of the witness that held the lock in between, at an event of the witness; `None` when no such
     /// hold is known.
-    #[serde(default)]
     pub holder: Option<Transaction>,
 }

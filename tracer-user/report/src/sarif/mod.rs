@@ -340,7 +340,7 @@ fn graph(scene: &Scene<'_>, artifacts: &Artifacts) -> Option<Graph> {
 fn place(artifacts: &Artifacts, report: &Report, at: Option<&Location>, label: &str) -> Place {
     match at {
         Some(at) => artifacts.place(at),
-        // SARIF's consumers demand a file: that of the subject, and the place by name.
+        // SARIF's consumers demand a file: the file of the subject, and the place by name.
         None => artifacts.subject(&report.subject).named(label),
     }
 }

@@ -1,4 +1,4 @@
-//! The part of SARIF 2.1.0's object model that reports need. Field names are those of the standard.
+//! The part of SARIF 2.1.0's object model that reports need. Fields have the names of the standard.
 
 use std::collections::BTreeMap;
 

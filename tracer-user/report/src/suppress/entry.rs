@@ -1,4 +1,4 @@
-//! Writes entries for files of suppressions, with what was seen as comments.
+//! Writes entries for files of suppressions, with the observed defects as comments.
 
 use super::Glob;
 use crate::{Defect, Report, gap, in_short, printable};

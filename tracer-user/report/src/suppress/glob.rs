@@ -18,7 +18,7 @@ impl Glob {
     ///
     /// # Errors
     ///
-    /// When a class in brackets is none.
+    /// When a class in brackets is malformed.
     pub fn new(text: &str) -> Result<Self, regex::Error> {
         Ok(Self { text: text.to_owned(), regex: Regex::new(&glob(text))? })
     }

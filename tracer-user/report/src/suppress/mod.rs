@@ -67,7 +67,7 @@ impl Filter {
         self.baseline.extend(report.defects.iter().map(|defect| defect.fingerprint.clone()));
     }
 
-    /// Sets aside what the user does not want to see. What an earlier run has set aside stays so.
+    /// Sets aside the defects that the user does not want to see. Defects that an earlier run has set aside stay so.
     pub fn apply(&mut self, report: &mut Report) {
         for defect in &mut report.defects {
             let decision = self.decision(defect);

@@ -46,13 +46,13 @@ pub(super) fn write(page: &mut Page, report: &Report, options: &TextOptions) {
     } else {
         let of_class = |class| open.iter().filter(move |defect| defect.class == class).copied();
         let likely = of_class(Class::Likely).take(max_full);
-        // Without any, one that can be followed is better than none: a run cannot be repeated.
+        // Without a likely defect, one possible defect is shown: a run cannot be repeated.
         let first = of_class(Class::Possible).take(max_full.min(1));
         if of_class(Class::Likely).next().is_some() { likely.collect() } else { first.collect() }
     };
     for defect in &full {
         match report.shown(defect) {
-            Some(violation) => in_full(page, report, (defect, violation), is_new, options),
+            Some(violation) => in_full(page, report, defect, violation, is_new, options),
             None => line(page, defect),
         }
         page.end();
@@ -104,7 +104,7 @@ pub(super) fn findings(defect: &Defect) -> u64 {
     defect.ways.max(defect.violations.len() as u64)
 }
 
-/// Counts the defects that the user has set aside, by the kind of decision; `None` if there are none.
+/// Counts the defects that the user has set aside, by the kind of decision; `None` without such defects.
 pub(super) fn set_aside(defects: &[&Defect]) -> Option<String> {
     let number = |kind: SetAsideBy| {
         let of_kind = |defect: &&&Defect| {
@@ -201,7 +201,8 @@ fn line(page: &mut Page, defect: &Defect) {
 fn in_full(
     page: &mut Page,
     report: &Report,
-    (defect, violation): (&Defect, &Violation),
+    defect: &Defect,
+    violation: &Violation,
     is_new: bool,
     options: &TextOptions,
 ) {

@@ -1,4 +1,4 @@
-//! Hunts as text: what the runs say about a defect, and what was done in all of them.
+//! Hunts as text: the runs that show a defect, and the treatments of all runs.
 
 use super::{and, summary::seconds};
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
 
 /// Kinds of failures that are named.
 const MAX_FAILURES: usize = 4;
-/// Longest text of what a failing run printed, in columns.
+/// Longest text of the output of a failing run, in columns.
 const OUTPUT_COLUMNS: usize = 160;
 
 /// Remarks on a defect, each with its title.
@@ -73,7 +73,7 @@ pub(super) fn notes(hunt: &Hunt) -> Vec<(&'static str, String)> {
     notes
 }
 
-/// Counts the runs, and says what was done in them.
+/// Counts the runs, by their treatments.
 fn runs(hunt: &Hunt) -> String {
     let Treatments { observed, delayed, starved, moved } = hunt.treatments;
     let parts: Vec<String> = [

@@ -47,7 +47,7 @@ fn kind(violation: &Violation) -> Kind<'_> {
     (&violation.region, witness)
 }
 
-/// A heading and a line for each of the other violations of a kind; none when there are none.
+/// A heading and a line for each of the other violations of a kind; empty without other violations.
 pub(super) fn ways(others: &[&Violation]) -> Vec<String> {
     if others.is_empty() {
         return Vec::new();

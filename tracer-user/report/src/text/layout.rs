@@ -1,8 +1,9 @@
-//! Lays plain text out in the columns of a terminal: lines that are broken at blanks, and tables. No colour lives here.
+//! Lays plain text out in the columns of a terminal: lines that are broken at blanks, and tables. No colour lives
+//! here.
 
 use crate::escape::{cut_middle, printable, width};
 
-/// Breaks printable text at blanks into lines of at most `columns` columns. Longer words have a line of their own.
+/// Breaks printable text at blanks into lines of at most `columns` columns. Longer words have a separate line.
 pub fn wrap(text: &str, columns: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let (mut line, mut used) = (String::new(), 0);
@@ -31,10 +32,10 @@ pub fn wrap_cut(text: &str, columns: usize) -> Vec<String> {
 /// Widest column; wider cells do not move the column that follows.
 const WIDEST: usize = 48;
 
-/// Narrowest last column; where fewer columns remain, the text gets lines of its own.
+/// Narrowest last column; where fewer columns remain, the text gets separate lines.
 const NARROWEST: usize = 40;
 
-/// Indentation of a last cell that has lines of its own.
+/// Indentation of a last cell with separate lines.
 const INDENT: usize = 6;
 
 /// Formats rows of three cells, of which the second may be empty in all. With a `columns`, the last one is broken into

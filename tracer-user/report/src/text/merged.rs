@@ -26,7 +26,7 @@ pub(super) fn remark(of: &Merged, all: &Merged) -> String {
     text
 }
 
-/// Note on what a report was made of.
+/// Note on the reports that a report was made of.
 pub(super) fn note(all: &Merged) -> String {
     let mut text = format!("made of {}", count(all.reports, "report"));
     if !all.hosts.is_empty() {

@@ -62,7 +62,7 @@ pub struct TextOptions {
     pub color: bool,
     /// Columns that a line may take, from [`MIN_WIDTH`](Self::MIN_WIDTH) to [`MAX_WIDTH`](Self::MAX_WIDTH).
     pub width: usize,
-    /// Shows every defect in full, and lists those that the user has set aside.
+    /// Shows every defect in full, and lists the defects that the user has set aside.
     pub all: bool,
     /// Defects shown in full, and others that get a line each; `None` for the usual numbers.
     pub max: Option<usize>,
@@ -266,7 +266,7 @@ fn non_serializable(page: &mut Page, report: &Report, options: &TextOptions) {
 /// Dependencies and transactions of a cycle that get a line.
 const MAX_CYCLE_LINES: usize = 12;
 
-/// The places of a cycle: those of its dependencies, and where each of its regions begins.
+/// The places of a cycle: of its dependencies, and of the begin of each region.
 fn cycle_lines(report: &Report, cycle: &[Transaction], options: &TextOptions) -> Vec<String> {
     let at = |location: Option<&Location>, label: &str| match location {
         Some(Location { file, line: Some(line), .. }) => {
@@ -369,7 +369,7 @@ fn instances(page: &mut Page, report: &Report) {
     page.end();
 }
 
-/// A note about suppressions that matched nothing.
+/// A note about suppressions without a match.
 fn unused(page: &mut Page, report: &Report) {
     let Some(settings) = &report.settings else { return };
     if settings.unused.is_empty() {

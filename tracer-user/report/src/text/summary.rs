@@ -102,7 +102,7 @@ fn since(capture: &Capture, kind: &str) -> String {
     if capture.reason_kind == kind { format!(", as {}", capture.reason) } else { String::new() }
 }
 
-/// Counts what was found: likely and possible defects, and violations that belong to none.
+/// Counts the findings: likely and possible defects, and violations that belong to no defect.
 fn findings(report: &Report, kinds: &[Vec<&Violation>]) -> String {
     let counts = &report.counts;
     if report.has_cycle_alone() && report.defects.is_empty() {
@@ -150,7 +150,7 @@ fn findings(report: &Report, kinds: &[Vec<&Violation>]) -> String {
     parts.join(", ")
 }
 
-/// Counts what is not shown in full by default: findings by design, and what the user has set aside.
+/// Counts the findings that are not shown in full by default: by design, or set aside by the user.
 fn folded(report: &Report, options: &TextOptions) -> Option<String> {
     let by_design: Vec<&Defect> = of_class(report, Class::ByDesign).collect();
     let aside: Vec<&Defect> =

@@ -1,4 +1,4 @@
-//! Violations that belong to no defect, as text: those of algorithms without a witness, and those of older reports.
+//! Violations that belong to no defect, as text. Algorithms without witnesses report them.
 
 use super::kinds;
 use super::{

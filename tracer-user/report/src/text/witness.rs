@@ -20,7 +20,7 @@ const HEADLINE_COLUMNS: usize = 40;
 /// Threads that the legend names.
 const MAX_LEGEND: usize = 12;
 
-/// Columns that a source line needs beside its place; with fewer it gets a line of its own.
+/// Columns that a source line needs beside its place; with fewer it gets a separate line.
 const MIN_SOURCE_COLUMNS: usize = 24;
 
 /// Writes one violation in full, and a line for each of the others of its kind.
@@ -465,7 +465,7 @@ fn arrows(violation: &Violation) -> Vec<Arrow> {
         .collect()
 }
 
-/// The place of a step, cut to fit beside its source line; notes in `shortened` what a cut path stands for.
+/// The place of a step, cut to fit beside its source line; notes in `shortened` the whole path of a cut one.
 fn short_place(
     step: &Step,
     columns: usize,
