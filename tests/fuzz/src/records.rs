@@ -201,7 +201,7 @@ fn rings(input: &[u8]) {
                 clocks.now = clocks.now.saturating_add(u64::from(time) << (time % 56));
                 clocks.elapsed += Duration::from_millis(u64::from(time) * 8);
                 let most = if time % 4 == 0 { 1 } else { usize::MAX };
-                let batch = merge.batch(&mut clocks, &sites, &notes, (&mut records, most));
+                let batch = merge.batch(&mut clocks, &sites, &notes, &mut records, most);
                 assert_eq!(batch.records, records.len());
                 records.drain(..).for_each(|record| process.record(&record));
             }
@@ -239,7 +239,7 @@ fn rings(input: &[u8]) {
     merge.end();
     let most = layout.capacity() * u64::from(THREADS) + 2;
     let is_read = (0..most).any(|_| {
-        let batch = merge.batch(&mut clocks, &sites, &notes, (&mut records, usize::MAX));
+        let batch = merge.batch(&mut clocks, &sites, &notes, &mut records, usize::MAX);
         records.drain(..).for_each(|record| process.record(&record));
         batch == Batch::default()
     });

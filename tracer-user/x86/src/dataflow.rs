@@ -259,7 +259,11 @@ impl Dataflow {
     }
 
     /// Calls `visit` for each instruction that control reaches, with the state before it.
-    pub(crate) fn walk(&self, is_slot: &dyn Fn(u64) -> bool, visit: &mut dyn FnMut(usize, &State)) {
+    pub(crate) fn walk(
+        &self,
+        is_slot: &dyn Fn(u64) -> bool,
+        visit: &mut dyn FnMut(usize, &DataState),
+    ) {
         for (&leader, state) in &self.blocks {
             let mut state = state.clone();
             let mut index = leader;

@@ -28,8 +28,6 @@ use linux::{
     self,
     cut::Cut,
     guardian::Guardian,
-    ids::NsPid,
-    perf, proc,
     tracee::{HeldProgram, Start},
 };
 

@@ -120,7 +120,7 @@ impl TracedProgram {
             program.coverage.limit(Limitation::NoLockFunctions);
         }
         let count = plan.probes.len() as u64;
-        tracing::debug!(pid, count, skipped = plan.skipped.len(), "planned");
+        tracing::debug!(pid, count, skipped = plan.facts.skipped.len(), "planned");
         steps.step(|| format!("attaching {}", report::count(count, "probe")));
         program.probes = Probes::new(plan);
         let symbolizer = program.code.symbolizer();

@@ -120,7 +120,7 @@ fn records_come_in_the_order_of_their_clock() {
     }
     assert_eq!((process.numbers(5), process.has_more), (vec![1, 2, 3, 4, 5], true));
     assert_eq!((process.numbers(7), process.has_more), (vec![6, 7], false));
-    assert_eq!(process.numbers(7), []);
+    assert_eq!(process.numbers(7), [0_u64; 0]);
 }
 
 #[test]
@@ -270,7 +270,11 @@ fn at_the_end_nothing_is_held_back() {
     let _never = process.writers[0].reserve(SHORT);
     process.writers[0].record(SHORT, 500, 1);
     process.writers[1].record(SHORT, 600, 2);
-    assert_eq!(process.numbers(9), [], "the clock stands still, as the program can have it do");
+    assert_eq!(
+        process.numbers(9),
+        [0_u64; 0],
+        "the clock stands still, as the program can have it do"
+    );
     process.merge.end();
     process.start(3, Mode::Lossless);
     process.writers[2].record(SHORT, 700, 3);
@@ -314,7 +318,7 @@ fn a_handler_that_does_not_return_costs_one_event() {
     let _never = process.writers[0].reserve(SHORT);
     process.writers[0].record(SHORT, 5, 5);
     process.writers[1].record(SHORT, 6, 6);
-    assert_eq!(process.numbers(9), []);
+    assert_eq!(process.numbers(9), [0_u64; 0]);
     process.clocks.elapsed = Duration::from_secs(1);
     let records = process.batch(9);
     assert_eq!(records.iter().map(number_of).collect::<Vec<_>>(), [5, 6]);

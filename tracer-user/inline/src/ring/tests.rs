@@ -78,7 +78,7 @@ fn marks_wrap_around() {
     pair.ring = Ring::new(Segment { first, ..pair.writer.segment }, Mode::Lossless);
     for lap in 0..10 {
         for number in 0..12 {
-            assert_eq!(pair.numbers(), []);
+            assert_eq!(pair.numbers(), [0_u64; 0]);
             assert!(pair.writer.record(SHORT, lap, number));
             assert_eq!(pair.numbers(), [number]);
         }
@@ -125,11 +125,11 @@ fn a_thread_does_not_wait_for_itself() {
     (1..CAPACITY).for_each(|number| assert!(pair.writer.record(SHORT, 1, number)));
     let nested = pair.writer.reserve(SHORT);
     assert!(!pair.writer.has_room(nested));
-    assert_eq!(pair.numbers(), []);
+    assert_eq!(pair.numbers(), [0_u64; 0]);
     assert!(pair.ring.give_back(&pair.memory), "the thread is to look at its mode");
     assert_eq!(pair.mode(), Mode::Drop as u64);
     pair.writer.lose(nested);
-    assert_eq!(pair.numbers(), []);
+    assert_eq!(pair.numbers(), [0_u64; 0]);
     assert!(!pair.ring.give_back(&pair.memory));
     assert_eq!(pair.mode(), Mode::Drop as u64, "until the outer record is published");
     pair.writer.publish(outer, 1, 0);
@@ -161,7 +161,7 @@ fn a_reserved_slot_holds_back_those_behind_it() {
     assert_eq!(pair.ring.blocked(&pair.memory), Some(Blocked::Plain { place: 5 }));
     pair.writer.record(LONG, 9, 3);
     pair.writer.record(LONG, 8, 4);
-    assert_eq!(pair.numbers(), []);
+    assert_eq!(pair.numbers(), [0_u64; 0]);
     assert_eq!(pair.ring.blocked(&pair.memory), Some(Blocked::Nested { order: 8 }));
     let seconds = Duration::from_secs;
     assert_eq!(pair.ring.blocked_for(seconds(10)), Duration::ZERO);
@@ -176,7 +176,7 @@ fn a_slot_that_was_given_up_is_of_no_use_until_it_is_written() {
     let mut pair = pair(Mode::Lossless);
     let outer = pair.writer.reserve(SHORT);
     (1..CAPACITY).for_each(|number| assert!(pair.writer.record(SHORT, 1, number)));
-    assert_eq!(pair.numbers(), []);
+    assert_eq!(pair.numbers(), [0_u64; 0]);
     pair.ring.abandon();
     assert_eq!(pair.take().0.len(), CAPACITY as usize - 1);
     pair.ring.give_back(&pair.memory);
@@ -230,7 +230,7 @@ fn the_ring_of_another_thread_has_no_records_of_the_one_before() {
     for _ in 0..CAPACITY {
         pair.writer.reserve(SHORT);
     }
-    assert_eq!(pair.numbers(), [], "reserved and not published");
+    assert_eq!(pair.numbers(), [0_u64; 0], "reserved and not published");
 }
 
 #[test]

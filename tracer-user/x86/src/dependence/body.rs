@@ -10,7 +10,7 @@ use iced_x86::{
 
 use super::Code;
 use crate::{
-    dataflow::{Dataflow, Origin, State, Value, number},
+    dataflow::{DataState, Dataflow, Value, ValueOrigin, number},
     exits::Part,
     instruction::{RSP, may_write},
 };
@@ -273,7 +273,7 @@ fn postorder(edges: &[Vec<usize>], from: usize) -> Vec<usize> {
 fn step(
     values: &Dataflow,
     instruction: &Instruction,
-    state: &State,
+    state: &DataState,
     info: &mut InstructionInfoFactory,
     is_slot: &dyn Fn(u64) -> bool,
 ) -> Step {
@@ -317,14 +317,14 @@ fn step(
 fn kind(
     values: &Dataflow,
     instruction: &Instruction,
-    state: &State,
+    state: &DataState,
     is_slot: &dyn Fn(u64) -> bool,
 ) -> Kind {
     let target = || {
         let value = state.target(instruction, is_slot)?;
         match value {
             Value { base: None, index: None, .. } => value.as_constant(),
-            Value { base: Some(Origin::Slot(slot)), index: None, plus: 0 } => Some(slot),
+            Value { base: Some(ValueOrigin::Slot(slot)), index: None, plus: 0 } => Some(slot),
             _ => None,
         }
     };
@@ -371,7 +371,7 @@ fn cell(register: Register) -> Option<Cell> {
     Some(if register.size() < 4 { Cell::Low(number) } else { Cell::Full(number) })
 }
 
-fn access(memory: &UsedMemory, state: &State) -> Access {
+fn access(memory: &UsedMemory, state: &DataState) -> Access {
     let access = memory.access();
     let registers = [memory.base(), memory.index()]
         .map(|register| number(register).filter(|&register| register != RSP));
@@ -385,7 +385,7 @@ fn access(memory: &UsedMemory, state: &State) -> Access {
     }
 }
 
-fn spot(memory: &UsedMemory, state: &State) -> Spot {
+fn spot(memory: &UsedMemory, state: &DataState) -> Spot {
     if matches!(memory.segment(), Register::FS | Register::GS) {
         return Spot::Unknown;
     }
@@ -411,13 +411,13 @@ fn spot(memory: &UsedMemory, state: &State) -> Spot {
                 value.index = Some((origin, scale));
                 value.plus = value.plus.wrapping_add(plus.wrapping_mul(scale.into()));
             }
-            _ if value.base == Some(Origin::Entry(RSP)) => return Spot::StackFrom(value.plus),
+            _ if value.base == Some(ValueOrigin::Entry(RSP)) => return Spot::StackFrom(value.plus),
             _ => return Spot::Unknown,
         }
     }
     match (value.base, value.index) {
-        (Some(Origin::Entry(RSP)), None) => Spot::Stack(value.plus),
-        (Some(Origin::Entry(RSP)), Some(_)) => Spot::StackFrom(value.plus),
+        (Some(ValueOrigin::Entry(RSP)), None) => Spot::Stack(value.plus),
+        (Some(ValueOrigin::Entry(RSP)), Some(_)) => Spot::StackFrom(value.plus),
         _ => Spot::At(value),
     }
 }

@@ -11,7 +11,7 @@ use super::{
     summary::{StoreBehind, Summary},
 };
 use crate::{
-    dataflow::{Origin, Value},
+    dataflow::{Value, ValueOrigin},
     instruction::{RAX, survives_call},
 };
 
@@ -215,7 +215,7 @@ impl Solution {
 
 /// The argument that an address is relative to.
 fn argument(place: Value) -> Option<usize> {
-    let Some(Origin::Entry(register)) = place.base else { return None };
+    let Some(ValueOrigin::Entry(register)) = place.base else { return None };
     ARGUMENTS.iter().position(|&one| one == register)
 }
 
@@ -479,7 +479,8 @@ impl Known {
         if step.writes.is_empty() && !matches!(step.kind, Kind::Call { .. }) {
             return;
         }
-        let is_made = |origin: Origin| matches!(origin, Origin::Defined(by, _) if by == at);
+        let is_made =
+            |origin: ValueOrigin| matches!(origin, ValueOrigin::Defined(by, _) if by == at);
         self.memory.retain(|(place, _, _)| {
             !place.base.is_some_and(is_made) && !place.index.is_some_and(|(one, _)| is_made(one))
         });
