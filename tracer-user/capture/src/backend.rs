@@ -114,7 +114,7 @@ pub struct Hold(HeldBy);
 
 #[derive(Debug)]
 enum HeldBy {
-    /// One thread is held by ptrace.
+    /// A single thread, by ptrace.
     Thread(SeizedThread),
     /// All threads stand still, at the entry point of a new program if it has just replaced the last one.
     Tracer(in_process::Hold),
@@ -356,8 +356,8 @@ impl Backend {
         Ok(kernel.attach_probes(plan, points)?)
     }
 
-    /// Detaches a plan's probes in files of which no module is left, and forgets the places in ranges of addresses where
-    /// nothing is mapped any more. Probes in the process have gone with the memory.
+    /// Detaches a plan's probes in files without a loaded module, and forgets the places in unmapped ranges of
+    /// addresses. Probes in the process have gone with the memory.
     pub fn unload(&mut self, plan: PlanNumber, files: &[PathBuf], ranges: &[Range<ProcessAddr>]) {
         let Some(kernel) = self.kernel_mut() else { return };
         if !files.is_empty() {

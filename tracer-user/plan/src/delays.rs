@@ -15,9 +15,9 @@ use x86::{
 
 use super::plan::{
     Plan, SiteKind, Wanted,
-    build::PlanStep,
     builder::Planner,
     skipped::{ProbePurpose, SkipReason},
+    step::PlanStep,
 };
 use crate::perturbation::Delay;
 

@@ -87,13 +87,20 @@ fn messages_are_printed_on_request() {
     folder.write("t.std", TRACE);
     folder.write("avtrace.toml", CONFIG);
     assert_eq!(avtrace(&folder, &[], &["check", "t.std"]).2, "");
-    let says_config = |stderr: &str| stderr.contains("avtrace: info: settings from `avtrace.toml`");
+    let says_config = |stderr: &str| {
+        stderr.contains("avtrace: info: settings from a configuration path=avtrace.toml\n")
+    };
     let (_, _, stderr) = avtrace(&folder, &[], &["check", "-v", "t.std"]);
     assert!(says_config(&stderr), "{stderr}");
     let (_, _, stderr) = avtrace(&folder, &[("RUST_LOG", "avtrace=info")], &["check", "t.std"]);
     assert!(says_config(&stderr), "{stderr}");
     let (_, _, stderr) = avtrace(&folder, &[("RUST_LOG", "avtrace=warn")], &["check", "t.std"]);
     assert_eq!(stderr, "");
+    let (_, _, stderr) = avtrace(&folder, &[], &["check", "-v", "--log-format", "json", "t.std"]);
+    let message: serde_json::Value =
+        serde_json::from_str(stderr.lines().next().expect("a message")).expect("JSON");
+    assert_eq!(message["level"], "INFO", "{message}");
+    assert_eq!(message["path"], "avtrace.toml", "{message}");
 }
 
 #[test]

@@ -90,8 +90,8 @@ impl Reader {
         Self::start_with(BATCHES, cut, move |outlet, stop| read(events, outlet, stop))
     }
 
-    /// Starts a thread that reads by `read`, with at most this number of batches in flight, until it is cut short. `read`
-    /// returns the number of undecodable records, once the flag is set and all records are read.
+    /// Starts a thread that reads by `read`, with at most this number of batches in flight, until it is cut short.
+    /// `read` returns the number of undecodable records, once the flag is set and all records are read.
     ///
     /// # Errors
     ///

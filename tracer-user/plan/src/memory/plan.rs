@@ -25,9 +25,9 @@ use crate::{
     own_modules::OwnModules,
     plan::{
         Plan, Site, SiteKind, Wanted,
-        build::PlanStep,
         builder::Planner,
         skipped::{ProbePurpose, SkipReason},
+        step::PlanStep,
     },
     regions::{
         line_function::LineFunction, patterns::Pattern, site::RegionSite,

@@ -3,50 +3,15 @@
 use std::sync::Arc;
 
 use symbolize::{Module, Symbolizer};
-use x86::placement::PlaceRules;
 
 use super::{
     Plan, Site, UnwatchedFunction, Wanted,
     builder::Planner,
     own_code::{self, Decision},
     skipped::{ProbePurpose, SkipReason, SkippedProbe},
+    step::{BuilderState, PlanStep},
 };
-use crate::{delays, focus::Focus, memory, regions, regions::site::RegionSite, sync};
-
-/// State of the builder that lasts from the first step to later ones.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct BuilderState {
-    /// Regions and functions that the plan is limited to.
-    pub(crate) focus: Option<Arc<Focus>>,
-    /// Set if functions are regions by default.
-    pub(crate) by_default: bool,
-    /// Set if the program's own code gets no probes.
-    pub(crate) leaves_program: bool,
-    /// Rules of the back end for the places of probes.
-    pub(crate) place_rules: PlaceRules,
-    /// Set if there are regions, so that non-local exits matter.
-    pub(crate) has_regions: bool,
-    /// Set if memory accesses are seen.
-    pub(crate) sees_memory: bool,
-}
-
-/// One step of building a plan: modules that are planned together.
-#[derive(Clone, Copy)]
-pub(crate) struct PlanStep<'step> {
-    pub(crate) symbolizer: &'step Symbolizer,
-    pub(crate) pid: u32,
-    pub(crate) wanted: Wanted<'step>,
-    /// Indices of the modules.
-    pub(crate) which: &'step [usize],
-    /// Set if these are all modules, with the program; unset for modules that were loaded later.
-    pub(crate) first: bool,
-}
-
-impl<'step> PlanStep<'step> {
-    pub(crate) fn modules(self) -> impl Iterator<Item = &'step Module> {
-        self.which.iter().filter_map(move |&index| self.symbolizer.modules().nth(index))
-    }
-}
+use crate::{delays, memory, regions, regions::site::RegionSite, sync};
 
 impl Plan {
     /// Plans the probes of a process from its modules.

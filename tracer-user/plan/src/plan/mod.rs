@@ -1,10 +1,11 @@
 //! Plan of the probes of a process: markers and functions of every loaded module, each with its place, its cost
 //! and its site number. `build` makes it from files and memory maps; back ends attach it.
 
-pub(crate) mod build;
+mod build;
 pub(super) mod builder;
 pub mod own_code;
 pub mod skipped;
+pub(crate) mod step;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -18,9 +19,9 @@ use symbolize::ProcessAddr;
 use x86::placement::{Cost, PlaceRules};
 
 use self::{
-    build::BuilderState,
     own_code::{OwnCode, RemappedCode},
     skipped::{ProbePurpose, SkipReason, SkippedProbe},
+    step::BuilderState,
 };
 use super::{
     memory::{

@@ -30,9 +30,9 @@ use crate::{
     own_modules::OwnModules,
     plan::{
         Plan, SiteKind, UnwatchedFunction, Wanted, WatchedFunction,
-        build::PlanStep,
         builder::Planner,
         skipped::{ProbePurpose, SkipReason},
+        step::PlanStep,
     },
     selection::{Choice, Chosen, SelectError, unmatched},
     sync::functions::{Role, calls_named},

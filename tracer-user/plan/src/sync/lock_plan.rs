@@ -6,9 +6,9 @@ use super::functions::CallSpec;
 use crate::{
     plan::{
         Plan,
-        build::PlanStep,
         builder::Planner,
         skipped::{CallPart, ProbePurpose, SkipReason},
+        step::PlanStep,
     },
     selection::{Choice, unmatched},
 };

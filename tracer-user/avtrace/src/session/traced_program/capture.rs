@@ -36,8 +36,8 @@ enum Controller {
 }
 
 impl Capture {
-    /// Starts to control what is captured of a process, with sampling watchpoints in these threads, if any. A child that
-    /// was forked may have a controller already.
+    /// Starts to control the capture of a process, with sampling watchpoints in these threads, if any. A forked child
+    /// may have a controller already.
     pub(super) fn start(
         &mut self,
         accesses: &Accesses,
