@@ -458,12 +458,20 @@ impl Visitor for ActiveRegions {
         let source = dependency.source.event();
         let mut node = None;
         if variable {
-            let thread = &mut self.threads[v];
-            if thread.spins(dependency.object, dependency.sink) {
-                self.obstacles.polled(dependency.object, dependency.sink.location());
-                self.wait(v, dependency.sink.event());
-            } else if dependency.sink.action() != Action::Read {
+            let Self { threads, obstacles, .. } = self;
+            let thread = &mut threads[v];
+            let spins = thread.spins(dependency.object, dependency.sink);
+            if dependency.sink.action() == Action::Read {
+                thread.looked(dependency.object, dependency.sink);
+            } else {
                 thread.acted = dependency.sink.event();
+            }
+            if spins {
+                // A loop may look at another place first than in its rounds.
+                for at in thread.places_of_wait(dependency.object) {
+                    obstacles.polled(dependency.object, at);
+                }
+                self.wait(v, dependency.sink.event());
             }
         }
         if self.threads[u].contains(source) {

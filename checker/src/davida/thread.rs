@@ -45,7 +45,12 @@ pub(super) struct Thread {
     pub(super) notified: EventNumber,
     /// Last event by which it did anything that concerns others but reading.
     pub(super) acted: EventNumber,
+    /// Latest reads of values that other threads had written: variable, event and place.
+    looks: Vec<(VarId, EventNumber, LocationId)>,
 }
+
+/// Limit of the reads by which waits are recognised.
+const MAX_LOOKS: usize = 8;
 
 impl Default for Thread {
     fn default() -> Self {
@@ -60,6 +65,7 @@ impl Default for Thread {
             waited: 0,
             notified: 0,
             acted: 0,
+            looks: Vec::new(),
         }
     }
 }
@@ -153,6 +159,25 @@ impl Thread {
         let followed = self.followed.as_ref().map(|followed| &followed.trail);
         let mut trails = std::iter::once(&self.trail).chain(followed);
         sink.action() == Action::Read && trails.any(|trail| trail.departures.iter().any(is_it))
+    }
+
+    /// Notes a read of a value that another thread has written.
+    pub(super) fn looked(&mut self, object: Object, sink: &EventStamp) {
+        let Object::Variable(variable) = object else { return };
+        let (event, at) = (sink.event(), sink.location());
+        self.looks.retain(|look| (look.0, look.2) != (variable, at));
+        if self.looks.len() == MAX_LOOKS {
+            self.looks.remove(0);
+        }
+        self.looks.push((variable, event, at));
+    }
+
+    /// Returns the places of the reads of a variable by which the thread has waited since it did other work.
+    pub(super) fn places_of_wait(&self, object: Object) -> impl Iterator<Item = LocationId> {
+        let is_it = move |look: &&(VarId, EventNumber, LocationId)| {
+            object == Object::Variable(look.0) && look.1 > self.acted
+        };
+        self.looks.iter().filter(is_it).map(|look| look.2)
     }
 
     /// Closes the innermost region at event `end`.

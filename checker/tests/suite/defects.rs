@@ -74,6 +74,22 @@ fn a_gap_between_iterations_of_an_event_loop_is_by_design() {
     }
 }
 
+/// A hand-over by a flag: `while (x != me);` looks at place 1 first, then in each round at place 2. In the second
+/// execution the rounds are not seen, as when probes rest.
+#[test]
+fn the_first_look_of_a_wait_belongs_to_the_wait() {
+    let wait = "t2 w(x) @b:9; t1 r(x) @a:1; t1 r(x) @a:2; t1 r(x) @a:2; t2 w(x) @b:9; t1 r(x) @a:2; t1 w(x) @a:3";
+    let rest = "t2 w(x) @b:9; t1 r(x) @a:1; t2 w(x) @b:9; t1 w(x) @a:3";
+    let trace = format!("t1 begin(run); t1 w(x) @a:3; {wait}; {rest}; t1 end");
+    let found = Program::new(&trace).changed(true).defects();
+    assert!(found.iter().any(|defect| defect.pattern == Pattern::LostUpdate), "{found:#?}");
+    assert!(found.iter().all(|defect| defect.class != Class::Likely), "{found:#?}");
+    // Without the wait it is a lost update.
+    let alone = format!("t1 begin(run); t1 w(x) @a:3; {rest}; t1 end");
+    let found = Program::new(&alone).changed(true).defects();
+    assert!(found.iter().any(|defect| defect.class == Class::Likely), "{found:#?}");
+}
+
 #[test]
 fn a_lost_update_in_the_loop_of_a_thread_body_is_likely() {
     // A first iteration is cut between its end and the next one, which must not hide the cut within the second.
