@@ -1,9 +1,8 @@
 //! The interface that all checkers share: the trait and its options. Each algorithm has a file.
 
-use crate::commit_node::Property;
 use crate::error::EventError;
 use crate::event::{Event, EventNumber, LocationId, SyncId, ThreadId, VarId};
-use crate::finding::{Counts, Findings};
+use crate::finding::{Counts, Findings, Property};
 use crate::hb::Timestamp;
 
 /// An algorithm that consumes the events of one trace in order and reports its findings.

@@ -36,7 +36,7 @@ mod segment;
 mod text;
 
 pub use avt::AvtWriter;
-pub use batch::{Batch, Gap, Item, ObservedValue};
+pub use batch::{Batch, Gap, Item, ObservedValue, Summary};
 pub use compression::Compression;
 pub use convert::{ConvertError, TraceWriter, WriteError, convert};
 pub use describe::describe;
@@ -47,6 +47,6 @@ pub use names::{
     Names, Object, ObjectKind, Process, Property, Region, Segment, SourceExcerpt, Space, Thread,
     location_number, numbered_location,
 };
-pub use read::{Format, ReadOptions, Summary, TraceReader};
+pub use read::{Format, ReadOptions, TraceReader};
 pub use segment::{Descriptions, SegmentWriter};
 pub use text::{MAX_LINE, TextWriter};

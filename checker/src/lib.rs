@@ -92,10 +92,11 @@ mod verdicts;
 
 pub use aerodrome::{AeroDrome, Detection};
 pub use check::{Capabilities, Checker, DeferredChecker, Options, Regions, Relation};
-pub use commit_node::{Atomicity, CommitNode, Property, Theorem, Unserializable};
+pub use commit_node::CommitNode;
 pub use davida::Davida;
 pub use doublechecker::{DoubleChecker, FirstPass, Suspects, Work};
 pub use error::{EventError, EventErrorKind};
+pub use finding::{Atomicity, Property, Theorem, Unserializable};
 pub use hb::Timestamp;
 pub use regiontrack::RegionTrack;
 pub use velodrome::Velodrome;

@@ -1,8 +1,8 @@
 //! Inter-edges between units (figures 3 and 5 of the paper), found once for all accesses that meet others in one way.
 
-use super::Property;
 use super::unit::{Access, Held, Kind, Node, Unit};
 use crate::event::{EventNumber, ThreadId};
+use crate::finding::Property;
 use crate::must_order::{Known, precedes};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;

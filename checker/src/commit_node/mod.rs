@@ -53,7 +53,6 @@
 //!   number of copies; all have the same inter-edges. For cycles its first and its last copy count.
 
 mod forest;
-mod outcome;
 mod theorems;
 mod unit;
 
@@ -61,15 +60,13 @@ use crate::check::{Capabilities, Checker, Options};
 use crate::deadlock::Observer;
 use crate::error::EventError;
 use crate::event::{Event, EventNumber, LockId, Op, RegionId, ThreadId, VarId};
-use crate::finding::{Counts, Findings};
+use crate::finding::{Atomicity, Counts, Findings};
 use crate::hb::{Dependency, EndedHold, Engine, EventStamp, Visitor};
 use crate::must_order::{MustOrder, orders};
 use forest::Period;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use unit::{Building, Held, Kind, Units};
-
-pub use outcome::{Atomicity, Property, Theorem, Unserializable};
 
 /// The commit-node algorithm as a checker: atomicity over all interleavings, in [`Findings::atomicity`]. It lists no
 /// violations, since it looks for possible ones, and does not decide whether the trace itself is serializable.

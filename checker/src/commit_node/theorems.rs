@@ -1,10 +1,9 @@
 //! Verdicts by the theorems of section 4, and patterns where they do not hold.
 
 use super::forest::{Forest, Link, Meeting, Period, commit_nodes};
-use super::outcome::{Atomicity, Property, Theorem, Unserializable};
 use super::unit::{Node, Unit};
 use crate::event::{LocationId, RegionId, ThreadId, VarId};
-use crate::finding::{Point, Tx};
+use crate::finding::{Atomicity, Point, Property, Theorem, Tx, Unserializable};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Limit of other transactions that one is compared with.

@@ -1,4 +1,4 @@
-//! Data passed from readers to writers: events in batches, and the gaps between them. No reading and no
+//! Data passed from readers to writers: events in batches, the gaps between them, and counts. No reading and no
 //! writing.
 
 use super::names::Names;
@@ -50,4 +50,32 @@ pub struct ObservedValue {
     pub length: u8,
     /// Set if the access wrote.
     pub written: bool,
+}
+
+/// Result of advancing a reader.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Step {
+    /// A batch is ready.
+    Events,
+    Gap(Gap),
+    End,
+}
+
+/// Counts of the trace read so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Summary {
+    /// Number of events.
+    pub events: u64,
+    /// Number of gaps.
+    pub gaps: u64,
+    /// Number of events lost in gaps, as far as known.
+    pub lost: u64,
+    /// Number of lines that are no events and were skipped.
+    pub skipped_lines: u64,
+    /// First of them, counted from 1.
+    pub first_skipped_line: Option<u64>,
+    /// End of the last whole block of a binary trace that ends before its footer, as after a crash; in
+    /// bytes from the start of the (decompressed) file. Known at the end.
+    pub truncated: Option<u64>,
 }

@@ -1,10 +1,10 @@
 //! Conversion between formats: the interface of writers, and the loop between a reader and a writer. Each format's
 //! writer has a file.
 
-use super::batch::{Batch, Gap, Item};
+use super::batch::{Batch, Gap, Item, Summary};
 use super::error::ReadError;
 use super::names::Names;
-use super::read::{Summary, TraceReader};
+use super::read::TraceReader;
 use std::io;
 use thiserror::Error;
 

@@ -19,6 +19,9 @@ pub struct ReadError {
     pub reason: Reason,
 }
 
+/// A place and the error there; the reader adds the file's name.
+pub(super) type Failure = (Place, Reason);
+
 /// A place in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {

@@ -2,7 +2,7 @@
 //! reader has a file.
 
 use super::avt::{self, AvtReader};
-use super::batch::{Batch, Gap, Item};
+use super::batch::{Batch, Item, Step, Summary};
 use super::compression::{self, Compression};
 use super::describe::describe;
 use super::error::{BlockError, Place, ReadError, Reason};
@@ -16,18 +16,6 @@ use std::fmt;
 use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// A place and the error there; the reader adds the file's name.
-pub(super) type Failure = (Place, Reason);
-
-/// Result of advancing a reader.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Step {
-    /// A batch is ready.
-    Events,
-    Gap(Gap),
-    End,
-}
 
 /// Options for reading a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,25 +50,6 @@ pub enum Format {
     Text,
     /// Binary, `.avt`.
     Avt,
-}
-
-/// Counts of the trace read so far.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Summary {
-    /// Number of events.
-    pub events: u64,
-    /// Number of gaps.
-    pub gaps: u64,
-    /// Number of events lost in gaps, as far as known.
-    pub lost: u64,
-    /// Number of lines that are no events and were skipped.
-    pub skipped_lines: u64,
-    /// First of them, counted from 1.
-    pub first_skipped_line: Option<u64>,
-    /// End of the last whole block of a binary trace that ends before its footer, as after a crash; in
-    /// bytes from the start of the (decompressed) file. Known at the end.
-    pub truncated: Option<u64>,
 }
 
 /// Reads a trace in any format: text or `.avt`, as it is or compressed with gzip or Zstandard.

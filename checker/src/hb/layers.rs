@@ -3,9 +3,9 @@
 //! accesses since the write form layers of one class each, which alternate. The write itself is stored elsewhere.
 
 use crate::event::ThreadId;
+use crate::hb::sink::Sink;
 use crate::hb::stamp::EventStamp;
 use crate::hb::table::ThreadTable;
-use crate::hb::variable::Sink;
 
 /// Number of threads up to which ended ones are not searched for.
 const UNSWEPT: usize = 8;

@@ -9,6 +9,7 @@ mod last_events;
 mod layers;
 mod lock;
 mod outside;
+mod sink;
 mod stamp;
 mod sync;
 mod table;
@@ -16,8 +17,9 @@ mod thread;
 mod transitions;
 mod variable;
 
+pub(crate) use sink::Sink;
 pub(crate) use table::{Entry, ThreadTable};
-pub(crate) use variable::{Sink, Variables};
+pub(crate) use variable::Variables;
 
 pub use deferred::Timestamp;
 pub use stamp::EventStamp;

@@ -3,10 +3,10 @@
 
 use super::clocks::Clocks;
 use super::current_event::CurrentEvent;
+use super::sink::Sink;
 use super::stamp::{self, EventStamp};
 use super::table::{Entry, ThreadTable};
 use super::thread::{Mode, State, Thread, Threads};
-use super::variable::Sink;
 use super::{Dependency, EndedHold, Engine, Visitor};
 use crate::error::EventErrorKind;
 use crate::event::{Event, EventNumber, Op, ThreadId, VarId};

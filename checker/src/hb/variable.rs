@@ -5,6 +5,7 @@
 use crate::event::{ThreadId, VarId};
 use crate::hb::last_events::{LastEvents, SpareLists};
 use crate::hb::layers::{Class, Layers};
+use crate::hb::sink::Sink;
 use crate::hb::stamp::EventStamp;
 use crate::hb::table::ThreadTable;
 use std::hint::select_unpredictable;
@@ -38,14 +39,6 @@ impl Variable {
     fn layers(&self) -> Option<usize> {
         self.0[READS].linked()
     }
-}
-
-/// Receiver of the dependencies of an event.
-pub(crate) trait Sink {
-    /// Returns whether a dependency on that event can be relevant.
-    fn is_relevant(&self, source: &EventStamp) -> bool;
-    /// Handles a relevant dependency.
-    fn depends_on(&mut self, source: &EventStamp);
 }
 
 /// Number of variables that are allocated together: 64 KiB.

@@ -34,6 +34,7 @@
 //! assert!(found[0].depends_on.is_empty());
 //! ```
 
+mod locks;
 mod named;
 mod observer;
 mod replay;

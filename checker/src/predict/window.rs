@@ -1,6 +1,6 @@
 //! Events of the trace that are remembered, with what another order of them depends on.
 
-use super::replay::{Locks, apply};
+use super::locks::{Locks, apply};
 use crate::event::{Event, EventNumber, LockId, Op, RegionId, SyncId, ThreadId, VarId};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;

@@ -129,7 +129,6 @@ pub(super) fn put_frames(
                 | flag(WRAPPER, frame.is_wrapper)
                 | flag(LIBRARY, frame.is_library));
             out.u8(0);
-            // Readers of earlier versions skip these bytes, and find 0 in earlier files.
             let within = frame.line.zip(frame.declared);
             let within = within.and_then(|(line, declared)| line.checked_sub(declared));
             let within = within.and_then(|lines| u16::try_from(lines).ok()?.checked_add(1));

@@ -9,11 +9,10 @@ use super::layout::{BLOCK_HEADER, EVENT, HEADER, block, op};
 use super::packed::{self, COLUMNS, Columns, Unpacked};
 use super::record::{self, Record};
 use crate::event::{Event, EventNumber, LocationId, Op, ThreadId};
-use crate::format::batch::{BATCH, Batch, Gap, ObservedValue};
-use crate::format::error::{BlockError, Place, Reason};
+use crate::format::batch::{BATCH, Batch, Gap, ObservedValue, Step, Summary};
+use crate::format::error::{BlockError, Failure, Place, Reason};
 use crate::format::input::Input;
 use crate::format::names::{NO_LOCATION, Names, location_number};
-use crate::format::read::{Failure, Step, Summary};
 use std::io;
 
 /// Event in a place that none was decoded into yet.

@@ -3,11 +3,10 @@
 use super::line::Lines;
 use super::{DIRECTIVE, ESCAPES, GAP, MAX_LINE};
 use crate::event::{Event, EventNumber};
-use crate::format::batch::{BATCH, Batch, Gap};
-use crate::format::error::{LineError, Place, Reason};
+use crate::format::batch::{BATCH, Batch, Gap, Step, Summary};
+use crate::format::error::{Failure, LineError, Place, Reason};
 use crate::format::input::Input;
 use crate::format::names::Names;
-use crate::format::read::{Failure, Step, Summary};
 
 /// The byte order mark, in UTF-8.
 const MARK: &[u8] = b"\xef\xbb\xbf";

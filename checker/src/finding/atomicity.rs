@@ -1,8 +1,8 @@
 //! The outcome of the commit-node algorithm: atomicity over all interleavings, and patterns that speak against it.
 
+use super::dependency::{Point, Tx};
 use crate::deadlock::Deadlock;
-use crate::event::RegionId;
-use crate::finding::{Point, Tx};
+use crate::event::{RegionId, VarId};
 
 /// Property that is checked over all interleavings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -68,7 +68,7 @@ pub struct Unserializable {
     /// Access of its first commit node, and of its last.
     pub accesses: [Point; 2],
     /// Variables of both accesses.
-    pub variables: [crate::event::VarId; 2],
+    pub variables: [VarId; 2],
     /// Transactions that they meet; the same one, if one transaction is enough.
     pub others: [Tx; 2],
     /// Accesses that they meet.
