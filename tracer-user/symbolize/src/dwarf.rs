@@ -16,11 +16,9 @@ use rustc_hash::FxHashMap;
 use super::debug_file::{self, DebugSearch};
 use super::elf::ElfImage;
 use super::error::Error;
-use super::extent::Reader;
+use super::extent::{Dwarf, Reader};
 use super::sharing::is_excessive;
 use super::tidy_path::tidy_path;
-
-pub(crate) type Dwarf = gimli::Dwarf<Reader>;
 
 /// The debug information that belongs to one ELF file.
 pub(crate) struct DebugInfo {

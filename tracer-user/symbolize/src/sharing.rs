@@ -7,8 +7,7 @@ use gimli::{
 };
 use rustc_hash::FxHashMap;
 
-use super::dwarf::Dwarf;
-use super::extent::Reader;
+use super::extent::{Dwarf, Reader};
 
 /// Number of times that units read a section, as far as tables are shared with good reason: types that have units of
 /// their own name the line table of the unit that they were taken from.
