@@ -347,9 +347,3 @@ pub fn send_signal(pid: u32, signal: i32) {
         let _ = nix::sys::signal::kill(Pid::from_raw(pid as i32), signal);
     }
 }
-
-/// Converts a device number of `stat` to the kernel's internal form.
-#[must_use]
-pub fn kernel_device(device: u64) -> u64 {
-    (u64::from(libc::major(device)) << 20) | u64::from(libc::minor(device))
-}
