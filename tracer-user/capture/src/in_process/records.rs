@@ -7,7 +7,7 @@ use std::{
     mem::offset_of,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
     time::Duration,
@@ -24,7 +24,7 @@ use inline::{
 };
 
 use super::ring_surroundings::RingSurroundings;
-use super::{image::Image, ring_sites::site_of_plan, shared::Shared};
+use super::{image::Image, ring_sites::site_of_plan};
 use crate::kernel::reader::{Batches, Outlet, Reader};
 use linux::{cut::Cut, reader_futex::HeldFutex, shared_memory::SharedMemory};
 
@@ -47,6 +47,15 @@ const LOOK: Duration = Duration::from_millis(10);
 /// Place of the reader's futex in the file of rings, in bytes.
 const READER: usize = CONTROL.0 as usize + offset_of!(Control, reader);
 
+/// Counts of all streams.
+#[derive(Debug, Default)]
+pub(super) struct RecordCounts {
+    /// Number of lost events.
+    pub(super) lost: AtomicU64,
+    /// Number of times that threads waited for the reader.
+    pub(super) waits: AtomicU64,
+}
+
 /// Records of one program of a process, and of children that it has forked, which share its memory with avtrace.
 #[derive(Debug)]
 pub struct Stream {
@@ -65,28 +74,28 @@ pub struct Stream {
     clock: Clock,
     /// For the order of the tracer's records.
     surroundings: RingSurroundings,
-    shared: Arc<Shared>,
+    counts: Arc<RecordCounts>,
 }
 
 impl Stream {
     /// Creates the stream of a program that shares memory.
-    pub(super) fn new(image: &Arc<Image>, shared: &Arc<Shared>) -> Self {
+    pub(super) fn new(image: &Arc<Image>, counts: &Arc<RecordCounts>) -> Self {
         let rings = Arc::clone(&image.rings);
-        Self::over(image.clock, rings, Some(Arc::clone(image)), Arc::clone(shared))
+        Self::over(image.clock, rings, Some(Arc::clone(image)), Arc::clone(counts))
     }
 
     /// Creates the stream of a program without probes: the tracer's records.
-    pub(super) fn without_rings(shared: &Arc<Shared>) -> io::Result<Self> {
+    pub(super) fn without_rings(counts: &Arc<RecordCounts>) -> io::Result<Self> {
         const PAGE: u64 = 4096;
         let rings = Arc::new(SharedMemory::new(PAGE)?);
-        Ok(Self::over(Clock::Tsc, rings, None, Arc::clone(shared)))
+        Ok(Self::over(Clock::Tsc, rings, None, Arc::clone(counts)))
     }
 
     fn over(
         clock: Clock,
         rings: Arc<SharedMemory>,
         image: Option<Arc<Image>>,
-        shared: Arc<Shared>,
+        counts: Arc<RecordCounts>,
     ) -> Self {
         Self {
             surroundings: RingSurroundings::new(Arc::clone(&rings), clock),
@@ -98,7 +107,7 @@ impl Stream {
             plans: Mutex::default(),
             is_closed: AtomicBool::new(false),
             is_read: AtomicBool::new(false),
-            shared,
+            counts,
         }
     }
 
@@ -198,14 +207,14 @@ fn read_stream(stream: &Stream, sees_memory: bool, outlet: &Outlet, stop: &Atomi
         let lost_now =
             [losses.unpublished, losses.late].into_iter().fold(losses.full, u64::saturating_add);
         let lost_before = std::mem::replace(&mut lost, lost_now);
-        stream.shared.lost.fetch_add(lost - lost_before, Ordering::Relaxed);
+        stream.counts.lost.fetch_add(lost - lost_before, Ordering::Relaxed);
         if let Some(image) = &stream.image {
             let mut arena = image.arena();
             merge.take_drained().into_iter().for_each(|segment| arena.release(segment));
         }
         if batch.is_empty() {
             let waits_before = std::mem::replace(&mut waits, merge.waits());
-            stream.shared.waits.fetch_add(waits - waits_before, Ordering::Relaxed);
+            stream.counts.waits.fetch_add(waits - waits_before, Ordering::Relaxed);
         }
         if !batch.is_empty() {
             name_plans(stream, &mut batch);

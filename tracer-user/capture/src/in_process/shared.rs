@@ -14,7 +14,11 @@ use crossbeam_channel::Sender;
 use inline::clock::ClockChoice;
 
 use super::withdrawal::Withdrawal;
-use super::{error::InProcessError, image::Image, records::Stream};
+use super::{
+    error::InProcessError,
+    image::Image,
+    records::{RecordCounts, Stream},
+};
 
 /// State that both threads share.
 #[derive(Debug, Default)]
@@ -27,14 +31,12 @@ pub(super) struct Shared {
     withdrawn: Mutex<BTreeMap<u32, Withdrawn>>,
     /// Number of the latest stop of a process.
     stops: AtomicU32,
-    /// Number of lost events.
-    pub(super) lost: AtomicU64,
+    /// Counts of the programs' records.
+    pub(super) counts: Arc<RecordCounts>,
     /// Number of threads for which no ring was left.
     pub(super) muted_threads: AtomicU64,
     /// Number of threads in which the ranges of their process are not watched.
     pub(super) unwatched_threads: AtomicU64,
-    /// Number of times that threads waited for the reader.
-    pub(super) waits: AtomicU64,
     /// Clock of the order of records.
     clock: Mutex<Option<ClockChoice>>,
     /// Plans whose access probes can be switched off.

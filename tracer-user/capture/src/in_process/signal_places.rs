@@ -1,23 +1,11 @@
-//! Ways out of trampolines, for threads that are about to receive a signal: a handler sees the program's own places
-//! alone. A thread in a trampoline leaves it first, by its way out.
+//! Places of threads that are about to receive a signal: a handler sees the program's own places alone. A thread in a
+//! trampoline leaves it first, by its way out.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, MutexGuard, PoisonError},
-};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use inline::trampoline::{Interrupted, Trampoline, WayOut};
 
-use super::{image::Image, standing::Standing};
-
-/// Ways out of trampolines, which are emitted when a thread needs them.
-#[derive(Debug, Default)]
-pub(super) struct WaysOut {
-    /// By the addresses of their trampolines; `None` where there is no form or no room.
-    of: BTreeMap<u64, Option<Arc<WayOut>>>,
-    /// By their own addresses.
-    at: BTreeMap<u64, Arc<WayOut>>,
-}
+use super::{image::Image, standing::Standing, ways_out::WaysOut};
 
 /// Place of a thread that is about to receive a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Starvation of threads by the thread that traces them: it holds one for a while, as for a change of probes.
 
-use super::{handle::Asking, shared::Request};
+use super::{asking::Asking, shared::Request};
 
 /// Means of starving threads.
 #[derive(Clone, Debug)]

@@ -151,7 +151,7 @@ impl Tracer {
         defers_owned: bool,
     ) -> Result<Followed, StartError> {
         let (in_process, shared, requests) = connect();
-        let stream = Stream::without_rings(&shared).map_err(|error| {
+        let stream = Stream::without_rings(&shared.counts).map_err(|error| {
             let what = "avtrace cannot create memory to share with a program by `memfd_create`, which a seccomp filter \
                         may deny";
             StartError::InProcess(InProcessError::System { what, error })
@@ -283,7 +283,7 @@ impl Tracer {
         let is_as_chosen = image.clock == self.clock.clock();
         *self.shared.clock() =
             Some(if is_as_chosen { self.clock.clone() } else { ClockChoice::RefusedBarrier });
-        let stream = Arc::new(Stream::new(&image, &self.shared));
+        let stream = Arc::new(Stream::new(&image, &self.shared.counts));
         let program = (Arc::clone(&image), Arc::clone(&stream));
         self.shared.programs().insert(process, program);
         // Without a reader the run is over.

@@ -168,6 +168,15 @@ fn release(links: Vec<OwnedFd>, is_slow: bool) {
     }
 }
 
+/// Checks for the capabilities that loading BPF programs needs, before any program is started.
+///
+/// # Errors
+///
+/// [`KernelError::NotPermitted`].
+pub fn check_privileges() -> Result<(), KernelError> {
+    if privileges::has_capabilities() { Ok(()) } else { Err(KernelError::NotPermitted) }
+}
+
 /// The running kernel's release: major and minor.
 #[must_use]
 pub fn kernel_release() -> (u32, u32) {

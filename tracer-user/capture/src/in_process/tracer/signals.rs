@@ -7,7 +7,7 @@ use inline::trampoline::Interrupted;
 
 use super::{STRICT, Tracer};
 use crate::in_process::withdrawal::Withdrawal;
-use crate::in_process::{image::Image, ways_out::Place};
+use crate::in_process::{image::Image, signal_places::Place};
 use linux::{
     proc::{self, Disposition},
     supervisor::Supervisor,
