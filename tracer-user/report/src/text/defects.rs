@@ -10,7 +10,9 @@ use super::{
     witness::View,
 };
 use crate::{
-    escape, explain, locks,
+    escape, explain,
+    listing::list,
+    locks,
     model::{Class, Defect, Location, Order, Report, SetAsideBy, Violation},
     phrase,
     quantity::{count, grouped},
@@ -290,7 +292,7 @@ fn meaning(page: &mut Page, view: &View<'_>, defect: &Defect, options: &TextOpti
             .map(|region| format!("`{}`", escape::cut_middle(region, NAME_COLUMNS)))
             .collect();
         let is = if outer.len() == 1 { "was" } else { "were" };
-        let text = format!("{} around it {is} not atomic either", explain::list(&outer));
+        let text = format!("{} around it {is} not atomic either", list(&outer));
         view.remark(page, FRAME, "note", &text);
     }
     // Frequency and order are said below.

@@ -1,10 +1,10 @@
 //! Hunts as text: the runs that show a defect, and the treatments of all runs.
 
-use super::{and, summary::seconds};
+use super::and;
 use crate::{
     escape,
     model::{Failure, Hunt, HuntEnd, HuntedDefect, Share, Treatments},
-    quantity::{count, grouped},
+    quantity::{count, grouped, seconds},
 };
 
 /// Kinds of failures that are named.

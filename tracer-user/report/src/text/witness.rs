@@ -10,6 +10,7 @@ use crate::model::{Action, Defect, Location, Order, Report, Role, Step, Violatio
 use crate::scene::{calls, is_function, join_calls, labels, without_arguments};
 use crate::{
     escape, explain,
+    listing::list,
     quantity::{count, grouped},
 };
 
@@ -187,7 +188,7 @@ impl<'a> View<'a> {
             }
             if !regions.is_empty() {
                 let and = if text.is_empty() { "" } else { " and" };
-                text.push_str(&format!("{and} runs {}", explain::list(&regions)));
+                text.push_str(&format!("{and} runs {}", list(&regions)));
             }
             if text.is_empty() {
                 continue;
