@@ -85,7 +85,6 @@ pub fn launch(launch: Launch) -> io::Result<Start> {
     }
 }
 
-/// A breakpoint at the program's entry point.
 struct Breakpoint {
     address: u64,
     original: i64,

@@ -504,7 +504,6 @@ pub fn death(subject: &Subject) -> Option<String> {
     ending_of(subject).filter(|_| subject.has_failed())
 }
 
-/// Returns the usual name of a signal.
 fn signal_name(number: i32) -> String {
     match Signal::try_from(number) {
         Ok(signal) => signal.as_str().to_owned(),

@@ -14,7 +14,6 @@ pub fn list(items: &[String]) -> String {
     }
 }
 
-/// Returns the items without repetitions.
 pub(super) fn distinct(items: impl Iterator<Item = String>) -> Vec<String> {
     let mut out = Vec::new();
     for item in items {

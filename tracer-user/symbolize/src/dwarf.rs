@@ -82,7 +82,6 @@ impl DebugInfo {
         }))
     }
 
-    /// The sections of the file itself.
     pub(crate) fn dwarf(&self) -> &Arc<Dwarf> {
         &self.main.dwarf
     }
@@ -95,7 +94,6 @@ impl DebugInfo {
         made.as_ref().map_err(|error| *error)
     }
 
-    /// The number of units of the file itself.
     pub(crate) fn unit_count(&self) -> usize {
         self.main.headers.len()
     }
@@ -318,7 +316,6 @@ enum UnitOrigin {
     Split(Arc<UnitSet>),
 }
 
-/// An entry of the debug information.
 #[derive(Clone, Debug)]
 pub(crate) struct DebugEntry {
     pub(crate) unit: Arc<Unit>,
@@ -331,7 +328,6 @@ impl Unit {
         matches!(self.origin, UnitOrigin::Main)
     }
 
-    /// The text of an attribute.
     pub(crate) fn string(&self, value: AttributeValue<Reader>) -> Option<String> {
         let text = self.dwarf.attr_string(&self.unit, value).ok()?;
         Some(text.to_string_lossy().ok()?.into_owned())

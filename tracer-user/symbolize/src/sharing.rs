@@ -61,7 +61,6 @@ fn is_beyond(dwarf: &Dwarf) -> Option<()> {
     Some(())
 }
 
-/// Bytes that may still be read.
 struct Budget(u64);
 
 impl Budget {
@@ -101,7 +100,6 @@ impl Budget {
     }
 }
 
-/// Returns the place of a unit's line table.
 fn line_table(dwarf: &Dwarf, header: &UnitHeader<Reader>) -> Option<DebugLineOffset> {
     let abbreviations = dwarf.abbreviations(header).ok()?;
     let mut entries = header.entries(&abbreviations);

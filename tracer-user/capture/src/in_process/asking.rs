@@ -21,13 +21,11 @@ impl Asking {
         (Self { requests, waker: Waker::of_this_thread() }, received)
     }
 
-    /// Lets the first program start.
     pub(super) fn start(&self) {
         // Without a tracer it has ended.
         let _ = self.requests.send(Request::Start);
     }
 
-    /// Returns whether the calling thread is the tracer.
     pub(super) fn is_of_this_thread(&self) -> bool {
         self.waker.is_of_this_thread()
     }

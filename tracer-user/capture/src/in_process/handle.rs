@@ -266,7 +266,6 @@ impl InProcess {
         }
     }
 
-    /// Returns the program that a process runs.
     fn program(&self, process: u32) -> Result<Program, InProcessError> {
         let program = self.shared.program(process);
         program.ok_or_else(|| {

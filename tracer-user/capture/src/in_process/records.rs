@@ -65,11 +65,9 @@ pub struct Stream {
     pub(super) notes: Notes,
     /// Sites of the plans, as they are in the rings.
     sites: Mutex<SiteTable>,
-    /// Plans of the processes.
     plans: Mutex<BTreeMap<u32, PlanNumber>>,
     /// Set when nothing will be noted any more.
     is_closed: AtomicBool,
-    /// Set when it is read.
     is_read: AtomicBool,
     clock: Clock,
     /// For the order of the tracer's records.
@@ -138,7 +136,6 @@ impl Stream {
         self.sites.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the plans of the processes.
     fn plans(&self) -> MutexGuard<'_, BTreeMap<u32, PlanNumber>> {
         self.plans.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -235,12 +232,10 @@ fn read_stream(stream: &Stream, sees_memory: bool, outlet: &Outlet, stop: &Atomi
     }
 }
 
-/// Header of a record of the tracer's.
 pub(super) const fn header(kind: Kind, process: u32, tid: u32) -> Header {
     Header { kind: kind as u32, tid, site: SiteId::NONE, lost: 0, process }
 }
 
-/// Returns whether a probe has made a record.
 const fn has_site(record: &Record) -> bool {
     !matches!(
         record,

@@ -76,7 +76,6 @@ impl Image {
         way.leave(thread, fs_base, read)
     }
 
-    /// Returns the trampoline that an address is in.
     pub(super) fn trampoline_at(&self, address: u64) -> Option<Trampoline> {
         if !self.is_in_area(address) {
             return None;
@@ -104,7 +103,6 @@ impl Image {
         self.ways().at.contains_key(&address)
     }
 
-    /// Returns the way out of a trampoline.
     fn way_out(&self, trampoline: &Trampoline) -> Option<Arc<WayOut>> {
         let _writing = self.writing();
         if let Some(known) = self.ways().of.get(&trampoline.address) {

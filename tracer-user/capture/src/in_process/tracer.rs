@@ -51,7 +51,6 @@ type Channels = (Arc<Shared>, Receiver<Request>, Sender<Arc<Stream>>);
 #[derive(Debug)]
 pub struct Tracer {
     supervisor: Supervisor,
-    /// The first process.
     first: u32,
     follows_forks: bool,
     defers_owned: bool,
@@ -87,7 +86,6 @@ pub struct Tracer {
     ending: Option<Ending>,
 }
 
-/// Traced process.
 #[derive(Debug)]
 struct Traced {
     /// Stream of its program; before the entry point that of the program before.
@@ -458,7 +456,6 @@ impl Tracer {
         ))
     }
 
-    /// Lets a process go on that was held.
     fn resume(&mut self, process: u32) -> io::Result<()> {
         if let Some(traced) = self.processes.get_mut(&process) {
             if let State::Standing(_) = traced.state {

@@ -27,7 +27,6 @@ use symbolize::{Mapping, ProcessAddr, parse_maps};
 use super::{Kernel, KernelError, error::unusable};
 use linux::{priority, proc};
 
-/// The instruction of a breakpoint.
 const INT3: u8 = 0xcc;
 
 /// Time for which the children of a restored process may still have breakpoints: a `fork` that began before copied
@@ -60,7 +59,6 @@ impl Place {
 /// The places of the probes of each plan, by their addresses.
 pub(super) type Places = BTreeMap<PlanNumber, BTreeMap<u64, Place>>;
 
-/// Places shared between threads.
 pub(super) type SharedPlaces = Arc<Mutex<Places>>;
 
 /// The thread that restores code.

@@ -63,7 +63,6 @@ pub enum KernelError {
     },
 }
 
-/// The innermost cause of an error.
 pub(super) fn cause(error: &dyn Error) -> String {
     error.source().map_or_else(|| error.to_string(), cause)
 }

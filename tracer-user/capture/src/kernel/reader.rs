@@ -18,7 +18,6 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use linux::{cut::Cut, test_number};
 
-/// Records in a batch at most.
 const BATCH: usize = 4096;
 /// Batches in flight at most: the reader waits beyond that, and the ring buffer takes the rest.
 const BATCHES: usize = 64;

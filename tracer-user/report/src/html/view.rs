@@ -19,7 +19,6 @@ use crate::{
     warnings::warnings,
 };
 
-/// Everything on the page.
 #[derive(Debug, Serialize)]
 pub(super) struct Page {
     pub(super) title: String,
@@ -121,7 +120,6 @@ struct EdgeView {
     steps: Option<(usize, usize)>,
 }
 
-/// Prepares the page.
 pub(super) fn page(entries: &[Entry<'_>], layout: &Layout) -> Page {
     let reports: Vec<ReportView> = entries.iter().map(|entry| report(entry, layout)).collect();
     let names: Vec<String> = reports.iter().map(|report| report.name.clone()).collect();

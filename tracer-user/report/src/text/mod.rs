@@ -59,7 +59,6 @@ impl ReportFormat for Text {
     }
 }
 
-/// Unused suppressions that are named.
 const MAX_UNUSED: usize = 5;
 
 /// Lays a report out as text, ending in a newline.
@@ -134,7 +133,6 @@ fn and(items: &[String]) -> String {
     }
 }
 
-/// A note about violations that were counted only.
 fn not_retained(page: &mut Page, report: &Report) {
     let retained = report.violations.len() as u64;
     if let Some(more) = report
@@ -318,7 +316,6 @@ fn instances(page: &mut Page, report: &Report) {
     page.end();
 }
 
-/// A note about suppressions without a match.
 fn unused(page: &mut Page, report: &Report) {
     let Some(settings) = &report.settings else { return };
     if settings.unused.is_empty() {

@@ -10,7 +10,6 @@ use crate::{
 /// Says why something was found and the exit status is as if nothing were.
 const NONE_COUNTS: &str = "; only likely defects count for the exit status (--fail-on possible)";
 
-/// Summarises a run on one line.
 pub(super) fn summary(report: &Report, kinds: &[Vec<&Violation>], options: &TextOptions) -> String {
     let counts = &report.counts;
     let mut found = findings(report, kinds);

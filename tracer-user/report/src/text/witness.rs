@@ -18,7 +18,6 @@ use crate::{
 const NAME_COLUMNS: usize = 60;
 /// Columns of a headline besides the region's name.
 const HEADLINE_COLUMNS: usize = 40;
-/// Threads that the legend names.
 const MAX_LEGEND: usize = 12;
 
 /// Columns that a source line needs beside its place; with fewer it gets a separate line.
@@ -361,7 +360,6 @@ impl<'a> View<'a> {
         text
     }
 
-    /// Writes the meaning and a remedy.
     fn meaning(&self, page: &mut Page, options: &TextOptions) {
         let violation = self.violation;
         let who = |thread| self.who(thread);
@@ -403,7 +401,6 @@ impl<'a> View<'a> {
         self.remark(page, HELP, "help", &violation.hint);
     }
 
-    /// The others of its kind.
     fn also(&self, page: &mut Page, others: &[&Violation]) {
         const KIND: &str = "also";
         let lines = kinds::ways(others);

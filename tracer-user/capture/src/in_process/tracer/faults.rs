@@ -15,7 +15,6 @@ use linux::{proc, supervisor::Supervisor};
 /// Handler that a thread has entered at a displaced instruction, and has not returned from.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::in_process) struct Entered {
-    /// The instruction.
     place: u64,
     /// The trampoline that it was executed in.
     trampoline: u64,

@@ -30,7 +30,6 @@ pub(in crate::in_process) fn give_back(
     }
 }
 
-/// Returns a word of a process's memory.
 pub(super) fn word(process: u32, at: u64) -> Option<u64> {
     let mut word = [0; 8];
     proc::memory(process).ok()?.read_exact_at(&mut word, at).ok()?;
