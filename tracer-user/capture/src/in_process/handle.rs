@@ -111,12 +111,12 @@ impl InProcess {
     pub fn end(&self) -> impl FnOnce() + Send + 'static {
         let tracer = self.tracer.clone();
         move || {
-            // One that has ended needs none.
+            // A tracer that has ended need not be ended.
             let _ = tracer.ask(|answer| Request::End { answer });
         }
     }
 
-    /// From now on a plan is that of this process.
+    /// Gives a process this plan.
     pub fn set_plan(&mut self, plan: PlanNumber, process: u32) {
         self.processes.retain(|_, (other, _)| *other != process);
         self.watched.remove(&process);
@@ -163,7 +163,7 @@ impl InProcess {
 
     /// Switches groups of access probes in a plan's process off, or on again, and in all with which it shares memory.
     pub fn switch_accesses(&self, plan: PlanNumber, groups: &BTreeSet<u16>, is_off: bool) {
-        // One that has ended, or runs another program, has none.
+        // A process that has ended, or runs another program, has no probes to switch.
         if let Ok((_, (image, _))) = self.program_of(plan) {
             image.switch(groups, is_off);
         }

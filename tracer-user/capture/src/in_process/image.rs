@@ -131,7 +131,7 @@ impl Image {
                 return Err(failed("cannot share memory with the program", process)(error));
             }
         };
-        // Barriers pass by a process that has not registered: a counter needs none.
+        // Barriers pass by a process that has not registered: a counter needs no barrier.
         let clock = if has_barrier { clock } else { Clock::Counter };
         let rings = Arc::new(rings);
         let arena = Mutex::new(Arena::new(layout, ProcessAddress(base), &rings));

@@ -37,7 +37,7 @@ const BATCHES: usize = 1 << 3;
 /// Records for which it is worth to look again at once. Each look interrupts the program's threads by a barrier.
 const MANY: usize = 1 << 9;
 
-/// Sleep when there is nothing to read: doubled from the first duration to the second. A thread whose ring is full
+/// Sleep when no record is there: doubled from the first duration to the second. A thread whose ring is full
 /// waits for as long.
 const SLEEP: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(1));
 
@@ -66,7 +66,7 @@ pub struct Stream {
     /// Sites of the plans, as they are in the rings.
     sites: Mutex<SiteTable>,
     plans: Mutex<BTreeMap<u32, PlanNumber>>,
-    /// Set when nothing will be noted any more.
+    /// Set when no record will follow.
     is_closed: AtomicBool,
     is_read: AtomicBool,
     clock: Clock,

@@ -88,7 +88,7 @@ pub struct Tracer {
 
 #[derive(Debug)]
 struct Traced {
-    /// Stream of its program; before the entry point that of the program before.
+    /// Stream of its program; before the entry point, the stream of the previous program.
     stream: Arc<Stream>,
     /// Memory shared with its program; `None` before the entry point, and where it has no probes.
     image: Option<Arc<Image>>,

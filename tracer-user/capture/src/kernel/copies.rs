@@ -153,7 +153,7 @@ struct Restorer {
     known: HashMap<MapData, u32, u32>,
     lost: Array<MapData, u64>,
     places: SharedPlaces,
-    /// Set if process ids here are those of the initial PID namespace.
+    /// Set if this process is in the initial PID namespace.
     is_initial: bool,
     /// Processes that were restored a little while ago, and when.
     restored: VecDeque<(Instant, u32)>,
@@ -208,7 +208,7 @@ impl Restorer {
     }
 }
 
-/// Returns whether process ids here are those of the initial PID namespace.
+/// Returns whether this process is in the initial PID namespace.
 fn is_in_initial_namespace() -> bool {
     /// `PROC_PID_INIT_INO` in `include/linux/proc_ns.h`.
     const INITIAL: u64 = 0xeffffffc;

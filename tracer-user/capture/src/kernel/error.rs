@@ -107,7 +107,7 @@ fn chain(error: &dyn Error) -> String {
 mod tests {
     use super::*;
 
-    /// An error as aya wraps that of a system call.
+    /// Wraps the error of a system call, as aya does.
     #[derive(Debug, thiserror::Error)]
     #[error("`mmap` failed")]
     struct Failed(#[source] io::Error);

@@ -22,7 +22,7 @@ pub(in crate::in_process) fn give_back(
     process: u32,
     thread: u32,
 ) {
-    // One that was killed receives none.
+    // A killed thread receives no signal.
     let Ok((mut interrupted, gs_base)) = supervisor.interrupted(thread) else { return };
     if image.give_back(&mut interrupted, gs_base, |at| word(process, at)) {
         // As above.
