@@ -33,7 +33,6 @@ struct Query {
     build_id: u64,
 }
 
-/// Name of the first thread's stack.
 const FIRST_STACK: &[u8] = b"[stack]\0";
 
 /// Returns the mapping around an address in the process of a thread; `None` if the address is not mapped.

@@ -2,7 +2,6 @@
 //! 15 of them, even within a letter. The crate `procfs` is of no use here: its `status` fails where a name is not
 //! UTF-8. Conclusions are drawn elsewhere.
 
-use super::tracee::kernel_device;
 use std::{
     fs::{self, File},
     io,
@@ -377,6 +376,11 @@ pub fn pid_namespace(pid: u32) -> io::Result<(u64, u64, u32)> {
     let namespace = fs::metadata(format!("/proc/{pid}/ns/pid"))?;
     let innermost = Status::of_process(pid)?.innermost_pid().unwrap_or(pid);
     Ok((kernel_device(namespace.dev()), namespace.ino(), innermost))
+}
+
+/// Converts a device number of `stat` to the kernel's internal form.
+fn kernel_device(device: u64) -> u64 {
+    (u64::from(libc::major(device)) << 20) | u64::from(libc::minor(device))
 }
 
 /// Returns whether a thread sleeps in the kernel until something wakes it (`S`).

@@ -16,7 +16,6 @@ pub(super) const SYSTEM_CALL: i32 = libc::SIGTRAP | 0x80;
 /// `PTRACE_SYSEMU` (`arch/x86/include/uapi/asm/ptrace-abi.h`).
 const EMULATE: libc::c_uint = 31;
 
-/// Continuation of a held thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Resume {
     /// The thread goes on, with this signal or without one (0).
@@ -118,7 +117,6 @@ pub(super) fn set_signal(thread: i32, signal: &Signal) -> io::Result<()> {
     unless_gone(ptrace::setsiginfo(Pid::from_raw(thread), &signal.0))
 }
 
-/// Sends a thread a signal.
 pub(super) fn send(process: i32, thread: i32, signal: i32) -> io::Result<()> {
     instant();
     // SAFETY: the system call takes three numbers.
@@ -126,7 +124,6 @@ pub(super) fn send(process: i32, thread: i32, signal: i32) -> io::Result<()> {
     unless_gone(Errno::result(result).map(drop))
 }
 
-/// Lets a held thread go on.
 pub(super) fn resume(thread: i32, resume: Resume) -> io::Result<()> {
     unless_gone(match resume {
         Resume::Continue(signal) => request(libc::PTRACE_CONT, thread, signal),
@@ -150,12 +147,10 @@ pub(super) fn message(thread: i32) -> io::Result<u64> {
     Ok(ptrace::getevent(Pid::from_raw(thread)).map(|message| message as u64)?)
 }
 
-/// Returns the registers of a held thread.
 pub(super) fn registers(thread: i32) -> io::Result<Registers> {
     Ok(ptrace::getregs(Pid::from_raw(thread))?)
 }
 
-/// Sets the registers of a held thread.
 pub(super) fn set_registers(thread: i32, registers: Registers) -> io::Result<()> {
     instant();
     Ok(ptrace::setregs(Pid::from_raw(thread), registers)?)
@@ -247,7 +242,6 @@ pub(super) fn set_user_word(thread: i32, place: usize, word: u64) -> io::Result<
     Ok(ptrace::write_user(Pid::from_raw(thread), place, word.cast_signed())?)
 }
 
-/// Sets the GS base of a held thread.
 pub(super) fn set_gs_base(thread: i32, base: u64) -> io::Result<()> {
     let field = offset_of!(Registers, gs_base) as ptrace::AddressType;
     unless_gone(ptrace::write_user(Pid::from_raw(thread), field, base.cast_signed()))

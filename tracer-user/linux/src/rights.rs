@@ -118,7 +118,6 @@ fn set(call: libc::c_long, id: u32) -> io::Result<()> {
     }
 }
 
-/// Returns the supplementary groups of this thread.
 fn groups() -> io::Result<Vec<u32>> {
     Ok(nix::unistd::getgroups()?.into_iter().map(nix::unistd::Gid::as_raw).collect())
 }

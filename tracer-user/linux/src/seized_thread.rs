@@ -55,7 +55,6 @@ pub struct SeizedThread {
     by: HeldBy,
 }
 
-/// Means of holding a thread.
 #[derive(Debug)]
 enum HeldBy {
     /// The stop of its process, which is continued when this is dropped.

@@ -23,7 +23,6 @@ impl Ending {
     }
 }
 
-/// Result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Status {
     /// Stopped under ptrace, on its way to receive a signal or, with `event`, because of its own action.

@@ -8,7 +8,6 @@ use std::{
 
 use crate::place::FilePlace;
 
-/// Most bytes of a text.
 const MOST: u64 = 16 << 20;
 
 /// Reads a text that the user has named; it may come from a pipe.

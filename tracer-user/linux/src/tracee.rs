@@ -85,7 +85,6 @@ pub fn launch(launch: Launch) -> io::Result<Start> {
     }
 }
 
-/// A breakpoint at the program's entry point.
 struct Breakpoint {
     address: u64,
     original: i64,
@@ -346,10 +345,4 @@ pub fn send_signal(pid: u32, signal: i32) {
     if let Ok(signal) = Signal::try_from(signal) {
         let _ = nix::sys::signal::kill(Pid::from_raw(pid as i32), signal);
     }
-}
-
-/// Converts a device number of `stat` to the kernel's internal form.
-#[must_use]
-pub fn kernel_device(device: u64) -> u64 {
-    (u64::from(libc::major(device)) << 20) | u64::from(libc::minor(device))
 }

@@ -218,7 +218,6 @@ fn known(reports: &[Report]) -> (Side, BTreeMap<&str, Known<'_>>) {
     (side, all)
 }
 
-/// Returns the properties that differ.
 fn changes(old: &Defect, new: &Defect) -> Vec<Change> {
     let named = |defect: &Defect| {
         [

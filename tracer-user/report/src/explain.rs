@@ -7,6 +7,7 @@ use std::borrow::Cow;
 
 use super::escape::width;
 use super::limitation::Limitation;
+use super::listing::{MAX_LISTED, distinct, list};
 use super::model::{
     Action, Edge, Evidence, Location, MemorySeen, Object, ObjectKind, OpenRegion, Order, Report,
     Role, Split, Step, Subject, Transaction, Violation,
@@ -14,8 +15,6 @@ use super::model::{
 
 /// Longest name that keeps its generic arguments, in columns.
 const NAME_COLUMNS: usize = 40;
-/// Objects and places that a sentence lists before it stops with "and N more".
-const MAX_LISTED: usize = 3;
 
 /// The last component of a path.
 #[must_use]
@@ -177,28 +176,6 @@ pub fn describe_step(step: &Step) -> String {
         Action::Free => format!("frees {what}"),
         _ => format!("acts on {what}"),
     }
-}
-
-/// `one`, `one and two`, `one, two and three`, `one, two, three and 4 more`; empty without items.
-#[must_use]
-pub fn list(items: &[String]) -> String {
-    match items {
-        [] => String::new(),
-        [one] => one.clone(),
-        [head @ .., last] if items.len() <= MAX_LISTED => format!("{} and {last}", head.join(", ")),
-        _ => format!("{} and {} more", items[..MAX_LISTED].join(", "), items.len() - MAX_LISTED),
-    }
-}
-
-/// Returns the items without repetitions.
-pub(super) fn distinct(items: impl Iterator<Item = String>) -> Vec<String> {
-    let mut out = Vec::new();
-    for item in items {
-        if !out.contains(&item) {
-            out.push(item);
-        }
-    }
-    out
 }
 
 /// Suggests a change that would make the region atomic. `is_wait` returns whether a split is by one call, a wait on a
@@ -527,7 +504,6 @@ pub fn death(subject: &Subject) -> Option<String> {
     ending_of(subject).filter(|_| subject.has_failed())
 }
 
-/// Returns the usual name of a signal.
 fn signal_name(number: i32) -> String {
     match Signal::try_from(number) {
         Ok(signal) => signal.as_str().to_owned(),

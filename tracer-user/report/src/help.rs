@@ -5,9 +5,8 @@ use std::path::Path;
 use symbolize::{is_system_file, library_folder};
 
 use super::{
-    explain::{
-        distinct, file_name, is_lock, list, lock_in_source, place, supported_splits, variables_of,
-    },
+    explain::{file_name, is_lock, lock_in_source, place, supported_splits, variables_of},
+    listing::{distinct, list},
     locks::{Held, without_common},
     model::{
         Action, Defect, GapEnd, GapKind, Location, Object, ObjectKind, Obstacle, Order, RegionRole,

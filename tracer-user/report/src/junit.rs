@@ -23,10 +23,8 @@ use super::{
 #[derive(Clone, Copy, Debug)]
 pub struct JUnit;
 
-/// Result of a test case.
 enum Outcome {
     Passed,
-    /// Reason.
     Skipped(String),
     /// Message, type and text.
     Failed(String, &'static str, String),

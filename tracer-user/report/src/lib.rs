@@ -15,6 +15,7 @@ mod html;
 pub mod json;
 mod junit;
 mod limitation;
+mod listing;
 mod locks;
 pub mod merge;
 mod model;

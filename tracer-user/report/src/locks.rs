@@ -2,7 +2,8 @@
 //! here.
 
 use super::{
-    explain::{list, lock_in_source, object},
+    explain::{lock_in_source, object},
+    listing::list,
     model::{Defect, Object, ObjectKind, Violation},
     quantity::count,
 };

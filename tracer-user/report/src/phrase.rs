@@ -3,7 +3,8 @@
 
 use super::{
     escape,
-    explain::{describe_step, list, object, place, without_generics},
+    explain::{describe_step, object, place, without_generics},
+    listing::list,
     model::{Class, Defect, ObjectKind, Pattern, Report, Step, Violation},
     quantity::{count, grouped},
 };

@@ -1,4 +1,4 @@
-//! Quantities in words: numbers with separators, and nouns in the plural.
+//! Quantities in words: numbers with separators, nouns in the plural, and times.
 
 /// `1 thread`, `2 threads`, `1,000 threads`.
 #[must_use]
@@ -24,4 +24,26 @@ pub fn grouped(number: u64) -> String {
         out.push(digit);
     }
     out
+}
+
+/// A time in the unit that suits it: `12 us`, `250 ms`, `61.2 s`.
+pub(super) fn seconds(nanoseconds: u64) -> String {
+    let tenths = nanoseconds / 100_000_000;
+    match nanoseconds {
+        0..1_000_000 => format!("{} us", nanoseconds / 1_000),
+        1_000_000..1_000_000_000 => format!("{} ms", nanoseconds / 1_000_000),
+        _ => format!("{}.{} s", grouped(tenths / 10), tenths % 10),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::seconds;
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(seconds(12_000), "12 us");
+        assert_eq!(seconds(250_000_000), "250 ms");
+        assert_eq!(seconds(61_250_000_000), "61.2 s");
+    }
 }

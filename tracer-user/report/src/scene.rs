@@ -76,13 +76,11 @@ impl<'r> Finding<'r> {
         }
     }
 
-    /// Suggested change.
     pub(super) fn help(&self) -> &'r str {
         let violation = || self.violation.map(|violation| violation.hint.as_str());
         self.defect.map(|defect| defect.help.as_str()).or_else(violation).unwrap_or_default()
     }
 
-    /// Number of instances.
     pub(super) fn occurrences(&self) -> u64 {
         let violation = || self.violation.map(|violation| violation.occurrences);
         self.defect.map(|defect| defect.occurrences).or_else(violation).unwrap_or(0)

@@ -169,7 +169,6 @@ impl<R> Table<R> {
         self
     }
 
-    /// Returns the schema in Parquet's language.
     fn message(&self) -> String {
         let columns: String = (self.columns.iter())
             .map(|Column { name, kind, is_optional, .. }| {

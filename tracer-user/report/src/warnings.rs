@@ -1,8 +1,9 @@
 //! Warnings in plain words: limitations of a run, and reasons why an empty result may not mean much. No layout here.
 
 use super::escape::printable;
-use super::explain::{all_accesses_probed, checked_anything, list};
+use super::explain::{all_accesses_probed, checked_anything};
 use super::limitation::Limitation;
+use super::listing::list;
 use super::model::{Report, SkippedProbes, Subject, UNKNOWN_CLASS, UndecodedReason, UnprobedCalls};
 use super::quantity::{count, grouped};
 

@@ -24,7 +24,6 @@ pub struct Bytes {
 }
 
 enum Backing {
-    /// A mapping of a file.
     Mapped(Mmap),
     /// A mapping of memory.
     Copied(Mmap),
@@ -41,7 +40,6 @@ impl Backing {
 }
 
 impl Bytes {
-    /// Most bytes of a file that are copied.
     const MAX_COPY: u64 = 8 << 30;
 
     /// Reads a whole file. Whoever may write to it can change it, or cut it, at any time: then the copy stays as it is.
@@ -155,7 +153,6 @@ fn data(file: &File, size: u64) -> Vec<Range<u64>> {
     ranges
 }
 
-/// Returns the place that `lseek` finds.
 fn seek(file: &File, from: i64, whence: i32) -> Option<u64> {
     // SAFETY: the call takes numbers only.
     u64::try_from(unsafe { libc::lseek(file.as_raw_fd(), from, whence) }).ok()

@@ -16,11 +16,9 @@ use rustc_hash::FxHashMap;
 use super::debug_file::{self, DebugSearch};
 use super::elf::ElfImage;
 use super::error::Error;
-use super::extent::Reader;
+use super::extent::{Dwarf, Reader};
 use super::sharing::is_excessive;
 use super::tidy_path::tidy_path;
-
-pub(crate) type Dwarf = gimli::Dwarf<Reader>;
 
 /// The debug information that belongs to one ELF file.
 pub(crate) struct DebugInfo {
@@ -84,7 +82,6 @@ impl DebugInfo {
         }))
     }
 
-    /// The sections of the file itself.
     pub(crate) fn dwarf(&self) -> &Arc<Dwarf> {
         &self.main.dwarf
     }
@@ -97,7 +94,6 @@ impl DebugInfo {
         made.as_ref().map_err(|error| *error)
     }
 
-    /// The number of units of the file itself.
     pub(crate) fn unit_count(&self) -> usize {
         self.main.headers.len()
     }
@@ -320,7 +316,6 @@ enum UnitOrigin {
     Split(Arc<UnitSet>),
 }
 
-/// An entry of the debug information.
 #[derive(Clone, Debug)]
 pub(crate) struct DebugEntry {
     pub(crate) unit: Arc<Unit>,
@@ -333,7 +328,6 @@ impl Unit {
         matches!(self.origin, UnitOrigin::Main)
     }
 
-    /// The text of an attribute.
     pub(crate) fn string(&self, value: AttributeValue<Reader>) -> Option<String> {
         let text = self.dwarf.attr_string(&self.unit, value).ok()?;
         Some(text.to_string_lossy().ok()?.into_owned())

@@ -68,7 +68,6 @@ impl ElfImage {
         Self::open_by(path, &Opener::default())
     }
 
-    /// Opens the file at `path` by `opener`.
     pub(crate) fn open_by(path: &Path, opener: &Opener) -> Result<Self, Error> {
         let file = opener.open(path).map_err(|source| Error::io(path, source))?;
         Self::of_file(&file, path)

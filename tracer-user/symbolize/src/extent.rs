@@ -14,6 +14,9 @@ use super::symbols::Symbol;
 /// Checked access to DWARF in a mapped file.
 pub(crate) type Reader = gimli::EndianReader<LittleEndian, Bytes>;
 
+/// Sections of DWARF in a mapped file.
+pub(crate) type Dwarf = gimli::Dwarf<Reader>;
+
 /// Source of the bounds of a function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExtentSource {

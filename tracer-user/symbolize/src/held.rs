@@ -86,10 +86,8 @@ struct HeldVariable {
     parameter: Option<usize>,
 }
 
-/// Place of a variable.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum VariableLocation {
-    /// In a register.
     Register(Register),
     /// Nowhere: the value is the sum of a register and a number.
     Sum(Register, i64),
@@ -148,7 +146,6 @@ impl ElfFile {
     }
 }
 
-/// Variables around an instruction.
 struct Scope {
     function: String,
     held: Vec<HeldVariable>,
@@ -220,7 +217,6 @@ fn in_frame(
 /// Start of the part of a path that types are followed on.
 #[derive(Clone, Copy)]
 enum Root<'a> {
-    /// The variable of this name.
     Variable(&'a str),
     /// Memory that the variable of this name points to.
     Pointer(&'a str),
@@ -270,7 +266,6 @@ fn follow(
     Some(DataClass { name, rank, parameter })
 }
 
-/// Returns the last part of a qualified name.
 fn last_part(name: &str) -> &str {
     name.rsplit("::").next().unwrap_or(name)
 }
@@ -343,7 +338,6 @@ fn attribute(
     None
 }
 
-/// Walk over the scopes around an instruction.
 struct Walk<'a> {
     file: &'a ElfFile,
     info: &'a DebugInfo,

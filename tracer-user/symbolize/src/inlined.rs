@@ -237,7 +237,6 @@ struct InlinedNames<'info> {
 }
 
 impl InlinedNames<'_> {
-    /// The function of an inlined call.
     fn of_call(&mut self, entry: &gimli::DebuggingInformationEntry<Reader>) -> Option<CallOrigin> {
         self.origin(entry.attr_value(gimli::DW_AT_abstract_origin)?)
     }

@@ -7,8 +7,8 @@ use addr2line::{LookupContinuation as _, LookupResult};
 
 use super::address::LinkAddr;
 use super::demangle::Name;
-use super::dwarf::{DebugEntry, DebugInfo, Dwarf, Unit};
-use super::extent::{FunctionExtent, Reader};
+use super::dwarf::{DebugEntry, DebugInfo, Unit};
+use super::extent::{Dwarf, FunctionExtent, Reader};
 use super::file::ElfFile;
 use super::miss::Miss;
 use super::tidy_path::tidy_path;

@@ -273,7 +273,6 @@ impl Modules {
         self.modules.iter()
     }
 
-    /// The program itself, as opposed to its libraries.
     pub(crate) fn executable(&self) -> Option<&Module> {
         self.modules.get(self.executable?)
     }
@@ -472,12 +471,10 @@ fn read_begin(pid: u32, mapping: &Mapping) -> io::Result<Vec<u8>> {
     Ok(begin)
 }
 
-/// The major number in a Linux `dev_t`.
 fn major(device: u64) -> u32 {
     (((device >> 32) & 0xffff_f000) | ((device >> 8) & 0xfff)) as u32
 }
 
-/// The minor number in a Linux `dev_t`.
 fn minor(device: u64) -> u32 {
     (((device >> 12) & 0xffff_ff00) | (device & 0xff)) as u32
 }

@@ -226,7 +226,6 @@ fn reason(info: Result<Option<&super::dwarf::DebugInfo>, &Error>) -> String {
     }
 }
 
-/// Step from a variable into it.
 enum NameStep<'a> {
     Member(&'a str),
     Element(u64),

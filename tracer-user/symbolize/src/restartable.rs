@@ -159,7 +159,6 @@ impl Descriptor {
     }
 }
 
-/// Finds the signatures in code.
 fn signatures(file: &ElfImage) -> Vec<u64> {
     let finder = memchr::memmem::Finder::new(&SIGNATURE);
     let mut found = Vec::new();
@@ -171,7 +170,6 @@ fn signatures(file: &ElfImage) -> Vec<u64> {
     found
 }
 
-/// The three bytes before a signature.
 fn code_before(file: &ElfImage, signature: u64) -> Option<&[u8]> {
     file.bytes_at(LinkAddr(signature.checked_sub(3)?), 3)
 }

@@ -7,8 +7,7 @@ use gimli::{
 };
 use rustc_hash::FxHashMap;
 
-use super::dwarf::Dwarf;
-use super::extent::Reader;
+use super::extent::{Dwarf, Reader};
 
 /// Number of times that units read a section, as far as tables are shared with good reason: types that have units of
 /// their own name the line table of the unit that they were taken from.
@@ -62,7 +61,6 @@ fn is_beyond(dwarf: &Dwarf) -> Option<()> {
     Some(())
 }
 
-/// Bytes that may still be read.
 struct Budget(u64);
 
 impl Budget {
@@ -102,7 +100,6 @@ impl Budget {
     }
 }
 
-/// Returns the place of a unit's line table.
 fn line_table(dwarf: &Dwarf, header: &UnitHeader<Reader>) -> Option<DebugLineOffset> {
     let abbreviations = dwarf.abbreviations(header).ok()?;
     let mut entries = header.entries(&abbreviations);

@@ -115,7 +115,6 @@ impl<'a> Types<'a> {
         Self { info, steps: MAX_STEPS }
     }
 
-    /// The size of a type in bytes.
     pub(crate) fn size(&mut self, kind: &TypeRef) -> Option<u64> {
         match kind {
             TypeRef::Entry(entry) => self.read(entry)?.size,

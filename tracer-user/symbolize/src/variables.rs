@@ -20,7 +20,6 @@ pub(crate) struct Definition {
     /// The name with namespaces, classes and functions around it: `bank::Account::total`,
     /// `deposit::calls`.
     pub(crate) name: String,
-    /// The link-time address.
     pub(crate) address: u64,
     /// Type, if it is given.
     pub(crate) kind: Option<DebugEntry>,
@@ -39,7 +38,6 @@ impl Definitions {
         Self { units: (0..info.unit_count()).map(|_| OnceLock::new()).collect() }
     }
 
-    /// The variable that starts at `address`.
     pub(crate) fn starting_at<'a>(
         &'a self,
         info: &'a DebugInfo,

@@ -17,11 +17,7 @@ pub use self::{
     text::render,
 };
 use crate::session::environment;
-use capture::kernel::{
-    self,
-    privileges::{self, Capabilities},
-    trial,
-};
+use capture::kernel::{self, privileges::Capabilities, trial};
 use linux::{perf, ptrace_breakpoint, user};
 use report::{
     CaptureBackend::{Inline, Kernel},
@@ -40,7 +36,7 @@ pub fn examine(buffer_bytes: u32) -> Diagnosis {
     // Processes are forked for these; the trial in the kernel starts threads.
     let breakpoints = [perf::trial(), ptrace_breakpoint::trial()];
     let children = environment.is_ok().then(|| (process_side::hold(), process_side::share()));
-    let in_kernel = match (&environment, privileges::check()) {
+    let in_kernel = match (&environment, kernel::check_privileges()) {
         (Ok(()), Ok(())) => Ok(trial::run(buffer_bytes)),
         (Ok(()), Err(_)) => Err("not permitted"),
         (Err(_), _) => Err("/proc is not that of this process"),
@@ -82,7 +78,7 @@ pub fn examine(buffer_bytes: u32) -> Diagnosis {
     checks.extend([debug_information::files(), debug_information::servers()]);
     let trials = Trials {
         environment,
-        permitted: privileges::check(),
+        permitted: kernel::check_privileges(),
         children,
         in_kernel: in_kernel.ok(),
         is_root: user::is_root(),

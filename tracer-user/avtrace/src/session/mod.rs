@@ -71,7 +71,7 @@ pub use self::{
     record::{RecordPlace, RecordTo, Rotation, RotationError},
 };
 use crate::{debug_files, progress::Steps, status_line::StatusLine};
-use capture::kernel::privileges;
+use capture::kernel::{check_privileges, privileges};
 pub use end_signals::EndSignals;
 use linux::{privileged_file, tracee::Start, user};
 use plan::plan::Plan;
@@ -163,7 +163,7 @@ pub fn attach(
         };
         choice.log();
         if !choice.is_inline {
-            privileges::check()?;
+            check_privileges()?;
         }
         attach_many::attach(options, choice, targets.clone(), Box::new(receive), status)
     };
@@ -193,6 +193,6 @@ fn run_as(options: &RunOptions, choice: &Choice, program: &Path) -> Result<Outco
     if choice.is_inline {
         return inline_run::run(&options, program);
     }
-    privileges::check()?;
+    check_privileges()?;
     kernel_run::run(&options, program)
 }

@@ -29,7 +29,6 @@ use super::{
 use linux::proc;
 use plan::{plan::PlannedProbe, point::Refusal};
 
-/// Attaching of the probes of one plan.
 struct Attaching<'a> {
     image: &'a Image,
     process: &'a InProcess,

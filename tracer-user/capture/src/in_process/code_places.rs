@@ -38,7 +38,7 @@ pub fn place_of_rings(maps: &[Mapping], length: u64) -> u64 {
 }
 
 fn place_among(maps: &[Mapping], length: u64, number: impl Fn(u32) -> u64) -> u64 {
-    /// Alignment of the place: that of large pages.
+    /// Alignment of large pages.
     const ALIGNMENT: u64 = 2 << 20;
     const ATTEMPTS: u32 = 64;
     let places = (FOR_RINGS.end - FOR_RINGS.start - length) / ALIGNMENT;

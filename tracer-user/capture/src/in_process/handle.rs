@@ -5,17 +5,17 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     sync::{Arc, atomic::Ordering},
-    time::Duration,
 };
 
 use abi::{CLASSES, Class, DelayPlace, PlanNumber};
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use crossbeam_channel::Receiver;
 use inline::clock::ClockChoice;
 use symbolize::ProcessAddr;
 use x86::patching::NEAR_JUMP;
 
 use super::withdrawal::Withdrawal;
 use super::{
+    asking::Asking,
     error::InProcessError,
     image::Image,
     libraries,
@@ -25,7 +25,6 @@ use super::{
     starver::Starver,
 };
 use crate::kernel::Lost;
-use linux::wake::Waker;
 use plan::{perturbation::DelayTable, point::ProbePoint};
 
 /// Probes in processes, as the thread that plans them has them.
@@ -62,32 +61,6 @@ pub struct Hold {
     tracer: Asking,
 }
 
-/// Means of asking the tracer's thread.
-#[derive(Clone, Debug)]
-pub(super) struct Asking {
-    requests: Sender<Request>,
-    waker: Waker,
-}
-
-impl Asking {
-    /// Asks, and waits for the answer; `None` when the tracer has ended.
-    pub(super) fn ask<T>(&self, request: impl FnOnce(Sender<T>) -> Request) -> Option<T> {
-        /// Interval of the signals that end the tracer's wait: it may have begun just after one.
-        const AGAIN: Duration = Duration::from_millis(1);
-        let (answer, answers) = bounded(1);
-        self.requests.send(request(answer)).ok()?;
-        loop {
-            // A tracer that has ended answers no more.
-            let _ = self.waker.wake();
-            match answers.recv_timeout(AGAIN) {
-                Ok(answer) => return Some(answer),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return None,
-            }
-        }
-    }
-}
-
 impl InProcess {
     /// From now on the process is one that ran already, and is stopped only while something is written to it.
     pub(super) const fn attached(mut self) -> Self {
@@ -117,8 +90,7 @@ impl InProcess {
     /// here on.
     pub fn start(&mut self) {
         self.stops_for_writes = false;
-        // Without a tracer it has ended.
-        let _ = self.tracer.requests.send(Request::Start);
+        self.tracer.start();
     }
 
     /// Stops all threads of a process, or finds them stopped in the stop with this number; `None` when the process has
@@ -139,12 +111,12 @@ impl InProcess {
     pub fn end(&self) -> impl FnOnce() + Send + 'static {
         let tracer = self.tracer.clone();
         move || {
-            // One that has ended needs none.
+            // A tracer that has ended need not be ended.
             let _ = tracer.ask(|answer| Request::End { answer });
         }
     }
 
-    /// From now on a plan is that of this process.
+    /// Gives a process this plan.
     pub fn set_plan(&mut self, plan: PlanNumber, process: u32) {
         self.processes.retain(|_, (other, _)| *other != process);
         self.watched.remove(&process);
@@ -191,7 +163,7 @@ impl InProcess {
 
     /// Switches groups of access probes in a plan's process off, or on again, and in all with which it shares memory.
     pub fn switch_accesses(&self, plan: PlanNumber, groups: &BTreeSet<u16>, is_off: bool) {
-        // One that has ended, or runs another program, has none.
+        // A process that has ended, or runs another program, has no probes to switch.
         if let Ok((_, (image, _))) = self.program_of(plan) {
             image.switch(groups, is_off);
         }
@@ -219,7 +191,7 @@ impl InProcess {
     /// Events of threads without rings are not counted.
     #[must_use]
     pub fn lost(&self) -> Lost {
-        let lost = self.shared.lost.load(Ordering::Relaxed);
+        let lost = self.shared.counts.lost.load(Ordering::Relaxed);
         CLASSES.map(|class| (class, if class == Class::Sync { lost } else { 0 }))
     }
 
@@ -274,7 +246,7 @@ impl InProcess {
     /// Returns the number of times that threads had to wait for the reader.
     #[must_use]
     pub fn waits(&self) -> u64 {
-        self.shared.waits.load(Ordering::Relaxed)
+        self.shared.counts.waits.load(Ordering::Relaxed)
     }
 
     /// Returns the clock of the order of records, once a program has shared memory.
@@ -294,7 +266,6 @@ impl InProcess {
         }
     }
 
-    /// Returns the program that a process runs.
     fn program(&self, process: u32) -> Result<Program, InProcessError> {
         let program = self.shared.program(process);
         program.ok_or_else(|| {
@@ -332,7 +303,7 @@ impl InProcess {
 impl Drop for InProcess {
     fn drop(&mut self) {
         // Else it has not started, or has ended.
-        if !self.tracer.waker.is_of_this_thread() {
+        if !self.tracer.is_of_this_thread() {
             let _ = self.tracer.ask(|answer| {
                 // One that ran already is left alone when nobody checks it.
                 if self.is_attached { Request::End { answer } } else { Request::Leave { answer } }
@@ -364,8 +335,7 @@ impl Drop for Hold {
 /// Creates both ends: what the checker's thread has, and what the tracer's has, which is the calling one.
 pub(super) fn connect() -> (InProcess, Arc<Shared>, Receiver<Request>) {
     let shared = Arc::<Shared>::default();
-    let (requests, received) = crossbeam_channel::unbounded();
-    let tracer = Asking { requests, waker: Waker::of_this_thread() };
+    let (tracer, received) = Asking::connect();
     let (processes, watched, places) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
     let in_process = InProcess {
         shared: Arc::clone(&shared),

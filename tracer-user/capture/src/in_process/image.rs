@@ -61,7 +61,6 @@ pub struct Image {
     arena: Mutex<Arena>,
     code: SharedMemory,
     areas: Mutex<Vec<Area>>,
-    /// Trampolines, by their addresses.
     trampolines: Mutex<BTreeMap<u64, Trampoline>>,
     switches: Mutex<Switches>,
     /// Patches of the modules, by their load biases and files.
@@ -70,7 +69,6 @@ pub struct Image {
     patches: Mutex<BTreeMap<u64, Written>>,
     /// Number of places so far that became those of patches.
     writes: AtomicU64,
-    /// Ways out of trampolines.
     pub(super) ways_out: Mutex<WaysOut>,
     /// Held by who emits code to an address that it has asked for.
     writing: Mutex<()>,
@@ -133,7 +131,7 @@ impl Image {
                 return Err(failed("cannot share memory with the program", process)(error));
             }
         };
-        // Barriers pass by a process that has not registered: a counter needs none.
+        // Barriers pass by a process that has not registered: a counter needs no barrier.
         let clock = if has_barrier { clock } else { Clock::Counter };
         let rings = Arc::new(rings);
         let arena = Mutex::new(Arena::new(layout, ProcessAddress(base), &rings));
@@ -612,7 +610,6 @@ impl Area {
     }
 }
 
-/// `PR_GET_MDWE`.
 const GET_MDWE: u64 = 66;
 
 /// Mode of system calls under a filter: `SECCOMP_MODE_FILTER`, as in `/proc/PID/status`.
@@ -686,7 +683,6 @@ fn gaps(maps: &[Mapping], all: Range<u64>) -> Vec<Range<u64>> {
     gaps
 }
 
-/// Reads the mappings of a process.
 pub(super) fn mappings(process: u32) -> io::Result<Vec<Mapping>> {
     parse_maps(&proc::maps(process)?).map_err(io::Error::other)
 }

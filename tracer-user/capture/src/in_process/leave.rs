@@ -1,4 +1,4 @@
-//! End of the tracing of processes that go on: their code becomes that of their files again.
+//! End of the tracing of processes that go on: their code is restored from their files.
 //!
 //! The memory of trampolines and rings stays mapped, and GS bases stay: contexts that a program has saved, as at a
 //! signal or a switch of coroutines, may come back into a trampoline. There it records nothing, as after a death of

@@ -52,7 +52,7 @@ pub(super) fn attach(
     thread::Builder::new().name("avtrace-gate".to_owned()).spawn(watch).map(drop)
 }
 
-/// Returns whether a function does nothing, and has room for a jump up to the next one.
+/// Returns whether a function is empty, and has room for a jump up to the next one.
 fn is_empty_function(code: &[u8], address: u64) -> bool {
     let mut instructions =
         Decoder::with_ip(64, code, address, DecoderOptions::NONE).into_iter().peekable();

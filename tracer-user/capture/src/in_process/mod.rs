@@ -5,6 +5,7 @@
 //! threads and processes. The checker's thread ([`InProcess`]) plans, writes probes while the process stands still,
 //! and takes the records in their order, also those that the tracer makes.
 
+mod asking;
 mod attach;
 mod code_places;
 mod delays;
@@ -22,6 +23,7 @@ mod remote_file;
 mod ring_sites;
 pub mod ring_surroundings;
 mod shared;
+mod signal_places;
 mod stacks;
 mod standing;
 mod starver;

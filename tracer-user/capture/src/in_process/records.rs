@@ -7,7 +7,7 @@ use std::{
     mem::offset_of,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
     time::Duration,
@@ -24,7 +24,7 @@ use inline::{
 };
 
 use super::ring_surroundings::RingSurroundings;
-use super::{image::Image, ring_sites::site_of_plan, shared::Shared};
+use super::{image::Image, ring_sites::site_of_plan};
 use crate::kernel::reader::{Batches, Outlet, Reader};
 use linux::{cut::Cut, reader_futex::HeldFutex, shared_memory::SharedMemory};
 
@@ -37,7 +37,7 @@ const BATCHES: usize = 1 << 3;
 /// Records for which it is worth to look again at once. Each look interrupts the program's threads by a barrier.
 const MANY: usize = 1 << 9;
 
-/// Sleep when there is nothing to read: doubled from the first duration to the second. A thread whose ring is full
+/// Sleep when no record is there: doubled from the first duration to the second. A thread whose ring is full
 /// waits for as long.
 const SLEEP: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(1));
 
@@ -46,6 +46,15 @@ const LOOK: Duration = Duration::from_millis(10);
 
 /// Place of the reader's futex in the file of rings, in bytes.
 const READER: usize = CONTROL.0 as usize + offset_of!(Control, reader);
+
+/// Counts of all streams.
+#[derive(Debug, Default)]
+pub(super) struct RecordCounts {
+    /// Number of lost events.
+    pub(super) lost: AtomicU64,
+    /// Number of times that threads waited for the reader.
+    pub(super) waits: AtomicU64,
+}
 
 /// Records of one program of a process, and of children that it has forked, which share its memory with avtrace.
 #[derive(Debug)]
@@ -56,37 +65,35 @@ pub struct Stream {
     pub(super) notes: Notes,
     /// Sites of the plans, as they are in the rings.
     sites: Mutex<SiteTable>,
-    /// Plans of the processes.
     plans: Mutex<BTreeMap<u32, PlanNumber>>,
-    /// Set when nothing will be noted any more.
+    /// Set when no record will follow.
     is_closed: AtomicBool,
-    /// Set when it is read.
     is_read: AtomicBool,
     clock: Clock,
     /// For the order of the tracer's records.
     surroundings: RingSurroundings,
-    shared: Arc<Shared>,
+    counts: Arc<RecordCounts>,
 }
 
 impl Stream {
     /// Creates the stream of a program that shares memory.
-    pub(super) fn new(image: &Arc<Image>, shared: &Arc<Shared>) -> Self {
+    pub(super) fn new(image: &Arc<Image>, counts: &Arc<RecordCounts>) -> Self {
         let rings = Arc::clone(&image.rings);
-        Self::over(image.clock, rings, Some(Arc::clone(image)), Arc::clone(shared))
+        Self::over(image.clock, rings, Some(Arc::clone(image)), Arc::clone(counts))
     }
 
     /// Creates the stream of a program without probes: the tracer's records.
-    pub(super) fn without_rings(shared: &Arc<Shared>) -> io::Result<Self> {
+    pub(super) fn without_rings(counts: &Arc<RecordCounts>) -> io::Result<Self> {
         const PAGE: u64 = 4096;
         let rings = Arc::new(SharedMemory::new(PAGE)?);
-        Ok(Self::over(Clock::Tsc, rings, None, Arc::clone(shared)))
+        Ok(Self::over(Clock::Tsc, rings, None, Arc::clone(counts)))
     }
 
     fn over(
         clock: Clock,
         rings: Arc<SharedMemory>,
         image: Option<Arc<Image>>,
-        shared: Arc<Shared>,
+        counts: Arc<RecordCounts>,
     ) -> Self {
         Self {
             surroundings: RingSurroundings::new(Arc::clone(&rings), clock),
@@ -98,7 +105,7 @@ impl Stream {
             plans: Mutex::default(),
             is_closed: AtomicBool::new(false),
             is_read: AtomicBool::new(false),
-            shared,
+            counts,
         }
     }
 
@@ -129,7 +136,6 @@ impl Stream {
         self.sites.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the plans of the processes.
     fn plans(&self) -> MutexGuard<'_, BTreeMap<u32, PlanNumber>> {
         self.plans.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -198,14 +204,14 @@ fn read_stream(stream: &Stream, sees_memory: bool, outlet: &Outlet, stop: &Atomi
         let lost_now =
             [losses.unpublished, losses.late].into_iter().fold(losses.full, u64::saturating_add);
         let lost_before = std::mem::replace(&mut lost, lost_now);
-        stream.shared.lost.fetch_add(lost - lost_before, Ordering::Relaxed);
+        stream.counts.lost.fetch_add(lost - lost_before, Ordering::Relaxed);
         if let Some(image) = &stream.image {
             let mut arena = image.arena();
             merge.take_drained().into_iter().for_each(|segment| arena.release(segment));
         }
         if batch.is_empty() {
             let waits_before = std::mem::replace(&mut waits, merge.waits());
-            stream.shared.waits.fetch_add(waits - waits_before, Ordering::Relaxed);
+            stream.counts.waits.fetch_add(waits - waits_before, Ordering::Relaxed);
         }
         if !batch.is_empty() {
             name_plans(stream, &mut batch);
@@ -226,12 +232,10 @@ fn read_stream(stream: &Stream, sees_memory: bool, outlet: &Outlet, stop: &Atomi
     }
 }
 
-/// Header of a record of the tracer's.
 pub(super) const fn header(kind: Kind, process: u32, tid: u32) -> Header {
     Header { kind: kind as u32, tid, site: SiteId::NONE, lost: 0, process }
 }
 
-/// Returns whether a probe has made a record.
 const fn has_site(record: &Record) -> bool {
     !matches!(
         record,

@@ -97,7 +97,6 @@ pub(super) fn create(calls: &mut RemoteCalls<'_>, process: u32) -> Result<Remote
     Ok(RemoteFile { file, metadata, descriptor, mapped: Vec::new() })
 }
 
-/// Part of a file, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FilePart {
     pub(super) offset: u64,

@@ -14,7 +14,11 @@ use crossbeam_channel::Sender;
 use inline::clock::ClockChoice;
 
 use super::withdrawal::Withdrawal;
-use super::{error::InProcessError, image::Image, records::Stream};
+use super::{
+    error::InProcessError,
+    image::Image,
+    records::{RecordCounts, Stream},
+};
 
 /// State that both threads share.
 #[derive(Debug, Default)]
@@ -27,15 +31,12 @@ pub(super) struct Shared {
     withdrawn: Mutex<BTreeMap<u32, Withdrawn>>,
     /// Number of the latest stop of a process.
     stops: AtomicU32,
-    /// Number of lost events.
-    pub(super) lost: AtomicU64,
+    /// Counts of the programs' records.
+    pub(super) counts: Arc<RecordCounts>,
     /// Number of threads for which no ring was left.
     pub(super) muted_threads: AtomicU64,
     /// Number of threads in which the ranges of their process are not watched.
     pub(super) unwatched_threads: AtomicU64,
-    /// Number of times that threads waited for the reader.
-    pub(super) waits: AtomicU64,
-    /// Clock of the order of records.
     clock: Mutex<Option<ClockChoice>>,
     /// Plans whose access probes can be switched off.
     limited: Mutex<BTreeSet<PlanNumber>>,
@@ -48,17 +49,14 @@ pub(super) type Program = (Arc<Image>, Arc<Stream>);
 pub(super) type Withdrawn = (Withdrawal, Option<String>);
 
 impl Shared {
-    /// Returns the programs that processes run.
     pub(super) fn programs(&self) -> MutexGuard<'_, BTreeMap<u32, Program>> {
         self.programs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the program that a process runs.
     pub(super) fn program(&self, process: u32) -> Option<Program> {
         self.programs().get(&process).cloned()
     }
 
-    /// Returns the reasons why processes have no probes.
     pub(super) fn refusals(&self) -> MutexGuard<'_, BTreeMap<u32, InProcessError>> {
         self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -78,12 +76,10 @@ impl Shared {
         self.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the number of the latest stop.
     pub(super) fn stops(&self) -> u32 {
         self.stops.load(Ordering::Acquire)
     }
 
-    /// Returns the number of a new stop.
     pub(super) fn next_stop(&self) -> u32 {
         self.stops.fetch_add(1, Ordering::AcqRel) + 1
     }
@@ -106,7 +102,6 @@ pub(super) struct Place {
 /// Request of the checker's thread to the tracer's.
 #[derive(Debug)]
 pub(super) enum Request {
-    /// Let the first program start.
     Start,
     /// Stop all threads of a process.
     Hold {
@@ -144,7 +139,6 @@ pub(super) enum Request {
         /// Receives whether that is possible.
         answer: Sender<bool>,
     },
-    /// Let a starved thread go on.
     Feed {
         /// The thread.
         thread: u32,

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use inline::trampoline::Switch;
 
-/// Switches of one program.
 #[derive(Debug, Default)]
 pub(super) struct Switches {
     by_group: BTreeMap<u16, Vec<Switch>>,

@@ -51,7 +51,6 @@ type Channels = (Arc<Shared>, Receiver<Request>, Sender<Arc<Stream>>);
 #[derive(Debug)]
 pub struct Tracer {
     supervisor: Supervisor,
-    /// The first process.
     first: u32,
     follows_forks: bool,
     defers_owned: bool,
@@ -87,10 +86,9 @@ pub struct Tracer {
     ending: Option<Ending>,
 }
 
-/// Traced process.
 #[derive(Debug)]
 struct Traced {
-    /// Stream of its program; before the entry point that of the program before.
+    /// Stream of its program; before the entry point, the stream of the previous program.
     stream: Arc<Stream>,
     /// Memory shared with its program; `None` before the entry point, and where it has no probes.
     image: Option<Arc<Image>>,
@@ -151,7 +149,7 @@ impl Tracer {
         defers_owned: bool,
     ) -> Result<Followed, StartError> {
         let (in_process, shared, requests) = connect();
-        let stream = Stream::without_rings(&shared).map_err(|error| {
+        let stream = Stream::without_rings(&shared.counts).map_err(|error| {
             let what = "avtrace cannot create memory to share with a program by `memfd_create`, which a seccomp filter \
                         may deny";
             StartError::InProcess(InProcessError::System { what, error })
@@ -283,7 +281,7 @@ impl Tracer {
         let is_as_chosen = image.clock == self.clock.clock();
         *self.shared.clock() =
             Some(if is_as_chosen { self.clock.clone() } else { ClockChoice::RefusedBarrier });
-        let stream = Arc::new(Stream::new(&image, &self.shared));
+        let stream = Arc::new(Stream::new(&image, &self.shared.counts));
         let program = (Arc::clone(&image), Arc::clone(&stream));
         self.shared.programs().insert(process, program);
         // Without a reader the run is over.
@@ -458,7 +456,6 @@ impl Tracer {
         ))
     }
 
-    /// Lets a process go on that was held.
     fn resume(&mut self, process: u32) -> io::Result<()> {
         if let Some(traced) = self.processes.get_mut(&process) {
             if let State::Standing(_) = traced.state {

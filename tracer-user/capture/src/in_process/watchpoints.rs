@@ -16,7 +16,6 @@ use linux::{
     supervisor::{Hit, RemoteCalls, Supervisor, WATCHPOINTS},
 };
 
-/// Watchpoints of a process.
 #[derive(Debug, Default)]
 pub(super) struct Watchpoints {
     /// Address and length of the watched ranges.
@@ -177,7 +176,6 @@ fn install(
     handler: &TrapHandler,
     at: u64,
 ) -> io::Result<Option<(u64, u64)>> {
-    /// `SA_RESTORER` of the kernel's interface.
     const RESTORER: u64 = 0x0400_0000;
     let (_, old) = places_of_actions(calls);
     exchange_action(calls, 0, old)?;

@@ -27,7 +27,6 @@ use symbolize::{Mapping, ProcessAddr, parse_maps};
 use super::{Kernel, KernelError, error::unusable};
 use linux::{priority, proc};
 
-/// The instruction of a breakpoint.
 const INT3: u8 = 0xcc;
 
 /// Time for which the children of a restored process may still have breakpoints: a `fork` that began before copied
@@ -60,7 +59,6 @@ impl Place {
 /// The places of the probes of each plan, by their addresses.
 pub(super) type Places = BTreeMap<PlanNumber, BTreeMap<u64, Place>>;
 
-/// Places shared between threads.
 pub(super) type SharedPlaces = Arc<Mutex<Places>>;
 
 /// The thread that restores code.
@@ -155,7 +153,7 @@ struct Restorer {
     known: HashMap<MapData, u32, u32>,
     lost: Array<MapData, u64>,
     places: SharedPlaces,
-    /// Set if process ids here are those of the initial PID namespace.
+    /// Set if this process is in the initial PID namespace.
     is_initial: bool,
     /// Processes that were restored a little while ago, and when.
     restored: VecDeque<(Instant, u32)>,
@@ -210,7 +208,7 @@ impl Restorer {
     }
 }
 
-/// Returns whether process ids here are those of the initial PID namespace.
+/// Returns whether this process is in the initial PID namespace.
 fn is_in_initial_namespace() -> bool {
     /// `PROC_PID_INIT_INO` in `include/linux/proc_ns.h`.
     const INITIAL: u64 = 0xeffffffc;

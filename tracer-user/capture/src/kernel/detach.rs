@@ -11,7 +11,6 @@ use std::{
 
 use linux::{apart, priority};
 
-/// Threads at once at most.
 const MAX_THREADS: usize = 64;
 
 /// Links that are being closed. When this is dropped, they are gone.

@@ -63,7 +63,6 @@ pub enum KernelError {
     },
 }
 
-/// The innermost cause of an error.
 pub(super) fn cause(error: &dyn Error) -> String {
     error.source().map_or_else(|| error.to_string(), cause)
 }
@@ -108,7 +107,7 @@ fn chain(error: &dyn Error) -> String {
 mod tests {
     use super::*;
 
-    /// An error as aya wraps that of a system call.
+    /// Wraps the error of a system call, as aya does.
     #[derive(Debug, thiserror::Error)]
     #[error("`mmap` failed")]
     struct Failed(#[source] io::Error);

@@ -13,7 +13,6 @@ use plan::point::ProbePoint;
 /// Before 6.10 the limit to a process meant one thread of it, and before 6.12 it was lost with the main thread.
 pub const LIMITED_PROBES: (u32, u32) = (6, 12);
 
-/// Process to which probes are limited.
 #[derive(Debug)]
 pub(super) enum Limit {
     /// None: the programs in the kernel check the process themselves, and others are slower.

@@ -72,7 +72,6 @@ pub struct LoadOptions {
     pub defers_owned: bool,
 }
 
-/// Probes that are attached together.
 #[derive(Debug)]
 struct Attached {
     plan: PlanNumber,
@@ -103,11 +102,9 @@ pub struct Kernel {
     anchored: BTreeSet<PlanNumber>,
     /// Links of processes that have ended, which are being closed.
     pending_detaches: Vec<PendingDetach>,
-    /// Number of groups of access probes.
     access_groups: u32,
     /// Places of probes, for copies of memory that have them as well.
     places: SharedPlaces,
-    /// Watchpoints that were set.
     watchpoints: Vec<OwnedFd>,
     /// Watchpoints reserved for ranges that become known later; each has one event for each thread that there was
     /// then.
@@ -166,6 +163,15 @@ fn release(links: Vec<OwnedFd>, is_slow: bool) {
     } else {
         drop(PendingDetach::start(links));
     }
+}
+
+/// Checks for the capabilities that loading BPF programs needs, before any program is started.
+///
+/// # Errors
+///
+/// [`KernelError::NotPermitted`].
+pub fn check_privileges() -> Result<(), KernelError> {
+    if privileges::has_capabilities() { Ok(()) } else { Err(KernelError::NotPermitted) }
 }
 
 /// The running kernel's release: major and minor.

@@ -1,6 +1,5 @@
 //! Capabilities that the kernel side needs, and the ways to get them.
 
-use super::KernelError;
 use linux::{proc::Status, user};
 
 /// Capability that avtrace may need.
@@ -66,15 +65,6 @@ impl Capabilities {
             |capability: &Capability| !self.has(*capability) && !self.has(Capability::SysAdmin);
         needed.into_iter().filter(is_missing).collect()
     }
-}
-
-/// Checks for the capabilities that loading BPF programs needs, before any program is started.
-///
-/// # Errors
-///
-/// [`KernelError::NotPermitted`].
-pub fn check() -> Result<(), KernelError> {
-    if has_capabilities() { Ok(()) } else { Err(KernelError::NotPermitted) }
 }
 
 /// Returns whether this process may load BPF programs. Where its capabilities cannot be read, the kernel decides.

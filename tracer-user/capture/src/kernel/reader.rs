@@ -18,11 +18,10 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use linux::{cut::Cut, test_number};
 
-/// Records in a batch at most.
 const BATCH: usize = 4096;
 /// Batches in flight at most: the reader waits beyond that, and the ring buffer takes the rest.
 const BATCHES: usize = 64;
-/// Sleep when there is nothing to read: doubled from the first duration to the second.
+/// Sleep when no record is there: doubled from the first duration to the second.
 const SLEEP: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(10));
 
 /// A running reader thread.

@@ -78,7 +78,6 @@ fn load(buffer_bytes: u32) -> Result<Kernel, KernelError> {
     })
 }
 
-/// Attaches, fires and reads.
 fn fire(kernel: &mut Kernel) -> Result<(), (Step, KernelError)> {
     let mut events = kernel.take_events().map_err(|error| (Step::Buffer, error))?;
     kernel.attach_threads().map_err(|error| (Step::Tracepoints, error))?;

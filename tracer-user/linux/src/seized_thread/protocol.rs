@@ -41,7 +41,6 @@ pub(super) enum HoldState {
     Paused,
     /// Held behind an `execve`.
     Replaced,
-    /// Let run.
     Running,
     /// Let run, while somebody else has stopped its process: it goes on when the process does.
     Listening,
@@ -74,7 +73,6 @@ pub(super) enum HoldReport {
     End,
 }
 
-/// Reaction to a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     /// End the stop of the process by a `SIGCONT` to this thread, which must not block it, and resume the thread.
@@ -85,11 +83,9 @@ pub(super) enum Action {
     Retrap,
     /// Have it trap again before it runs, and let it receive the signal.
     Pass(i32),
-    /// Let it receive the signal.
     Deliver(i32),
     /// Leave it in the stop of its process until that is over.
     Listen,
-    /// Leave it where it is.
     Keep,
     /// Detach it with this signal, or 0.
     Detach(i32),
@@ -172,7 +168,6 @@ mod tests {
 
     const OTHER: i32 = libc::SIGUSR1;
 
-    /// The columns of the table.
     const REPORTS: [HoldReport; 9] = [
         HoldReport::Trap,
         HoldReport::GroupStop { is_due: false },

@@ -12,7 +12,6 @@ use inline::trampoline::Interrupted;
 use super::{Resume, Supervisor, ThreadState, request};
 use crate::status::Status;
 
-/// Signals that a thread is yet to receive.
 #[derive(Debug, Default)]
 pub(super) struct Deferred {
     signals: VecDeque<request::Signal>,

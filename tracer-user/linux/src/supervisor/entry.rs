@@ -26,7 +26,6 @@ pub(super) enum EntryStop {
     EndOfExec,
 }
 
-/// Instructions before an entry point.
 #[derive(Debug)]
 pub(super) struct Detour {
     /// Memory of the process, opened while it does not hide it (`PR_SET_DUMPABLE`).

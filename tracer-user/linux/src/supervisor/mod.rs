@@ -73,12 +73,10 @@ pub struct Supervisor {
     options: Options,
 }
 
-/// Traced thread.
 #[derive(Clone, Copy, Debug)]
 struct TracedThread {
     process: i32,
     state: ThreadState,
-    /// Set when its end was reported.
     has_ended: bool,
     /// Set while it waits in the kernel for a child that shares its memory.
     is_in_vfork: bool,
@@ -197,7 +195,6 @@ pub enum Event {
 }
 
 impl Supervisor {
-    /// Creates a supervisor without processes.
     fn empty() -> Self {
         let options = Options::PTRACE_O_TRACECLONE
             | Options::PTRACE_O_TRACEFORK
@@ -399,7 +396,6 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Takes a report of the kernel.
     fn take(&mut self, id: i32, status: Status) -> io::Result<()> {
         match status {
             Status::Ended(ending) => self.ended(id, ending)?,

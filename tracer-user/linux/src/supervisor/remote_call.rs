@@ -134,7 +134,6 @@ fn restarted(registers: libc::user_regs_struct) -> libc::user_regs_struct {
 /// `syscall`.
 const CALL: [u8; 2] = [0x0f, 0x05];
 
-/// Instructions of a process.
 #[derive(Clone, Copy, Debug)]
 struct Gadgets {
     /// `syscall; ret`.
@@ -217,7 +216,6 @@ pub struct RemoteCalls<'a> {
     stack_pointer: u64,
     /// The process has been stopped meanwhile, or goes on after a stop.
     was_stopped: bool,
-    /// The thread has come to its end.
     has_ended: bool,
 }
 

@@ -107,7 +107,6 @@ impl Supervisor {
     }
 }
 
-/// Returns `None` if a thread has gone.
 fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Err(error) if proc::is_gone(&error) => Ok(None),

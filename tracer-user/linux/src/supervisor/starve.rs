@@ -5,7 +5,6 @@ use std::io;
 
 use super::{Supervisor, ThreadState, request};
 
-/// Number of the system call `io_pgetevents`.
 const IO_PGETEVENTS: i64 = 333;
 
 /// System calls that fail with `EINTR` when a stop interrupts them, also without a signal (signal(7), "Interruption of

@@ -91,7 +91,6 @@ impl Supervisor {
     }
 }
 
-/// Value of the control register for these ranges.
 pub(crate) fn control(ranges: &[(u64, u64)]) -> u64 {
     const READS_AND_WRITES: u64 = 3;
     let watchpoints = ranges.iter().enumerate().take(WATCHPOINTS);

@@ -13,6 +13,7 @@ use symbolize::is_system_file;
 use super::{
     super::{
         help::help,
+        listing::distinct,
         model::{
             Defect, Gap, GapEnd, Location, Object, OthersHeld, Reason, SourceFrame, Violation,
         },
@@ -195,17 +196,6 @@ fn calls(region: &str, place: &Place, nested: Vec<String>) -> (Vec<String>, Opti
         Some(Location { file: file?, line, column, function })
     });
     (chain, called_at)
-}
-
-/// Returns the names without repetitions.
-fn distinct(names: impl Iterator<Item = String>) -> Vec<String> {
-    let mut out: Vec<String> = Vec::new();
-    for name in names {
-        if !out.contains(&name) {
-            out.push(name);
-        }
-    }
-    out
 }
 
 /// Returns the reason as the report has it: its kind, its data, and a sentence.

@@ -10,7 +10,6 @@ use super::{
     resolver::Resolver,
 };
 
-/// Limit of gaps in a report.
 const MAX_GAPS: usize = 1000;
 
 /// Returns the gaps, the most promising first.

@@ -39,7 +39,6 @@ pub(super) struct Place {
     via: Vec<String>,
     pub(super) source_text: Option<String>,
     pub(super) frames: Vec<SourceFrame>,
-    /// The frame that is shown.
     pub(super) shown: usize,
 }
 
@@ -139,7 +138,6 @@ impl<'a> Resolver<'a> {
         (name.clone(), place.clone())
     }
 
-    /// Returns all that is known about a region.
     pub(super) fn known_region(&mut self, id: RegionId) -> &Known {
         if !self.regions.contains_key(&id) {
             let RegionName { name, frames, role, origin } = self.names.region(id);
@@ -324,7 +322,6 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// Notes that the report names a thread.
     pub(super) fn note_thread(&mut self, thread: ThreadId) {
         self.threads.insert(thread);
     }

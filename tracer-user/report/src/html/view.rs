@@ -9,6 +9,7 @@ use crate::{
     escape::printable,
     explain,
     format::{Entry, Layout},
+    listing::{distinct, list},
     locks,
     model::{Action, Location, Order, Report, Role, Subject},
     phrase,
@@ -18,7 +19,6 @@ use crate::{
     warnings::warnings,
 };
 
-/// Everything on the page.
 #[derive(Debug, Serialize)]
 pub(super) struct Page {
     pub(super) title: String,
@@ -120,7 +120,6 @@ struct EdgeView {
     steps: Option<(usize, usize)>,
 }
 
-/// Prepares the page.
 pub(super) fn page(entries: &[Entry<'_>], layout: &Layout) -> Page {
     let reports: Vec<ReportView> = entries.iter().map(|entry| report(entry, layout)).collect();
     let names: Vec<String> = reports.iter().map(|report| report.name.clone()).collect();
@@ -129,7 +128,7 @@ pub(super) fn page(entries: &[Entry<'_>], layout: &Layout) -> Page {
         (*id, RuleView { title, meaning, repair })
     };
     Page {
-        title: format!("avtrace: {}", explain::list(&names)),
+        title: format!("avtrace: {}", list(&names)),
         tool: format!("avtrace {}", tool.unwrap_or_default()),
         rules: RULES.iter().map(|of| rule(of, of.title())).collect(),
         reports,
@@ -284,7 +283,7 @@ fn notes(finding: &Finding<'_>, scene: Option<&Scene<'_>>) -> Vec<[String; 2]> {
         if !defect.outer_regions.is_empty() {
             let outer: Vec<String> =
                 defect.outer_regions.iter().map(|region| format!("`{region}`")).collect();
-            notes.push(("regions around it", explain::list(&outer)));
+            notes.push(("regions around it", list(&outer)));
         }
         if let Some(hunted) = &defect.hunted {
             let text = format!(
@@ -316,7 +315,7 @@ fn notes(finding: &Finding<'_>, scene: Option<&Scene<'_>>) -> Vec<[String; 2]> {
 fn threads(scene: &Scene<'_>) -> Vec<ThreadView> {
     let regions = |thread: u32| {
         let of_thread = scene.transactions().into_iter().filter(move |tx| tx.thread == thread);
-        explain::distinct(of_thread.map(|tx| match &tx.region {
+        distinct(of_thread.map(|tx| match &tx.region {
             Some(region) => shown(region),
             None => "outside every region".to_owned(),
         }))

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{count, explain::list};
+use crate::{count, listing::list};
 
 /// Reason for which a variable that the program names was not watched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]

@@ -7,7 +7,6 @@ use super::shape::{
 };
 use crate::model::{Location, Subject};
 
-/// Name of the base directory.
 const BASE: &str = "SRCROOT";
 
 /// Files as seen from a base directory.
@@ -29,7 +28,6 @@ impl Artifacts {
         Some([(BASE, BaseUri { uri })].into())
     }
 
-    /// A place in a source file.
     pub(super) fn place(&self, at: &Location) -> Place {
         let region = at.line.map(|line| SourceRegion {
             start_line: line,

@@ -200,7 +200,6 @@ pub(super) struct ResultProperties {
     pub(super) reasons: Option<Vec<String>>,
 }
 
-/// A location.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Place {

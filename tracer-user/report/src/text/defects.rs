@@ -10,7 +10,9 @@ use super::{
     witness::View,
 };
 use crate::{
-    escape, explain, locks,
+    escape, explain,
+    listing::list,
+    locks,
     model::{Class, Defect, Location, Order, Report, SetAsideBy, Violation},
     phrase,
     quantity::{count, grouped},
@@ -21,7 +23,6 @@ use crate::{
 const MAX_FULL: usize = 10;
 /// Defects that get a line by default.
 const MAX_LINES: usize = 10;
-/// Regions that a count names.
 const MAX_REGIONS: usize = 4;
 /// Columns of a headline besides the region's name.
 const HEADLINE_COLUMNS: usize = 40;
@@ -32,10 +33,8 @@ const SHORT_NAME_COLUMNS: usize = 32;
 
 /// Longest place without a line in a line of many, in columns.
 const PLACE_COLUMNS: usize = 24;
-/// Lines that a headline may take.
 const MAX_HEADLINE_LINES: usize = 3;
 
-/// Writes the defects of a report.
 pub(super) fn write(page: &mut Page, report: &Report, options: &TextOptions) {
     let is_new = report.settings.as_ref().is_some_and(|settings| !settings.baselines.is_empty());
     let (open, aside): (Vec<&Defect>, Vec<&Defect>) =
@@ -99,7 +98,6 @@ pub(super) fn write(page: &mut Page, report: &Report, options: &TextOptions) {
     }
 }
 
-/// Number of findings that a defect stands for.
 pub(super) fn findings(defect: &Defect) -> u64 {
     defect.ways.max(defect.violations.len() as u64)
 }
@@ -153,7 +151,6 @@ const fn style(class: Class) -> anstyle::Style {
     }
 }
 
-/// Writes one line about a defect.
 fn line(page: &mut Page, defect: &Defect) {
     let kind = match defect.set_aside.as_ref().map(|decision| decision.by) {
         None => phrase::class(defect.class),
@@ -197,7 +194,6 @@ fn line(page: &mut Page, defect: &Defect) {
     page.put(style(defect.class), kind).put(PLAIN, &escape::cut_end(&text, columns)).end();
 }
 
-/// Writes a defect in full.
 fn in_full(
     page: &mut Page,
     report: &Report,
@@ -290,7 +286,7 @@ fn meaning(page: &mut Page, view: &View<'_>, defect: &Defect, options: &TextOpti
             .map(|region| format!("`{}`", escape::cut_middle(region, NAME_COLUMNS)))
             .collect();
         let is = if outer.len() == 1 { "was" } else { "were" };
-        let text = format!("{} around it {is} not atomic either", explain::list(&outer));
+        let text = format!("{} around it {is} not atomic either", list(&outer));
         view.remark(page, FRAME, "note", &text);
     }
     // Frequency and order are said below.

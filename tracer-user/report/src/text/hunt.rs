@@ -1,13 +1,12 @@
 //! Hunts as text: the runs that show a defect, and the treatments of all runs.
 
-use super::{and, summary::seconds};
+use super::and;
 use crate::{
     escape,
     model::{Failure, Hunt, HuntEnd, HuntedDefect, Share, Treatments},
-    quantity::{count, grouped},
+    quantity::{count, grouped, seconds},
 };
 
-/// Kinds of failures that are named.
 const MAX_FAILURES: usize = 4;
 /// Longest text of the output of a failing run, in columns.
 const OUTPUT_COLUMNS: usize = 160;
@@ -73,7 +72,6 @@ pub(super) fn notes(hunt: &Hunt) -> Vec<(&'static str, String)> {
     notes
 }
 
-/// Counts the runs, by their treatments.
 fn runs(hunt: &Hunt) -> String {
     let Treatments { observed, delayed, starved, moved } = hunt.treatments;
     let parts: Vec<String> = [
@@ -122,7 +120,6 @@ fn runs(hunt: &Hunt) -> String {
     )
 }
 
-/// Says how runs failed.
 fn failures(failures: &[Failure], unexplained: u64) -> Option<String> {
     let first = failures.first()?;
     let mut parts: Vec<String> = failures

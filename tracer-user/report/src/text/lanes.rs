@@ -18,9 +18,7 @@ pub(super) type Cell = (char, usize);
 /// The geometry of one witness.
 #[derive(Debug)]
 pub(super) struct Lanes {
-    /// Lane of each step.
     lane: Vec<usize>,
-    /// Marker of each step.
     marker: Vec<char>,
     /// First and last step of each lane, the arrows that leave it included.
     span: Vec<(usize, usize)>,
@@ -55,7 +53,6 @@ impl Lanes {
         Some(Self { lane, marker, span, arrows, pitch })
     }
 
-    /// The columns that the lanes take.
     pub(super) fn width(&self) -> usize {
         self.span.len() * self.pitch
     }

@@ -6,7 +6,6 @@ use crate::{
     quantity::{count, grouped},
 };
 
-/// Programs that are named.
 const MAX_PROGRAMS: usize = 3;
 
 /// Remark on a defect of a report that was made of `all`.

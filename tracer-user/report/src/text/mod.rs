@@ -10,12 +10,16 @@ mod lanes;
 pub mod layout;
 mod merged;
 mod open_at_end;
+mod options;
 pub mod paint;
 mod summary;
 mod violations;
 mod witness;
 
-pub use paint::{ColorChoice, resolve_color};
+pub use self::{
+    options::TextOptions,
+    paint::{ColorChoice, resolve_color},
+};
 
 use self::paint::{ERROR, FRAME, HELP, PLAIN, Page, STRONG, WARNING};
 use super::escape::printable;
@@ -55,62 +59,6 @@ impl ReportFormat for Text {
     }
 }
 
-/// Layout of the text.
-#[derive(Clone, Debug)]
-pub struct TextOptions {
-    /// Colours the text; see [`resolve_color`].
-    pub color: bool,
-    /// Columns that a line may take, from [`MIN_WIDTH`](Self::MIN_WIDTH) to [`MAX_WIDTH`](Self::MAX_WIDTH).
-    pub width: usize,
-    /// Shows every defect in full, and lists the defects that the user has set aside.
-    pub all: bool,
-    /// Defects shown in full, and others that get a line each; `None` for the usual numbers.
-    pub max: Option<usize>,
-    /// Violations without a defect that are shown in full; the others get one line each.
-    pub max_violations: usize,
-    /// Steps of a witness that are shown, at least 4; the others are left out and counted.
-    pub max_steps: usize,
-    /// Shows the frames that were recorded with each step.
-    pub stacks: bool,
-    /// Least likely class that counts for the exit status.
-    pub least: Class,
-    /// The directory that shown paths are relative to, where they lie in it.
-    pub base_dir: Option<String>,
-}
-
-impl Default for TextOptions {
-    fn default() -> Self {
-        Self {
-            color: false,
-            width: 100,
-            all: false,
-            max: None,
-            max_violations: 20,
-            max_steps: 24,
-            stacks: false,
-            least: Class::Likely,
-            base_dir: None,
-        }
-    }
-}
-
-impl TextOptions {
-    /// The narrowest layout, in columns.
-    pub const MIN_WIDTH: usize = 60;
-    /// The widest one: longer lines are hard to read.
-    pub const MAX_WIDTH: usize = 160;
-
-    /// The path without the base directory.
-    pub(super) fn relative<'p>(&self, path: &'p str) -> &'p str {
-        let Some(base) = self.base_dir.as_deref().map(|base| base.trim_end_matches('/')) else {
-            return path;
-        };
-        let rest = path.strip_prefix(base).and_then(|rest| rest.strip_prefix('/'));
-        rest.filter(|rest| !rest.is_empty()).unwrap_or(path)
-    }
-}
-
-/// Unused suppressions that are named.
 const MAX_UNUSED: usize = 5;
 
 /// Lays a report out as text, ending in a newline.
@@ -185,7 +133,6 @@ fn and(items: &[String]) -> String {
     }
 }
 
-/// A note about violations that were counted only.
 fn not_retained(page: &mut Page, report: &Report) {
     let retained = report.violations.len() as u64;
     if let Some(more) = report
@@ -369,7 +316,6 @@ fn instances(page: &mut Page, report: &Report) {
     page.end();
 }
 
-/// A note about suppressions without a match.
 fn unused(page: &mut Page, report: &Report) {
     let Some(settings) = &report.settings else { return };
     if settings.unused.is_empty() {
@@ -392,18 +338,4 @@ fn busy(busiest: &Busiest, events: u64) -> String {
         "region `{region}` makes {share} % of all events: if it need not be atomic, the run is faster with \
          `--not-atomic '{region}'`"
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_are_shown_relative_to_the_base_only_inside_it() {
-        let options =
-            TextOptions { base_dir: Some("/home/u/p/".to_owned()), ..TextOptions::default() };
-        assert_eq!(options.relative("/home/u/p/src/a.c"), "src/a.c");
-        assert_eq!(options.relative("/home/u/pq/a.c"), "/home/u/pq/a.c");
-        assert_eq!(options.relative("/home/u/p"), "/home/u/p");
-    }
 }

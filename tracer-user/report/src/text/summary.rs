@@ -4,13 +4,12 @@ use super::{TextOptions, defects, times};
 use crate::{
     explain,
     model::{Atomicity, Capture, CaptureBackend, CaptureOrder, Class, Defect, Report, Violation},
-    quantity::{count, grouped},
+    quantity::{count, grouped, seconds},
 };
 
 /// Says why something was found and the exit status is as if nothing were.
 const NONE_COUNTS: &str = "; only likely defects count for the exit status (--fail-on possible)";
 
-/// Summarises a run on one line.
 pub(super) fn summary(report: &Report, kinds: &[Vec<&Violation>], options: &TextOptions) -> String {
     let counts = &report.counts;
     let mut found = findings(report, kinds);
@@ -173,26 +172,4 @@ fn folded(report: &Report, options: &TextOptions) -> Option<String> {
 /// Defects of a class that the user has not set aside.
 fn of_class(report: &Report, class: Class) -> impl Iterator<Item = &Defect> {
     report.defects.iter().filter(move |defect| defect.class == class && defect.set_aside.is_none())
-}
-
-/// A time in the unit that suits it.
-pub(super) fn seconds(nanoseconds: u64) -> String {
-    let tenths = nanoseconds / 100_000_000;
-    match nanoseconds {
-        0..1_000_000 => format!("{} us", nanoseconds / 1_000),
-        1_000_000..1_000_000_000 => format!("{} ms", nanoseconds / 1_000_000),
-        _ => format!("{}.{} s", grouped(tenths / 10), tenths % 10),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::seconds;
-
-    #[test]
-    fn times_have_units() {
-        assert_eq!(seconds(12_000), "12 us");
-        assert_eq!(seconds(250_000_000), "250 ms");
-        assert_eq!(seconds(61_250_000_000), "61.2 s");
-    }
 }

@@ -10,6 +10,7 @@ use crate::model::{Action, Defect, Location, Order, Report, Role, Step, Violatio
 use crate::scene::{calls, is_function, join_calls, labels, without_arguments};
 use crate::{
     escape, explain,
+    listing::list,
     quantity::{count, grouped},
 };
 
@@ -17,7 +18,6 @@ use crate::{
 const NAME_COLUMNS: usize = 60;
 /// Columns of a headline besides the region's name.
 const HEADLINE_COLUMNS: usize = 40;
-/// Threads that the legend names.
 const MAX_LEGEND: usize = 12;
 
 /// Columns that a source line needs beside its place; with fewer it gets a separate line.
@@ -187,7 +187,7 @@ impl<'a> View<'a> {
             }
             if !regions.is_empty() {
                 let and = if text.is_empty() { "" } else { " and" };
-                text.push_str(&format!("{and} runs {}", explain::list(&regions)));
+                text.push_str(&format!("{and} runs {}", list(&regions)));
             }
             if text.is_empty() {
                 continue;
@@ -360,7 +360,6 @@ impl<'a> View<'a> {
         text
     }
 
-    /// Writes the meaning and a remedy.
     fn meaning(&self, page: &mut Page, options: &TextOptions) {
         let violation = self.violation;
         let who = |thread| self.who(thread);
@@ -402,7 +401,6 @@ impl<'a> View<'a> {
         self.remark(page, HELP, "help", &violation.hint);
     }
 
-    /// The others of its kind.
     fn also(&self, page: &mut Page, others: &[&Violation]) {
         const KIND: &str = "also";
         let lines = kinds::ways(others);

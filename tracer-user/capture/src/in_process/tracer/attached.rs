@@ -37,7 +37,7 @@ impl Tracer {
     /// probes: it goes on then as if nothing had been.
     pub fn attach(process: u32, mode: Mode) -> Result<Attached, StartError> {
         let (in_process, shared, requests) = connect();
-        let stream = Stream::without_rings(&shared)
+        let stream = Stream::without_rings(&shared.counts)
             .map_err(|error| {
                 let what = "avtrace cannot create memory to share with a process by `memfd_create`, which a seccomp \
                             filter may deny";

@@ -27,7 +27,7 @@ const EPOCH_BITS: u32 = 42;
 impl Tracer {
     pub(super) fn new_thread(&mut self, process: u32, parent: u32, child: u32) {
         let Some(traced) = self.processes.get(&process) else { return };
-        // One that was killed needs nothing.
+        // A killed thread needs no ring.
         let Ok((thread_pointer, gs_base)) = self.supervisor.bases(child) else { return };
         if traced.state == State::Loading {
             // It gets its ring with the others.
@@ -41,7 +41,7 @@ impl Tracer {
         };
         traced.stream.record(Record::Fork(record));
         if traced.image.as_ref().is_some_and(|image| image.block_of(gs_base).is_none()) {
-            // It has that of its creator, which the program has set.
+            // It has its creator's GS base, which the program has set.
             return self.note_unfit(process, Withdrawal::OwnGsBase);
         }
         self.begin_thread(process, child);

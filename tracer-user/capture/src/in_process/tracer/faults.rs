@@ -15,7 +15,6 @@ use linux::{proc, supervisor::Supervisor};
 /// Handler that a thread has entered at a displaced instruction, and has not returned from.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::in_process) struct Entered {
-    /// The instruction.
     place: u64,
     /// The trampoline that it was executed in.
     trampoline: u64,
@@ -114,7 +113,7 @@ fn come_back(
     let words = (word(process, context + NEXT), word(process, context + STACK));
     let (Some(place), Some(stack)) = words else { return Ok(()) };
     let mut thread = Interrupted { general: [0; 16], place };
-    thread.general[crate::in_process::ways_out::STACK] = stack;
+    thread.general[crate::in_process::signal_places::STACK] = stack;
     let same = entered.filter(|entered| entered.place == place);
     let trampoline: Option<Trampoline> = match same {
         Some(entered) => image.trampoline_at(entered.trampoline),
@@ -126,7 +125,7 @@ fn come_back(
     if let Some((at, to)) = returns {
         memory.write_all_at(&to.to_le_bytes(), at)?;
     }
-    let stack = resumed.general[crate::in_process::ways_out::STACK];
+    let stack = resumed.general[crate::in_process::signal_places::STACK];
     memory.write_all_at(&stack.to_le_bytes(), context + STACK)?;
     memory.write_all_at(&resumed.place.to_le_bytes(), context + NEXT)
 }

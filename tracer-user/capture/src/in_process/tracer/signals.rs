@@ -7,7 +7,7 @@ use inline::trampoline::Interrupted;
 
 use super::{STRICT, Tracer};
 use crate::in_process::withdrawal::Withdrawal;
-use crate::in_process::{image::Image, ways_out::Place};
+use crate::in_process::{image::Image, signal_places::Place};
 use linux::{
     proc::{self, Disposition},
     supervisor::Supervisor,
@@ -22,7 +22,7 @@ pub(in crate::in_process) fn give_back(
     process: u32,
     thread: u32,
 ) {
-    // One that was killed receives none.
+    // A killed thread receives no signal.
     let Ok((mut interrupted, gs_base)) = supervisor.interrupted(thread) else { return };
     if image.give_back(&mut interrupted, gs_base, |at| word(process, at)) {
         // As above.
@@ -30,7 +30,6 @@ pub(in crate::in_process) fn give_back(
     }
 }
 
-/// Returns a word of a process's memory.
 pub(super) fn word(process: u32, at: u64) -> Option<u64> {
     let mut word = [0; 8];
     proc::memory(process).ok()?.read_exact_at(&mut word, at).ok()?;

@@ -9,7 +9,7 @@ use std::{io, sync::Arc};
 use inline::arena::MUTED;
 
 use super::{
-    super::{image::Image, leave, libraries, standing::Standing, ways_out::Place},
+    super::{image::Image, leave, libraries, signal_places::Place, standing::Standing},
     State, Tracer,
     signals::{self, go_on, word},
     unless_gone,
