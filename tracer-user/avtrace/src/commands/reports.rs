@@ -12,7 +12,6 @@ use clap::ValueEnum as _;
 use super::{
     Failure, collector,
     output::{check_file, text_options},
-    triage::least_class,
 };
 use crate::cli::{Format, FormatTo, OutputArgs};
 use linux::output::{Destination, write_output};
@@ -252,7 +251,7 @@ fn layout(
 ) -> Layout {
     Layout {
         text: text_options(arguments, destination),
-        least: least_class(arguments),
+        least: arguments.triage.fail_on.least_class(),
         before,
         is_part,
     }
