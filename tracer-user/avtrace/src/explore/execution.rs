@@ -11,13 +11,13 @@ use std::{
 };
 
 use super::{
-    history::{Interval, OperationId},
     image::{BREAKPOINT, Image, Loaded, Marker, Place, Site, SiteId, value_of},
     meetings::Meetings,
+    outcome::{Interval, Outcome},
     schedule::Schedule,
     subject::{ExecutionError, Subject, written},
     thread::{
-        Done, MOST_THREADS, Outcome, Pending, State, Status, Thread, Touch, WRITES, hash_of,
+        Done, MOST_THREADS, OperationId, Pending, State, Status, Thread, Touch, WRITES, hash_of,
         kind_of, splits,
     },
 };

@@ -7,6 +7,7 @@ mod history;
 mod image;
 mod meetings;
 mod native;
+mod outcome;
 mod result;
 mod schedule;
 mod subject;
@@ -22,8 +23,9 @@ use self::{
     history::Specification,
     image::Image,
     native::Native,
+    outcome::Outcome,
     subject::{Streams, Subject},
-    thread::{Outcome, Status},
+    thread::Status,
 };
 pub use self::{
     image::Place,
