@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    results::{Header, Replay, Results, ResultsError},
+    results::{END, FIRST_REPORT, Header, Replay, Results, ResultsError},
     run::{Finding, FoundGap, RunResult, Verdict, open_fingerprint},
     schedule::{Failures, Treatment},
 };
@@ -15,11 +15,6 @@ use report::{
     Class, Defect, Failure, Hunt, HuntEnd, HuntedDefect, HuntedGaps, OpenRegion, Report, Share,
     Thread, Treatments, Violation, in_a_line,
 };
-
-/// Key of the first run's report in the results.
-pub const FIRST_REPORT: &str = "first_report";
-/// Key of the reason for the end.
-pub const END: &str = "end";
 
 /// All that results have of a hunt.
 #[derive(Debug)]

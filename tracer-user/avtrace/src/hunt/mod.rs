@@ -43,7 +43,7 @@ pub use self::{
 };
 use self::{
     child::Request,
-    results::{Rate, Replay},
+    results::{END, Rate, Replay},
     state::{HuntState, hung, raised},
 };
 use plan::perturbation::Perturbation;
@@ -201,7 +201,7 @@ pub fn hunt(
     let is_failed = hunting.state().error.is_some();
     if !is_failed {
         // Stored first: what follows may be interrupted.
-        hunting.state().results.set(merge::END, &end)?;
+        hunting.state().results.set(END, &end)?;
     }
     if end != HuntEnd::Interrupted && !is_failed {
         hunting.repeat()?;

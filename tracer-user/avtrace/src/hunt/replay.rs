@@ -6,8 +6,8 @@ use std::{collections::BTreeSet, io, time::Duration};
 use super::{
     FIRST_LIMIT, HuntError, MAX_THREAD_STARTS, Observer, Progress, RunResult, Verdict,
     child::{Launch, Request},
-    limit_after, merge,
-    results::{Replay, Results},
+    limit_after,
+    results::{END, Replay, Results},
     run::{FoundGap, THREAD_START, delay_id, gap_of},
 };
 use plan::perturbation::{Delay, Perturbation};
@@ -67,7 +67,7 @@ pub fn replay(
         progress.runs += 1;
         progress.failed += u64::from(result.verdict.is_failure());
     }
-    repeats.set(merge::END, &HuntEnd::AllRuns)?;
+    repeats.set(END, &HuntEnd::AllRuns)?;
     Ok(())
 }
 

@@ -14,12 +14,16 @@ use symbolize::open_regular;
 
 use super::{
     database::Database,
-    merge::FIRST_REPORT,
     run::{Finding, FoundGap, RunResult, Verdict},
     schedule::{Shard, Treatment},
 };
 use linux::{place::FilePlace, rights::Rights, user};
 use report::{CaptureBackend, Class, Report};
+
+/// Key of the first run's report in the results.
+pub(super) const FIRST_REPORT: &str = "first_report";
+/// Key of the reason for the end.
+pub(super) const END: &str = "end";
 
 /// Version of the tables.
 const VERSION: i32 = 2;
