@@ -11,7 +11,8 @@ use std::{
 use crossbeam_channel::bounded;
 
 use super::{
-    attach_target::{AttachError, AttachTarget},
+    attach_error::AttachError,
+    attach_target::AttachTarget,
     attaching::{Pending, Shared, announce},
     await_end::await_end,
     capture_end::CaptureEnd,

@@ -7,15 +7,9 @@ use std::sync::{
 };
 
 use super::{
-    attach_target::{AttachError, AttachTarget},
-    capture_end::CaptureEnd,
-    end_signals::EndSignals,
-    error::RunError,
-    live_report::LiveReports,
-    options::RunOptions,
-    processes::ProcessTracker,
-    recording_numbers::RecordingNumbers,
-    traced_program::TracedProgram,
+    attach_error::AttachError, attach_target::AttachTarget, capture_end::CaptureEnd,
+    end_signals::EndSignals, error::RunError, live_report::LiveReports, options::RunOptions,
+    processes::ProcessTracker, recording_numbers::RecordingNumbers, traced_program::TracedProgram,
 };
 use crate::status_line::StatusLine;
 use capture::backend::Backend;

@@ -3,7 +3,7 @@
 use std::{io, path::PathBuf};
 
 use super::{
-    attach_target::AttachError, capture_choice::ChoiceError, environment::EnvironmentError,
+    attach_error::AttachError, capture_choice::ChoiceError, environment::EnvironmentError,
     memory::watchpoints::WatchError, program::ProgramError, record::RecordError,
     system_error::SystemError,
 };

@@ -1,6 +1,7 @@
 //! Runs of programs: how each back end's takes its course is in `kernel_run` and `inline_run`, each step in a file of
 //! its own.
 
+mod attach_error;
 mod attach_inline;
 mod attach_many;
 mod attach_run;
@@ -53,14 +54,9 @@ use std::{
 
 use symbolize::Symbolizer;
 
-use self::{
-    attach_target::AttachTarget,
-    capture_choice::{Choice, Purpose, choose},
-    launching::{hold, start_error},
-    listing::Listing,
-};
 pub use self::{
-    attach_target::{AttachError, AttachRequest},
+    attach_error::AttachError,
+    attach_target::AttachRequest,
     capture_reason::CaptureReason,
     error::RunError,
     finished_program::ProgramReport,
@@ -69,6 +65,12 @@ pub use self::{
     outcome::Outcome,
     process_selection::ProcessSelection,
     record::{RecordPlace, RecordTo, Rotation, RotationError},
+};
+use self::{
+    attach_target::AttachTarget,
+    capture_choice::{Choice, Purpose, choose},
+    launching::{hold, start_error},
+    listing::Listing,
 };
 use crate::{debug_files, progress::Steps, status_line::StatusLine};
 use capture::kernel::privileges;
