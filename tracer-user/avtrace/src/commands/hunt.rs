@@ -298,7 +298,6 @@ fn choose_backend(options: &mut Vec<OsString>, backend: CaptureBackend) {
     }
 }
 
-/// Options of each run.
 fn options(arguments: &HuntArgs) -> Vec<OsString> {
     let mut options = arguments.written.clone();
     if arguments.regions == crate::cli::RegionsArg::All {

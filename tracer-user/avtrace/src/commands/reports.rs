@@ -66,7 +66,7 @@ pub(super) struct Reports<'a> {
 
 impl<'a> Reports<'a> {
     /// Finds the destinations, and refuses unusable ones before any work is done in vain. A form without a file goes
-    /// to that of `--output`, or else to `default`.
+    /// to the file of `--output`, or else to `default`.
     pub(super) fn new(arguments: &'a OutputArgs, default: Destination) -> Result<Self, Failure> {
         let default = arguments.output.clone().map_or(default, Destination::File);
         let mut targets: Vec<Target> = Vec::new();

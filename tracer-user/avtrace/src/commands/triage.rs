@@ -71,7 +71,6 @@ pub(super) fn is_config(path: &Path) -> bool {
 /// Files of settings, by their names, with their suppressions.
 pub(super) type Suppressions = Vec<(String, Vec<Suppression>)>;
 
-/// Returns the suppressions of a configuration.
 pub(super) fn of_config(config: Option<(String, Spec)>) -> Suppressions {
     config.into_iter().map(|(path, spec)| (path, spec.suppressions)).collect()
 }

@@ -37,7 +37,6 @@ const COMPARED: usize = 32;
 /// Time that something outside of the program has for waking a thread, when no other one can go on.
 const OUTSIDE: Duration = Duration::from_secs(10);
 
-/// An execution.
 #[derive(Debug)]
 pub(super) struct Execution<'a> {
     subject: &'a Subject,

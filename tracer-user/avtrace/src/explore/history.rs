@@ -61,7 +61,6 @@ impl Specification {
         })
     }
 
-    /// Number of the orders.
     pub(super) fn orders(&self) -> usize {
         self.results.values().map(|(_, orders)| orders.len()).sum()
     }

@@ -21,11 +21,8 @@ use report::{
 pub struct Whole {
     /// File of the results, for the commands that the report names.
     pub path: String,
-    /// Hunt.
     pub header: Header,
-    /// Report on the first run.
     pub first: Report,
-    /// Reason for the end.
     pub end: HuntEnd,
     /// Set if the file of the results stays.
     pub is_kept: bool,
@@ -69,7 +66,6 @@ impl Whole {
         (self.path, self.is_kept) = (run, false);
     }
 
-    /// Counts the gaps.
     fn gaps(&self) -> HuntedGaps {
         let delayed =
             || self.runs.iter().flat_map(|run| &run.learnt.gaps).filter(|gap| gap.delays > 0);

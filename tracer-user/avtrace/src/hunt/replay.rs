@@ -13,12 +13,10 @@ use super::{
 use plan::perturbation::{Delay, Perturbation};
 use report::HuntEnd;
 
-/// Options of a replay.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplayOptions {
     /// Run of the hunt that is repeated.
     pub run: u64,
-    /// Number of repetitions.
     pub times: u64,
     /// Time after which a repetition is killed; `None` for a limit that follows from the runs of the hunt.
     pub limit: Option<Duration>,

@@ -22,7 +22,6 @@ pub(super) struct HuntState<'a> {
     pub(super) schedule: Schedule,
     pub(super) planner: Planner,
     pub(super) results: &'a mut Results,
-    /// Number of the next run.
     pub(super) next: u64,
     pub(super) progress: Progress,
     /// Likeliest class of each open defect, by its fingerprint.

@@ -36,10 +36,6 @@ use report::Limitation;
 
 /// Attaches to a process, and checks it until it ends or the tracing is to end. The calling thread traces it. Returns
 /// the report on each program that it has run.
-///
-/// # Errors
-///
-/// See [`RunError`].
 pub(super) fn trace(
     target: &AttachTarget,
     shared: &Arc<Shared>,

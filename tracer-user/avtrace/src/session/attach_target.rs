@@ -32,7 +32,6 @@ pub struct AttachRequest {
 /// Process to attach to, and the end of that.
 #[derive(Clone, Copy, Debug)]
 pub struct AttachTarget {
-    /// The process.
     pub pid: u32,
     /// Time after which avtrace detaches; `None` to trace until the process ends, or a signal asks for the end.
     pub duration: Option<Duration>,
@@ -46,7 +45,6 @@ impl AttachTarget {
         Stat::of_process(self.pid).is_ok_and(|stat| stat.state == ProcessState::Stopped)
     }
 
-    /// Returns whether the process has ended.
     pub(super) fn has_ended(&self) -> bool {
         Stat::of_process(self.pid)
             .map_or_else(|error| proc::is_gone(&error), |stat| stat.state == ProcessState::Ended)
@@ -79,10 +77,6 @@ impl AttachTarget {
     }
 
     /// Checks that the process can be attached to, as far as that can be said before.
-    ///
-    /// # Errors
-    ///
-    /// See [`AttachError`].
     pub(super) fn check(&self) -> Result<(), AttachError> {
         /// `PF_KTHREAD` of `include/linux/sched.h`.
         const KERNEL_THREAD: u32 = 0x0020_0000;
