@@ -25,7 +25,6 @@ pub struct FirstPassFile {
     pub components: u64,
     /// Number of regions that ran.
     pub regions_run: u64,
-    /// Number of events that were lost.
     pub lost_events: u64,
     /// Regions that took part, by name.
     pub regions: Vec<SuspectRegion>,

@@ -3,15 +3,15 @@
 
 pub mod cli;
 pub mod commands;
-pub mod debug_files;
+mod debug_files;
 pub mod doctor;
 pub mod explore;
-pub mod first_pass;
-pub mod hunt;
-pub mod names;
+mod first_pass;
+mod hunt;
+mod names;
 pub mod offline;
 mod printer;
 pub mod progress;
 pub mod session;
-pub mod status_line;
+mod status_line;
 pub mod verbosity;

@@ -78,7 +78,6 @@ impl StatusLine {
         self.0.printer.start(move |text| write_above(&bar, text));
     }
 
-    /// Adds events, and events that were lost.
     pub fn add(&self, events: u64, lost: u64) {
         let Counts { events: all_events, lost: all_lost, .. } = &self.0.counts;
         all_events.fetch_add(events, Ordering::Relaxed);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::heading;
-use report::suppress::Glob;
+use report::{Class, suppress::Glob};
 
 /// Options of the report: its form, its destination, and its effect on the exit status.
 #[derive(Args, Clone, Debug)]
@@ -115,6 +115,17 @@ pub enum FailOnArg {
     Predicted,
     /// All, predictions and those by design as well.
     Any,
+}
+
+impl FailOnArg {
+    /// Returns the least likely class that counts.
+    pub const fn least_class(self) -> Class {
+        match self {
+            Self::Likely => Class::Likely,
+            Self::Possible | Self::Predicted => Class::Possible,
+            Self::Any => Class::ByDesign,
+        }
+    }
 }
 
 /// The form of a report.

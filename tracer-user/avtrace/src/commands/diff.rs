@@ -22,7 +22,7 @@ pub(super) fn run(arguments: &DiffArgs) -> Result<u8, Failure> {
     }
     let mut filter = filter(arguments)?;
     let (old, new) = (read(&arguments.old, &mut filter)?, read(&arguments.new, &mut filter)?);
-    let diff = Diff::new(&old, &new, triage::class_of(arguments.fail_on));
+    let diff = Diff::new(&old, &new, arguments.fail_on.least_class());
     let text = match arguments.format {
         PlainFormat::Text => diff.render(has_color(arguments.color, &destination)),
         PlainFormat::Json => serde_json::to_string_pretty(&diff).map_err(Failure::internal)? + "\n",

@@ -1,8 +1,6 @@
-//! `avtrace hunt`: runs a program many times, with delays where others could come in; `avtrace merge`: one report of
-//! the results of several hunts.
+//! `avtrace hunt`: runs a program many times, with delays where others could come in.
 
 use std::{
-    collections::HashSet,
     env,
     ffi::OsString,
     fs::{self, File},
@@ -17,7 +15,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::{Failure, provenance::Provenance, reports::Reports, triage, worse};
 use crate::{
-    cli::{HuntArgs, MergeArgs, OutputArgs},
+    cli::{HuntArgs, OutputArgs},
     hunt::{
         self, Header, HuntError, HuntOptions, Launch, Observer, Progress, ReplayOptions, Results,
         ResultsError, Scratch, Shard, Target, TargetError, Whole,
@@ -286,43 +284,6 @@ fn check_options(launch: &Launch, path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Merges the results of several hunts.
-pub(super) fn merge(arguments: &MergeArgs) -> Result<u8, Failure> {
-    let reports = Reports::new(&arguments.output, Destination::Stdout)?;
-    let suppressions = triage::of_config(triage::config(arguments.no_config)?);
-    let filter = triage::filter(&arguments.output, suppressions)?;
-    let mut hunts = Vec::new();
-    at_most_once(&arguments.results)?;
-    for path in &arguments.results {
-        let results = Results::read(path).map_err(Failure::input)?;
-        hunts.extend(Whole::read(&results).map_err(Failure::input)?);
-    }
-    if let [first, rest @ ..] = &hunts[..]
-        && let Some(other) = rest.iter().find(|other| other.header.command != first.header.command)
-    {
-        let [one, other] = [first, other].map(|whole| whole.header.command.join(" "));
-        return Err(Failure::usage(format!(
-            "results of different programs, `{one}` and `{other}`: merge those of one"
-        )));
-    }
-    let Some(report) = hunt::merged(&hunts) else {
-        return Err(Failure::input("no run of these hunts was over: nothing can be reported"));
-    };
-    super::merge::write(arguments, report, reports, filter)
-}
-
-/// Refuses a file that is named twice: its runs would count twice.
-pub(super) fn at_most_once(paths: &[PathBuf]) -> Result<(), Failure> {
-    let mut seen = HashSet::new();
-    for path in paths {
-        if !seen.insert(fs::canonicalize(path).unwrap_or_else(|_| path.clone())) {
-            let path = path.display();
-            return Err(Failure::usage(format!("`{path}` is named twice: name it once")));
-        }
-    }
-    Ok(())
-}
-
 /// Adds the back end of the run that is repeated, unless options name one: `auto` may choose another one elsewhere, by
 /// which delays at the same places have other effects.
 fn choose_backend(options: &mut Vec<OsString>, backend: CaptureBackend) {
@@ -337,7 +298,6 @@ fn choose_backend(options: &mut Vec<OsString>, backend: CaptureBackend) {
     }
 }
 
-/// Options of each run.
 fn options(arguments: &HuntArgs) -> Vec<OsString> {
     let mut options = arguments.written.clone();
     if arguments.regions == crate::cli::RegionsArg::All {

@@ -1,17 +1,20 @@
 //! `avtrace merge`: one report of many, by their defects' fingerprints: of JSON reports and recordings, or of
-//! results of hunts, which `hunt` merges.
+//! results of hunts.
 
 use std::{
-    fs::File,
+    collections::HashSet,
+    fs::{self, File},
     io::Read as _,
     path::{Path, PathBuf},
 };
 
 use super::{
-    Failure, check::at_most_once, complain, hunt, load, report::files, reports::Reports, triage,
-    worse,
+    Failure, check::at_most_once, complain, load, report::files, reports::Reports, triage, worse,
 };
-use crate::cli::MergeArgs;
+use crate::{
+    cli::MergeArgs,
+    hunt::{self, Results, Whole},
+};
 use linux::output::Destination;
 use report::{Report, merge::merge, suppress::Filter};
 
@@ -21,7 +24,7 @@ const SQLITE: &[u8] = b"SQLite format 3\0";
 pub(super) fn run(arguments: &MergeArgs) -> Result<u8, Failure> {
     let is_of_hunt = |path: &PathBuf| is_database(path);
     if arguments.results.iter().all(is_of_hunt) {
-        return hunt::merge(arguments);
+        return merge_hunts(arguments);
     }
     if let Some(path) = arguments.results.iter().find(|path| is_database(path)) {
         return Err(Failure::usage(format!(
@@ -30,7 +33,7 @@ pub(super) fn run(arguments: &MergeArgs) -> Result<u8, Failure> {
         )));
     }
     at_most_once(Path::new("-"), &arguments.results)?;
-    hunt::at_most_once(&arguments.results)?;
+    each_once(&arguments.results)?;
     merge_reports(arguments)
 }
 
@@ -70,8 +73,45 @@ fn merge_reports(arguments: &MergeArgs) -> Result<u8, Failure> {
     Ok(worse(status, write(arguments, report, reports, filter)?))
 }
 
+/// Merges the results of several hunts.
+fn merge_hunts(arguments: &MergeArgs) -> Result<u8, Failure> {
+    let reports = Reports::new(&arguments.output, Destination::Stdout)?;
+    let suppressions = triage::of_config(triage::config(arguments.no_config)?);
+    let filter = triage::filter(&arguments.output, suppressions)?;
+    let mut hunts = Vec::new();
+    each_once(&arguments.results)?;
+    for path in &arguments.results {
+        let results = Results::read(path).map_err(Failure::input)?;
+        hunts.extend(Whole::read(&results).map_err(Failure::input)?);
+    }
+    if let [first, rest @ ..] = &hunts[..]
+        && let Some(other) = rest.iter().find(|other| other.header.command != first.header.command)
+    {
+        let [one, other] = [first, other].map(|whole| whole.header.command.join(" "));
+        return Err(Failure::usage(format!(
+            "results of different programs, `{one}` and `{other}`: merge those of one"
+        )));
+    }
+    let Some(report) = hunt::merged(&hunts) else {
+        return Err(Failure::input("no run of these hunts was over: nothing can be reported"));
+    };
+    write(arguments, report, reports, filter)
+}
+
+/// Refuses a file that is named twice: its runs would count twice.
+fn each_once(paths: &[PathBuf]) -> Result<(), Failure> {
+    let mut seen = HashSet::new();
+    for path in paths {
+        if !seen.insert(fs::canonicalize(path).unwrap_or_else(|_| path.clone())) {
+            let path = path.display();
+            return Err(Failure::usage(format!("`{path}` is named twice: name it once")));
+        }
+    }
+    Ok(())
+}
+
 /// Writes the merged report, and returns the exit status that its findings call for.
-pub(super) fn write(
+fn write(
     arguments: &MergeArgs,
     mut report: Report,
     mut reports: Reports<'_>,

@@ -103,7 +103,6 @@ pub(super) fn capture_options(
     Ok((options, suppressions))
 }
 
-/// Returns the back end of capture.
 const fn backend(capture: CaptureArg) -> CaptureBackend {
     match capture {
         CaptureArg::Kernel => CaptureBackend::Kernel,
@@ -149,13 +148,10 @@ fn own_code(
 
 /// Settings from files and from the command line.
 struct Settings {
-    /// Variables to be watched.
     watch: Vec<WatchSpec>,
     /// Rules for the functions that are regions.
     rules: Rules,
-    /// Functions of locks.
     locks: Vec<LockRule>,
-    /// Suppressions, by their files.
     suppressions: Suppressions,
 }
 

@@ -9,7 +9,7 @@ use std::{
 
 use terminal_size::Width;
 
-use super::{Failure, triage::least_class};
+use super::Failure;
 use crate::{
     cli::{ColorArg, OutputArgs},
     session::{RecordPlace, RecordTo, Rotation, RotationError},
@@ -104,7 +104,7 @@ pub(super) fn text_options(arguments: &OutputArgs, destination: &Destination) ->
         all: arguments.all,
         max: arguments.max,
         stacks: arguments.stacks,
-        least: least_class(arguments),
+        least: arguments.triage.fail_on.least_class(),
         ..TextOptions::default()
     }
 }

@@ -12,7 +12,6 @@ use clap::ValueEnum as _;
 use super::{
     Failure, collector,
     output::{check_file, text_options},
-    triage::least_class,
 };
 use crate::cli::{Format, FormatTo, OutputArgs};
 use linux::output::{Destination, write_output};
@@ -67,7 +66,7 @@ pub(super) struct Reports<'a> {
 
 impl<'a> Reports<'a> {
     /// Finds the destinations, and refuses unusable ones before any work is done in vain. A form without a file goes
-    /// to that of `--output`, or else to `default`.
+    /// to the file of `--output`, or else to `default`.
     pub(super) fn new(arguments: &'a OutputArgs, default: Destination) -> Result<Self, Failure> {
         let default = arguments.output.clone().map_or(default, Destination::File);
         let mut targets: Vec<Target> = Vec::new();
@@ -252,7 +251,7 @@ fn layout(
 ) -> Layout {
     Layout {
         text: text_options(arguments, destination),
-        least: least_class(arguments),
+        least: arguments.triage.fail_on.least_class(),
         before,
         is_part,
     }

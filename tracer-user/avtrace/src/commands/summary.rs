@@ -20,7 +20,6 @@ pub(super) struct Summary {
     with_defects: u64,
     /// Number of reports in which no region ran.
     without_regions: u64,
-    /// Set if a report was shown.
     shown_any: bool,
 }
 

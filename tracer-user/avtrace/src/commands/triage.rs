@@ -71,7 +71,6 @@ pub(super) fn is_config(path: &Path) -> bool {
 /// Files of settings, by their names, with their suppressions.
 pub(super) type Suppressions = Vec<(String, Vec<Suppression>)>;
 
-/// Returns the suppressions of a configuration.
 pub(super) fn of_config(config: Option<(String, Spec)>) -> Suppressions {
     config.into_iter().map(|(path, spec)| (path, spec.suppressions)).collect()
 }
@@ -121,26 +120,12 @@ fn has_text(arguments: &OutputArgs) -> bool {
 pub(super) fn fails(arguments: &OutputArgs, report: &Report) -> bool {
     let counts = matches!(arguments.triage.fail_on, FailOnArg::Predicted | FailOnArg::Any);
     let predicts = report.predictions.as_ref().is_some_and(|predictions| !predictions.is_empty());
-    report.fails(least_class(arguments)) || (counts && predicts)
+    report.fails(arguments.triage.fail_on.least_class()) || (counts && predicts)
 }
 
 /// Returns whether a defect counts.
 pub(super) fn counts(arguments: &OutputArgs, defect: &Defect) -> bool {
-    defect.set_aside.is_none() && defect.class <= least_class(arguments)
-}
-
-/// Returns the least likely class that counts.
-pub(super) const fn least_class(arguments: &OutputArgs) -> Class {
-    class_of(arguments.triage.fail_on)
-}
-
-/// Returns the least likely class that counts with an option.
-pub(super) const fn class_of(fail_on: FailOnArg) -> Class {
-    match fail_on {
-        FailOnArg::Likely => Class::Likely,
-        FailOnArg::Possible | FailOnArg::Predicted => Class::Possible,
-        FailOnArg::Any => Class::ByDesign,
-    }
+    defect.set_aside.is_none() && defect.class <= arguments.triage.fail_on.least_class()
 }
 
 /// Returns the entries that would suppress what counts in a report, if they are wanted.

@@ -11,9 +11,10 @@ mod restrictions;
 mod text;
 mod verdict;
 
+pub use self::model::Diagnosis;
 use self::{container::Container, process_side::untested, verdict::Trials};
-pub use self::{
-    model::{Auto, Check, CheckId, CheckStatus, Diagnosis, SCHEMA, Verdict, Verdicts},
+pub(crate) use self::{
+    model::{Check, CheckId, CheckStatus, SCHEMA},
     text::render,
 };
 use crate::session::environment;
@@ -27,7 +28,7 @@ use report::{
 /// Examines this machine, with a ring buffer of this size in bytes. To be called while this process is
 /// single-threaded.
 #[must_use]
-pub fn examine(buffer_bytes: u32) -> Diagnosis {
+pub(crate) fn examine(buffer_bytes: u32) -> Diagnosis {
     let held = Capabilities::of_self();
     let container = Container::of_self();
     let environment = environment::check();
@@ -96,7 +97,6 @@ pub fn examine(buffer_bytes: u32) -> Diagnosis {
     }
 }
 
-/// Returns the check of `/proc`.
 fn proc(environment: Result<(), environment::EnvironmentError>) -> Check {
     let check = match environment {
         Ok(()) => Check::new(CheckId::Proc, CheckStatus::Works, "that of this PID namespace"),

@@ -11,13 +11,13 @@ use std::{
 };
 
 use super::{
-    history::{Interval, OperationId},
     image::{BREAKPOINT, Image, Loaded, Marker, Place, Site, SiteId, value_of},
     meetings::Meetings,
+    outcome::{Interval, Outcome},
     schedule::Schedule,
     subject::{ExecutionError, Subject, written},
     thread::{
-        Done, MOST_THREADS, Outcome, Pending, State, Status, Thread, Touch, WRITES, hash_of,
+        Done, MOST_THREADS, OperationId, Pending, State, Status, Thread, Touch, WRITES, hash_of,
         kind_of, splits,
     },
 };
@@ -37,7 +37,6 @@ const COMPARED: usize = 32;
 /// Time that something outside of the program has for waking a thread, when no other one can go on.
 const OUTSIDE: Duration = Duration::from_secs(10);
 
-/// An execution.
 #[derive(Debug)]
 pub(super) struct Execution<'a> {
     subject: &'a Subject,

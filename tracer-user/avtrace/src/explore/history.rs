@@ -4,28 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use super::thread::Outcome;
+use super::{outcome::Outcome, thread::OperationId};
 use linux::tracee::Ending;
-
-/// Identity of an operation in all executions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct OperationId {
-    /// Thread that executes it.
-    pub(super) thread: usize,
-    /// Number among the operations of the thread.
-    pub(super) number: usize,
-    /// Number of its name.
-    pub(super) name: usize,
-}
-
-/// Operation in an execution: times of its first and its last access that meets one of another thread. What it does
-/// before and after could as well have been done at these times, so that no earlier call and no later return is needed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Interval {
-    pub(super) operation: OperationId,
-    pub(super) first: usize,
-    pub(super) last: usize,
-}
 
 /// Lines of an output, sorted: the order in which threads print is no result of theirs.
 fn lines(output: &str) -> Vec<&str> {
@@ -81,7 +61,6 @@ impl Specification {
         })
     }
 
-    /// Number of the orders.
     pub(super) fn orders(&self) -> usize {
         self.results.values().map(|(_, orders)| orders.len()).sum()
     }
@@ -95,7 +74,7 @@ impl Specification {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explore::schedule::Schedule;
+    use crate::explore::{outcome::Interval, schedule::Schedule};
 
     const fn operation(thread: usize, number: usize) -> OperationId {
         OperationId { thread, number, name: 0 }

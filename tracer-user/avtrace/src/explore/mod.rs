@@ -7,6 +7,7 @@ mod history;
 mod image;
 mod meetings;
 mod native;
+mod outcome;
 mod result;
 mod schedule;
 mod subject;
@@ -17,21 +18,19 @@ use std::{cell::RefCell, path::PathBuf, rc::Rc, time::Instant};
 
 use checker::interleaving_tree::{Bounds, Exploration, ExploreError, explore, run_randomly};
 
+pub use self::result::Result as Explored;
 use self::{
     execution::Execution,
     history::Specification,
     image::Image,
     native::Native,
+    outcome::Outcome,
     subject::{Streams, Subject},
-    thread::{Outcome, Status},
+    thread::Status,
 };
-pub use self::{
-    image::Place,
-    result::{
-        Access, Fault, FaultKind, Loser, Mode, RaceReport, Result as Explored, Search, Sequence,
-        Serial,
-    },
-    schedule::{Schedule, ScheduleError},
+pub(crate) use self::{
+    result::{Mode, Serial},
+    schedule::Schedule,
     subject::ExecutionError,
 };
 use crate::{
@@ -98,7 +97,7 @@ pub enum ExplorationError {
 /// # Errors
 ///
 /// See [`ExplorationError`].
-pub fn run(
+pub(crate) fn run(
     options: &ExploreOptions,
     capture: &RunOptions,
     bar: RunBar,

@@ -13,8 +13,9 @@ use super::{
     execution::Execution,
     history::Specification,
     image::{Place, SiteId},
+    outcome::Outcome,
     subject::{ExecutionError, Subject},
-    thread::{MOST_THREADS, Outcome, Status},
+    thread::{MOST_THREADS, Status},
 };
 use crate::{progress::RunBar, session::EndSignals};
 use linux::tracee::Ending;

@@ -6,7 +6,7 @@ use checker::interleaving_tree::{Exploration, RandomRuns, ThreadIndex};
 use serde::{Serialize, Serializer};
 
 use super::{
-    history::Specification, image::Place, native::Native, schedule::Schedule, thread::Outcome,
+    history::Specification, image::Place, native::Native, outcome::Outcome, schedule::Schedule,
 };
 use linux::tracee::Ending;
 

@@ -6,12 +6,7 @@ use std::{
     rc::Rc,
 };
 
-use super::{
-    history::{Interval, OperationId},
-    image::{Place, SiteId},
-    schedule::Schedule,
-};
-use linux::tracee::Ending;
+use super::image::{Place, SiteId};
 use plan::sync::{functions::CallEffect, lock_names::LockUse};
 
 /// Threads of a test.
@@ -22,6 +17,17 @@ pub(super) const WRITES: &str = "writes";
 
 /// Bytes of an access that count.
 pub(super) const MOST_BYTES: u64 = 4096;
+
+/// Identity of an operation in all executions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct OperationId {
+    /// Thread that executes it.
+    pub(super) thread: usize,
+    /// Number among the operations of the thread.
+    pub(super) number: usize,
+    /// Number of its name.
+    pub(super) name: usize,
+}
 
 /// State of a thread, as it can be chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,20 +122,6 @@ pub(super) struct Done {
     pub(super) touches: Vec<Touch>,
     /// Threads that had been created.
     pub(super) created: usize,
-}
-
-/// Result of an execution.
-#[derive(Clone, Debug)]
-pub(super) struct Outcome {
-    /// End of the program; `None` for a deadlock, or an execution that was cut.
-    pub(super) ending: Option<Ending>,
-    pub(super) deadlock: bool,
-    pub(super) output: String,
-    pub(super) errors: String,
-    pub(super) schedule: Schedule,
-    pub(super) operations: Vec<Interval>,
-    /// Accesses that meet accesses of other threads.
-    pub(super) steps: Vec<(usize, Rc<Place>)>,
 }
 
 impl Touch {

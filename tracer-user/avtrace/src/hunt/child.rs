@@ -22,7 +22,6 @@ use nix::{
 
 use super::run::{RunResult, Verdict, failure};
 use linux::{proc, user::Identity};
-use report;
 
 /// Interval at which the end of a run is looked for.
 const POLL: Duration = Duration::from_millis(3);

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    results::{Header, Replay, Results, ResultsError},
+    results::{END, FIRST_REPORT, Header, Replay, Results, ResultsError},
     run::{Finding, FoundGap, RunResult, Verdict, open_fingerprint},
     schedule::{Failures, Treatment},
 };
@@ -16,21 +16,13 @@ use report::{
     Thread, Treatments, Violation, in_a_line,
 };
 
-/// Key of the first run's report in the results.
-pub const FIRST_REPORT: &str = "first_report";
-/// Key of the reason for the end.
-pub const END: &str = "end";
-
 /// All that results have of a hunt.
 #[derive(Debug)]
 pub struct Whole {
     /// File of the results, for the commands that the report names.
     pub path: String,
-    /// Hunt.
     pub header: Header,
-    /// Report on the first run.
     pub first: Report,
-    /// Reason for the end.
     pub end: HuntEnd,
     /// Set if the file of the results stays.
     pub is_kept: bool,
@@ -74,7 +66,6 @@ impl Whole {
         (self.path, self.is_kept) = (run, false);
     }
 
-    /// Counts the gaps.
     fn gaps(&self) -> HuntedGaps {
         let delayed =
             || self.runs.iter().flat_map(|run| &run.learnt.gaps).filter(|gap| gap.delays > 0);

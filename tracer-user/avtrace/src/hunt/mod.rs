@@ -43,7 +43,7 @@ pub use self::{
 };
 use self::{
     child::Request,
-    results::{Rate, Replay},
+    results::{END, Rate, Replay},
     state::{HuntState, hung, raised},
 };
 use plan::perturbation::Perturbation;
@@ -62,16 +62,13 @@ const REPEATED_DEFECTS: usize = 3;
 /// Limit of start functions of threads that get a delay.
 const MAX_THREAD_STARTS: usize = 16;
 
-/// Options of a hunt.
 #[derive(Clone, Debug)]
 pub struct HuntOptions {
     /// Number of runs; `None` for as many as there is time for.
     pub runs: Option<u64>,
-    /// Time for all runs.
     pub time: Option<Duration>,
     /// Runs side by side.
     pub jobs: usize,
-    /// Seed of all choices.
     pub seed: u64,
     /// Part of the hunt.
     pub shard: Shard,
@@ -90,13 +87,10 @@ pub struct HuntOptions {
 pub struct Progress {
     /// Runs that are over.
     pub runs: u64,
-    /// Runs that failed.
     pub failed: u64,
     /// Gaps that are known, those with delays, and those in which others came in meanwhile.
     pub gaps: (u64, u64, u64),
-    /// Likely defects.
     pub likely: u64,
-    /// Possible defects.
     pub possible: u64,
     /// Set while defects are repeated.
     pub repeats: bool,
@@ -121,7 +115,6 @@ pub trait Observer: Sync {
 /// Reason for which a hunt cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum HuntError {
-    /// The first run cannot be traced.
     #[error("{error}")]
     Untraced {
         /// Error of avtrace there.
@@ -129,17 +122,14 @@ pub enum HuntError {
         /// Its exit status.
         status: Option<u8>,
     },
-    /// The first runs did not end.
     #[error(
         "the program did not end within {} seconds: hunts are for programs that end by themselves, such as a test; give \
          a longer --limit, or a command that starts the program, uses it and ends it",
         .0.as_secs()
     )]
     Endless(Duration),
-    /// The results cannot be used.
     #[error(transparent)]
     Results(#[from] ResultsError),
-    /// Runs cannot be started.
     #[error(
         "cannot run the program by avtrace: {0}; free memory, processes or disk space, or mend the command"
     )]
@@ -154,7 +144,6 @@ pub enum HuntError {
     NoGaps(u64),
 }
 
-/// A running hunt.
 struct Hunting<'a> {
     options: &'a HuntOptions,
     launch: &'a Launch,
@@ -201,7 +190,7 @@ pub fn hunt(
     let is_failed = hunting.state().error.is_some();
     if !is_failed {
         // Stored first: what follows may be interrupted.
-        hunting.state().results.set(merge::END, &end)?;
+        hunting.state().results.set(END, &end)?;
     }
     if end != HuntEnd::Interrupted && !is_failed {
         hunting.repeat()?;
@@ -238,7 +227,6 @@ impl<'a> Hunting<'a> {
         self.options.time.is_some_and(|time| self.begun.elapsed() > time + time / 10 + LEAST_LIMIT)
     }
 
-    /// Returns the reason for the end.
     fn end(&self) -> HuntEnd {
         let state = self.state();
         let is_first = self.options.first && state.progress.likely > 0;

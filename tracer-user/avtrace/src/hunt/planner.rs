@@ -123,7 +123,6 @@ impl Planner {
         })
     }
 
-    /// Returns the plan of a run.
     pub(super) fn plan(
         &self,
         options: &HuntOptions,

@@ -6,19 +6,17 @@ use std::{collections::BTreeSet, io, time::Duration};
 use super::{
     FIRST_LIMIT, HuntError, MAX_THREAD_STARTS, Observer, Progress, RunResult, Verdict,
     child::{Launch, Request},
-    limit_after, merge,
-    results::{Replay, Results},
+    limit_after,
+    results::{END, Replay, Results},
     run::{FoundGap, THREAD_START, delay_id, gap_of},
 };
 use plan::perturbation::{Delay, Perturbation};
 use report::HuntEnd;
 
-/// Options of a replay.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplayOptions {
     /// Run of the hunt that is repeated.
     pub run: u64,
-    /// Number of repetitions.
     pub times: u64,
     /// Time after which a repetition is killed; `None` for a limit that follows from the runs of the hunt.
     pub limit: Option<Duration>,
@@ -67,7 +65,7 @@ pub fn replay(
         progress.runs += 1;
         progress.failed += u64::from(result.verdict.is_failure());
     }
-    repeats.set(merge::END, &HuntEnd::AllRuns)?;
+    repeats.set(END, &HuntEnd::AllRuns)?;
     Ok(())
 }
 

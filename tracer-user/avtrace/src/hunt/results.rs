@@ -14,12 +14,16 @@ use symbolize::open_regular;
 
 use super::{
     database::Database,
-    merge::FIRST_REPORT,
     run::{Finding, FoundGap, RunResult, Verdict},
     schedule::{Shard, Treatment},
 };
 use linux::{place::FilePlace, rights::Rights, user};
 use report::{CaptureBackend, Class, Report};
+
+/// Key of the first run's report in the results.
+pub(super) const FIRST_REPORT: &str = "first_report";
+/// Key of the reason for the end.
+pub(super) const END: &str = "end";
 
 /// Version of the tables.
 const VERSION: i32 = 2;
@@ -87,17 +91,11 @@ CREATE VIEW defect_rates AS
 /// Hunt that results are of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
-    /// Version of avtrace.
     pub avtrace: String,
-    /// Seed.
     pub seed: u64,
-    /// Part of the hunt.
     pub shard: Shard,
-    /// Options of capture.
     pub options: Vec<String>,
-    /// The program, and its arguments.
     pub command: Vec<String>,
-    /// Directory in which it ran.
     pub directory: PathBuf,
     /// Shell command that decides whether a run failed.
     pub fail_if: Option<String>,
@@ -110,11 +108,9 @@ pub struct Header {
 /// Defect, with the number of runs that showed it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// Class.
     pub class: Class,
     /// Number of runs that showed it.
     pub runs: u64,
-    /// Fingerprint.
     pub fingerprint: String,
     /// The run that shows it best.
     pub shown: u64,
@@ -123,7 +119,6 @@ pub struct Rate {
 /// Defect as the run that shows it best has it.
 #[derive(Clone, Debug)]
 pub struct FoundDefect {
-    /// Run.
     pub run: u64,
     /// Report on that run, reduced to this defect.
     pub report: Report,
@@ -141,57 +136,24 @@ pub struct Replay {
 /// Reason for which results cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum ResultsError {
-    /// An error of the database.
     #[error("the results in `{path}` cannot be used: {error}; name another file with --results")]
-    Database {
-        /// File.
-        path: String,
-        /// Error.
-        error: rusqlite::Error,
-    },
-    /// The file has something else.
+    Database { path: String, error: rusqlite::Error },
     #[error("`{0}` has no results of a hunt; name a file that `avtrace hunt` wrote")]
     Foreign(String),
-    /// The file is of another version.
     #[error(
         "the results in `{path}` are of version {version}, and this avtrace reads version {VERSION}: use the avtrace that wrote them"
     )]
-    Version {
-        /// File.
-        path: String,
-        /// Its version.
-        version: i32,
-    },
-    /// A value in the database has another form.
+    Version { path: String, version: i32 },
     #[error("the results in `{path}` are damaged: {error}; begin anew without --resume")]
-    Damaged {
-        /// File.
-        path: String,
-        /// Error.
-        error: serde_json::Error,
-    },
-    /// Another hunt has the file.
+    Damaged { path: String, error: serde_json::Error },
     #[error("another hunt writes to `{0}`: wait for its end, or name another file with --results")]
     Busy(String),
-    /// The file cannot be read.
     #[error("cannot read results from `{path}`: {error}")]
-    Read {
-        /// File.
-        path: String,
-        /// Error.
-        error: io::Error,
-    },
-    /// The file cannot be put aside or made.
+    Read { path: String, error: io::Error },
     #[error("cannot write results to `{path}`: {error}; name another file with --results")]
-    File {
-        /// File.
-        path: String,
-        /// Error.
-        error: io::Error,
-    },
+    File { path: String, error: io::Error },
 }
 
-/// Results of a hunt.
 #[derive(Debug)]
 pub struct Results {
     // Before the lock: whoever closes a descriptor of the file drops SQLite's locks of it.
@@ -311,17 +273,12 @@ impl Results {
         owner.is_none_or(|owner| ![Some(0), Some(user::own_ids().0), caller].contains(&Some(owner)))
     }
 
-    /// Path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Adds a run that is over.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be written.
     pub fn add(&mut self, result: &RunResult) -> Result<(), ResultsError> {
         let path = self.path.clone();
         let json = |error| ResultsError::Damaged { path: path.display().to_string(), error };
@@ -401,10 +358,6 @@ impl Results {
     }
 
     /// Adds a run that repeated another one.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be written.
     pub fn add_replay(&mut self, replay: &Replay, verdict: &Verdict) -> Result<(), ResultsError> {
         let [verdict, fingerprints] =
             [to_json(verdict), to_json(&replay.fingerprints)].map(|json| json.unwrap_or_default());
@@ -418,10 +371,6 @@ impl Results {
     }
 
     /// Sets a value of the whole hunt.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be written.
     pub fn set(&self, key: &str, value: &impl Serialize) -> Result<(), ResultsError> {
         let value = to_json(value).map_err(|error| self.damaged(error))?;
         let added = self.database.with(|database| {
@@ -434,10 +383,6 @@ impl Results {
     }
 
     /// Returns a value of the whole hunt.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be read.
     pub fn get<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, ResultsError> {
         let text: Option<String> = self
             .database
@@ -450,30 +395,18 @@ impl Results {
     }
 
     /// Returns the hunt.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be read.
     pub fn header(&self) -> Result<Header, ResultsError> {
         let foreign = || ResultsError::Foreign(self.path.display().to_string());
         self.get("header")?.ok_or_else(foreign)
     }
 
     /// Returns the back end that captured the events of the first run; `None` before it.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be read.
     pub fn backend(&self) -> Result<Option<CaptureBackend>, ResultsError> {
         let first: Option<Report> = self.get(FIRST_REPORT)?;
         Ok(first.and_then(|report| report.capture).map(|capture| capture.backend))
     }
 
     /// Returns the runs in their order, without the reports on their findings.
-    ///
-    /// # Errors
-    ///
-    /// When they cannot be read.
     pub fn runs(&self) -> Result<Vec<RunResult>, ResultsError> {
         let rows = self.rows(
             "SELECT number, treatment, plan, verdict, elapsed_ns, delayed_ns, output, gaps, not_serializable, lost_events
@@ -511,10 +444,6 @@ impl Results {
     }
 
     /// Returns the number of the last run; 0 without runs.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be read.
     pub fn last_run(&self) -> Result<u64, ResultsError> {
         let last =
             self.rows("SELECT coalesce(max(number), 0) FROM runs", |row| row.get::<_, i64>(0))?;
@@ -522,10 +451,6 @@ impl Results {
     }
 
     /// Returns the longest time of a run that ended by itself, in nanoseconds; `None` without such runs.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be read.
     pub fn longest_elapsed(&self) -> Result<Option<u64>, ResultsError> {
         let ended = self.rows("SELECT verdict, elapsed_ns FROM runs", |row| {
             Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?))
@@ -540,10 +465,6 @@ impl Results {
     }
 
     /// Returns the defects with the number of runs that showed each.
-    ///
-    /// # Errors
-    ///
-    /// When they cannot be read.
     pub fn rates(&self) -> Result<Vec<Rate>, ResultsError> {
         let rows = self.rows(
             "SELECT d.class, d.fingerprint, d.run, count(*)
@@ -562,10 +483,6 @@ impl Results {
     }
 
     /// Keeps the standard input of the runs.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be written.
     pub fn set_input(&self, bytes: &[u8]) -> Result<(), ResultsError> {
         let added = self
             .database
@@ -574,20 +491,12 @@ impl Results {
     }
 
     /// Returns the standard input of the runs, if it was kept.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be read.
     pub fn input(&self) -> Result<Option<Vec<u8>>, ResultsError> {
         let kept = self.rows("SELECT bytes FROM input", |row| row.get(0))?;
         Ok(kept.into_iter().next())
     }
 
     /// Returns the treatment of a run, and its plan; `None` if there is no such run.
-    ///
-    /// # Errors
-    ///
-    /// When it cannot be read.
     pub fn plan(&self, run: u64) -> Result<Option<(Treatment, String)>, ResultsError> {
         let row = self
             .database
@@ -606,7 +515,7 @@ impl Results {
     ///
     /// # Errors
     ///
-    /// Those of `read`, and when the file cannot be read.
+    /// When `read` fails, or the file cannot be read.
     pub fn at_once<T>(
         &self,
         read: impl FnOnce(&Self) -> Result<T, ResultsError>,
@@ -620,10 +529,6 @@ impl Results {
     }
 
     /// Returns the findings of all runs, by the runs' numbers.
-    ///
-    /// # Errors
-    ///
-    /// When they cannot be read.
     pub fn findings(&self) -> Result<Vec<(u64, Finding)>, ResultsError> {
         let rows = self.rows(
             "SELECT f.run, f.fingerprint, f.class, d.headline, f.occurrences, f.executions, f.cut, f.ways
@@ -646,10 +551,6 @@ impl Results {
     }
 
     /// Returns the defects, each as the run that shows it best has it.
-    ///
-    /// # Errors
-    ///
-    /// When they cannot be read.
     pub fn defects(&self) -> Result<Vec<FoundDefect>, ResultsError> {
         let rows = self.rows("SELECT run, report FROM defects ORDER BY run, rowid", |row| {
             Ok((row.get::<_, i64>(0)? as u64, row.get::<_, String>(1)?))
@@ -660,20 +561,12 @@ impl Results {
     }
 
     /// Returns the gaps.
-    ///
-    /// # Errors
-    ///
-    /// When they cannot be read.
     pub fn gaps(&self) -> Result<Vec<FoundGap>, ResultsError> {
         let rows = self.rows("SELECT gap FROM gaps ORDER BY id", |row| row.get::<_, String>(0))?;
         rows.iter().map(|gap| self.parse(gap)).collect()
     }
 
     /// Returns the runs that repeated others.
-    ///
-    /// # Errors
-    ///
-    /// When they cannot be read.
     pub fn replays(&self) -> Result<Vec<Replay>, ResultsError> {
         let rows = self.rows("SELECT run, fingerprints FROM replays ORDER BY rowid", |row| {
             Ok((row.get::<_, i64>(0)? as u64, row.get::<_, String>(1)?))

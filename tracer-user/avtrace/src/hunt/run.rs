@@ -28,7 +28,6 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Returns whether the program failed.
     #[must_use]
     pub const fn is_failure(&self) -> bool {
         matches!(self, Self::Failed(_) | Self::TimedOut)
@@ -65,15 +64,11 @@ pub struct FoundGap {
 /// A defect in one run, without its witness.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// Fingerprint.
     pub fingerprint: String,
-    /// Class.
     pub class: Class,
     /// Headline: place and subject.
     pub headline: String,
-    /// Violation instances.
     pub occurrences: u64,
-    /// Executions of the region.
     pub executions: u64,
     /// Executions in which others came in.
     pub cut: u64,
@@ -81,12 +76,10 @@ pub struct Finding {
     pub ways: u64,
 }
 
-/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct RunResult {
     /// Number of the run, from 1.
     pub number: u64,
-    /// Treatment of the program.
     pub treatment: Treatment,
     /// The plan of that, as JSON.
     pub plan: String,
@@ -98,7 +91,6 @@ pub struct RunResult {
     pub delayed_ns: u64,
     /// End of the output of the program, if it failed.
     pub output: String,
-    /// Gaps.
     pub gaps: Vec<FoundGap>,
     /// Part that the schedule depends on.
     pub learnt: Learnt,
@@ -108,7 +100,6 @@ pub struct RunResult {
     pub is_not_serializable: bool,
     /// Time that the program ran, in nanoseconds.
     pub program_ns: u64,
-    /// Events that were lost.
     pub lost_events: u64,
     /// Exit status of avtrace, if it could not trace the program.
     pub status: Option<u8>,
@@ -163,7 +154,6 @@ impl RunResult {
         }
     }
 
-    /// Adds the reports on the run.
     pub fn add_reports(&mut self, mut reports: Vec<Report>) {
         // Children are reported when they end, which may be before the first process does.
         reports.sort_by_key(is_child);

@@ -36,7 +36,6 @@ const PERIOD: u64 = 6;
 pub struct Shard {
     /// Place of the shard, from 0.
     pub index: u64,
-    /// Number of shards.
     pub count: u64,
 }
 
@@ -61,7 +60,6 @@ pub struct SeenGap {
     pub crossed: u64,
     /// Number of those in which another thread came in.
     pub cut: u64,
-    /// Number of delays in it.
     pub delays: u64,
     /// Set if a likely defect was found at it.
     pub is_defect: bool,
@@ -82,7 +80,6 @@ pub struct PlannedDelay {
     pub hits: u32,
     /// Probability of a delay each time that the gap is crossed.
     pub probability: f64,
-    /// Threads that are delayed.
     pub threads: DelayedThreads,
     /// The copy of the code in which they are delayed; `None` for all.
     pub copy: Option<u32>,
@@ -90,7 +87,6 @@ pub struct PlannedDelay {
     pub late_starts: bool,
 }
 
-/// Treatment of the program in a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Treatment {
@@ -107,9 +103,7 @@ pub enum Treatment {
 /// Result of a run, as far as the schedule depends on it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Learnt {
-    /// Gaps.
     pub gaps: Vec<SeenGap>,
-    /// Set if the program failed.
     pub failed: bool,
     /// Set if a likely or possible defect was found.
     pub has_defect: bool,
@@ -203,7 +197,6 @@ impl Failures {
     }
 }
 
-/// Schedule of a hunt.
 #[derive(Debug)]
 pub struct Schedule {
     seed: u64,

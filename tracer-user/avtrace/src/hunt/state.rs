@@ -6,9 +6,9 @@ use std::{
 };
 
 use super::{
-    FIRST_LIMIT, HuntError, HuntOptions, Observer, Progress, limit_after, merge,
+    FIRST_LIMIT, HuntError, HuntOptions, Observer, Progress, limit_after,
     planner::Planner,
-    results::{FoundDefect, Results},
+    results::{FIRST_REPORT, FoundDefect, Results},
     run::{RunResult, Verdict, open_fingerprint},
     schedule::{Learnt, Schedule},
 };
@@ -22,7 +22,6 @@ pub(super) struct HuntState<'a> {
     pub(super) schedule: Schedule,
     pub(super) planner: Planner,
     pub(super) results: &'a mut Results,
-    /// Number of the next run.
     pub(super) next: u64,
     pub(super) progress: Progress,
     /// Likeliest class of each open defect, by its fingerprint.
@@ -104,7 +103,7 @@ impl<'a> HuntState<'a> {
             }
             state.next = state.next.max(result.number + 1);
             if !state.is_observed && !hung(&result, &found) {
-                let report = state.results.get(merge::FIRST_REPORT)?;
+                let report = state.results.get(FIRST_REPORT)?;
                 state.adopt(options, &result, report.as_ref());
             } else if options.limit.is_none() {
                 state.limit = raised(state.limit, &result);

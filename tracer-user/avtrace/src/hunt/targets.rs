@@ -18,7 +18,6 @@ use linux::user::Identity;
 pub struct Target {
     /// Name for people; empty where the command is the program.
     pub name: String,
-    /// The program, and its arguments.
     pub command: Vec<OsString>,
     /// Directory to run it in; `None` for the current one.
     pub directory: Option<PathBuf>,
@@ -27,31 +26,20 @@ pub struct Target {
 /// Reason for which there is no program to hunt.
 #[derive(Debug, thiserror::Error)]
 pub enum TargetError {
-    /// A command that lists tests cannot be run.
     #[error("cannot run `{command}`, which lists the tests: {error}")]
-    Start {
-        /// Command.
-        command: String,
-        /// Error.
-        error: io::Error,
-    },
-    /// A command that lists tests has failed.
+    Start { command: String, error: io::Error },
     #[error("`{command}`, which lists the tests, failed ({status}){output}")]
     Failed {
-        /// Command.
         command: String,
-        /// Its end.
         status: String,
         /// The last line that it printed as an error.
         output: String,
     },
-    /// The program does not list tests.
     #[error(
         "`{0}` lists no tests in the form of Rust's test harness or of GoogleTest: leave out --per-test, or name a \
          command that runs one test"
     )]
     NoTests(String),
-    /// Cargo has built no test executable.
     #[error("`{0}` has no test executable: name a package or a test that has one")]
     NoExecutables(String),
 }

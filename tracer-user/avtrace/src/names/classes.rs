@@ -35,7 +35,6 @@ pub(crate) struct PlaceClass {
     /// Certainty: a field of the program's types is 0, a variable on a stack 1, a member of a library's type 2, and
     /// a pointer to a scalar 3.
     pub(crate) rank: u8,
-    /// Name.
     pub(crate) name: String,
 }
 
@@ -222,7 +221,7 @@ impl From<KnownClasses> for RecordedClasses {
 }
 
 impl KnownClasses {
-    /// Adds those of a part of the recording, of whose ids `joined` returns the ones here.
+    /// Adds the classes of a part of the recording: `joined` turns its ids into the ones here.
     pub(crate) fn extend(&mut self, part: Self, joined: impl Fn(IdSpace, u32) -> Option<u32>) {
         let Self { places, variables, locks, syncs } = part;
         add(&mut self.places, places, |id| joined(IdSpace::Location, id));

@@ -44,7 +44,6 @@ use plan::{
 };
 use report::{CodePlace, Names, Object, ObjectKind, RegionName, SourceFrame, ThreadName, Value};
 
-/// Names of a live run.
 #[derive(Debug)]
 pub struct LiveNames<'run> {
     source: &'run Source,
@@ -129,7 +128,6 @@ impl<'run> LiveNames<'run> {
         self.sites
     }
 
-    /// Returns the symbols of the process.
     #[must_use]
     pub const fn symbolizer(&self) -> &'run Symbolizer {
         self.symbolizer

@@ -57,7 +57,7 @@ pub fn is_live(names: &Names) -> bool {
 /// the trace itself.
 ///
 /// # Errors
-/// Those of `serde_json`, for which there is no cause.
+/// When `serde_json` fails, for which there is no cause.
 pub fn not_seen(seen: &NotSeen) -> Result<(Vec<Lost>, Property), serde_json::Error> {
     let lost = seen.lost_events.iter();
     let lost =
@@ -71,7 +71,7 @@ pub fn not_seen(seen: &NotSeen) -> Result<(Vec<Lost>, Property), serde_json::Err
 /// Returns the property that records the classes of objects; `None` if there are too many for one.
 ///
 /// # Errors
-/// Those of `serde_json`, for which there is no cause.
+/// When `serde_json` fails, for which there is no cause.
 pub(crate) fn classes(classes: &RecordedClasses) -> Result<Option<Property>, serde_json::Error> {
     let value = serde_json::to_string(classes)?;
     Ok((value.len() <= MAX_VALUE).then(|| Property { key: CLASSES.to_owned(), value }))
@@ -88,7 +88,7 @@ pub(crate) fn read_classes(names: &Names) -> KnownClasses {
 /// Returns the property that records the roles of regions, by their ids.
 ///
 /// # Errors
-/// Those of `serde_json`, for which there is no cause.
+/// When `serde_json` fails, for which there is no cause.
 pub(crate) fn roles(roles: &[RegionRole]) -> Result<Property, serde_json::Error> {
     Ok(Property { key: ROLES.to_owned(), value: serde_json::to_string(roles)? })
 }
@@ -127,7 +127,7 @@ pub(crate) struct RecordedRun {
 /// Returns the property that records the facts about the run itself.
 ///
 /// # Errors
-/// Those of `serde_json`, for which there is no cause.
+/// When `serde_json` fails, for which there is no cause.
 pub(crate) fn run(report: &Report) -> Result<Property, serde_json::Error> {
     let Report { capture, memory, trap, perturbation, .. } = report.clone();
     let value = serde_json::to_string(&RecordedRun { capture, memory, trap, perturbation })?;

@@ -11,7 +11,8 @@ use std::{
 use crossbeam_channel::bounded;
 
 use super::{
-    attach_target::{AttachError, AttachTarget},
+    attach_error::AttachError,
+    attach_target::AttachTarget,
     attaching::{Pending, Shared, announce},
     await_end::await_end,
     capture_end::CaptureEnd,
@@ -35,10 +36,6 @@ use report::Limitation;
 
 /// Attaches to a process, and checks it until it ends or the tracing is to end. The calling thread traces it. Returns
 /// the report on each program that it has run.
-///
-/// # Errors
-///
-/// See [`RunError`].
 pub(super) fn trace(
     target: &AttachTarget,
     shared: &Arc<Shared>,

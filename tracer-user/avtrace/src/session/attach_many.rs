@@ -12,9 +12,10 @@ use std::{
 use signal_hook::{consts::SIGUSR1, flag};
 
 use super::{
+    attach_error::AttachError,
     attach_inline,
     attach_run::Loaded,
-    attach_target::{AttachError, AttachTarget},
+    attach_target::AttachTarget,
     attaching::{Shared, Turns},
     capture_choice::Choice,
     end_signals::EndSignals,

@@ -11,7 +11,8 @@ use std::{
 };
 
 use super::{
-    attach_target::{AttachError, AttachTarget},
+    attach_error::AttachError,
+    attach_target::AttachTarget,
     attaching::{Pending, Shared, announce},
     await_end::await_end,
     capture_choice::Purpose,
@@ -41,10 +42,6 @@ pub(super) struct Loaded {
 
 impl Loaded {
     /// Loads the programs of the kernel for a process. To be called while this process has one thread.
-    ///
-    /// # Errors
-    ///
-    /// See [`RunError`].
     pub(super) fn load(options: &RunOptions, target: AttachTarget) -> Result<Self, RunError> {
         // Opened before the id is used: if this process is still alive in the end, the id was not reused meanwhile.
         let process = tracee::pidfd(target.pid);
@@ -54,17 +51,12 @@ impl Loaded {
         Ok(Self { target, process, kernel })
     }
 
-    /// Returns the process.
     pub(super) const fn target(&self) -> &AttachTarget {
         &self.target
     }
 
     /// Attaches to the process, and checks it until it ends or the tracing is to end. Returns the report on each
     /// program that it has run.
-    ///
-    /// # Errors
-    ///
-    /// See [`RunError`].
     pub(super) fn trace(
         self,
         shared: &Arc<Shared>,

@@ -7,15 +7,9 @@ use std::sync::{
 };
 
 use super::{
-    attach_target::{AttachError, AttachTarget},
-    capture_end::CaptureEnd,
-    end_signals::EndSignals,
-    error::RunError,
-    live_report::LiveReports,
-    options::RunOptions,
-    processes::ProcessTracker,
-    recording_numbers::RecordingNumbers,
-    traced_program::TracedProgram,
+    attach_error::AttachError, attach_target::AttachTarget, capture_end::CaptureEnd,
+    end_signals::EndSignals, error::RunError, live_report::LiveReports, options::RunOptions,
+    processes::ProcessTracker, recording_numbers::RecordingNumbers, traced_program::TracedProgram,
 };
 use crate::status_line::StatusLine;
 use capture::backend::Backend;
@@ -24,7 +18,6 @@ use capture::backend::Backend;
 pub(super) struct Shared {
     pub(super) options: Arc<RunOptions>,
     pub(super) end_signals: EndSignals,
-    /// Numbers of recordings.
     pub(super) numbers: RecordingNumbers,
     /// Held by the thread that reads a program's code and attaches to it: it takes much memory.
     pub(super) turn: Mutex<Turns>,
@@ -75,10 +68,6 @@ impl Shared {
     }
 
     /// Starts to track what a process does, until the end of the capture is asked for.
-    ///
-    /// # Errors
-    ///
-    /// When no thread can be started.
     pub(super) fn track(
         &self,
         backend: Backend,

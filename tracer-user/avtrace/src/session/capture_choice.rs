@@ -28,12 +28,10 @@ impl Purpose {
     }
 }
 
-/// Chosen back end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// Probes in the process, and not programs in the kernel.
     pub is_inline: bool,
-    /// Reason.
     pub reason: CaptureReason,
     /// Set if the other back end may do instead, should this one find that it is not possible.
     pub has_alternative: bool,
@@ -44,26 +42,19 @@ pub struct Choice {
 pub enum ChoiceError {
     /// An option that only the kernel side can do, and probes in the process are wanted.
     #[error("`{option}` is not possible with `--capture inline`: use `--capture kernel`, as root")]
-    KernelOnly {
-        /// The option.
-        option: &'static str,
-    },
+    KernelOnly { option: &'static str },
     /// An option that only the kernel side can do, and no permission for it.
     #[error(
         "`{option}` needs programs in the kernel: run avtrace as root (`sudo avtrace …`), or with the capabilities \
          CAP_BPF and CAP_PERFMON (`{}`), or leave the option out; `avtrace doctor` says more",
         setcap_command()
     )]
-    Unprivileged {
-        /// The option.
-        option: &'static str,
-    },
+    Unprivileged { option: &'static str },
     /// An option that only probes in the process can do, and the kernel side is wanted.
     #[error(
         "`{option}` is not possible with {other}: use `--capture inline`, or leave one of them out"
     )]
     InlineOnly {
-        /// The option.
         option: &'static str,
         /// Another option, as the user writes it.
         other: String,
@@ -167,7 +158,6 @@ impl Choice {
         RunOptions { capture, capture_reason: self.reason.clone(), ..options.clone() }
     }
 
-    /// Logs the choice.
     pub(super) fn log(&self) {
         let back_end = if self.is_inline { "inline" } else { "kernel" };
         tracing::info!(back_end, reason = %self.reason, "capture is chosen");

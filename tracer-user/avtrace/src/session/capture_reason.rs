@@ -15,10 +15,7 @@ pub enum CaptureReason {
     NoPrivileges,
     /// An option needs it.
     #[error("`{option}` needs it")]
-    Option {
-        /// The option.
-        option: &'static str,
-    },
+    Option { option: &'static str },
     /// The program can have no probes in it.
     #[error("{refusal}")]
     Refused {

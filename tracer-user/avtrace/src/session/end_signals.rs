@@ -31,10 +31,6 @@ pub struct EndAsker(UnixStream);
 
 impl EndSignals {
     /// Installs the handlers. A second signal cuts the checking short, and a third one ends this process.
-    ///
-    /// # Errors
-    ///
-    /// When they cannot be installed.
     pub fn install() -> io::Result<Self> {
         let (asked, asker) = UnixStream::pair()?;
         let (repeated, repeater) = UnixStream::pair()?;
@@ -62,20 +58,12 @@ impl EndSignals {
     }
 
     /// Returns whether the end is asked for.
-    ///
-    /// # Errors
-    ///
-    /// Those of `poll`.
     pub fn is_asked(&self) -> io::Result<bool> {
         let mut polled = [PollFd::new(self.asked(), PollFlags::POLLIN)];
         Ok(poll(&mut polled, PollTimeout::ZERO)? > 0)
     }
 
     /// Returns a way to ask for the end.
-    ///
-    /// # Errors
-    ///
-    /// When no descriptor is left.
     pub fn asker(&self) -> io::Result<EndAsker> {
         self.asker.try_clone().map(EndAsker)
     }

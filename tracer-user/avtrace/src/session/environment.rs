@@ -7,7 +7,6 @@ use linux::proc;
 /// Defect of this process's environment; the message names the remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvironmentError {
-    /// There is no `/proc`.
     #[error("/proc is not mounted: run `mount -t proc proc /proc`")]
     NoProc,
     /// `/proc` numbers processes in another way than this process does.
@@ -32,10 +31,6 @@ impl EnvironmentError {
 }
 
 /// Checks that `/proc` is that of this PID namespace, before any program is started.
-///
-/// # Errors
-///
-/// See [`EnvironmentError`].
 pub fn check() -> Result<(), EnvironmentError> {
     check_pid_namespace(
         std::process::id(),

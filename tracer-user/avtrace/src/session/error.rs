@@ -3,7 +3,7 @@
 use std::{io, path::PathBuf};
 
 use super::{
-    attach_target::AttachError, capture_choice::ChoiceError, environment::EnvironmentError,
+    attach_error::AttachError, capture_choice::ChoiceError, environment::EnvironmentError,
     memory::watchpoints::WatchError, program::ProgramError, record::RecordError,
     system_error::SystemError,
 };
@@ -17,31 +17,22 @@ use plan::{SelectError, focus::FocusError};
 /// Reason for which a run failed. No process or probe is left behind then.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The program cannot be traced.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// The process cannot be attached to.
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// The trace cannot be written.
     #[error(transparent)]
     Record(#[from] RecordError),
-    /// A range cannot be watched.
     #[error(transparent)]
     Watch(#[from] WatchError),
-    /// A function cannot be a region.
     #[error(transparent)]
     Select(#[from] SelectError),
-    /// The first pass cannot be used.
     #[error(transparent)]
     Focus(#[from] FocusError),
-    /// The kernel side does not work.
     #[error(transparent)]
     Kernel(#[from] KernelError),
-    /// No back end can do what is asked for.
     #[error(transparent)]
     Choice(#[from] ChoiceError),
-    /// The process cannot have probes in it.
     #[error(transparent)]
     InProcess(#[from] InProcessError),
     /// The program would lose the privileges that its file gives.
@@ -51,19 +42,10 @@ pub enum RunError {
         remedy_to_gain()
     )]
     Privileged,
-    /// The environment of this process has a defect.
     #[error(transparent)]
     Environment(#[from] EnvironmentError),
-    /// The program could not be started.
     #[error("cannot start `{program}`: {error}{hint}")]
-    Start {
-        /// The program.
-        program: PathBuf,
-        /// Reason.
-        error: io::Error,
-        /// Remedy.
-        hint: String,
-    },
+    Start { program: PathBuf, error: io::Error, hint: String },
     /// The program's memory map or files could not be read.
     #[error("cannot read the memory map of the program: {0}")]
     Symbols(#[from] symbolize::Error),

@@ -78,10 +78,6 @@ pub(super) struct Reporting {
 
 impl Reporting {
     /// Starts the thread.
-    ///
-    /// # Errors
-    ///
-    /// When the system refuses it.
     pub(super) fn start() -> Result<Self, SystemError> {
         let (finished, received) = crossbeam_channel::unbounded();
         let work = move || received.iter().map(FinishedProgram::report).collect();

@@ -32,10 +32,6 @@ use linux::{
 };
 
 /// Runs a program and checks it, and what it becomes.
-///
-/// # Errors
-///
-/// See [`RunError`].
 pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunError> {
     let memory_error = || RunError::system("cannot set memory aside for the run");
     linux::memory::check_headroom().map_err(memory_error())?;

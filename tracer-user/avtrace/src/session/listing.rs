@@ -167,10 +167,6 @@ impl Listing {
     }
 
     /// Formats the regions as a JSON document.
-    ///
-    /// # Errors
-    ///
-    /// When the document cannot be made.
     pub fn regions_as_json(&self) -> Result<String, serde_json::Error> {
         let (marked, watched) = self.watched();
         let functions = watched.into_iter().map(|(function, origin)| Region {
@@ -297,10 +293,6 @@ impl Listing {
     }
 
     /// Formats the probes as a JSON document.
-    ///
-    /// # Errors
-    ///
-    /// When the document cannot be made.
     pub fn probes_as_json(&self) -> Result<String, serde_json::Error> {
         let probe = |probe: &'_ PlannedProbe| {
             let module = self.symbolizer.module_at(probe.address);

@@ -11,12 +11,10 @@ use std::{
 pub struct LiveProcesses(Arc<Mutex<BTreeSet<u32>>>);
 
 impl LiveProcesses {
-    /// Adds a process.
     pub fn insert(&self, pid: u32) {
         self.lock().insert(pid);
     }
 
-    /// Removes a process, which has ended.
     pub fn remove(&self, pid: u32) {
         self.lock().remove(&pid);
     }

@@ -20,10 +20,6 @@ pub(super) struct LoadedKernel {
 
 impl LoadedKernel {
     /// Loads the programs for a process. Those for one that runs already record nothing before their gate is opened.
-    ///
-    /// # Errors
-    ///
-    /// See [`RunError`].
     pub(super) fn load(
         options: &RunOptions,
         purpose: Purpose,

@@ -1,26 +1,27 @@
 //! Runs of programs: how each back end's takes its course is in `kernel_run` and `inline_run`, each step in a file of
 //! its own.
 
+mod attach_error;
 mod attach_inline;
 mod attach_many;
 mod attach_run;
 mod attach_target;
 mod attaching;
 mod await_end;
-pub mod capture_choice;
+pub(crate) mod capture_choice;
 mod capture_end;
 mod capture_reason;
 mod coverage;
 mod cpu_affinity;
 mod dynamic_linker;
 mod end_signals;
-pub mod environment;
+pub(crate) mod environment;
 mod error;
 mod finished_program;
 mod inline_run;
 mod kernel_run;
 mod launching;
-pub mod listing;
+pub(crate) mod listing;
 mod live_processes;
 mod live_report;
 mod loaded_kernel;
@@ -30,11 +31,11 @@ mod outcome;
 mod perturbing;
 mod pipeline;
 mod process_selection;
-pub mod processes;
-pub mod program;
+pub(crate) mod processes;
+pub(crate) mod program;
 mod program_end;
 mod program_id;
-pub mod record;
+pub(crate) mod record;
 mod recording_numbers;
 mod signals;
 pub mod spec;
@@ -53,14 +54,9 @@ use std::{
 
 use symbolize::Symbolizer;
 
-use self::{
-    attach_target::AttachTarget,
-    capture_choice::{Choice, Purpose, choose},
-    launching::{hold, start_error},
-    listing::Listing,
-};
-pub use self::{
-    attach_target::{AttachError, AttachRequest},
+pub(crate) use self::{
+    attach_error::AttachError,
+    attach_target::AttachRequest,
     capture_reason::CaptureReason,
     error::RunError,
     finished_program::ProgramReport,
@@ -70,19 +66,21 @@ pub use self::{
     process_selection::ProcessSelection,
     record::{RecordPlace, RecordTo, Rotation, RotationError},
 };
+use self::{
+    attach_target::AttachTarget,
+    capture_choice::{Choice, Purpose, choose},
+    launching::{hold, start_error},
+    listing::Listing,
+};
 use crate::{debug_files, progress::Steps, status_line::StatusLine};
 use capture::kernel::{check_privileges, privileges};
-pub use end_signals::EndSignals;
+pub(crate) use end_signals::EndSignals;
 use linux::{privileged_file, tracee::Start, user};
 use plan::plan::Plan;
 
 /// Plans what would be probed in a program, and does not run it: it is started, held before its first instruction
 /// with its libraries loaded, and killed there.
-///
-/// # Errors
-///
-/// See [`RunError`].
-pub fn inspect(options: &RunOptions) -> Result<Listing, RunError> {
+pub(crate) fn inspect(options: &RunOptions) -> Result<Listing, RunError> {
     let program = program::find(options.command.first().unwrap_or(&OsString::new()))?;
     environment::check()?;
     // A listing needs no privileges, whatever the run would need.
@@ -110,11 +108,7 @@ pub fn inspect(options: &RunOptions) -> Result<Listing, RunError> {
 }
 
 /// Runs a program and checks it, and what it becomes.
-///
-/// # Errors
-///
-/// See [`RunError`].
-pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
+pub(crate) fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     let program = program::find(options.command.first().unwrap_or(&OsString::new()))?;
     environment::check()?;
     let (user, group) = launching::user(options).map_or_else(user::own_ids, |user| user.ids());
@@ -135,11 +129,7 @@ pub fn run(options: &RunOptions) -> Result<Outcome, RunError> {
 /// Attaches to processes, and checks each until it ends or the tracing is to end. Meanwhile `receiver` gets reports,
 /// and `status` the numbers of events. Returns the report on each program that they have run. One of several that
 /// cannot be attached to is named on standard error, and left out.
-///
-/// # Errors
-///
-/// See [`RunError`].
-pub fn attach(
+pub(crate) fn attach(
     options: &RunOptions,
     request: &AttachRequest,
     receiver: Receiver,

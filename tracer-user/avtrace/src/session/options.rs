@@ -39,7 +39,6 @@ pub enum WhenFull {
 /// Options of a run.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
-    /// Back end of capture.
     pub capture: CaptureBackend,
     /// Reason for the back end, once one was chosen.
     pub capture_reason: CaptureReason,
@@ -47,15 +46,12 @@ pub struct RunOptions {
     pub when_full: Option<WhenFull>,
     /// The program's name as the user wrote it, and its arguments.
     pub command: Vec<OsString>,
-    /// Ranges to watch.
     pub watch: Vec<WatchSpec>,
     /// Rules for the functions that are regions.
     pub rules: Rules,
     /// Functions that acquire and release locks.
     pub locks: Vec<LockRule>,
-    /// Capture of memory accesses.
     pub accesses: Accesses,
-    /// Probing of the program's own code.
     pub own_code: OwnCode,
     /// Run all threads on one processor.
     pub serialize: bool,
@@ -71,11 +67,8 @@ pub struct RunOptions {
     pub debug_bpf: bool,
     /// Attach each probe as a perf event, as on kernels without `uprobe_multi`.
     pub perf_probes: bool,
-    /// Trace child processes as well.
     pub follow_forks: bool,
-    /// Perturbation of the run.
     pub perturbation: Option<Perturbation>,
-    /// List the gaps of regions.
     pub gaps: bool,
     /// Name what takes part in imprecise cycles, instead of checking.
     pub first_pass: bool,

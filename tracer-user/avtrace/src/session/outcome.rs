@@ -15,7 +15,6 @@ use report::{self, Limitation, NotSeen};
 /// Result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// End of the program.
     pub ending: Ending,
     /// Each program that was traced, in the order of their ends: more than one when the process replaced its program,
     /// or children were followed.

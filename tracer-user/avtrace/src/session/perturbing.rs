@@ -174,10 +174,6 @@ pub(super) struct Perturber {
 
 impl Perturber {
     /// Starts, if the plan has anything for it. `starver` holds threads, where the back end can.
-    ///
-    /// # Errors
-    ///
-    /// When there can be no thread.
     pub(super) fn start(
         plan: &Perturbation,
         processes: LiveProcesses,

@@ -33,10 +33,6 @@ pub(super) struct Pipeline {
 impl Pipeline {
     /// Starts to check what a reader passes on. `track` runs in the checker's thread, and plans there if the caller has
     /// not done so. `kept` is dropped when the thread ends, after a panic as well, once its probes are detached.
-    ///
-    /// # Errors
-    ///
-    /// When no thread can be started.
     pub(super) fn start(
         reader: Reader,
         batches: Batches,
@@ -67,10 +63,6 @@ impl Pipeline {
 }
 
 /// Plans and attaches everything to the first program of a process, and starts its recording with the next number.
-///
-/// # Errors
-///
-/// See [`RunError`].
 pub(super) fn prepare_first(
     options: &Arc<RunOptions>,
     backend: &mut Backend,

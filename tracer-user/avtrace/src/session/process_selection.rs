@@ -19,7 +19,6 @@ pub const MAX_PROCESSES: usize = 32;
 /// Processes to attach to.
 #[derive(Clone, Debug, Default)]
 pub struct ProcessSelection {
-    /// By id.
     pub pids: Vec<u32>,
     /// By the name of the process or of the file of its program.
     pub names: Vec<String>,
@@ -30,15 +29,12 @@ pub struct ProcessSelection {
 /// Reason for which no process is selected; each message has a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum SelectionError {
-    /// No process has the name.
     #[error("no process is named `{name}`{near}")]
     NoName {
-        /// The name.
         name: String,
         /// Remedy: similar names.
         near: String,
     },
-    /// There is no control group of this name.
     #[error(
         "there is no cgroup v2 `{}`: `systemd-cgls` or `cat /proc/PID/cgroup` lists them (one of version 1 cannot be \
          named)", path.display()
@@ -47,7 +43,6 @@ pub enum SelectionError {
         /// The path, as the user wrote it.
         path: PathBuf,
     },
-    /// No process is in the control group.
     #[error(
         "no process is in the cgroup `{}` or below: `systemd-cgls` shows where they are",
         path.display()
@@ -56,12 +51,10 @@ pub enum SelectionError {
         /// The path, as the user wrote it.
         path: PathBuf,
     },
-    /// The processes cannot be listed.
     #[error("cannot list processes in `{}`: {error}", path.display())]
     System {
         /// File or directory that cannot be read.
         path: PathBuf,
-        /// Reason.
         error: io::Error,
     },
 }

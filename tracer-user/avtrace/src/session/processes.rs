@@ -54,7 +54,6 @@ pub struct ProcessTracker {
     current: usize,
     /// The number of the next plan, if no process has it.
     next_plan: PlanNumber,
-    /// Numbers of recordings.
     numbers: RecordingNumbers,
     alive: LiveProcesses,
     /// Records of processes that are not known, or of programs that they do not run any more.
@@ -78,10 +77,6 @@ pub struct ProcessTracker {
 
 impl ProcessTracker {
     /// Starts with the first program, and to perturb the run from outside, if that is wanted.
-    ///
-    /// # Errors
-    ///
-    /// When no thread can be started.
     pub(super) fn new(
         options: &Arc<RunOptions>,
         backend: Backend,
@@ -401,7 +396,7 @@ impl ProcessTracker {
         }
     }
 
-    /// Records were lost: perhaps that of a child's start, which has not stopped then.
+    /// Records were lost: perhaps a child's start, and the child has not stopped then.
     fn start_all(&mut self) {
         let Self { programs, backend, .. } = self;
         for program in programs.iter_mut().filter(|program| program.awaits_start()) {
@@ -443,7 +438,7 @@ impl ProcessTracker {
         self.change(Kind::Libraries, index, record, TracedProgram::libraries);
     }
 
-    /// Records were lost: perhaps that of a program's replacement, which was not stopped for then.
+    /// Records were lost: perhaps a program's replacement, and the process was not stopped for it.
     fn find_lost_exec(&mut self, index: usize, process: KernelPid) {
         if self.is_detached {
             return;

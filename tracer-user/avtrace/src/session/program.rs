@@ -20,7 +20,6 @@ use symbolize::open_regular;
 /// Reason for which a program cannot be traced; each message has a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
-    /// There is none of this name.
     #[error("there is no program `{name}`{hint}")]
     NotFound {
         /// Name as the user wrote it.
@@ -28,49 +27,34 @@ pub enum ProgramError {
         /// Similar name, if there is one; else the directories that were searched.
         hint: String,
     },
-    /// The path is a directory.
     #[error("`{0}` is a directory, not a program")]
     Directory(PathBuf),
-    /// The file may not be executed.
     #[error("`{0}` is not executable: run `chmod +x {0}` if it is a program")]
     NotExecutable(PathBuf),
-    /// The file cannot be read.
     #[error("cannot read `{path}`: {error}")]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Reason.
-        error: io::Error,
-    },
-    /// The file is a script.
+    Unreadable { path: PathBuf, error: io::Error },
     #[error(
         "`{path}` is a script, not an ELF program: name the program that it starts, or its interpreter \
          (`avtrace {interpreter} {path}`)"
     )]
     Script {
-        /// The file.
         path: PathBuf,
         /// Interpreter named by its first line.
         interpreter: String,
     },
-    /// The dynamic linker that it names is missing.
     #[error(
         "`{path}` needs the dynamic linker `{interpreter}`, which does not exist: install the C library that the \
          program was built for, or link the program statically"
     )]
     NoInterpreter {
-        /// The file.
         path: PathBuf,
         /// The dynamic linker.
         interpreter: PathBuf,
     },
-    /// The file is not ELF.
     #[error("`{0}` is not an ELF file: avtrace traces native Linux programs")]
     NotElf(PathBuf),
-    /// The file is an ELF file of another kind.
     #[error("`{path}` is {what}: avtrace traces x86-64 programs, so name one{remedy}")]
     WrongElf {
-        /// The file.
         path: PathBuf,
         /// Kind of the file.
         what: &'static str,
@@ -80,10 +64,6 @@ pub enum ProgramError {
 }
 
 /// Finds a program as a shell would and checks that it can be traced.
-///
-/// # Errors
-///
-/// See [`ProgramError`].
 pub fn find(name: &OsStr) -> Result<PathBuf, ProgramError> {
     let path = locate(name, &std::env::var_os("PATH").unwrap_or_default())?;
     let unreadable = |error| ProgramError::Unreadable { path: path.clone(), error };
@@ -107,10 +87,6 @@ pub fn find(name: &OsStr) -> Result<PathBuf, ProgramError> {
 }
 
 /// Checks that the program that a process runs can be traced.
-///
-/// # Errors
-///
-/// See [`ProgramError`].
 pub fn check_running(pid: u32) -> Result<(), ProgramError> {
     let link = PathBuf::from(format!("/proc/{pid}/exe"));
     let path = std::fs::read_link(&link).unwrap_or_else(|_| link.clone());

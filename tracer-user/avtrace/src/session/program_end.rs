@@ -6,7 +6,6 @@ use super::program_id::ProgramId;
 use linux::tracee::Ending;
 use report::Subject;
 
-/// End of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgramEnd {
     /// The process ended.

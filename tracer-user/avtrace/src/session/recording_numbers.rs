@@ -16,7 +16,6 @@ impl RecordingNumbers {
         Self(Arc::new(AtomicUsize::new(1)))
     }
 
-    /// Returns the next number.
     #[must_use]
     pub fn next(&self) -> usize {
         self.0.fetch_add(1, Ordering::Relaxed)

@@ -30,7 +30,6 @@ pub(super) enum Reaction {
     MayStand,
 }
 
-/// Stops of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Stops {
     latest: u32,

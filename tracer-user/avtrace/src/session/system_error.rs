@@ -8,7 +8,6 @@ use std::io;
 pub struct SystemError {
     /// Attempted step.
     pub what: &'static str,
-    /// Reason.
     pub error: io::Error,
 }
 

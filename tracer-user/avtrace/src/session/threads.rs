@@ -5,10 +5,6 @@ use std::thread::{self, JoinHandle};
 use super::system_error::SystemError;
 
 /// Starts a thread of this name.
-///
-/// # Errors
-///
-/// When the system refuses it.
 pub(super) fn spawn<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,

@@ -54,7 +54,6 @@ use plan::{
 };
 use report::{self, Limitation, NotSeen, Report, UntracedProcess};
 
-/// A program that is traced.
 pub struct TracedProgram {
     id: ProgramId,
     /// Id of the process in the kernel's records, once that is known.
@@ -85,10 +84,6 @@ impl TracedProgram {
     /// Plans and attaches everything to a process that stands at its entry point, in the thread of its id.
     ///
     /// With `is_initial`, everything that the user names must be there. `steps` shows the progress.
-    ///
-    /// # Errors
-    ///
-    /// See [`RunError`].
     pub fn prepare(
         options: &Arc<RunOptions>,
         backend: &mut Backend,
@@ -258,12 +253,10 @@ impl TracedProgram {
         self.exec_identity
     }
 
-    /// Returns the stops of its process.
     pub(super) const fn stops(&self) -> Stops {
         self.stops
     }
 
-    /// Sets the stops of its process.
     pub(super) const fn set_stops(&mut self, stops: Stops) {
         self.stops = stops;
     }
@@ -448,7 +441,6 @@ impl TracedProgram {
         }
     }
 
-    /// Adds a limitation to the report.
     pub fn limit(&mut self, limitation: Limitation) {
         self.coverage.limit(limitation);
     }
@@ -549,7 +541,7 @@ impl TracedProgram {
         let Some(perturbation) = &self.options.perturbation else { return Vec::new() };
         let mut reasons = self.coverage.take_delays();
         let found = &self.probes.plan().facts.delays;
-        // A child has those of its parent, whose report counts them.
+        // A child has the delays of its parent, whose report counts them.
         let places = backend.delays(self.id.plan);
         let delay = |(number, delay): (usize, &Delay)| {
             let unknown = || "no file of this path was mapped that may have probes".to_owned();

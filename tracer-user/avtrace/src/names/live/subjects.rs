@@ -124,7 +124,6 @@ impl LiveNames<'_> {
         is_known.then(|| without_internals(&class.name))
     }
 
-    /// Returns the class of an object.
     pub(super) fn class(&mut self, object: finding::Object) -> Option<String> {
         Some(match object {
             finding::Object::Variable(variable) => {

@@ -17,7 +17,6 @@ pub struct Busiest {
 }
 
 impl Busiest {
-    /// Counts an event.
     #[inline]
     pub fn count(&mut self, event: &Event) {
         self.all += 1;

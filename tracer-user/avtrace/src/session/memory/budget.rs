@@ -93,9 +93,7 @@ impl TracerCost {
 /// Groups to change.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Change {
-    /// Groups to detach.
     pub(crate) detach: BTreeSet<u16>,
-    /// Groups to attach again.
     pub(crate) attach: BTreeSet<u16>,
     /// Set if more was spent than is allowed.
     pub(crate) is_over: bool,
@@ -133,7 +131,7 @@ impl Budget {
     }
 
     /// Decides as [`change`](Self::change) by costs of groups, of which a part may be on avtrace's time, and all costs,
-    /// those of groups among them.
+    /// which include the groups.
     pub(crate) fn decide(&mut self, worked: u64, costs: &[u64], all: OtherCosts) -> Change {
         let now = Instant::now();
         self.costs.resize(costs.len(), 0);

@@ -66,12 +66,10 @@ impl Sampler {
         Self { slots: vec![None; slots], watched: BTreeMap::new(), started: Instant::now() }
     }
 
-    /// Creates a sampler without any watchpoint.
     pub(crate) fn without() -> Self {
         Self { slots: Vec::new(), watched: BTreeMap::new(), started: Instant::now() }
     }
 
-    /// Returns the number of hits so far.
     pub(crate) fn hits(&self, kernel: &Kernel) -> u64 {
         (0..self.slots.len()).map(|number| kernel.sample_hits(number)).sum()
     }
@@ -115,7 +113,7 @@ impl Sampler {
         if due.is_empty() {
             return;
         }
-        // Those that are nowhere come first.
+        // Watchpoints that are nowhere come first.
         due.sort_by_key(|&number| self.slots[number].is_some());
         let next = self.next(due.len(), source, now);
         for (number, (address, length)) in due.into_iter().zip(next) {

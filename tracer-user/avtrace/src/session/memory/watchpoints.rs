@@ -26,7 +26,6 @@ pub enum UnresolvedWatch {
     Name {
         /// Watch as the user wrote it.
         spec: String,
-        /// Reason.
         reason: String,
         /// Names that are near, or what else to do.
         hint: String,
@@ -57,7 +56,6 @@ pub enum WatchError {
         length: u64,
         /// The kernel's answer.
         error: io::Error,
-        /// Remedy.
         hint: &'static str,
     },
     /// A system call failed that always works.
@@ -156,10 +154,6 @@ impl Watches {
 
     /// Arms them all in a process that stands still at its entry point; when `more` are expected, keeps the
     /// watchpoints that are left for them.
-    ///
-    /// # Errors
-    ///
-    /// When the kernel refuses one.
     pub fn attach(
         &mut self,
         backend: &mut Backend,

@@ -28,7 +28,7 @@ use events::source::Source;
 use plan::plan::Site;
 use report::Report;
 
-pub use rotation::{LEAST_KEPT, Rotation, RotationError};
+pub use rotation::{Rotation, RotationError};
 
 /// Interval at which recorded events are written, as long as events come.
 const FLUSH: Duration = Duration::from_millis(500);
@@ -36,7 +36,6 @@ const FLUSH: Duration = Duration::from_millis(500);
 /// Recordings to be made.
 #[derive(Clone, Debug)]
 pub struct RecordTo {
-    /// Destination.
     pub place: RecordPlace,
     /// Store the lines of source files that a report needs.
     pub embed_sources: bool,
@@ -57,7 +56,6 @@ pub enum RecordPlace {
 pub struct RecordError {
     /// The file, or the directory of segments.
     pub path: PathBuf,
-    /// Cause.
     pub error: WriteError,
 }
 
@@ -127,9 +125,6 @@ impl<'run> End<'run> {
 impl Recorder {
     /// Starts the recording of a process, which is at this place among all programs, from 0. A file that was there
     /// before is replaced.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub fn create(
         to: &RecordTo,
         order: usize,

@@ -33,7 +33,6 @@ const DRAFT: &str = "part";
 /// Reasons for which a directory cannot take segments.
 #[derive(Debug, thiserror::Error)]
 pub enum RotationError {
-    /// The size is too small for one process.
     #[error("--keep {kept} is too small: {least} or more is needed for {processes}")]
     TooSmall {
         /// Size that was asked for.
@@ -43,28 +42,14 @@ pub enum RotationError {
         /// Processes, in words.
         processes: String,
     },
-    /// There is something else with its name.
     #[error(
         "cannot record to `{path}`: it is a file, and --keep needs a directory: name another one"
     )]
-    NoDirectory {
-        /// The path.
-        path: PathBuf,
-    },
-    /// The directory has files in it.
+    NoDirectory { path: PathBuf },
     #[error("cannot record to `{path}`: it is not empty: name a new or an empty directory")]
-    NotEmpty {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// The directory cannot be made or read.
+    NotEmpty { path: PathBuf },
     #[error("cannot record to `{path}`: {error}")]
-    Io {
-        /// The directory.
-        path: PathBuf,
-        /// Cause.
-        error: io::Error,
-    },
+    Io { path: PathBuf, error: io::Error },
 }
 
 /// A directory of segments, shared by all programs that are recorded.
@@ -117,9 +102,6 @@ impl State {
 
 impl Rotation {
     /// Prepares a directory: makes it if need be, and refuses one with anything in it.
-    ///
-    /// # Errors
-    /// See [`RotationError`].
     pub fn create(directory: &Path, keep: u64, processes: usize) -> Result<Self, RotationError> {
         Self::check_size(keep, processes)?;
         let path = || directory.to_owned();
@@ -158,7 +140,6 @@ impl Rotation {
         Err(RotationError::TooSmall { kept: shown(keep), least: shown(least), processes })
     }
 
-    /// Returns the directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
         &self.path

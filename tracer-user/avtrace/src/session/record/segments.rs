@@ -49,7 +49,6 @@ const WAITING: usize = 2;
 /// Length of a program's arguments in each segment, in bytes.
 const MAX_ARGUMENTS: usize = 4096;
 
-/// A recording in segments.
 #[derive(Debug)]
 pub(super) struct SegmentRecorder {
     rotation: Arc<Rotation>,
@@ -100,9 +99,6 @@ impl Current {
 
 impl SegmentRecorder {
     /// Makes the first segment.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub(super) fn create(
         rotation: &Arc<Rotation>,
         process: &format::Process,
@@ -206,7 +202,7 @@ impl Recording for SegmentRecorder {
         self.current()?.writer.gap(Gap::default())
     }
 
-    /// Those of segments that were removed are among them.
+    /// Events of removed segments are counted, too.
     fn counts(&self) -> finding::Counts {
         self.counts
     }

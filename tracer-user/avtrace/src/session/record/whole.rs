@@ -56,9 +56,6 @@ struct Defined {
 impl WholeRecorder {
     /// Creates the file, or replaces what is there. A name that the user has not given may be that of a link of a
     /// program that runs already.
-    ///
-    /// # Errors
-    /// When it cannot be written.
     pub(super) fn create(
         path: &Path,
         is_given: bool,

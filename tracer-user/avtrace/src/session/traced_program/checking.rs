@@ -143,7 +143,6 @@ impl Checking {
         self.busiest.found()
     }
 
-    /// Ends the checking.
     pub(super) fn finish(self) -> Checked {
         let Self { checker, recorder, values, gaps, first_pass, .. } = self;
         let findings = match (checker, &recorder) {

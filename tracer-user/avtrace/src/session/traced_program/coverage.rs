@@ -16,7 +16,6 @@ use capture::{backend::Backend, kernel::Lost};
 use plan::plan::skipped::{ProbePurpose, SkipReason, SkippedProbe};
 use report::{Busiest, Limitation, Summary, TrapDeath};
 
-/// Coverage of a program so far.
 #[derive(Debug)]
 pub(super) struct Coverage {
     skipped: Vec<SkippedProbe>,
@@ -58,12 +57,10 @@ impl Coverage {
         }
     }
 
-    /// Adds a limitation.
     pub(super) fn limit(&mut self, limitation: Limitation) {
         self.limitations.push(limitation);
     }
 
-    /// Adds limitations.
     pub(super) fn extend(&mut self, limitations: impl IntoIterator<Item = Limitation>) {
         self.limitations.extend(limitations);
     }
@@ -110,7 +107,6 @@ impl Coverage {
         *self.summary.probes_single_stepped.get_or_insert(0) += count(Cost::SingleStepped);
     }
 
-    /// Sets the number of watched ranges.
     pub(super) fn set_watchpoints(&mut self, count: u64) {
         self.summary.watchpoints = Some(count);
     }
@@ -156,7 +152,6 @@ impl Coverage {
         }
     }
 
-    /// Ends the program.
     pub(super) fn finish(self) -> FinalCoverage {
         let Self { skipped, mut limitations, summary, started, .. } = self;
         limitations.sort_by_cached_key(Limitation::to_string);

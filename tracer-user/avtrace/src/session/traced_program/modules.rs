@@ -13,7 +13,7 @@ use symbolize::{Module, ProcessAddr};
 pub(super) struct PlannedModules {
     /// Number of modules that the plan covers.
     planned: usize,
-    /// Those of them that are known to be unloaded.
+    /// Planned modules that are known to be unloaded.
     unloaded: BTreeSet<usize>,
 }
 

@@ -18,7 +18,6 @@ use plan::{
 };
 use report::{Limitation, UnseenLibraries, UntracedProcess};
 
-/// Probes of a program.
 #[derive(Debug, Default)]
 pub(super) struct Probes {
     plan: Plan,
@@ -34,12 +33,11 @@ impl Probes {
         Self { plan, ..Self::default() }
     }
 
-    /// Creates those of a child that was forked, to be attached to it.
+    /// Returns the probes of a forked child, to be attached to it.
     pub(super) fn of_child(&self, points: Option<Vec<ProbePoint>>) -> Self {
         Self { plan: self.plan.clone(), places: self.places.clone(), to_attach: points }
     }
 
-    /// Returns the plan.
     pub(super) const fn plan(&self) -> &Plan {
         &self.plan
     }
