@@ -182,7 +182,7 @@ fn memory_that_was_given_back_is_the_allocators() {
     assert_eq!(world.touch(TWO, 0x1010, 8).len(), 1);
     assert_eq!(world.touch(TWO, 0x1008, 8), []);
     assert_eq!(world.touch(TWO, 0x1020, 8), []);
-    // What is there when it was unmapped is nobody's list.
+    // The bytes of unmapped memory are nobody's list.
     world.freed(0x1000, Some(0x1000));
     assert_eq!(world.touch(TWO, 0x1008, 8).len(), 1);
 }

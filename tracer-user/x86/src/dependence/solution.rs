@@ -68,7 +68,7 @@ impl Solution {
             control: vec![Labels::NONE; count],
             summary: Summary::constant(),
         };
-        // Branches that have labels add to what is written under them, which may give labels to more branches.
+        // A branch passes its labels to all values written under it, which may give labels to more branches.
         loop {
             solution.flow(body, source.as_ref(), callee);
             let mut changed = false;
@@ -139,7 +139,7 @@ impl Solution {
         }
     }
 
-    /// Takes what is known at an end of the function.
+    /// Adds the state at an end of the function to the summary.
     fn leave(&mut self, known: &Known) {
         let summary = &mut self.summary;
         summary.result = summary.result.join(known.full(RAX));
@@ -418,7 +418,7 @@ impl Known {
         const FIRST: i64 = 8;
         let mut found = Labels::NONE;
         if let Some(offset) = pointer.on_stack() {
-            // What is below was left there by other calls, what is at the entry and above is not this function's.
+            // Bytes below were left there by other calls; bytes at the entry and above belong to the caller.
             for (&byte, value) in self.stack.range(offset..offset.saturating_add(BEHIND)) {
                 let is_first = byte - offset < FIRST;
                 found = found.join(if is_first { *value } else { value.possibly() });
@@ -474,7 +474,7 @@ impl Known {
         self.vectors[0] = results[2];
     }
 
-    /// Drops what is known of memory whose address an instruction's earlier execution has made.
+    /// Drops the labels of memory whose address an instruction's earlier execution has made.
     fn forget(&mut self, at: u64, step: &Step) {
         if step.writes.is_empty() && !matches!(step.kind, Kind::Call { .. }) {
             return;
