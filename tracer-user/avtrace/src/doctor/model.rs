@@ -11,7 +11,7 @@ pub const SCHEMA: &str = "avtrace-doctor/1";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Diagnosis {
-    /// Name and version of the format: [`SCHEMA`].
+    /// Name and version of the format.
     #[cfg_attr(feature = "schema", schemars(extend("const" = SCHEMA)))]
     pub schema: String,
     /// The program that wrote the diagnosis.
