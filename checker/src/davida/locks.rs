@@ -122,7 +122,7 @@ impl Locks {
         self.held.retain(|hold| hold.lock != lock);
     }
 
-    /// Returns whether there are so many ended holds that some should be dropped.
+    /// Returns whether ended holds exceed their limit, so that some should be dropped.
     #[inline]
     pub(super) fn are_many(&self) -> bool {
         self.ended.len() >= self.limit

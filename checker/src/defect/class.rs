@@ -69,7 +69,7 @@ pub(super) struct Facts {
     pub(super) split: Option<Split>,
     /// Lock held from one end to the other.
     pub(super) held: Option<String>,
-    /// There are so many calls between the steps that the calls at the first step are forgotten.
+    /// The calls at the first step are forgotten, because too many calls followed.
     pub(super) far_apart: bool,
     pub(super) waited: bool,
     pub(super) notified: bool,
@@ -166,7 +166,7 @@ impl Facts {
         self.is_pair() && self.guard == Guard::Partial
     }
 
-    /// There are so many locks between the steps of a pair that the locks at the first step are forgotten.
+    /// The locks at the first step of a pair are forgotten, because too many locks followed.
     fn is_beyond_locks(&self) -> bool {
         self.is_pair() && self.guard == Guard::Unknown
     }

@@ -19,7 +19,7 @@ enum Locality {
 /// Transition that an access needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transition {
-    /// No transition, or one that cannot be part of a dependency between threads.
+    /// No transition, or a transition that belongs to no dependency between threads.
     Same,
     /// Conflicting, with the thread in that row.
     Conflicting(usize),

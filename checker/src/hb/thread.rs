@@ -209,7 +209,7 @@ impl Threads {
         self.ended.push(row as u32);
     }
 
-    /// Returns whether there are so many ended threads that they should be swept.
+    /// Returns whether ended threads exceed their limit and should be swept.
     pub(crate) fn should_sweep(&self) -> bool {
         self.ended.len() > self.limit
     }

@@ -8,12 +8,11 @@ use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 use symbolize::{DataPath, ElfFile, Holder, LinkAddr};
 
 use super::{
-    instruction::{RAX, RBP, RSP, decode, is_direct, is_direct_jump, may_write, survives_call},
+    instruction::{
+        ARGUMENTS, RAX, RBP, RSP, decode, is_direct, is_direct_jump, may_write, survives_call,
+    },
     operands::{self, OperandAccess},
 };
-
-/// Registers of arguments in their order, by the processor's numbers (System V ABI, AMD64 supplement, 3.2.3).
-const ARGUMENTS: [u8; 6] = [7, 6, 2, 1, 8, 9];
 
 /// Functions of more bytes are not read.
 const MAX_BYTES: u64 = 1 << 20;

@@ -120,7 +120,7 @@ impl<'code> Analysis<'code> {
         let mut solution = self.solve(&body, Some(Source::Load(body.values.at(load)?)));
         let mut body = body;
         for &call in calls.iter().rev() {
-            let summary = solution.summary(&body);
+            let summary = solution.summary();
             body = self.body(call)?;
             let index = body.values.at(call)?;
             solution = self.solve(&body, Some(Source::Call(index, Rc::new(summary))));
@@ -197,7 +197,7 @@ impl<'code> Analysis<'code> {
         let body = self.body(target).filter(|body| body.entry() == target);
         let Some(body) = body else { return Rc::default() };
         self.active.push(target);
-        let summary = Rc::new(self.solve(&body, None).summary(&body));
+        let summary = Rc::new(self.solve(&body, None).summary());
         self.active.pop();
         // With other functions active, calls of those may count as unknown here.
         if self.active.is_empty() {

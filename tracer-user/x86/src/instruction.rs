@@ -13,8 +13,8 @@ pub const RCX: u8 = 1;
 pub const RSP: u8 = 4;
 /// Processor's number of `rbp`.
 pub const RBP: u8 = 5;
-/// Registers of the first three arguments, `rdi`, `rsi` and `rdx`, by the processor's numbers.
-pub const ARGUMENTS: [u8; 3] = [7, 6, 2];
+/// Registers of arguments in their order, by the processor's numbers (System V ABI, AMD64 supplement, 3.2.3).
+pub const ARGUMENTS: [u8; 6] = [7, 6, 2, 1, 8, 9];
 
 /// Registers that a function restores before it returns, besides the stack pointer (System V ABI, AMD64 supplement,
 /// 3.2.1).

@@ -12,7 +12,7 @@ use super::Code;
 use crate::{
     dataflow::{DataState, Dataflow, Value, ValueOrigin, number},
     exits::Part,
-    instruction::{RSP, may_write},
+    instruction::{ARGUMENTS, RSP, may_write},
 };
 
 /// A register that labels are kept for. Low parts of general registers have labels apart from the rest.
@@ -64,13 +64,13 @@ pub(super) enum Kind {
     /// A call; `arguments` are the values of the argument registers.
     Call {
         target: Option<u64>,
-        arguments: [Value; 6],
+        arguments: [Value; ARGUMENTS.len()],
         stack: Option<i64>,
     },
     /// A jump to another function.
     TailCall {
         target: Option<u64>,
-        arguments: [Value; 6],
+        arguments: [Value; ARGUMENTS.len()],
         stack: Option<i64>,
     },
     /// A conditional jump, or a jump to a computed address.
@@ -88,9 +88,6 @@ pub(super) struct Step {
     pub reads_flags: bool,
     pub writes_flags: bool,
 }
-
-/// Argument registers in their order, by the processor's numbers (System V ABI, AMD64 supplement, 3.2.3).
-pub(super) const ARGUMENTS: [u8; 6] = [7, 6, 2, 1, 8, 9];
 
 #[derive(Debug)]
 pub(super) struct Body {

@@ -1,5 +1,7 @@
 //! Labels of values: which inputs of a function, or whether the value of the earlier step, they come from.
 
+use crate::instruction::ARGUMENTS;
+
 /// Certainty of a statement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Certainty {
@@ -12,9 +14,6 @@ pub enum Certainty {
     Yes,
 }
 
-/// Number of arguments that are passed in general registers.
-pub(super) const ARGUMENTS: usize = 6;
-
 /// A set of labels that a value has, and of those that it may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Labels {
@@ -22,7 +21,7 @@ pub(super) struct Labels {
     possible: u16,
 }
 
-const VECTORS: usize = 2 * ARGUMENTS;
+const VECTORS: usize = 2 * ARGUMENTS.len();
 const STACK: usize = VECTORS + 1;
 const SOURCE: usize = STACK + 1;
 
@@ -46,7 +45,7 @@ impl Labels {
 
     /// Memory that an argument points to.
     pub const fn behind(number: usize) -> Self {
-        Self::one(ARGUMENTS + number)
+        Self::one(ARGUMENTS.len() + number)
     }
 
     pub const fn is_none(self) -> bool {
@@ -83,7 +82,7 @@ pub(super) struct Substitution {
 impl Substitution {
     pub fn set_argument(&mut self, number: usize, value: Labels, behind: Labels) {
         self.given[number] = value;
-        self.given[ARGUMENTS + number] = behind;
+        self.given[ARGUMENTS.len() + number] = behind;
     }
 
     pub fn set_vectors(&mut self, value: Labels) {

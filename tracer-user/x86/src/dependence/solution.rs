@@ -6,16 +6,19 @@ use std::{
 };
 
 use super::{
-    body::{ARGUMENTS, Access, Body, Cell, Kind, Spot, Step},
-    labels::{self, Labels, Substitution},
+    body::{Access, Body, Cell, Kind, Spot, Step},
+    labels::{Labels, Substitution},
     summary::{StoreBehind, Summary},
 };
 use crate::{
     dataflow::{Value, ValueOrigin},
-    instruction::{RAX, survives_call},
+    instruction::{ARGUMENTS, RAX, survives_call},
 };
 
 const RDX: u8 = 2;
+
+/// Number of arguments that are passed in vector registers.
+const VECTOR_ARGUMENTS: usize = 8;
 
 /// The earlier step in a function, by the number of its instruction.
 #[derive(Clone, Debug)]
@@ -108,20 +111,16 @@ impl Solution {
                 _ => Labels::NONE,
             };
             match &step.kind {
-                Kind::Call { target, arguments, stack } => {
+                Kind::Call { target, arguments, stack }
+                | Kind::TailCall { target, arguments, stack } => {
                     let summary = match source {
                         Some(Source::Call(index, summary)) if *index == at => summary.clone(),
                         _ => callee(*target),
                     };
                     known.call(&summary, arguments, *stack, implicit);
-                }
-                Kind::TailCall { target, arguments, stack } => {
-                    let summary = match source {
-                        Some(Source::Call(index, summary)) if *index == at => summary.clone(),
-                        _ => callee(*target),
-                    };
-                    known.call(&summary, arguments, *stack, implicit);
-                    self.leave(&known);
+                    if matches!(step.kind, Kind::TailCall { .. }) {
+                        self.leave(&known);
+                    }
                 }
                 Kind::Return => self.leave(&known),
                 _ => known.step(step, at_source, implicit),
@@ -173,7 +172,7 @@ impl Solution {
         }
     }
 
-    pub fn summary(&self, _body: &Body) -> Summary {
+    pub fn summary(&self) -> Summary {
         self.summary.clone()
     }
 
@@ -226,7 +225,7 @@ impl Known {
             known.low[usize::from(register)] = Labels::argument(number);
             known.high[usize::from(register)] = Labels::argument(number);
         }
-        for vector in &mut known.vectors[..8] {
+        for vector in &mut known.vectors[..VECTOR_ARGUMENTS] {
             *vector = Labels::VECTORS;
         }
         known
@@ -396,14 +395,14 @@ impl Known {
         }
     }
 
-    fn passed(&self, arguments: &[Value; 6], stack: Option<i64>) -> Substitution {
+    fn passed(&self, arguments: &[Value; ARGUMENTS.len()], stack: Option<i64>) -> Substitution {
         /// Bytes of arguments on the stack that are looked at.
         const ON_STACK: i64 = 48;
         let mut passed = Substitution::default();
         for (number, (&register, &value)) in ARGUMENTS.iter().zip(arguments).enumerate() {
             passed.set_argument(number, self.full(register), self.behind(value));
         }
-        let vectors = &self.vectors[..labels::ARGUMENTS];
+        let vectors = &self.vectors[..VECTOR_ARGUMENTS];
         passed.set_vectors(vectors.iter().fold(Labels::NONE, |all, one| all.join(*one)));
         if let Some(stack) = stack {
             let values = self.stack.range(stack..stack.saturating_add(ON_STACK));
@@ -443,7 +442,7 @@ impl Known {
     fn call(
         &mut self,
         summary: &Summary,
-        arguments: &[Value; 6],
+        arguments: &[Value; ARGUMENTS.len()],
         stack: Option<i64>,
         implicit: Labels,
     ) {

@@ -1,6 +1,7 @@
 //! Summaries of functions: what their results, and the memory that they write for their callers, come from.
 
-use super::labels::{ARGUMENTS, Labels};
+use super::labels::Labels;
+use crate::instruction::ARGUMENTS;
 
 /// A summary. The default is that of an unknown function.
 #[derive(Clone, Debug)]
@@ -33,7 +34,7 @@ pub(super) struct StoreBehind {
 impl Default for Summary {
     fn default() -> Self {
         let mut all = Labels::VECTORS.join(Labels::STACK);
-        for number in 0..ARGUMENTS {
+        for number in 0..ARGUMENTS.len() {
             all = all.join(Labels::argument(number)).join(Labels::behind(number));
         }
         let all = all.possibly();
@@ -42,7 +43,7 @@ impl Default for Summary {
             result: all,
             second_result: all,
             vector_result: all,
-            stores: (0..ARGUMENTS).map(behind).collect(),
+            stores: (0..ARGUMENTS.len()).map(behind).collect(),
             fixed: Vec::new(),
         }
     }
