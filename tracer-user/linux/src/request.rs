@@ -204,6 +204,35 @@ pub(super) fn signal_cause(thread: i32) -> io::Result<(i32, u32)> {
     Ok((info.si_code, unsafe { info.si_pid() }.cast_unsigned()))
 }
 
+/// Returns whether a held thread has yet to receive the signal for a fault of its present instruction.
+pub(super) fn awaits_fault(thread: i32) -> io::Result<bool> {
+    /// Signals of faults (`SYNCHRONOUS_MASK` in the kernel's `kernel/signal.c`).
+    const FAULTS: [i32; 6] =
+        [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGTRAP, libc::SIGFPE, libc::SIGSYS];
+    /// Signals that are read at a time.
+    const SOME: usize = 16;
+    // SAFETY: `siginfo_t` is numbers and a union of them, for which zero is a value.
+    let mut signals = [unsafe { std::mem::zeroed::<libc::siginfo_t>() }; SOME];
+    let mut first = 0;
+    loop {
+        let part = libc::ptrace_peeksiginfo_args { off: first, flags: 0, nr: SOME as i32 };
+        // SAFETY: the request reads a local variable, and writes at most as many signals as the array has.
+        let count = unsafe {
+            libc::ptrace(libc::PTRACE_PEEKSIGINFO, thread, &raw const part, signals.as_mut_ptr())
+        };
+        let count = Errno::result(count)? as usize;
+        // Of a signal that a process has sent the code is 0 or negative.
+        let is_fault = |s: &libc::siginfo_t| s.si_code > 0 && FAULTS.contains(&s.si_signo);
+        if let Some(signal) = signals[..count].iter().find(|signal| is_fault(signal)) {
+            return Ok(blocked_signals(thread)? >> (signal.si_signo - 1) & 1 == 0);
+        }
+        if count < SOME {
+            return Ok(false);
+        }
+        first += SOME as u64;
+    }
+}
+
 /// Returns whether a thread is held at an interrupt, or at the stop of its process.
 pub(super) fn is_in_stop(thread: i32) -> io::Result<bool> {
     Ok(event(thread)? == libc::PTRACE_EVENT_STOP)

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Supervisor, ThreadState, request};
+use super::{Resume, Supervisor, ThreadState, request};
 use crate::{
     proc,
     status::{Status, poll_for_any, wait_for_any},
@@ -47,6 +47,9 @@ impl Supervisor {
         loop {
             let running = self.running(process);
             if running.is_empty() {
+                if self.meet_faults(process)? {
+                    continue;
+                }
                 return Ok(());
             }
             // A signal to this thread is noticed by whoever has sent it.
@@ -72,6 +75,34 @@ impl Supervisor {
                 self.take(id, status)?;
             }
         }
+    }
+
+    /// Has threads that have made a fault, and were stopped before its signal was reported, go on to that report: the
+    /// fault is of the instruction that they stand at, and would otherwise reach them wherever they are moved to
+    /// (`get_signal` in the kernel's `kernel/signal.c` takes stops before signals). Those in a stop of their process
+    /// stay there. Returns whether there is such a thread.
+    fn meet_faults(&mut self, process: i32) -> io::Result<bool> {
+        let threads = self.threads.iter().filter(|(_, thread)| thread.process == process);
+        let stand = threads.filter(|(_, thread)| {
+            thread.state == ThreadState::Held(Resume::Continue(0)) && !thread.has_ended
+        });
+        let stand: Vec<i32> = stand.map(|(&id, _)| id).collect();
+        let mut is_any = false;
+        for id in stand {
+            let is_met = || {
+                let awaits = request::is_in_stop(id)? && request::awaits_fault(id)?;
+                if awaits {
+                    request::resume(id, Resume::Continue(0))?;
+                }
+                io::Result::Ok(awaits)
+            };
+            if super::run_until::unless_gone(is_met())? == Some(true) {
+                tracing::debug!(thread = id, "a fault comes before the stop");
+                self.set_state(id, ThreadState::Running);
+                is_any = true;
+            }
+        }
+        Ok(is_any)
     }
 
     /// Waits until a thread of a frozen process that was let run stops or ends. Returns `None` if it does not before

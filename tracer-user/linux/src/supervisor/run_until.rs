@@ -50,7 +50,10 @@ impl Supervisor {
             {
                 return Ok(true);
             }
-            if unless_gone(is_there(self, registers.rip))?.unwrap_or(true) {
+            // The fault of its present instruction is to be received here, and not where it is moved to.
+            let awaits_fault = request::is_in_stop(id).unwrap_or(false)
+                && unless_gone(request::awaits_fault(id))? == Some(true);
+            if !awaits_fault && unless_gone(is_there(self, registers.rip))?.unwrap_or(true) {
                 return Ok(true);
             }
             if started.elapsed() > PATIENCE {
@@ -107,7 +110,7 @@ impl Supervisor {
     }
 }
 
-fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+pub(super) fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Err(error) if proc::is_gone(&error) => Ok(None),
         result => result.map(Some),

@@ -182,10 +182,13 @@ impl Supervisor {
         let is_in_call = |id: &i32| {
             stands(id) && request::registers(*id).is_ok_and(|r| r.orig_rax.cast_signed() >= 0)
         };
+        // A signal that nobody has dealt with yet, as of a fault in a probe, would end the process.
+        let has_no_signal = |id: &i32| is_able(id) && self.signal_of(id.cast_unsigned()) == 0;
         // At the entry point of its program there is one thread.
         all()
             .find(is_in_call)
             .or_else(|| all().find(stands))
+            .or_else(|| all().find(has_no_signal))
             .or_else(|| all().find(is_able))
             .unwrap_or(first)
     }

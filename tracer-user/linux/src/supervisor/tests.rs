@@ -5,6 +5,7 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 use super::*;
@@ -119,6 +120,39 @@ fn a_program_without_a_dynamic_linker_stands_at_its_entry() {
     assert_eq!(supervisor.with_calls(process, call).unwrap(), u64::from(process));
     assert_eq!(request::registers(process as i32).unwrap(), before);
     assert_eq!(follow(supervisor, process, true), (Vec::new(), Ending::Exited(7)));
+}
+
+#[test]
+fn a_frozen_thread_has_received_the_signal_of_its_fault() {
+    const TIMES: u64 = 20_000;
+    /// Longest time for which it runs, in nanoseconds.
+    const LONGEST: u64 = 30_000;
+    let folder = tempfile::tempdir().unwrap();
+    // `nop; ud2`
+    let (mut supervisor, process) = start_static(folder.path(), b"\x90\x0f\x0b");
+    let id = process as i32;
+    let mut faults = 0;
+    supervisor.stop_at_entry(process).unwrap();
+    assert_eq!(supervisor.next_event().unwrap(), Event::AtEntry { process });
+    supervisor.release(process).unwrap();
+    for time in 0..TIMES {
+        let until = Instant::now() + Duration::from_nanos(time * 10 % LONGEST);
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+        supervisor.freeze(process).unwrap();
+        let stands = request::is_in_stop(id).unwrap();
+        assert!(!stands || !request::awaits_fault(id).unwrap(), "after {faults} faults");
+        while let Some(event) = supervisor.pending_event().unwrap() {
+            assert!(matches!(event, Event::Signal { .. }), "{event:?}");
+            faults += 1;
+            supervisor.replace_signal(process, 0);
+        }
+        // The events have been dealt with.
+        supervisor.held.clear();
+        supervisor.thaw(process).unwrap();
+    }
+    assert!(faults > 0);
 }
 
 #[test]

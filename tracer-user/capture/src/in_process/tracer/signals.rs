@@ -100,8 +100,10 @@ pub(super) fn gets_memory(
     let Some(process) = supervisor.process_of(thread) else { return Ok(false) };
     let signal = supervisor.signal_of(thread);
     supervisor.replace_signal(thread, 0);
-    let is_mapped = image.map_again(supervisor, process).is_ok();
-    if !is_mapped {
+    let mapped = image.map_again(supervisor, process);
+    let is_mapped = mapped.is_ok();
+    if let Err(error) = mapped {
+        tracing::debug!(process, %error, "memory of probes cannot be mapped again");
         supervisor.replace_signal(thread, signal);
     }
     Ok(is_mapped)
