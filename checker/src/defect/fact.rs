@@ -29,7 +29,7 @@ pub enum RegionRole {
     Function,
     /// The body of a thread, the program's main function, or a loop that waits for events: seldom meant to be atomic.
     ThreadBody,
-    /// A function that waits for other threads or for time to pass.
+    /// A function that waits for other threads or for events.
     Waits,
 }
 
@@ -85,7 +85,7 @@ pub enum Reason {
     Named,
     /// The region is the body of a thread, the main function or a loop that waits for events.
     ThreadBody,
-    /// The region's function waits for other threads or for time to pass.
+    /// The region's function waits for other threads or for events.
     Waits,
     /// The region waited for another thread within the gap.
     WaitedInBetween,
@@ -197,7 +197,7 @@ impl fmt::Display for Reason {
             Self::ThreadBody => {
                 f.write_str("the region is the body of a thread or a loop that waits for events")
             }
-            Self::Waits => f.write_str("the function waits for other threads or for time to pass"),
+            Self::Waits => f.write_str("the function waits for other threads or for events"),
             Self::WaitedInBetween => f.write_str("it waited for another thread in between"),
             Self::OneActivation => f.write_str("both steps are in one run of the function"),
             Self::Callees { left, returned } => {

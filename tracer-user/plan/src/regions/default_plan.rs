@@ -32,8 +32,8 @@ pub const MAX_DEFAULT_REGIONS: usize = 400;
 
 /// Chooses the regions by default in all modules of a process, with one limit: the most likely candidates, and where
 /// they are too many the program's own before candidates in libraries. Functions that are seldom meant to be atomic
-/// make transactions as the others do if `low_prior` is set; otherwise bodies of threads and loops around waits are
-/// followed for cuts alone, and functions that wait are left out.
+/// make transactions as the others do if `low_prior` is set; otherwise bodies of threads, loops around waits and
+/// functions that wait are followed for cuts alone.
 pub(super) fn choose(
     choices: &mut [&mut Choice<'_>],
     plan: &mut Plan,

@@ -291,7 +291,7 @@ impl Analysis<'_, '_> {
         self.waiting(function, unit, &[&self.wait, &self.futex_wait], |_| true)
     }
 
-    /// Returns the name of what a unit calls in a loop that waits or reads input, where the loop takes locks as well.
+    /// Returns the name of what a unit calls in a loop that waits, reads input or sleeps, where the loop takes locks as well.
     fn event_loop(&self, function: usize, unit: Unit) -> Option<String> {
         let in_unit = |at: LinkAddr| self.inlining.contains(unit, at);
         let mut sites = self.sites(function);
@@ -304,7 +304,7 @@ impl Analysis<'_, '_> {
             let is_own = !around.iter().any(|&number| self.inlining.is_library(number));
             takes && is_own && in_unit(one.first) && in_unit(one.last)
         });
-        self.waiting(function, unit, &self.waiting_or_reading(), |at| {
+        self.waiting(function, unit, &self.waiting_or_pausing(), |at| {
             loops.iter().any(|one| one.body.contains(&at.0))
         })
     }

@@ -13,16 +13,11 @@ use crate::sync::{
     slow_paths,
 };
 
-/// Library functions that wait for other processes, for input or for time to pass. Those that synchronize are in the
-/// table of functions that get probes.
-const WAITING: [&str; 34] = [
+/// Library functions that wait for other processes or for events. Those that synchronize are in the table of functions
+/// that get probes.
+const WAITING: [&str; 29] = [
     "accept",
     "accept4",
-    "sleep",
-    "usleep",
-    "nanosleep",
-    "clock_nanosleep",
-    "thrd_sleep",
     "pause",
     "poll",
     "ppoll",
@@ -52,6 +47,19 @@ const WAITING: [&str; 34] = [
     "uv_run",
 ];
 
+/// Library functions that let time pass: for nobody in particular, so that a function around them may be atomic. A loop
+/// around such a call waits for the next task.
+const SLEEPING: [&str; 5] = ["sleep", "usleep", "nanosleep", "clock_nanosleep", "thrd_sleep"];
+
+/// Starts of demangled names of the C++ and Rust libraries that let time pass.
+const SLEEPING_STARTS: [&str; 5] = [
+    "std::this_thread::__sleep_for",
+    "std::thread::functions::sleep",
+    "std::thread::sleep",
+    "std::sys::thread::unix::sleep",
+    "std::sys::pal::unix::thread::Thread::sleep",
+];
+
 /// Library functions that read input: a loop around such a call waits for the next task.
 const READING: [&str; 16] = [
     "read",
@@ -72,18 +80,15 @@ const READING: [&str; 16] = [
     "__fread_chk",
 ];
 
-/// Starts of demangled names of the C++ and Rust libraries that wait.
-const WAITING_STARTS: [&str; 13] = [
+/// Starts of demangled names of the C++ and Rust libraries that wait for other threads.
+const WAITING_STARTS: [&str; 10] = [
     "std::condition_variable::wait",
     "std::_V2::condition_variable_any::wait",
     "std::thread::join",
-    "std::this_thread::__sleep_for",
     "std::__atomic_futex_unsigned_base::_M_futex_wait_until",
     "std::sys::sync::condvar::futex::Condvar::wait",
     "std::sys::thread::unix::Thread::join",
     "std::sys::pal::unix::thread::Thread::join",
-    "std::thread::functions::sleep",
-    "std::sys::thread::unix::sleep",
     "std::thread::current::park",
     "std::thread::functions::park",
     "parking_lot::condvar::Condvar::wait",
@@ -141,9 +146,11 @@ pub(crate) fn waits(name: &str) -> bool {
         || WAITING_STARTS.iter().any(|start| name_starts_with(name, start))
 }
 
-/// Returns true if a function reads input.
-pub(crate) fn reads_input(name: &str) -> bool {
+/// Returns true if a function reads input, or lets time pass.
+pub(crate) fn pauses(name: &str) -> bool {
     READING.contains(&name)
+        || SLEEPING.contains(&name)
+        || SLEEPING_STARTS.iter().any(|start| name_starts_with(name, start))
 }
 
 /// Returns true if a function waits for a futex, by its name.

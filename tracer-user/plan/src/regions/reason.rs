@@ -52,7 +52,7 @@ pub enum Reason {
         /// The function that takes its address.
         taken_by: String,
     },
-    /// A loop takes locks, and waits or reads input by a call of this function: an iteration is what may be atomic.
+    /// A loop takes locks, and waits, reads input or sleeps by a call of this function: an iteration is what may be atomic.
     EventLoop {
         /// Called function.
         callee: String,
@@ -62,7 +62,7 @@ pub enum Reason {
         /// Called function.
         callee: String,
     },
-    /// A call of this function there waits for other threads or for time to pass.
+    /// A call of this function there waits for other threads or for events.
     Waits {
         /// Called function.
         callee: String,
@@ -71,11 +71,15 @@ pub enum Reason {
 
 impl Reason {
     /// Returns whether a function with this reason for a low prior is followed for cuts, given the reason why it can
-    /// hold two steps. One iteration is what counts, and it is entered seldom.
+    /// hold two steps. One iteration is what counts, or the stretch between two waits.
     pub(super) fn is_followed(&self, why: &Self) -> bool {
         let is_long = matches!(
             self,
-            Self::Main | Self::ThreadStart | Self::MayStartThread { .. } | Self::EventLoop { .. }
+            Self::Main
+                | Self::ThreadStart
+                | Self::MayStartThread { .. }
+                | Self::EventLoop { .. }
+                | Self::Waits { .. }
         );
         is_long && !matches!(why, Self::CallsTakerInLoop { .. })
     }
