@@ -1,7 +1,7 @@
 //! Reads that have just closed a cycle: does their thread write the same variable next, like the second half of an
-//! update? Accesses to other variables in between do not count, nor do reads: they may be deferred, and are then not
-//! seen. Bounded: the latest reads, until that write, any other action of their thread, or a change of the variable's
-//! identity by another thread.
+//! update, and what does it write first? Accesses to other variables in between do not count, nor do reads: they may be
+//! deferred, and are then not seen. Bounded: the latest reads, until that write, any other action of their thread, or a
+//! change of the variable's identity by another thread.
 
 use super::cuts::Key;
 use crate::event::{Event, EventNumber, Op, ThreadId, VarId};
@@ -12,6 +12,17 @@ struct Closed {
     event: EventNumber,
     variable: VarId,
     key: Key,
+    /// The thread has written since.
+    has_written: bool,
+}
+
+/// Write that follows a closing read.
+pub(super) struct Following {
+    pub(super) key: Key,
+    /// No other write came before.
+    pub(super) is_first: bool,
+    /// The write is the second half of an update of the variable that was read.
+    pub(super) updates: bool,
 }
 
 /// Limit of reads.
@@ -41,13 +52,13 @@ impl ClosingReads {
         if self.0.len() >= MAX_READS {
             self.0.remove(0);
         }
-        self.0.push(Closed { thread, event, variable, key });
+        self.0.push(Closed { thread, event, variable, key, has_written: false });
     }
 
-    /// Returns the keys of the cuts whose closing read the event makes an update.
+    /// Returns the cuts with a closing read that the event follows as a write of the same thread.
     #[cold]
     #[inline(never)]
-    pub(super) fn followed_by(&mut self, event: &Event) -> Vec<Key> {
+    pub(super) fn followed_by(&mut self, event: &Event) -> Vec<Following> {
         let accessed = match event.op {
             // They are no action of the thread.
             Op::Follow(_) | Op::Read(_) => return Vec::new(),
@@ -56,18 +67,26 @@ impl ClosingReads {
             }
             _ => None,
         };
+        let mut following = Vec::new();
+        for closed in self.0.iter_mut().filter(|closed| closed.thread == event.thread) {
+            let updates = event.op == Op::Write(closed.variable);
+            let is_first = accessed.is_some() && !closed.has_written;
+            closed.has_written |= accessed.is_some();
+            if is_first || updates {
+                following.push(Following { key: closed.key, is_first, updates });
+            }
+        }
         // From then on the variable is another one.
         let replaced = match event.op {
             Op::Alloc(variable) | Op::Free(variable) => [Some(variable), None],
             Op::SplitVariable { from, to } => [Some(from), Some(to)],
             _ => [None; 2],
         };
-        let ended = self.0.extract_if(.., |closed| {
-            closed.thread == event.thread
-                && accessed.is_none_or(|variable| variable == closed.variable)
-                || replaced.contains(&Some(closed.variable))
+        self.0.retain(|closed| {
+            let ends = closed.thread == event.thread
+                && accessed.is_none_or(|variable| variable == closed.variable);
+            !ends && !replaced.contains(&Some(closed.variable))
         });
-        let updates = ended.filter(|closed| event.op == Op::Write(closed.variable));
-        updates.map(|closed| closed.key).collect()
+        following
     }
 }

@@ -1,6 +1,7 @@
 //! Cuts: the violations grouped by the innermost region and the gap, while they are found. Memory is bounded by the
 //! limit of cuts, whatever the number of witnesses.
 
+use super::closing_reads::Following;
 use super::obstacles::Obstacles;
 use super::thread::Facts;
 use crate::check::Options;
@@ -110,12 +111,15 @@ impl Cuts {
         }
     }
 
-    /// Notes that the read which closes a violation of that cut is the first half of an update, whose write is at
-    /// `location`.
-    pub(super) fn note_update(&mut self, key: Key, location: LocationId) {
-        if let Some(&number) = self.by_key.get(&key) {
-            let cut = &mut self.entries[number as usize].cut;
+    /// Notes a write at `location` that follows a read which closes a violation of a cut.
+    pub(super) fn note_write(&mut self, following: &Following, location: LocationId) {
+        let Some(&number) = self.by_key.get(&following.key) else { return };
+        let cut = &mut self.entries[number as usize].cut;
+        if following.updates {
             cut.updated_at = cut.updated_at.or(Some(location));
+        }
+        if following.is_first {
+            cut.written_at = cut.written_at.or(Some(location));
         }
     }
 
@@ -213,6 +217,7 @@ impl Cut {
             polled: false,
             acquired: Vec::new(),
             updated_at: None,
+            written_at: None,
             others: Default::default(),
         }
     }

@@ -153,8 +153,8 @@ impl ActiveRegions {
     #[inline(always)]
     pub(super) fn follow_reads(&mut self, event: &Event) {
         if !self.reads.is_empty() {
-            for key in self.reads.followed_by(event) {
-                self.cuts.note_update(key, event.location);
+            for following in self.reads.followed_by(event) {
+                self.cuts.note_write(&following, event.location);
             }
         }
     }

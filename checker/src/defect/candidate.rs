@@ -1,6 +1,7 @@
 //! Candidates: each cut of the findings, with names, before candidates with the same named key become one defect.
 
 use super::class::{Facts, Split};
+use super::dependence::{Certainty, Steps};
 use super::describe::{Describe, PlaceInfo, RegionInfo, SubjectInfo};
 use super::fact::{Origin, Pattern};
 use super::guard::Guard;
@@ -262,7 +263,12 @@ fn of<'a>(
         let called = |place: &PlaceInfo| place.function.clone().filter(|name| *name != info.name);
         callees = [called(&left_place), called(&returned_place)];
     }
+    let usage = Usage::of(region, &accesses, cut, names);
     let facts = Facts {
+        acts: usage.acts,
+        checked_again: usage.checked_again,
+        seen_whole: cut
+            .is_some_and(|cut| cut.others.throughout.as_ref().is_some_and(|held| !held.is_empty())),
         pattern: if lock_word { Pattern::SplitSection } else { pattern },
         evidence: violation.evidence,
         order: violation.order,
@@ -323,6 +329,52 @@ fn of<'a>(
     };
     let ends = ends_of_gap;
     Some(Candidate { cut, violation, number, region, key, ends, lock, objects, facts })
+}
+
+/// Use that a region makes, after the gap, of the value that it read before it.
+struct Usage {
+    /// It acts on the value.
+    acts: Certainty,
+    /// It reads the variable again, and what it finds decides whether it acts.
+    checked_again: bool,
+}
+
+impl Usage {
+    fn of(
+        region: RegionId,
+        accesses: &Accesses<'_>,
+        cut: Option<&Cut>,
+        names: &mut Names<'_>,
+    ) -> Self {
+        let (left, returned) = (&accesses.first.source, &accesses.closing.sink);
+        let nothing = Self { acts: Certainty::Unknown, checked_again: false };
+        let is_again = accesses.one_object() && writes(left.action);
+        if !accesses.are_on_variables() || is_again {
+            return nothing;
+        }
+        let act = if writes(returned.action) {
+            Some(returned.location)
+        } else {
+            cut.and_then(|cut| cut.written_at)
+        };
+        let mut depends =
+            |earlier, later| names.describe.dependence(Steps { region, earlier, later });
+        // Another variable is chosen, or looked at, because of the value.
+        let is_met = !accesses.one_object()
+            && depends(left.location, returned.location).acts() == Certainty::Yes;
+        let acts = match act {
+            _ if is_met => Certainty::Yes,
+            Some(act) => depends(left.location, act).acts(),
+            None if accesses.one_object() => Certainty::Unknown,
+            None => depends(left.location, returned.location).acts(),
+        };
+        // What an update leaves is complete: a number that was drawn may be used later.
+        let acts = if writes(left.action) { acts.min(Certainty::Unknown) } else { acts };
+        let checked_again = accesses.one_object()
+            && !writes(returned.action)
+            && act.is_some_and(|act| depends(returned.location, act).control == Certainty::Yes);
+        Self { acts, checked_again }
+    }
 }
 
 /// Returns the object, or the type, that a field belongs to.

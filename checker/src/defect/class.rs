@@ -5,6 +5,7 @@
 //! Weights of facts for a bug are positive, of those against one negative. The sum decides: likely from 3, possible
 //! from 1, by design below. Bounds then hold whatever the sum: first the upper, then the lower ones.
 
+use super::dependence::Certainty;
 use super::fact::{Origin, Pattern, Reason, RegionRole};
 use super::guard::Guard;
 use crate::finding::{Evidence, GapKind, Order};
@@ -43,6 +44,12 @@ pub(super) struct Facts {
     pub(super) origin: Origin,
     /// Effect of the remote writes on the value, as far as that is known.
     pub(super) changed: Option<bool>,
+    /// What the region does after the gap depends on the value that it read before.
+    pub(super) acts: Certainty,
+    /// The region reads the variable again after the gap, and that decides what it does.
+    pub(super) checked_again: bool,
+    /// Others held a lock from their access to the first variable to their access to the second.
+    pub(super) seen_whole: bool,
     /// The first end read a value of others: the value of the second end's read, or of the write before it.
     pub(super) same_value: bool,
     /// Threads poll the variable of an end; of an update, by the read at the first end.
@@ -107,6 +114,16 @@ impl Facts {
         self.evidence == Evidence::Data
     }
 
+    /// The region acts after the gap on a value that it read before, without another check: both steps belong together.
+    fn acts_on_value(&self) -> bool {
+        self.acts == Certainty::Yes && !self.checked_again && self.changed != Some(false)
+    }
+
+    /// The region acts on the value in the same iteration.
+    fn is_unit(&self) -> bool {
+        self.acts_on_value() && self.kind != GapKind::Iterations
+    }
+
     /// A value read before the gap was overwritten, or written back, without another read in between.
     fn loses_update(&self) -> bool {
         self.is(Pattern::LostUpdate) && !self.read_again
@@ -120,6 +137,8 @@ impl Facts {
             && self.has_data()
             && self.split.is_some()
             && self.guard != Guard::Separate
+            && self.acts != Certainty::No
+            && !self.checked_again
     }
 
     /// Two variables.
@@ -129,7 +148,8 @@ impl Facts {
 
     /// Sections of unrelated locks. Between two objects of a class something may be transferred.
     fn is_separate(&self) -> bool {
-        self.guard == Guard::Separate
+        !self.is_unit()
+            && self.guard == Guard::Separate
             && self.has_data()
             && !self.flows_back()
             && !(self.is_pair() && self.one_class && !self.takes_over())
@@ -187,7 +207,7 @@ impl Facts {
     fn is_seldom_whole(&self) -> bool {
         let composed = self.kind != GapKind::OneActivation
             && (self.is_pair() || !self.has_data() && self.sees_data && !self.may_hide_data());
-        composed && self.runs > 0 && self.cut.saturating_mul(2) >= self.runs
+        composed && !self.is_unit() && self.runs > 0 && self.cut.saturating_mul(2) >= self.runs
     }
 
     fn splits(&self, by_itself: bool) -> bool {
@@ -195,11 +215,11 @@ impl Facts {
     }
 
     fn is_mostly_cut(&self) -> bool {
-        self.runs >= ENOUGH_RUNS && self.cut.saturating_mul(2) >= self.runs
+        !self.is_unit() && self.runs >= ENOUGH_RUNS && self.cut.saturating_mul(2) >= self.runs
     }
 
     fn is_often_cut(&self) -> bool {
-        self.cut >= ENOUGH_RUNS
+        !self.is_unit() && self.cut >= ENOUGH_RUNS
     }
 
     /// The function itself relies on an earlier value, or writes again: it does not read anew.
@@ -210,6 +230,9 @@ impl Facts {
 
     /// Giving up the lock is no excuse: an update is lost, or two writes or a read and a write are torn.
     fn is_excused_by_nothing(&self) -> bool {
+        if self.is_unit() {
+            return true;
+        }
         let tears = self.is(Pattern::Torn) && !self.returned_reads;
         !self.has_data() || self.loses_update() || self.acts_unchecked() || tears
     }
@@ -217,7 +240,7 @@ impl Facts {
     /// The callees' sections belong together.
     fn is_composed(&self) -> bool {
         let asks = self.left_reads && (!self.left_changes || self.is_pair());
-        !self.has_data() || asks || self.is(Pattern::IntermediateState)
+        self.is_unit() || !self.has_data() || asks || self.is(Pattern::IntermediateState)
     }
 
     /// The accesses of the cycle's transactions were not seen, and a lock was given up.
@@ -321,11 +344,19 @@ static RULES: &[Rule] = rules! {
     Weight(1), |_| Some(Reason::CameBack), if Facts::flows_back_unasked;
     Weight(0), of_pattern, if |f| f.is(Pattern::Chain) && !f.flows_back();
 
+    // Dependence. A step that acts on what an earlier step has read belongs to it, whatever else is known. One that does
+    // not is a step of its own, unless others see both as one.
+    Weight(3), |_| Some(Reason::ActsOnValue),
+        if |f| f.is_unit() && !f.loses_update() && !f.acts_unchecked();
+    Note, |_| Some(Reason::ActsOnValue), if |f| f.is_unit() && (f.loses_update() || f.acts_unchecked());
+    Weight(-3), |_| Some(Reason::Independent), if |f| f.acts == Certainty::No && !(f.is_pair() && f.seen_whole);
+    AtMost(ByDesign, -3), |_| Some(Reason::CheckedAgain), if |f| f.checked_again;
+
     // The region.
     AtLeast(Likely, 3), |_| Some(Reason::Named), if |f| f.role == RegionRole::Named && f.has_data();
     AtLeast(Possible, 3), |_| Some(Reason::Named), if |f| f.role == RegionRole::Named && !f.has_data();
-    Weight(-2), |_| Some(Reason::ThreadBody), if |f| f.role == RegionRole::ThreadBody;
-    Weight(-2), |_| Some(Reason::Waits), if |f| f.role == RegionRole::Waits;
+    Weight(-2), |_| Some(Reason::ThreadBody), if |f| f.role == RegionRole::ThreadBody && !f.is_unit();
+    Weight(-2), |_| Some(Reason::Waits), if |f| f.role == RegionRole::Waits && !f.is_unit();
     // Only the authors of a library know which of its variables belong together.
     AtMost(Possible, -3), |_| Some(Reason::Library),
         if |f| f.origin == Origin::Library && f.is_pair();
@@ -354,7 +385,7 @@ static RULES: &[Rule] = rules! {
     Weight(-2), |f| Some(f.reason_split()),
         if |f| f.splits(false) && !f.is_composed() && !f.loses_update() && !f.is(Pattern::Torn);
     AtMost(Possible, -3), |f| Some(Reason::ReadAgainUnderLock { lock: f.new_lock.clone()? }),
-        if |f| f.is(Pattern::StaleRead) && f.new_lock.is_some() && f.split.is_none();
+        if |f| f.is(Pattern::StaleRead) && f.new_lock.is_some() && f.split.is_none() && !f.is_unit();
     // Variables whose only link is the functions that access them: each is complete in its own section.
     Note, |f| Some(Reason::CommonLock { lock: f.guarding.clone()? }),
         if |f| f.is_pair() && f.guarding.is_some() && f.has_data();

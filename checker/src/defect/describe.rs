@@ -1,5 +1,6 @@
 //! The questions of defects to the caller: names, roles and values, which findings do not contain.
 
+use super::dependence::{Dependence, Steps};
 use super::fact::{Origin, RegionRole};
 use crate::event::{EventNumber, LocationId, RegionId};
 use crate::finding::Object;
@@ -20,6 +21,10 @@ pub trait Describe {
     /// Returns whether one event read the value that another event read or wrote; `None` if either value is unknown.
     fn same_value(&mut self, _first: EventNumber, _second: EventNumber) -> Option<bool> {
         None
+    }
+    /// Returns how a later step of a region depends on the value that an earlier one has read, by the program's code.
+    fn dependence(&mut self, _steps: Steps) -> Dependence {
+        Dependence::default()
     }
     /// Returns whether accesses to memory were captured: without them, locks are the best evidence there is.
     fn sees_data(&self) -> bool {

@@ -75,6 +75,12 @@ pub enum Reason {
     SameValue,
     /// Threads poll the variables: they are flags.
     Polled,
+    /// What the region does after the gap comes from the value that it read before, or happens because of it.
+    ActsOnValue,
+    /// What the region does after the gap has nothing to do with the value that it read before.
+    Independent,
+    /// The region looks at the variable again, and what it finds there decides what it does.
+    CheckedAgain,
     /// The variable was read before a lock was given up, and updated after it without another look at its value.
     ActsUnchecked,
     /// A value of the region came back to it, which neither notified others in between nor waited for them.
@@ -181,6 +187,15 @@ impl fmt::Display for Reason {
             }
             Self::ActsUnchecked => f.write_str(
                 "the variable was read before the gap, and updated after it without another check",
+            ),
+            Self::ActsOnValue => {
+                f.write_str("what it does after the gap depends on the value that it read before")
+            }
+            Self::Independent => f.write_str(
+                "what it does after the gap does not depend on the value that it read before",
+            ),
+            Self::CheckedAgain => f.write_str(
+                "the variable is read again after the gap, and decides what happens then",
             ),
             Self::CommonLock { lock } => write!(f, "`{lock}` guards both variables"),
             Self::SeparateLocks => {

@@ -37,6 +37,7 @@
 
 mod candidate;
 mod class;
+mod dependence;
 mod describe;
 mod fact;
 pub mod fingerprint;
@@ -50,6 +51,7 @@ pub(crate) use candidate::{Names, PlaceKey};
 
 pub use crate::finding::{GapKind, Obstacle};
 pub use class::Class;
+pub use dependence::{Certainty, Dependence, Steps};
 pub use describe::{Describe, PlaceInfo, RegionInfo, SubjectInfo};
 pub use fact::{Origin, Pattern, Reason, RegionRole};
 pub use model::{Defect, Gap};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use checker::{
     Regions, Relation,
     deadlock::Deadlocks,
-    defect::{Origin, RegionRole, SubjectInfo},
+    defect::{Dependence, Origin, RegionRole, Steps, SubjectInfo},
     event::{EventNumber, LocationId, RegionId, ThreadId},
     finding::{self, Findings},
     gap::Gap,
@@ -76,6 +76,11 @@ pub trait Names {
     /// Returns whether the write of an event changed the value of the variable; `None` if that is not known.
     fn changed_value(&mut self, _event: EventNumber) -> Option<bool> {
         None
+    }
+
+    /// Returns how a later step of a region depends on the value that an earlier one has read, by the program's code.
+    fn dependence(&mut self, _steps: Steps) -> Dependence {
+        Dependence::default()
     }
 
     /// Returns whether accesses to memory were captured: without them, locks are the best evidence there is.

@@ -353,6 +353,15 @@ impl Imports {
         }
     }
 
+    /// The function of a library whose address the linker fills in at a slot.
+    #[must_use]
+    pub fn slot(&self, slot: u64) -> Option<Arc<Import>> {
+        match self.slots.get(&slot)? {
+            LinkerSlot::Import(import) => Some(Arc::clone(import)),
+            LinkerSlot::Own(_) => None,
+        }
+    }
+
     /// The function that the linker's stub at an address jumps to.
     #[must_use]
     pub fn behind(&self, file: &ElfFile, stub: LinkAddr) -> Option<Arc<Import>> {

@@ -108,17 +108,64 @@ impl<'code> Analysis<'code> {
     }
 
     /// Returns how the step at the end of `later` depends on the value that the instruction at the end of `earlier`
-    /// loads. Both are chains of addresses: of calls, beginning in the function that contains both steps, and of the
-    /// accessing instruction at last.
+    /// loads, or has computed from what its function loads and stores. Both are chains of addresses: of calls, beginning
+    /// in the function that contains both steps, and of the accessing instruction at last.
     pub fn depends(&mut self, earlier: &[u64], later: &[u64]) -> Dependence {
         self.find(earlier, later).unwrap_or(Dependence::UNKNOWN)
     }
 
     fn find(&mut self, earlier: &[u64], later: &[u64]) -> Option<Dependence> {
-        let (&load, calls) = earlier.split_last()?;
-        let body = self.body(load)?;
-        let mut solution = self.solve(&body, Some(Source::Load(body.values.at(load)?)));
-        let mut body = body;
+        let (&access, calls) = earlier.split_last()?;
+        let body = self.body(access)?;
+        let index = body.values.at(access)?;
+        let of_load = |one: &mut Self, load| one.from_load(&body, load, calls, later);
+        if body.steps[index].as_ref()?.loads() {
+            return of_load(self, index);
+        }
+        let loads = self.loads_of(&body, index)?;
+        let mut all = Dependence::default();
+        for load in loads {
+            let one = of_load(self, load)?;
+            all = Dependence {
+                value: all.value.max(one.value),
+                address: all.address.max(one.address),
+                control: all.control.max(one.control),
+            };
+        }
+        Some(all)
+    }
+
+    /// Returns the loads from which a store computes its value; `None` where the value comes from elsewhere as well, or
+    /// is a constant.
+    fn loads_of(&mut self, body: &Body, store: usize) -> Option<Vec<usize>> {
+        /// Limit of loads that are looked at.
+        const MOST: usize = 40;
+        let (value, _) = self.solve(body, None).operands(body, store)?;
+        let all: Vec<usize> = body.loads().collect();
+        if !value.is_none() || all.len() > MOST {
+            return None;
+        }
+        let mut found = Vec::new();
+        for load in all {
+            let solution = self.solve(body, Some(Source::Load(load)));
+            match solution.operands(body, store)?.0.of_source() {
+                Certainty::Yes => found.push(load),
+                Certainty::Unknown => return None,
+                Certainty::No => {}
+            }
+        }
+        (!found.is_empty()).then_some(found)
+    }
+
+    fn from_load(
+        &mut self,
+        body: &Rc<Body>,
+        load: usize,
+        calls: &[u64],
+        later: &[u64],
+    ) -> Option<Dependence> {
+        let mut solution = self.solve(body, Some(Source::Load(load)));
+        let mut body = Rc::clone(body);
         for &call in calls.iter().rev() {
             let summary = solution.summary();
             body = self.body(call)?;

@@ -11,7 +11,7 @@ use std::{
 
 use abi::FRAMES;
 use checker::{
-    defect::{self, SubjectInfo},
+    defect::{self, Dependence, Steps, SubjectInfo},
     event::{EventNumber, LocationId, RegionId, ThreadId, VarId},
     finding::{self, Findings},
     format::ObservedValue,
@@ -27,6 +27,7 @@ use x86::{
 
 use super::{
     classes::{PlaceClass, Storage, Touches, shown_name},
+    dependence::{ModuleCode, StepsInCode},
     frames::{author_of, mark_own, origin_of, show_declaration, source_frames, without_internals},
 };
 use events::{
@@ -68,6 +69,9 @@ pub struct KnownCode {
     imports: FxHashMap<PathBuf, Imports>,
     /// Classes of the memory that places access.
     place_classes: FxHashMap<LocationId, Option<PlaceClass>>,
+    /// Code of the modules in which dependences were looked for, by their paths.
+    code: FxHashMap<PathBuf, ModuleCode>,
+    dependences: FxHashMap<Steps, Dependence>,
     /// The program's own code, with so many modules.
     origins: OnceCell<Origins>,
     modules: usize,
@@ -252,6 +256,28 @@ impl<'run> LiveNames<'run> {
             .collect()
     }
 
+    /// Finds how a later step depends on an earlier one; `None` where the code is not in one module, or is not known.
+    fn find_dependence(&mut self, steps: Steps) -> Option<Dependence> {
+        let region = self.source.regions().get(steps.region)?.location;
+        let access = |location| match self.source.locations().get(location)? {
+            Location::Access(frames) => Some(frames[0]),
+            _ => None,
+        };
+        let addresses = [self.address(region)?.0, access(steps.earlier)?, access(steps.later)?]
+            .map(ProcessAddr);
+        let module = self.symbolizer.module_at(addresses[0])?;
+        let [Some(region), Some(earlier), Some(later)] =
+            addresses.map(|address| module.link_address(address))
+        else {
+            return None;
+        };
+        let file = module.file().ok()?;
+        let open = || ModuleCode::of(file);
+        let code = self.known.code.entry(module.path().to_owned()).or_insert_with(open);
+        let steps = StepsInCode { region: region.0, earlier: earlier.0, later: later.0 };
+        Some(code.depends(file, steps))
+    }
+
     /// Returns the address of a location's code, and whether it is the return address of a call.
     fn address(&self, location: LocationId) -> Option<(u64, bool)> {
         Some(match self.source.locations().get(location)? {
@@ -354,6 +380,15 @@ pub(crate) const fn size_of_kind(kind: ObjectKind) -> u64 {
 }
 
 impl Names for LiveNames<'_> {
+    fn dependence(&mut self, steps: Steps) -> Dependence {
+        if let Some(&known) = self.known.dependences.get(&steps) {
+            return known;
+        }
+        let found = self.find_dependence(steps).unwrap_or_default();
+        self.known.dependences.insert(steps, found);
+        found
+    }
+
     fn region(&mut self, region: RegionId) -> RegionName {
         let Some(KnownRegion { name, location, role }) = self.source.regions().get(region).cloned()
         else {

@@ -1,6 +1,7 @@
 //! Names for findings: symbols, source lines and variables, shared by live runs and recorded traces.
 
 pub(crate) mod classes;
+pub(crate) mod dependence;
 mod frames;
 pub mod live;
 

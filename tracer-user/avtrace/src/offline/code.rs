@@ -1,14 +1,16 @@
 //! Looks up code and data without recorded names in the files that they belong to, as needed for a
 //! recording that was cut short. Only files with the recorded build id are used.
 
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
+use checker::defect::Dependence;
 use checker::format::{CodeAddress, Location, LocationKind, ModuleId, Names};
 use rustc_hash::FxHashMap;
 use symbolize::{LinkAddr, ProcessAddr, Symbolizer};
 use x86::after_step::{after_instruction, after_release};
 
 use crate::debug_files;
+use crate::names::dependence::{ModuleCode, StepsInCode};
 use crate::names::{begin_frames, mark_own, source_frames};
 use report::{CodePlace, SourceFrame};
 
@@ -27,6 +29,7 @@ enum At {
 #[derive(Debug, Default)]
 pub(super) struct Code {
     files: FxHashMap<ModuleId, Option<Symbolizer>>,
+    modules: FxHashMap<ModuleId, ModuleCode>,
 }
 
 impl Code {
@@ -95,6 +98,29 @@ impl Code {
             after(code, link)?
         };
         Some(CodePlace { module: path, address: address.0 })
+    }
+
+    /// Returns how the access at the last of three locations depends on that at the second one, in the region that
+    /// begins at the first.
+    pub(super) fn dependence(
+        &mut self,
+        names: &Names,
+        [region, earlier, later]: [&Location; 3],
+    ) -> Option<Dependence> {
+        let first = |location: &Location| location.stack.first().copied();
+        let is_access = |location: &Location| location.kind == LocationKind::Access;
+        if !is_access(earlier) || !is_access(later) {
+            return None;
+        }
+        let places = [first(region)?, first(earlier)?, first(later)?];
+        let id = places[0].module?;
+        if places.iter().any(|place| place.module != Some(id)) {
+            return None;
+        }
+        let file = Arc::clone(self.file(names, id)?.executable()?.file().ok()?);
+        let code = self.modules.entry(id).or_insert_with(|| ModuleCode::of(&file));
+        let [region, earlier, later] = places.map(|place| place.address);
+        Some(code.depends(&file, StepsInCode { region, earlier, later }))
     }
 
     /// Returns the variable at a process address.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use checker::defect::{Origin, RegionRole, SubjectInfo};
+use checker::defect::{Dependence, Origin, RegionRole, Steps, SubjectInfo};
 use checker::event::{EventNumber, LocationId, RegionId, ThreadId};
 use checker::finding::{self, Findings};
 use checker::format::{self, Frame, ObservedValue};
@@ -212,6 +212,20 @@ impl Names for TraceNames {
     fn value(&mut self, event: EventNumber) -> Option<Value> {
         let &ObservedValue { before, after, length, written, .. } = self.values.get(&event)?;
         Some(Value::observed(before, after, length, written))
+    }
+
+    fn dependence(&mut self, steps: Steps) -> Dependence {
+        let begin = self.names.region(steps.region).and_then(|region| {
+            region.location.or_else(|| *self.begins.get(steps.region.index())?)
+        });
+        let locations = begin.map(|begin| [begin, steps.earlier, steps.later]);
+        let locations = locations.map(|all| all.map(|location| self.names.location(location)));
+        match locations {
+            Some([Some(region), Some(earlier), Some(later)]) => {
+                self.code.dependence(&self.names, [&region, &earlier, &later]).unwrap_or_default()
+            }
+            _ => Dependence::default(),
+        }
     }
 
     fn sees_data(&self) -> bool {

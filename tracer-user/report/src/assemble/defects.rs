@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use checker::{
-    defect::{self, Describe, Origin, PlaceInfo, RegionInfo, SubjectInfo},
+    defect::{self, Dependence, Describe, Origin, PlaceInfo, RegionInfo, Steps, SubjectInfo},
     event::{EventNumber, LocationId, LockId, RegionId},
     finding::{self, Findings, Point},
 };
@@ -252,6 +252,10 @@ impl Describe for Resolver<'_> {
 
     fn changed_value(&mut self, event: EventNumber) -> Option<bool> {
         self.names.changed_value(event)
+    }
+
+    fn dependence(&mut self, steps: Steps) -> Dependence {
+        self.names.dependence(steps)
     }
 
     fn sees_data(&self) -> bool {

@@ -45,7 +45,7 @@ pub(super) struct Access {
     pub spot: Spot,
     /// In bytes.
     pub size: u32,
-    /// Registers of the address, but for the stack pointer.
+    /// Base and index of the address, but for the stack pointer.
     pub registers: [Option<u8>; 2],
     pub reads: bool,
     pub writes: bool,
@@ -89,6 +89,25 @@ pub(super) struct Step {
     pub writes_flags: bool,
 }
 
+impl Step {
+    /// Returns whether a register is part of the address of an access.
+    pub fn is_in_address(&self, cell: Cell) -> bool {
+        let mut registers = self.accesses.iter().flat_map(|access| access.registers).flatten();
+        matches!(cell, Cell::Full(number) if registers.any(|one| one == number))
+    }
+
+    /// Returns whether the instruction loads from memory.
+    pub fn loads(&self) -> bool {
+        self.accesses.iter().any(|access| access.reads)
+    }
+
+    /// Returns whether a register is the base of the address of an access.
+    pub fn is_base(&self, cell: Cell) -> bool {
+        let mut bases = self.accesses.iter().filter_map(|access| access.registers[0]);
+        matches!(cell, Cell::Full(number) if bases.any(|one| one == number))
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Body {
     pub values: Dataflow,
@@ -118,6 +137,17 @@ impl Body {
     /// Address of the first instruction.
     pub fn entry(&self) -> u64 {
         self.entry
+    }
+
+    /// Instructions that load from memory other than the function's frame.
+    pub fn loads(&self) -> impl Iterator<Item = usize> {
+        let is_load = |step: &Step| {
+            let mut accesses = step.accesses.iter().filter(|access| access.reads);
+            accesses.any(|access| !matches!(access.spot, Spot::Stack(_) | Spot::StackFrom(_)))
+                && !matches!(step.kind, Kind::Call { .. } | Kind::TailCall { .. } | Kind::Return)
+        };
+        let steps = self.steps.iter().enumerate();
+        steps.filter(move |(_, step)| step.as_ref().is_some_and(is_load)).map(|(at, _)| at)
     }
 
     /// Targets of calls.

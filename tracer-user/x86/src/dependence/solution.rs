@@ -185,14 +185,10 @@ impl Solution {
         let (known, step) = (self.before[index].as_ref()?, body.steps[index].as_ref()?);
         let address =
             step.accesses.iter().fold(Labels::NONE, |all, access| all.join(known.address(access)));
-        let is_address = |cell: &Cell| {
-            let accesses = || step.accesses.iter().flat_map(|access| access.registers);
-            matches!(cell, Cell::Full(number) if accesses().flatten().any(|one| one == *number))
-        };
         let mut value = step
             .reads
             .iter()
-            .filter(|cell| !is_address(cell))
+            .filter(|cell| !step.is_in_address(**cell))
             .fold(Labels::NONE, |all, cell| all.join(known.read(*cell)));
         if step.reads_flags {
             value = value.join(known.flags);
@@ -263,9 +259,15 @@ impl Known {
         registers.fold(Labels::NONE, |all, &register| all.join(self.full(register)))
     }
 
-    /// Labels of all that an instruction reads.
+    /// Labels of all that an instruction computes with. What lies behind a pointer is not the value of the pointer, and
+    /// says of that only what the program has put there; an index chooses among elements.
     fn used(&self, step: &Step) -> Labels {
-        let mut used = step.reads.iter().fold(Labels::NONE, |all, cell| all.join(self.read(*cell)));
+        let of_cell = |cell: &Cell| match step.is_in_address(*cell) {
+            true if !step.loads() => Labels::NONE,
+            true if step.is_base(*cell) => self.read(*cell).possibly(),
+            _ => self.read(*cell),
+        };
+        let mut used = step.reads.iter().map(of_cell).fold(Labels::NONE, Labels::join);
         if step.reads_flags {
             used = used.join(self.flags);
         }

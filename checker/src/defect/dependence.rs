@@ -1,0 +1,52 @@
+//! Dependence of a later step of a region on an earlier one: the fact that says whether two steps belong together. It is
+//! a property of the program's code, which the caller knows. Xu, Bodík and Hill infer atomic units from it ("A
+//! Serializability Violation Detector for Shared-Memory Server Programs", PLDI 2005, section 3).
+
+use crate::event::{LocationId, RegionId};
+
+/// Answer to a question about code.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Certainty {
+    /// It is not so.
+    No,
+    /// The code does not say it, or is not known.
+    #[default]
+    Unknown,
+    /// It is so.
+    Yes,
+}
+
+/// Two steps of one region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Steps {
+    /// Region that contains both.
+    pub region: RegionId,
+    /// Read of a variable.
+    pub earlier: LocationId,
+    /// Access, later in the same execution of the region.
+    pub later: LocationId,
+}
+
+/// Ways in which a later step depends on the value that an earlier step has read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dependence {
+    /// What the later step writes comes from the value.
+    pub value: Certainty,
+    /// The address of the later access comes from the value.
+    pub address: Certainty,
+    /// A branch on the value decides whether the later step is made.
+    pub control: Certainty,
+}
+
+impl Dependence {
+    /// Returns whether the later step acts on the value. A step that only finds its object by the value may have its own
+    /// reason to rely on it, as a reference that was counted: then it is not known.
+    #[must_use]
+    pub fn acts(self) -> Certainty {
+        match (self.value.max(self.control), self.address) {
+            (Certainty::No, Certainty::No) => Certainty::No,
+            (Certainty::Yes, _) => Certainty::Yes,
+            _ => Certainty::Unknown,
+        }
+    }
+}
