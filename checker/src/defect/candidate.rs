@@ -264,6 +264,7 @@ fn of<'a>(
         callees = [called(&left_place), called(&returned_place)];
     }
     let usage = Usage::of(region, &accesses, cut, names);
+    let repeats = violation.order == Order::Racy && repeats(region, left, names);
     let facts = Facts {
         acts: usage.acts,
         checked_again: usage.checked_again,
@@ -289,7 +290,7 @@ fn of<'a>(
                 };
                 names.describe.same_value(left.event, last.event) == Some(true)
             },
-        polled: cut.is_some_and(|cut| cut.polled),
+        polled: repeats || cut.is_some_and(|cut| cut.polled),
         left_reads: is_variable(accesses.first.object) && !writes(left.action),
         left_changes: cut.is_some_and(|cut| cut.section_changes),
         returned_reads: is_variable(accesses.closing.object)
@@ -375,6 +376,13 @@ impl Usage {
             && act.is_some_and(|act| depends(returned.location, act).control == Certainty::Yes);
         Self { acts, checked_again }
     }
+}
+
+/// Returns whether a read is made again depending on what it finds: a loop around it waits, or tries again. The read that
+/// ends the loop may be unseen, as quiet repetitions are.
+fn repeats(region: RegionId, read: &Point, names: &mut Names<'_>) -> bool {
+    let steps = Steps { region, earlier: read.location, later: read.location };
+    reads(read.action) && names.describe.dependence(steps).control == Certainty::Yes
 }
 
 /// Returns the object, or the type, that a field belongs to.

@@ -96,6 +96,14 @@ impl Step {
         matches!(cell, Cell::Full(number) if registers.any(|one| one == number))
     }
 
+    /// Returns whether the instruction writes a constant.
+    pub fn is_constant(&self) -> bool {
+        let is_data = |cell: &&Cell| !self.is_in_address(**cell);
+        let reads =
+            self.reads_flags || self.reads.iter().any(|cell| is_data(&cell)) || self.loads();
+        matches!(self.kind, Kind::Constant) || !reads
+    }
+
     /// Returns whether the instruction loads from memory.
     pub fn loads(&self) -> bool {
         self.accesses.iter().any(|access| access.reads)

@@ -356,6 +356,8 @@ impl Known {
             Kind::Constant => Labels::NONE,
             _ => self.used(step),
         };
+        // A constant says by which branch it was chosen. Another value may be chosen for what it is.
+        let implicit = if step.is_constant() { implicit } else { implicit.possibly() };
         let result = result.join(source).join(implicit);
         if matches!(step.kind, Kind::Exchange) {
             self.exchange(step, source.join(implicit));
