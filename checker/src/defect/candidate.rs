@@ -225,7 +225,14 @@ fn of<'a>(
     let ends_of_key = if is_unlocked { Default::default() } else { ends_of_gap.clone() };
     let key = GapKey { ends: ends_of_key, subjects: subjects_of_key };
 
-    let kind = kind(cut, left, returned, lock.as_ref(), &info, names);
+    let steps = Steps { region, earlier: left.location, later: returned.location };
+    let kind = match kind(cut, left, returned, lock.as_ref(), &info, names) {
+        // By the code there is no loop that makes the step again: a callee was called at two places.
+        GapKind::Iterations if names.describe.dependence(steps).repeats == Certainty::No => {
+            GapKind::Callees
+        }
+        kind => kind,
+    };
     let is_inlined =
         kind == GapKind::Callees && cut.is_some_and(|cut| cut.kind == GapKind::OneActivation);
     let split = lock.map(|lock| Split {

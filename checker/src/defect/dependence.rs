@@ -36,6 +36,8 @@ pub struct Dependence {
     pub address: Certainty,
     /// A branch on the value decides whether the later step is made.
     pub control: Certainty,
+    /// The earlier step can be made again in the same execution of the region.
+    pub repeats: Certainty,
 }
 
 impl Dependence {

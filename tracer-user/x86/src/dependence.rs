@@ -93,6 +93,8 @@ pub struct Analysis<'code> {
     summaries: FxHashMap<u64, Rc<Summary>>,
     /// Functions whose summaries are being made, outermost first.
     active: Vec<u64>,
+    /// Where an execution of the region begins.
+    boundary: Option<u64>,
 }
 
 impl<'code> Analysis<'code> {
@@ -104,7 +106,34 @@ impl<'code> Analysis<'code> {
             bodies: FxHashMap::default(),
             summaries: FxHashMap::default(),
             active: Vec::new(),
+            boundary: None,
         }
+    }
+
+    /// Looks at steps within executions of a region that begin at an address.
+    #[must_use]
+    pub fn within(self, boundary: u64) -> Self {
+        Self { boundary: Some(boundary), ..self }
+    }
+
+    /// Returns whether the instruction at an address can be executed again in the same execution of the region.
+    pub fn repeats(&mut self, address: u64) -> Option<bool> {
+        let body = self.body(address)?;
+        let boundary = self.boundary.and_then(|at| body.values.at(at));
+        let start = body.values.at(address)?;
+        let mut seen = vec![false; body.steps.len()];
+        let mut todo = vec![start];
+        while let Some(at) = todo.pop() {
+            for next in body.values.successors(at) {
+                if next == start {
+                    return Some(boundary != Some(start));
+                }
+                if Some(next) != boundary && !std::mem::replace(&mut seen[next], true) {
+                    todo.push(next);
+                }
+            }
+        }
+        Some(false)
     }
 
     /// Returns how the step at the end of `later` depends on the value that the instruction at the end of `earlier`
@@ -222,7 +251,8 @@ impl<'code> Analysis<'code> {
         let callees = body.callees();
         let summaries: FxHashMap<u64, Rc<Summary>> =
             callees.into_iter().map(|target| (target, self.summary(target))).collect();
-        Solution::find(body, source, &|target| {
+        let boundary = self.boundary.and_then(|at| body.values.at(at));
+        Solution::find(body, source, boundary, &|target| {
             target.and_then(|target| summaries.get(&target).cloned()).unwrap_or_default()
         })
     }

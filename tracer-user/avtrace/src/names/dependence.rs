@@ -95,11 +95,18 @@ impl ModuleCode {
         if pairs.len() > MAX_WAYS * MAX_WAYS {
             return unknown;
         }
-        let mut analysis = Analysis::new(&code);
+        let mut analysis = Analysis::new(&code).within(steps.region);
         let found = pairs.into_iter().map(|(one, other)| {
             let common = one.iter().zip(other).take_while(|(a, b)| a == b).count();
             let common = common.min(one.len() - 1).min(other.len() - 1);
-            answer(analysis.depends(&one[common..], &other[common..]))
+            let found = analysis.depends(&one[common..], &other[common..]);
+            let calls = one[..=common].iter().map(|&at| analysis.repeats(at));
+            let repeats = calls.map(|repeats| match repeats {
+                Some(false) => Certainty::No,
+                Some(true) => Certainty::Yes,
+                None => Certainty::Unknown,
+            });
+            answer(found, repeats.max().unwrap_or_default())
         });
         let found = found.reduce(agreed).unwrap_or_default();
         tracing::debug!(?steps, ?found, "dependence");
@@ -152,13 +159,14 @@ fn are_apart(one: &[u64], other: &[u64]) -> bool {
     parting.is_some() || one.len() != other.len()
 }
 
-fn answer(found: dependence::Dependence) -> Dependence {
+fn answer(found: dependence::Dependence, repeats: Certainty) -> Dependence {
     let of = |certainty| match certainty {
         dependence::Certainty::No => Certainty::No,
         dependence::Certainty::Unknown => Certainty::Unknown,
         dependence::Certainty::Yes => Certainty::Yes,
     };
-    Dependence { value: of(found.value), address: of(found.address), control: of(found.control) }
+    let (value, address, control) = (of(found.value), of(found.address), of(found.control));
+    Dependence { value, address, control, repeats }
 }
 
 /// Returns what two ways have in common.
@@ -168,6 +176,7 @@ fn agreed(one: Dependence, other: Dependence) -> Dependence {
         value: both(one.value, other.value),
         address: both(one.address, other.address),
         control: both(one.control, other.control),
+        repeats: both(one.repeats, other.repeats),
     }
 }
 

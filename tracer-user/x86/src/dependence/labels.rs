@@ -48,6 +48,12 @@ impl Labels {
         Self::one(ARGUMENTS.len() + number)
     }
 
+    /// Returns the labels without that of the earlier step.
+    pub const fn without_source(self) -> Self {
+        let source = !(1 << SOURCE);
+        Self { certain: self.certain & source, possible: self.possible & source }
+    }
+
     pub const fn is_none(self) -> bool {
         self.certain | self.possible == 0
     }

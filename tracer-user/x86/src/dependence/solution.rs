@@ -64,7 +64,18 @@ const BEHIND: i64 = 256;
 const MAX_PLACES: usize = 64;
 
 impl Solution {
-    pub fn find(body: &Body, source: Option<Source>, callee: Callee<'_>) -> Self {
+    /// Finds the labels. `boundary` is the instruction at which another execution of the region begins: what the earlier
+    /// step read in one execution says nothing of the next one.
+    pub fn find(
+        body: &Body,
+        source: Option<Source>,
+        boundary: Option<usize>,
+        callee: Callee<'_>,
+    ) -> Self {
+        let of_source = source.as_ref().map(|source| match source {
+            Source::Load(index) | Source::Call(index, _) => *index,
+        });
+        let renewed = [boundary, of_source];
         let count = body.steps.len();
         let mut solution = Self {
             before: vec![None; count],
@@ -73,7 +84,7 @@ impl Solution {
         };
         // A branch passes its labels to all values written under it, which may give labels to more branches.
         loop {
-            solution.flow(body, source.as_ref(), callee);
+            solution.flow(body, source.as_ref(), renewed, callee);
             let mut changed = false;
             for (branch, decided) in body.decided() {
                 let condition = solution.condition(body, *branch);
@@ -97,7 +108,14 @@ impl Solution {
         known.used(step).join(self.control[branch])
     }
 
-    fn flow(&mut self, body: &Body, source: Option<&Source>, callee: Callee<'_>) {
+    /// Lets labels flow to a fixpoint. Where the step is `renewed`, the label of its last execution ends.
+    fn flow(
+        &mut self,
+        body: &Body,
+        source: Option<&Source>,
+        renewed: [Option<usize>; 2],
+        callee: Callee<'_>,
+    ) {
         self.before[0].get_or_insert_with(Known::at_entry);
         // Labels of branches have changed since an earlier round.
         let mut todo: BTreeSet<usize> =
@@ -127,9 +145,13 @@ impl Solution {
             }
             known.forget(body.values.instructions()[at].ip(), step);
             for next in body.values.successors(at) {
+                let mut passed = known.clone();
+                if renewed.contains(&Some(next)) {
+                    passed.end_source();
+                }
                 let changed = match &mut self.before[next] {
-                    Some(before) => before.join(&known),
-                    none => none.replace(known.clone()).is_none(),
+                    Some(before) => before.join(&passed),
+                    none => none.replace(passed).is_none(),
                 };
                 if changed {
                     todo.insert(next);
@@ -487,6 +509,16 @@ impl Known {
         self.memory.retain(|(place, _, _)| {
             !place.base.is_some_and(is_made) && !place.index.is_some_and(|(one, _)| is_made(one))
         });
+    }
+
+    /// Drops the label of the earlier step.
+    fn end_source(&mut self) {
+        let registers = self.low.iter_mut().chain(&mut self.high).chain(&mut self.vectors);
+        let memory = self.memory.iter_mut().map(|(_, _, value)| value);
+        for labels in registers.chain(self.stack.values_mut()).chain(memory) {
+            *labels = labels.without_source();
+        }
+        self.flags = self.flags.without_source();
     }
 
     /// Takes in what another path brings; returns whether anything changed.
