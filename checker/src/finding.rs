@@ -118,6 +118,15 @@ pub enum Obstacle {
     LockOrder,
 }
 
+impl Violation {
+    /// Returns whether all transactions in between are executions of one region by one thread.
+    pub(crate) fn is_by_one_region(&self) -> bool {
+        let between = self.witness.get(1..self.witness.len().saturating_sub(1)).unwrap_or_default();
+        let is_same = |tx: &Tx| (tx.thread, tx.region) == (between[0].thread, between[0].region);
+        between.iter().all(|tx| tx.region.is_some() && is_same(tx)) && !between.is_empty()
+    }
+}
+
 /// End of a gap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]

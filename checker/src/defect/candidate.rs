@@ -4,7 +4,7 @@ use super::class::{Facts, Split};
 use super::dependence::{Certainty, Steps};
 use super::describe::{Describe, PlaceInfo, RegionInfo, SubjectInfo};
 use super::fact::{Origin, Pattern};
-use super::guard::Guard;
+use super::guard::{Guard, held_over_both};
 use super::pattern::{Accesses, flows, reads, writes};
 use crate::event::{LocationId, LockId, RegionId};
 use crate::finding::{
@@ -252,7 +252,7 @@ fn of<'a>(
     let lock_word = matches!(accesses.closing.object, Object::Variable(_) | Object::Sync(_))
         && subjects.iter().all(|subject| subject.is_lock_word);
     let pattern = accesses.pattern();
-    let guard = cut.map(Guard::of).unwrap_or_default();
+    let guard = cut.map(|cut| Guard::of(cut, violation)).unwrap_or_default();
     let is_variable = |object: Object| matches!(object, Object::Variable(_));
     let of_line = |place: &PlaceInfo| (place.file.clone(), place.function.clone(), place.line);
     let returned_updates = is_variable(accesses.closing.object)
@@ -276,7 +276,8 @@ fn of<'a>(
         acts: usage.acts,
         checked_again: usage.checked_again,
         seen_whole: cut
-            .is_some_and(|cut| cut.others.throughout.as_ref().is_some_and(|held| !held.is_empty())),
+            .and_then(|cut| held_over_both(cut, violation))
+            .is_some_and(|held| !held.is_empty()),
         pattern: if lock_word { Pattern::SplitSection } else { pattern },
         evidence: violation.evidence,
         order: violation.order,

@@ -276,7 +276,7 @@ impl Pattern {
             Self::StaleRead => "a variable that was read before was changed by another thread",
             Self::IntermediateState => "another thread read the variable between two writes",
             Self::Overwritten => "another thread overwrote what was written before",
-            Self::Torn => "another transaction came between the accesses to two variables",
+            Self::Torn => "another thread came between the accesses to two variables",
             Self::Chain => "the cycle goes through several transactions",
             Self::SplitSection => "another thread's critical section came between two steps",
         }

@@ -1,7 +1,7 @@
 //! Decides whether one lock guards both steps of a gap, by the locks of the region and of others.
 
 use crate::event::LockId;
-use crate::finding::Cut;
+use crate::finding::{Cut, Violation};
 
 /// Protection of both steps by locks. Two variables belong together where one lock guards both; where each has its own,
 /// their sections are complete in themselves.
@@ -21,8 +21,8 @@ pub(super) enum Guard {
 }
 
 impl Guard {
-    /// Returns the protection of the steps of a cut's exemplar.
-    pub(super) fn of(cut: &Cut) -> Self {
+    /// Returns the protection of the steps of a cut, by its exemplar.
+    pub(super) fn of(cut: &Cut, exemplar: &Violation) -> Self {
         let ends = [&cut.left_end.held, &cut.returned_end.held];
         let [Some(left), Some(returned)] = ends else { return Self::Unknown };
         let others = &cut.others;
@@ -35,14 +35,14 @@ impl Guard {
             one.iter().filter(guards).copied().filter(|lock| other.contains(lock)).min()
         };
         let (first, second) = (by_both(left, entered), by_both(returned, gave_back));
-        let Some(throughout) = &others.throughout else { return Self::Unknown };
+        let Some(throughout) = held_over_both(cut, exemplar) else { return Self::Unknown };
         if first.is_none() || second.is_none() {
             let locks = [left, returned, entered, gave_back];
             let is_free = locks.iter().all(|held| held.is_empty());
             return if is_free { Self::Absent } else { Self::Partial };
         }
         // Others touched both under one lock, which the region takes for one of them; or both sides take it for each.
-        let in_one_hold = by_both(left, throughout).or_else(|| by_both(returned, throughout));
+        let in_one_hold = by_both(left, &throughout).or_else(|| by_both(returned, &throughout));
         let in_each = || {
             let of_all = |lock: &LockId| {
                 [returned, entered, gave_back].iter().all(|held| held.contains(lock))
@@ -51,4 +51,16 @@ impl Guard {
         };
         in_one_hold.or_else(in_each).map_or(Self::Separate, Self::Common)
     }
+}
+
+/// Returns the locks that others held over their accesses to both variables. A thread that makes them in executions of
+/// one region, under the same locks, looks at both in each: of a repeated read, only the first is in the cycle.
+pub(super) fn held_over_both(cut: &Cut, exemplar: &Violation) -> Option<Vec<LockId>> {
+    let others = &cut.others;
+    let throughout = others.throughout.clone()?;
+    if !throughout.is_empty() || !exemplar.is_by_one_region() {
+        return Some(throughout);
+    }
+    let (entered, left) = (others.entered.as_ref()?, others.left.as_ref()?);
+    Some(entered.iter().copied().filter(|lock| left.contains(lock)).collect())
 }

@@ -19,7 +19,8 @@ pub(super) struct Accesses<'a> {
     pub(super) first: &'a Edge,
     pub(super) closing: &'a Edge,
     evidence: Evidence,
-    transactions: usize,
+    /// One thread came in between: in one transaction, or in executions of one region.
+    by_one: bool,
 }
 
 impl<'a> Accesses<'a> {
@@ -27,7 +28,8 @@ impl<'a> Accesses<'a> {
     pub(super) fn of(violation: &'a Violation) -> Option<Self> {
         let (first, closing) = (violation.edges.first()?, violation.edges.last()?);
         let transactions = violation.witness.len().saturating_sub(1);
-        Some(Self { first, closing, evidence: violation.evidence, transactions })
+        let by_one = transactions == 2 || violation.is_by_one_region();
+        Some(Self { first, closing, evidence: violation.evidence, by_one })
     }
 
     /// Returns whether both dependencies are on one object.
@@ -40,7 +42,7 @@ impl<'a> Accesses<'a> {
             return Pattern::SplitSection;
         }
         if !self.one_object() {
-            return if self.transactions == 2 { Pattern::Torn } else { Pattern::Chain };
+            return if self.by_one { Pattern::Torn } else { Pattern::Chain };
         }
         let (left, returned) = (self.first.source.action, self.closing.sink.action);
         match (writes(left), writes(returned) && !reads(returned)) {

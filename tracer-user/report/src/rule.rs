@@ -107,7 +107,7 @@ void log_request(const char *text)
     Rule {
         id: "AV5",
         name: "torn",
-        summary: "another transaction came between the accesses to two variables",
+        summary: "another thread came between the accesses to two variables",
         meaning: "The region accesses one variable and then another; a transaction of another thread accesses both in \
                   between, and one of each two conflicting accesses writes. One of both sees or leaves the two out of step.",
         example: "\
