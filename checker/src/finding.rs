@@ -164,8 +164,8 @@ pub struct Cut {
     pub ways: u64,
     /// Regions around it that a closing dependency violated as well, innermost first.
     pub outer_regions: Vec<RegionId>,
-    /// Number of the clearest violation, for [`Findings::violation`]: evidence in data, then one transaction of
-    /// another thread, then an order by synchronisation, then the earliest.
+    /// Number of the clearest violation, for [`Findings::violation`]: evidence in data, then all accesses of the
+    /// region seen, then one transaction of another thread, then an order by synchronisation, then the earliest.
     pub exemplar: usize,
     /// Numbers of the violations whose first instance belongs to this cut.
     pub violations: Vec<usize>,
@@ -188,6 +188,8 @@ pub struct Cut {
     /// Set if the region read the variable of the first step again within the gap of the exemplar, after the write of
     /// another thread.
     pub read_again: bool,
+    /// Set if a part of the region's accesses was left out at some time within the gap of the exemplar.
+    pub partly_seen: bool,
     /// Set if the critical section of the first step, or an earlier one of the same region at that place, wrote a
     /// variable that other threads had accessed.
     pub section_changes: bool,

@@ -43,6 +43,7 @@ mod open_at_end;
 mod recent;
 mod regions;
 mod released_locks;
+mod resting;
 mod thread;
 mod witness;
 

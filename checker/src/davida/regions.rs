@@ -6,6 +6,7 @@ use super::cycle;
 use super::followed::SlotSet;
 use super::forest::{Column, Forest, Node, RegionBits};
 use super::obstacles::Obstacles;
+use super::resting::RestingAccesses;
 use super::thread::{Facts, LeftAt, Level, Thread};
 use super::witness::{Violated, clarity, way};
 use crate::check::{Options, Regions, Relation};
@@ -42,6 +43,7 @@ pub(super) struct ActiveRegions {
     /// Sections that have written variables which others had accessed: region, and place of the acquire.
     pub(super) changing: FxHashSet<(Option<RegionId>, LocationId)>,
     pub(super) obstacles: Obstacles,
+    resting: RestingAccesses,
     /// Slots of regions that are followed.
     pub(super) followed: SlotSet,
     /// Set once a region was followed.
@@ -113,6 +115,7 @@ impl ActiveRegions {
             open_at_end: Vec::new(),
             changing: FxHashSet::default(),
             obstacles: Obstacles::default(),
+            resting: RestingAccesses::default(),
             followed: SlotSet::default(),
             follows: false,
         }
@@ -317,7 +320,7 @@ impl ActiveRegions {
     ) -> Option<u32> {
         let column = self.column(evidence);
         let (u, event) = (closing.from(), closing.source.event());
-        let Self { threads, forest, cuts, reads, options, .. } = self;
+        let Self { threads, forest, cuts, reads, resting, options, .. } = self;
         let forest = &*forest;
         let around = threads[closing.row()].surroundings(level)?;
         let Level { region, begin, slot } = around.of;
@@ -353,7 +356,8 @@ impl ActiveRegions {
             threads[closing.row()].trail_mut(level)?.read(variable, trigger);
         }
         let key = (region, first.source.location(), closing.sink.location());
-        let clarity = clarity(path.iter().copied(), evidence, read_again);
+        let partly_seen = is_data && resting.rested_since(region, left.event);
+        let clarity = clarity(path.iter().copied(), evidence, partly_seen, read_again);
         if let Object::Variable(variable) = closing.object
             && is_data
             && closing.sink.action() == Action::Read
@@ -378,7 +382,7 @@ impl ActiveRegions {
                     false => Some(Vec::new()),
                 },
             };
-            (violation, Facts { others, ..facts })
+            (violation, Facts { others, partly_seen, ..facts })
         })?;
         let around = threads[closing.row()].surroundings(level)?;
         if let Some(obstacle) = around.obstacle(first.source.event(), trigger) {
@@ -425,6 +429,10 @@ impl Visitor for ActiveRegions {
         let thread = &mut self.threads[row];
         thread.begin();
         thread.locks.clear();
+    }
+
+    fn accesses_rest(&mut self, region: RegionId, rest: bool, number: EventNumber) {
+        self.resting.note(region, rest, number);
     }
 
     fn follow(&mut self, row: usize, thread: ThreadId, region: Option<RegionId>) {

@@ -338,6 +338,7 @@ impl Surroundings<'_> {
                 || locks.iter().any(waits),
             notified: (left.event + 1..=returned.event).contains(&self.notified),
             read_again: self.trail.has_read_again(first.object, first.sink.event(), returned.event),
+            partly_seen: false,
             others: OtherLocks::default(),
         }
     }
@@ -402,6 +403,7 @@ pub(super) struct Facts {
     pub(super) waited: bool,
     pub(super) notified: bool,
     pub(super) read_again: bool,
+    pub(super) partly_seen: bool,
     pub(super) others: OtherLocks,
 }
 

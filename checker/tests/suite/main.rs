@@ -25,6 +25,7 @@ mod predictions;
 mod properties;
 mod random;
 mod regiontrack;
+mod resting;
 mod segments;
 mod small_traces;
 mod so_far;
