@@ -223,6 +223,20 @@ pub struct OpenRegion {
     pub edge: Edge,
 }
 
+/// Lock that a region, the innermost one around both steps, released and took again in one execution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Reacquired {
+    /// The region.
+    pub region: RegionId,
+    /// The lock.
+    pub lock: LockId,
+    /// Number of times that it was released and taken again.
+    pub times: u64,
+    /// Those of them in which another thread held it in between.
+    pub held_between: u64,
+}
+
 /// Counts over a whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -285,6 +299,8 @@ pub struct Findings {
     /// Regions in which a thread ended, of those that others had depended on by data: the first ones. Where the program
     /// died, they may have been about to be violated. Only [`Davida`](crate::Davida) lists them.
     pub open_at_end: Vec<OpenRegion>,
+    /// Locks that regions released and took again. Only [`Davida`](crate::Davida) counts them, where it follows such locks.
+    pub reacquired: Vec<Reacquired>,
     /// Atomicity over all interleavings. Only [`CommitNode`](crate::CommitNode) checks it.
     pub atomicity: Option<Atomicity>,
 }

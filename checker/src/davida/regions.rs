@@ -6,6 +6,7 @@ use super::cycle;
 use super::followed::SlotSet;
 use super::forest::{Column, Forest, Node, RegionBits};
 use super::obstacles::Obstacles;
+use super::reacquired::ReacquiredLocks;
 use super::resting::RestingAccesses;
 use super::thread::{Facts, LeftAt, Level, Thread};
 use super::witness::{Violated, clarity, way};
@@ -43,6 +44,7 @@ pub(super) struct ActiveRegions {
     /// Sections that have written variables which others had accessed: region, and place of the acquire.
     pub(super) changing: FxHashSet<(Option<RegionId>, LocationId)>,
     pub(super) obstacles: Obstacles,
+    pub(super) reacquired: ReacquiredLocks,
     resting: RestingAccesses,
     /// Slots of regions that are followed.
     pub(super) followed: SlotSet,
@@ -59,6 +61,7 @@ pub(super) struct Found {
     pub(super) executions: Vec<u64>,
     pub(super) open_at_end: Vec<OpenRegion>,
     pub(super) obstacles: Obstacles,
+    pub(super) reacquired: ReacquiredLocks,
 }
 
 impl Found {
@@ -70,6 +73,7 @@ impl Found {
             executions,
             open_at_end,
             obstacles,
+            reacquired,
         } = self;
         let (cycle, cycle_edges) = cycle.unzip();
         let cycle_edges = cycle_edges.unwrap_or_default();
@@ -86,6 +90,7 @@ impl Found {
             exemplars,
             executions,
             open_at_end,
+            reacquired: reacquired.into_list(),
             atomicity: None,
         }
     }
@@ -115,6 +120,7 @@ impl ActiveRegions {
             open_at_end: Vec::new(),
             changing: FxHashSet::default(),
             obstacles: Obstacles::default(),
+            reacquired: ReacquiredLocks::default(),
             resting: RestingAccesses::default(),
             followed: SlotSet::default(),
             follows: false,
@@ -138,8 +144,8 @@ impl ActiveRegions {
     /// Returns the findings, at the end of the trace.
     pub(super) fn into_found(self) -> Found {
         let verdict = self.verdict();
-        let Self { verdicts, cuts, executions, open_at_end, obstacles, .. } = self;
-        Found { verdict, verdicts, cuts, executions, open_at_end, obstacles }
+        let Self { verdicts, cuts, executions, open_at_end, obstacles, reacquired, .. } = self;
+        Found { verdict, verdicts, cuts, executions, open_at_end, obstacles, reacquired }
     }
 
     pub(super) fn is_full_relation(&self) -> bool {

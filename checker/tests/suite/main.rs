@@ -24,6 +24,7 @@ mod oracle;
 mod predictions;
 mod properties;
 mod random;
+mod reacquired;
 mod regiontrack;
 mod resting;
 mod segments;

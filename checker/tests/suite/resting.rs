@@ -33,10 +33,7 @@ fn a_gap_that_was_partly_seen_is_possible_at_most() {
     // They rest from before the gap, until it or after it.
     assert_eq!(judged(&lost_update("t1 rest(f);", "", "")), (Class::Possible, true));
     assert_eq!(judged(&lost_update("t1 rest(f);", "t2 resume(f);", "")), (Class::Possible, true));
-    assert_eq!(
-        judged(&lost_update("t1 rest(f);", "", "t1 resume(f);")),
-        (Class::Possible, true)
-    );
+    assert_eq!(judged(&lost_update("t1 rest(f);", "", "t1 resume(f);")), (Class::Possible, true));
 }
 
 #[test]

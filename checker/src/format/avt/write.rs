@@ -357,9 +357,7 @@ impl<W: Write> AvtWriter<W> {
             | Op::End(Some(id))
             | Op::Follow(Some(id))
             | Op::Rest(id)
-            | Op::Resume(id) => {
-                check("region", id.0, ids.regions)
-            }
+            | Op::Resume(id) => check("region", id.0, ids.regions),
             Op::Read(id)
             | Op::Write(id)
             | Op::Update(id)

@@ -69,9 +69,7 @@ impl<W: Write> TextWriter<W> {
             | Op::End(Some(id))
             | Op::Follow(Some(id))
             | Op::Rest(id)
-            | Op::Resume(id) => {
-                regions.add(id.0, || region_name(names, id))
-            }
+            | Op::Resume(id) => regions.add(id.0, || region_name(names, id)),
             Op::Read(id)
             | Op::Write(id)
             | Op::Update(id)

@@ -15,7 +15,8 @@ use x86::{
     exits::Part,
     functions::{Function as CodeFunction, Functions},
     patching::{
-        self, Convention, Jump, Live, NEAR_JUMP, Padding, Patch, Refusal as NoPlace, SHORT_JUMP, Targets,
+        self, Convention, Jump, Live, NEAR_JUMP, Padding, Patch, Refusal as NoPlace, SHORT_JUMP,
+        Targets,
     },
     restartable::restartable_sequences,
 };
@@ -182,7 +183,8 @@ fn neighbours<'a>(
     let around = own.saturating_sub(MOST + 1)..(own + MOST).min(starts.len());
     around.filter_map(|index| functions.get(index)).filter(move |function| {
         let is_own = function.start <= address && address < function.end;
-        let is_near = function.start.0 < address.0 + DISTANCE && address.0 < function.end.0 + DISTANCE;
+        let is_near =
+            function.start.0 < address.0 + DISTANCE && address.0 < function.end.0 + DISTANCE;
         is_near && !is_own
     })
 }

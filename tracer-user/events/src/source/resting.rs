@@ -49,7 +49,8 @@ impl RestingAccesses {
             return;
         }
         tracing::debug!(group, is_off, at = stream.events(), "access probes were switched");
-        let mut regions: Vec<RegionId> = self.regions.get(&group).into_iter().flatten().copied().collect();
+        let mut regions: Vec<RegionId> =
+            self.regions.get(&group).into_iter().flatten().copied().collect();
         regions.sort_unstable();
         for region in regions {
             // It is no act of a thread; the first one is always known.

@@ -262,7 +262,10 @@ fn a_neighbour_makes_room() {
     // pop rbx; ret
     let exit = [0x5b, 0xc3];
     let mut padding = Padding::default();
-    assert_eq!(patches_of(&exit, &[0], &|_| false, &mut padding).refused, [(0x1000, Refusal::NoRoom(2))]);
+    assert_eq!(
+        patches_of(&exit, &[0], &|_| false, &mut padding).refused,
+        [(0x1000, Refusal::NoRoom(2))]
+    );
     let room = neighbour.room_near(0x1000, &mut padding).expect("a patch without points");
     assert_eq!((room.range.clone(), room.points.len()), (0x1010..0x101a, 0));
     let found = patches_of(&exit, &[0], &|_| false, &mut padding);

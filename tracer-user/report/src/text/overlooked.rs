@@ -1,0 +1,62 @@
+//! What a report that found nothing could not find: regions that were left out, and places where others could have come
+//! in and nobody did.
+
+use super::super::{
+    escape::width,
+    explain,
+    model::{ReacquiredLock, Report, SkippedProbes, Subject},
+    quantity::count,
+};
+
+/// Limit of the regions, and of the locks, that are named.
+const MAX_NAMED: usize = 3;
+
+/// Longest command that is repeated, in columns.
+const COMMAND_COLUMNS: usize = 60;
+
+/// Kinds of the reasons for which a region is left out although its code is there.
+const LEFT_OUT: [&str; 3] = ["unprobed_exits", "unprobed_ends", "unprobable_ends"];
+
+/// Names the regions that were left out, for the line that says that nothing was found; empty if there are none.
+pub(super) fn regions(report: &Report) -> String {
+    let is_left_out = |skipped: &&SkippedProbes| {
+        skipped.reason_kind.as_deref().is_some_and(|kind| LEFT_OUT.contains(&kind))
+    };
+    let left_out: Vec<&SkippedProbes> =
+        report.not_seen.skipped_probes.iter().filter(is_left_out).collect();
+    match &left_out[..] {
+        [] => String::new(),
+        [one] => format!("; not checked: {} ({})", one.what, one.reason),
+        [one, more @ ..] => {
+            let others = count(more.len() as u64, "other region");
+            format!("; not checked: {} ({}) and {others}", one.what, one.reason)
+        }
+    }
+}
+
+/// Says where regions gave up locks and nobody came in.
+pub(super) fn locks(report: &Report) -> impl Iterator<Item = String> {
+    let note = |one: &ReacquiredLock| {
+        let times = if one.times == 1 { "once".to_owned() } else { count(one.times, "time") };
+        format!(
+            "`{}` released {} and took it again {times}, and nobody came in between: {} lets others in there",
+            explain::without_generics(&one.region),
+            explain::object(&one.lock),
+            hunt(&report.subject)
+        )
+    };
+    report.reacquired.iter().take(MAX_NAMED).map(note)
+}
+
+/// Returns the command that hunts in the program.
+fn hunt(subject: &Subject) -> String {
+    match subject {
+        Subject::Process { argv, .. } if !argv.is_empty() => {
+            let command = argv.join(" ");
+            let is_short = width(&command) <= COMMAND_COLUMNS;
+            let command = if is_short { command } else { format!("{} ...", argv[0]) };
+            format!("`avtrace hunt -- {command}`")
+        }
+        _ => "`avtrace hunt`".to_owned(),
+    }
+}
