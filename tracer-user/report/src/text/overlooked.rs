@@ -8,8 +8,11 @@ use super::super::{
     quantity::count,
 };
 
-/// Limit of the regions, and of the locks, that are named.
+/// Limit of the locks that are named.
 const MAX_NAMED: usize = 3;
+
+/// Longest name of a region that is shown, in columns.
+const NAME_COLUMNS: usize = 50;
 
 /// Longest command that is repeated, in columns.
 const COMMAND_COLUMNS: usize = 60;
@@ -24,14 +27,15 @@ pub(super) fn regions(report: &Report) -> String {
     };
     let left_out: Vec<&SkippedProbes> =
         report.not_seen.skipped_probes.iter().filter(is_left_out).collect();
-    match &left_out[..] {
-        [] => String::new(),
-        [one] => format!("; not checked: {} ({})", one.what, one.reason),
-        [one, more @ ..] => {
-            let others = count(more.len() as u64, "other region");
-            format!("; not checked: {} ({}) and {others}", one.what, one.reason)
-        }
-    }
+    let Some(first) = left_out.first() else { return String::new() };
+    let all = left_out.len() as u64;
+    // A line of names of templates says less than their number.
+    let what = match left_out.iter().find(|one| width(&one.what) <= NAME_COLUMNS) {
+        Some(one) if all == 1 => one.what.clone(),
+        Some(one) => format!("{} and {}", one.what, count(all - 1, "other region")),
+        None => count(all, "region"),
+    };
+    format!("; not checked: {what} ({})", first.reason)
 }
 
 /// Says where regions gave up locks and nobody came in.
@@ -58,5 +62,26 @@ fn hunt(subject: &Subject) -> String {
             format!("`avtrace hunt -- {command}`")
         }
         _ => "`avtrace hunt`".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_command_is_cut() {
+        let process = |argv: &[&str]| Subject::Process {
+            argv: argv.iter().map(|&argument| argument.to_owned()).collect(),
+            pid: 1,
+            program: 1,
+            exit_code: None,
+            signal: None,
+            replaced: false,
+            parent: None,
+        };
+        assert_eq!(hunt(&process(&["./a", "2"])), "`avtrace hunt -- ./a 2`");
+        assert_eq!(hunt(&process(&["./a", &"x".repeat(60)])), "`avtrace hunt -- ./a ...`");
+        assert_eq!(hunt(&process(&[])), "`avtrace hunt`");
     }
 }
