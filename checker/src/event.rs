@@ -105,6 +105,11 @@ pub enum Op {
     /// a thread, or a loop around a wait; `None` for none any more. It makes no transaction, orders nothing and is no
     /// part of any verdict: its executions, which are single iterations, are followed for cuts alone.
     Follow(Option<RegionId>),
+    /// From here on a part of the accesses in the region's executions is left out, in all threads: their probes rest.
+    /// Not an action of its thread; orders nothing, and belongs to no transaction.
+    Rest(RegionId),
+    /// The accesses in the region's executions are all seen again.
+    Resume(RegionId),
     /// Ends the thread. Optional: a join implies it. It allows a checker to forget threads that are never
     /// joined.
     Exit,

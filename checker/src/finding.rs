@@ -173,8 +173,8 @@ pub struct Cut {
     pub ways: u64,
     /// Regions around it that a closing dependency violated as well, innermost first.
     pub outer_regions: Vec<RegionId>,
-    /// Number of the clearest violation, for [`Findings::violation`]: evidence in data, then one transaction of
-    /// another thread, then an order by synchronisation, then the earliest.
+    /// Number of the clearest violation, for [`Findings::violation`]: evidence in data, then all accesses of the
+    /// region seen, then one transaction of another thread, then an order by synchronisation, then the earliest.
     pub exemplar: usize,
     /// Numbers of the violations whose first instance belongs to this cut.
     pub violations: Vec<usize>,
@@ -197,6 +197,8 @@ pub struct Cut {
     /// Set if the region read the variable of the first step again within the gap of the exemplar, after the write of
     /// another thread.
     pub read_again: bool,
+    /// Set if a part of the region's accesses was left out at some time within the gap of the exemplar.
+    pub partly_seen: bool,
     /// Set if the critical section of the first step, or an earlier one of the same region at that place, wrote a
     /// variable that other threads had accessed.
     pub section_changes: bool,
@@ -231,6 +233,20 @@ pub struct OpenRegion {
     pub begin: Point,
     /// Dependency of another thread on an access of the region: the first half of a cycle.
     pub edge: Edge,
+}
+
+/// Lock that a region, the innermost one around both steps, released and took again in one execution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Reacquired {
+    /// The region.
+    pub region: RegionId,
+    /// The lock.
+    pub lock: LockId,
+    /// Number of times that it was released and taken again.
+    pub times: u64,
+    /// Those of them in which another thread held it in between.
+    pub held_between: u64,
 }
 
 /// Counts over a whole run.
@@ -295,6 +311,8 @@ pub struct Findings {
     /// Regions in which a thread ended, of those that others had depended on by data: the first ones. Where the program
     /// died, they may have been about to be violated. Only [`Davida`](crate::Davida) lists them.
     pub open_at_end: Vec<OpenRegion>,
+    /// Locks that regions released and took again. Only [`Davida`](crate::Davida) counts them, where it follows such locks.
+    pub reacquired: Vec<Reacquired>,
     /// Atomicity over all interleavings. Only [`CommitNode`](crate::CommitNode) checks it.
     pub atomicity: Option<Atomicity>,
 }

@@ -95,7 +95,7 @@ impl Stream {
                 batch.values.iter().map(|&value| (value.event, value)).collect();
             for (number, event) in (before..).zip(batch.events) {
                 // Knowledge about memory, and no action of a thread.
-                if matches!(event.op, Op::SplitVariable { .. }) {
+                if matches!(event.op, Op::SplitVariable { .. } | Op::Rest(_) | Op::Resume(_)) {
                     continue;
                 }
                 let thread = stream.thread(&mut threads, event.thread);

@@ -44,6 +44,51 @@ fn the_report_is_that_of_the_kernel_side() {
     assert_eq!(report.counts.lost_events, 0);
 }
 
+/// An exit of two bytes gets room by the call before it, or from a function nearby.
+#[test]
+fn a_region_with_a_short_exit_is_checked() {
+    for optimisation in ["-O1", "-O2", "-Os"] {
+        let program = c("tail_exit", &["-g", optimisation]);
+        let run = Avtrace::on(&program).inline().options(["--atomic", "turn"]);
+        let (ended, report) = run.report();
+        assert_eq!(ended.code, Some(66), "{optimisation}: {}", ended.stderr);
+        assert_eq!(report.only_violation().region, "turn", "{optimisation}: {}", ended.stderr);
+    }
+}
+
+#[test]
+fn a_report_that_found_nothing_says_where_nobody_came_in() {
+    let program = c("tail_exit", &["-g", "-O1"]);
+    let run = |arguments: &[&str]| {
+        let run = Avtrace::on(&program).inline().options(["--atomic", "turn"]);
+        run.arguments(arguments).run().stderr.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let note = "`turn` released mutex `account.lock` and took it again once, and nobody came in between: \
+                `avtrace hunt -- ";
+    let alone = run(&["alone"]);
+    assert!(alone.contains("no atomicity violation found") && alone.contains(note), "{alone}");
+    let cut = run(&[]);
+    assert!(!cut.contains("nobody came in"), "{cut}");
+}
+
+#[test]
+fn a_run_in_which_nothing_was_checked_may_have_a_status_of_its_own() {
+    let run = |options: &[&str]| Avtrace::on_path("/bin/true").options(options).run();
+    let ended = run(&[]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(ended.stderr.contains("nothing was checked"), "{}", ended.stderr);
+    let ended = run(&["--fail-on", "nothing-checked"]);
+    assert_eq!(ended.code, Some(67), "{}", ended.stderr);
+    // Where something was checked, it counts as `likely` does.
+    let program = c("tail_exit", &["-g", "-O1"]);
+    for (arguments, expected) in [(&[][..], 66), (&["alone"], 0)] {
+        let options = ["--atomic", "turn", "--fail-on", "nothing-checked"];
+        let run = Avtrace::on(&program).inline().options(options).arguments(arguments);
+        let ended = run.run();
+        assert_eq!(ended.code, Some(expected), "{}", ended.stderr);
+    }
+}
+
 #[test]
 fn programs_run_as_without_avtrace() {
     for name in ["many_threads", "forks", "fork_exec"] {

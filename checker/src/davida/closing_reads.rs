@@ -61,7 +61,7 @@ impl ClosingReads {
     pub(super) fn followed_by(&mut self, event: &Event) -> Vec<Following> {
         let accessed = match event.op {
             // They are no action of the thread.
-            Op::Follow(_) | Op::Read(_) => return Vec::new(),
+            Op::Follow(_) | Op::Rest(_) | Op::Resume(_) | Op::Read(_) => return Vec::new(),
             Op::Write(variable) | Op::Update(variable) | Op::CommutingUpdate(variable) => {
                 Some(variable)
             }

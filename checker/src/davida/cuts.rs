@@ -19,6 +19,7 @@ pub(super) type Key = (RegionId, LocationId, LocationId);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Clarity {
     pub(super) evidence: Evidence,
+    pub(super) partly_seen: bool,
     pub(super) read_again: bool,
     pub(super) transactions: usize,
     pub(super) order: Order,
@@ -212,6 +213,7 @@ impl Cut {
             waited: false,
             notified: false,
             read_again: false,
+            partly_seen: false,
             section_changes: false,
             obstacle: None,
             polled: false,
@@ -228,6 +230,7 @@ impl Cut {
         (self.held_throughout, self.split_by_itself) = (held_throughout, split_by_itself);
         (self.waited, self.notified) = (waited, facts.notified);
         self.read_again = facts.read_again;
+        self.partly_seen = facts.partly_seen;
         self.section_changes = facts.section_changes;
         self.others = facts.others;
         self.acquired = facts.acquired;

@@ -70,6 +70,9 @@ impl ActiveRegions {
     /// Handles an event of the thread in that row that is about to come. Returns whether it is a step of a region that
     /// is followed.
     pub(super) fn before_step(&mut self, row: usize, event: &Event) -> bool {
+        if matches!(event.op, Op::Rest(_) | Op::Resume(_)) {
+            return false;
+        }
         let Some(thread) = self.threads.get(row) else { return false };
         let Some(followed) = thread.followed.as_ref().filter(|_| thread.levels.is_empty()) else {
             return false;

@@ -2,7 +2,7 @@
 
 use super::locks::Hold;
 use super::regions::ActiveRegions;
-use super::thread::{Thread, Trail};
+use super::thread::{Level, Thread, Trail};
 use crate::event::{EventNumber, LockId};
 use crate::finding::Action;
 use crate::hb::{Dependency, EndedHold, EventStamp};
@@ -19,7 +19,19 @@ impl ActiveRegions {
             thread.acted = now.event();
         }
         if self.options.released_locks {
-            thread.trails().for_each(|trail| trail.released_locks.acquired(lock, now));
+            // The trail of its regions is the first one, if there are any.
+            let mut released = None;
+            let has_regions = !thread.levels.is_empty();
+            for (index, trail) in thread.trails().enumerate() {
+                let before = trail.released_locks.acquired(lock, now);
+                released = released.or(before.filter(|_| has_regions && index == 0));
+            }
+            thread.reacquired = released.and_then(|released| {
+                let around = |level: &&Level| level.begin.event() <= released;
+                let region = thread.levels.iter().rfind(around)?.region;
+                self.reacquired.count(region, lock);
+                Some((region, lock, now.event()))
+            });
         }
     }
 
@@ -53,8 +65,17 @@ impl ActiveRegions {
     pub(super) fn held_between(&mut self, lock: LockId, dependency: &Dependency<'_>) {
         let &Dependency { source, sink, row, .. } = dependency;
         let mut are_many = false;
+        // Once for each time, whichever of others' holds are known to come before it.
+        let reacquired =
+            self.threads[row].reacquired.filter(|&(_, of, at)| (of, at) == (lock, sink.event()));
         for trail in self.threads[row].trails() {
             are_many |= trail.released_locks.held_between(lock, sink, source);
+        }
+        if let Some((region, ..)) = reacquired
+            && self.threads[row].trail.released_locks.was_held_before(lock, sink)
+        {
+            self.reacquired.held_between(region, lock);
+            self.threads[row].reacquired = None;
         }
         if are_many {
             self.drop_splits(row, lock);

@@ -40,9 +40,11 @@ mod locks;
 mod memory_bounds;
 mod obstacles;
 mod open_at_end;
+mod reacquired;
 mod recent;
 mod regions;
 mod released_locks;
+mod resting;
 mod thread;
 mod witness;
 
@@ -150,8 +152,9 @@ impl DeferredChecker for Davida {
     }
 
     fn findings(&self) -> Findings {
-        let ActiveRegions { verdicts, cuts, executions, open_at_end, obstacles, .. } =
-            &self.regions;
+        let ActiveRegions {
+            verdicts, cuts, executions, open_at_end, obstacles, reacquired, ..
+        } = &self.regions;
         let found = Found {
             verdict: self.regions.verdict(),
             verdicts: verdicts.clone(),
@@ -159,6 +162,7 @@ impl DeferredChecker for Davida {
             executions: executions.clone(),
             open_at_end: open_at_end.clone(),
             obstacles: obstacles.clone(),
+            reacquired: reacquired.clone(),
         };
         found.into_findings(self.counts())
     }

@@ -6,6 +6,8 @@ use super::cycle;
 use super::followed::SlotSet;
 use super::forest::{Column, Forest, Node, RegionBits};
 use super::obstacles::Obstacles;
+use super::reacquired::ReacquiredLocks;
+use super::resting::RestingAccesses;
 use super::thread::{Facts, LeftAt, Level, Thread};
 use super::witness::{Violated, clarity, way};
 use crate::check::{Options, Regions, Relation};
@@ -42,6 +44,8 @@ pub(super) struct ActiveRegions {
     /// Sections that have written variables which others had accessed: region, and place of the acquire.
     pub(super) changing: FxHashSet<(Option<RegionId>, LocationId)>,
     pub(super) obstacles: Obstacles,
+    pub(super) reacquired: ReacquiredLocks,
+    resting: RestingAccesses,
     /// Slots of regions that are followed.
     pub(super) followed: SlotSet,
     /// Set once a region was followed.
@@ -57,6 +61,7 @@ pub(super) struct Found {
     pub(super) executions: Vec<u64>,
     pub(super) open_at_end: Vec<OpenRegion>,
     pub(super) obstacles: Obstacles,
+    pub(super) reacquired: ReacquiredLocks,
 }
 
 impl Found {
@@ -68,6 +73,7 @@ impl Found {
             executions,
             open_at_end,
             obstacles,
+            reacquired,
         } = self;
         let (cycle, cycle_edges) = cycle.unzip();
         let cycle_edges = cycle_edges.unwrap_or_default();
@@ -84,6 +90,7 @@ impl Found {
             exemplars,
             executions,
             open_at_end,
+            reacquired: reacquired.into_list(),
             atomicity: None,
         }
     }
@@ -113,6 +120,8 @@ impl ActiveRegions {
             open_at_end: Vec::new(),
             changing: FxHashSet::default(),
             obstacles: Obstacles::default(),
+            reacquired: ReacquiredLocks::default(),
+            resting: RestingAccesses::default(),
             followed: SlotSet::default(),
             follows: false,
         }
@@ -135,8 +144,8 @@ impl ActiveRegions {
     /// Returns the findings, at the end of the trace.
     pub(super) fn into_found(self) -> Found {
         let verdict = self.verdict();
-        let Self { verdicts, cuts, executions, open_at_end, obstacles, .. } = self;
-        Found { verdict, verdicts, cuts, executions, open_at_end, obstacles }
+        let Self { verdicts, cuts, executions, open_at_end, obstacles, reacquired, .. } = self;
+        Found { verdict, verdicts, cuts, executions, open_at_end, obstacles, reacquired }
     }
 
     pub(super) fn is_full_relation(&self) -> bool {
@@ -317,7 +326,7 @@ impl ActiveRegions {
     ) -> Option<u32> {
         let column = self.column(evidence);
         let (u, event) = (closing.from(), closing.source.event());
-        let Self { threads, forest, cuts, reads, options, .. } = self;
+        let Self { threads, forest, cuts, reads, resting, options, .. } = self;
         let forest = &*forest;
         let around = threads[closing.row()].surroundings(level)?;
         let Level { region, begin, slot } = around.of;
@@ -353,7 +362,8 @@ impl ActiveRegions {
             threads[closing.row()].trail_mut(level)?.read(variable, trigger);
         }
         let key = (region, first.source.location(), closing.sink.location());
-        let clarity = clarity(path.iter().copied(), evidence, read_again);
+        let partly_seen = is_data && resting.rested_since(region, left.event);
+        let clarity = clarity(path.iter().copied(), evidence, partly_seen, read_again);
         if let Object::Variable(variable) = closing.object
             && is_data
             && closing.sink.action() == Action::Read
@@ -378,7 +388,7 @@ impl ActiveRegions {
                     false => Some(Vec::new()),
                 },
             };
-            (violation, Facts { others, ..facts })
+            (violation, Facts { others, partly_seen, ..facts })
         })?;
         let around = threads[closing.row()].surroundings(level)?;
         if let Some(obstacle) = around.obstacle(first.source.event(), trigger) {
@@ -425,6 +435,10 @@ impl Visitor for ActiveRegions {
         let thread = &mut self.threads[row];
         thread.begin();
         thread.locks.clear();
+    }
+
+    fn accesses_rest(&mut self, region: RegionId, rest: bool, number: EventNumber) {
+        self.resting.note(region, rest, number);
     }
 
     fn follow(&mut self, row: usize, thread: ThreadId, region: Option<RegionId>) {

@@ -70,11 +70,12 @@ impl ReleasedLocks {
         self.0.push(FollowedLock { lock, released: *now, last: None, held: Vec::new() });
     }
 
-    pub(super) fn acquired(&mut self, lock: LockId, now: &EventStamp) {
+    /// Notes an acquire. Returns the event of the release before it, if the transaction has made one.
+    pub(super) fn acquired(&mut self, lock: LockId, now: &EventStamp) -> Option<EventNumber> {
         let found = self.0.iter_mut().find(|followed| followed.lock == lock);
-        if let Some(followed) = found.filter(|followed| followed.released.is_some()) {
-            followed.last = Some(Split { released: followed.released, reacquired: *now });
-        }
+        let followed = found.filter(|followed| followed.released.is_some())?;
+        followed.last = Some(Split { released: followed.released, reacquired: *now });
+        Some(followed.released.event())
     }
 
     /// Notes that the current acquire depends on the end of another thread's hold, `source`. Returns whether times that
@@ -98,6 +99,13 @@ impl ReleasedLocks {
             followed.held.push(split);
         }
         followed.held.len() >= MAX_TIMES
+    }
+
+    /// Returns whether another thread is known to have held the lock before its acquire at an event, since its release.
+    pub(super) fn was_held_before(&self, lock: LockId, now: &EventStamp) -> bool {
+        let found = self.0.iter().find(|followed| followed.lock == lock);
+        let last = found.and_then(|followed| followed.held.last());
+        last.is_some_and(|split| split.reacquired.event() == now.event())
     }
 
     /// Drops times at which others held a lock, except the `needed` holds and the latest ones.

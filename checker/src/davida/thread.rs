@@ -45,6 +45,8 @@ pub(super) struct Thread {
     pub(super) notified: EventNumber,
     /// Last event by which it did anything that concerns others but reading.
     pub(super) acted: EventNumber,
+    /// Region that has just taken a lock again, with the event.
+    pub(super) reacquired: Option<(RegionId, LockId, EventNumber)>,
     /// Latest reads of values that other threads had written: variable, event and place.
     looks: Vec<(VarId, EventNumber, LocationId)>,
 }
@@ -65,6 +67,7 @@ impl Default for Thread {
             waited: 0,
             notified: 0,
             acted: 0,
+            reacquired: None,
             looks: Vec::new(),
         }
     }
@@ -338,6 +341,7 @@ impl Surroundings<'_> {
                 || locks.iter().any(waits),
             notified: (left.event + 1..=returned.event).contains(&self.notified),
             read_again: self.trail.has_read_again(first.object, first.sink.event(), returned.event),
+            partly_seen: false,
             others: OtherLocks::default(),
         }
     }
@@ -402,6 +406,7 @@ pub(super) struct Facts {
     pub(super) waited: bool,
     pub(super) notified: bool,
     pub(super) read_again: bool,
+    pub(super) partly_seen: bool,
     pub(super) others: OtherLocks,
 }
 

@@ -138,6 +138,7 @@ pub(super) fn way<'a>(path: impl Iterator<Item = &'a Node>) -> u64 {
 pub(super) fn clarity<'a>(
     path: impl Iterator<Item = &'a Node> + Clone,
     evidence: Evidence,
+    partly_seen: bool,
     read_again: bool,
 ) -> Clarity {
     let mut transactions = 1;
@@ -146,7 +147,7 @@ pub(super) fn clarity<'a>(
     });
     let racy = path.into_iter().any(|node| node.order == Order::Racy);
     let order = if racy { Order::Racy } else { Order::Synchronised };
-    Clarity { evidence, read_again, transactions, order }
+    Clarity { evidence, partly_seen, read_again, transactions, order }
 }
 
 /// Calls `pass` for each thread along a path with the events at which the path enters and leaves it, last one first.

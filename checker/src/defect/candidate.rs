@@ -305,6 +305,7 @@ fn of<'a>(
             && !writes(returned.action)
             && !returned_updates,
         read_again: cut.is_some_and(|cut| cut.read_again),
+        partly_seen: cut.is_some_and(|cut| cut.partly_seen),
         returned_updates,
         guard,
         guarding: match guard {

@@ -62,6 +62,8 @@ pub(super) struct Facts {
     pub(super) returned_reads: bool,
     /// The variable was read again within the gap.
     pub(super) read_again: bool,
+    /// A part of the region's accesses was left out within the gap.
+    pub(super) partly_seen: bool,
     /// The second end updates its variable: in one step, or by a read and a write of one statement.
     pub(super) returned_updates: bool,
     /// Protection of both steps by locks.
@@ -410,6 +412,8 @@ static RULES: &[Rule] = rules! {
     AtMost(Possible, 0), |_| Some(Reason::DataOutOfSight),
         if |f| !f.has_data() && f.sees_data && f.may_hide_data();
     AtMost(Possible, 0), |_| Some(Reason::DataNotCaptured), if |f| !f.has_data() && !f.sees_data;
+    // What the region did in between, such as another look at the variable, is then no fact.
+    AtMost(Possible, 0), |_| Some(Reason::PartlySeen), if |f| f.has_data() && f.partly_seen;
     Note, |_| Some(Reason::RacyOrder), if |f| f.order == Order::Racy;
 
     // The rate. Code that is cut in most runs works nevertheless, or was never meant to be atomic; a cut that was

@@ -150,6 +150,8 @@ pub enum Reason {
     DataOutOfSight,
     /// Accesses to memory were not captured.
     DataNotCaptured,
+    /// A part of the region's accesses was left out between the ends, to bound the overhead.
+    PartlySeen,
     /// The code is a library's.
     Library,
     /// The order of racing accesses decides the cycle; it is known up to the capture window.
@@ -254,6 +256,9 @@ impl fmt::Display for Reason {
                 f.write_str("a transaction of the cycle may have accessed data out of sight")
             }
             Self::DataNotCaptured => f.write_str("accesses to memory were not captured"),
+            Self::PartlySeen => f.write_str(
+                "a part of the region's accesses was not recorded between the steps, to bound the overhead",
+            ),
             Self::Library => f.write_str("library code"),
             Self::RacyOrder => {
                 f.write_str("racing accesses: their order is known up to the capture window")

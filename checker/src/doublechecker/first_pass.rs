@@ -90,6 +90,7 @@ impl FirstPass {
             Op::Exit => {
                 self.stacks.remove(&thread);
             }
+            Op::Rest(_) | Op::Resume(_) => {}
             _ => self.note(thread, location),
         }
         // A lenient checker counts events that do not fit.

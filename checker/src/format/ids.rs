@@ -18,6 +18,8 @@ pub(super) fn translate<E>(
         Op::Begin(id) => Op::Begin(region(id)?),
         Op::End(id) => Op::End(id.map(region).transpose()?),
         Op::Follow(id) => Op::Follow(id.map(region).transpose()?),
+        Op::Rest(id) => Op::Rest(region(id)?),
+        Op::Resume(id) => Op::Resume(region(id)?),
         Op::Read(id) => Op::Read(VarId(map(IdSpace::Variable, id.0)?)),
         Op::Write(id) => Op::Write(VarId(map(IdSpace::Variable, id.0)?)),
         Op::Update(id) => Op::Update(VarId(map(IdSpace::Variable, id.0)?)),

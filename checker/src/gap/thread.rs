@@ -142,7 +142,7 @@ impl Thread {
                 followed.steps.clear();
             }
             Op::End(_) | Op::Arrive(_) | Op::Alloc(_) | Op::Free(_) | Op::SplitVariable { .. } => {}
-            Op::Reset(_) | Op::Follow(_) | Op::Exit => {}
+            Op::Reset(_) | Op::Follow(_) | Op::Rest(_) | Op::Resume(_) | Op::Exit => {}
             _ => {
                 let step = (discriminant(&event.op), event.location);
                 if followed.steps.contains(&step) || followed.steps.len() >= MAX_ITERATION {

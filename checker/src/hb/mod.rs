@@ -128,6 +128,9 @@ pub trait Visitor {
     /// Notes which region the thread's actions outside all others belong to from here on. No event of the thread: it
     /// may come before `started`.
     fn follow(&mut self, _row: usize, _thread: ThreadId, _region: Option<RegionId>) {}
+    /// Notes at event `number` that a part of the accesses in executions of the region is left out from here on, or that
+    /// all are seen again. No event of a thread.
+    fn accesses_rest(&mut self, _region: RegionId, _rest: bool, _number: EventNumber) {}
     /// Notes that a thread is about to end, by itself or because its process does; its regions are still open.
     fn exits(&mut self, _row: usize) {}
     /// Returns whether the state of this ended thread must be retained: a dependency on its events can
@@ -377,7 +380,7 @@ impl Engine {
 fn check_ids(event: &Event) -> Result<(), EventErrorKind> {
     let object = match event.op {
         Op::Begin(RegionId(id)) | Op::End(Some(RegionId(id))) => id,
-        Op::Follow(Some(RegionId(id))) => id,
+        Op::Follow(Some(RegionId(id))) | Op::Rest(RegionId(id)) | Op::Resume(RegionId(id)) => id,
         Op::Read(VarId(id)) | Op::Write(VarId(id)) | Op::Update(VarId(id)) => id,
         Op::CommutingUpdate(VarId(id)) | Op::Alloc(VarId(id)) | Op::Free(VarId(id)) => id,
         Op::SplitVariable { from: VarId(from), to: VarId(to) } => from.max(to),

@@ -107,6 +107,11 @@ impl Engine {
         event: &Event,
         visitor: &mut impl Visitor,
     ) -> Result<(), EventErrorKind> {
+        if let Op::Rest(region) | Op::Resume(region) = event.op {
+            super::check_ids(event)?;
+            visitor.accesses_rest(region, matches!(event.op, Op::Rest(_)), number);
+            return Ok(());
+        }
         let row = self.admit(number, event)?;
         if let Op::Follow(region) = event.op {
             visitor.follow(row, event.thread, region);
@@ -122,7 +127,11 @@ impl Engine {
             Op::Update(_) => Action::Update,
             Op::CommutingUpdate(_) => Action::CommutingUpdate,
             // Nothing depends on a split or a reset, so that no report shows the action stored for them.
-            Op::Alloc(_) | Op::SplitVariable { .. } | Op::Follow(_) => Action::Alloc,
+            Op::Alloc(_)
+            | Op::SplitVariable { .. }
+            | Op::Follow(_)
+            | Op::Rest(_)
+            | Op::Resume(_) => Action::Alloc,
             Op::Free(_) | Op::Reset(_) => Action::Free,
             Op::Begin(_) => Action::Begin,
             Op::Acquire(_) => Action::Acquire,
@@ -396,6 +405,8 @@ impl Engine {
             | Op::CommutingUpdate(_)
             | Op::Begin(_)
             | Op::Follow(_)
+            | Op::Rest(_)
+            | Op::Resume(_)
             | Op::Acquire(_)
             | Op::Release(_) => {}
         }

@@ -51,6 +51,8 @@ impl Renumbering {
             Op::SplitVariable { from, to } => {
                 Op::SplitVariable { from: variable(from), to: variable(to) }
             }
+            Op::Rest(id) => Op::Rest(region(id)),
+            Op::Resume(id) => Op::Resume(region(id)),
             op => op,
         };
         let location = LocationId(self.of(event.location.0));

@@ -219,7 +219,8 @@ impl<'a> Model<'a> {
                         steps.clear();
                     }
                 }
-                Op::End(_) | Op::Arrive(_) | Op::Follow(_) | Op::Exit => {}
+                Op::End(_) | Op::Arrive(_) | Op::Follow(_) => {}
+                Op::Rest(_) | Op::Resume(_) | Op::Exit => {}
                 _ => {
                     if steps.iter().any(same) && self.mistake != Mistake::NoIterations {
                         steps.clear();

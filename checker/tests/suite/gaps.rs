@@ -311,7 +311,7 @@ fn events_that_do_not_fit_and_lost_ones_do_no_harm() {
         let mut observer = Observer::default();
         for _ in 0..300 {
             let (lock, variable) = (LockId(random.below(3)), VarId(random.below(3)));
-            let op = match random.below(16) {
+            let op = match random.below(18) {
                 0 => Op::Acquire(lock),
                 1 => Op::Release(lock),
                 2 => Op::AcquireShared(lock),
@@ -324,6 +324,8 @@ fn events_that_do_not_fit_and_lost_ones_do_no_harm() {
                 9 => Op::Exit,
                 10 => Op::End(None),
                 11 => Op::Follow(None),
+                14 => Op::Rest(RegionId(random.below(3))),
+                15 => Op::Resume(RegionId(random.below(3))),
                 12 => Op::Read(variable),
                 13 => Op::Write(variable),
                 _ => Op::Begin(RegionId(random.below(3))),

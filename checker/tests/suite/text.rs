@@ -73,6 +73,8 @@ pub fn parse(trace: &str) -> (Vec<Event>, Names) {
             "join" => Op::Join(ThreadId(id('t'))),
             "follow" if object.is_empty() => Op::Follow(None),
             "follow" => Op::Follow(Some(RegionId(id('r')))),
+            "rest" => Op::Rest(RegionId(id('r'))),
+            "resume" => Op::Resume(RegionId(id('r'))),
             "exit" => Op::Exit,
             _ => panic!("no such operation: {item}"),
         };

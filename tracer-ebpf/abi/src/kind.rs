@@ -5,7 +5,7 @@ use core::mem::{offset_of, size_of};
 use super::records::{
     AccessRecord, BlockRecord, CallRecord, ChildProcessRecord, ExitRecord, ForkRecord,
     InlinedRecord, JumpRecord, OwnedRecord, PairRecord, RegionRecord, RegistersRecord,
-    ReturnRecord, StopRecord, TrapRecord, WatchpointRecord,
+    ReturnRecord, StopRecord, SwitchRecord, TrapRecord, WatchpointRecord,
 };
 #[cfg(feature = "decode")]
 use super::{CopyRecord, Header};
@@ -222,6 +222,8 @@ kinds! {
         ChildProcess(ChildProcessRecord, 56),
         /// `SIGTRAP` is delivered to the acting thread.
         Trap(TrapRecord, 80),
+        /// Access probes of a group rest, or record again. No probe makes it.
+        Switch(SwitchRecord, 28),
     }
 }
 

@@ -37,7 +37,8 @@ pub use programs::ProbeProgram;
 pub use records::{
     AccessRecord, BlockRecord, CallRecord, ChildProcessRecord, CopyRecord, ExitRecord, FRAMES,
     ForkRecord, Header, InlinedRecord, JumpRecord, LastAccess, OwnedRecord, PairRecord, REGISTERS,
-    RegionRecord, RegistersRecord, ReturnRecord, StopRecord, TrapRecord, WatchpointRecord,
+    RegionRecord, RegistersRecord, ReturnRecord, StopRecord, SwitchRecord, TrapRecord,
+    WatchpointRecord,
 };
 pub use site::{PLANS, PlanNumber, SiteId};
 

@@ -358,6 +358,19 @@ pub struct CopyRecord {
     pub unused: u32,
 }
 
+/// Access probes of a group rest from here on, or record again. Avtrace makes it itself.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "decode", derive(zerocopy::FromBytes, zerocopy::IntoBytes))]
+pub struct SwitchRecord {
+    /// The header; it has neither a site nor a thread.
+    pub header: Header,
+    /// The group, below [`ACCESS_GROUPS`](super::ACCESS_GROUPS).
+    pub group: u32,
+    /// 1 if the probes record again, 0 if they rest.
+    pub is_on: u32,
+}
+
 /// Registers at an `AVTRACE_SHARED` marker, from which user space computes the variable's address.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -378,6 +391,14 @@ pub const REGISTERS: [&str; 17] = [
     "rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13",
     "r14", "r15", "rip",
 ];
+
+#[cfg(feature = "decode")]
+impl SwitchRecord {
+    /// Epoch that begins for the acting thread: 0, for no new epoch.
+    pub(super) const fn begun_epoch(&self) -> u64 {
+        0
+    }
+}
 
 #[cfg(feature = "decode")]
 impl OwnedRecord {

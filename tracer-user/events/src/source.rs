@@ -11,6 +11,7 @@ mod memory;
 mod omissions;
 mod probed_code;
 mod regions;
+mod resting;
 mod runtime;
 mod seen_access;
 mod sync_words;
@@ -164,6 +165,9 @@ impl Source {
             Record::Watchpoint(record) => accesses.hit(record, cx),
             Record::Shared(record) => self.new_shared.push((record.header.site, *record)),
             Record::Owned(record) => return accesses.owned(record, cx),
+            Record::Switch(record) => {
+                regions.switch(record.group as usize, record.is_on == 0, stream);
+            }
             // No events: the session handles stops, and explains the program's end by signals.
             Record::Stop(..) | Record::Trap(_) => {}
         }
@@ -216,6 +220,11 @@ impl Source {
     pub fn set_attached(&mut self, group: usize, is_attached: bool) {
         tracing::debug!(group, is_attached, at = self.stream.events(), "probes of a group changed");
         self.accesses.set_attached(group, is_attached, self.threads.seen().len());
+    }
+
+    /// Notes that the probes of a group rest from here on, or that all of them record again.
+    pub fn set_resting(&mut self, group: usize, is_resting: bool) {
+        self.regions.switch(group, is_resting, &mut self.stream);
     }
 
     /// Notes that accesses are left out for a time, from here on: conclusions from several accesses to one place are

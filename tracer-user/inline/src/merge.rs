@@ -485,6 +485,7 @@ impl<M: SharedWords> Merge<M> {
             Record::ChildProcess(record) => (&mut record.header, Some(&mut record.epoch)),
             Record::Stop(_, record) => (&mut record.header, Some(&mut record.epoch)),
             Record::Trap(record) => (&mut record.header, Some(&mut record.epoch)),
+            Record::Switch(record) => (&mut record.header, None),
             Record::Watchpoint(record) => (&mut record.header, Some(&mut record.epoch)),
             _ => return self.own.front().map(|next| next.order),
         };

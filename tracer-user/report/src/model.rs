@@ -86,6 +86,10 @@ pub struct Report {
     /// have been about to be violated. Absent if empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub open_at_end: Vec<OpenRegion>,
+    /// Locks that regions of the program's own code released and took again, and that no other thread held in between,
+    /// the most frequent first. Absent if empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reacquired: Vec<ReacquiredLock>,
     /// Every instance; present only when asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instances: Option<Vec<Instance>>,
@@ -129,6 +133,18 @@ pub struct Report {
     /// Reports that this one was made of (`avtrace merge`); absent for others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub merged: Option<Merged>,
+}
+
+/// Lock that a region released and took again, and that no other thread held in between.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ReacquiredLock {
+    /// Name of the region.
+    pub region: String,
+    /// The lock; of several with one name, one of them.
+    pub lock: Object,
+    /// Number of times.
+    pub times: u64,
 }
 
 impl Report {

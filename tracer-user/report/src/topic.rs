@@ -253,6 +253,14 @@ pub const TOPICS: &[Topic] = &[
     ),
     topic(
         Against,
+        "partly-seen",
+        "A part of the region's accesses was not recorded between the two steps, so that the overhead stays within its \
+         bound: the region may have looked again, unseen.",
+        "Run it with a higher `--overhead`, or with `--accesses probe`, to see all of them.",
+        examples::AGAIN,
+    ),
+    topic(
+        Against,
         "read-again",
         "The variable was read again after the gap, before it was used.",
         "None, if what was read first is not used any more.",

@@ -74,6 +74,8 @@ pub(super) mod op {
     pub(in crate::format::avt) const COMMUTING_UPDATE: u8 = 22;
     pub(in crate::format::avt) const FOLLOW: u8 = 23;
     pub(in crate::format::avt) const FOLLOW_NONE: u8 = 24;
+    pub(in crate::format::avt) const REST: u8 = 25;
+    pub(in crate::format::avt) const RESUME: u8 = 26;
     /// Not an event: events were lost here.
     pub(in crate::format::avt) const GAP: u8 = 255;
 }

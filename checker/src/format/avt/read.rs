@@ -383,7 +383,7 @@ fn limits(names: &Names) -> Box<[u32; 256]> {
     limits[usize::from(op::EXIT)] = u32::MAX;
     limits[usize::from(op::FOLLOW_NONE)] = u32::MAX;
     for (ops, limit) in [
-        (&[op::BEGIN, op::END_NAMED, op::FOLLOW][..], regions),
+        (&[op::BEGIN, op::END_NAMED, op::FOLLOW, op::REST, op::RESUME][..], regions),
         (&[op::READ, op::WRITE, op::UPDATE, op::COMMUTING_UPDATE, op::ALLOC, op::FREE], variables),
         (&[op::ACQUIRE, op::RELEASE, op::ACQUIRE_SHARED, op::RELEASE_SHARED, op::RESET], locks),
         (&[op::FORK, op::JOIN], threads),

@@ -68,6 +68,8 @@ pub(super) fn encode(event: &Event) -> Record {
         Op::SplitVariable { from, .. } => (op::SPLIT, from.0),
         Op::Follow(Some(id)) => (op::FOLLOW, id.0),
         Op::Follow(None) => (op::FOLLOW_NONE, 0),
+        Op::Rest(id) => (op::REST, id.0),
+        Op::Resume(id) => (op::RESUME, id.0),
         Op::Exit => (op::EXIT, 0),
     };
     record(op, event.thread.0, object, event.location.0)
@@ -109,6 +111,8 @@ pub(super) fn decode(record: Record) -> Option<Event> {
         }
         op::FOLLOW => Op::Follow(Some(RegionId(object))),
         op::FOLLOW_NONE => Op::Follow(None),
+        op::REST => Op::Rest(RegionId(object)),
+        op::RESUME => Op::Resume(RegionId(object)),
         op::EXIT => Op::Exit,
         _ => return None,
     };
@@ -165,7 +169,13 @@ mod tests {
         let event = Event { thread: ThreadId(77), op, location: LocationId(4) };
         let record_of_it = encode(&event);
         assert_eq!((record_of_it.op, decode(record_of_it)), (22, Some(event)));
-        for (code, op) in [(23, Op::Follow(Some(RegionId(19)))), (24, Op::Follow(None))] {
+        let regions = [
+            (23, Op::Follow(Some(RegionId(19)))),
+            (24, Op::Follow(None)),
+            (25, Op::Rest(RegionId(20))),
+            (26, Op::Resume(RegionId(21))),
+        ];
+        for (code, op) in regions {
             let event = Event { thread: ThreadId(7), op, location: LocationId(4) };
             let record = encode(&event);
             assert_eq!((record.op, decode(record)), (code, Some(event)));
@@ -174,7 +184,7 @@ mod tests {
         let split = Event { thread: ThreadId(77), op, location: NO_LOCATION };
         let record_of_it = encode(&split);
         assert_eq!((record_of_it.op, decode(record_of_it)), (21, Some(split)));
-        for code in [0, 25, op::GAP] {
+        for code in [0, 27, op::GAP] {
             assert_eq!(decode(record(code, 0, 0, 0)), None);
         }
         for lost in [None, Some(0), Some(u64::MAX - 1)] {

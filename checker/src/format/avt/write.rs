@@ -353,9 +353,11 @@ impl<W: Write> AvtWriter<W> {
         }
         match event.op {
             Op::End(None) | Op::Follow(None) | Op::Exit | Op::SplitVariable { .. } => Ok(()),
-            Op::Begin(id) | Op::End(Some(id)) | Op::Follow(Some(id)) => {
-                check("region", id.0, ids.regions)
-            }
+            Op::Begin(id)
+            | Op::End(Some(id))
+            | Op::Follow(Some(id))
+            | Op::Rest(id)
+            | Op::Resume(id) => check("region", id.0, ids.regions),
             Op::Read(id)
             | Op::Write(id)
             | Op::Update(id)

@@ -272,7 +272,8 @@ impl Lines {
             (None, Kind::End) => Op::End(None),
             (None, Kind::Follow) => Op::Follow(None),
             (None, Kind::Exit) => Op::Exit,
-            (None | Some(b""), Kind::Begin | Kind::End) | (Some(b""), Kind::Follow) => {
+            (None | Some(b""), Kind::Begin | Kind::End)
+            | (Some(b""), Kind::Follow | Kind::Rest | Kind::Resume) => {
                 op(kind, self.named(IdSpace::Region, Field::Object, b"")?)
             }
             (None | Some(b""), _) => return Err(LineError::NoObject { op: name() }.into()),

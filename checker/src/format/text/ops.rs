@@ -32,6 +32,8 @@ pub(super) enum Kind {
     Reset,
     Split,
     Follow,
+    Rest,
+    Resume,
     Exit,
 }
 
@@ -51,7 +53,7 @@ impl Default for Spelling {
     }
 }
 
-const SPELLINGS: [Spelling; 23] = [
+const SPELLINGS: [Spelling; 25] = [
     spell("r", Kind::Read, IdSpace::Variable),
     spell("w", Kind::Write, IdSpace::Variable),
     spell("acq", Kind::Acquire, IdSpace::Lock),
@@ -75,6 +77,8 @@ const SPELLINGS: [Spelling; 23] = [
     // Its object is two of them.
     spell("split", Kind::Split, IdSpace::Variable),
     spell("follow", Kind::Follow, IdSpace::Region),
+    spell("rest", Kind::Rest, IdSpace::Region),
+    spell("resume", Kind::Resume, IdSpace::Region),
     // Has no object.
     spell("exit", Kind::Exit, IdSpace::Thread),
 ];
@@ -171,6 +175,8 @@ pub(super) const fn spelling(kind: Kind) -> &'static str {
         Kind::Reset => "reset",
         Kind::Split => "split",
         Kind::Follow => "follow",
+        Kind::Rest => "rest",
+        Kind::Resume => "resume",
         Kind::Exit => "exit",
     }
 }
@@ -201,6 +207,8 @@ pub(super) const fn op(kind: Kind, object: u32) -> Op {
         Kind::Reset => Op::Reset(LockId(object)),
         Kind::Split => Op::SplitVariable { from: VarId(object), to: VarId(object) },
         Kind::Follow => Op::Follow(Some(RegionId(object))),
+        Kind::Rest => Op::Rest(RegionId(object)),
+        Kind::Resume => Op::Resume(RegionId(object)),
         Kind::Exit => Op::Exit,
     }
 }
@@ -229,6 +237,8 @@ pub(super) const fn kind_of_op(op: Op) -> Kind {
         Op::Reset(_) => Kind::Reset,
         Op::SplitVariable { .. } => Kind::Split,
         Op::Follow(_) => Kind::Follow,
+        Op::Rest(_) => Kind::Rest,
+        Op::Resume(_) => Kind::Resume,
         Op::Exit => Kind::Exit,
     }
 }

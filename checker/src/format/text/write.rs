@@ -65,9 +65,11 @@ impl<W: Write> TextWriter<W> {
         }
         special |= match event.op {
             Op::End(None) | Op::Follow(None) | Op::Exit | Op::SplitVariable { .. } => false,
-            Op::Begin(id) | Op::End(Some(id)) | Op::Follow(Some(id)) => {
-                regions.add(id.0, || region_name(names, id))
-            }
+            Op::Begin(id)
+            | Op::End(Some(id))
+            | Op::Follow(Some(id))
+            | Op::Rest(id)
+            | Op::Resume(id) => regions.add(id.0, || region_name(names, id)),
             Op::Read(id)
             | Op::Write(id)
             | Op::Update(id)
@@ -131,7 +133,9 @@ impl<W: Write> TextWriter<W> {
         let object = match event.op {
             Op::End(None) | Op::Follow(None) | Op::Exit | Op::SplitVariable { .. } => None,
             Op::Begin(id) => Some(regions.get(id.0)).filter(|name| !name.is_empty()),
-            Op::End(Some(id)) | Op::Follow(Some(id)) => Some(regions.get(id.0)),
+            Op::End(Some(id)) | Op::Follow(Some(id)) | Op::Rest(id) | Op::Resume(id) => {
+                Some(regions.get(id.0))
+            }
             Op::Read(id)
             | Op::Write(id)
             | Op::Update(id)

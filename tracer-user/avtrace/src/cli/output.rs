@@ -115,13 +115,15 @@ pub enum FailOnArg {
     Predicted,
     /// All, predictions and those by design as well.
     Any,
+    /// Likely ones; a run in which nothing was checked ends with 67.
+    NothingChecked,
 }
 
 impl FailOnArg {
     /// Returns the least likely class that counts.
     pub const fn least_class(self) -> Class {
         match self {
-            Self::Likely => Class::Likely,
+            Self::Likely | Self::NothingChecked => Class::Likely,
             Self::Possible | Self::Predicted => Class::Possible,
             Self::Any => Class::ByDesign,
         }

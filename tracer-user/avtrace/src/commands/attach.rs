@@ -40,6 +40,6 @@ pub(super) fn run(arguments: &AttachArgs) -> Result<u8, Failure> {
     status.end();
     let programs = programs
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
-    let found = write_reports(programs, &arguments.output, Also::default(), filter, reports)?;
-    Ok(if found { arguments.output.error_exitcode } else { 0 })
+    let status = write_reports(programs, &arguments.output, Also::default(), filter, reports)?;
+    Ok(status.unwrap_or(0))
 }

@@ -69,7 +69,7 @@ pub(super) fn run(arguments: &CheckArgs) -> Result<u8, Failure> {
         reports.add(&report, name, None, true)?;
         reports.flush()?;
         let fails = triage::fails(&arguments.output, &report);
-        let found = if fails { arguments.output.error_exitcode } else { 0 };
+        let found = triage::status(&arguments.output, std::iter::once(&report)).unwrap_or(0);
         // Findings are true even if a part is missing; without findings, the missing part decides.
         let missing = if incomplete.is_some() && !fails { 3 } else { 0 };
         status = worse(status, worse(found, missing));

@@ -94,13 +94,14 @@ pub fn complain(message: &str) {
 }
 
 /// Returns the worse of two exit statuses, if several inputs are handled in one run: avtrace's own failure,
-/// then input that cannot be read, then findings.
+/// then input that cannot be read, then findings, then that nothing was checked.
 fn worse(one: u8, other: u8) -> u8 {
     let rank = |status| match status {
         0 => 0,
-        3 => 2,
-        1 => 3,
-        _ => 1,
+        triage::NOTHING_CHECKED => 1,
+        3 => 3,
+        1 => 4,
+        _ => 2,
     };
     if rank(other) > rank(one) { other } else { one }
 }
@@ -117,5 +118,6 @@ mod tests {
         assert_eq!(worst(&[66, 3, 66]), 3);
         assert_eq!(worst(&[3, 1, 66]), 1);
         assert_eq!(worst(&[0, 9, 0]), 9);
+        assert_eq!(worst(&[0, 67, 66, 67]), 66);
     }
 }

@@ -42,11 +42,9 @@ pub(super) fn run(arguments: RunArgs) -> Result<u8, Failure> {
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
     let report_dir = arguments.report_dir.as_deref();
     let also = Also { report_dir, quiet: arguments.quiet, is_started: true };
-    if write_reports(programs, &arguments.output, also, filter, reports)? {
-        return Ok(arguments.output.error_exitcode);
-    }
+    let status = write_reports(programs, &arguments.output, also, filter, reports)?;
     // As shown by a shell: the low byte.
-    Ok(ending.shell_status() as u8)
+    Ok(status.unwrap_or(ending.shell_status() as u8))
 }
 
 /// Ways in which `run` alone writes reports.
@@ -60,15 +58,15 @@ pub(super) struct Also<'a> {
     is_started: bool,
 }
 
-/// Writes the reports on programs, without what the user has set aside, and entries for it. Returns whether anything
-/// was found.
+/// Writes the reports on programs, without what the user has set aside, and entries for it. Returns the exit status that
+/// they ask for, if they ask for one.
 pub(super) fn write_reports(
     mut programs: Vec<ProgramReport>,
     arguments: &OutputArgs,
     also: Also<'_>,
     mut filter: Filter,
     mut reports: Reports<'_>,
-) -> Result<bool, Failure> {
+) -> Result<Option<u8>, Failure> {
     let provenance = Provenance::now(!arguments.no_host);
     let provenance = if also.is_started { provenance.with_own_trace_context() } else { provenance };
     for ProgramReport { report, .. } in &mut programs {
@@ -78,9 +76,9 @@ pub(super) fn write_reports(
     if let Some(last) = programs.last_mut() {
         filter.list_unused(&mut last.report);
     }
-    let found = programs.iter().any(|program| triage::fails(arguments, &program.report));
+    let status = triage::status(arguments, programs.iter().map(|program| &program.report));
     let kept = also.report_dir.map_or(Ok(()), |directory| report_dir::write(directory, &programs));
-    if also.quiet && !found {
+    if also.quiet && status.is_none() {
         reports.leave_out(&Destination::Stderr);
         say_if_nothing_was_checked(&programs);
     }
@@ -106,7 +104,7 @@ pub(super) fn write_reports(
     {
         return Err(Failure::internal(error));
     }
-    Ok(found)
+    Ok(status)
 }
 
 /// Says that a run proves nothing, where no program had a region.

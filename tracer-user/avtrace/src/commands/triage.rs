@@ -123,6 +123,22 @@ pub(super) fn fails(arguments: &OutputArgs, report: &Report) -> bool {
     report.fails(arguments.triage.fail_on.least_class()) || (counts && predicts)
 }
 
+/// Exit status of a run in which nothing was checked, if that counts.
+pub(super) const NOTHING_CHECKED: u8 = 67;
+
+/// Returns the exit status that reports of one run ask for, if they ask for one: their findings count, or nothing was
+/// checked in any of them and that counts.
+pub(super) fn status<'a>(
+    arguments: &OutputArgs,
+    reports: impl Iterator<Item = &'a Report> + Clone,
+) -> Option<u8> {
+    if reports.clone().any(|report| fails(arguments, report)) {
+        return Some(arguments.error_exitcode);
+    }
+    let counts = arguments.triage.fail_on == FailOnArg::NothingChecked;
+    (counts && !{ reports }.any(report::checked_anything)).then_some(NOTHING_CHECKED)
+}
+
 /// Returns whether a defect counts.
 pub(super) fn counts(arguments: &OutputArgs, defect: &Defect) -> bool {
     defect.set_aside.is_none() && defect.class <= arguments.triage.fail_on.least_class()

@@ -252,6 +252,7 @@ pub fn merged(hunts: &[Whole]) -> Option<Report> {
         predictions: None,
         atomicity: None,
         open_at_end: Vec::new(),
+        reacquired: Vec::new(),
         threads: Vec::new(),
         gaps: None,
         thread_starts: Vec::new(),

@@ -404,6 +404,7 @@ fn bare(report: &Report) -> Report {
         predictions: None,
         atomicity: None,
         open_at_end: Vec::new(),
+        reacquired: Vec::new(),
         instances: None,
         threads: Vec::new(),
         regions: Vec::new(),

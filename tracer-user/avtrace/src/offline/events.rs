@@ -225,6 +225,8 @@ fn row(names: &mut Cache, number: u64, event: &Event, value: Option<&ObservedVal
         Op::Begin(region) => ("begin", None, None, Some(region)),
         Op::End(region) => ("end", None, None, region),
         Op::Follow(region) => ("follow", None, None, region),
+        Op::Rest(region) => ("rest", None, None, Some(region)),
+        Op::Resume(region) => ("resume", None, None, Some(region)),
         Op::Read(id) => ("read", Some((Variable(id), id.0)), None, None),
         Op::Write(id) => ("write", Some((Variable(id), id.0)), None, None),
         Op::Update(id) => ("update", Some((Variable(id), id.0)), None, None),

@@ -264,7 +264,8 @@ impl ProcessTracker {
             | Record::Stop(..)
             | Record::Watchpoint(_)
             | Record::Owned(_)
-            | Record::Trap(_) => self.dispatch_without_site(index, record),
+            | Record::Trap(_)
+            | Record::Switch(_) => self.dispatch_without_site(index, record),
             // Of a program that was replaced, and the record of that was lost.
             _ if header.site.plan() != self.programs[index].id().plan => self.foreign += 1,
             _ => self.programs[index].record(record),

@@ -2,7 +2,7 @@
 
 use insta::assert_snapshot;
 use report::text::render;
-use report::{Class, Report, TextOptions};
+use report::{Class, NotSeen, Report, SkippedProbes, TextOptions};
 
 use crate::fixtures::has_control;
 use crate::stories;
@@ -30,6 +30,33 @@ fn text(report: &Report) -> String {
 /// Columns of printable text in which only the listed wide characters occur.
 fn columns(line: &str) -> usize {
     line.chars().map(|c| if u32::from(c) >= 0x2e80 { 2 } else { 1 }).sum()
+}
+
+#[test]
+fn regions_that_were_left_out_are_in_the_first_line() {
+    let first_line = |names: &[&str], reason_kind: &str| {
+        let skipped = |name: &&str| SkippedProbes {
+            what: format!("region `{name}`"),
+            reason: "not all of its exits could be probed".to_owned(),
+            count: 1,
+            kind: Some("region".to_owned()),
+            reason_kind: Some(reason_kind.to_owned()),
+        };
+        let skipped_probes = names.iter().map(skipped).collect();
+        let mut story = stories::clean();
+        story.context.not_seen = NotSeen { skipped_probes, ..NotSeen::default() };
+        let text = text(&story.report());
+        text.lines().next().unwrap_or_default().to_owned()
+    };
+    let nothing = first_line(&[], "");
+    let exits = "(not all of its exits could be probed)";
+    let of = |names: &[&str]| first_line(names, "unprobed_exits");
+    assert_eq!(of(&["turn"]), format!("{nothing}; not checked: region `turn` {exits}"));
+    let long = "x".repeat(80);
+    let named = format!("{nothing}; not checked: region `turn` and 1 other region {exits}");
+    assert_eq!(of(&[&long, "turn"]), named);
+    assert_eq!(of(&[&long, &long]), format!("{nothing}; not checked: 2 regions {exits}"));
+    assert_eq!(first_line(&["turn"], "thread_local"), nothing);
 }
 
 #[test]

@@ -13,8 +13,11 @@ use inline::{
 use symbolize::{ElfFile, LinkAddr, Module, Symbolizer};
 use x86::{
     exits::Part,
-    functions::Functions,
-    patching::{self, Convention, Jump, Live, NEAR_JUMP, Padding, Patch, Targets},
+    functions::{Function as CodeFunction, Functions},
+    patching::{
+        self, Convention, Jump, Live, NEAR_JUMP, Padding, Patch, Refusal as NoPlace, SHORT_JUMP,
+        Targets,
+    },
     restartable::restartable_sequences,
 };
 
@@ -127,6 +130,65 @@ impl InProcess {
     }
 }
 
+/// Code of a function, with what is known of its module.
+struct Code<'a> {
+    module: &'a Module,
+    file: &'a ElfFile,
+    targets: &'a Targets,
+    parts: &'a [Part<'a>],
+}
+
+/// Room for jumps near the points of a function.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Room {
+    /// Functions nearby may make more.
+    MayBeMade,
+    AsItIs,
+}
+
+impl Code<'_> {
+    /// Calls `choose` with the function, whose probes read `reads` at their addresses.
+    fn with_function<T>(
+        &self,
+        reads: &BTreeMap<u64, Live>,
+        choose: impl FnOnce(&patching::Function<'_>) -> T,
+    ) -> T {
+        let &Self { file, targets, parts, .. } = self;
+        let own_start = parts.first().map_or(0, |part| part.start);
+        choose(&patching::Function {
+            parts,
+            word_at: &|address| {
+                let bytes = file.bytes_at(LinkAddr(address), 4)?;
+                Some(u32::from_le_bytes(*bytes.first_chunk()?))
+            },
+            is_target: &|address| address != own_start && targets.contains(address),
+            is_restartable: &|address| restartable_sequences(file).contains(LinkAddr(address)),
+            reads: &|address| reads.get(&address).copied().unwrap_or(Live::NONE),
+            convention: Convention::SystemV,
+        })
+    }
+}
+
+/// Returns the functions around the one with an address whose code a short jump from there may reach.
+fn neighbours<'a>(
+    functions: &'a Functions,
+    starts: &[LinkAddr],
+    address: LinkAddr,
+) -> impl Iterator<Item = &'a CodeFunction> {
+    /// Functions on each side at most.
+    const MOST: usize = 8;
+    /// Distance that a short jump and the jump that it leads to reach, in bytes.
+    const DISTANCE: u64 = 128 + 2 * NEAR_JUMP;
+    let own = starts.partition_point(|start| *start <= address);
+    let around = own.saturating_sub(MOST + 1)..(own + MOST).min(starts.len());
+    around.filter_map(|index| functions.get(index)).filter(move |function| {
+        let is_own = function.start <= address && address < function.end;
+        let is_near =
+            function.start.0 < address.0 + DISTANCE && address.0 < function.end.0 + DISTANCE;
+        is_near && !is_own
+    })
+}
+
 impl Attaching<'_> {
     fn refuse(&mut self, indices: impl IntoIterator<Item = usize>, reason: impl ToString) {
         let error = || io::Error::other(reason.to_string());
@@ -171,6 +233,7 @@ impl Attaching<'_> {
         }
         let starts: Vec<LinkAddr> = functions.iter().map(|function| function.start).collect();
         let mut patches = self.patches(module, file);
+        let mut cramped = Vec::new();
         for (start, probes) in by_function {
             let known = functions.starting_at(start).and_then(|index| functions.get(index));
             let parts = known.and_then(|function| function.parts(file));
@@ -186,7 +249,24 @@ impl Attaching<'_> {
                 let room = file.bytes_at(LinkAddr(end), room as usize);
                 patches.padding.add(end, room.unwrap_or_default());
             }
-            self.function(module, file, &targets, &parts, &mut patches, &probes);
+            let code = Code { module, file, targets: &targets, parts: &parts };
+            let without_room = self.function(&code, &mut patches, &probes, Room::MayBeMade);
+            if !without_room.is_empty() {
+                cramped.push((parts, without_room));
+            }
+        }
+        for (parts, probes) in cramped {
+            for &(_, point) in &probes {
+                for neighbour in neighbours(&functions, &starts, point) {
+                    let Some(parts) = neighbour.parts(file) else { continue };
+                    let code = Code { module, file, targets: &targets, parts: &parts };
+                    if self.make_room(&code, &mut patches, point) {
+                        break;
+                    }
+                }
+            }
+            let code = Code { module, file, targets: &targets, parts: &parts };
+            self.function(&code, &mut patches, &probes, Room::AsItIs);
         }
         self.image.modules().insert(place_of(module), patches);
     }
@@ -204,38 +284,47 @@ impl Attaching<'_> {
         if known.padding.displaced().all(is_there) { known } else { ModulePatches::default() }
     }
 
-    /// Attaches the probes of a function, by their indices and link-time addresses.
+    /// Has a function displace a line for the sake of a point in another one nearby. Returns whether there is more room.
+    fn make_room(&self, code: &Code<'_>, patches: &mut ModulePatches, near: LinkAddr) -> bool {
+        let reads = self.reads(code.parts, patches, &[]);
+        let room =
+            code.with_function(&reads, |function| function.room_near(near.0, &mut patches.padding));
+        let Some(room) = room else { return false };
+        let made = self.patch(code.module, code.file, &room, &BTreeMap::new(), patches, false);
+        tracing::debug!(near = near.0, start = room.range.start, ?made, "a neighbour makes room");
+        if made.is_err() {
+            patches.padding.remove(&room);
+        }
+        made.is_ok()
+    }
+
+    /// Attaches the probes of a function, by their indices and link-time addresses. Returns those for which there is no
+    /// room, if some may be made.
     fn function(
         &mut self,
-        module: &Module,
-        file: &ElfFile,
-        targets: &Targets,
-        parts: &[Part<'_>],
+        code: &Code<'_>,
         patches: &mut ModulePatches,
         probes: &[(usize, LinkAddr)],
-    ) {
-        let own_start = parts.first().map_or(0, |part| part.start);
+        room: Room,
+    ) -> Vec<(usize, LinkAddr)> {
+        let &Code { module, file, parts, .. } = code;
         let at = |address: u64| {
             probes.iter().filter(move |(_, link)| link.0 == address).map(|&(index, _)| index)
         };
         let reads = self.reads(parts, patches, probes);
-        let function = patching::Function {
-            parts,
-            word_at: &|address| {
-                let bytes = file.bytes_at(LinkAddr(address), 4)?;
-                Some(u32::from_le_bytes(*bytes.first_chunk()?))
-            },
-            is_target: &|address| address != own_start && targets.contains(address),
-            is_restartable: &|address| restartable_sequences(file).contains(LinkAddr(address)),
-            reads: &|address| reads.get(&address).copied().unwrap_or(Live::NONE),
-            convention: Convention::SystemV,
-        };
         let mut points: Vec<u64> = probes.iter().map(|(_, link)| link.0).collect();
         points.sort_unstable();
         points.dedup();
-        let found = function.patches(&points, &mut patches.padding);
+        let found =
+            code.with_function(&reads, |function| function.patches(&points, &mut patches.padding));
+        let mut without_room = Vec::new();
         for (address, refusal) in found.refused {
-            self.refuse(at(address), refusal);
+            match refusal {
+                NoPlace::NoRoom(SHORT_JUMP..) if room == Room::MayBeMade => {
+                    without_room.extend(at(address).map(|index| (index, LinkAddr(address))));
+                }
+                _ => self.refuse(at(address), refusal),
+            }
         }
         // Short jumps lead to room that others leave, and all other trampolines to those of redirected code.
         let (short, long): (Vec<Patch>, Vec<Patch>) =
@@ -274,6 +363,7 @@ impl Attaching<'_> {
                 self.refuse(members, "there is no room for a jump on some way there");
             }
         }
+        without_room
     }
 
     /// Has the trampoline of redirected code, if there is one, lead to the code itself.

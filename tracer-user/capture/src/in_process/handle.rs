@@ -164,8 +164,15 @@ impl InProcess {
     /// Switches groups of access probes in a plan's process off, or on again, and in all with which it shares memory.
     pub fn switch_accesses(&self, plan: PlanNumber, groups: &BTreeSet<u16>, is_off: bool) {
         // A process that has ended, or runs another program, has no probes to switch.
-        if let Ok((_, (image, _))) = self.program_of(plan) {
+        if let Ok((_, (image, stream))) = self.program_of(plan) {
+            // The time for which they are said to rest covers the time for which they do.
+            if is_off {
+                stream.note_switch(groups, is_off);
+            }
             image.switch(groups, is_off);
+            if !is_off {
+                stream.note_switch(groups, is_off);
+            }
         }
     }
 

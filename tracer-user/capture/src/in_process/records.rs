@@ -2,7 +2,7 @@
 //! which they happened, as batches.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     mem::offset_of,
     sync::{
@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use abi::{Header, Kind, PlanNumber, Record, SiteId};
+use abi::{Header, Kind, PlanNumber, Record, SiteId, SwitchRecord};
 use crossbeam_channel::Receiver;
 use inline::{
     arena::CONTROL,
@@ -112,6 +112,18 @@ impl Stream {
     /// Adds a record of what the tracer has just observed.
     pub(super) fn record(&self, record: Record) {
         self.notes.record(record, || self.surroundings.order());
+    }
+
+    /// Adds records that these groups of access probes rest from now on, or record again, in all processes of the stream.
+    pub(super) fn note_switch(&self, groups: &BTreeSet<u16>, is_off: bool) {
+        let processes: Vec<u32> = self.plans().keys().copied().collect();
+        for process in processes {
+            for &group in groups {
+                let header = header(Kind::Switch, process, 0);
+                let (group, is_on) = (group.into(), u32::from(!is_off));
+                self.record(Record::Switch(SwitchRecord { header, group, is_on }));
+            }
+        }
     }
 
     /// Notes that no record will follow.
@@ -244,6 +256,7 @@ const fn has_site(record: &Record) -> bool {
             | Record::ChildProcess(_)
             | Record::Stop(..)
             | Record::Watchpoint(_)
+            | Record::Switch(_)
     )
 }
 

@@ -302,6 +302,9 @@ impl Accesses {
     fn translate<C: CodeMap>(&mut self, access: &SeenAccess, cx: &mut Context<'_, C>) {
         let &SeenAccess { thread, extent, effect, .. } = access;
         let Some(since) = variable_since(access, cx.memory) else { return };
+        if let Some(group) = access.group() {
+            cx.regions.accessed(thread, access.epoch, group, cx.stream);
+        }
         let location = cx.stack(Location::Access(access.frames));
         // A deferred access to a word that synchronises makes no variable of it.
         if !access.is_deferred() {

@@ -9,7 +9,7 @@ use checker::{
 use rustc_hash::{FxHashMap, FxHashSet};
 use x86::exits::Leaves;
 
-use super::threads::Threads;
+use super::{resting::RestingAccesses, seen_access::CURRENT_EPOCH, threads::Threads};
 use crate::{
     region_stack::{Change, EnteredFunction, Frame, RegionStacks},
     stream::Stream,
@@ -31,6 +31,15 @@ struct Transactions {
     count: u64,
     /// Number of regions begun.
     executions: u64,
+    /// Region that is followed.
+    followed: Option<RegionId>,
+    /// Number of executions at the latest access, and its group of probes.
+    latest: (u64, usize),
+}
+
+impl Transactions {
+    /// No access.
+    const NONE: (u64, usize) = (0, usize::MAX);
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +93,7 @@ pub struct Regions {
     ended: Vec<Ended>,
     /// Functions that are regions no more.
     given_up: FxHashSet<u32>,
+    resting: RestingAccesses,
 }
 
 /// The record's kind does not fit its site.
@@ -231,6 +241,34 @@ impl Regions {
         (epoch > innermost.epoch_before).then_some(innermost.number)
     }
 
+    /// Notes an access of a thread in an epoch, by a probe of that group, before its event.
+    #[inline]
+    pub(super) fn accessed(
+        &mut self,
+        thread: ThreadId,
+        epoch: u64,
+        group: usize,
+        stream: &mut Stream,
+    ) {
+        let Some(transactions) = self.transactions.get_mut(thread.index()) else { return };
+        let latest = (transactions.executions, group);
+        if transactions.latest != latest {
+            // What an older access has shown is not all.
+            if epoch == CURRENT_EPOCH {
+                transactions.latest = latest;
+            }
+            let open = transactions.open.iter().filter(|open| epoch > open.epoch_before);
+            for region in open.map(|open| open.region).chain(transactions.followed) {
+                self.resting.accessed(region, group, thread, stream);
+            }
+        }
+    }
+
+    /// Notes that the access probes of a group rest from now on, or record again.
+    pub(super) fn switch(&mut self, group: usize, is_off: bool, stream: &mut Stream) {
+        self.resting.switch(group, is_off, stream);
+    }
+
     /// Returns the stack pointer above which an open region of the thread is known to have ended, or `u64::MAX`.
     pub(super) fn lowest(&self, thread: ThreadId) -> u64 {
         self.stacks.lowest(thread)
@@ -290,9 +328,12 @@ impl Regions {
                     stream.emit(thread, Op::Begin(region), location);
                 }
                 Change::Follow(region, location) => {
+                    transactions.followed = region;
+                    transactions.latest = Transactions::NONE;
                     stream.emit(thread, Op::Follow(region), location);
                 }
                 Change::End(location) => {
+                    transactions.latest = Transactions::NONE;
                     if let Some(execution) = transactions.open.pop() {
                         let index = execution.region.index();
                         if self.ended.len() <= index {

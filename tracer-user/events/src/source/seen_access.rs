@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use abi::{AccessDescriptor, AccessRecord, FRAMES};
+use abi::{ACCESS_GROUPS, AccessDescriptor, AccessRecord, FRAMES};
 use checker::event::{Op, ThreadId, VarId};
 use plan::memory::site::AccessPlace;
 use x86::commuting::CommutingUpdate;
@@ -80,6 +80,16 @@ impl SeenAccess {
     /// Returns whether the access is reported after the epoch in which it was made.
     pub(super) const fn is_deferred(&self) -> bool {
         matches!(self.source, AccessSource::Deferred { .. })
+    }
+
+    /// Returns the group whose switch the probe of the access has.
+    pub(super) const fn group(&self) -> Option<usize> {
+        match self.source {
+            AccessSource::Probe { place, .. } | AccessSource::Deferred { place, .. } => {
+                Some(place.group % ACCESS_GROUPS as usize)
+            }
+            AccessSource::NamedRange { .. } | AccessSource::Sample { .. } => None,
+        }
     }
 
     /// Returns the number of the watched range that was hit.

@@ -5,6 +5,7 @@ mod defects;
 mod gaps;
 mod interleavings;
 mod open_at_end;
+mod reacquired;
 mod resolver;
 
 use std::collections::HashMap;
@@ -82,6 +83,7 @@ pub fn assemble(findings: &Findings, names: &mut dyn Names, context: Context) ->
         predictions,
         atomicity,
         open_at_end,
+        reacquired: reacquired::locks(findings, &mut resolver),
         instances: context.with_instances.then(|| findings.instances.clone()),
         threads: resolver.thread_table(),
         regions: resolver.region_table(),

@@ -11,6 +11,7 @@ pub mod layout;
 mod merged;
 mod open_at_end;
 mod options;
+mod overlooked;
 pub mod paint;
 mod summary;
 mod violations;
@@ -92,6 +93,11 @@ pub fn render(report: &Report, options: &TextOptions) -> String {
         remark(&mut page, WARNING, "warning", &warning.message);
         if let Some(help) = &warning.help {
             remark(&mut page, HELP, "  help", help);
+        }
+    }
+    if !report.defects.iter().any(is_open) && report.hunt.is_none() {
+        for note in overlooked::locks(report) {
+            remark(&mut page, STRONG, "note", &note);
         }
     }
     if let Some(busiest) = &report.summary.busiest {
@@ -299,6 +305,7 @@ fn checked(page: &mut Page, report: &Report, result: &str) {
     if report.serializable.is_none() {
         text.push_str("; whether the run as a whole is serializable was not decided");
     }
+    text.push_str(&overlooked::regions(report));
     page.put(HELP, result).put(PLAIN, &text).end();
 }
 

@@ -194,6 +194,19 @@ impl Function<'_> {
         patches
     }
 
+    /// Chooses a patch without points that leaves room for a jump which a short one near an address reaches, for the
+    /// sake of a function nearby. `None` where no line of the function has as much, or its control flow is not known.
+    #[must_use]
+    pub fn room_near(&self, address: u64, padding: &mut Padding) -> Option<Patch> {
+        let blocks = BasicBlocks::analyze(self.parts, self.word_at);
+        let flow = blocks.as_ref().map(BasicBlocks::dataflow);
+        let code = FunctionCode::read(self, flow)?;
+        let red_zone = flow.is_none_or(red_zone::is_used);
+        let patch = Planner::new(self, &code, red_zone, padding).room_near(address)?;
+        padding.note(&patch);
+        Some(patch)
+    }
+
     /// Patches where control may come to any instruction: of one instruction each, which only has a start.
     fn single_instructions(&self, points: &[u64], padding: &mut Padding) -> Patches {
         let mut patches = Patches::default();

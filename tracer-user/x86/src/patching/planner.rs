@@ -399,8 +399,8 @@ impl<'a> Planner<'a> {
         fits.then_some(Chosen { first, end, padded: 0, jump: Jump::Near, places })
     }
 
-    /// Makes room for a jump that a short one before an address reaches: displaces more than a patch needs, or a line
-    /// without probe points.
+    /// Makes room for a jump that a short one before an address reaches: displaces more than a patch needs, if need be by
+    /// the call behind it, or a line without probe points.
     fn make_room(&mut self, after: u64, pending: &BTreeSet<usize>) -> Option<()> {
         let is_reached = |left: &Range<u64>| Padding::reaches(after, left);
         for index in 0..self.chosen.len() {
@@ -408,23 +408,36 @@ impl<'a> Planner<'a> {
             if chosen.jump != Jump::Near || chosen.padded > 0 || self.left(chosen).is_some() {
                 continue;
             }
-            let longer = self.lengthened(chosen);
-            if let Some(left) = self.left(&longer).filter(is_reached) {
+            let has_room = |longer: &Chosen| self.left(longer).as_ref().is_some_and(is_reached);
+            if let Some(longer) = self.grown(chosen, has_room) {
                 let range = self.range(chosen);
                 self.padding.replace(&range, &self.range(&longer));
-                self.padding.add_left(left);
+                self.left(&longer).into_iter().for_each(|left| self.padding.add_left(left));
                 self.chosen[index] = longer;
                 return Some(());
             }
         }
+        let chosen = self.displace_spare(after, pending)?;
+        self.chosen.push(chosen);
+        Some(())
+    }
+
+    /// Displaces a line without probe points that leaves room which a short jump before an address reaches.
+    fn displace_spare(&mut self, after: u64, pending: &BTreeSet<usize>) -> Option<Chosen> {
+        let is_reached = |left: &Range<u64>| Padding::reaches(after, left);
         let chosen = self.spare_lines(after, pending).into_iter().find_map(|line| {
             let mut candidates = self.spare(line);
             candidates.find(|chosen| self.left(chosen).as_ref().is_some_and(is_reached))
         })?;
         self.padding.displace(&self.range(&chosen));
         self.left(&chosen).into_iter().for_each(|left| self.padding.add_left(left));
-        self.chosen.push(chosen);
-        Some(())
+        Some(chosen)
+    }
+
+    /// Chooses a patch without probe points that leaves room near an address of another function.
+    pub fn room_near(mut self, address: u64) -> Option<Patch> {
+        let chosen = self.displace_spare(address + SHORT_JUMP, &BTreeSet::new())?;
+        Some(self.patch(&chosen))
     }
 
     /// Returns a patch with more of its line, so that there is room for another jump if the line has it.
@@ -436,6 +449,20 @@ impl<'a> Planner<'a> {
         }
         let (first, end) = self.extend(chosen.first, chosen.end, body, 2 * NEAR_JUMP);
         Chosen { first, end, ..chosen.clone() }
+    }
+
+    /// Returns a patch that displaces more of its line and fits: more instructions, or all up to the call at its end, by
+    /// that call, with a rest behind the short jump over what comes before it.
+    fn grown(&self, chosen: &Chosen, fits: impl Fn(&Chosen) -> bool) -> Option<Chosen> {
+        let longer = self.lengthened(chosen);
+        if fits(&longer) {
+            return Some(longer);
+        }
+        let line = self.line_without(chosen);
+        let from = (line.first..=chosen.first).rev();
+        let called = from.filter(|&first| self.called(line, first) == Some(first));
+        let by_call = |first| Chosen { first, end: line.end, jump: Jump::Call, ..chosen.clone() };
+        called.map(by_call).find(fits)
     }
 
     /// Line around a patch, up to others.

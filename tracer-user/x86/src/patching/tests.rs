@@ -126,6 +126,19 @@ fn a_longer_line_makes_room_for_a_short_one() {
 }
 
 #[test]
+fn a_patch_before_a_call_makes_room_by_the_call() {
+    // push rbx; mov rbx,rdi; call; mov rsi,rax; add dword [rax],10; mov rdi,rbx; call; pop rbx; ret
+    let mut code = vec![0x53, 0x48, 0x89, 0xfb, 0xe8, 0, 0, 0, 0, 0x48, 0x89, 0xc6];
+    code.extend([0x83, 0, 10, 0x48, 0x89, 0xdf, 0xe8, 0, 0, 0, 0, 0x5b, 0xc3]);
+    let found = patches(&code, &[0, 12, 23]);
+    assert_eq!(found.refused, []);
+    assert_eq!(ranges(&found), [(0, 9), (9, 23), (23, 25)]);
+    let [_, with_room, exit] = &found.patches[..] else { unreachable!() };
+    assert_eq!((with_room.jump, exit.jump), (Jump::Call, Jump::Short(0x100b)));
+    assert_eq!(with_room.points.len(), 1, "{with_room:?}");
+}
+
+#[test]
 fn an_indirect_jump_leads_to_what_the_file_names() {
     // mov rax,[rdi]; jmp rax; (a case:) mov eax,1; mov ecx,2; ret
     let code = [0x48, 0x8b, 7, 0xff, 0xe0, 0xb8, 1, 0, 0, 0, 0xb9, 2, 0, 0, 0, 0xc3];
@@ -230,6 +243,42 @@ fn padding_makes_room() {
     let inside = [0xeb, 5, 0xcc, 0xcc, 0xcc, 0xcc, 0xcc, 0xc3];
     let found = patches(&inside, &[0]);
     assert_eq!(ranges(&found), [(0, 5)], "padding inside");
+}
+
+/// Code of a neighbour, from 0x1010 on: mov eax,1; mov ecx,2; ret.
+const NEIGHBOUR: [u8; 11] = [0xb8, 1, 0, 0, 0, 0xb9, 2, 0, 0, 0, 0xc3];
+
+#[test]
+fn a_neighbour_makes_room() {
+    let parts = [Part { start: 0x1010, code: &NEIGHBOUR }];
+    let neighbour = Function {
+        parts: &parts,
+        word_at: &|_| None,
+        is_target: &|_| false,
+        is_restartable: &|_| false,
+        reads: &|_| Live::NONE,
+        convention: Convention::SystemV,
+    };
+    // pop rbx; ret
+    let exit = [0x5b, 0xc3];
+    let mut padding = Padding::default();
+    assert_eq!(
+        patches_of(&exit, &[0], &|_| false, &mut padding).refused,
+        [(0x1000, Refusal::NoRoom(2))]
+    );
+    let room = neighbour.room_near(0x1000, &mut padding).expect("a patch without points");
+    assert_eq!((room.range.clone(), room.points.len()), (0x1010..0x101a, 0));
+    let found = patches_of(&exit, &[0], &|_| false, &mut padding);
+    assert_eq!(found.refused, []);
+    assert_eq!(found.patches[0].jump, Jump::Short(0x1015));
+    // Points that the neighbour gets later join the patch.
+    let later = neighbour.patches(&[0x1010], &mut padding);
+    assert_eq!((later.patches.len(), later.extended.len()), (0, 1));
+    // It has no more room, or is out of reach, or its code is entered there.
+    assert_eq!(neighbour.room_near(0x1000, &mut padding), None);
+    assert_eq!(neighbour.room_near(0x1200, &mut Padding::default()), None);
+    let entered = Function { is_target: &|at| at == 0x1015, ..neighbour };
+    assert_eq!(entered.room_near(0x1000, &mut Padding::default()), None);
 }
 
 #[test]

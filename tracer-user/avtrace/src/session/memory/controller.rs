@@ -39,6 +39,9 @@ const HIT_COST_NS: u64 = 10_000;
 /// Cost of a hit's record on top of the hit, in nanoseconds.
 const RECORD_COST_NS: u64 = 2000;
 
+/// Number of checks by which the events that are checked are behind the program at most, as far as is foreseen.
+const BEHIND: u32 = 5;
+
 /// Number of values of words with watchpoints that probes may read in each interval: at most some percent of it.
 const SAMPLED_READS: u64 = 16;
 
@@ -60,6 +63,8 @@ pub(crate) struct MemoryController {
     detached: BTreeMap<u16, Vec<ProbePoint>>,
     /// Groups that are being detached.
     pending_detaches: Vec<(BTreeSet<u16>, PendingDetach)>,
+    /// Groups that were attached again, with the number of checks until their records are surely among those that come.
+    returning: BTreeMap<u16, u32>,
     hot: HotRegions,
 }
 
@@ -157,6 +162,7 @@ impl MemoryController {
             plan,
             detached,
             pending_detaches,
+            returning: BTreeMap::new(),
             hot: HotRegions::new(accesses.overhead),
         })
     }
@@ -175,6 +181,7 @@ impl MemoryController {
         tracer_cost: &TracerCost,
     ) -> Result<(), KernelError> {
         self.note_detached(source, PendingDetach::is_done);
+        self.note_returned(source);
         // A process that has ended has no clock, and needs no control.
         let Some(worked) = worked(self.clock) else { return Ok(()) };
         let worked = worked.saturating_sub(self.began);
@@ -194,6 +201,10 @@ impl MemoryController {
                 let group = point.access.map_or(0, |access| access.group);
                 self.detached.entry(group).or_default().push(point);
             }
+            for group in &detach {
+                self.returning.remove(group);
+                source.set_resting((*group).into(), true);
+            }
             self.pending_detaches.push((detach, pending));
         }
         for group in attach {
@@ -205,6 +216,7 @@ impl MemoryController {
             // What was refused now was not when the program started: it is missed as what is detached.
             let _refused = kernel.attach_probes(self.plan, points)?;
             source.set_attached(group.into(), true);
+            self.returning.insert(group, BEHIND);
         }
         Ok(())
     }
@@ -221,6 +233,15 @@ impl MemoryController {
         {
             drop(pending);
             groups.into_iter().for_each(|group| source.set_attached(group.into(), false));
+        }
+    }
+
+    /// Events are checked some time after they happened: those that come next may be older than the probes that were
+    /// attached again.
+    fn note_returned(&mut self, source: &mut Source) {
+        self.returning.values_mut().for_each(|checks| *checks -= 1);
+        for (group, _) in self.returning.extract_if(.., |_, checks| *checks == 0) {
+            source.set_resting(group.into(), false);
         }
     }
 
