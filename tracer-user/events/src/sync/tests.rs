@@ -49,6 +49,7 @@ fn call(thread: u32, kind: Kind, object: ObjectKind, address: u64) -> Call {
         object,
         fast: None,
         address,
+        bytes: 1,
         second: 0,
         result: 0,
         value: None,
