@@ -346,8 +346,12 @@ impl SyncObjects {
     }
 
     fn condition_wait(&mut self, call: &Call, emit: &mut impl FnMut(Op, LocationId)) {
-        let mutex =
-            self.lock_at(&Call { object: ObjectKind::Mutex, address: call.second, bytes: 1, ..*call });
+        let mutex = self.lock_at(&Call {
+            object: ObjectKind::Mutex,
+            address: call.second,
+            bytes: 1,
+            ..*call
+        });
         let index = call.thread.index();
         if index >= self.waiting.len() {
             self.waiting.resize(index + 1, None);

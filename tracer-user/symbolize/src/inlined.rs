@@ -103,9 +103,8 @@ impl ElfFile {
     /// The calls that were inlined and have code in a stretch, from its start to its end, that is wanted.
     fn inlined_calls_where(&self, wanted: &dyn Fn(LinkAddr, LinkAddr) -> bool) -> Vec<InlinedCall> {
         let Ok(Some(info)) = self.debug_info() else { return Vec::new() };
-        let has_any = |ranges: &[(LinkAddr, LinkAddr)]| {
-            ranges.iter().any(|&(start, end)| wanted(start, end))
-        };
+        let has_any =
+            |ranges: &[(LinkAddr, LinkAddr)]| ranges.iter().any(|&(start, end)| wanted(start, end));
         let mut calls = Vec::new();
         for unit in (0..info.unit_count()).filter_map(|index| info.unit(index)) {
             let mut covered = Vec::new();

@@ -147,9 +147,9 @@ pub(crate) fn add(plan: &mut Plan, step: PlanStep<'_>) {
         );
         let mut known = ExistingProbes::from_plan(planner.plan, module);
         // The user wants to see what is named.
-        let not_named = chosen.difference(&named).filter_map(|&index| functions.get(index));
+        let not_named = chosen.difference(&named).copied().collect();
         let origins = origins.get_or_init(|| Origins::of(symbolizer));
-        known.libraries = LibraryCode::of(symbolizer, module, not_named, origins);
+        known.libraries = LibraryCode::of(symbolizer, choice, &not_named, origins);
         let mut left = 0_u64;
         for index in first.iter().chain(chosen.difference(&first)).copied() {
             if accesses.level.samples() && planner.plan.probes.len() > MAX_PROBES {

@@ -4,15 +4,21 @@
 //! is the program's or such a library's. Functions in between, of the language and of other libraries, do what their
 //! callers want.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use checker::defect::Origin;
-use symbolize::{InlinedCall, LinkAddr, Module, Name, Symbolizer};
-use x86::functions::Function;
+use iced_x86::{FlowControl, Instruction, Mnemonic};
+use symbolize::{ElfFile, InlinedCall, LinkAddr, Name, Symbolizer};
+use x86::{
+    call_graph::Imports,
+    functions::{Function, Functions},
+    instruction::decode,
+};
 
 use crate::{
     origin::{Author, Origins},
     regions::known_names::atomic_operation,
+    selection::Choice,
 };
 
 /// Starts of names of functions by which threads synchronise, in Rust and in C++. What their types hold for their users
@@ -96,7 +102,8 @@ const CLASSES: [&str; 10] = [
 
 /// Starts of names of reference counts: their words are accessed by operations in one step, and all else is a pointer
 /// that the user has put somewhere, or the value that is counted.
-const COUNTS: [&str; 4] = ["alloc::sync::", "triomphe::", "std::_Sp_counted_", "boost::detail::sp_counted_"];
+const COUNTS: [&str; 4] =
+    ["alloc::sync::", "triomphe::", "std::_Sp_counted_", "boost::detail::sp_counted_"];
 
 /// Effect that the code of a function has on whose its accesses are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,28 +170,32 @@ pub(crate) struct LibraryCode {
 }
 
 impl LibraryCode {
-    /// Finds such code in functions of a module.
-    pub(crate) fn of<'function>(
+    /// Finds such code in a module, of which these functions are looked at, by number.
+    pub(crate) fn of(
         symbolizer: &Symbolizer,
-        module: &Module,
-        functions: impl Iterator<Item = &'function Function>,
+        choice: &Choice<'_>,
+        looked_at: &BTreeSet<usize>,
         origins: &Origins,
     ) -> Self {
-        let Ok(file) = module.file() else { return Self::default() };
+        let Choice { module, file, functions, .. } = choice;
+        let owners: Vec<(Part, Author)> = functions
+            .iter()
+            .map(|function| {
+                let author = origins.author(Some(module), None, Some(&function.name));
+                (Part::of(&function.name, author), author)
+            })
+            .collect();
         let mut code = Self::default();
         let mut extents: Vec<(LinkAddr, LinkAddr)> = Vec::new();
-        for function in functions {
-            let parts = std::iter::once((function.start, function.end));
-            let name = &function.name;
-            let by_name = Part::of(name, origins.author(Some(module), None, Some(name)));
+        for &index in looked_at {
+            let Some(function) = functions.get(index) else { continue };
             // A library's own tests look into it. Only the source file shows that.
-            let is_own =
-                || origins.of_function(symbolizer, module, function) == Origin::Own;
-            let part = match by_name {
+            let is_own = || origins.of_function(symbolizer, module, function) == Origin::Own;
+            let part = match owners[index].0 {
                 Part::Library if is_own() => Part::Program,
                 other => other,
             };
-            for (start, end) in parts.chain(function.cold.iter().copied()) {
+            for (start, end) in extents_of(function) {
                 extents.push((start, end));
                 code.paint(start, end, part);
             }
@@ -200,18 +211,28 @@ impl LibraryCode {
                 code.paint(start, end, part);
             }
         }
+        if code.stretches.values().all(|stretch| stretch.part == Part::Program) {
+            return Self::default();
+        }
+        let own_helpers = Helpers { file, functions, owners: &owners, code: &code }.own();
+        let helpers = own_helpers.len();
+        for function in own_helpers.into_iter().filter_map(|index| functions.get(index)) {
+            extents_of(function).for_each(|(start, end)| code.paint_below(start, end));
+        }
         code.stretches.retain(|_, stretch| stretch.part == Part::Library);
         let stretches = code.stretches.len();
-        tracing::debug!(module = module.name(), stretches, "found code of synchronisation");
+        tracing::debug!(
+            module = module.name(),
+            stretches,
+            helpers,
+            "found code of synchronisation"
+        );
         code
     }
 
     /// Returns whether an instruction's accesses are a library's own.
     pub(crate) fn contains(&self, instruction: LinkAddr) -> bool {
-        let before = self.stretches.range(..=instruction).next_back();
-        before.is_some_and(|(_, stretch)| {
-            instruction < stretch.end && stretch.part == Part::Library
-        })
+        self.part_at(instruction) == Some(Part::Library)
     }
 
     /// Puts a function over what it was inlined into.
@@ -236,6 +257,23 @@ impl LibraryCode {
         self.stretches.insert(start, Stretch { end, part });
     }
 
+    /// Makes a function the library's, but for what was inlined into it.
+    fn paint_below(&mut self, start: LinkAddr, end: LinkAddr) {
+        self.cut(start);
+        self.cut(end);
+        let inside: Vec<_> = self.stretches.range(start..end).map(|(&at, &of)| (at, of)).collect();
+        self.paint(start, end, Part::Library);
+        for (at, Stretch { end, part }) in inside {
+            self.paint(at, end, part);
+        }
+    }
+
+    /// Returns what counts of an instruction, as far as it was looked at.
+    fn part_at(&self, instruction: LinkAddr) -> Option<Part> {
+        let (_, stretch) = self.stretches.range(..=instruction).next_back()?;
+        (instruction < stretch.end).then_some(stretch.part)
+    }
+
     /// Divides the stretch around an address there.
     fn cut(&mut self, at: LinkAddr) {
         if let Some((_, before)) = self.stretches.range_mut(..at).next_back()
@@ -245,6 +283,92 @@ impl LibraryCode {
             before.end = at;
             self.stretches.insert(at, rest);
         }
+    }
+}
+
+/// Start and end of a function and of the parts that were split off.
+fn extents_of(function: &Function) -> impl Iterator<Item = (LinkAddr, LinkAddr)> {
+    std::iter::once((function.start, function.end)).chain(function.cold.iter().copied())
+}
+
+/// Functions of a language's library that are called from elsewhere, as unoptimised code has many.
+struct Helpers<'file> {
+    file: &'file ElfFile,
+    functions: &'file Functions,
+    /// By number of the function.
+    owners: &'file [(Part, Author)],
+    code: &'file LibraryCode,
+}
+
+/// A call, or another mention, of a helper.
+#[derive(Clone, Copy, Debug)]
+struct Mention {
+    at: LinkAddr,
+    caller: usize,
+    is_call: bool,
+}
+
+impl Helpers<'_> {
+    /// Returns the helpers, by number, that are only called by code whose accesses are a library's own: so are theirs.
+    fn own(&self) -> BTreeSet<usize> {
+        let mut mentions: HashMap<usize, Vec<Mention>> = HashMap::new();
+        let imports = Imports::from_file(self.file);
+        for (caller, function) in self.functions.iter().enumerate() {
+            for part in function.parts(self.file).unwrap_or_default() {
+                for instruction in decode(part.code, part.start) {
+                    let Some((target, is_call)) = target(&instruction, &imports) else { continue };
+                    let found = self.functions.starting_at(target).filter(|&at| at != caller);
+                    if let Some(helper) = found.filter(|&at| self.is_helper(at)) {
+                        let mention = Mention { at: LinkAddr(instruction.ip()), caller, is_call };
+                        mentions.entry(helper).or_default().push(mention);
+                    }
+                }
+            }
+        }
+        let mut own: BTreeSet<usize> = mentions.keys().copied().collect();
+        loop {
+            let is_own = |helper: &usize| {
+                mentions[helper].iter().all(|mention| self.is_own(mention, *helper, &own))
+            };
+            let rest: BTreeSet<usize> = own.iter().copied().filter(is_own).collect();
+            if rest.len() == own.len() {
+                return own;
+            }
+            own = rest;
+        }
+    }
+
+    fn is_helper(&self, function: usize) -> bool {
+        let (part, author) = self.owners[function];
+        matches!(part, Part::Helper | Part::Atomic) && author == Author::Language
+    }
+
+    /// Returns true if a helper is called here for a library's own accesses, as far as these helpers are so, too.
+    fn is_own(&self, mention: &Mention, helper: usize, helpers: &BTreeSet<usize>) -> bool {
+        let part = self.code.part_at(mention.at).unwrap_or(self.owners[mention.caller].0);
+        mention.is_call
+            && match part {
+                Part::Library => true,
+                Part::Counts => self.owners[helper].0 == Part::Atomic,
+                Part::Helper | Part::Atomic => helpers.contains(&mention.caller),
+                Part::Program => false,
+            }
+    }
+}
+
+/// Returns the address of a function that an instruction mentions, and whether it calls it or jumps there.
+fn target(instruction: &Instruction, imports: &Imports) -> Option<(LinkAddr, bool)> {
+    let slot =
+        || instruction.is_ip_rel_memory_operand().then(|| instruction.ip_rel_memory_address());
+    match instruction.flow_control() {
+        FlowControl::Call | FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
+            Some((LinkAddr(instruction.near_branch_target()), true))
+        }
+        FlowControl::IndirectCall | FlowControl::IndirectBranch => {
+            Some((imports.own_at(slot()?)?, true))
+        }
+        _ if instruction.mnemonic() == Mnemonic::Lea => Some((LinkAddr(slot()?), false)),
+        _ => Some((imports.own_at(slot()?)?, false)),
     }
 }
 

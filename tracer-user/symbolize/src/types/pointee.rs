@@ -132,7 +132,9 @@ impl Types<'_> {
 
     /// Returns true if a record ends with an array without a size, which goes on to the end of the memory it is in.
     fn is_open(&mut self, kind: &DebugEntry) -> bool {
-        let Some(Type { shape: Shape::Record(members), .. }) = self.read(kind) else { return false };
+        let Some(Type { shape: Shape::Record(members), .. }) = self.read(kind) else {
+            return false;
+        };
         members.last().is_some_and(|last| {
             self.read(&last.kind).is_some_and(|last| {
                 matches!(last.shape, Shape::Array { .. }) && last.size.is_none_or(|size| size == 0)
