@@ -1,7 +1,7 @@
 //! Data that a library accesses for the program: text by functions of the C library, nodes of containers by that of
 //! C++.
 
-use tests::{Avtrace, Program, Report, c, cpp, require_bpf};
+use tests::{Avtrace, Program, Report, c, cpp, require_bpf, rust};
 
 /// The report on a program, with the default regions; probes stay attached whatever they cost.
 fn report_on(program: &Program) -> Report {
@@ -42,5 +42,22 @@ fn nodes_that_the_cpp_library_links_are_data() {
             violation.region == "open_session" && violation.evidence == "data" && is_linked
         };
         assert!(report.violations.iter().any(|one| found(&one)), "{level}: {report:#?}");
+    }
+}
+
+/// Words of locks, barriers, once flags and channels are inlined into the region, or accessed by functions that
+/// unoptimised code calls for them.
+#[test]
+fn what_the_rust_library_synchronises_by_is_no_data() {
+    require_bpf!();
+    for release in [false, true] {
+        let program = rust("library_words", release);
+        let run =
+            Avtrace::on(&program).seeing_memory().options(["--atomic", "library_words::work"]);
+        let (_, report) = run.report();
+        assert_eq!(report.counts.lost_events, 0);
+        let found: Vec<_> =
+            report.violations.iter().filter(|violation| violation.evidence == "data").collect();
+        assert!(found.is_empty(), "release {release}: {found:#?}");
     }
 }

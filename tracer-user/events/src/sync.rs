@@ -30,6 +30,8 @@ pub struct Known {
     pub address: u64,
     /// Kind of object.
     pub object: ObjectKind,
+    /// Number of bytes from its address on that are its own.
+    pub bytes: u64,
     /// Location of its first use.
     pub first_used: LocationId,
 }
@@ -47,6 +49,8 @@ pub struct Call {
     pub fast: Option<FastPath>,
     /// Process address of the object.
     pub address: u64,
+    /// Number of bytes there that are the object's own.
+    pub bytes: u64,
     /// Second argument of the call: see [`Kind`].
     pub second: u64,
     /// The result, at a return.
@@ -139,7 +143,7 @@ impl SyncObjects {
 
     /// Creates an object for a word that synchronises, for which no function is known.
     pub fn word(&mut self, address: u64, first_used: LocationId) -> SyncId {
-        new_id(&mut self.syncs, Known { address, object: ObjectKind::Sync, first_used })
+        new_id(&mut self.syncs, Known { address, object: ObjectKind::Sync, bytes: 1, first_used })
     }
 
     /// Notes whether a word has been used as a lock in all accesses so far.
@@ -342,8 +346,12 @@ impl SyncObjects {
     }
 
     fn condition_wait(&mut self, call: &Call, emit: &mut impl FnMut(Op, LocationId)) {
-        let mutex =
-            self.lock_at(&Call { object: ObjectKind::Mutex, address: call.second, ..*call });
+        let mutex = self.lock_at(&Call {
+            object: ObjectKind::Mutex,
+            address: call.second,
+            bytes: 1,
+            ..*call
+        });
         let index = call.thread.index();
         if index >= self.waiting.len() {
             self.waiting.resize(index + 1, None);
@@ -515,7 +523,8 @@ fn message(call: &Call) -> Option<u16> {
 }
 
 fn known(call: &Call) -> Known {
-    Known { address: call.address, object: call.object, first_used: call.location }
+    let Call { address, object, bytes, location: first_used, .. } = *call;
+    Known { address, object, bytes, first_used }
 }
 
 fn new_id(syncs: &mut Vec<Known>, known: Known) -> SyncId {

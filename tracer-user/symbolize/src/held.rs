@@ -13,7 +13,10 @@ use super::{
     extent::Reader,
     file::ElfFile,
     lines::unit_of,
-    types::{Types, pointee::without_indices},
+    types::{
+        Types,
+        pointee::{PartPlace, without_indices},
+    },
 };
 
 /// Largest number of scopes around an instruction, and of references between entries, that are followed.
@@ -248,7 +251,12 @@ fn follow(
         offset = u64::try_from(next).ok()?;
     }
     let parameter = None;
-    let part = types.part(&kind, offset, path.length);
+    let place = PartPlace { offset, length: path.length, is_indexed: path.is_indexed };
+    let part = types.part(&kind, place);
+    if part.is_none() && root.is_ok() && types.is_record(&kind) {
+        tracing::trace!(offset, "memory behind a record has no name");
+        return None;
+    }
     if let Some(part) = part.as_ref().filter(|part| part.is_own) {
         return Some(DataClass { name: part.name.clone(), rank: DataRank::Field, parameter });
     }

@@ -1,6 +1,6 @@
 //! Calls that a compiler has inlined: the function, where its code begins, and which code belongs to it.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, path::Path, sync::Arc};
 
 use gimli::{AttributeValue, Section as _, UnitOffset};
 
@@ -20,6 +20,8 @@ pub struct InlinedCall {
     pub ranges: Vec<(LinkAddr, LinkAddr)>,
     /// The line that declares the function.
     pub declared: Option<u32>,
+    /// The source file of that line.
+    pub file: Option<Arc<Path>>,
 }
 
 impl InlinedCall {
@@ -82,13 +84,27 @@ impl ElfFile {
     /// functions around it. Empty without debug information.
     #[must_use]
     pub fn inlined_calls_around(&self, instructions: &[LinkAddr]) -> Vec<InlinedCall> {
+        self.inlined_calls_where(&|start, end| {
+            let first = instructions.partition_point(|&at| at < start);
+            instructions.get(first).is_some_and(|&at| at < end)
+        })
+    }
+
+    /// The calls that were inlined into any of these stretches of code, which are sorted and do not overlap, as
+    /// [`inlined_calls_around`](Self::inlined_calls_around) returns them.
+    #[must_use]
+    pub fn inlined_calls_within(&self, code: &[(LinkAddr, LinkAddr)]) -> Vec<InlinedCall> {
+        self.inlined_calls_where(&|start, end| {
+            let first = code.partition_point(|&(_, before)| before <= start);
+            code.get(first).is_some_and(|&(from, _)| from < end)
+        })
+    }
+
+    /// The calls that were inlined and have code in a stretch, from its start to its end, that is wanted.
+    fn inlined_calls_where(&self, wanted: &dyn Fn(LinkAddr, LinkAddr) -> bool) -> Vec<InlinedCall> {
         let Ok(Some(info)) = self.debug_info() else { return Vec::new() };
-        let has_any = |ranges: &[(LinkAddr, LinkAddr)]| {
-            ranges.iter().any(|&(start, end)| {
-                let first = instructions.partition_point(|&at| at < start);
-                instructions.get(first).is_some_and(|&at| at < end)
-            })
-        };
+        let has_any =
+            |ranges: &[(LinkAddr, LinkAddr)]| ranges.iter().any(|&(start, end)| wanted(start, end));
         let mut calls = Vec::new();
         for unit in (0..info.unit_count()).filter_map(|index| info.unit(index)) {
             let mut covered = Vec::new();
@@ -205,7 +221,7 @@ fn ranges(
 fn inlined_call(
     unit: &Unit,
     entry: &gimli::DebuggingInformationEntry<Reader>,
-    CallOrigin { symbol, declared, .. }: CallOrigin,
+    CallOrigin { symbol, declared, file, .. }: CallOrigin,
     ranges: Vec<(LinkAddr, LinkAddr)>,
 ) -> Option<InlinedCall> {
     let &(first, _) = ranges.first()?;
@@ -217,7 +233,7 @@ fn inlined_call(
         },
         None => first,
     };
-    Some(InlinedCall { symbol, entry, ranges, declared })
+    Some(InlinedCall { symbol, entry, ranges, declared, file })
 }
 
 /// A function that a unit's entries refer to.
@@ -225,6 +241,7 @@ fn inlined_call(
 struct CallOrigin {
     symbol: String,
     declared: Option<u32>,
+    file: Option<Arc<Path>>,
     /// Declaration in the same unit, of a function without a mangled symbol.
     declaration: Option<UnitOffset>,
 }
@@ -255,7 +272,7 @@ impl InlinedNames<'_> {
         /// Maximum number of references that are followed: more are a circle.
         const MAX_REFERENCES: usize = 8;
         let (mut linkage, mut plain, mut declared) = (None, None, None);
-        let mut declaration = None;
+        let (mut declaration, mut file) = (None, None);
         let mut next = self.info.follow(self.unit, origin);
         for _ in 0..MAX_REFERENCES {
             let Some(place) = next else { break };
@@ -265,6 +282,13 @@ impl InlinedNames<'_> {
             declared = declared.or_else(|| {
                 let line = entry.attr_value(gimli::DW_AT_decl_line)?.udata_value()?;
                 u32::try_from(line).ok()
+            });
+            file = file.or_else(|| {
+                let number = match entry.attr_value(gimli::DW_AT_decl_file)? {
+                    AttributeValue::FileIndex(number) => number,
+                    other => other.udata_value()?,
+                };
+                place.unit.file(number).map(Arc::from)
             });
             linkage =
                 text(gimli::DW_AT_linkage_name).or_else(|| text(gimli::DW_AT_MIPS_linkage_name));
@@ -279,6 +303,6 @@ impl InlinedNames<'_> {
                 refers(gimli::DW_AT_specification).or_else(|| refers(gimli::DW_AT_abstract_origin));
         }
         let declaration = declaration.filter(|_| linkage.is_none());
-        linkage.or(plain).map(|symbol| CallOrigin { symbol, declared, declaration })
+        linkage.or(plain).map(|symbol| CallOrigin { symbol, declared, file, declaration })
     }
 }

@@ -339,7 +339,7 @@ impl LiveNames<'_> {
     }
 
     fn synchronisation(&self, known: Option<Known>, unknown: ObjectKind) -> Object {
-        let Some(Known { address, object, first_used }) = known else {
+        let Some(Known { address, object, first_used, .. }) = known else {
             return Object::unnamed(unknown);
         };
         let modules = self.source.locations().modules_known(first_used);

@@ -306,6 +306,14 @@ impl Accesses {
             cx.regions.accessed(thread, access.epoch, group, cx.stream);
         }
         let location = cx.stack(Location::Access(access.frames));
+        if access.is_of_library() {
+            if self.synchronises(access, since, location, cx) {
+                cx.omissions.word_accesses += 1;
+            } else {
+                cx.omissions.lock_accesses += 1;
+            }
+            return;
+        }
         // A deferred access to a word that synchronises makes no variable of it.
         if !access.is_deferred() {
             self.touch(access, cx);

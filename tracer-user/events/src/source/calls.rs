@@ -223,6 +223,7 @@ impl Calls {
             object: spec.object,
             fast: done.fast,
             address,
+            bytes: spec.own_bytes(),
             second: done.other,
             result: done.result,
             value,

@@ -22,7 +22,7 @@ pub struct Omissions {
     /// Watchpoint hits whose instruction could not be decoded, by the reason. They count as reads, which can only hide
     /// dependencies.
     pub undecoded_accesses: BTreeMap<Undecoded, u64>,
-    /// Hits by the code of locks, which do not count.
+    /// Accesses by the code of locks and of other synchronisation, which do not count.
     pub lock_accesses: u64,
     /// Hits by the code of libraries that nobody has named, unless the program has asked for exactly this access.
     pub library_accesses: u64,

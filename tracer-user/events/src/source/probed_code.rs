@@ -110,6 +110,7 @@ mod tests {
             group: 5,
             commuting: None,
             stores: false,
+            is_library: false,
             sees_value: true,
         };
         sites.push(Site {

@@ -203,6 +203,7 @@ mod tests {
             group: 0,
             commuting: None,
             stores: false,
+            is_library: false,
             sees_value: true,
         });
         let probed = [Site { address: ProcessAddr(0x1004), kind: SiteKind::Memory(access) }];

@@ -92,6 +92,16 @@ impl SeenAccess {
         }
     }
 
+    /// Returns whether it was made by code of a library by which threads synchronise: what that accesses is no data.
+    pub(super) const fn is_of_library(&self) -> bool {
+        match self.source {
+            AccessSource::Probe { place, .. } | AccessSource::Deferred { place, .. } => {
+                place.is_library
+            }
+            AccessSource::NamedRange { .. } | AccessSource::Sample { .. } => false,
+        }
+    }
+
     /// Returns the number of the watched range that was hit.
     pub(super) const fn watch(&self) -> Option<usize> {
         match self.source {

@@ -25,6 +25,7 @@ fn sites() -> Vec<Site> {
         group: 0,
         commuting: None,
         stores: false,
+        is_library: false,
         sees_value: true,
     };
     let kinds = [
@@ -100,6 +101,25 @@ fn a_transaction_of_one_thread_and_the_write_of_another() {
     assert!(source.threads().has_seen_exit() && !source.threads().has_lost_leader());
     assert!(source.shared_words().is_shared(0x5000));
     assert_eq!(*source.omissions(), Omissions::default());
+}
+
+#[test]
+fn what_a_library_accesses_is_no_variable() {
+    let code = vec![0x48, 0x89, 0x07, 0xc3];
+    let mut code = FakeCode { start: 0x1000, code, is_program: true, ..FakeCode::default() };
+    let (mut source, mut sites) = (Source::new(1, 1), sites());
+    for site in &mut sites {
+        if let SiteKind::Memory(MemorySite::Access(place)) = &mut site.kind {
+            place.is_library = true;
+        }
+    }
+    source.extend(&sites, &code);
+    for record in [fork(1, 2), write(1, 0x5000, 1, 0), write(2, 0x5000, 1, 0)] {
+        source.record(&record, &sites, &mut code);
+    }
+    assert_eq!(source.stream().ops(), [(0, Op::Fork(ThreadId(1)))]);
+    assert_eq!(source.omissions().lock_accesses, 2);
+    assert!(!source.shared_words().is_shared(0x5000));
 }
 
 /// That a thread has left a frame shows in accesses of its caller, which may be silent.

@@ -68,7 +68,8 @@ mod tests {
 
     #[test]
     fn each_message_is_of_its_sender() {
-        let known = Known { address: 8, object: ObjectKind::Channel, first_used: LocationId(0) };
+        let known =
+            Known { address: 8, object: ObjectKind::Channel, bytes: 1, first_used: LocationId(0) };
         let mut syncs = Vec::new();
         let mut channel = Channel::default();
         let mut send = |channel: &mut Channel, sender, number| {
@@ -91,7 +92,8 @@ mod tests {
 
     #[test]
     fn messages_that_nobody_receives_take_no_more_than_some_memory() {
-        let known = Known { address: 8, object: ObjectKind::Channel, first_used: LocationId(0) };
+        let known =
+            Known { address: 8, object: ObjectKind::Channel, bytes: 1, first_used: LocationId(0) };
         let mut syncs = Vec::new();
         let mut channel = Channel::default();
         for number in 0..u16::MAX {

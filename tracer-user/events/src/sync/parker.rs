@@ -71,7 +71,8 @@ mod tests {
     const OWNER: ThreadId = ThreadId(0);
 
     fn step(parker: &mut Parker, thread: u32) -> Option<SyncId> {
-        let known = Known { address: 8, object: ObjectKind::Parker, first_used: LocationId(0) };
+        let known =
+            Known { address: 8, object: ObjectKind::Parker, bytes: 1, first_used: LocationId(0) };
         // Ids are distinguished by their number: here the number of the thread.
         let mut syncs = vec![known; thread as usize];
         parker.unpark(ThreadId(thread), &mut syncs, known)

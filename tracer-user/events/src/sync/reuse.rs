@@ -1,7 +1,7 @@
 //! Objects in memory that is given out again, or given back: the next objects there are others. Many need no call to
 //! begin or end their lives: Rust's locks, `std::mutex`, and all that are initialised statically.
 
-use std::{collections::BTreeSet, ops::Range};
+use std::{collections::BTreeMap, ops::Range};
 
 use checker::{
     event::{LockId, Op},
@@ -13,8 +13,8 @@ use super::{Known, SyncObjects};
 /// Addresses of objects.
 #[derive(Debug, Default)]
 pub(super) struct Places {
-    /// The addresses of all objects that have ids, but for the latest.
-    addresses: BTreeSet<u64>,
+    /// The addresses of all objects that have ids, but for the latest, with the number of bytes that are their own.
+    addresses: BTreeMap<u64, u64>,
     /// Number of locks and of other objects among them.
     known: [usize; 2],
     /// Set for a lock that was forgotten and not used since.
@@ -36,7 +36,7 @@ impl SyncObjects {
     pub fn forget_memory(&mut self, range: &Range<u64>, emit: &mut impl FnMut(Op)) {
         self.find_places();
         let mut at = range.start;
-        while let Some(&address) = self.places.addresses.range(at..range.end).next() {
+        while let Some((&address, _)) = self.places.addresses.range(at..range.end).next() {
             self.forget_at(address, emit);
             at = address + 1;
         }
@@ -50,16 +50,20 @@ impl SyncObjects {
         let is_known =
             |known: &&Known| !matches!(known.object, ObjectKind::Sync | ObjectKind::LockWord);
         let new = new_locks.iter().chain(new_syncs).filter(is_known);
-        addresses.extend(new.map(|known| known.address));
+        addresses.extend(new.map(|known| (known.address, known.bytes)));
         (*locks, *syncs) = (self.locks.len(), self.syncs.len());
     }
 
-    /// Returns whether an object begins at an address: code that touches it there is the object's own, wherever the
-    /// compiler has put it. Data guarded by a lock that is taken in line starts right behind the lock.
+    /// Returns whether an address is one of an object's own bytes: code that touches it there is the object's own,
+    /// wherever the compiler has put it. Data guarded by a lock that is taken in line starts right behind the lock.
     pub fn is_at(&mut self, address: u64) -> bool {
         self.find_places();
+        let before = self.places.addresses.range(..=address).next_back();
+        let Some((start, _)) = before.filter(|&(start, bytes)| address - start < *bytes) else {
+            return false;
+        };
         let lives = |lock: &LockId| !self.places.forgotten.get(lock.index()).is_some_and(|&is| is);
-        self.places.addresses.contains(&address) && self.lock_ids.get(&address).is_none_or(lives)
+        self.lock_ids.get(start).is_none_or(lives)
     }
 
     fn forget_at(&mut self, address: u64, emit: &mut impl FnMut(Op)) {

@@ -49,6 +49,7 @@ fn call(thread: u32, kind: Kind, object: ObjectKind, address: u64) -> Call {
         object,
         fast: None,
         address,
+        bytes: 1,
         second: 0,
         result: 0,
         value: None,
@@ -389,4 +390,15 @@ fn posts_of_a_semaphore_in_other_memory_let_nobody_through() {
     assert_eq!(world.call(1, Kind::Wait, ObjectKind::Semaphore, 0x300), []);
     world.call(0, Kind::Signal, ObjectKind::Semaphore, 0x300);
     assert_eq!(world.call(1, Kind::Wait, ObjectKind::Semaphore, 0x300).len(), 1);
+}
+
+#[test]
+fn a_lock_has_bytes_of_its_own_and_its_data_is_behind_them() {
+    let mut world = World::default();
+    let acquire = call(0, Kind::Acquire, ObjectKind::RwLock, 0x100);
+    world.with(Call { bytes: 8, ..acquire });
+    let own: Vec<u64> = (0xf8..0x110).filter(|&at| world.syncs.is_at(at)).collect();
+    assert_eq!(own, (0x100..0x108).collect::<Vec<_>>());
+    world.syncs.forget_memory(&(0x100..0x140), &mut |_| {});
+    assert!(!world.syncs.is_at(0x104), "its memory was given back");
 }

@@ -1,7 +1,10 @@
 //! Probes beside instructions that access memory, in a plan: the functions that get them, and their sites.
 //! Machine code is in `instructions`.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::{
+    cell::OnceCell,
+    collections::{BTreeMap, BTreeSet, HashSet},
+};
 
 use abi::{ACCESS_GROUPS, AccessDescriptor, Cookie, Kind, ProbeProgram};
 use iced_x86::{FlowControl, Mnemonic};
@@ -22,6 +25,7 @@ use super::{
 };
 use crate::{
     go_code,
+    origin::Origins,
     own_modules::OwnModules,
     plan::{
         Plan, Site, SiteKind, Wanted,
@@ -34,7 +38,7 @@ use crate::{
         test_frameworks::TestFrameworks,
     },
     selection::{Choice, SelectError, unmatched},
-    sync::{function_roles::FunctionRole, runtime_libraries},
+    sync::{function_roles::FunctionRole, library_code::LibraryCode, runtime_libraries},
 };
 
 /// Adds the probes of accesses in the modules of a step to a plan that has all others already.
@@ -96,6 +100,7 @@ pub(crate) fn add(plan: &mut Plan, step: PlanStep<'_>) {
         });
     }
     let mut containers = BTreeSet::new();
+    let origins = OnceCell::new();
     for (choice, wanted) in choices.iter().zip(wanted) {
         let Choice { module, file, functions, .. } = choice;
         let roots: BTreeSet<usize> =
@@ -104,6 +109,7 @@ pub(crate) fn add(plan: &mut Plan, step: PlanStep<'_>) {
         let deeper = if in_kernel { MAX_DEEPER_CODE } else { MAX_DEEPER_CODE * CHEAPER };
         let mut chosen =
             called(file, functions, roots.clone(), CalleeLimits { depth: accesses.depth, deeper });
+        let named = wanted.clone();
         chosen.extend(wanted);
         if let Some(focus) = &focus {
             let name = module.name();
@@ -139,7 +145,11 @@ pub(crate) fn add(plan: &mut Plan, step: PlanStep<'_>) {
             in_kernel,
             "probing accesses of functions"
         );
-        let known = ExistingProbes::from_plan(planner.plan, module);
+        let mut known = ExistingProbes::from_plan(planner.plan, module);
+        // The user wants to see what is named.
+        let not_named = chosen.difference(&named).copied().collect();
+        let origins = origins.get_or_init(|| Origins::of(symbolizer));
+        known.libraries = LibraryCode::of(symbolizer, choice, &not_named, origins);
         let mut left = 0_u64;
         for index in first.iter().chain(chosen.difference(&first)).copied() {
             if accesses.level.samples() && planner.plan.probes.len() > MAX_PROBES {
@@ -316,6 +326,8 @@ struct ExistingProbes {
     locks: HashSet<ProcessAddr>,
     /// Code that synchronisation is made of, by its start: from where to where.
     inner: BTreeMap<ProcessAddr, ProcessAddr>,
+    /// Code of libraries by which threads synchronise, also where it was inlined.
+    libraries: LibraryCode,
 }
 
 impl ExistingProbes {
@@ -326,6 +338,7 @@ impl ExistingProbes {
             taken: taken.map(|address| address.0).collect(),
             locks: plan.sites.iter().filter_map(lock).collect(),
             inner: inner(plan),
+            libraries: LibraryCode::default(),
         }
     }
 }
@@ -528,6 +541,7 @@ impl Planner<'_, '_> {
     ) {
         let AccessProbeSpec { program, at, stores, group, cost, function } = probe;
         let PlannedAccess { instruction, mut descriptor, is_static, sees_value } = planned;
+        let linked = instruction;
         let code = self.file.bytes_at(LinkAddr(instruction), 15).unwrap_or_default();
         let code_at = |at| self.file.bytes_at(LinkAddr(at), 15);
         let decoded = decode_first(code, instruction);
@@ -557,7 +571,15 @@ impl Planner<'_, '_> {
         descriptor.group = (group % ACCESS_GROUPS as usize) as u16;
         descriptor.cost = cost;
         let returns_to = returns_to.flatten();
-        let place = AccessPlace { instruction, returns_to, group, commuting, stores, sees_value };
+        let place = AccessPlace {
+            instruction,
+            returns_to,
+            group,
+            commuting,
+            stores,
+            is_library: known.libraries.contains(LinkAddr(linked)),
+            sees_value,
+        };
         let site = self.add_site(instruction, MemorySite::Access(place));
         let purpose = ProbePurpose::Accesses { function: function.to_owned() };
         self.add_probe(program, LinkAddr(at), Cookie::new(Kind::Access, site), purpose);

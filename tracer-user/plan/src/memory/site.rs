@@ -30,6 +30,8 @@ pub struct AccessPlace {
     pub commuting: Option<CommutingUpdate>,
     /// Set for an exchange by which a library's function stores.
     pub stores: bool,
+    /// Set for code of a library by which threads synchronise: it may order, and what it accesses is no data.
+    pub is_library: bool,
     /// Set if the probe sees the value before or after the access.
     pub sees_value: bool,
 }

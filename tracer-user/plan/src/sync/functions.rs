@@ -33,6 +33,25 @@ impl CallSpec {
         }
     }
 
+    /// Number of bytes that are the object's own, from its address on: what lies behind may be the data that it guards.
+    /// Rust's locks are words in front of their data; those of the C library have one size for each kind on x86-64, in
+    /// glibc and in musl. Of a lock of the user's own the address alone is known.
+    #[must_use]
+    pub fn own_bytes(self) -> u64 {
+        let is_rust = |start| self.name.starts_with(start);
+        match self.object {
+            ObjectKind::Mutex if is_rust("std::sync::Mutex") => 4,
+            ObjectKind::RwLock if is_rust("std::sync::RwLock") => 8,
+            ObjectKind::RwLock | ObjectKind::Condvar if is_rust("parking_lot::") => 8,
+            _ if self.name.contains("::") => 1,
+            ObjectKind::Mutex if self.name.contains("mutex") || self.name.contains("mtx") => 40,
+            ObjectKind::RwLock => 56,
+            ObjectKind::Condvar => 48,
+            ObjectKind::Semaphore | ObjectKind::Barrier => 32,
+            _ => 1,
+        }
+    }
+
     /// The register of the argument that the object is.
     #[must_use]
     pub const fn register(self) -> Register {

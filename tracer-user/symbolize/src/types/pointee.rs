@@ -3,7 +3,7 @@
 
 use gimli::AttributeValue;
 
-use super::{MAX_DEPTH, Shape, Types, WHOLE};
+use super::{MAX_DEPTH, Shape, Type, Types, WHOLE};
 use crate::{
     dwarf::{DebugEntry, Unit},
     wrapper::is_system_file,
@@ -53,6 +53,17 @@ const RUST_WRAPPERS: [&str; 36] = [
 const LIBRARY_NAMES: [&str; 8] =
     ["Atomic", "{closure_env", "(", "&", "__", "pthread_", "atomic<", "lambda"];
 
+/// Place of some memory behind a pointer to a type.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PartPlace {
+    /// Distance from the pointer in bytes.
+    pub(crate) offset: u64,
+    /// Length in bytes.
+    pub(crate) length: u64,
+    /// An index is added to the pointer, which may be the number of an element.
+    pub(crate) is_indexed: bool,
+}
+
 /// Part of a record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct TypePart {
@@ -99,9 +110,36 @@ impl Types<'_> {
     }
 
     /// Returns the part of a type at an offset, by the outermost record there that is the program's own; `None` where
-    /// there is no record. Behind the type's end the memory is that of an array of such.
-    pub(crate) fn part(&mut self, kind: &DebugEntry, offset: u64, length: u64) -> Option<TypePart> {
+    /// there is no record. Behind the type's end the memory is that of the type's last member, if that is an array
+    /// without a size, or else of an array of such types if the memory is reached by an index: what it is otherwise is
+    /// not known.
+    pub(crate) fn part(&mut self, kind: &DebugEntry, place: PartPlace) -> Option<TypePart> {
+        let size = self.read(kind)?.size.filter(|&size| size > 0);
+        let PartPlace { offset, length, is_indexed } = place;
+        let offset = match size {
+            Some(size) if offset >= size && !self.is_open(kind) => {
+                is_indexed.then(|| offset % size)?
+            }
+            _ => offset,
+        };
         self.part_in(kind, offset, length, 0)
+    }
+
+    /// Returns true if a type is a record, with members of its own.
+    pub(crate) fn is_record(&mut self, kind: &DebugEntry) -> bool {
+        self.read(kind).is_some_and(|found| matches!(found.shape, Shape::Record(_)))
+    }
+
+    /// Returns true if a record ends with an array without a size, which goes on to the end of the memory it is in.
+    fn is_open(&mut self, kind: &DebugEntry) -> bool {
+        let Some(Type { shape: Shape::Record(members), .. }) = self.read(kind) else {
+            return false;
+        };
+        members.last().is_some_and(|last| {
+            self.read(&last.kind).is_some_and(|last| {
+                matches!(last.shape, Shape::Array { .. }) && last.size.is_none_or(|size| size == 0)
+            })
+        })
     }
 
     fn part_in(
@@ -112,10 +150,6 @@ impl Types<'_> {
         depth: usize,
     ) -> Option<TypePart> {
         let found = self.read(kind).filter(|_| depth < MAX_DEPTH)?;
-        let offset = match found.size {
-            Some(size) if size > 0 && offset >= size => offset % size,
-            _ => offset,
-        };
         let members = match found.shape {
             Shape::Scalar => return None,
             Shape::Array { element, stride, .. } => {

@@ -63,6 +63,30 @@ fn memory_in_c_is_named_by_type_and_field() {
 }
 
 #[test]
+fn memory_behind_a_record_has_a_true_name_or_none() {
+    let workspace = Workspace::new();
+    for options in [&["-g", "-O0"][..], &["-g", "-O1"], &["-g", "-O2"], &["-gdwarf-4", "-O3"]] {
+        let found = classes(&workspace.compile("behind.c", "behind", options), "behind.c");
+        let case = options.join(" ");
+        let wanted = [
+            "first: node.tail[]",
+            "third: node.tail[]",
+            "any: node.tail[]",
+            "next: node.tail[]",
+            "element: item.price",
+        ];
+        assert_has(&found, &wanted, &case);
+        let is_false = |name: &&String| {
+            let of_tail = ["first: ", "third: ", "any: "].iter().any(|mark| name.starts_with(mark));
+            of_tail && name.contains("node.") && !name.ends_with("tail[]")
+                || name.starts_with("payload: header.") && !name.ends_with(".length")
+        };
+        let wrong: Vec<_> = found.iter().filter(is_false).collect();
+        assert!(wrong.is_empty(), "{case}: {wrong:?}");
+    }
+}
+
+#[test]
 fn memory_in_cpp_is_named_by_type_and_field() {
     let workspace = Workspace::new();
     for options in [&["-g", "-O0"][..], &["-g", "-O2"]] {

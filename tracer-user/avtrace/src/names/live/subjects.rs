@@ -89,7 +89,7 @@ impl LiveNames<'_> {
         known: Option<Known>,
         unknown: ObjectKind,
     ) -> String {
-        let Some(Known { address, object, first_used }) = known else {
+        let Some(Known { address, object, first_used, .. }) = known else {
             return format!("a {unknown}");
         };
         let modules = self.source.locations().modules_known(first_used);

@@ -92,7 +92,7 @@ pub(super) fn named_variable(names: &mut LiveNames<'_>, id: VarId) -> format::Ob
 }
 
 pub(super) fn synchronisation(known: Known, name: Option<String>) -> format::Object {
-    let Known { address, object: kind, first_used } = known;
+    let Known { address, object: kind, first_used, .. } = known;
     format::Object {
         kind,
         name,

@@ -1,0 +1,435 @@
+//! Code of libraries by which threads synchronise: locks, once flags, channels, parked threads, epochs, executors. What
+//! that code accesses is the library's own, in whatever function a compiler has inlined it. It is recognised by its
+//! origin: of the functions that an instruction was inlined from, and the one that it is in, the innermost counts that
+//! is the program's or such a library's. Functions in between, of the language and of other libraries, do what their
+//! callers want.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use checker::defect::Origin;
+use iced_x86::{FlowControl, Instruction, Mnemonic};
+use symbolize::{ElfFile, InlinedCall, LinkAddr, Name, Symbolizer};
+use x86::{
+    call_graph::Imports,
+    functions::{Function, Functions},
+    instruction::decode,
+};
+
+use crate::{
+    origin::{Author, Origins},
+    regions::known_names::atomic_operation,
+    selection::Choice,
+};
+
+/// Starts of names of functions by which threads synchronise, in Rust and in C++. What their types hold for their users
+/// is reached by references to it, so that the users' code accesses it; or it is handed from thread to thread.
+const SYNCHRONISE: [&str; 60] = [
+    "std::sync::",
+    "std::sys::sync::",
+    "std::sys_common::",
+    "std::sys::pal::unix::futex",
+    "std::sys::pal::unix::sync",
+    "std::sys::futex",
+    "std::thread::",
+    "std::sys::thread",
+    "parking_lot::",
+    "parking_lot_core::",
+    "lock_api::",
+    "spin::",
+    "once_cell::",
+    "lazy_static::",
+    "thread_local::",
+    "crossbeam_channel::",
+    "crossbeam_deque::",
+    "crossbeam_epoch::",
+    "crossbeam_utils::sync::",
+    "crossbeam_utils::thread::",
+    "rayon::",
+    "rayon_core::",
+    "tokio::loom::",
+    "tokio::runtime::",
+    "tokio::signal::",
+    "tokio::sync::",
+    "tokio::task::",
+    "tokio::time::",
+    "tokio::util::",
+    "async_channel::",
+    "async_executor::",
+    "async_io::",
+    "async_lock::",
+    "async_task::",
+    "blocking::",
+    "concurrent_queue::",
+    "event_listener::",
+    "flume::",
+    "futures_channel::",
+    "futures_core::task::__internal::",
+    "futures_executor::",
+    "futures_util::lock::",
+    "futures_util::stream::futures_unordered::",
+    "mio::",
+    "polling::",
+    "want::",
+    "std::mutex::",
+    "std::__mutex_base",
+    "std::recursive_mutex::",
+    "std::timed_mutex::",
+    "std::shared_mutex::",
+    "std::__shared_mutex",
+    "std::shared_timed_mutex::",
+    "std::condition_variable",
+    "std::_V2::condition_variable",
+    "std::counting_semaphore",
+    "std::__atomic_semaphore",
+    "std::__detail::__waiter",
+    "std::__future_base::",
+    "std::__call_once",
+];
+
+/// Classes of the C++ library by which threads synchronise, whose names go on with their arguments.
+const CLASSES: [&str; 10] = [
+    "latch",
+    "barrier",
+    "__tree_barrier",
+    "__barrier_base",
+    "promise",
+    "future",
+    "shared_future",
+    "packaged_task",
+    "stop_token",
+    "once_flag",
+];
+
+/// Starts of names of reference counts: their words are accessed by operations in one step, and all else is a pointer
+/// that the user has put somewhere, or the value that is counted.
+const COUNTS: [&str; 4] =
+    ["alloc::sync::", "triomphe::", "std::_Sp_counted_", "boost::detail::sp_counted_"];
+
+/// Effect that the code of a function has on whose its accesses are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// They are the library's.
+    Library,
+    /// Those in one step are the library's, others its user's.
+    Counts,
+    /// It is an operation in one step.
+    Atomic,
+    /// They are its caller's.
+    Helper,
+    /// They are the program's.
+    Program,
+}
+
+impl Part {
+    fn of(name: &Name, author: Author) -> Self {
+        if author == Author::Own {
+            return Self::Program;
+        }
+        let bare = name.short.trim_start_matches(['<', '&']);
+        let starts = |list: &[&str]| list.iter().any(|start| bare.starts_with(start));
+        let is_class = || {
+            let class = bare.strip_prefix("std::").and_then(|rest| rest.split(['<', ':']).next());
+            class.is_some_and(|class| CLASSES.contains(&class))
+        };
+        // Whoever implements the traits of locks has locks.
+        if starts(&SYNCHRONISE) || is_class() || name.full.contains(" as lock_api::") {
+            Self::Library
+        } else if starts(&COUNTS) {
+            Self::Counts
+        } else if is_atomic(name) {
+            Self::Atomic
+        } else {
+            Self::Helper
+        }
+    }
+}
+
+/// Returns true if a function of a language's library makes one step, or is a part of one that does.
+fn is_atomic(name: &Name) -> bool {
+    /// By which the C++ library counts.
+    const COUNTING: [&str; 2] = ["__gnu_cxx::__exchange_and_add", "__gnu_cxx::__atomic_add"];
+    let bare = name.short.trim_start_matches(['<', '&']);
+    atomic_operation(name).is_some()
+        || bare.starts_with("core::sync::atomic::")
+        || COUNTING.iter().any(|start| bare.starts_with(start))
+}
+
+/// A stretch of code, by its start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stretch {
+    end: LinkAddr,
+    /// `Library`, `Counts` or `Program`.
+    part: Part,
+}
+
+/// Code of one file whose accesses are a library's own.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct LibraryCode {
+    /// By their starts, without overlaps.
+    stretches: BTreeMap<LinkAddr, Stretch>,
+}
+
+impl LibraryCode {
+    /// Finds such code in a module, of which these functions are looked at, by number.
+    pub(crate) fn of(
+        symbolizer: &Symbolizer,
+        choice: &Choice<'_>,
+        looked_at: &BTreeSet<usize>,
+        origins: &Origins,
+    ) -> Self {
+        let Choice { module, file, functions, .. } = choice;
+        let owners: Vec<(Part, Author)> = functions
+            .iter()
+            .map(|function| {
+                let author = origins.author(Some(module), None, Some(&function.name));
+                (Part::of(&function.name, author), author)
+            })
+            .collect();
+        let mut code = Self::default();
+        let mut extents: Vec<(LinkAddr, LinkAddr)> = Vec::new();
+        for &index in looked_at {
+            let Some(function) = functions.get(index) else { continue };
+            // A library's own tests look into it. Only the source file shows that.
+            let is_own = || origins.of_function(symbolizer, module, function) == Origin::Own;
+            let part = match owners[index].0 {
+                Part::Library if is_own() => Part::Program,
+                other => other,
+            };
+            for (start, end) in extents_of(function) {
+                extents.push((start, end));
+                code.paint(start, end, part);
+            }
+        }
+        extents.sort_unstable();
+        let mut known: HashMap<String, Part> = HashMap::new();
+        for InlinedCall { symbol, ranges, file, .. } in file.inlined_calls_within(&extents) {
+            let part = *known.entry(symbol).or_insert_with_key(|symbol| {
+                let name = Name::demangle(symbol);
+                Part::of(&name, origins.author(Some(module), file.as_deref(), Some(&name)))
+            });
+            for (start, end) in ranges {
+                code.paint(start, end, part);
+            }
+        }
+        if code.stretches.values().all(|stretch| stretch.part == Part::Program) {
+            return Self::default();
+        }
+        let own_helpers = Helpers { file, functions, owners: &owners, code: &code }.own();
+        let helpers = own_helpers.len();
+        for function in own_helpers.into_iter().filter_map(|index| functions.get(index)) {
+            extents_of(function).for_each(|(start, end)| code.paint_below(start, end));
+        }
+        code.stretches.retain(|_, stretch| stretch.part == Part::Library);
+        let stretches = code.stretches.len();
+        tracing::debug!(
+            module = module.name(),
+            stretches,
+            helpers,
+            "found code of synchronisation"
+        );
+        code
+    }
+
+    /// Returns whether an instruction's accesses are a library's own.
+    pub(crate) fn contains(&self, instruction: LinkAddr) -> bool {
+        self.part_at(instruction) == Some(Part::Library)
+    }
+
+    /// Puts a function over what it was inlined into.
+    fn paint(&mut self, start: LinkAddr, end: LinkAddr, part: Part) {
+        if part == Part::Helper || start >= end {
+            return;
+        }
+        self.cut(start);
+        self.cut(end);
+        if part == Part::Atomic {
+            for (_, stretch) in self.stretches.range_mut(start..end) {
+                if stretch.part == Part::Counts {
+                    stretch.part = Part::Library;
+                }
+            }
+            return;
+        }
+        let inside: Vec<LinkAddr> = self.stretches.range(start..end).map(|(&at, _)| at).collect();
+        for at in inside {
+            self.stretches.remove(&at);
+        }
+        self.stretches.insert(start, Stretch { end, part });
+    }
+
+    /// Makes a function the library's, but for what was inlined into it.
+    fn paint_below(&mut self, start: LinkAddr, end: LinkAddr) {
+        self.cut(start);
+        self.cut(end);
+        let inside: Vec<_> = self.stretches.range(start..end).map(|(&at, &of)| (at, of)).collect();
+        self.paint(start, end, Part::Library);
+        for (at, Stretch { end, part }) in inside {
+            self.paint(at, end, part);
+        }
+    }
+
+    /// Returns what counts of an instruction, as far as it was looked at.
+    fn part_at(&self, instruction: LinkAddr) -> Option<Part> {
+        let (_, stretch) = self.stretches.range(..=instruction).next_back()?;
+        (instruction < stretch.end).then_some(stretch.part)
+    }
+
+    /// Divides the stretch around an address there.
+    fn cut(&mut self, at: LinkAddr) {
+        if let Some((_, before)) = self.stretches.range_mut(..at).next_back()
+            && at < before.end
+        {
+            let rest = Stretch { ..*before };
+            before.end = at;
+            self.stretches.insert(at, rest);
+        }
+    }
+}
+
+/// Start and end of a function and of the parts that were split off.
+fn extents_of(function: &Function) -> impl Iterator<Item = (LinkAddr, LinkAddr)> {
+    std::iter::once((function.start, function.end)).chain(function.cold.iter().copied())
+}
+
+/// Functions of a language's library that are called from elsewhere, as unoptimised code has many.
+struct Helpers<'file> {
+    file: &'file ElfFile,
+    functions: &'file Functions,
+    /// By number of the function.
+    owners: &'file [(Part, Author)],
+    code: &'file LibraryCode,
+}
+
+/// A call, or another mention, of a helper.
+#[derive(Clone, Copy, Debug)]
+struct Mention {
+    at: LinkAddr,
+    caller: usize,
+    is_call: bool,
+}
+
+impl Helpers<'_> {
+    /// Returns the helpers, by number, that are only called by code whose accesses are a library's own: so are theirs.
+    fn own(&self) -> BTreeSet<usize> {
+        let mut mentions: HashMap<usize, Vec<Mention>> = HashMap::new();
+        let imports = Imports::from_file(self.file);
+        for (caller, function) in self.functions.iter().enumerate() {
+            for part in function.parts(self.file).unwrap_or_default() {
+                for instruction in decode(part.code, part.start) {
+                    let Some((target, is_call)) = target(&instruction, &imports) else { continue };
+                    let found = self.functions.starting_at(target).filter(|&at| at != caller);
+                    if let Some(helper) = found.filter(|&at| self.is_helper(at)) {
+                        let mention = Mention { at: LinkAddr(instruction.ip()), caller, is_call };
+                        mentions.entry(helper).or_default().push(mention);
+                    }
+                }
+            }
+        }
+        let mut own: BTreeSet<usize> = mentions.keys().copied().collect();
+        loop {
+            let is_own = |helper: &usize| {
+                mentions[helper].iter().all(|mention| self.is_own(mention, *helper, &own))
+            };
+            let rest: BTreeSet<usize> = own.iter().copied().filter(is_own).collect();
+            if rest.len() == own.len() {
+                return own;
+            }
+            own = rest;
+        }
+    }
+
+    fn is_helper(&self, function: usize) -> bool {
+        let (part, author) = self.owners[function];
+        matches!(part, Part::Helper | Part::Atomic) && author == Author::Language
+    }
+
+    /// Returns true if a helper is called here for a library's own accesses, as far as these helpers are so, too.
+    fn is_own(&self, mention: &Mention, helper: usize, helpers: &BTreeSet<usize>) -> bool {
+        let part = self.code.part_at(mention.at).unwrap_or(self.owners[mention.caller].0);
+        mention.is_call
+            && match part {
+                Part::Library => true,
+                Part::Counts => self.owners[helper].0 == Part::Atomic,
+                Part::Helper | Part::Atomic => helpers.contains(&mention.caller),
+                Part::Program => false,
+            }
+    }
+}
+
+/// Returns the address of a function that an instruction mentions, and whether it calls it or jumps there.
+fn target(instruction: &Instruction, imports: &Imports) -> Option<(LinkAddr, bool)> {
+    let slot =
+        || instruction.is_ip_rel_memory_operand().then(|| instruction.ip_rel_memory_address());
+    match instruction.flow_control() {
+        FlowControl::Call | FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
+            Some((LinkAddr(instruction.near_branch_target()), true))
+        }
+        FlowControl::IndirectCall | FlowControl::IndirectBranch => {
+            Some((imports.own_at(slot()?)?, true))
+        }
+        _ if instruction.mnemonic() == Mnemonic::Lea => Some((LinkAddr(slot()?), false)),
+        _ => Some((imports.own_at(slot()?)?, false)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(name: &str) -> Part {
+        Part::of(&Name { short: name.to_owned(), full: name.to_owned() }, Author::Language)
+    }
+
+    #[test]
+    fn functions_have_parts() {
+        for name in [
+            "std::sys::sync::rwlock::futex::RwLock::write",
+            "<std::sync::poison::mutex::MutexGuard<T> as core::ops::drop::Drop>::drop",
+            "std::thread::lifecycle::spawn_unchecked::{{closure}}",
+            "<dashmap::lock::RawRwLock as lock_api::rwlock::RawRwLock>::lock_shared",
+            "tokio::runtime::task::state::State::ref_dec",
+            "std::barrier<std::__empty_completion>::arrive",
+            "std::latch::count_down",
+            "std::promise<int>::set_value",
+            "std::_V2::condition_variable_any::notify_one",
+        ] {
+            assert_eq!(part(name), Part::Library, "{name}");
+        }
+        assert_eq!(part("<alloc::sync::Arc<T> as core::clone::Clone>::clone"), Part::Counts);
+        assert_eq!(part("core::sync::atomic::AtomicUsize::fetch_add"), Part::Atomic);
+        for name in [
+            "core::mem::replace",
+            "hashbrown::map::HashMap<K,V>::insert",
+            "std::vector<int>::push_back",
+            "std::collections::hash::map::HashMap<K,V>::get",
+            "core::ptr::drop_in_place<std::sync::MutexGuard<u64>>",
+            "dashmap::DashMap<K,V>::get",
+        ] {
+            assert_eq!(part(name), Part::Helper, "{name}");
+        }
+        let own = Name::demangle("_ZN4bank8transferEv");
+        assert_eq!(Part::of(&own, Author::Own), Part::Program);
+    }
+
+    /// Whose the accesses of each byte of ten are, after functions were inlined into one another.
+    fn painted(calls: &[(u64, u64, Part)]) -> String {
+        let mut code = LibraryCode::default();
+        for &(start, end, part) in calls {
+            code.paint(LinkAddr(start), LinkAddr(end), part);
+        }
+        (0..10).map(|at| if code.contains(LinkAddr(at)) { 'l' } else { '.' }).collect()
+    }
+
+    #[test]
+    fn the_innermost_function_counts_that_is_the_programs_or_such_a_librarys() {
+        use Part::{Atomic, Counts, Helper, Library, Program};
+        assert_eq!(painted(&[(0, 10, Program), (2, 6, Library)]), "..llll....");
+        let closure = [(0, 10, Library), (3, 5, Program), (4, 5, Helper)];
+        assert_eq!(painted(&closure), "lll..lllll");
+        let helper = [(0, 10, Program), (2, 8, Library), (3, 4, Helper), (4, 5, Atomic)];
+        assert_eq!(painted(&helper), "..llllll..");
+        let count = [(0, 10, Program), (2, 8, Counts), (3, 5, Atomic), (9, 10, Atomic)];
+        assert_eq!(painted(&count), "...ll.....");
+        assert_eq!(painted(&[(0, 10, Counts), (2, 5, Atomic), (3, 4, Program)]), "..l.l.....");
+    }
+}
