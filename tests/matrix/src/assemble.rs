@@ -50,8 +50,7 @@ pub fn source(program: &Program, is_twin: bool) -> Source {
         Language::Cpp => vec![file("prog.cpp", &[CPP_HEAD, &one(&writer)].concat())],
     };
     let mut regions: Vec<Region> = files.iter().flat_map(marked).collect();
-    let name =
-        if program.shape == Shape::ThreadBody { "work" } else { writer.steps.names[0] };
+    let name = if program.shape == Shape::ThreadBody { "work" } else { writer.steps.names[0] };
     regions.sort_by_key(|region| region.name != name);
     Source { commands: commands(program), files, regions }
 }
@@ -180,11 +179,8 @@ fn library(writer: &Writer<'_>, head: &str, ending: &str) -> Vec<File> {
 fn rust(writer: &Writer<'_>) -> String {
     let program = writer.program;
     let code = [writer.functions(), writer.state_functions()].concat();
-    let code = if program.shape == Shape::Methods {
-        format!("impl Shared {{\n{code}}}\n")
-    } else {
-        code
-    };
+    let code =
+        if program.shape == Shape::Methods { format!("impl Shared {{\n{code}}}\n") } else { code };
     [
         RUST_HEAD,
         &driver::constants(writer),

@@ -2,7 +2,7 @@
 
 use crate::{Data, Language, Lock, Program, pattern::steps};
 
-/// One of the two shared values.
+/// Name of a shared value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Slot {
     X,

@@ -39,7 +39,11 @@ pub(crate) fn constants(writer: &Writer<'_>) -> String {
     ];
     let is_rust = writer.is_rust();
     let line = |(name, value)| {
-        if is_rust { format!("const {name}: i64 = {value};\n") } else { format!("#define {name} {value}L\n") }
+        if is_rust {
+            format!("const {name}: i64 = {value};\n")
+        } else {
+            format!("#define {name} {value}L\n")
+        }
     };
     all.into_iter().map(line).collect()
 }
@@ -66,7 +70,7 @@ fn call(writer: &Writer<'_>, name: &str, arguments: &str) -> String {
     format!("{}{name}({state}{arguments})", object(writer))
 }
 
-/// One execution by a thread, as its role is.
+/// Statements for an execution by a thread, as its role is.
 fn turn(writer: &Writer<'_>) -> String {
     let steps = &writer.steps;
     let result = if writer.is_rust() { "results[i as usize]" } else { "results[me][i]" };
@@ -82,14 +86,45 @@ fn turn(writer: &Writer<'_>) -> String {
         Role::All => run,
         Role::Pair => {
             let pause = if writer.is_rust() { RUST_PAUSE } else { C_PAUSE };
-            format!("if ({role}) {{\n{run}if ({result} != 0) {{\n{pause}{back} = {other};\n}}\n}}\n")
+            let pause = pause.replace("20000", "300000");
+            format!(
+                "if ({role}) {{\n{run}if ({result} != 0) {{\n{pause}{back} = {other};\n}}\n}}\n"
+            )
         }
         _ => format!("if ({role}) {{\n{run}}} else {{\n{result} = {other};\n}}\n"),
     }
 }
 
+/// Function in which threads wait until all of them have started, where they are to meet often.
+fn gate(writer: &Writer<'_>) -> &'static str {
+    match writer.program.language {
+        _ if writer.program.runs != Runs::Loop => "",
+        Language::C => {
+            "static atomic_long started;\nstatic void start_together(void) {\n\
+             atomic_fetch_add(&started, 1);\nwhile (atomic_load(&started) < THREADS) {\n\
+             sched_yield();\n}\n}\n"
+        }
+        Language::Cpp => {
+            "static std::atomic<long> started{0};\nstatic void start_together() {\n\
+             started.fetch_add(1);\nwhile (started.load() < THREADS) {\n\
+             std::this_thread::yield();\n}\n}\n"
+        }
+        Language::Rust => {
+            "static STARTED: AtomicI64 = AtomicI64::new(0);\nfn start_together() {\n\
+             STARTED.fetch_add(1, Ordering::SeqCst);\n\
+             while STARTED.load(Ordering::SeqCst) < THREADS {\nthread::yield_now();\n}\n}\n"
+        }
+    }
+}
+
 /// Statements of a thread.
 fn body(writer: &Writer<'_>) -> String {
+    let start = if writer.program.runs == Runs::Loop { "start_together();\n" } else { "" };
+    format!("{start}{}", turns(writer))
+}
+
+/// Executions of the function by a thread.
+fn turns(writer: &Writer<'_>) -> String {
     let (is_rust, runs) = (writer.is_rust(), writer.program.runs);
     let pause = match (runs, is_rust) {
         (Runs::Paused, true) => RUST_PAUSE,
@@ -99,9 +134,13 @@ fn body(writer: &Writer<'_>) -> String {
     if writer.program.shape == Shape::Pool {
         let run = call(writer, writer.steps.names[0], "i, me");
         return if is_rust {
-            format!("loop {{\nlet i = take_task();\nif i < 0 {{\nbreak;\n}}\nresults[0] += {run};\n{pause}}}\n")
+            format!(
+                "loop {{\nlet i = take_task();\nif i < 0 {{\nbreak;\n}}\nresults[0] += {run};\n{pause}}}\n"
+            )
         } else {
-            format!("long i;\nwhile ((i = take_task()) >= 0) {{\nresults[me][0] += {run};\n{pause}}}\n")
+            format!(
+                "long i;\nwhile ((i = take_task()) >= 0) {{\nresults[me][0] += {run};\n{pause}}}\n"
+            )
         };
     }
     let turn = turn(writer);
@@ -125,7 +164,10 @@ fn count(writer: &Writer<'_>) -> String {
     };
     let wins = |wrong: &str| {
         let sum = each("me", "THREADS", "wins += results[me][i];\n");
-        let one = format!("{}{sum}if (wins {wrong} 1) {{\nharm += 1;\n}}\n", writer.variable("wins", "0"));
+        let one = format!(
+            "{}{sum}if (wins {wrong} 1) {{\nharm += 1;\n}}\n",
+            writer.variable("wins", "0")
+        );
         each("i", "ROUNDS", &one)
     };
     match writer.steps.harm {
@@ -186,6 +228,7 @@ pub(crate) fn c(writer: &Writer<'_>) -> String {
     } else {
         ("", "", "", "")
     };
+    let gate = gate(writer);
     let text = format!(
         "static void *work(void *argument) {{\nstruct job *job = argument;\nlong me = job->me;\n{local}{}\
          return NULL;\n}}\n",
@@ -193,7 +236,7 @@ pub(crate) fn c(writer: &Writer<'_>) -> String {
     );
     format!(
         "static long results[THREADS][ROUNDS];\nstatic long backs[THREADS][ROUNDS];\n\
-         struct job {{\nlong me;\n{field}}};\n{}\
+         struct job {{\nlong me;\n{field}}};\n{gate}{}\
          int main(void) {{\nlong harm = 0;\n{local_state}\
          for (long group = 0; group < GROUPS; group++) {{\n\
          pthread_t threads[THREADS];\nstruct job jobs[THREADS];\nmemset(results, 0, sizeof results);\n\
@@ -216,9 +259,10 @@ pub(crate) fn cpp(writer: &Writer<'_>) -> String {
     } else {
         "struct state on_stack = {};\nstruct state *s = &on_stack;\n"
     };
+    let gate = gate(writer);
     let text = format!("static void work({state}long me) {{\n{}}}\n", body(writer));
     format!(
-        "static long results[THREADS][ROUNDS];\nstatic long backs[THREADS][ROUNDS];\n{}\
+        "static long results[THREADS][ROUNDS];\nstatic long backs[THREADS][ROUNDS];\n{gate}{}\
          int main() {{\nlong harm = 0;\n{local}\
          for (long group = 0; group < GROUPS; group++) {{\n\
          std::vector<std::thread> threads;\nmemset(results, 0, sizeof results);\n{};\n\
@@ -254,6 +298,7 @@ pub(crate) fn rust(writer: &Writer<'_>) -> String {
              .into_iter().map(|one| one.join().unwrap()).unzip();\n",
         ),
     };
+    let gate = gate(writer);
     let text = format!(
         "fn work({parameter}me: i64) -> (Vec<i64>, Vec<i64>) {{\n\
          let mut results = vec![0i64; ROUNDS as usize];\nlet mut backs = vec![0i64; ROUNDS as usize];\n\
@@ -261,7 +306,7 @@ pub(crate) fn rust(writer: &Writer<'_>) -> String {
         body(writer)
     );
     format!(
-        "{}fn main() {{\nlet mut harm: i64 = 0;\nfor group in 0..GROUPS {{\n{local}{};\n\
+        "{gate}{}fn main() {{\nlet mut harm: i64 = 0;\nfor group in 0..GROUPS {{\n{local}{};\n\
          let (results, backs): (Vec<Vec<i64>>, Vec<Vec<i64>>) = {started}{}}}\n\
          println!(\"harm {{harm}}\");\n}}\n",
         worker(writer, text),

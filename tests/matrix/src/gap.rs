@@ -23,8 +23,9 @@ pub(crate) fn code(program: &Program) -> Code {
 fn c(gap: Gap, is_long: bool) -> (&'static str, &'static str) {
     match gap {
         Gap::Nothing => ("", ""),
-        Gap::Compute if is_long => ("", "for (volatile int n = 0; n < 300000; n++) {\n}"),
+        Gap::Compute if is_long => ("", "for (volatile int n = 0; n < 3000000; n++) {\n}"),
         Gap::Compute => ("", "for (volatile int n = 0; n < 1000; n++) {\n}"),
+        Gap::Sleep if is_long => ("", "usleep(5000);"),
         Gap::Sleep => ("", "usleep(1000);"),
         Gap::Yield => ("", "sched_yield();"),
         Gap::File => (
@@ -51,6 +52,7 @@ fn c(gap: Gap, is_long: bool) -> (&'static str, &'static str) {
 
 fn cpp(gap: Gap, is_long: bool) -> (&'static str, &'static str) {
     match gap {
+        Gap::Sleep if is_long => ("", "std::this_thread::sleep_for(std::chrono::milliseconds(5));"),
         Gap::Sleep => ("", "std::this_thread::sleep_for(std::chrono::microseconds(1000));"),
         Gap::Yield => ("", "std::this_thread::yield();"),
         Gap::File => ("", "{\nstd::ofstream file(\"/dev/null\");\nfile << i << '\\n';\n}"),
@@ -75,10 +77,9 @@ fn cpp(gap: Gap, is_long: bool) -> (&'static str, &'static str) {
 fn rust(gap: Gap, is_long: bool) -> (&'static str, &'static str) {
     match gap {
         Gap::Nothing => ("", ""),
-        Gap::Compute if is_long => {
-            ("", "for n in 0..300000 {\nstd::hint::black_box(n);\n}")
-        }
+        Gap::Compute if is_long => ("", "for n in 0..1000000 {\nstd::hint::black_box(n);\n}"),
         Gap::Compute => ("", "for n in 0..1000 {\nstd::hint::black_box(n);\n}"),
+        Gap::Sleep if is_long => ("", "thread::sleep(Duration::from_millis(5));"),
         Gap::Sleep => ("", "thread::sleep(Duration::from_micros(1000));"),
         Gap::Yield => ("", "thread::yield_now();"),
         Gap::File => ("", "std::fs::write(\"/dev/null\", i.to_string()).unwrap();"),

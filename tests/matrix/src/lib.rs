@@ -17,7 +17,9 @@ mod shape;
 mod verdict;
 
 pub use assemble::{EXECUTABLE, File, Region, Source, source};
-pub use dimensions::{Build, Data, Dimension, Gap, Half, Language, Lock, Pattern, Runs, Shape, Threads};
+pub use dimensions::{
+    Build, Data, Dimension, Gap, Half, Language, Lock, Pattern, Runs, Shape, Threads,
+};
 pub use program::{Program, Value};
-pub use verdict::{Naming, Verdict, verdict};
 pub use sample::{Selection, pairs, sample};
+pub use verdict::{Naming, Verdict, verdict};

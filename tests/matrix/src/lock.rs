@@ -78,8 +78,7 @@ fn cpp_guard(program: &Program, section: &Section<'_>) -> String {
         Lock::Guard => "auto guard = hold();",
         Lock::TwoLocks => {
             let name = |slot: &Slot| if *slot == Slot::X { "first" } else { "second" };
-            let one =
-                |slot| format!("std::lock_guard<std::mutex> hold_{0}({0}_lock);", name(slot));
+            let one = |slot| format!("std::lock_guard<std::mutex> hold_{0}({0}_lock);", name(slot));
             return section.slots.iter().map(one).collect::<Vec<_>>().join("\n");
         }
         _ if waits => "std::unique_lock<std::mutex> guard(lock);",
@@ -250,11 +249,8 @@ pub(crate) fn rust_shared(program: &Program) -> String {
         _ => "",
     };
     let spin = if program.lock == Lock::OwnSpin { RUST_SPIN } else { "" };
-    let instance = if program.data == Data::Global {
-        "static SHARED: Shared = Shared::new();\n"
-    } else {
-        ""
-    };
+    let instance =
+        if program.data == Data::Global { "static SHARED: Shared = Shared::new();\n" } else { "" };
     format!(
         "{spin}struct Shared {{\n    {fields}{more_fields},\n}}\nimpl Shared {{\n    \
          {constant}fn new() -> Self {{\n        Self {{ {values}{more_values} }}\n    }}\n}}\n\

@@ -111,8 +111,7 @@ pub(crate) fn steps(pattern: Pattern) -> Steps {
 }
 
 fn control(pattern: Pattern) -> Steps {
-    let usual =
-        Steps { has_two_slots: true, is_for_pools: true, first_reads: false, ..EMPTY };
+    let usual = Steps { has_two_slots: true, is_for_pools: true, first_reads: false, ..EMPTY };
     match pattern {
         Pattern::TwoCounters => Steps {
             names: ["serve", "count_request", "count_bytes", "other"],
@@ -157,7 +156,9 @@ fn one_value(pattern: Pattern) -> Steps {
             names: ["deposit", "get_balance", "set_balance", "other"],
             second: "$x <- $w + 1;",
             harm: Harm::Differs("ops - fx"),
-            atomic_twin: Some("while (true) {\nv = $x;\n$gap\nif ($cas(x, v, v + 1)) {\nbreak;\n}\n}"),
+            atomic_twin: Some(
+                "while (true) {\nv = $x;\n$gap\nif ($cas(x, v, v + 1)) {\nbreak;\n}\n}",
+            ),
             is_for_pools: true,
             ..EMPTY
         },

@@ -1,7 +1,8 @@
 //! A program as a choice of one value for each dimension: its identifier, and which choices can be had.
 
 use crate::{
-    Build, Data, Dimension, Gap, Half, Language, Lock, Pattern, Runs, Shape, Threads, pattern::steps,
+    Build, Data, Dimension, Gap, Half, Language, Lock, Pattern, Runs, Shape, Threads,
+    pattern::steps,
 };
 
 /// Choice of one value for each dimension.
@@ -131,7 +132,7 @@ impl Program {
             );
         let once = self.is_once();
         // Threads that run something short once seldom meet.
-        let takes_time = matches!(self.gap, Gap::Compute | Gap::Sleep | Gap::Log | Gap::File);
+        let takes_time = matches!(self.gap, Gap::Compute | Gap::Sleep);
         let special = match self.pattern {
             Pattern::LookupFreed => self.language != Language::Rust,
             Pattern::RefZero => once && self.shape != Shape::Pool,
@@ -190,22 +191,22 @@ impl Program {
     #[must_use]
     pub(crate) fn rounds(&self) -> u32 {
         let many = match self.gap {
-            Gap::Nothing => 12000,
-            Gap::Compute | Gap::Alloc | Gap::OtherLock => 6000,
-            Gap::Yield | Gap::RareSleep => 3000,
-            Gap::Log => 1000,
-            Gap::File => 400,
+            Gap::Nothing => 16000,
+            Gap::Compute | Gap::Alloc | Gap::OtherLock => 10000,
+            Gap::Yield | Gap::RareSleep => 4000,
+            Gap::Log => 4000,
+            Gap::File => 1000,
             Gap::Sleep => 80,
         };
         let rounds = match self.runs {
             Runs::Once | Runs::Again => return 1,
             Runs::Loop => many / self.threads.count(),
             Runs::Paused if self.gap == Gap::Sleep => 20,
-            Runs::Paused => 100,
+            Runs::Paused => 300,
         };
         match self.pattern {
             Pattern::IterateRemove => rounds / 4,
-            Pattern::WriteSkew => rounds / 3,
+            Pattern::WriteSkew => rounds.min(60),
             _ => rounds,
         }
     }

@@ -77,13 +77,12 @@ pub fn sample(selection: Selection, size: usize) -> Vec<Program> {
 pub fn pairs(selection: Selection) -> Vec<Program> {
     let mut random = Random(selection.seed);
     let (mut seen, mut chosen, mut misses) = (HashSet::new(), Vec::new(), 0);
-    while misses < 60 {
+    while misses < 20 {
         let new = |program: &Program, seen: &HashSet<_>| {
             pairs_of(program).filter(|pair| !seen.contains(pair)).count()
         };
-        let candidates: Vec<Program> = (0..40)
-            .map(|_| random.program(selection.half, chosen.len() % 2 == 1))
-            .collect();
+        let candidates: Vec<Program> =
+            (0..40).map(|_| random.program(selection.half, chosen.len() % 2 == 1)).collect();
         let best = candidates.into_iter().max_by_key(|program| new(program, &seen));
         match best {
             Some(program) if new(&program, &seen) > 0 => {
@@ -101,5 +100,6 @@ type Pair = [(usize, &'static str); 2];
 
 fn pairs_of(program: &Program) -> impl Iterator<Item = Pair> {
     let words = program.values().map(|value| value.word);
-    (0..words.len()).flat_map(move |a| (a + 1..words.len()).map(move |b| [(a, words[a]), (b, words[b])]))
+    (0..words.len())
+        .flat_map(move |a| (a + 1..words.len()).map(move |b| [(a, words[a]), (b, words[b])]))
 }

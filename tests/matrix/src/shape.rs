@@ -71,8 +71,11 @@ impl<'p> Writer<'p> {
             (_, false) => "s: &Shared, ",
         };
         let two = self.program.lock == Lock::TwoLocks && is_locked;
-        let state =
-            if two { state.replace("g: &mut State", "a: &mut i64, b: &mut i64") } else { state.into() };
+        let state = if two {
+            state.replace("g: &mut State", "a: &mut i64, b: &mut i64")
+        } else {
+            state.into()
+        };
         format!("{state}{}", names.join(", "))
     }
 
@@ -119,7 +122,7 @@ impl<'p> Writer<'p> {
         self.scope("v").statements("$gap")
     }
 
-    /// What comes after the first step: the condition or the loop, the gap, and the second step.
+    /// Statements after the first step: the condition or the loop, the gap, and the second step.
     fn rest(&self, second: impl Fn(&'p str) -> String) -> String {
         if self.steps.repeats {
             let head =
@@ -279,8 +282,7 @@ impl<'p> Writer<'p> {
         let first = self.scope("v").statements(self.steps.first);
         let second = self.scope("v").statements(self.steps.second);
         let both = format!("if (which == 0) {{\n{first}r = v;\n}} else {{\n{second}}}\n");
-        let both =
-            if takes_locks { self.under_lock(Step::Both, Mode::Write, &both) } else { both };
+        let both = if takes_locks { self.under_lock(Step::Both, Mode::Write, &both) } else { both };
         let again = if self.is_rust() { "let mut v = v;\n" } else { "" };
         let body = format!("{again}{}{both}{}", self.variable("r", "0"), self.returned("r"));
         let is_locked = !takes_locks && self.is_rust();
@@ -302,8 +304,7 @@ impl<'p> Writer<'p> {
             self.parameters(&["i", "me", "v"], is_locked),
         );
         if self.is_rust() {
-            let look_in =
-                region(look, &format!("fn {look}(&self, {one}) -> i64 {{\n{first}}}\n"));
+            let look_in = region(look, &format!("fn {look}(&self, {one}) -> i64 {{\n{first}}}\n"));
             let act_in = region(act, &format!("fn {act}(&self, {two}) -> i64 {{\n{second}}}\n"));
             let types = format!(
                 "trait Backend {{\nfn {look}(&self, {one}) -> i64;\nfn {act}(&self, {two}) -> i64;\n}}\n\
@@ -333,7 +334,9 @@ impl<'p> Writer<'p> {
                  {section}return r;\n}}\n"
             )
         } else {
-            format!("template <class F> static long with_state(F body) {{\nlong r = 0;\n{section}return r;\n}}\n")
+            format!(
+                "template <class F> static long with_state(F body) {{\nlong r = 0;\n{section}return r;\n}}\n"
+            )
         };
         let closure = |body: &str, result: &str| {
             let (is_rust, variable) = (self.is_rust(), self.variable(result, "0"));
@@ -384,9 +387,8 @@ impl<'p> Writer<'p> {
             format!("{}{}", given("whole", inner), self.operation(outer))
         } else {
             let first = format!("v = with_lock({look}, {passed}i, me, 0);\n");
-            let rest = self.rest(|value| {
-                self.result_of(&format!("with_lock({act}, {passed}i, me, {value})"))
-            });
+            let rest = self
+                .rest(|value| self.result_of(&format!("with_lock({act}, {passed}i, me, {value})")));
             self.whole(&format!("{first}{rest}"))
         };
         format!("{helpers}{text}")

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{Build, Program, Region, Source};
+use crate::{Build, Program, Region, Shape, Source, pattern::steps};
 
 /// Place of a program's bug in a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,6 +44,8 @@ pub struct Verdict {
     pub naming: Naming,
     /// Number of likely defects.
     pub likely: usize,
+    /// Number of possible defects.
+    pub possible: usize,
     /// The first defect in one line.
     pub headline: Option<String>,
 }
@@ -52,10 +54,7 @@ pub struct Verdict {
 #[must_use]
 pub fn verdict(report: &Value, program: &Program, source: &Source) -> Verdict {
     let defects = report["defects"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let is_bug = |defect: &&Value| {
-        let region = source.regions.first();
-        region.is_some_and(|region| names(defect, program, region))
-    };
+    let is_bug = |defect: &&Value| names(defect, program, source);
     let class = |defect: &Value| defect["class"].as_str().unwrap_or_default().to_owned();
     let found = defects.iter().filter(is_bug).map(|defect| match class(defect).as_str() {
         "likely" => Naming::Later,
@@ -67,27 +66,37 @@ pub fn verdict(report: &Value, program: &Program, source: &Source) -> Verdict {
     Verdict {
         naming: if is_first { Naming::First } else { best },
         likely: defects.iter().filter(|defect| class(defect) == "likely").count(),
+        possible: defects.iter().filter(|defect| class(defect) == "possible").count(),
         headline: defects.first().map(line),
     }
 }
 
-/// Returns whether a defect is the bug of the region: by the region's name, or since both ends of the gap lie in it.
-fn names(defect: &Value, program: &Program, region: &Region) -> bool {
-    let name = text(&defect["region"]);
-    if simple(name) == region.name {
+/// Returns whether a defect is the bug of a program: by the region's name, or since the gap lies between its two steps.
+fn names(defect: &Value, program: &Program, source: &Source) -> bool {
+    let name = simple(text(&defect["region"]));
+    if source.regions.first().is_some_and(|region| region.name == name) {
         return true;
     }
     // Without lines nobody can say more about an inlined function than its caller.
     if program.build == Build::Release && defect["origin"] == "own" && defect["role"] != "library" {
-        return simple(name) == "work" || name.contains("main");
+        return name == "work" || text(&defect["region"]).contains("main");
     }
-    let is_inside = |end: &str| {
+    let place = |end: &str| {
         let at = &defect["gap"][format!("{end}_at")];
         let chain = at["chain"].as_array().map(Vec::as_slice).unwrap_or_default();
-        is_in_lines(&defect["gap"][end], region)
-            || chain.iter().any(|function| simple(text(function)) == region.name)
+        source.regions.iter().position(|region| {
+            is_in_lines(&defect["gap"][end], region)
+                || chain.iter().any(|function| simple(text(function)) == region.name)
+        })
     };
-    is_inside("left") && is_inside("returned")
+    match (place("left"), place("returned")) {
+        // The function itself is the first of the regions; helpers follow in the order of the steps.
+        (Some(left), Some(returned)) => {
+            let is_one = program.shape == Shape::HelperTwice || steps(program.pattern).repeats;
+            left == 0 || returned == 0 || left < returned || (is_one && left == returned)
+        }
+        _ => false,
+    }
 }
 
 fn is_in_lines(place: &Value, region: &Region) -> bool {
@@ -172,6 +181,19 @@ mod tests {
         assert_eq!(judged(&json!([bug("by-design")])).naming, Naming::ByDesign);
         assert_eq!(judged(&json!([other])).naming, Naming::Missed);
         assert_eq!(judged(&json!([other])).likely, 1);
+    }
+
+    #[test]
+    fn a_gap_between_the_helpers_names_it_and_one_from_call_to_call_does_not() {
+        let regions = source(&program(), false).regions;
+        let gap = |from: &Region, to: &Region| {
+            let at = |region: &Region| json!({ "file": "/tmp/prog.c", "line": region.lines.0 });
+            json!([{ "class": "likely", "region": "work", "gap": { "left": at(from), "returned": at(to) } }])
+        };
+        let [_, look, act] = &regions[..] else { panic!("{regions:?}") };
+        assert_eq!(judged(&gap(look, act)).naming, Naming::First);
+        assert_eq!(judged(&gap(act, look)).naming, Naming::Missed);
+        assert_eq!(judged(&gap(look, look)).naming, Naming::Missed);
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! `cargo xtask bench matrix`: generated programs and their correct twins under avtrace by default options: in how many
-//! of those that did harm the bug was named first, and how many correct ones were quiet, for each value of each dimension.
+//! `cargo xtask bench matrix`: generated programs and their correct twins under avtrace by default options. For each
+//! value of each dimension: in how many of the programs that did harm the bug was named first, and how many correct
+//! programs were quiet.
 
 mod run;
 mod table;
@@ -74,8 +75,8 @@ pub fn run(arguments: &[String]) -> Result<()> {
     };
     let programs = chosen(&options)?;
     let avtrace = super::avtrace(options.avtrace.as_deref())?;
-    let avtrace = fs::canonicalize(&avtrace)
-        .with_context(|| format!("there is no {}", avtrace.display()))?;
+    let avtrace =
+        fs::canonicalize(&avtrace).with_context(|| format!("there is no {}", avtrace.display()))?;
     let folder = match &options.folder {
         Some(folder) => folder.clone(),
         None => workspace::target_dir()?.join("matrix"),
@@ -121,7 +122,9 @@ fn cases(place: &Place, programs: &[Program], is_only_built: bool) -> Result<()>
             println!("{}", case.folder.display());
             if !is_only_built {
                 println!("    {}", place.shown(&case));
-                println!("    {}", table::outcome(&place.trace(program, &case)?));
+                let is_correct = is_twin || program.pattern.is_control();
+                let outcome = place.trace(program, &case)?;
+                println!("    {}", table::outcome(&outcome, is_correct));
             }
         }
     }
@@ -130,7 +133,8 @@ fn cases(place: &Place, programs: &[Program], is_only_built: bool) -> Result<()>
 
 /// Builds and runs programs and twins, some at a time.
 fn rows(place: &Place, programs: Vec<Program>) -> Vec<Row> {
-    let (total, queue) = (programs.len(), Mutex::new(programs.into_iter().collect::<VecDeque<_>>()));
+    let (total, queue) =
+        (programs.len(), Mutex::new(programs.into_iter().collect::<VecDeque<_>>()));
     let rows = Mutex::new(Vec::new());
     let next = || queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).pop_front();
     thread::scope(|scope| {

@@ -140,8 +140,9 @@ fn last_line(path: &Path) -> String {
 fn build(folder: &Path, words: &[String]) -> Result<()> {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).current_dir(folder).stdin(Stdio::null());
-    let output =
-        command.output().with_context(|| format!("failed to run `{}`", process::display(&command)))?;
+    let output = command
+        .output()
+        .with_context(|| format!("failed to run `{}`", process::display(&command)))?;
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr);
         let first = text.lines().find(|line| line.contains("error")).unwrap_or_default();
