@@ -84,12 +84,12 @@ fn outcomes(programs: Vec<Program>) -> Vec<Outcome> {
     outcomes.into_inner().expect("a list")
 }
 
-fn lines(outcomes: &[&Outcome]) -> String {
-    let line = |outcome: &&Outcome| {
+fn lines<'o>(outcomes: impl IntoIterator<Item = &'o Outcome>) -> String {
+    let line = |outcome: &Outcome| {
         let Outcome { id, harm, verdict, .. } = outcome;
         format!("{id}: harm {harm}, {}, {:?}\n", verdict.naming.words(), verdict.headline)
     };
-    outcomes.iter().map(line).collect()
+    outcomes.into_iter().map(line).collect()
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn a_sample_is_as_quiet_and_as_outspoken_as_it_was() {
         assert_eq!(outcome.harm, 0, "{} is not correct", outcome.id);
     }
     let likely: Vec<_> = correct.into_iter().filter(|outcome| outcome.verdict.likely > 0).collect();
-    assert!(likely.len() <= CEILING, "correct, and likely:\n{}", lines(&likely));
+    assert!(likely.len() <= CEILING, "correct, and likely:\n{}", lines(likely.iter().copied()));
     let harmful: Vec<_> = others.iter().filter(|outcome| outcome.harm > 0).collect();
     let first = harmful.iter().filter(|outcome| outcome.verdict.naming == Naming::First).count();
     assert!(!harmful.is_empty(), "no program did harm");
@@ -110,6 +110,6 @@ fn a_sample_is_as_quiet_and_as_outspoken_as_it_was() {
         first * 100 >= FLOOR * harmful.len(),
         "named first: {first} of {}\n{}",
         harmful.len(),
-        lines(&harmful)
+        lines(harmful.iter().copied().copied())
     );
 }
