@@ -43,6 +43,10 @@ pub const EXECUTABLE: &str = "prog";
 pub fn source(program: &Program, is_twin: bool) -> Source {
     let writer = Writer::new(program, is_twin);
     let files = match program.language {
+        Language::Rust if program.needs_crates() => {
+            let text = manifest(program, is_twin);
+            vec![file("prog.rs", &rust(&writer)), File { name: "Cargo.toml".to_owned(), text }]
+        }
         Language::Rust => vec![file("prog.rs", &rust(&writer))],
         Language::C if program.shape == Shape::Library => library(&writer, C_HEAD, "c"),
         Language::C => vec![file("prog.c", &[C_HEAD, &one(&writer)].concat())],
@@ -52,7 +56,27 @@ pub fn source(program: &Program, is_twin: bool) -> Source {
     let mut regions: Vec<Region> = files.iter().flat_map(marked).collect();
     let name = if program.shape == Shape::ThreadBody { "work" } else { writer.steps.names[0] };
     regions.sort_by_key(|region| region.name != name);
-    Source { commands: commands(program), files, regions }
+    Source { commands: commands(program, is_twin), files, regions }
+}
+
+fn package(program: &Program, is_twin: bool) -> String {
+    let end = if is_twin { "-twin" } else { "" };
+    format!("{}{end}", program.id().replace('.', "-"))
+}
+
+/// Manifest of a program in Rust that needs crates.
+fn manifest(program: &Program, is_twin: bool) -> String {
+    let (level, debug) = match program.build {
+        Build::Release => (3, 0),
+        Build::ReleaseDebug => (3, 1),
+        _ => (0, 2),
+    };
+    format!(
+        "[package]\nname = \"{}\"\nversion = \"0.1.0\"\nedition = \"2021\"\n\n[[bin]]\nname = \"{0}\"\n\
+         path = \"prog.rs\"\n\n[dependencies]\nparking_lot = \"0.12\"\n\n[profile.release]\n\
+         opt-level = {level}\ndebug = {debug}\n\n[workspace]\n",
+        package(program, is_twin)
+    )
 }
 
 const C_HEAD: &str = "\
@@ -83,6 +107,7 @@ const CPP_HEAD: &str = "\
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -262,8 +287,16 @@ fn indented(text: &str) -> String {
     result
 }
 
-fn commands(program: &Program) -> Vec<Vec<String>> {
+fn commands(program: &Program, is_twin: bool) -> Vec<Vec<String>> {
     let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    if program.needs_crates() {
+        // The crates are built once for all programs.
+        let built = format!("../../crates/release/{}", package(program, is_twin));
+        return vec![
+            words("cargo build --quiet --release --target-dir ../../crates"),
+            words(&format!("cp {built} {EXECUTABLE}")),
+        ];
+    }
     if program.language == Language::Rust {
         let options = match program.build {
             Build::Release => "-O",
@@ -276,6 +309,7 @@ fn commands(program: &Program) -> Vec<Vec<String>> {
         Build::GccO1 => (false, "-O1"),
         Build::GccO2 => (false, "-O2"),
         Build::GccO3 => (false, "-O3"),
+        Build::Lto => (false, "-O2 -flto"),
         Build::ClangO0 => (true, "-O0"),
         Build::ClangO2 => (true, "-O2"),
         _ => (false, "-O0"),

@@ -117,6 +117,7 @@ dimension! {
         Wrapper "wrapper" Decided,
         Guard "guard" Judged,
         TwoLocks "two-locks" Judged,
+        ParkingLot "parking-lot" Judged,
         Atomics "atomics" Decided,
     }
 }
@@ -152,6 +153,7 @@ dimension! {
         ThreadBody "thread-body" Judged,
         Pool "pool" Decided,
         EarlyReturn "early-return" Judged,
+        Fallible "fallible" Decided,
         OneLine "one-line" Judged,
         Library "library" Decided,
     }
@@ -181,6 +183,7 @@ dimension! {
         GccO3 "gcc-O3" Judged,
         ClangO0 "clang-O0" Judged,
         ClangO2 "clang-O2" Decided,
+        Lto "gcc-O2-lto" Judged,
         Debug "debug" Decided,
         Release "release" Judged,
         ReleaseDebug "release-debug" Decided,

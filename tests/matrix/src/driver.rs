@@ -78,7 +78,9 @@ fn turn(writer: &Writer<'_>) -> String {
     let run = if writer.program.shape == Shape::ThreadBody {
         format!("{}{}{result} = r;\n", writer.variables(), writer.inline())
     } else {
-        format!("{result} = {};\n", call(writer, steps.names[0], "i, me"))
+        let is_fallible = writer.is_rust() && writer.program.shape == Shape::Fallible;
+        let end = if is_fallible { ".unwrap_or(0)" } else { "" };
+        format!("{result} = {}{end};\n", call(writer, steps.names[0], "i, me"))
     };
     let other = call(writer, steps.names[3], "i, me");
     let role = condition(steps.role);

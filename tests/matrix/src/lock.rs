@@ -95,6 +95,7 @@ fn rust_guard(program: &Program, section: &Section<'_>) -> String {
         }
         Lock::RwLock => format!("let mut g = {here}.state.write().unwrap();"),
         Lock::OwnSpin | Lock::Guard => format!("let mut g = {here}.lock();"),
+        Lock::ParkingLot => format!("let mut g = {here}.state.lock();"),
         Lock::TwoLocks => {
             let one = |slot: &Slot| match slot {
                 Slot::X => format!("let mut a = {here}.first.lock().unwrap();"),
@@ -226,6 +227,9 @@ pub(crate) fn rust_shared(program: &Program) -> String {
     let (fields, values) = match program.lock {
         Lock::RwLock => ("state: RwLock<State>", "state: RwLock::new(State::new())"),
         Lock::OwnSpin => ("state: Spin<State>", "state: Spin::new(State::new())"),
+        Lock::ParkingLot => {
+            ("state: parking_lot::Mutex<State>", "state: parking_lot::Mutex::new(State::new())")
+        }
         Lock::TwoLocks => (
             "first: Mutex<i64>,\n    second: Mutex<i64>",
             "first: Mutex::new(0), second: Mutex::new(0)",

@@ -102,6 +102,7 @@ impl Program {
             Lock::Ticket => of(&[C, Cpp]),
             Lock::Recursive | Lock::Timed | Lock::Wrapper => of(&[Cpp]),
             Lock::Guard => of(&[Cpp, Rust]),
+            Lock::ParkingLot => of(&[Rust]),
         };
         let data = match self.data {
             Data::Global | Data::Heap | Data::Stack => true,
@@ -111,7 +112,11 @@ impl Program {
             Data::List | Data::Table => of(&[C]),
         };
         let shape = match self.shape {
-            Shape::Methods | Shape::Closures | Shape::Virtual | Shape::Generic => of(&[Cpp, Rust]),
+            Shape::Methods
+            | Shape::Closures
+            | Shape::Virtual
+            | Shape::Generic
+            | Shape::Fallible => of(&[Cpp, Rust]),
             Shape::Callback => of(&[C]),
             Shape::Library => of(&[C, Cpp]),
             _ => true,
@@ -175,11 +180,17 @@ impl Program {
         let steps = steps(self.pattern);
         let shape = match self.shape {
             Shape::Pool => steps.is_for_pools && matches!(self.runs, Runs::Loop | Runs::Paused),
-            Shape::EarlyReturn => steps.condition.is_some(),
+            Shape::EarlyReturn | Shape::Fallible => steps.condition.is_some(),
             Shape::Library => !matches!(self.data, Data::Stack | Data::Member),
             _ => true,
         };
         shape && (self.data != Data::Member || self.shape == Shape::Methods)
+    }
+
+    /// Returns whether a build needs crates besides the standard library.
+    #[must_use]
+    pub fn needs_crates(&self) -> bool {
+        self.lock == Lock::ParkingLot
     }
 
     /// Returns whether each thread runs the function once.

@@ -13,6 +13,8 @@ pub struct Selection {
     pub half: Half,
     /// Seed of the choice: the same seed makes the same choice.
     pub seed: u64,
+    /// Set if programs may need crates besides the standard library of Rust.
+    pub has_crates: bool,
 }
 
 /// Random numbers: SplitMix64.
@@ -38,7 +40,8 @@ impl Random {
         values[usize::try_from(index).unwrap_or_default()]
     }
 
-    fn program(&mut self, half: Half, is_control: bool) -> Program {
+    fn program(&mut self, selection: Selection, is_control: bool) -> Program {
+        let half = selection.half;
         // A pattern, and a language, before the rest: no value is rare since it suits few others.
         let pattern = self.choose(half, |pattern: Pattern| pattern.is_control() == is_control);
         let language = self.choose(half, |_: Language| true);
@@ -54,12 +57,12 @@ impl Random {
                 threads: self.choose(half, |_: Threads| true),
                 runs: self.choose(half, |_: Runs| true),
             };
-            if program.is_valid() {
+            if program.is_valid() && (selection.has_crates || !program.needs_crates()) {
                 return program;
             }
             // Some patterns suit only some languages.
             if self.next().is_multiple_of(1000) {
-                return self.program(half, is_control);
+                return self.program(selection, is_control);
             }
         }
     }
@@ -69,7 +72,7 @@ impl Random {
 #[must_use]
 pub fn sample(selection: Selection, size: usize) -> Vec<Program> {
     let mut random = Random(selection.seed);
-    (0..size).map(|index| random.program(selection.half, index % 2 == 1)).collect()
+    (0..size).map(|index| random.program(selection, index % 2 == 1)).collect()
 }
 
 /// Programs in which each pair of values of two dimensions is, as far as a search finds one: about the fewest.
@@ -82,7 +85,7 @@ pub fn pairs(selection: Selection) -> Vec<Program> {
             pairs_of(program).filter(|pair| !seen.contains(pair)).count()
         };
         let candidates: Vec<Program> =
-            (0..40).map(|_| random.program(selection.half, chosen.len() % 2 == 1)).collect();
+            (0..40).map(|_| random.program(selection, chosen.len() % 2 == 1)).collect();
         let best = candidates.into_iter().max_by_key(|program| new(program, &seen));
         match best {
             Some(program) if new(&program, &seen) > 0 => {

@@ -96,7 +96,10 @@ impl<'p> Writer<'p> {
 
     fn function(&self, function: &Function<'_>) -> String {
         let Function { name, parameters, body, is_region } = function;
-        let head = if self.is_rust() {
+        let is_fallible = self.program.shape == Shape::Fallible && *name == self.steps.names[0];
+        let head = if self.is_rust() && is_fallible {
+            format!("fn {name}({parameters}) -> Result<i64, String> {{")
+        } else if self.is_rust() {
             format!("fn {name}({parameters}) -> i64 {{")
         } else {
             format!("static long {name}({parameters}) {{")
@@ -146,8 +149,8 @@ impl<'p> Writer<'p> {
         {
             return self.scope("v").statements(twin);
         }
-        if let (Shape::EarlyReturn, Some(condition)) = (self.program.shape, steps.condition) {
-            let first = format!("{first}if (!({condition})) {{\n@leave\nreturn 0;\n}}\n");
+        if let Some(refusal) = self.refusal() {
+            let first = format!("{first}{refusal}");
             if self.is_twin {
                 let all = format!("{first}{}{}", self.gap(), second("v"));
                 return self.under_lock(Step::Both, Mode::Write, &all);
@@ -163,6 +166,33 @@ impl<'p> Writer<'p> {
         let first = self.under_lock(Step::First, self.first_mode(), &first);
         let rest = self.rest(|value| self.under_lock(Step::Second, Mode::Write, &second(value)));
         format!("{first}{rest}")
+    }
+
+    /// Statement that leaves the function where the condition of its second step does not hold, in some shapes.
+    fn refusal(&self) -> Option<String> {
+        let condition = self.steps.condition?;
+        match self.program.shape {
+            Shape::EarlyReturn => Some(format!("if (!({condition})) {{\n@leave\nreturn 0;\n}}\n")),
+            Shape::Fallible if self.is_rust() => Some(format!("ensure({condition})?;\n")),
+            Shape::Fallible => Some(format!(
+                "if (!({condition})) {{\nthrow std::runtime_error(\"refused\");\n}}\n"
+            )),
+            _ => None,
+        }
+    }
+
+    /// Function that says that it failed: by an exception, or by its result.
+    fn fallible(&self) -> String {
+        let (variables, inline) = (self.variables(), self.inline());
+        if self.is_rust() {
+            let ensure = "fn ensure(holds: bool) -> Result<(), String> {\nif holds {\nOk(())\n} \
+                          else {\nErr(\"refused\".to_string())\n}\n}\n";
+            return format!("{ensure}{}", self.operation(format!("{variables}{inline}Ok(r)\n")));
+        }
+        let body = format!(
+            "{variables}try {{\n{inline}}} catch (const std::exception &) {{\nr = 0;\n}}\nreturn r;\n"
+        );
+        self.operation(body)
     }
 
     /// Variables of the function.
@@ -181,6 +211,7 @@ impl<'p> Writer<'p> {
             Shape::Virtual => self.with_virtual_calls(),
             Shape::Closures => self.closures(),
             Shape::Callback => self.callbacks(),
+            Shape::Fallible => self.fallible(),
             _ => {
                 let body = format!("{}{}{}", self.variables(), self.inline(), self.returned("r"));
                 let text = self.operation(body);

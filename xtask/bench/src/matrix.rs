@@ -36,6 +36,9 @@ struct Options {
     /// Programs in which each pair of values is, as far as they go together, instead of a sample
     #[arg(long)]
     all: bool,
+    /// Also programs in Rust that need crates; with --all they are there if cargo can get the crates
+    #[arg(long)]
+    crates: bool,
     /// Two busy loops for each processor beside the programs
     #[arg(long)]
     busy: bool,
@@ -106,12 +109,24 @@ fn chosen(options: &Options) -> Result<Vec<Program>> {
         Some(_) => Half::Judged,
         None => Half::Both,
     };
-    let selection = Selection { half, seed: options.seed };
+    let has_crates = options.crates || (options.all && has_crates()?);
+    let selection = Selection { half, seed: options.seed, has_crates };
     Ok(if options.all {
         matrix::pairs(selection)
     } else {
         matrix::sample(selection, options.sample)
     })
+}
+
+/// Returns whether cargo can get the crates of the programs. Says so where it cannot.
+fn has_crates() -> Result<bool> {
+    let mut cargo = workspace::cargo();
+    cargo.args(["info", "--quiet", "parking_lot"]).stdout(Stdio::null()).stderr(Stdio::null());
+    let has = cargo.status().context("failed to run cargo")?.success();
+    if !has {
+        println!("without programs that need crates: `cargo info parking_lot` failed");
+    }
+    Ok(has)
 }
 
 /// Writes single programs, and runs them and prints the outcome unless `is_only_built`.
