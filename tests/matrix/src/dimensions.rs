@@ -196,9 +196,9 @@ dimension! {
 }
 
 dimension! {
-    /// Executions of the function: one for each thread, many in a tight loop, some with pauses, and one for each thread
-    /// of several groups that are started one after the other.
-    Runs "runs" { Once "once" Decided, Loop "loop" Judged, Paused "paused" Decided, Again "again" Judged, }
+    /// Executions of the function: one for each thread; many in a tight loop, which threads begin together by a lock or
+    /// by spinning on a counter; some with pauses; one for each thread of several groups, one group after the other.
+    Runs "runs" { Once "once" Decided, Loop "loop" Judged, SpinStart "spin-start" Decided, Paused "paused" Decided, Again "again" Judged, }
 }
 
 impl Threads {

@@ -97,31 +97,59 @@ fn turn(writer: &Writer<'_>) -> String {
     }
 }
 
+/// Name of the counter on which threads spin until all of them have started. No defect on it is the bug of a program.
+pub(crate) const COUNTER: &str = "started";
+
 /// Function in which threads wait until all of them have started, where they are to meet often.
 fn gate(writer: &Writer<'_>) -> &'static str {
-    match writer.program.language {
-        _ if writer.program.runs != Runs::Loop => "",
-        Language::C => {
+    match (writer.program.runs, writer.program.language) {
+        (Runs::Loop, Language::C) => {
+            "static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;\n\
+             static void start_together(void) {\npthread_mutex_lock(&gate);\n\
+             pthread_mutex_unlock(&gate);\n}\n"
+        }
+        (Runs::Loop, Language::Cpp) => {
+            "static std::mutex gate;\nstatic void start_together() {\n\
+             std::lock_guard<std::mutex> passed(gate);\n}\n"
+        }
+        (Runs::Loop, Language::Rust) => {
+            "static GATE: Mutex<()> = Mutex::new(());\nfn start_together() {\n\
+             drop(GATE.lock().unwrap());\n}\n"
+        }
+        (Runs::SpinStart, Language::C) => {
             "static atomic_long started;\nstatic void start_together(void) {\n\
              atomic_fetch_add(&started, 1);\nwhile (atomic_load(&started) < THREADS) {\n\
              sched_yield();\n}\n}\n"
         }
-        Language::Cpp => {
+        (Runs::SpinStart, Language::Cpp) => {
             "static std::atomic<long> started{0};\nstatic void start_together() {\n\
              started.fetch_add(1);\nwhile (started.load() < THREADS) {\n\
              std::this_thread::yield();\n}\n}\n"
         }
-        Language::Rust => {
+        (Runs::SpinStart, Language::Rust) => {
             "static STARTED: AtomicI64 = AtomicI64::new(0);\nfn start_together() {\n\
              STARTED.fetch_add(1, Ordering::SeqCst);\n\
              while STARTED.load(Ordering::SeqCst) < THREADS {\nthread::yield_now();\n}\n}\n"
         }
+        _ => "",
+    }
+}
+
+/// Statements of the main function before it starts threads and after that, for the gate.
+fn gate_in_main(writer: &Writer<'_>) -> (&'static str, &'static str) {
+    match (writer.program.runs, writer.program.language) {
+        (Runs::Loop, Language::C) => {
+            ("pthread_mutex_lock(&gate);\n", "pthread_mutex_unlock(&gate);\n")
+        }
+        (Runs::Loop, Language::Cpp) => ("gate.lock();\n", "gate.unlock();\n"),
+        (Runs::Loop, Language::Rust) => ("let held = GATE.lock().unwrap();\n", "drop(held);\n"),
+        _ => ("", ""),
     }
 }
 
 /// Statements of a thread.
 fn body(writer: &Writer<'_>) -> String {
-    let start = if writer.program.runs == Runs::Loop { "start_together();\n" } else { "" };
+    let start = if gate(writer).is_empty() { "" } else { "start_together();\n" };
     format!("{start}{}", turns(writer))
 }
 
@@ -231,6 +259,7 @@ pub(crate) fn c(writer: &Writer<'_>) -> String {
         ("", "", "", "")
     };
     let gate = gate(writer);
+    let (close, open) = gate_in_main(writer);
     let text = format!(
         "static void *work(void *argument) {{\nstruct job *job = argument;\nlong me = job->me;\n{local}{}\
          return NULL;\n}}\n",
@@ -242,9 +271,9 @@ pub(crate) fn c(writer: &Writer<'_>) -> String {
          int main(void) {{\nlong harm = 0;\n{local_state}\
          for (long group = 0; group < GROUPS; group++) {{\n\
          pthread_t threads[THREADS];\nstruct job jobs[THREADS];\nmemset(results, 0, sizeof results);\n\
-         {};\n\
+         {};\n{close}\
          for (long me = 0; me < THREADS; me++) {{\njobs[me].me = me;\n{given}\
-         pthread_create(&threads[me], NULL, work, &jobs[me]);\n}}\n\
+         pthread_create(&threads[me], NULL, work, &jobs[me]);\n}}\n{open}\
          for (long me = 0; me < THREADS; me++) {{\npthread_join(threads[me], NULL);\n}}\n{}}}\n\
          printf(\"harm %ld\\n\", harm);\nreturn 0;\n}}\n",
         worker(writer, text),
@@ -262,13 +291,14 @@ pub(crate) fn cpp(writer: &Writer<'_>) -> String {
         "struct state on_stack = {};\nstruct state *s = &on_stack;\n"
     };
     let gate = gate(writer);
+    let (close, open) = gate_in_main(writer);
     let text = format!("static void work({state}long me) {{\n{}}}\n", body(writer));
     format!(
         "static long results[THREADS][ROUNDS];\nstatic long backs[THREADS][ROUNDS];\n{gate}{}\
          int main() {{\nlong harm = 0;\n{local}\
          for (long group = 0; group < GROUPS; group++) {{\n\
-         std::vector<std::thread> threads;\nmemset(results, 0, sizeof results);\n{};\n\
-         for (long me = 0; me < THREADS; me++) {{\nthreads.emplace_back(work, {argument}me);\n}}\n\
+         std::vector<std::thread> threads;\nmemset(results, 0, sizeof results);\n{};\n{close}\
+         for (long me = 0; me < THREADS; me++) {{\nthreads.emplace_back(work, {argument}me);\n}}\n{open}\
          for (auto &thread : threads) {{\nthread.join();\n}}\n{}}}\n\
          printf(\"harm %ld\\n\", harm);\nreturn 0;\n}}\n",
         worker(writer, text),
@@ -279,28 +309,30 @@ pub(crate) fn cpp(writer: &Writer<'_>) -> String {
 
 /// Threads and main function of a program in Rust.
 pub(crate) fn rust(writer: &Writer<'_>) -> String {
-    let (parameter, local, started) = match writer.program.data {
-        Data::Global => (
-            "",
-            "",
-            "(0..THREADS).map(|me| thread::spawn(move || work(me))).collect::<Vec<_>>()\n\
-             .into_iter().map(|one| one.join().unwrap()).unzip();\n",
-        ),
+    let gate = gate(writer);
+    let (close, open) = gate_in_main(writer);
+    let (parameter, local, spawned) = match writer.program.data {
+        Data::Global => ("", "", "thread::spawn(move || work(me))"),
         Data::Stack => (
             "s: &Shared, ",
             "let shared = Shared::new();\nlet s = &shared;\n",
-            "thread::scope(|scope| {\n(0..THREADS).map(|me| scope.spawn(move || work(s, me)))\n\
-             .collect::<Vec<_>>().into_iter().map(|one| one.join().unwrap()).unzip()\n});\n",
+            "scope.spawn(move || work(s, me))",
         ),
         _ => (
             "s: &Shared, ",
             "let shared = Arc::new(Shared::new());\nlet s = &*shared;\n",
-            "(0..THREADS).map(|me| {\nlet shared = Arc::clone(&shared);\n\
-             thread::spawn(move || work(&shared, me))\n}).collect::<Vec<_>>()\n\
-             .into_iter().map(|one| one.join().unwrap()).unzip();\n",
+            "{\nlet shared = Arc::clone(&shared);\nthread::spawn(move || work(&shared, me))\n}",
         ),
     };
-    let gate = gate(writer);
+    let ended = format!(
+        "let threads: Vec<_> = (0..THREADS).map(|me| {spawned}).collect();\n{open}\
+         threads.into_iter().map(|one| one.join().unwrap()).unzip()\n"
+    );
+    let ended = if writer.program.data == Data::Stack {
+        format!("thread::scope(|scope| {{\n{ended}}})")
+    } else {
+        format!("{{\n{ended}}}")
+    };
     let text = format!(
         "fn work({parameter}me: i64) -> (Vec<i64>, Vec<i64>) {{\n\
          let mut results = vec![0i64; ROUNDS as usize];\nlet mut backs = vec![0i64; ROUNDS as usize];\n\
@@ -308,8 +340,8 @@ pub(crate) fn rust(writer: &Writer<'_>) -> String {
         body(writer)
     );
     format!(
-        "{gate}{}fn main() {{\nlet mut harm: i64 = 0;\nfor group in 0..GROUPS {{\n{local}{};\n\
-         let (results, backs): (Vec<Vec<i64>>, Vec<Vec<i64>>) = {started}{}}}\n\
+        "{gate}{}fn main() {{\nlet mut harm: i64 = 0;\nfor group in 0..GROUPS {{\n{local}{};\n{close}\
+         let (results, backs): (Vec<Vec<i64>>, Vec<Vec<i64>>) = {ended};\n{}}}\n\
          println!(\"harm {{harm}}\");\n}}\n",
         worker(writer, text),
         call(writer, "prepare", "group"),

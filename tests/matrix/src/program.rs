@@ -179,7 +179,7 @@ impl Program {
     fn suits_shape(&self) -> bool {
         let steps = steps(self.pattern);
         let shape = match self.shape {
-            Shape::Pool => steps.is_for_pools && matches!(self.runs, Runs::Loop | Runs::Paused),
+            Shape::Pool => steps.is_for_pools && !self.is_once(),
             Shape::EarlyReturn | Shape::Fallible => steps.condition.is_some(),
             Shape::Library => !matches!(self.data, Data::Stack | Data::Member),
             _ => true,
@@ -211,7 +211,7 @@ impl Program {
         };
         let rounds = match self.runs {
             Runs::Once | Runs::Again => return 1,
-            Runs::Loop => many / self.threads.count(),
+            Runs::Loop | Runs::SpinStart => many / self.threads.count(),
             Runs::Paused if self.gap == Gap::Sleep => 20,
             Runs::Paused => 300,
         };

@@ -202,8 +202,14 @@ impl<'p> Writer<'p> {
 
     /// All functions of the shape but the thread's body.
     pub(crate) fn functions(&self) -> String {
+        // The twin has one atomic step instead of helpers for two.
+        let is_one_step = self.is_twin && self.program.lock == Lock::Atomics;
         let text = match self.program.shape {
             Shape::ThreadBody => String::new(),
+            Shape::Helpers if is_one_step => {
+                let body = format!("{}{}{}", self.variables(), self.inline(), self.returned("r"));
+                self.operation(body)
+            }
             Shape::Helpers | Shape::Methods | Shape::Generic => {
                 format!("{}{}", self.helpers(), self.caller("", self.keeps_locks()))
             }

@@ -1,8 +1,10 @@
 //! Judgement of a report on a generated program: the place of its bug among the defects.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
-use crate::{Build, Program, Region, Shape, Source, pattern::steps};
+use crate::{Build, Program, Region, Shape, Source, driver::COUNTER, pattern::steps};
 
 /// Place of a program's bug in a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,11 +52,27 @@ pub struct Verdict {
     pub headline: Option<String>,
 }
 
-/// Judges a JSON report on a program with these sources.
+/// Judges a JSON report on a program with these sources. A defect that its twin's report has as well, and not by
+/// design, is not the bug.
 #[must_use]
-pub fn verdict(report: &Value, program: &Program, source: &Source) -> Verdict {
-    let defects = report["defects"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let is_bug = |defect: &&Value| names(defect, program, source);
+pub fn verdict(
+    report: &Value,
+    program: &Program,
+    source: &Source,
+    twin: Option<&Value>,
+) -> Verdict {
+    let defects = defects_of(report);
+    let noise: HashSet<_> = twin
+        .map(defects_of)
+        .unwrap_or_default()
+        .iter()
+        .filter(|defect| text(&defect["class"]) != "by-design")
+        .map(key)
+        .collect();
+    let is_bug = |defect: &&Value| {
+        let is_counter = text(&defect["subject"]).to_lowercase().contains(COUNTER);
+        !is_counter && !noise.contains(&key(defect)) && names(defect, program, source)
+    };
     let class = |defect: &Value| defect["class"].as_str().unwrap_or_default().to_owned();
     let found = defects.iter().filter(is_bug).map(|defect| match class(defect).as_str() {
         "likely" => Naming::Later,
@@ -97,6 +115,17 @@ fn names(defect: &Value, program: &Program, source: &Source) -> bool {
         }
         _ => false,
     }
+}
+
+fn defects_of(report: &Value) -> &[Value] {
+    report["defects"].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Pattern and subject of a defect, without numbers, which differ from build to build.
+fn key(defect: &Value) -> (String, String) {
+    let subject = text(&defect["subject"]).replace("_twin", "");
+    let subject = subject.chars().filter(|c| !c.is_ascii_digit()).collect();
+    (text(&defect["pattern"]).to_owned(), subject)
 }
 
 fn is_in_lines(place: &Value, region: &Region) -> bool {
@@ -153,7 +182,7 @@ mod tests {
 
     fn judged(defects: &Value) -> Verdict {
         let source = source(&program(), false);
-        verdict(&json!({ "defects": defects }), &program(), &source)
+        verdict(&json!({ "defects": defects }), &program(), &source, None)
     }
 
     #[test]
@@ -181,6 +210,22 @@ mod tests {
         assert_eq!(judged(&json!([bug("by-design")])).naming, Naming::ByDesign);
         assert_eq!(judged(&json!([other])).naming, Naming::Missed);
         assert_eq!(judged(&json!([other])).likely, 1);
+    }
+
+    #[test]
+    fn a_defect_that_the_twin_has_too_is_not_the_bug() {
+        let defect = |class: &str, subject: &str| json!({ "class": class, "region": "deposit", "pattern": "torn", "subject": subject });
+        let judged = |twin: &Value| {
+            let report = json!({ "defects": [defect("likely", "word 12"), defect("likely", "x")] });
+            let twin = json!({ "defects": [twin] });
+            verdict(&report, &program(), &source(&program(), false), Some(&twin)).naming
+        };
+        assert_eq!(judged(&defect("possible", "word 7")), Naming::Later);
+        assert_eq!(judged(&defect("by-design", "word 7")), Naming::First);
+        let counter = defect("likely", "prog::STARTED");
+        let report = json!({ "defects": [counter] });
+        let verdict = verdict(&report, &program(), &source(&program(), false), None);
+        assert_eq!(verdict.naming, Naming::Missed);
     }
 
     #[test]

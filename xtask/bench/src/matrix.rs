@@ -132,14 +132,16 @@ fn has_crates() -> Result<bool> {
 /// Writes single programs, and runs them and prints the outcome unless `is_only_built`.
 fn cases(place: &Place, programs: &[Program], is_only_built: bool) -> Result<()> {
     for program in programs {
-        for is_twin in [false, true] {
+        let mut report = None;
+        for is_twin in [true, false] {
             let case = place.build(program, is_twin)?;
             println!("{}", case.folder.display());
             if !is_only_built {
                 println!("    {}", place.shown(&case));
                 let is_correct = is_twin || program.pattern.is_control();
-                let outcome = place.trace(program, &case)?;
+                let outcome = place.trace(program, &case, report.as_ref())?;
                 println!("    {}", table::outcome(&outcome, is_correct));
+                report = Some(outcome.report);
             }
         }
     }

@@ -10,6 +10,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use matrix::{EXECUTABLE, Program, Source, Verdict, source, verdict};
+use serde_json::Value;
 
 use crate::{
     capture::measure::wait_within,
@@ -38,6 +39,8 @@ pub struct Outcome {
     /// Exit status of avtrace.
     pub status: i32,
     pub verdict: Verdict,
+    /// The report itself.
+    pub report: Value,
     pub seconds: f64,
 }
 
@@ -51,12 +54,15 @@ pub struct Row {
 impl Place {
     /// Builds and runs a program and its twin.
     pub fn row(&self, program: Program) -> Row {
-        let run = |is_twin| {
+        let run = |is_twin, twin: Option<&Value>| {
             let case = self.build(&program, is_twin)?;
-            self.trace(&program, &case)
+            self.trace(&program, &case, twin)
         };
-        let outcome = |is_twin| run(is_twin).map_err(|error: anyhow::Error| format!("{error:#}"));
-        Row { program, outcome: outcome(false), twin: outcome(true) }
+        let words = |error: anyhow::Error| format!("{error:#}");
+        // The twin first: a defect that it has as well is not the bug.
+        let twin = run(true, None).map_err(words);
+        let report = twin.as_ref().ok().map(|twin| &twin.report);
+        Row { program, outcome: run(false, report).map_err(words), twin }
     }
 
     /// Writes a program and builds it, unless the same one is there.
@@ -95,7 +101,8 @@ impl Place {
     }
 
     /// Runs a program under avtrace by default options.
-    pub fn trace(&self, program: &Program, case: &Case) -> Result<Outcome> {
+    /// `twin` is the report on its twin, if it has been run.
+    pub fn trace(&self, program: &Program, case: &Case, twin: Option<&Value>) -> Result<Outcome> {
         let path = |name: &str| case.folder.join(name);
         let create = |name: &str| {
             File::create(path(name)).with_context(|| format!("failed to create {name}"))
@@ -122,11 +129,12 @@ impl Place {
             bail!("it ended with {status} and counted nothing: {}", last_line(&path("stderr")));
         };
         let report = fs::read_to_string(path("report.json")).context("there is no report")?;
-        let report = serde_json::from_str(&report).context("the report is no JSON")?;
+        let report: Value = serde_json::from_str(&report).context("the report is no JSON")?;
         Ok(Outcome {
             harm,
             status,
-            verdict: verdict(&report, program, &case.source),
+            verdict: verdict(&report, program, &case.source, twin),
+            report,
             seconds: started.elapsed().as_secs_f64(),
         })
     }

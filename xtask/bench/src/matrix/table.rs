@@ -136,7 +136,7 @@ fn dimension<D: Dimension>(text: &mut String, half: Half, counts: &HashMap<(&str
 
 /// Outcome of a run in one line.
 pub fn outcome(outcome: &Outcome, is_correct: bool) -> String {
-    let Outcome { harm, status, verdict, seconds } = outcome;
+    let Outcome { harm, status, verdict, seconds, .. } = outcome;
     let first = verdict.headline.as_deref().unwrap_or("no defect");
     if is_correct {
         return format!("harm {harm}, status {status}, {seconds:.1} s; first: {first}");
@@ -206,7 +206,7 @@ mod tests {
     fn done(harm: u64, naming: Naming, likely: usize) -> Result<Outcome, String> {
         let status = if likely > 0 { FINDINGS } else { 0 };
         let verdict = Verdict { naming, likely, possible: 0, headline: None };
-        Ok(Outcome { harm, status, verdict, seconds: 1.0 })
+        Ok(Outcome { harm, status, verdict, report: serde_json::Value::Null, seconds: 1.0 })
     }
 
     fn row(pattern: &str, outcome: Result<Outcome, String>, twin: Result<Outcome, String>) -> Row {
