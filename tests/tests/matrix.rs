@@ -1,5 +1,6 @@
-//! A sample of generated programs and their correct twins by default options: all end and count their anomalies, few
-//! correct ones have a likely defect, and many bugs that did harm are named first. `cargo xtask bench matrix` runs more.
+//! A sample of generated programs and their correct twins by default options. All end and count their anomalies, few
+//! correct ones have a likely defect, and many bugs that did harm are named first. `cargo xtask bench matrix` runs
+//! more.
 
 use std::{
     collections::VecDeque,

@@ -229,7 +229,8 @@ mod tests {
             let words = line[28..].split_whitespace();
             words.filter_map(|word| word.parse().ok()).collect::<Vec<usize>>()
         };
-        // Programs, harmful, first, later, possible, by design, missed, share, correct, quiet, possible, likely, 66, failed.
+        // Programs, harmful; first, later, possible, by design, missed, share; correct, quiet, possible, likely, 66;
+        // failed.
         assert_eq!(numbers("whole"), [3, 2, 1, 0, 1, 0, 0, 50, 4, 3, 0, 1, 1, 1]);
         assert_eq!(numbers("pattern: lost-update"), [3, 2, 1, 0, 1, 0, 0, 50, 2, 1, 0, 1, 1, 1]);
         assert_eq!(numbers("pattern: two-counters"), [0, 0, 0, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0]);
