@@ -5,6 +5,7 @@ mod capture;
 mod checker;
 mod hunt;
 mod lock_pairs;
+mod matrix;
 mod triage;
 
 use std::env;
@@ -50,6 +51,11 @@ const BENCHES: &[Bench] = &[
         name: "lock-pairs",
         about: "the cost of recording lock operations, beside bpftrace counting the same calls",
         run: lock_pairs::run,
+    },
+    Bench {
+        name: "matrix",
+        about: "generated programs and their correct twins: named first when they did harm, quiet when they are correct",
+        run: matrix::run,
     },
     Bench {
         name: "triage",
