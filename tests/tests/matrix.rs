@@ -26,7 +26,7 @@ const JOBS: usize = 2;
 const FLOOR: usize = 20;
 
 /// Most correct programs with a likely defect. Lower it when avtrace knows barriers and ticket locks of programs.
-const CEILING: usize = 2;
+const CEILING: usize = 4;
 
 /// Outcome of one run.
 struct Outcome {
