@@ -27,8 +27,8 @@ const JOBS: usize = 2;
 /// with the share.
 const FLOOR: usize = 20;
 
-/// Largest share of the correct programs that have a likely defect, in percent. Lower it when avtrace knows barriers and
-/// ticket locks of programs.
+/// Largest share of the correct programs that have a likely defect, in percent. Lower it when avtrace knows barriers
+/// and ticket locks of programs.
 const CEILING: usize = 12;
 
 /// Outcome of one run.
