@@ -11,7 +11,9 @@ use std::{
     thread,
 };
 
-use matrix::{EXECUTABLE, Half, Naming, Program, Selection, Verdict, sample, source, verdict};
+use matrix::{
+    EXECUTABLE, Half, Naming, Program, Selection, Verdict, pairs, sample, source, verdict,
+};
 use serde_json::{Value, json};
 use tests::{Avtrace, require_bpf, target_dir};
 
@@ -25,8 +27,9 @@ const JOBS: usize = 2;
 /// with the share.
 const FLOOR: usize = 20;
 
-/// Most correct programs with a likely defect. Lower it when avtrace knows barriers and ticket locks of programs.
-const CEILING: usize = 2;
+/// Largest share of the correct programs that have a likely defect, in percent. Lower it when avtrace knows barriers
+/// and ticket locks of programs.
+const CEILING: usize = 12;
 
 /// Outcome of one run.
 struct Outcome {
@@ -95,18 +98,35 @@ fn lines<'o>(outcomes: impl IntoIterator<Item = &'o Outcome>) -> String {
     outcomes.into_iter().map(line).collect()
 }
 
+const SELECTION: Selection = Selection { half: Half::Both, seed: 1, has_crates: false };
+
 #[test]
 fn a_sample_is_as_quiet_and_as_outspoken_as_it_was() {
     require_bpf!();
-    let outcomes =
-        outcomes(sample(Selection { half: Half::Both, seed: 1, has_crates: false }, SIZE));
+    check(sample(SELECTION, SIZE));
+}
+
+#[test]
+#[ignore = "takes half an hour"]
+fn programs_with_each_pair_of_values_are_as_quiet_and_as_outspoken_as_the_sample() {
+    require_bpf!();
+    check(pairs(SELECTION));
+}
+
+fn check(programs: Vec<Program>) {
+    let outcomes = outcomes(programs);
     let (correct, others): (Vec<_>, Vec<_>) =
         outcomes.iter().partition(|outcome| outcome.is_correct);
     for outcome in &correct {
         assert_eq!(outcome.harm, 0, "{} is not correct", outcome.id);
     }
+    let number = correct.len();
     let likely: Vec<_> = correct.into_iter().filter(|outcome| outcome.verdict.likely > 0).collect();
-    assert!(likely.len() <= CEILING, "correct, and likely:\n{}", lines(likely.iter().copied()));
+    assert!(
+        likely.len() * 100 <= CEILING * number,
+        "correct, and likely:\n{}",
+        lines(likely.iter().copied())
+    );
     let harmful: Vec<_> = others.iter().filter(|outcome| outcome.harm > 0).collect();
     let first = harmful.iter().filter(|outcome| outcome.verdict.naming == Naming::First).count();
     assert!(!harmful.is_empty(), "no program did harm");
