@@ -124,7 +124,7 @@ impl Types<'_> {
         self.part_in(kind, offset, length, 0)
     }
 
-    /// Returns true if a type is a record.
+    /// Returns true if memory of a type is named by members: of a structure, a class or a union.
     pub(crate) fn is_record(&mut self, kind: &DebugEntry) -> bool {
         self.read(kind).is_some_and(|found| matches!(found.shape, Shape::Record(_)))
     }
