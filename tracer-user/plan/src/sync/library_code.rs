@@ -108,15 +108,15 @@ const COUNTS: [&str; 4] =
 /// Owner of the accesses of a function's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AccessOwner {
-    /// Such a library.
+    /// A lock, a channel, an executor and the like.
     Library,
     /// Such a library in one step, and its user otherwise.
     Counts,
     /// The caller, whose operation in one step it is.
     Atomic,
-    /// The caller.
+    /// Whoever calls it.
     Helper,
-    /// The program.
+    /// Code that the user has written.
     Program,
 }
 

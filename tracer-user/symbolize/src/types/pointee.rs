@@ -58,7 +58,7 @@ const LIBRARY_NAMES: [&str; 8] =
 pub(crate) struct PartPlace {
     /// Distance from the pointer in bytes.
     pub(crate) offset: u64,
-    /// Length in bytes.
+    /// Number of bytes from there on.
     pub(crate) length: u64,
     /// An index is added to the pointer, which may be the number of an element.
     pub(crate) is_indexed: bool,
