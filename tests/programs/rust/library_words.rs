@@ -1,5 +1,5 @@
-//! Threads that synchronise in every way of the standard library, in a region, and share no data of their own: what
-//! they access is the library's.
+//! Threads that synchronise in every way of the standard library, in a region, and share no data: all words that they
+//! access are the library's.
 
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Barrier, Mutex, Once, OnceLock, RwLock};

@@ -20,7 +20,7 @@ pub struct InlinedCall {
     pub ranges: Vec<(LinkAddr, LinkAddr)>,
     /// The line that declares the function.
     pub declared: Option<u32>,
-    /// The source file of that line.
+    /// Path of the source with that line.
     pub file: Option<Arc<Path>>,
 }
 

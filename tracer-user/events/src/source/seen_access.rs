@@ -92,7 +92,7 @@ impl SeenAccess {
         }
     }
 
-    /// Returns whether it was made by code of a library by which threads synchronise: what that accesses is no data.
+    /// Returns whether it was made by code of a library by which threads synchronise: then it is not to data.
     pub(super) const fn is_of_library(&self) -> bool {
         match self.source {
             AccessSource::Probe { place, .. } | AccessSource::Deferred { place, .. } => {

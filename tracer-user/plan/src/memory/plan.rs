@@ -146,7 +146,7 @@ pub(crate) fn add(plan: &mut Plan, step: PlanStep<'_>) {
             "probing accesses of functions"
         );
         let mut known = ExistingProbes::from_plan(planner.plan, module);
-        // The user wants to see what is named.
+        // The user wants to see the accesses of named functions.
         let not_named = chosen.difference(&named).copied().collect();
         let origins = origins.get_or_init(|| Origins::of(symbolizer));
         known.libraries = LibraryCode::of(symbolizer, choice, &not_named, origins);

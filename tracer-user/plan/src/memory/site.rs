@@ -30,7 +30,7 @@ pub struct AccessPlace {
     pub commuting: Option<CommutingUpdate>,
     /// Set for an exchange by which a library's function stores.
     pub stores: bool,
-    /// Set for code of a library by which threads synchronise: it may order, and what it accesses is no data.
+    /// Set for code of a library by which threads synchronise: its accesses may order, and are not to data.
     pub is_library: bool,
     /// Set if the probe sees the value before or after the access.
     pub sees_value: bool,

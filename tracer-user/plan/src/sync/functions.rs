@@ -33,9 +33,9 @@ impl CallSpec {
         }
     }
 
-    /// Number of bytes that are the object's own, from its address on: what lies behind may be the data that it guards.
-    /// Rust's locks are words in front of their data; those of the C library have one size for each kind on x86-64, in
-    /// glibc and in musl. Of a lock of the user's own the address alone is known.
+    /// Number of bytes that are the object's own, from its address on: behind them may be the data that it guards.
+    /// Rust's locks are words in front of their data; the C library's have one size for each kind on x86-64, in glibc
+    /// and in musl. Of the user's locks the address alone is known.
     #[must_use]
     pub fn own_bytes(self) -> u64 {
         let is_rust = |start| self.name.starts_with(start);

@@ -1,8 +1,8 @@
-//! Code of libraries by which threads synchronise: locks, once flags, channels, parked threads, epochs, executors. What
-//! that code accesses is the library's own, in whatever function a compiler has inlined it. It is recognised by its
-//! origin: of the functions that an instruction was inlined from, and the one that it is in, the innermost counts that
-//! is the program's or such a library's. Functions in between, of the language and of other libraries, do what their
-//! callers want.
+//! Code of libraries by which threads synchronise: locks, once flags, channels, parked threads, epochs, executors. Its
+//! accesses are to the library's internal data, in any function that a compiler has inlined it into. It is recognised
+//! by its origin: an instruction was inlined from functions into a function, and the innermost of them counts that
+//! the program has, or such a library. Functions in between, of the language and of other libraries, do the work of
+//! their callers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -21,8 +21,8 @@ use crate::{
     selection::Choice,
 };
 
-/// Starts of names of functions by which threads synchronise, in Rust and in C++. What their types hold for their users
-/// is reached by references to it, so that the users' code accesses it; or it is handed from thread to thread.
+/// Starts of names of functions by which threads synchronise, in Rust and in C++. A value in their types is reached by
+/// references to it, so that the users' code accesses it; or it is handed from thread to thread.
 const SYNCHRONISE: [&str; 60] = [
     "std::sync::",
     "std::sys::sync::",
@@ -105,22 +105,22 @@ const CLASSES: [&str; 10] = [
 const COUNTS: [&str; 4] =
     ["alloc::sync::", "triomphe::", "std::_Sp_counted_", "boost::detail::sp_counted_"];
 
-/// Effect that the code of a function has on whose its accesses are.
+/// Owner of the accesses of a function's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
-    /// They are the library's.
+enum AccessOwner {
+    /// A lock, a channel, an executor and the like.
     Library,
-    /// Those in one step are the library's, others its user's.
+    /// Such a library in one step, and its user otherwise.
     Counts,
-    /// It is an operation in one step.
+    /// The caller, whose operation in one step it is.
     Atomic,
-    /// They are its caller's.
+    /// Whoever calls it.
     Helper,
-    /// They are the program's.
+    /// Code that the user has written.
     Program,
 }
 
-impl Part {
+impl AccessOwner {
     fn of(name: &Name, author: Author) -> Self {
         if author == Author::Own {
             return Self::Program;
@@ -144,7 +144,7 @@ impl Part {
     }
 }
 
-/// Returns true if a function of a language's library makes one step, or is a part of one that does.
+/// Returns true if a function of a language's library makes one step, or a part of it.
 fn is_atomic(name: &Name) -> bool {
     /// By which the C++ library counts.
     const COUNTING: [&str; 2] = ["__gnu_cxx::__exchange_and_add", "__gnu_cxx::__atomic_add"];
@@ -159,7 +159,7 @@ fn is_atomic(name: &Name) -> bool {
 struct Stretch {
     end: LinkAddr,
     /// `Library`, `Counts` or `Program`.
-    part: Part,
+    part: AccessOwner,
 }
 
 /// Code of one file whose accesses are a library's own.
@@ -178,11 +178,11 @@ impl LibraryCode {
         origins: &Origins,
     ) -> Self {
         let Choice { module, file, functions, .. } = choice;
-        let owners: Vec<(Part, Author)> = functions
+        let owners: Vec<(AccessOwner, Author)> = functions
             .iter()
             .map(|function| {
                 let author = origins.author(Some(module), None, Some(&function.name));
-                (Part::of(&function.name, author), author)
+                (AccessOwner::of(&function.name, author), author)
             })
             .collect();
         let mut code = Self::default();
@@ -192,7 +192,7 @@ impl LibraryCode {
             // A library's own tests look into it. Only the source file shows that.
             let is_own = || origins.of_function(symbolizer, module, function) == Origin::Own;
             let part = match owners[index].0 {
-                Part::Library if is_own() => Part::Program,
+                AccessOwner::Library if is_own() => AccessOwner::Program,
                 other => other,
             };
             for (start, end) in extents_of(function) {
@@ -201,17 +201,17 @@ impl LibraryCode {
             }
         }
         extents.sort_unstable();
-        let mut known: HashMap<String, Part> = HashMap::new();
+        let mut known: HashMap<String, AccessOwner> = HashMap::new();
         for InlinedCall { symbol, ranges, file, .. } in file.inlined_calls_within(&extents) {
             let part = *known.entry(symbol).or_insert_with_key(|symbol| {
                 let name = Name::demangle(symbol);
-                Part::of(&name, origins.author(Some(module), file.as_deref(), Some(&name)))
+                AccessOwner::of(&name, origins.author(Some(module), file.as_deref(), Some(&name)))
             });
             for (start, end) in ranges {
                 code.paint(start, end, part);
             }
         }
-        if code.stretches.values().all(|stretch| stretch.part == Part::Program) {
+        if code.stretches.values().all(|stretch| stretch.part == AccessOwner::Program) {
             return Self::default();
         }
         let own_helpers = Helpers { file, functions, owners: &owners, code: &code }.own();
@@ -219,7 +219,7 @@ impl LibraryCode {
         for function in own_helpers.into_iter().filter_map(|index| functions.get(index)) {
             extents_of(function).for_each(|(start, end)| code.paint_below(start, end));
         }
-        code.stretches.retain(|_, stretch| stretch.part == Part::Library);
+        code.stretches.retain(|_, stretch| stretch.part == AccessOwner::Library);
         let stretches = code.stretches.len();
         tracing::debug!(
             module = module.name(),
@@ -232,20 +232,20 @@ impl LibraryCode {
 
     /// Returns whether an instruction's accesses are a library's own.
     pub(crate) fn contains(&self, instruction: LinkAddr) -> bool {
-        self.part_at(instruction) == Some(Part::Library)
+        self.part_at(instruction) == Some(AccessOwner::Library)
     }
 
-    /// Puts a function over what it was inlined into.
-    fn paint(&mut self, start: LinkAddr, end: LinkAddr, part: Part) {
-        if part == Part::Helper || start >= end {
+    /// Puts a function over the one around it.
+    fn paint(&mut self, start: LinkAddr, end: LinkAddr, part: AccessOwner) {
+        if part == AccessOwner::Helper || start >= end {
             return;
         }
         self.cut(start);
         self.cut(end);
-        if part == Part::Atomic {
+        if part == AccessOwner::Atomic {
             for (_, stretch) in self.stretches.range_mut(start..end) {
-                if stretch.part == Part::Counts {
-                    stretch.part = Part::Library;
+                if stretch.part == AccessOwner::Counts {
+                    stretch.part = AccessOwner::Library;
                 }
             }
             return;
@@ -257,19 +257,19 @@ impl LibraryCode {
         self.stretches.insert(start, Stretch { end, part });
     }
 
-    /// Makes a function the library's, but for what was inlined into it.
+    /// Makes a function the library's, but for functions that were inlined into it.
     fn paint_below(&mut self, start: LinkAddr, end: LinkAddr) {
         self.cut(start);
         self.cut(end);
         let inside: Vec<_> = self.stretches.range(start..end).map(|(&at, &of)| (at, of)).collect();
-        self.paint(start, end, Part::Library);
+        self.paint(start, end, AccessOwner::Library);
         for (at, Stretch { end, part }) in inside {
             self.paint(at, end, part);
         }
     }
 
-    /// Returns what counts of an instruction, as far as it was looked at.
-    fn part_at(&self, instruction: LinkAddr) -> Option<Part> {
+    /// Returns the owner of an instruction's accesses, if its function was looked at.
+    fn part_at(&self, instruction: LinkAddr) -> Option<AccessOwner> {
         let (_, stretch) = self.stretches.range(..=instruction).next_back()?;
         (instruction < stretch.end).then_some(stretch.part)
     }
@@ -296,13 +296,13 @@ struct Helpers<'file> {
     file: &'file ElfFile,
     functions: &'file Functions,
     /// By number of the function.
-    owners: &'file [(Part, Author)],
+    owners: &'file [(AccessOwner, Author)],
     code: &'file LibraryCode,
 }
 
 /// A call, or another mention, of a helper.
 #[derive(Clone, Copy, Debug)]
-struct Mention {
+struct HelperUse {
     at: LinkAddr,
     caller: usize,
     is_call: bool,
@@ -311,7 +311,7 @@ struct Mention {
 impl Helpers<'_> {
     /// Returns the helpers, by number, that are only called by code whose accesses are a library's own: so are theirs.
     fn own(&self) -> BTreeSet<usize> {
-        let mut mentions: HashMap<usize, Vec<Mention>> = HashMap::new();
+        let mut mentions: HashMap<usize, Vec<HelperUse>> = HashMap::new();
         let imports = Imports::from_file(self.file);
         for (caller, function) in self.functions.iter().enumerate() {
             for part in function.parts(self.file).unwrap_or_default() {
@@ -319,7 +319,7 @@ impl Helpers<'_> {
                     let Some((target, is_call)) = target(&instruction, &imports) else { continue };
                     let found = self.functions.starting_at(target).filter(|&at| at != caller);
                     if let Some(helper) = found.filter(|&at| self.is_helper(at)) {
-                        let mention = Mention { at: LinkAddr(instruction.ip()), caller, is_call };
+                        let mention = HelperUse { at: LinkAddr(instruction.ip()), caller, is_call };
                         mentions.entry(helper).or_default().push(mention);
                     }
                 }
@@ -340,18 +340,18 @@ impl Helpers<'_> {
 
     fn is_helper(&self, function: usize) -> bool {
         let (part, author) = self.owners[function];
-        matches!(part, Part::Helper | Part::Atomic) && author == Author::Language
+        matches!(part, AccessOwner::Helper | AccessOwner::Atomic) && author == Author::Language
     }
 
     /// Returns true if a helper is called here for a library's own accesses, as far as these helpers are so, too.
-    fn is_own(&self, mention: &Mention, helper: usize, helpers: &BTreeSet<usize>) -> bool {
+    fn is_own(&self, mention: &HelperUse, helper: usize, helpers: &BTreeSet<usize>) -> bool {
         let part = self.code.part_at(mention.at).unwrap_or(self.owners[mention.caller].0);
         mention.is_call
             && match part {
-                Part::Library => true,
-                Part::Counts => self.owners[helper].0 == Part::Atomic,
-                Part::Helper | Part::Atomic => helpers.contains(&mention.caller),
-                Part::Program => false,
+                AccessOwner::Library => true,
+                AccessOwner::Counts => self.owners[helper].0 == AccessOwner::Atomic,
+                AccessOwner::Helper | AccessOwner::Atomic => helpers.contains(&mention.caller),
+                AccessOwner::Program => false,
             }
     }
 }
@@ -376,8 +376,8 @@ fn target(instruction: &Instruction, imports: &Imports) -> Option<(LinkAddr, boo
 mod tests {
     use super::*;
 
-    fn part(name: &str) -> Part {
-        Part::of(&Name { short: name.to_owned(), full: name.to_owned() }, Author::Language)
+    fn part(name: &str) -> AccessOwner {
+        AccessOwner::of(&Name { short: name.to_owned(), full: name.to_owned() }, Author::Language)
     }
 
     #[test]
@@ -393,10 +393,10 @@ mod tests {
             "std::promise<int>::set_value",
             "std::_V2::condition_variable_any::notify_one",
         ] {
-            assert_eq!(part(name), Part::Library, "{name}");
+            assert_eq!(part(name), AccessOwner::Library, "{name}");
         }
-        assert_eq!(part("<alloc::sync::Arc<T> as core::clone::Clone>::clone"), Part::Counts);
-        assert_eq!(part("core::sync::atomic::AtomicUsize::fetch_add"), Part::Atomic);
+        assert_eq!(part("<alloc::sync::Arc<T> as core::clone::Clone>::clone"), AccessOwner::Counts);
+        assert_eq!(part("core::sync::atomic::AtomicUsize::fetch_add"), AccessOwner::Atomic);
         for name in [
             "core::mem::replace",
             "hashbrown::map::HashMap<K,V>::insert",
@@ -405,14 +405,14 @@ mod tests {
             "core::ptr::drop_in_place<std::sync::MutexGuard<u64>>",
             "dashmap::DashMap<K,V>::get",
         ] {
-            assert_eq!(part(name), Part::Helper, "{name}");
+            assert_eq!(part(name), AccessOwner::Helper, "{name}");
         }
         let own = Name::demangle("_ZN4bank8transferEv");
-        assert_eq!(Part::of(&own, Author::Own), Part::Program);
+        assert_eq!(AccessOwner::of(&own, Author::Own), AccessOwner::Program);
     }
 
     /// Whose the accesses of each byte of ten are, after functions were inlined into one another.
-    fn painted(calls: &[(u64, u64, Part)]) -> String {
+    fn painted(calls: &[(u64, u64, AccessOwner)]) -> String {
         let mut code = LibraryCode::default();
         for &(start, end, part) in calls {
             code.paint(LinkAddr(start), LinkAddr(end), part);
@@ -422,7 +422,7 @@ mod tests {
 
     #[test]
     fn the_innermost_function_counts_that_is_the_programs_or_such_a_librarys() {
-        use Part::{Atomic, Counts, Helper, Library, Program};
+        use AccessOwner::{Atomic, Counts, Helper, Library, Program};
         assert_eq!(painted(&[(0, 10, Program), (2, 6, Library)]), "..llll....");
         let closure = [(0, 10, Library), (3, 5, Program), (4, 5, Helper)];
         assert_eq!(painted(&closure), "lll..lllll");

@@ -58,7 +58,7 @@ const LIBRARY_NAMES: [&str; 8] =
 pub(crate) struct PartPlace {
     /// Distance from the pointer in bytes.
     pub(crate) offset: u64,
-    /// Length in bytes.
+    /// Number of bytes from there on.
     pub(crate) length: u64,
     /// An index is added to the pointer, which may be the number of an element.
     pub(crate) is_indexed: bool,
@@ -110,9 +110,8 @@ impl Types<'_> {
     }
 
     /// Returns the part of a type at an offset, by the outermost record there that is the program's own; `None` where
-    /// there is no record. Behind the type's end the memory is that of the type's last member, if that is an array
-    /// without a size, or else of an array of such types if the memory is reached by an index: what it is otherwise is
-    /// not known.
+    /// there is no record. Memory behind the type's end belongs to its last member, if that is an array without a
+    /// size, or else to an array of such types if an index leads there. Otherwise it has no name.
     pub(crate) fn part(&mut self, kind: &DebugEntry, place: PartPlace) -> Option<TypePart> {
         let size = self.read(kind)?.size.filter(|&size| size > 0);
         let PartPlace { offset, length, is_indexed } = place;
@@ -125,7 +124,7 @@ impl Types<'_> {
         self.part_in(kind, offset, length, 0)
     }
 
-    /// Returns true if a type is a record, with members of its own.
+    /// Returns true if memory of a type is named by members: of a structure, a class or a union.
     pub(crate) fn is_record(&mut self, kind: &DebugEntry) -> bool {
         self.read(kind).is_some_and(|found| matches!(found.shape, Shape::Record(_)))
     }
