@@ -299,7 +299,7 @@ pub struct Findings {
     /// Regions in which a thread ended, of those that others had depended on by data: the first ones. Where the program
     /// died, they may have been about to be violated. Only [`Davida`](crate::Davida) lists them.
     pub open_at_end: Vec<OpenRegion>,
-    /// Locks that regions released and took again. Only [`Davida`](crate::Davida) counts them, where it follows such locks.
+    /// Locks that regions released and took again. Only [`Davida`](crate::Davida) counts them.
     pub reacquired: Vec<Reacquired>,
     /// Atomicity over all interleavings. Only [`CommitNode`](crate::CommitNode) checks it.
     pub atomicity: Option<Atomicity>,

@@ -298,8 +298,8 @@ impl Attaching<'_> {
         made.is_ok()
     }
 
-    /// Attaches the probes of a function, by their indices and link-time addresses. Returns those for which there is no
-    /// room, if some may be made.
+    /// Attaches the probes of a function, by their indices and link-time addresses. Returns those without room, if some
+    /// may be made.
     fn function(
         &mut self,
         code: &Code<'_>,
