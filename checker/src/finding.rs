@@ -227,9 +227,9 @@ pub struct OpenRegion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Reacquired {
-    /// The region.
+    /// Innermost region around both steps.
     pub region: RegionId,
-    /// The lock.
+    /// Lock, by its id.
     pub lock: LockId,
     /// Number of times that it was released and taken again.
     pub times: u64,
