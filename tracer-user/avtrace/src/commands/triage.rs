@@ -126,8 +126,8 @@ pub(super) fn fails(arguments: &OutputArgs, report: &Report) -> bool {
 /// Exit status of a run without any region, if that counts.
 pub(super) const NOTHING_CHECKED: u8 = 67;
 
-/// Returns the exit status that reports of one run ask for, if they ask for one: their findings count, or no region ran in any
-/// of them and that counts.
+/// Returns the exit status that reports of one run ask for, if any: their findings count, or no region ran in any of
+/// them and that counts.
 pub(super) fn status<'a>(
     arguments: &OutputArgs,
     reports: impl Iterator<Item = &'a Report> + Clone,

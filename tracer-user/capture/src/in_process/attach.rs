@@ -130,7 +130,7 @@ impl InProcess {
     }
 }
 
-/// Code of a function, with what is known of its module.
+/// Code of a function, and its module.
 struct ModuleFunction<'a> {
     module: &'a Module,
     file: &'a ElfFile,
