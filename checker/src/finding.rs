@@ -239,9 +239,9 @@ pub struct OpenRegion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Reacquired {
-    /// The region.
+    /// Innermost region around both steps.
     pub region: RegionId,
-    /// The lock.
+    /// Lock, by its id.
     pub lock: LockId,
     /// Number of times that it was released and taken again.
     pub times: u64,
@@ -311,7 +311,7 @@ pub struct Findings {
     /// Regions in which a thread ended, of those that others had depended on by data: the first ones. Where the program
     /// died, they may have been about to be violated. Only [`Davida`](crate::Davida) lists them.
     pub open_at_end: Vec<OpenRegion>,
-    /// Locks that regions released and took again. Only [`Davida`](crate::Davida) counts them, where it follows such locks.
+    /// Locks that regions released and took again. Only [`Davida`](crate::Davida) counts them.
     pub reacquired: Vec<Reacquired>,
     /// Atomicity over all interleavings. Only [`CommitNode`](crate::CommitNode) checks it.
     pub atomicity: Option<Atomicity>,

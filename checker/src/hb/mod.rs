@@ -128,8 +128,8 @@ pub trait Visitor {
     /// Notes which region the thread's actions outside all others belong to from here on. No event of the thread: it
     /// may come before `started`.
     fn follow(&mut self, _row: usize, _thread: ThreadId, _region: Option<RegionId>) {}
-    /// Notes at event `number` that a part of the accesses in executions of the region is left out from here on, or that
-    /// all are seen again. No event of a thread.
+    /// Notes at event `number` that a part of the accesses in executions of the region is left out from here on, or
+    /// that all are seen again. No event of a thread.
     fn accesses_rest(&mut self, _region: RegionId, _rest: bool, _number: EventNumber) {}
     /// Notes that a thread is about to end, by itself or because its process does; its regions are still open.
     fn exits(&mut self, _row: usize) {}

@@ -108,7 +108,7 @@ fn keys(findings: &Findings) -> Vec<(RegionId, LocationId, LocationId, u64, u64)
 }
 
 proptest! {
-    /// Rests change nothing but the facts of cuts, and each exemplar says what is true of its gap.
+    /// Rests change nothing but the facts of cuts, and each exemplar has the true one of its gap.
     #[test]
     fn rests_are_facts_of_exemplars_alone(
         events in well_formed(160),

@@ -94,7 +94,7 @@ pub fn complain(message: &str) {
 }
 
 /// Returns the worse of two exit statuses, if several inputs are handled in one run: avtrace's own failure,
-/// then input that cannot be read, then findings, then that nothing was checked.
+/// then input that cannot be read, then findings, then a run without regions.
 fn worse(one: u8, other: u8) -> u8 {
     let rank = |status| match status {
         0 => 0,

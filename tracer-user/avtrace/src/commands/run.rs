@@ -58,8 +58,8 @@ pub(super) struct Also<'a> {
     is_started: bool,
 }
 
-/// Writes the reports on programs, without what the user has set aside, and entries for it. Returns the exit status that
-/// they ask for, if they ask for one.
+/// Writes the reports on programs, without what the user has set aside, and entries for it. Returns the exit status
+/// that they ask for, if any.
 pub(super) fn write_reports(
     mut programs: Vec<ProgramReport>,
     arguments: &OutputArgs,

@@ -123,11 +123,11 @@ pub(super) fn fails(arguments: &OutputArgs, report: &Report) -> bool {
     report.fails(arguments.triage.fail_on.least_class()) || (counts && predicts)
 }
 
-/// Exit status of a run in which nothing was checked, if that counts.
+/// Exit status of a run without any region, if that counts.
 pub(super) const NOTHING_CHECKED: u8 = 67;
 
-/// Returns the exit status that reports of one run ask for, if they ask for one: their findings count, or nothing was
-/// checked in any of them and that counts.
+/// Returns the exit status that reports of one run ask for, if any: their findings count, or no region ran in any of
+/// them and that counts.
 pub(super) fn status<'a>(
     arguments: &OutputArgs,
     reports: impl Iterator<Item = &'a Report> + Clone,

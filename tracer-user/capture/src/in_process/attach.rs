@@ -130,8 +130,8 @@ impl InProcess {
     }
 }
 
-/// Code of a function, with what is known of its module.
-struct Code<'a> {
+/// Code of a function, and its module.
+struct ModuleFunction<'a> {
     module: &'a Module,
     file: &'a ElfFile,
     targets: &'a Targets,
@@ -146,7 +146,7 @@ enum Room {
     AsItIs,
 }
 
-impl Code<'_> {
+impl ModuleFunction<'_> {
     /// Calls `choose` with the function, whose probes read `reads` at their addresses.
     fn with_function<T>(
         &self,
@@ -249,7 +249,7 @@ impl Attaching<'_> {
                 let room = file.bytes_at(LinkAddr(end), room as usize);
                 patches.padding.add(end, room.unwrap_or_default());
             }
-            let code = Code { module, file, targets: &targets, parts: &parts };
+            let code = ModuleFunction { module, file, targets: &targets, parts: &parts };
             let without_room = self.function(&code, &mut patches, &probes, Room::MayBeMade);
             if !without_room.is_empty() {
                 cramped.push((parts, without_room));
@@ -259,13 +259,13 @@ impl Attaching<'_> {
             for &(_, point) in &probes {
                 for neighbour in neighbours(&functions, &starts, point) {
                     let Some(parts) = neighbour.parts(file) else { continue };
-                    let code = Code { module, file, targets: &targets, parts: &parts };
+                    let code = ModuleFunction { module, file, targets: &targets, parts: &parts };
                     if self.make_room(&code, &mut patches, point) {
                         break;
                     }
                 }
             }
-            let code = Code { module, file, targets: &targets, parts: &parts };
+            let code = ModuleFunction { module, file, targets: &targets, parts: &parts };
             self.function(&code, &mut patches, &probes, Room::AsItIs);
         }
         self.image.modules().insert(place_of(module), patches);
@@ -284,8 +284,13 @@ impl Attaching<'_> {
         if known.padding.displaced().all(is_there) { known } else { ModulePatches::default() }
     }
 
-    /// Has a function displace a line for the sake of a point in another one nearby. Returns whether there is more room.
-    fn make_room(&self, code: &Code<'_>, patches: &mut ModulePatches, near: LinkAddr) -> bool {
+    /// Has a function displace a line for the sake of a point in another one nearby. Returns whether that makes room.
+    fn make_room(
+        &self,
+        code: &ModuleFunction<'_>,
+        patches: &mut ModulePatches,
+        near: LinkAddr,
+    ) -> bool {
         let reads = self.reads(code.parts, patches, &[]);
         let room =
             code.with_function(&reads, |function| function.room_near(near.0, &mut patches.padding));
@@ -298,16 +303,16 @@ impl Attaching<'_> {
         made.is_ok()
     }
 
-    /// Attaches the probes of a function, by their indices and link-time addresses. Returns those for which there is no
-    /// room, if some may be made.
+    /// Attaches the probes of a function, by their indices and link-time addresses. Returns those without room, if some
+    /// may be made.
     fn function(
         &mut self,
-        code: &Code<'_>,
+        code: &ModuleFunction<'_>,
         patches: &mut ModulePatches,
         probes: &[(usize, LinkAddr)],
         room: Room,
     ) -> Vec<(usize, LinkAddr)> {
-        let &Code { module, file, parts, .. } = code;
+        let &ModuleFunction { module, file, parts, .. } = code;
         let at = |address: u64| {
             probes.iter().filter(move |(_, link)| link.0 == address).map(|&(index, _)| index)
         };

@@ -114,7 +114,8 @@ impl Stream {
         self.notes.record(record, || self.surroundings.order());
     }
 
-    /// Adds records that these groups of access probes rest from now on, or record again, in all processes of the stream.
+    /// Adds records that these groups of access probes rest from now on, or record again, in all processes of the
+    /// stream.
     pub(super) fn note_switch(&self, groups: &BTreeSet<u16>, is_off: bool) {
         let processes: Vec<u32> = self.plans().keys().copied().collect();
         for process in processes {

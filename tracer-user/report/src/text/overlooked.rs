@@ -1,5 +1,5 @@
-//! What a report that found nothing could not find: regions that were left out, and places where others could have come
-//! in and nobody did.
+//! Limits of a report without findings: regions that were left out, and places where others could have come in and
+//! did not.
 
 use super::super::{
     escape::width,

@@ -399,8 +399,8 @@ impl<'a> Planner<'a> {
         fits.then_some(Chosen { first, end, padded: 0, jump: Jump::Near, places })
     }
 
-    /// Makes room for a jump that a short one before an address reaches: displaces more than a patch needs, if need be by
-    /// the call behind it, or a line without probe points.
+    /// Makes room for a jump that a short one before an address reaches: displaces more than a patch needs, if need be
+    /// by the call behind it, or a line without probe points.
     fn make_room(&mut self, after: u64, pending: &BTreeSet<usize>) -> Option<()> {
         let is_reached = |left: &Range<u64>| Padding::reaches(after, left);
         for index in 0..self.chosen.len() {
@@ -451,8 +451,8 @@ impl<'a> Planner<'a> {
         Chosen { first, end, ..chosen.clone() }
     }
 
-    /// Returns a patch that displaces more of its line and fits: more instructions, or all up to the call at its end, by
-    /// that call, with a rest behind the short jump over what comes before it.
+    /// Returns a patch that displaces more of its line and fits: more instructions, or all up to the call at its end,
+    /// by that call, with a rest behind the short jump over the instructions before it.
     fn grown(&self, chosen: &Chosen, fits: impl Fn(&Chosen) -> bool) -> Option<Chosen> {
         let longer = self.lengthened(chosen);
         if fits(&longer) {
