@@ -211,8 +211,7 @@ pub struct Cut {
     pub acquired: Vec<LockId>,
     /// Write of the variable that directly follows its closing read, if one does: the two may be an update.
     pub updated_at: Option<LocationId>,
-    /// First write of the region after its closing read, if one comes before any other action: what the region does with
-    /// what it has read.
+    /// First write of the region after its closing read, if one comes before any other action of the thread.
     pub written_at: Option<LocationId>,
     /// Locks of other threads in the exemplar.
     pub others: OtherLocks,

@@ -387,8 +387,8 @@ impl Usage {
     }
 }
 
-/// Returns whether a read is made again depending on what it finds: a loop around it waits, or tries again. The read that
-/// ends the loop may be unseen, as quiet repetitions are.
+/// Returns whether a read decides by its value if it is made again: a loop around it waits, or tries again. The read
+/// that ends the loop may be unseen, as quiet repetitions are.
 fn repeats(region: RegionId, read: &Point, names: &mut Names<'_>) -> bool {
     let steps = Steps { region, earlier: read.location, later: read.location };
     reads(read.action) && names.describe.dependence(steps).control == Certainty::Yes

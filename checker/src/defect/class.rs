@@ -44,7 +44,7 @@ pub(super) struct Facts {
     pub(super) origin: Origin,
     /// Effect of the remote writes on the value, as far as that is known.
     pub(super) changed: Option<bool>,
-    /// What the region does after the gap depends on the value that it read before.
+    /// The region acts after the gap on the value that it read before.
     pub(super) acts: Certainty,
     /// The region reads the variable again after the gap, and that decides what it does.
     pub(super) checked_again: bool,
@@ -346,8 +346,8 @@ static RULES: &[Rule] = rules! {
     Weight(1), |_| Some(Reason::CameBack), if Facts::flows_back_unasked;
     Weight(0), of_pattern, if |f| f.is(Pattern::Chain) && !f.flows_back();
 
-    // Dependence. A step that acts on what an earlier step has read belongs to it, whatever else is known. One that does
-    // not is a step of its own, unless others see both as one.
+    // Dependence. A step that acts on the value of an earlier step belongs to it, whatever else is known. A step that
+    // does not stands for itself, unless others see both as one.
     Weight(3), |_| Some(Reason::ActsOnValue),
         if |f| f.is_unit() && !f.loses_update() && !f.acts_unchecked();
     Note, |_| Some(Reason::ActsOnValue), if |f| f.is_unit() && (f.loses_update() || f.acts_unchecked());

@@ -1,5 +1,5 @@
-//! Dependence of a later step of a region on an earlier one: the fact that says whether two steps belong together. It is
-//! a property of the program's code, which the caller knows. Xu, Bodík and Hill infer atomic units from it ("A
+//! Dependence of a later step of a region on an earlier one: the fact that says whether two steps belong together. The
+//! program's code decides it, which the caller knows. Xu, Bodík and Hill infer atomic units from it ("A
 //! Serializability Violation Detector for Shared-Memory Server Programs", PLDI 2005, section 3).
 
 use crate::event::{LocationId, RegionId};
@@ -30,7 +30,7 @@ pub struct Steps {
 /// Ways in which a later step depends on the value that an earlier step has read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dependence {
-    /// What the later step writes comes from the value.
+    /// The later step writes what it has computed from the value.
     pub value: Certainty,
     /// The address of the later access comes from the value.
     pub address: Certainty,
@@ -41,8 +41,8 @@ pub struct Dependence {
 }
 
 impl Dependence {
-    /// Returns whether the later step acts on the value. A step that only finds its object by the value may have its own
-    /// reason to rely on it, as a reference that was counted: then it is not known.
+    /// Returns whether the later step acts on the value. A step that only finds its object by the value may rely on it
+    /// for another reason, such as a reference that was counted: the answer is then unknown.
     #[must_use]
     pub fn acts(self) -> Certainty {
         match (self.value.max(self.control), self.address) {

@@ -75,9 +75,9 @@ pub enum Reason {
     SameValue,
     /// Threads poll the variables: they are flags.
     Polled,
-    /// What the region does after the gap comes from the value that it read before, or happens because of it.
+    /// The region acts after the gap on the value that it read before: it computes with it, or decides by it.
     ActsOnValue,
-    /// What the region does after the gap has nothing to do with the value that it read before.
+    /// The later step has nothing to do with the value that the region read before the gap.
     Independent,
     /// The region looks at the variable again, and what it finds there decides what it does.
     CheckedAgain,

@@ -19,7 +19,7 @@ pub(super) struct Accesses<'a> {
     pub(super) first: &'a Edge,
     pub(super) closing: &'a Edge,
     evidence: Evidence,
-    /// One thread came in between: in one transaction, or in executions of one region.
+    /// A single thread came in between: in one transaction, or in executions of one region.
     by_one: bool,
 }
 

@@ -282,6 +282,7 @@ fn sites() -> Vec<Site> {
         group: 0,
         commuting: None,
         stores: false,
+        is_library: false,
         sees_value: true,
     };
     let call = |object, role| {

@@ -93,7 +93,7 @@ pub struct Analysis<'code> {
     summaries: FxHashMap<u64, Rc<Summary>>,
     /// Functions whose summaries are being made, outermost first.
     active: Vec<u64>,
-    /// Where an execution of the region begins.
+    /// Instruction at which an execution of the region begins.
     boundary: Option<u64>,
 }
 
@@ -137,8 +137,8 @@ impl<'code> Analysis<'code> {
     }
 
     /// Returns how the step at the end of `later` depends on the value that the instruction at the end of `earlier`
-    /// loads, or has computed from what its function loads and stores. Both are chains of addresses: of calls, beginning
-    /// in the function that contains both steps, and of the accessing instruction at last.
+    /// loads, or on the loads from which it computes the value that it stores. Both are chains of addresses: of calls,
+    /// beginning in the function that contains both steps, and of the accessing instruction at last.
     pub fn depends(&mut self, earlier: &[u64], later: &[u64]) -> Dependence {
         self.find(earlier, later).unwrap_or(Dependence::UNKNOWN)
     }

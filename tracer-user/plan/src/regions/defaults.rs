@@ -291,7 +291,8 @@ impl Analysis<'_, '_> {
         self.waiting(function, unit, &[&self.wait, &self.futex_wait], |_| true)
     }
 
-    /// Returns the name of what a unit calls in a loop that waits, reads input or sleeps, where the loop takes locks as well.
+    /// Returns the name of the callee by which a loop of a unit waits, reads input or sleeps, if the loop also takes
+    /// locks.
     fn event_loop(&self, function: usize, unit: Unit) -> Option<String> {
         let in_unit = |at: LinkAddr| self.inlining.contains(unit, at);
         let mut sites = self.sites(function);

@@ -52,7 +52,7 @@ pub enum Reason {
         /// The function that takes its address.
         taken_by: String,
     },
-    /// A loop takes locks, and waits, reads input or sleeps by a call of this function: an iteration is what may be atomic.
+    /// A loop takes locks, and waits, reads input or sleeps by a call of this function: an iteration may be atomic.
     EventLoop {
         /// Called function.
         callee: String,

@@ -64,8 +64,8 @@ const BEHIND: i64 = 256;
 const MAX_PLACES: usize = 64;
 
 impl Solution {
-    /// Finds the labels. `boundary` is the instruction at which another execution of the region begins: what the earlier
-    /// step read in one execution says nothing of the next one.
+    /// Finds the labels. Another execution of the region begins at the instruction `boundary`: a value that the earlier
+    /// step read before says nothing of it.
     pub fn find(
         body: &Body,
         source: Option<Source>,
@@ -281,8 +281,8 @@ impl Known {
         registers.fold(Labels::NONE, |all, &register| all.join(self.full(register)))
     }
 
-    /// Labels of all that an instruction computes with. What lies behind a pointer is not the value of the pointer, and
-    /// says of that only what the program has put there; an index chooses among elements.
+    /// Labels of all that an instruction computes with. A value behind a pointer is not the pointer's value: it may be
+    /// the same whatever the pointer is. An index chooses among elements.
     fn used(&self, step: &Step) -> Labels {
         let of_cell = |cell: &Cell| match step.is_in_address(*cell) {
             true if !step.loads() => Labels::NONE,
@@ -378,7 +378,7 @@ impl Known {
             Kind::Constant => Labels::NONE,
             _ => self.used(step),
         };
-        // A constant says by which branch it was chosen. Another value may be chosen for what it is.
+        // A constant says by which branch it was chosen; another value may be the same on all branches.
         let implicit = if step.is_constant() { implicit } else { implicit.possibly() };
         let result = result.join(source).join(implicit);
         if matches!(step.kind, Kind::Exchange) {
