@@ -142,6 +142,14 @@ pub const TOPICS: &[Topic] = &[
     ),
     topic(
         For,
+        "acts-on-value",
+        "After the gap the region computes with the value that it read before, or decides by it: by the program's code, the \
+         two steps belong together.",
+        "Make both steps under one lock, or read the value again where it is used.",
+        examples::CHECK_THEN_ACT,
+    ),
+    topic(
+        For,
         "came-back",
         "Each transaction of the cycle read what the one before it wrote, up to the region itself, which neither let others \
          go on in between nor waited for them.",
@@ -173,7 +181,7 @@ pub const TOPICS: &[Topic] = &[
     topic(
         Against,
         "waits",
-        "The function waits for other threads or for time to pass, so others are meant to come in.",
+        "The function waits for other threads or for events, so others are meant to come in.",
         "End the region before the wait, and begin another one after it.",
         examples::WAIT,
     ),
@@ -250,6 +258,21 @@ pub const TOPICS: &[Topic] = &[
         "Locks were held, but others accessed one of the variables without those of the region.",
         "Decide which lock guards the variable, and take it everywhere.",
         examples::WITHOUT_LOCK,
+    ),
+    topic(
+        Against,
+        "independent",
+        "By the program's code, the step after the gap does not depend on the value that the region read before: the two \
+         steps need not be one.",
+        "None, unless others expect to see both changes at once.",
+        examples::SEPARATE,
+    ),
+    topic(
+        Against,
+        "checked-again",
+        "The region reads the variable again after the gap, and what it finds decides what happens then.",
+        "None: the second check is the valid one.",
+        examples::AGAIN,
     ),
     topic(
         Against,
