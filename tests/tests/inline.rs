@@ -83,8 +83,9 @@ fn a_run_in_which_nothing_was_checked_may_have_a_status_of_its_own() {
     // Where something was checked, it counts as `likely` does.
     let program = c("tail_exit", &["-g", "-O1"]);
     for (arguments, expected) in [(&[][..], 66), (&["alone"], 0)] {
-        let options = ["--atomic", "turn", "--accesses", "probe", "--fail-on", "nothing-checked"];
-        let run = Avtrace::on(&program).inline().options(options).arguments(arguments);
+        let options = ["--atomic", "turn", "--fail-on", "nothing-checked"];
+        let run =
+            Avtrace::on(&program).inline().seeing_memory().options(options).arguments(arguments);
         let ended = run.run();
         assert_eq!(ended.code, Some(expected), "{}", ended.stderr);
     }
