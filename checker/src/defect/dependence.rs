@@ -6,6 +6,7 @@ use crate::event::{LocationId, RegionId};
 
 /// Answer to a question about code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Certainty {
     /// It is not so.
     No,
@@ -18,6 +19,7 @@ pub enum Certainty {
 
 /// Two steps of one region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Steps {
     /// Region that contains both.
     pub region: RegionId,
@@ -29,6 +31,7 @@ pub struct Steps {
 
 /// Ways in which a later step depends on the value that an earlier step has read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Dependence {
     /// The later step writes what it has computed from the value.
     pub value: Certainty,

@@ -147,7 +147,7 @@ impl<'code> Analysis<'code> {
         let (&access, calls) = earlier.split_last()?;
         let body = self.body(access)?;
         let index = body.values.at(access)?;
-        let of_load = |one: &mut Self, load| one.from_load(&body, load, calls, later);
+        let of_load = |one: &mut Self, load| one.of_load(&body, load, calls, later);
         if body.steps[index].as_ref()?.loads() {
             return of_load(self, index);
         }
@@ -186,7 +186,7 @@ impl<'code> Analysis<'code> {
         (!found.is_empty()).then_some(found)
     }
 
-    fn from_load(
+    fn of_load(
         &mut self,
         body: &Rc<Body>,
         load: usize,

@@ -120,6 +120,15 @@ impl<'run> LiveNames<'run> {
         self.known
     }
 
+    /// Returns the dependences that were asked for so far.
+    #[must_use]
+    pub fn dependences(&self) -> Vec<(Steps, Dependence)> {
+        let mut known: Vec<_> =
+            self.known.dependences.iter().map(|(&steps, &found)| (steps, found)).collect();
+        known.sort_by_key(|(Steps { region, earlier, later }, _)| (region.0, earlier.0, later.0));
+        known
+    }
+
     /// Returns the source of the ids.
     #[must_use]
     pub const fn source(&self) -> &'run Source {

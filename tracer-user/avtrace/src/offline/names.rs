@@ -9,6 +9,8 @@ use checker::finding::{self, Findings};
 use checker::format::{self, Frame, ObservedValue};
 use checker::gap::Gap;
 
+use rustc_hash::FxHashMap;
+
 use super::{code::Code, recording, recording::RecordedRun, sources::Sources};
 use crate::names::{
     author_of,
@@ -35,6 +37,7 @@ pub struct TraceNames {
     /// Code that accessed the variables of findings.
     touches: Touches,
     code: Code,
+    dependences: FxHashMap<Steps, Dependence>,
     sources: Sources,
 }
 
@@ -49,6 +52,7 @@ impl TraceNames {
     ) -> Self {
         Self {
             roles: recording::read_roles(&names),
+            dependences: recording::read_dependences(&names),
             classes: recording::read_classes(&names),
             sources: Sources::new(&names),
             touches: Touches::default(),
@@ -215,6 +219,9 @@ impl Names for TraceNames {
     }
 
     fn dependence(&mut self, steps: Steps) -> Dependence {
+        if let Some(&known) = self.dependences.get(&steps) {
+            return known;
+        }
         let begin = self.names.region(steps.region).and_then(|region| {
             region.location.or_else(|| *self.begins.get(steps.region.index())?)
         });

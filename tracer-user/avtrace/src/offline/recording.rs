@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 
 use checker::{
-    defect::RegionRole,
+    defect::{Dependence, RegionRole, Steps},
     format::{IdSpace, Lost, Names, Property},
 };
 
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use crate::names::classes::{KnownClasses, RecordedClasses};
@@ -21,6 +22,9 @@ const RECORDED_BY: &str = "avtrace.recorded-by";
 
 /// Key of the limitations of the run, as JSON.
 const NOT_SEEN: &str = "avtrace.not-seen";
+
+/// Key of the dependences between steps, as JSON.
+const DEPENDENCES: &str = "avtrace.dependences";
 
 /// Key of the classes of objects, as JSON.
 const CLASSES: &str = "avtrace.classes";
@@ -83,6 +87,26 @@ pub(crate) fn read_classes(names: &Names) -> KnownClasses {
     let recorded =
         property.and_then(|property| serde_json::from_str::<RecordedClasses>(&property.value).ok());
     recorded.unwrap_or_default().into()
+}
+
+/// Returns the property that records how steps depend on one another; `None` if there are too many for one.
+///
+/// # Errors
+/// When `serde_json` fails, for which there is no cause.
+pub(crate) fn dependences(
+    known: &[(Steps, Dependence)],
+) -> Result<Option<Property>, serde_json::Error> {
+    let value = serde_json::to_string(known)?;
+    Ok((value.len() <= MAX_VALUE).then(|| Property { key: DEPENDENCES.to_owned(), value }))
+}
+
+/// Returns how steps of a recording depend on one another; empty if it has no readable property with that.
+pub(super) fn read_dependences(names: &Names) -> FxHashMap<Steps, Dependence> {
+    let property = names.properties().iter().rev().find(|property| property.key == DEPENDENCES);
+    let known = property.and_then(|property| {
+        serde_json::from_str::<Vec<(Steps, Dependence)>>(&property.value).ok()
+    });
+    known.unwrap_or_default().into_iter().collect()
 }
 
 /// Returns the property that records the roles of regions, by their ids.

@@ -249,6 +249,9 @@ impl WholeRecorder {
         let property =
             recording::classes(&classes).map_err(|error| WriteError::Io(error.into()))?;
         property.map_or(Ok(()), |property| writer.property(&property))?;
+        let dependences = recording::dependences(&names.dependences());
+        let dependences = dependences.map_err(|error| WriteError::Io(error.into()))?;
+        dependences.map_or(Ok(()), |property| writer.property(&property))?;
         let regions = names.source().regions();
         let roles: Vec<RegionRole> = (0..defined.regions)
             .filter_map(|id| regions.get(RegionId(id)))
