@@ -140,7 +140,12 @@ impl Facts {
             && self.split.is_some()
             && self.guard != Guard::Separate
             && self.acts != Certainty::No
-            && !self.checked_again
+            && !self.checks_itself()
+    }
+
+    /// The region itself looks again and decides anew. A check in a callee may as well be what finds the error.
+    fn checks_itself(&self) -> bool {
+        self.checked_again && self.kind == GapKind::OneActivation
     }
 
     /// Two variables.
@@ -352,7 +357,7 @@ static RULES: &[Rule] = rules! {
         if |f| f.is_unit() && !f.loses_update() && !f.acts_unchecked();
     Note, |_| Some(Reason::ActsOnValue), if |f| f.is_unit() && (f.loses_update() || f.acts_unchecked());
     Weight(-3), |_| Some(Reason::Independent), if |f| f.acts == Certainty::No && !(f.is_pair() && f.seen_whole);
-    AtMost(ByDesign, -3), |_| Some(Reason::CheckedAgain), if |f| f.checked_again;
+    AtMost(ByDesign, -3), |_| Some(Reason::CheckedAgain), if Facts::checks_itself;
 
     // The region.
     AtLeast(Likely, 3), |_| Some(Reason::Named), if |f| f.role == RegionRole::Named && f.has_data();
