@@ -345,7 +345,7 @@ fn of<'a>(
 struct Usage {
     /// It acts on the value.
     acts: Certainty,
-    /// It reads the variable again, and what it finds decides whether it acts.
+    /// A second read of the variable decides whether the region acts.
     checked_again: bool,
 }
 
@@ -370,13 +370,13 @@ impl Usage {
         let mut depends =
             |earlier, later| names.describe.dependence(Steps { region, earlier, later });
         // Another variable is chosen, or looked at, because of the value.
-        let is_met = !accesses.one_object()
-            && depends(left.location, returned.location).acts() == Certainty::Yes;
+        let reaches = match accesses.one_object() {
+            true => Certainty::Unknown,
+            false => depends(left.location, returned.location).acts(),
+        };
         let acts = match act {
-            _ if is_met => Certainty::Yes,
-            Some(act) => depends(left.location, act).acts(),
-            None if accesses.one_object() => Certainty::Unknown,
-            None => depends(left.location, returned.location).acts(),
+            Some(act) if reaches != Certainty::Yes => depends(left.location, act).acts(),
+            _ => reaches,
         };
         // What an update leaves is complete: a number that was drawn may be used later.
         let acts = if writes(left.action) { acts.min(Certainty::Unknown) } else { acts };

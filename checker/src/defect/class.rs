@@ -46,7 +46,7 @@ pub(super) struct Facts {
     pub(super) changed: Option<bool>,
     /// The region acts after the gap on the value that it read before.
     pub(super) acts: Certainty,
-    /// The region reads the variable again after the gap, and that decides what it does.
+    /// A second read of the variable, after the gap, decides whether the region acts.
     pub(super) checked_again: bool,
     /// Others held a lock from their access to the first variable to their access to the second.
     pub(super) seen_whole: bool,
