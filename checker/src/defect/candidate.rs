@@ -1,7 +1,7 @@
 //! Candidates: each cut of the findings, with names, before candidates with the same named key become one defect.
 
 use super::class::{Facts, Split};
-use super::dependence::{Certainty, Steps};
+use super::dependence::{Certainty, Dependence, Steps};
 use super::describe::{Describe, PlaceInfo, RegionInfo, SubjectInfo};
 use super::fact::{Origin, Pattern};
 use super::guard::{Guard, held_over_both};
@@ -186,7 +186,7 @@ fn of<'a>(
     violation: &'a Violation,
     names: &mut Names<'_>,
 ) -> Option<Candidate<'a>> {
-    let accesses = Accesses::of(violation)?;
+    let accesses = Accesses::of(violation, names)?;
     let (left, returned) = (&accesses.first.source, &accesses.closing.sink);
     let region = cut.map_or(violation.region, |cut| cut.region);
     let info = names.region(region).clone();
@@ -220,7 +220,7 @@ fn of<'a>(
     let is_unlocked = lock.is_none()
         && accesses.pattern() != Pattern::LostUpdate
         && violation.order == Order::Racy
-        && accesses.one_object()
+        && accesses.on_one
         && accesses.are_on_variables();
     let ends_of_key = if is_unlocked { Default::default() } else { ends_of_gap.clone() };
     let key = GapKey { ends: ends_of_key, subjects: subjects_of_key };
@@ -257,7 +257,10 @@ fn of<'a>(
     let of_line = |place: &PlaceInfo| (place.file.clone(), place.function.clone(), place.line);
     let returned_updates = is_variable(accesses.closing.object)
         && match cut.and_then(|cut| cut.updated_at) {
-            _ if writes(returned.action) => reads(returned.action),
+            _ if writes(returned.action) => {
+                let is_other_part = accesses.first.object != accesses.closing.object;
+                reads(returned.action) || accesses.on_one && is_other_part
+            }
             Some(write) => of_line(names.place(write)) == of_line(&returned_place),
             None => false,
         };
@@ -270,14 +273,17 @@ fn of<'a>(
         let called = |place: &PlaceInfo| place.function.clone().filter(|name| *name != info.name);
         callees = [called(&left_place), called(&returned_place)];
     }
-    let usage = Usage::of(region, &accesses, cut, names);
-    let repeats = violation.order == Order::Racy && repeats(region, left, names);
+    let seen_whole =
+        cut.and_then(|cut| held_over_both(cut, violation)).is_some_and(|held| !held.is_empty());
+    let usage =
+        Usage::of(region, &accesses, cut, seen_whole, kind == GapKind::OneActivation, names);
+    let [left_repeats, returned_repeats] = [left, returned]
+        .map(|point| violation.order == Order::Racy && repeats(region, point, names));
     let facts = Facts {
         acts: usage.acts,
         checked_again: usage.checked_again,
-        seen_whole: cut
-            .and_then(|cut| held_over_both(cut, violation))
-            .is_some_and(|held| !held.is_empty()),
+        validated: usage.validated,
+        seen_whole,
         pattern: if lock_word { Pattern::SplitSection } else { pattern },
         evidence: violation.evidence,
         order: violation.order,
@@ -298,7 +304,8 @@ fn of<'a>(
                 };
                 names.describe.same_value(left.event, last.event) == Some(true)
             },
-        polled: repeats || cut.is_some_and(|cut| cut.polled),
+        waits_for: returned_repeats || left_repeats && !accesses.on_one,
+        polled: left_repeats || cut.is_some_and(|cut| cut.polled),
         left_reads: is_variable(accesses.first.object) && !writes(left.action),
         left_changes: cut.is_some_and(|cut| cut.section_changes),
         returned_reads: is_variable(accesses.closing.object)
@@ -323,7 +330,8 @@ fn of<'a>(
         }),
         waited: cut.is_some_and(|cut| cut.waited),
         notified: cut.is_some_and(|cut| cut.notified),
-        atomic: accesses.is_updated_atomically(),
+        atomic: accesses.is_updated_atomically()
+            || pattern == Pattern::Overwritten && returned_updates && accesses.is_remote_update(),
         lock_word,
         one_class: subjects[0].name == subjects[1].name,
         one_owner: owner(&subjects[0].name)
@@ -342,11 +350,14 @@ fn of<'a>(
 }
 
 /// Use that a region makes, after the gap, of the value that it read before it.
+#[derive(Default)]
 struct Usage {
     /// It acts on the value.
     acts: Certainty,
     /// A second read of the variable decides whether the region acts.
     checked_again: bool,
+    /// A second read of the variable is only compared with the first one.
+    validated: bool,
 }
 
 impl Usage {
@@ -354,36 +365,51 @@ impl Usage {
         region: RegionId,
         accesses: &Accesses<'_>,
         cut: Option<&Cut>,
+        seen_whole: bool,
+        is_one_call: bool,
         names: &mut Names<'_>,
     ) -> Self {
         let (left, returned) = (&accesses.first.source, &accesses.closing.sink);
-        let nothing = Self { acts: Certainty::Unknown, checked_again: false };
-        let is_again = accesses.one_object() && writes(left.action);
-        if !accesses.are_on_variables() || is_again {
-            return nothing;
+        let on_one = accesses.on_one;
+        if !accesses.are_on_variables() || on_one && writes(left.action) {
+            return Self::default();
         }
-        let act = if writes(returned.action) {
-            Some(returned.location)
-        } else {
-            cut.and_then(|cut| cut.written_at)
+        let is_read = !writes(returned.action);
+        let act = match is_read {
+            true => cut.and_then(|cut| cut.written_at),
+            false => Some(returned.location),
         };
         let mut depends =
             |earlier, later| names.describe.dependence(Steps { region, earlier, later });
-        // Another variable is chosen, or looked at, because of the value.
-        let reaches = match accesses.one_object() {
-            true => Certainty::Unknown,
-            false => depends(left.location, returned.location).acts(),
+        let second = depends(left.location, returned.location);
+        // A call that takes an element out is complete; only a value that is computed from what it found is not.
+        let has_taken = !is_one_call && cut.is_some_and(|cut| cut.section_changes);
+        let of_code = |found: Dependence| match found.acts() {
+            Certainty::Yes if has_taken && found.value != Certainty::Yes => Certainty::Unknown,
+            acts => acts,
         };
-        let acts = match act {
-            Some(act) if reaches != Certainty::Yes => depends(left.location, act).acts(),
+        // Another variable is chosen, or looked at, because of the value.
+        let reaches = if on_one { Certainty::Unknown } else { of_code(second) };
+        let mut acts = match act {
+            Some(act) if reaches != Certainty::Yes => of_code(depends(left.location, act)),
             _ => reaches,
         };
+        if !on_one && is_read && act.is_none() {
+            // Values that others never change in one step need not be of one time.
+            let together = second.compared.max(second.combined);
+            let most = if seen_whole { Certainty::Yes } else { Certainty::Unknown };
+            acts = acts.max(together.min(most));
+        }
         // What an update leaves is complete: a number that was drawn may be used later.
-        let acts = if writes(left.action) { acts.min(Certainty::Unknown) } else { acts };
-        let checked_again = accesses.one_object()
-            && !writes(returned.action)
-            && act.is_some_and(|act| depends(returned.location, act).control == Certainty::Yes);
-        Self { acts, checked_again }
+        if writes(left.action) {
+            acts = acts.min(Certainty::Unknown);
+        }
+        // An update in one instruction is no second check.
+        let second_act = act.filter(|&act| on_one && is_read && act != returned.location);
+        let checked_again =
+            second_act.is_some_and(|act| depends(returned.location, act).control == Certainty::Yes);
+        let is_compared = second.compared == Certainty::Yes && second.combined != Certainty::Yes;
+        Self { acts, checked_again, validated: on_one && is_read && is_compared }
     }
 }
 
@@ -477,10 +503,10 @@ fn changed(
     let of_gap = others.filter(|violation| ends(violation) == ends(exemplar));
     let mut known = Vec::new();
     for violation in std::iter::once(exemplar).chain(of_gap) {
-        let Some(accesses) = Accesses::of(violation) else { continue };
+        let Some(accesses) = Accesses::of(violation, names) else { continue };
         let values: Vec<Option<bool>> =
             accesses.remote_writes().map(|event| names.describe.changed_value(event)).collect();
-        let torn = !accesses.one_object();
+        let torn = !accesses.on_one;
         known.push(match (values.contains(&Some(true)), values.contains(&Some(false))) {
             // One of two variables alone is not torn.
             (true, true) => Some(!torn),

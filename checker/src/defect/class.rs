@@ -48,10 +48,14 @@ pub(super) struct Facts {
     pub(super) acts: Certainty,
     /// A second read of the variable, after the gap, decides whether the region acts.
     pub(super) checked_again: bool,
+    /// A second read of the variable, after the gap, is only compared with the first one.
+    pub(super) validated: bool,
     /// Others held a lock from their access to the first variable to their access to the second.
     pub(super) seen_whole: bool,
     /// The first end read a value of others: the value of the second end's read, or of the write before it.
     pub(super) same_value: bool,
+    /// One of the ends is a read that a loop makes until others have written: the region waits there.
+    pub(super) waits_for: bool,
     /// Threads poll the variable of an end; of an update, by the read at the first end.
     pub(super) polled: bool,
     /// The first end only reads its variable, and is no part of an update.
@@ -118,7 +122,10 @@ impl Facts {
 
     /// The region acts after the gap on a value that it read before, without another check: both steps belong together.
     fn acts_on_value(&self) -> bool {
-        self.acts == Certainty::Yes && !self.checked_again && self.changed != Some(false)
+        self.acts == Certainty::Yes
+            && !self.checked_again
+            && !self.validated
+            && self.changed != Some(false)
     }
 
     /// The region acts on the value in the same iteration.
@@ -143,9 +150,16 @@ impl Facts {
             && !self.checks_itself()
     }
 
+    /// The region's later step has nothing to do with the value that it read before. Two writes need not: others see
+    /// the state between them.
+    fn is_independent(&self) -> bool {
+        let both_write = !self.left_reads && !self.returned_reads;
+        self.acts == Certainty::No && !(self.is_pair() && self.seen_whole && both_write)
+    }
+
     /// The region itself looks again and decides anew. A check in a callee may as well be what finds the error.
     fn checks_itself(&self) -> bool {
-        self.checked_again && self.kind == GapKind::OneActivation
+        self.validated || self.checked_again && self.kind == GapKind::OneActivation
     }
 
     /// Two variables.
@@ -155,8 +169,7 @@ impl Facts {
 
     /// Sections of unrelated locks. Between two objects of a class something may be transferred.
     fn is_separate(&self) -> bool {
-        !self.is_unit()
-            && self.guard == Guard::Separate
+        self.guard == Guard::Separate
             && self.has_data()
             && !self.flows_back()
             && !(self.is_pair() && self.one_class && !self.takes_over())
@@ -181,6 +194,18 @@ impl Facts {
     /// A torn pair that belongs together, as far as locks say.
     fn tears(&self) -> bool {
         self.is(Pattern::Torn) && !self.is_hardly_guarded() && !self.is_separate()
+    }
+
+    /// A callee looks at one variable, and another callee writes another one: they belong together if the second
+    /// depends on the first.
+    fn asks_then_writes(&self) -> bool {
+        self.kind == GapKind::Callees && self.left_reads && !self.returned_reads && !self.one_class
+    }
+
+    /// A callee looks at a variable and changes something in the same section, as one that takes an element out of a
+    /// container does. What is done with the result stands for itself, unless it is known to depend on it.
+    fn is_complete_call(&self) -> bool {
+        self.kind == GapKind::Callees && self.left_reads && self.left_changes && self.has_data()
     }
 
     /// Two fields of one object that belong together, as far as locks say.
@@ -214,7 +239,7 @@ impl Facts {
     fn is_seldom_whole(&self) -> bool {
         let composed = self.kind != GapKind::OneActivation
             && (self.is_pair() || !self.has_data() && self.sees_data && !self.may_hide_data());
-        composed && !self.is_unit() && self.runs > 0 && self.cut.saturating_mul(2) >= self.runs
+        composed && self.runs > 0 && self.cut.saturating_mul(2) >= self.runs
     }
 
     fn splits(&self, by_itself: bool) -> bool {
@@ -222,11 +247,11 @@ impl Facts {
     }
 
     fn is_mostly_cut(&self) -> bool {
-        !self.is_unit() && self.runs >= ENOUGH_RUNS && self.cut.saturating_mul(2) >= self.runs
+        self.runs >= ENOUGH_RUNS && self.cut.saturating_mul(2) >= self.runs
     }
 
     fn is_often_cut(&self) -> bool {
-        !self.is_unit() && self.cut >= ENOUGH_RUNS
+        self.cut >= ENOUGH_RUNS
     }
 
     /// The function itself relies on an earlier value, or writes again: it does not read anew.
@@ -237,17 +262,15 @@ impl Facts {
 
     /// Giving up the lock is no excuse: an update is lost, or two writes or a read and a write are torn.
     fn is_excused_by_nothing(&self) -> bool {
-        if self.is_unit() {
-            return true;
-        }
         let tears = self.is(Pattern::Torn) && !self.returned_reads;
         !self.has_data() || self.loses_update() || self.acts_unchecked() || tears
     }
 
     /// The callees' sections belong together.
     fn is_composed(&self) -> bool {
-        let asks = self.left_reads && (!self.left_changes || self.is_pair());
-        self.is_unit() || !self.has_data() || asks || self.is(Pattern::IntermediateState)
+        let of_one = self.is_pair() && (self.one_class || self.one_owner);
+        let asks = self.left_reads && (!self.left_changes || of_one);
+        !self.has_data() || asks || self.is(Pattern::IntermediateState)
     }
 
     /// The accesses of the cycle's transactions were not seen, and a lock was given up.
@@ -298,8 +321,21 @@ enum Effect {
 
 use Class::{ByDesign, Likely, Possible};
 use Effect::{AtLeast, AtMost, Note, Weight};
+use When::{Always, Guess, Known};
+
+/// When a rule applies.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    /// Always.
+    Always,
+    /// Where the code does not say that both steps belong together: the rule guesses it, by locks, callees, rates.
+    Guess,
+    /// Where the code says it, in place of the rules that guess.
+    Known,
+}
 
 struct Rule {
+    when: When,
     applies: fn(&Facts) -> bool,
     effect: Effect,
     /// The reason; `None` if another rule gives it already.
@@ -307,8 +343,8 @@ struct Rule {
 }
 
 macro_rules! rules {
-    ($($effect:expr, $reason:expr, if $applies:expr;)*) => {
-        &[$(Rule { applies: $applies, effect: $effect, reason: $reason },)*]
+    ($($when:ident $effect:expr, $reason:expr, if $applies:expr;)*) => {
+        &[$(Rule { when: $when, applies: $applies, effect: $effect, reason: $reason },)*]
     };
 }
 
@@ -317,119 +353,124 @@ static RULES: &[Rule] = rules! {
     // The value. A remote write of the same value makes no difference to the region. A chain changes values by its
     // nature, and so does an overwrite of a callee's work. A change of one variable is unrelated to another variable
     // unless locks or the user's own code show that they belong together.
-    Weight(2), |_| Some(Reason::ValueChanged), if |f| f.changed == Some(true) && !f.changes_by_nature();
-    AtMost(ByDesign, -2), |_| Some(Reason::ValueUnchanged), if |f| f.changed == Some(false);
+    Always Weight(2), |_| Some(Reason::ValueChanged), if |f| f.changed == Some(true) && !f.changes_by_nature();
+    Always AtMost(ByDesign, -2), |_| Some(Reason::ValueUnchanged), if |f| f.changed == Some(false);
     // After a read of the value that it knew, a region does what it would have done anyway. An update may not: the
     // meaning of the value can have changed.
-    AtMost(ByDesign, -2), |_| Some(Reason::SameValue), if |f| f.is(Pattern::StaleRead) && f.same_value;
-    AtMost(Possible, -2), |_| Some(Reason::SameValue), if |f| f.loses_update() && f.same_value;
+    Always AtMost(ByDesign, -2), |_| Some(Reason::SameValue), if |f| f.is(Pattern::StaleRead) && f.same_value;
+    Always AtMost(Possible, -2), |_| Some(Reason::SameValue), if |f| f.loses_update() && f.same_value;
 
     // The pattern. Only a lost update is wrong whatever the program means; the others are wrong if the two steps
     // belong together. They do if another transaction came between them on two variables, and fields of one object
     // all the more.
-    Weight(4), of_pattern, if Facts::loses_update;
-    Weight(3), |_| Some(Reason::ActsUnchecked), if Facts::acts_unchecked;
-    AtMost(Possible, 1), |_| Some(Reason::ReadAgain),
+    Always Weight(4), of_pattern, if Facts::loses_update;
+    Always Weight(3), |_| Some(Reason::ActsUnchecked), if Facts::acts_unchecked;
+    Always AtMost(Possible, 1), |_| Some(Reason::ReadAgain),
         if |f| f.is(Pattern::LostUpdate) && f.read_again;
-    Weight(1), of_pattern, if |f| f.is(Pattern::StaleRead) && !f.acts_unchecked();
-    Weight(1), of_pattern, if |f| f.is(Pattern::IntermediateState);
-    Weight(1), of_pattern, if |f| f.is(Pattern::Overwritten) && f.kind == GapKind::OneActivation;
-    Weight(0), of_pattern, if |f| f.is(Pattern::Overwritten) && f.kind != GapKind::OneActivation;
-    Weight(2), of_pattern, if Facts::tears;
-    Weight(0), of_pattern, if |f| f.is(Pattern::Torn) && f.is_separate();
-    Weight(1), of_pattern,
-        if |f| f.is(Pattern::Torn) && f.is_partly_guarded();
-    AtMost(Possible, 1), of_pattern,
-        if |f| f.is(Pattern::Torn) && f.is_beyond_locks();
-    Weight(2), |_| Some(Reason::OneObject),
+    Always Weight(1), of_pattern, if |f| f.is(Pattern::StaleRead) && !f.acts_unchecked();
+    Always Weight(1), of_pattern, if |f| f.is(Pattern::IntermediateState);
+    Always Weight(1), of_pattern, if |f| f.is(Pattern::Overwritten) && f.kind == GapKind::OneActivation;
+    Always Weight(0), of_pattern, if |f| f.is(Pattern::Overwritten) && f.kind != GapKind::OneActivation;
+    Known Weight(2), of_pattern, if |f| f.is(Pattern::Torn);
+    Guess Weight(2), of_pattern, if |f| f.tears() && !f.asks_then_writes();
+    Guess AtMost(Possible, 2), of_pattern, if |f| f.tears() && f.asks_then_writes();
+    Guess Weight(0), of_pattern, if |f| f.is(Pattern::Torn) && f.is_separate();
+    Guess Weight(1), of_pattern, if |f| f.is(Pattern::Torn) && f.is_partly_guarded();
+    Guess AtMost(Possible, 1), of_pattern, if |f| f.is(Pattern::Torn) && f.is_beyond_locks();
+    Guess Weight(2), |_| Some(Reason::OneObject),
         if |f| f.tears_object() && f.kind == GapKind::OneActivation;
-    Weight(1), |_| Some(Reason::OneObject),
+    Guess Weight(1), |_| Some(Reason::OneObject),
         if |f| f.tears_object() && f.kind == GapKind::Callees;
     // A value that comes back through several others may be stale, or a result that the region asked for: then the
     // region notifies the threads that work on it, or waits for them.
-    Weight(1), of_pattern, if Facts::flows_back;
-    Weight(1), |_| Some(Reason::CameBack), if Facts::flows_back_unasked;
-    Weight(0), of_pattern, if |f| f.is(Pattern::Chain) && !f.flows_back();
+    Always Weight(1), of_pattern, if Facts::flows_back;
+    Always Weight(1), |_| Some(Reason::CameBack), if Facts::flows_back_unasked;
+    Always Weight(0), of_pattern, if |f| f.is(Pattern::Chain) && !f.flows_back();
 
     // Dependence. A step that acts on the value of an earlier step belongs to it, whatever else is known. A step that
     // does not stands for itself, unless others see both as one.
-    Weight(3), |_| Some(Reason::ActsOnValue),
-        if |f| f.is_unit() && !f.loses_update() && !f.acts_unchecked();
-    Note, |_| Some(Reason::ActsOnValue), if |f| f.is_unit() && (f.loses_update() || f.acts_unchecked());
-    Weight(-3), |_| Some(Reason::Independent), if |f| f.acts == Certainty::No && !(f.is_pair() && f.seen_whole);
-    AtMost(ByDesign, -3), |_| Some(Reason::CheckedAgain), if Facts::checks_itself;
+    Known Weight(3), |_| Some(Reason::ActsOnValue), if |f| !f.loses_update() && !f.acts_unchecked();
+    Known Note, |_| Some(Reason::ActsOnValue), if |f| f.loses_update() || f.acts_unchecked();
+    Always AtMost(Possible, -3), |_| Some(Reason::Independent), if Facts::is_independent;
+    Always AtMost(ByDesign, -3), |_| Some(Reason::CheckedAgain), if Facts::checks_itself;
+
+    Guess AtMost(Possible, -1), |_| Some(Reason::CompleteCall), if Facts::is_complete_call;
 
     // The region.
-    AtLeast(Likely, 3), |_| Some(Reason::Named), if |f| f.role == RegionRole::Named && f.has_data();
-    AtLeast(Possible, 3), |_| Some(Reason::Named), if |f| f.role == RegionRole::Named && !f.has_data();
-    Weight(-2), |_| Some(Reason::ThreadBody), if |f| f.role == RegionRole::ThreadBody && !f.is_unit();
-    Weight(-2), |_| Some(Reason::Waits), if |f| f.role == RegionRole::Waits && !f.is_unit();
+    Always AtLeast(Likely, 3), |_| Some(Reason::Named), if |f| f.role == RegionRole::Named && f.has_data();
+    Always AtLeast(Possible, 3), |_| Some(Reason::Named), if |f| f.role == RegionRole::Named && !f.has_data();
+    Guess Weight(-2), |_| Some(Reason::ThreadBody), if |f| f.role == RegionRole::ThreadBody;
+    Guess Weight(-2), |_| Some(Reason::Waits), if |f| f.role == RegionRole::Waits;
     // Only the authors of a library know which of its variables belong together.
-    AtMost(Possible, -3), |_| Some(Reason::Library),
+    Always AtMost(Possible, -3), |_| Some(Reason::Library),
         if |f| f.origin == Origin::Library && f.is_pair();
-    AtMost(Possible, -1), |_| Some(Reason::Library),
+    Always AtMost(Possible, -1), |_| Some(Reason::Library),
         if |f| f.origin == Origin::Library && !f.is_pair();
 
     // The way from one step to the other.
-    Weight(1), |_| Some(Reason::OneActivation), if |f| f.kind == GapKind::OneActivation;
-    Weight(1), |f| Some(f.reason_callees()), if |f| f.kind == GapKind::Callees;
-    Weight(-4), |_| Some(Reason::Iterations), if |f| f.kind == GapKind::Iterations;
-    AtMost(Possible, -3), |_| Some(Reason::FarApart), if |f| f.far_apart;
-    Weight(-3), |_| Some(Reason::WaitedInBetween), if |f| f.waited;
+    Always Weight(1), |_| Some(Reason::OneActivation), if |f| f.kind == GapKind::OneActivation;
+    Always Weight(1), |f| Some(f.reason_callees()), if |f| f.kind == GapKind::Callees;
+    Always Weight(-4), |_| Some(Reason::Iterations), if |f| f.kind == GapKind::Iterations;
+    Always AtMost(Possible, -3), |_| Some(Reason::FarApart), if |f| f.far_apart;
+    Always Weight(-3), |_| Some(Reason::WaitedInBetween), if |f| f.waited;
 
     // Locks. A function that gives up a lock itself knows that others may come in, and reads anew afterwards. This
     // does not excuse a lost update, and hardly a check that it relies on, or a second write.
-    Note, |f| Some(f.reason_split()), if |f| f.splits(true) && f.is_excused_by_nothing();
-    Weight(-1), |f| Some(f.reason_split()),
+    Known Note, |f| Some(f.reason_split()), if |f| f.splits(true);
+    Guess Note, |f| Some(f.reason_split()), if |f| f.splits(true) && f.is_excused_by_nothing();
+    Guess Weight(-1), |f| Some(f.reason_split()),
         if |f| f.splits(true) && f.goes_on() && !f.is_excused_by_nothing();
-    Weight(-3), |f| Some(f.reason_split()),
+    Guess Weight(-3), |f| Some(f.reason_split()),
         if |f| f.splits(true) && !f.goes_on() && !f.is_excused_by_nothing();
     // Locks of callees are easily forgotten: if the first callee only reads, and if others see the state that is
     // between two writes. A callee that changes something and then reads is complete.
-    Weight(1), |f| Some(f.reason_split()), if |f| f.splits(false) && f.is_composed();
-    Note, |f| Some(f.reason_split()),
+    Known Weight(1), |f| Some(f.reason_split()), if |f| f.splits(false);
+    Guess Weight(1), |f| Some(f.reason_split()), if |f| f.splits(false) && f.is_composed();
+    Guess Note, |f| Some(f.reason_split()),
         if |f| f.splits(false) && !f.is_composed() && (f.loses_update() || f.is(Pattern::Torn));
-    Weight(-2), |f| Some(f.reason_split()),
+    Guess Weight(-2), |f| Some(f.reason_split()),
         if |f| f.splits(false) && !f.is_composed() && !f.loses_update() && !f.is(Pattern::Torn);
-    AtMost(Possible, -3), |f| Some(Reason::ReadAgainUnderLock { lock: f.new_lock.clone()? }),
-        if |f| f.is(Pattern::StaleRead) && f.new_lock.is_some() && f.split.is_none() && !f.is_unit();
+    Guess AtMost(Possible, -3), |f| Some(Reason::ReadAgainUnderLock { lock: f.new_lock.clone()? }),
+        if |f| f.is(Pattern::StaleRead) && f.new_lock.is_some() && f.split.is_none();
     // Variables whose only link is the functions that access them: each is complete in its own section.
-    Note, |f| Some(Reason::CommonLock { lock: f.guarding.clone()? }),
+    Always Note, |f| Some(Reason::CommonLock { lock: f.guarding.clone()? }),
         if |f| f.is_pair() && f.guarding.is_some() && f.has_data();
-    AtMost(Possible, -3), |_| Some(Reason::SeparateLocks), if Facts::is_separate;
-    Note, |_| Some(Reason::PartlyGuarded), if Facts::is_partly_guarded;
+    Guess AtMost(Possible, -3), |_| Some(Reason::SeparateLocks), if Facts::is_separate;
+    Always Note, |_| Some(Reason::PartlyGuarded), if Facts::is_partly_guarded;
     // A lock that is held throughout guards the data that is meant to be atomic. Data that others change without it,
     // or look at between two sections, is something else, which the region meets on its way.
-    Weight(-2), |f| f.reason_held(), if Facts::meets_others_while_held;
-    Note, |f| f.reason_held(), if |f| f.held.is_some() && !f.meets_others_while_held();
+    Always Weight(-2), |f| f.reason_held(), if Facts::meets_others_while_held;
+    Always Note, |f| f.reason_held(), if |f| f.held.is_some() && !f.meets_others_while_held();
 
     // Kinds of variables and updates.
-    Weight(-3), |_| Some(Reason::AtomicUpdates), if |f| f.atomic && !f.acts_unchecked();
-    AtMost(Possible, -3), |_| Some(Reason::LockWord), if |f| f.lock_word;
-    AtMost(Possible, -3), |_| Some(Reason::Polled),
-        if |f| f.polled && !f.lock_word;
+    Always Weight(-3), |_| Some(Reason::AtomicUpdates), if |f| f.atomic && !f.acts_unchecked();
+    Always AtMost(Possible, -3), |_| Some(Reason::LockWord), if |f| f.lock_word;
+    Always AtMost(ByDesign, -3), |_| Some(Reason::Polled), if |f| f.waits_for && !f.lock_word;
+    Always AtMost(Possible, -3), |_| Some(Reason::Polled),
+        if |f| f.polled && !f.waits_for && !f.lock_word;
 
     // Evidence by locks alone counts where no data can be seen.
-    AtMost(Possible, -1), |_| Some(Reason::SyncOnly),
+    Always AtMost(Possible, -1), |_| Some(Reason::SyncOnly),
         if |f| !f.has_data() && f.sees_data && !f.may_hide_data() && f.splits(false);
-    AtMost(Possible, -3), |_| Some(Reason::SyncOnly),
+    Always AtMost(Possible, -3), |_| Some(Reason::SyncOnly),
         if |f| !f.has_data() && f.sees_data && !f.may_hide_data() && !f.splits(false);
-    AtMost(Possible, 0), |_| Some(Reason::DataOutOfSight),
+    Always AtMost(Possible, 0), |_| Some(Reason::DataOutOfSight),
         if |f| !f.has_data() && f.sees_data && f.may_hide_data();
-    AtMost(Possible, 0), |_| Some(Reason::DataNotCaptured), if |f| !f.has_data() && !f.sees_data;
+    Always AtMost(Possible, 0), |_| Some(Reason::DataNotCaptured), if |f| !f.has_data() && !f.sees_data;
     // What the region did in between, such as another look at the variable, is then no fact.
-    AtMost(Possible, 0), |_| Some(Reason::PartlySeen), if |f| f.has_data() && f.partly_seen;
-    Note, |_| Some(Reason::RacyOrder), if |f| f.order == Order::Racy;
+    Always AtMost(Possible, 0), |_| Some(Reason::PartlySeen), if |f| f.has_data() && f.partly_seen;
+    Always Note, |_| Some(Reason::RacyOrder), if |f| f.order == Order::Racy;
 
     // The rate. Code that is cut in most runs works nevertheless, or was never meant to be atomic; a cut that was
     // frequent in a run that went on is less likely to be an unknown bug.
-    AtMost(Possible, -2), of_rate, if |f| f.is_seldom_whole() && !f.is_mostly_cut();
-    AtMost(ByDesign, 0), of_rate, if |f| f.is_mostly_cut() && !f.loses_update();
-    AtMost(Possible, 0), of_rate, if |f| f.is_mostly_cut() && f.loses_update() && f.changed.is_none();
-    Weight(-2), of_rate, if |f| f.is_often_cut() && !f.is_mostly_cut() && !f.loses_update();
-    Note, of_rate,
+    Guess AtMost(Possible, -2), of_rate, if |f| f.is_seldom_whole() && !f.is_mostly_cut();
+    Guess AtMost(ByDesign, 0), of_rate, if |f| f.is_mostly_cut() && !f.loses_update();
+    Guess AtMost(Possible, 0), of_rate, if |f| f.is_mostly_cut() && f.loses_update() && f.changed.is_none();
+    Guess Weight(-2), of_rate, if |f| f.is_often_cut() && !f.is_mostly_cut() && !f.loses_update();
+    Known Note, of_rate, if |f| f.runs > 0;
+    Guess Note, of_rate,
         if |f| f.runs > 0 && !f.is_often_cut() && !f.is_mostly_cut() && !f.is_seldom_whole();
-    Note, of_rate,
+    Guess Note, of_rate,
         if |f| f.is_often_cut() && f.loses_update() && (!f.is_mostly_cut() || f.changed.is_some());
 };
 
@@ -455,7 +496,9 @@ pub(super) fn judge(facts: &Facts) -> Verdict {
     let mut sum = 0;
     let (mut most, mut least) = (Likely, ByDesign);
     let mut reasons = Vec::new();
-    for rule in RULES.iter().filter(|rule| (rule.applies)(facts)) {
+    let left_out = if facts.is_unit() { Guess } else { Known };
+    let apply = |rule: &&Rule| rule.when != left_out && (rule.applies)(facts);
+    for rule in RULES.iter().filter(apply) {
         match rule.effect {
             Weight(weight) => sum += weight,
             AtMost(class, weight) => {

@@ -41,6 +41,13 @@ pub struct Dependence {
     pub control: Certainty,
     /// The earlier step can be made again in the same execution of the region.
     pub repeats: Certainty,
+    /// The values that both steps read are compared with one another.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub compared: Certainty,
+    /// The values that both steps read are used together in another way: something is computed from both, or both are
+    /// returned.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub combined: Certainty,
 }
 
 impl Dependence {

@@ -66,6 +66,9 @@ pub struct PlaceInfo {
 pub struct SubjectInfo {
     /// Name, such as `account.balance`, `Queue.head` or `block of 64 bytes from malloc at queue.c:31, byte 8`.
     pub name: String,
+    /// Object of a library, such as a vector or a map, that the variable is a part of: any number that its other parts
+    /// have as well. Only the library knows the parts, which are one variable.
+    pub container: Option<u64>,
     /// Set if the variable is the word of a lock: only compare-and-swap, exchange and the stores that follow touched
     /// it.
     pub is_lock_word: bool,

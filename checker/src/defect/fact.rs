@@ -81,6 +81,8 @@ pub enum Reason {
     Independent,
     /// The region looks at the variable again, and what it finds there decides what it does.
     CheckedAgain,
+    /// The call before the gap changed shared data as well, under the same lock: it is complete in itself.
+    CompleteCall,
     /// The variable was read before a lock was given up, and updated after it without another look at its value.
     ActsUnchecked,
     /// A value of the region came back to it, which neither notified others in between nor waited for them.
@@ -198,6 +200,9 @@ impl fmt::Display for Reason {
             ),
             Self::CheckedAgain => f.write_str(
                 "the variable is read again after the gap, and decides what happens then",
+            ),
+            Self::CompleteCall => f.write_str(
+                "the call before the gap changes shared data in the same section: it is complete in itself",
             ),
             Self::CommonLock { lock } => write!(f, "`{lock}` guards both variables"),
             Self::SeparateLocks => {

@@ -1,5 +1,6 @@
 //! The pattern of a violation, from the accesses at its gap and in between.
 
+use super::candidate::Names;
 use super::fact::Pattern;
 use crate::finding::{Action, Edge, Evidence, Object, Order, Violation};
 
@@ -21,30 +22,36 @@ pub(super) struct Accesses<'a> {
     evidence: Evidence,
     /// A single thread came in between: in one transaction, or in executions of one region.
     by_one: bool,
+    /// Both dependencies are on one variable: one object, or parts of one object of a library.
+    pub(super) on_one: bool,
 }
 
 impl<'a> Accesses<'a> {
     /// Returns the accesses of a violation with a witness.
-    pub(super) fn of(violation: &'a Violation) -> Option<Self> {
+    pub(super) fn of(violation: &'a Violation, names: &mut Names<'_>) -> Option<Self> {
         let (first, closing) = (violation.edges.first()?, violation.edges.last()?);
         let transactions = violation.witness.len().saturating_sub(1);
         let by_one = transactions == 2 || violation.is_by_one_region();
-        Some(Self { first, closing, evidence: violation.evidence, by_one })
-    }
-
-    /// Returns whether both dependencies are on one object.
-    pub(super) fn one_object(&self) -> bool {
-        self.first.object == self.closing.object
+        let on_one = first.object == closing.object || {
+            let [one, other] = [first, closing].map(|edge| names.subject(edge.object).container);
+            one.is_some() && one == other
+        };
+        Some(Self { first, closing, evidence: violation.evidence, by_one, on_one })
     }
 
     pub(super) fn pattern(&self) -> Pattern {
         if self.evidence == Evidence::Sync || !self.are_on_variables() {
             return Pattern::SplitSection;
         }
-        if !self.one_object() {
+        if !self.on_one {
             return if self.by_one { Pattern::Torn } else { Pattern::Chain };
         }
         let (left, returned) = (self.first.source.action, self.closing.sink.action);
+        // A library reads other parts of its object before it writes this one.
+        let returned = match returned {
+            Action::Write if self.first.object != self.closing.object => Action::Update,
+            other => other,
+        };
         match (writes(left), writes(returned) && !reads(returned)) {
             (false, true) => Pattern::LostUpdate,
             (false, false) => Pattern::StaleRead,
@@ -69,11 +76,18 @@ impl<'a> Accesses<'a> {
         on_variable(self.first) && on_variable(self.closing)
     }
 
+    /// Returns whether another thread came in between with an update of the value that it found.
+    pub(super) fn is_remote_update(&self) -> bool {
+        let (entered, left) = (self.first.sink.action, self.closing.source.action);
+        self.by_one && writes(left) && (reads(left) || entered == Action::Read)
+    }
+
     /// Returns whether the region updates the variable in one step at the second end: it overwrites no value that it
     /// did not see.
     pub(super) fn is_updated_atomically(&self) -> bool {
         let (left, returned) = (self.first.source.action, self.closing.sink.action);
-        self.one_object() && reads(left) && reads(returned) && writes(returned)
+        let on_one_object = self.first.object == self.closing.object;
+        on_one_object && reads(left) && reads(returned) && writes(returned)
     }
 }
 

@@ -2,7 +2,8 @@
 
 use crate::text::{Names, parse, run};
 use checker::defect::{
-    Class, Defect, Describe, Origin, PlaceInfo, RegionInfo, RegionRole, SubjectInfo, defects,
+    Class, Defect, Dependence, Describe, Origin, PlaceInfo, RegionInfo, RegionRole, Steps,
+    SubjectInfo, defects,
 };
 use checker::event::{Event, EventNumber, LocationId, LockId, RegionId};
 use checker::finding::{Findings, Object};
@@ -20,6 +21,8 @@ pub struct Program {
     libraries: Vec<String>,
     lock_words: Vec<String>,
     one_class: Vec<String>,
+    parts: Vec<String>,
+    dependences: HashMap<(u32, u32), Dependence>,
     texts: HashMap<u32, String>,
     changed: Option<bool>,
     same_value: Option<bool>,
@@ -58,6 +61,8 @@ impl Program {
             libraries: Vec::new(),
             lock_words: Vec::new(),
             one_class: Vec::new(),
+            parts: Vec::new(),
+            dependences: HashMap::new(),
             texts: HashMap::new(),
             changed: None,
             same_value: None,
@@ -85,6 +90,18 @@ impl Program {
     /// Gives the variables one name, as objects of one class have.
     pub fn one_class(mut self, variables: &[&str]) -> Self {
         self.one_class.extend(variables.iter().map(|&variable| variable.to_owned()));
+        self
+    }
+
+    /// Makes the variables parts of one container.
+    pub fn parts(mut self, variables: &[&str]) -> Self {
+        self.parts.extend(variables.iter().map(|&variable| variable.to_owned()));
+        self
+    }
+
+    /// Says how the step on one line depends on the step on an earlier one.
+    pub fn dependence(mut self, earlier: u32, later: u32, found: Dependence) -> Self {
+        self.dependences.insert((earlier, later), found);
         self
     }
 
@@ -193,6 +210,7 @@ impl Describe for Program {
         SubjectInfo {
             name: if is_one { "one class" } else { name }.to_owned(),
             is_lock_word: self.lock_words.iter().any(|word| word == name),
+            container: self.parts.iter().any(|part| part == name).then_some(1),
         }
     }
 
@@ -202,6 +220,11 @@ impl Describe for Program {
 
     fn same_value(&mut self, _first: EventNumber, _second: EventNumber) -> Option<bool> {
         self.same_value
+    }
+
+    fn dependence(&mut self, steps: Steps) -> Dependence {
+        let lines = [steps.earlier, steps.later].map(|step| self.line(step));
+        self.dependences.get(&lines.into()).copied().unwrap_or_default()
     }
 
     fn sees_data(&self) -> bool {

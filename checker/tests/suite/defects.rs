@@ -1,7 +1,9 @@
 //! Defects of known programs: their region, pattern, class and reasons.
 
 use crate::defect_names::Program;
-use checker::defect::{Class, GapKind, Pattern, Reason, RegionRole, defects};
+use checker::defect::{
+    Certainty, Class, Dependence, GapKind, Pattern, Reason, RegionRole, defects,
+};
 use checker::finding::Evidence;
 use checker::{AeroDrome, Options, RegionTrack, Velodrome};
 
@@ -172,6 +174,60 @@ fn two_fields_of_one_object_belong_together() {
     };
     assert_eq!(read("text.start", "text.length"), ["possible Torn set"]);
     assert_eq!(read("start", "length"), ["by design Torn set"]);
+}
+
+/// What the code says of two reads: whether they meet in a comparison, and whether they meet otherwise.
+fn meeting(compared: Certainty, combined: Certainty) -> Dependence {
+    let (value, address, control) = (Certainty::No, Certainty::No, Certainty::No);
+    Dependence { value, address, control, compared, combined, ..Dependence::default() }
+}
+
+#[test]
+fn parts_of_one_container_are_one_variable() {
+    let trace = "t1 begin(user)
+        t1 begin(has); t1 acq(l) @a:1; t1 r(v.start) @a:2; t1 rel(l) @a:3; t1 end
+        t2 begin(add); t2 acq(l) @8; t2 w(v.start) @9; t2 w(v.end) @10; t2 rel(l) @11; t2 end
+        t1 begin(put); t1 acq(l) @b:4; t1 r(v.end) @b:5; t1 rel(l) @b:6; t1 end; t1 end";
+    assert_eq!(Program::new(trace).summary(), ["possible Torn user"]);
+    let parts = Program::new(trace).parts(&["v.start", "v.end"]).summary();
+    assert_eq!(parts, ["likely StaleRead user"], "as two reads of one variable are");
+    let write = trace.replace("r(v.end)", "w(v.end)");
+    let parts = Program::new(&write).parts(&["v.start", "v.end"]).summary();
+    assert!(parts.iter().all(|line| line.ends_with("StaleRead user")), "{parts:?}");
+}
+
+#[test]
+fn a_value_that_is_compared_with_its_earlier_copy_is_validated() {
+    let trace = "t1 begin(f); t1 acq(l) @1; t1 r(x) @2; t1 rel(l) @3
+        t2 acq(l) @8; t2 w(x) @9; t2 rel(l) @10
+        t1 acq(l) @4; t1 r(x) @5; t1 rel(l) @6; t1 end";
+    let found = |found| Program::new(trace).changed(true).dependence(2, 5, found).summary();
+    assert_eq!(found(Dependence::default()), ["likely StaleRead f"]);
+    assert_eq!(found(meeting(Certainty::Yes, Certainty::No)), ["by design StaleRead f"]);
+    assert_eq!(found(meeting(Certainty::Yes, Certainty::Yes)), ["likely StaleRead f"]);
+}
+
+#[test]
+fn reads_that_are_never_used_together_need_not_be_of_one_time() {
+    let trace = "t1 begin(read); t1 acq(l) @1; t1 r(x) @2; t1 rel(l) @3
+        t2 begin(set); t2 acq(l) @8; t2 w(x) @9; t2 w(y) @10; t2 rel(l) @11; t2 end
+        t1 acq(l) @4; t1 r(y) @5; t1 rel(l) @6; t1 end";
+    let found = |found| Program::new(trace).changed(true).dependence(2, 5, found).summary();
+    assert_eq!(found(meeting(Certainty::No, Certainty::Yes)), ["likely Torn read"]);
+    assert_eq!(found(meeting(Certainty::Yes, Certainty::No)), ["likely Torn read"]);
+    let apart = found(meeting(Certainty::No, Certainty::No));
+    assert!(apart.iter().all(|line| !line.starts_with("likely")), "{apart:?}");
+}
+
+#[test]
+fn an_update_in_one_instruction_is_no_second_check() {
+    let trace = "t1 begin(f); t1 acq(l) @1; t1 r(x) @2; t1 rel(l) @3
+        t2 acq(l) @8; t2 w(x) @9; t2 rel(l) @10
+        t1 acq(l) @4; t1 r(x) @5; t1 w(x) @5; t1 rel(l) @6; t1 end";
+    let of_branch = Dependence { control: Certainty::Yes, ..Dependence::default() };
+    let program = Program::new(trace).changed(true);
+    let found = program.dependence(2, 5, of_branch).dependence(5, 5, of_branch).summary();
+    assert_eq!(found, ["likely StaleRead f"]);
 }
 
 #[test]

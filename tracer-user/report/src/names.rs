@@ -70,7 +70,7 @@ pub trait Names {
         let Object { kind, name, .. } = self.object(object);
         let is_lock_word = kind == ObjectKind::LockWord;
         let name = name.unwrap_or_else(|| format!("a {kind}"));
-        SubjectInfo { name, is_lock_word }
+        SubjectInfo { name, is_lock_word, container: None }
     }
 
     /// Returns whether the write of an event changed the value of the variable; `None` if that is not known.

@@ -276,6 +276,14 @@ pub const TOPICS: &[Topic] = &[
     ),
     topic(
         Against,
+        "complete-call",
+        "The call before the gap read the variable and changed shared data, in one section of a lock, as a call does that \
+         takes an element out of a queue. By the program's code, what comes after the gap is not known to depend on it.",
+        "None, unless both calls are meant to be one step: then hold the lock around both.",
+        examples::SEPARATE,
+    ),
+    topic(
+        Against,
         "partly-seen",
         "A part of the region's accesses was not recorded between the two steps, so that the overhead stays within its \
          bound: the region may have looked again, unseen.",

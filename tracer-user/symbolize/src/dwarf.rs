@@ -306,6 +306,7 @@ pub(crate) struct Unit {
     pub(crate) dwarf: Arc<Dwarf>,
     pub(crate) unit: gimli::Unit<Reader>,
     origin: UnitOrigin,
+    is_rust: OnceLock<bool>,
 }
 
 /// File of a unit, to which the unit's references are relative.
@@ -331,6 +332,16 @@ impl Unit {
     pub(crate) fn string(&self, value: AttributeValue<Reader>) -> Option<String> {
         let text = self.dwarf.attr_string(&self.unit, value).ok()?;
         Some(text.to_string_lossy().ok()?.into_owned())
+    }
+
+    /// Returns whether the unit's language is Rust.
+    pub(crate) fn is_rust(&self) -> bool {
+        *self.is_rust.get_or_init(|| {
+            let mut entries = self.unit.entries();
+            let root = entries.next_dfs().ok().flatten();
+            let language = root.and_then(|root| root.attr_value(gimli::DW_AT_language));
+            matches!(language, Some(AttributeValue::Language(gimli::DW_LANG_Rust)))
+        })
     }
 
     /// The source file with this number in the unit's line table, absolute where the debug information says
@@ -376,7 +387,7 @@ impl UnitSet {
     fn load(&self, index: usize, origin: UnitOrigin) -> Option<Unit> {
         let header = self.headers.get(index)?.clone();
         let unit = self.dwarf.unit(header).ok()?;
-        Some(Unit { dwarf: Arc::clone(&self.dwarf), unit, origin })
+        Some(Unit { dwarf: Arc::clone(&self.dwarf), unit, origin, is_rust: OnceLock::new() })
     }
 
     fn index_of(&self, offset: usize) -> Option<usize> {
@@ -392,7 +403,8 @@ impl UnitSet {
         let types = self.types.get_or_init(|| self.index_types());
         let place = types.get(&signature.0)?;
         let unit = self.dwarf.unit(place.header.clone()).ok()?;
-        let unit = Unit { dwarf: Arc::clone(&self.dwarf), unit, origin: origin.clone() };
+        let dwarf = Arc::clone(&self.dwarf);
+        let unit = Unit { dwarf, unit, origin: origin.clone(), is_rust: OnceLock::new() };
         Some(DebugEntry { unit: Arc::new(unit), offset: place.offset })
     }
 

@@ -76,6 +76,8 @@ pub struct DataClass {
     pub name: String,
     /// Certainty of the name.
     pub rank: DataRank,
+    /// Distance of the memory from the start of the library's type that the name ends with, such as a vector.
+    pub inside: Option<u64>,
     /// Number of the function's parameter, from 0, if the first value of the path is one: the caller may know more.
     pub parameter: Option<usize>,
 }
@@ -257,21 +259,20 @@ fn follow(
         tracing::trace!(offset, "memory behind a record has no name");
         return None;
     }
-    if let Some(part) = part.as_ref().filter(|part| part.is_own) {
-        return Some(DataClass { name: part.name.clone(), rank: DataRank::Field, parameter });
-    }
-    let (name, rank) = match (root, part) {
+    let (name, rank, inside) = match (root, part) {
+        (_, Some(part)) if part.is_own => (part.name, DataRank::Field, part.inside),
         (Err(variable), _) => {
-            let path = without_indices(&types.at(&kind, offset, path.length).path);
-            (format!("{variable}{path}"), DataRank::Local)
+            let place = types.at(&kind, offset, path.length);
+            let name = format!("{variable}{}", without_indices(&place.path));
+            (name, DataRank::Local, place.inside)
         }
-        (Ok(_), Some(part)) => (part.name, DataRank::Library),
+        (Ok(_), Some(part)) => (part.name, DataRank::Library, part.inside),
         (Ok(pointer), None) if path.is_indexed || offset > 0 => {
-            (format!("{pointer}[]"), DataRank::Pointee)
+            (format!("{pointer}[]"), DataRank::Pointee, None)
         }
-        (Ok(pointer), None) => (format!("*{pointer}"), DataRank::Pointee),
+        (Ok(pointer), None) => (format!("*{pointer}"), DataRank::Pointee, None),
     };
-    Some(DataClass { name, rank, parameter })
+    Some(DataClass { name, rank, inside, parameter })
 }
 
 fn last_part(name: &str) -> &str {

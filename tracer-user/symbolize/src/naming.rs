@@ -36,6 +36,8 @@ pub struct Described {
     pub variable: Variable,
     /// Distance of these bytes from its start.
     pub offset: u64,
+    /// Set if the variable is of a library's type, such as a vector, that does not show what the bytes are.
+    pub is_inside: bool,
 }
 
 impl std::fmt::Display for Described {
@@ -43,6 +45,7 @@ impl std::fmt::Display for Described {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.offset {
             0 => f.write_str(&self.variable.name),
+            _ if self.is_inside => f.write_str(&self.variable.name),
             offset => write!(f, "{}+{offset:#x}", self.variable.name),
         }
     }
@@ -80,19 +83,22 @@ pub(crate) fn describe(
             size,
         },
         offset,
+        is_inside: false,
     };
     if let Some(kind) = definition.and_then(|definition| definition.kind.as_ref())
         && let Ok(Some(info)) = file.debug_info()
     {
         let place = Types::new(info).at(kind, offset, len);
-        if !place.path.is_empty() {
-            let skipped = offset.saturating_sub(place.rest);
+        described.is_inside = place.inside.is_some();
+        if !place.path.is_empty() || described.is_inside {
+            let rest = place.inside.unwrap_or(place.rest);
+            let skipped = offset.saturating_sub(rest);
             let variable = &mut described.variable;
             variable.name.push_str(&place.path);
             variable.link_address = LinkAddr(start.0.saturating_add(skipped));
             variable.address = ProcessAddr(variable.address.0.wrapping_add(skipped));
             variable.size = place.size;
-            described.offset = place.rest;
+            described.offset = rest;
         }
         described.variable.size = described.variable.size.or(place.size);
     }

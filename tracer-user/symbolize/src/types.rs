@@ -44,6 +44,19 @@ const TRANSPARENT: [(&str, &str); 16] = [
     ("__cxx_atomic_base_impl<", "__a_value"),
 ];
 
+/// Types of Rust's libraries with members that only the library knows, and values of users elsewhere.
+const RUST_CONTAINERS: [&str; 9] = [
+    "BTreeMap",
+    "BTreeSet",
+    "BinaryHeap",
+    "HashMap",
+    "HashSet",
+    "LinkedList",
+    "String",
+    "Vec",
+    "VecDeque",
+];
+
 /// Types that people know as a whole: who asks for all of one does not ask for its only member.
 const WHOLE: [&str; 7] = [
     "pthread_mutex_t",
@@ -64,6 +77,11 @@ pub(crate) struct TypePlace {
     pub(crate) rest: u64,
     /// The size of the named part in bytes.
     pub(crate) size: Option<u64>,
+    /// Distance from the start of the library's type that the named part is, such as a vector or a map, if it has no
+    /// names for the bytes that users know.
+    pub(crate) inside: Option<u64>,
+    /// Set if a record of the program is on the path.
+    is_in_own: bool,
 }
 
 /// A type, or the rest of an array after some of its indices.
@@ -174,7 +192,7 @@ impl<'a> Types<'a> {
         let Some(found) = self.read(kind).filter(|_| depth < MAX_DEPTH) else {
             return TypePlace { rest: offset, ..TypePlace::default() };
         };
-        let whole = TypePlace { path: String::new(), rest: offset, size: found.size };
+        let whole = TypePlace { rest: offset, size: found.size, ..TypePlace::default() };
         if found.is_whole && offset == 0 && Some(len) == found.size {
             return whole;
         }
@@ -201,7 +219,15 @@ impl<'a> Types<'a> {
                     }
                     let mut place = self.descend(&member.kind, inside, len, depth + 1);
                     if let Some(name) = found.visible(member) {
-                        place.path.insert_str(0, &format!(".{}", plain_name(name)));
+                        if self.hides(kind, &found, name, &place) {
+                            place = TypePlace {
+                                size: found.size,
+                                inside: Some(offset),
+                                ..TypePlace::default()
+                            };
+                        } else {
+                            place.path.insert_str(0, &format!(".{}", plain_name(name)));
+                        }
                     }
                     // In a union the member that fits exactly is the likeliest.
                     let fit = |place: &TypePlace| (place.rest == 0, place.size == Some(len));
@@ -210,9 +236,33 @@ impl<'a> Types<'a> {
                     }
                 }
                 let bits = || if overlaps { None } else { bit_fields(members, offset, len) };
-                best.or_else(bits).unwrap_or(whole)
+                let mut place = match best.or_else(bits) {
+                    Some(place) => place,
+                    None => {
+                        // Several members together.
+                        let mut names = members.iter().filter_map(|member| found.visible(member));
+                        let is_hidden = names.any(|name| self.hides(kind, &found, name, &whole));
+                        TypePlace {
+                            inside: is_hidden.then_some(offset),
+                            rest: if is_hidden { 0 } else { offset },
+                            ..whole
+                        }
+                    }
+                };
+                place.is_in_own |= !self.is_declared_by_system(kind);
+                place
             }
         }
+    }
+
+    /// Returns whether a record is of a library that does not show this member of it to users. Values of users are
+    /// elsewhere, or records of theirs.
+    fn hides(&mut self, kind: &DebugEntry, found: &Type, member: &str, inner: &TypePlace) -> bool {
+        if kind.unit.is_rust() {
+            let name = found.name.as_deref().unwrap_or_default();
+            return RUST_CONTAINERS.contains(&name.split('<').next().unwrap_or(name));
+        }
+        !inner.is_in_own && is_reserved(member) && self.is_declared_by_system(kind)
     }
 
     fn find_member(
@@ -411,6 +461,13 @@ fn plain_name(name: &str) -> &str {
     }
 }
 
+/// Returns whether a name of C++ is reserved for the implementation (the standard's section on identifiers).
+fn is_reserved(name: &str) -> bool {
+    let after = name.strip_prefix('_').and_then(|rest| rest.chars().next());
+    plain_name(name) == name
+        && after.is_some_and(|first| first == '_' || first.is_ascii_uppercase())
+}
+
 /// The bytes of an array of those counts.
 fn rows_size(counts: &[Option<u64>], stride: u64) -> Option<u64> {
     counts.iter().try_fold(stride, |size, count| size.checked_mul((*count)?))
@@ -451,7 +508,7 @@ fn bit_fields(members: &[Member], offset: u64, len: u64) -> Option<TypePlace> {
         [name] => format!(".{name}"),
         names => format!(".{{{}}}", names.join(", ")),
     };
-    Some(TypePlace { path, rest: 0, size: Some(len) })
+    Some(TypePlace { path, size: Some(len), ..TypePlace::default() })
 }
 
 fn bit_range(die: &DebuggingInformationEntry<Reader>, offset: u64) -> Option<(u64, u64)> {

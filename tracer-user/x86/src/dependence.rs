@@ -21,7 +21,7 @@ use rustc_hash::FxHashMap;
 
 pub use self::labels::Certainty;
 use self::{
-    body::Body,
+    body::{Body, Kind},
     labels::{Labels, Substitution},
     solution::{Solution, Source},
     summary::Summary,
@@ -79,6 +79,26 @@ impl Dependence {
     #[must_use]
     pub fn any(self) -> Certainty {
         self.value.max(self.address).max(self.control)
+    }
+}
+
+/// Ways in which the values that two steps load are used together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Meeting {
+    /// One instruction compares the one with the other.
+    pub compared: Certainty,
+    /// One instruction computes something else from both, or one call gets both, or the function leaves both to its
+    /// caller.
+    pub combined: Certainty,
+}
+
+impl Meeting {
+    /// Nothing is known.
+    pub const UNKNOWN: Self = Self { compared: Certainty::Unknown, combined: Certainty::Unknown };
+
+    fn join(self, other: Self) -> Self {
+        let (compared, combined) = (self.compared, self.combined);
+        Self { compared: compared.max(other.compared), combined: combined.max(other.combined) }
     }
 }
 
@@ -143,6 +163,98 @@ impl<'code> Analysis<'code> {
         self.find(earlier, later).unwrap_or(Dependence::UNKNOWN)
     }
 
+    /// Returns whether the values that two steps load are used together, in the functions that the later step is made
+    /// in. The steps are given as for [`depends`](Self::depends).
+    pub fn meets(&mut self, earlier: &[u64], later: &[u64]) -> Meeting {
+        self.find_meeting(earlier, later).unwrap_or(Meeting::UNKNOWN)
+    }
+
+    fn find_meeting(&mut self, earlier: &[u64], later: &[u64]) -> Option<Meeting> {
+        let (&access, calls) = earlier.split_last()?;
+        let (mut body, mut first) = self.of_load_at(access)?;
+        for &call in calls.iter().rev() {
+            (body, first) = self.of_call(call, first.summary())?;
+        }
+        // The later step in each function, from the one with the load up to the one that contains both.
+        let (&access, calls) = later.split_last()?;
+        let mut levels = vec![self.of_load_at(access)?];
+        for &call in calls.iter().rev() {
+            let inner = levels.last()?.1.summary();
+            levels.push(self.of_call(call, inner)?);
+        }
+        let (_, second) = levels.pop()?;
+        let mut found = self.meeting(&body, &|at| first.uses(&body, at), &second);
+        found.combined = found.combined.max(both(&first.left(), &second.left()));
+        let mut passed: Option<Substitution> = None;
+        for &call in calls {
+            let at = body.values.at(call)?;
+            let here = match passed.take() {
+                None => first.passed(&body, at)?,
+                Some(passed) => passed.through(&self.solve(&body, None).passed(&body, at)?),
+            };
+            let (inner, second) = levels.pop()?;
+            let arguments = self.solve(&inner, None);
+            let uses = |at| {
+                let uses = arguments.uses(&inner, at);
+                uses.into_iter().map(|labels| here.apply(labels)).collect()
+            };
+            found = found.join(self.meeting(&inner, &uses, &second));
+            (body, passed) = (inner, Some(here));
+        }
+        Some(found)
+    }
+
+    /// Finds the instructions of one function that use both values, each by another operand. What one operand has from
+    /// both was computed by an instruction before.
+    fn meeting(
+        &self,
+        body: &Body,
+        first: &dyn Fn(usize) -> Vec<Labels>,
+        second: &Solution,
+    ) -> Meeting {
+        let mut found = Meeting::default();
+        for (at, step) in body.steps.iter().enumerate() {
+            let Some(step) = step else { continue };
+            let both = both(&first(at), &second.uses(body, at));
+            let (both, place) = match &step.kind {
+                // Which registers are arguments is not known.
+                Kind::Call { target, .. } | Kind::TailCall { target, .. } => {
+                    let effect = target.map_or(Effect::Unknown, |target| self.code.effect(target));
+                    let most = match effect {
+                        Effect::Constant => Certainty::No,
+                        _ => Certainty::Unknown,
+                    };
+                    (both.min(most), &mut found.combined)
+                }
+                // The comparison before it has set the flags.
+                Kind::Branch => continue,
+                _ if step.writes_flags && step.writes.is_empty() && !step.stores() => {
+                    (both, &mut found.compared)
+                }
+                _ => (both, &mut found.combined),
+            };
+            *place = both.max(*place);
+        }
+        found
+    }
+
+    /// Labels of the value that the instruction at an address loads.
+    fn of_load_at(&mut self, access: u64) -> Option<(Rc<Body>, Solution)> {
+        let body = self.body(access)?;
+        let index = body.values.at(access)?;
+        body.steps[index].as_ref().filter(|step| step.loads())?;
+        let solution = self.solve(&body, Some(Source::Load(index)));
+        Some((body, solution))
+    }
+
+    /// Labels, in the function that contains a call, of a value that its callee has loaded.
+    fn of_call(&mut self, call: u64, callee: Summary) -> Option<(Rc<Body>, Solution)> {
+        let body = self.body(call)?;
+        let index = body.values.at(call)?;
+        let solution = self.solve(&body, Some(Source::Call(index, Rc::new(callee))));
+        Some((body, solution))
+    }
+
     fn find(&mut self, earlier: &[u64], later: &[u64]) -> Option<Dependence> {
         let (&access, calls) = earlier.split_last()?;
         let body = self.body(access)?;
@@ -196,10 +308,7 @@ impl<'code> Analysis<'code> {
         let mut solution = self.solve(body, Some(Source::Load(load)));
         let mut body = Rc::clone(body);
         for &call in calls.iter().rev() {
-            let summary = solution.summary();
-            body = self.body(call)?;
-            let index = body.values.at(call)?;
-            solution = self.solve(&body, Some(Source::Call(index, Rc::new(summary))));
+            (body, solution) = self.of_call(call, solution.summary())?;
         }
         self.sink(&body, &solution, later)
     }
@@ -282,6 +391,21 @@ impl<'code> Analysis<'code> {
         }
         summary
     }
+}
+
+/// Returns whether an instruction gets two values by different operands, by the labels of its operands for each.
+fn both(first: &[Labels], second: &[Labels]) -> Certainty {
+    let certainties = |labels: &[Labels]| labels.iter().map(|one| one.of_source()).collect();
+    let (first, second): (Vec<Certainty>, Vec<Certainty>) =
+        (certainties(first), certainties(second));
+    let pair = |one: usize, other: usize| first[one].min(second[other]);
+    let count = first.len().min(second.len());
+    if (0..count).any(|at| pair(at, at) == Certainty::Yes) {
+        return Certainty::No;
+    }
+    let pairs = (0..count).flat_map(|one| (0..count).map(move |other| (one, other)));
+    let apart = pairs.filter(|(one, other)| one != other);
+    apart.map(|(one, other)| pair(one, other)).max().unwrap_or_default()
 }
 
 impl Substitution {

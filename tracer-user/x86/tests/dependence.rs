@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path, process::Comma
 use proptest::{prelude::*, strategy::ValueTree as _, test_runner::TestRunner};
 use symbolize::{ElfFile, LinkAddr};
 use x86::{
-    dependence::{Analysis, Certainty, Code, Dependence, Effect},
+    dependence::{Analysis, Certainty, Code, Dependence, Effect, Meeting},
     exits::Part,
     instruction::decode,
 };
@@ -251,4 +251,61 @@ fn what_changes_with_the_value_depends_on_it() {
         answers += FUNCTIONS;
     }
     assert!(unknown * 10 < answers, "{unknown} of {answers} answers are unknown");
+}
+
+/// Two reads and a use of both: the statements, whether they compare the values, and whether they combine them.
+const USES: [(&str, Certainty, Certainty); 8] = [
+    ("long x = one(); other(1); if (x != two()) set(5);", Certainty::Yes, Certainty::No),
+    (
+        "long x = one(); other(1); long y = two(); if (x == y) return 5; set(5);",
+        Certainty::Yes,
+        Certainty::No,
+    ),
+    ("long x = one(); other(1); long y = two(); return x + y;", Certainty::No, Certainty::Yes),
+    ("long x = one(); other(1); long y = two(); return x * 3 - y;", Certainty::No, Certainty::Yes),
+    ("long x = one(); other(x); long y = two(); other(y); return 1;", Certainty::No, Certainty::No),
+    (
+        "long x = one(); other(1); long y = two(); to[0] = x; to[1] = y;",
+        Certainty::No,
+        Certainty::Yes,
+    ),
+    ("long x = one(); other(1); if (same(x)) other(2); return 1;", Certainty::Yes, Certainty::No),
+    (
+        "long x = one(); other(1); long y = two(); set(mix(x, y)); return 1;",
+        Certainty::No,
+        Certainty::Unknown,
+    ),
+];
+
+#[test]
+fn values_that_are_compared_or_combined_meet() {
+    let mut text = PRELUDE.to_owned();
+    text += "static volatile long first_value, second_value;\n\
+             APART long one(void) { return first_value; }\nAPART long two(void) { return second_value; }\n\
+             APART int same(long x) { return x == second_value; }\n";
+    for (number, (body, ..)) in USES.iter().enumerate() {
+        writeln!(text, "APART long region{number}(long *to) {{ {body} return 0; }}").unwrap();
+    }
+    text += "int main(void) { return 0; }\n";
+    let folder = tempfile::tempdir().expect("a folder");
+    let source = folder.path().join("uses.c");
+    fs::write(&source, text).expect("a source file");
+    for (compiler, option) in [("gcc", "-O0"), ("gcc", "-O1"), ("gcc", "-O2"), ("clang", "-O2")] {
+        let program = folder.path().join(format!("uses-{compiler}{option}"));
+        let mut command = Command::new(compiler);
+        command.args([option, "-w", "-no-pie", "-o"]).args([&program, &source]);
+        assert!(command.status().expect("a compiler").success());
+        let program = Program::open(&program);
+        let [first, second] = ["first_value", "second_value"].map(|name| program.function(name));
+        let [one, two, same] = ["one", "two", "same"].map(|name| program.function(name));
+        for (number, (body, compared, combined)) in USES.into_iter().enumerate() {
+            let region = program.function(&format!("region{number}"));
+            let callee = if body.contains("same") { same } else { two };
+            let earlier = [program.calls(region, one)[0], program.access(one, first)];
+            let later = [program.calls(region, callee)[0], program.access(callee, second)];
+            let found = Analysis::new(&program).meets(&earlier, &later);
+            let expected = Meeting { compared, combined };
+            assert_eq!(found, expected, "{compiler} {option}: {body}");
+        }
+    }
 }

@@ -36,6 +36,9 @@ pub(crate) struct PlaceClass {
     /// a pointer to a scalar 3.
     pub(crate) rank: u8,
     pub(crate) name: String,
+    /// Distance from the start of the library's type that the name ends with.
+    #[serde(default)]
+    pub(crate) inside: Option<u64>,
 }
 
 impl PlaceClass {
@@ -162,30 +165,16 @@ fn without_indices(name: &str) -> String {
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct RecordedClasses {
     /// Classes of places in the code.
-    places: Vec<(PlaceClass, Vec<u32>)>,
+    pub(crate) places: Vec<(PlaceClass, Vec<u32>)>,
     /// Memory of variables that threads shared.
-    variables: Vec<(Storage, Vec<u32>)>,
+    pub(crate) variables: Vec<(Storage, Vec<u32>)>,
+    /// Addresses of the libraries' objects that variables are parts of.
+    #[serde(default)]
+    pub(crate) containers: Vec<(u64, Vec<u32>)>,
     /// Classes of locks.
-    locks: Vec<(String, Vec<u32>)>,
+    pub(crate) locks: Vec<(String, Vec<u32>)>,
     /// Classes of other synchronisation objects.
-    syncs: Vec<(String, Vec<u32>)>,
-}
-
-impl RecordedClasses {
-    /// Groups classes, each with its id.
-    pub(crate) fn new(
-        places: impl Iterator<Item = (PlaceClass, u32)>,
-        variables: impl Iterator<Item = (Storage, u32)>,
-        locks: impl Iterator<Item = (String, u32)>,
-        syncs: impl Iterator<Item = (String, u32)>,
-    ) -> Self {
-        Self {
-            places: grouped(places),
-            variables: grouped(variables),
-            locks: grouped(locks),
-            syncs: grouped(syncs),
-        }
-    }
+    pub(crate) syncs: Vec<(String, Vec<u32>)>,
 }
 
 /// Classes of a recording, by the ids of objects.
@@ -193,6 +182,7 @@ impl RecordedClasses {
 pub(crate) struct KnownClasses {
     places: FxHashMap<u32, PlaceClass>,
     variables: FxHashMap<u32, Storage>,
+    containers: FxHashMap<u32, u64>,
     locks: FxHashMap<u32, String>,
     syncs: FxHashMap<u32, String>,
 }
@@ -202,6 +192,7 @@ impl From<RecordedClasses> for KnownClasses {
         Self {
             places: by_id(recorded.places),
             variables: by_id(recorded.variables),
+            containers: by_id(recorded.containers),
             locks: by_id(recorded.locks),
             syncs: by_id(recorded.syncs),
         }
@@ -210,10 +201,11 @@ impl From<RecordedClasses> for KnownClasses {
 
 impl From<KnownClasses> for RecordedClasses {
     fn from(known: KnownClasses) -> Self {
-        let KnownClasses { places, variables, locks, syncs } = known;
+        let KnownClasses { places, variables, containers, locks, syncs } = known;
         Self {
             places: grouped(places.into_iter().map(|(id, class)| (class, id))),
             variables: grouped(variables.into_iter().map(|(id, class)| (class, id))),
+            containers: grouped(containers.into_iter().map(|(id, address)| (address, id))),
             locks: grouped(locks.into_iter().map(|(id, class)| (class, id))),
             syncs: grouped(syncs.into_iter().map(|(id, class)| (class, id))),
         }
@@ -223,9 +215,10 @@ impl From<KnownClasses> for RecordedClasses {
 impl KnownClasses {
     /// Adds the classes of a part of the recording: `joined` turns its ids into the ones here.
     pub(crate) fn extend(&mut self, part: Self, joined: impl Fn(IdSpace, u32) -> Option<u32>) {
-        let Self { places, variables, locks, syncs } = part;
+        let Self { places, variables, containers, locks, syncs } = part;
         add(&mut self.places, places, |id| joined(IdSpace::Location, id));
         add(&mut self.variables, variables, |id| joined(IdSpace::Variable, id));
+        add(&mut self.containers, containers, |id| joined(IdSpace::Variable, id));
         add(&mut self.locks, locks, |id| joined(IdSpace::Lock, id));
         add(&mut self.syncs, syncs, |id| joined(IdSpace::Sync, id));
     }
@@ -238,6 +231,11 @@ impl KnownClasses {
     /// Returns the memory that a variable is in.
     pub(crate) fn storage(&self, variable: VarId) -> Option<&Storage> {
         self.variables.get(&variable.0)
+    }
+
+    /// Returns the address of the library's object that a variable is a part of.
+    pub(crate) fn container(&self, variable: VarId) -> Option<u64> {
+        self.containers.get(&variable.0).copied()
     }
 
     /// Returns the class of a synchronisation object.
@@ -258,7 +256,8 @@ fn add<C>(
     to.extend(part.into_iter().filter_map(|(id, class)| Some((joined(id)?, class))));
 }
 
-fn grouped<C: Ord>(classes: impl Iterator<Item = (C, u32)>) -> Vec<(C, Vec<u32>)> {
+/// Groups classes, each with its id.
+pub(crate) fn grouped<C: Ord>(classes: impl Iterator<Item = (C, u32)>) -> Vec<(C, Vec<u32>)> {
     let mut groups: BTreeMap<C, Vec<u32>> = BTreeMap::new();
     for (class, id) in classes {
         groups.entry(class).or_default().push(id);
@@ -276,7 +275,7 @@ mod tests {
     use super::*;
 
     fn class(rank: u8, name: &str) -> PlaceClass {
-        PlaceClass { rank, name: name.to_owned() }
+        PlaceClass { rank, name: name.to_owned(), inside: None }
     }
 
     #[test]
@@ -320,12 +319,13 @@ mod tests {
     #[test]
     fn recorded_classes_are_those_that_were_seen() {
         let places = [(class(0, "Account.balance"), 3), (class(0, "Account.balance"), 5)];
-        let recorded = RecordedClasses::new(
-            places.into_iter(),
-            [(Storage::Stack, 1)].into_iter(),
-            [("Account.lock".to_owned(), 0)].into_iter(),
-            std::iter::empty(),
-        );
+        let recorded = RecordedClasses {
+            places: grouped(places.into_iter()),
+            variables: vec![(Storage::Stack, vec![1])],
+            containers: vec![(4096, vec![1, 2])],
+            locks: vec![("Account.lock".to_owned(), vec![0])],
+            syncs: Vec::new(),
+        };
         let text = serde_json::to_string(&recorded).expect("JSON");
         let read: RecordedClasses = serde_json::from_str(&text).expect("the same");
         let known = KnownClasses::from(read);
@@ -334,6 +334,7 @@ mod tests {
             Some(class(0, "Account.balance"))
         );
         assert_eq!(known.storage(VarId(1)), Some(&Storage::Stack));
+        assert_eq!([1, 2, 3].map(|id| known.container(VarId(id))), [Some(4096), Some(4096), None]);
         let lock = Object::Lock(checker::event::LockId(0));
         assert_eq!(known.synchronisation(lock).map(String::as_str), Some("Account.lock"));
     }

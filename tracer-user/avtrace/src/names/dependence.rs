@@ -106,7 +106,16 @@ impl ModuleCode {
                 Some(true) => Certainty::Yes,
                 None => Certainty::Unknown,
             });
-            answer(found, repeats.max().unwrap_or_default())
+            let repeats = repeats.max().unwrap_or_default();
+            let meeting = analysis.meets(&one[common..], &other[common..]);
+            Dependence {
+                value: answer(found.value),
+                address: answer(found.address),
+                control: answer(found.control),
+                repeats,
+                compared: answer(meeting.compared),
+                combined: answer(meeting.combined),
+            }
         });
         let found = found.reduce(agreed).unwrap_or_default();
         tracing::debug!(?steps, ?found, "dependence");
@@ -159,14 +168,12 @@ fn are_apart(one: &[u64], other: &[u64]) -> bool {
     parting.is_some() || one.len() != other.len()
 }
 
-fn answer(found: dependence::Dependence, repeats: Certainty) -> Dependence {
-    let of = |certainty| match certainty {
+fn answer(certainty: dependence::Certainty) -> Certainty {
+    match certainty {
         dependence::Certainty::No => Certainty::No,
         dependence::Certainty::Unknown => Certainty::Unknown,
         dependence::Certainty::Yes => Certainty::Yes,
-    };
-    let (value, address, control) = (of(found.value), of(found.address), of(found.control));
-    Dependence { value, address, control, repeats }
+    }
 }
 
 /// Returns what two ways have in common.
@@ -177,6 +184,8 @@ fn agreed(one: Dependence, other: Dependence) -> Dependence {
         address: both(one.address, other.address),
         control: both(one.control, other.control),
         repeats: both(one.repeats, other.repeats),
+        compared: both(one.compared, other.compared),
+        combined: both(one.combined, other.combined),
     }
 }
 

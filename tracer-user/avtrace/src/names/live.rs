@@ -498,7 +498,11 @@ impl Names for LiveNames<'_> {
     fn subject(&mut self, object: finding::Object) -> SubjectInfo {
         let name = self.class(object).unwrap_or_default();
         let is_lock_word = self.object(object).kind == ObjectKind::LockWord;
-        SubjectInfo { name, is_lock_word }
+        let container = match object {
+            finding::Object::Variable(variable) => self.container(variable),
+            _ => None,
+        };
+        SubjectInfo { name, is_lock_word, container }
     }
 
     fn thread(&mut self, thread: ThreadId) -> ThreadName {

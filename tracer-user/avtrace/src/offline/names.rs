@@ -196,7 +196,11 @@ impl Names for TraceNames {
             name.unwrap_or_else(|| format!("a {kind}"))
         });
         let is_lock_word = self.object(object).kind == ObjectKind::LockWord;
-        SubjectInfo { name, is_lock_word }
+        let container = match object {
+            finding::Object::Variable(variable) => self.classes.container(variable),
+            _ => None,
+        };
+        SubjectInfo { name, is_lock_word, container }
     }
 
     fn thread(&mut self, thread: ThreadId) -> ThreadName {

@@ -71,6 +71,8 @@ pub(crate) struct TypePart {
     pub(crate) name: String,
     /// Set if the type is of the program, not of a library.
     pub(crate) is_own: bool,
+    /// Distance from the start of the library's type that the part is.
+    pub(crate) inside: Option<u64>,
 }
 
 impl Types<'_> {
@@ -164,7 +166,8 @@ impl Types<'_> {
             let place = types.at(kind, offset, length);
             let rest = if place.rest > 0 { format!("+{:#x}", place.rest) } else { String::new() };
             let path = without_indices(&place.path);
-            Some(TypePart { name: format!("{}{path}{rest}", name.clone()?), is_own })
+            let name = format!("{}{path}{rest}", name.clone()?);
+            Some(TypePart { name, is_own, inside: place.inside })
         };
         if is_own {
             return named(self, true);
@@ -227,7 +230,7 @@ impl Types<'_> {
     }
 
     /// Returns true if a type is declared in a header of the system or of a standard library.
-    fn is_declared_by_system(&mut self, kind: &DebugEntry) -> bool {
+    pub(super) fn is_declared_by_system(&mut self, kind: &DebugEntry) -> bool {
         let declared = |plain: &DebugEntry| {
             let entry = plain.unit.unit.entry(plain.offset).ok()?;
             let number = match entry.attr_value(gimli::DW_AT_decl_file)? {

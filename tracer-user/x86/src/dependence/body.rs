@@ -109,6 +109,11 @@ impl Step {
         self.accesses.iter().any(|access| access.reads)
     }
 
+    /// Returns whether the instruction stores to memory.
+    pub fn stores(&self) -> bool {
+        self.accesses.iter().any(|access| access.writes)
+    }
+
     /// Returns whether a register is the base of the address of an access.
     pub fn is_base(&self, cell: Cell) -> bool {
         let mut bases = self.accesses.iter().filter_map(|access| access.registers[0]);

@@ -99,6 +99,11 @@ impl Substitution {
         self.given[STACK] = value;
     }
 
+    /// Labels of each argument in a general register.
+    pub fn in_registers(&self) -> &[Labels] {
+        &self.given[..ARGUMENTS.len()]
+    }
+
     /// Returns a value of the callee in labels of the caller. Its own label of the source stays.
     pub fn apply(&self, labels: Labels) -> Labels {
         let source = Labels::SOURCE.certain;

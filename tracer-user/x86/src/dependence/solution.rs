@@ -53,6 +53,8 @@ pub(super) struct Solution {
     before: Vec<Option<Known>>,
     /// Labels, for each instruction, of the branches that decide whether it is executed.
     control: Vec<Labels>,
+    /// Instruction that loads the value, with the label that it gives.
+    source: Option<usize>,
     /// Labels of results and stores at the ends.
     summary: Summary,
 }
@@ -80,6 +82,10 @@ impl Solution {
         let mut solution = Self {
             before: vec![None; count],
             control: vec![Labels::NONE; count],
+            source: match source {
+                Some(Source::Load(index)) => Some(index),
+                _ => None,
+            },
             summary: Summary::constant(),
         };
         // A branch passes its labels to all values written under it, which may give labels to more branches.
@@ -218,6 +224,33 @@ impl Solution {
         Some((value, address))
     }
 
+    /// Labels of each operand of an instruction: registers, flags, what it loads, and the arguments of a call.
+    pub fn uses(&self, body: &Body, index: usize) -> Vec<Labels> {
+        let (Some(known), Some(step)) = (&self.before[index], &body.steps[index]) else {
+            return Vec::new();
+        };
+        if let Kind::Call { arguments, stack, .. } | Kind::TailCall { arguments, stack, .. } =
+            &step.kind
+        {
+            return known.passed(arguments, *stack).in_registers().to_vec();
+        }
+        let source = if self.source == Some(index) { Labels::SOURCE } else { Labels::NONE };
+        known.uses(step).into_iter().chain([source]).collect()
+    }
+
+    /// Labels of each value that the function leaves to its caller: in registers, and behind each argument.
+    pub fn left(&self) -> Vec<Labels> {
+        let Summary { result, second_result, vector_result, stores, .. } = &self.summary;
+        let registers = [*result, *second_result, *vector_result];
+        let places: BTreeMap<(usize, i64), Labels> =
+            stores.iter().map(|store| ((store.argument, store.offset), store.value)).collect();
+        // The same places for each value.
+        let behind = |argument: usize| (0..BEHIND).step_by(4).map(move |offset| (argument, offset));
+        let all = (0..ARGUMENTS.len()).flat_map(behind);
+        let stored = all.map(|place| places.get(&place).copied().unwrap_or_default());
+        registers.into_iter().chain(stored).collect()
+    }
+
     /// The values that a call passes to its callee.
     pub fn passed(&self, body: &Body, index: usize) -> Option<Substitution> {
         let (known, step) = (self.before[index].as_ref()?, body.steps[index].as_ref()?);
@@ -281,22 +314,24 @@ impl Known {
         registers.fold(Labels::NONE, |all, &register| all.join(self.full(register)))
     }
 
-    /// Labels of all that an instruction computes with. A value behind a pointer is not the pointer's value: it may be
-    /// the same whatever the pointer is. An index chooses among elements.
+    /// Labels of all that an instruction computes with.
     fn used(&self, step: &Step) -> Labels {
+        self.uses(step).into_iter().fold(Labels::NONE, Labels::join)
+    }
+
+    /// Labels of each operand that an instruction computes with. A value behind a pointer is not the pointer's value:
+    /// it may be the same whatever the pointer is. An index chooses among elements.
+    fn uses(&self, step: &Step) -> Vec<Labels> {
         let of_cell = |cell: &Cell| match step.is_in_address(*cell) {
             true if !step.loads() => Labels::NONE,
             true if step.is_base(*cell) => self.read(*cell).possibly(),
             _ => self.read(*cell),
         };
-        let mut used = step.reads.iter().map(of_cell).fold(Labels::NONE, Labels::join);
-        if step.reads_flags {
-            used = used.join(self.flags);
-        }
-        for access in step.accesses.iter().filter(|access| access.reads) {
-            used = used.join(self.load(access.spot, i64::from(access.size)));
-        }
-        used
+        let mut uses: Vec<Labels> = step.reads.iter().map(of_cell).collect();
+        uses.extend(step.reads_flags.then_some(self.flags));
+        let loads = step.accesses.iter().filter(|access| access.reads);
+        uses.extend(loads.map(|access| self.load(access.spot, i64::from(access.size))));
+        uses
     }
 
     fn load(&self, spot: Spot, size: i64) -> Labels {

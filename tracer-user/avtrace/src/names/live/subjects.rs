@@ -12,7 +12,7 @@ use symbolize::{
 use x86::data_paths::{to_access, to_argument};
 
 use super::{LiveNames, describe, size_of_kind, watched_as, without_internals};
-use crate::names::classes::{self, MAX_RECORD, PlaceClass, RecordedClasses, Storage};
+use crate::names::classes::{self, MAX_RECORD, PlaceClass, RecordedClasses, Storage, grouped};
 use events::{
     location::Location,
     memory::{Block, Origin},
@@ -39,7 +39,10 @@ impl LiveNames<'_> {
             Some(Location::Access(stack)) => class_of_access(self.symbolizer, &stack, known),
             _ => None,
         };
-        let class = class.map(|DataClass { name, rank, .. }| PlaceClass { rank: rank as u8, name });
+        let class = class.map(|DataClass { name, rank, inside, .. }| {
+            let rank = rank as u8;
+            PlaceClass { rank, name, inside }
+        });
         self.known.place_classes.insert(location, class.clone());
         class
     }
@@ -56,6 +59,17 @@ impl LiveNames<'_> {
             (None, Some(block)) => self.block_class(address, &block),
             (None, None) => Storage::Unknown,
         }
+    }
+
+    /// Returns the address of the library's object, such as a vector, that a variable is a part of.
+    pub(super) fn container(&mut self, variable: VarId) -> Option<u64> {
+        let cell = self.source.memory().variable(variable)?;
+        let (address, length) = (cell.address, cell.length);
+        let inside = match self.symbolizer.describe(ProcessAddr(address), length) {
+            Ok(described) => described.is_inside.then_some(described.offset),
+            Err(_) => self.touched(variable).and_then(|class| class.inside),
+        };
+        address.checked_sub(inside?)
     }
 
     /// Describes the place of an address in a block of its kind: `block of 64 bytes allocated at queue.c:31, byte 8`.
@@ -154,6 +168,10 @@ impl LiveNames<'_> {
         let shared: Vec<_> = numbered(variables)
             .filter(|&(id, _)| self.source.memory().is_shared(VarId(id)))
             .collect();
+        let containers: Vec<_> = shared
+            .iter()
+            .filter_map(|&(id, number)| Some((self.container(VarId(id))?, number)))
+            .collect();
         let variables: Vec<_> =
             shared.into_iter().map(|(id, number)| (self.storage(VarId(id)), number)).collect();
         let named = |object| self.class(object);
@@ -165,12 +183,13 @@ impl LiveNames<'_> {
             .into_iter()
             .partition(|(object, ..)| matches!(object, finding::Object::Lock(_)));
         let plain = |(_, name, id): (finding::Object, String, u32)| (name, id);
-        RecordedClasses::new(
-            places.into_iter(),
-            variables.into_iter(),
-            locks.into_iter().map(plain),
-            syncs.into_iter().map(plain),
-        )
+        RecordedClasses {
+            places: grouped(places.into_iter()),
+            variables: grouped(variables.into_iter()),
+            containers: grouped(containers.into_iter()),
+            locks: grouped(locks.into_iter().map(plain)),
+            syncs: grouped(syncs.into_iter().map(plain)),
+        }
     }
 }
 
