@@ -202,6 +202,8 @@ pub struct Cut {
     /// Set if the critical section of the first step, or an earlier one of the same region at that place, wrote a
     /// variable that other threads had accessed.
     pub section_changes: bool,
+    /// Set if the critical section of the first step of the exemplar wrote any variable.
+    pub section_writes: bool,
     /// Fact against holding a lock from one step to the other, in any execution.
     pub obstacle: Option<Obstacle>,
     /// Set if an end is on a variable that threads have polled until another thread changed it; of an update, if the

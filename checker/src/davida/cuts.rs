@@ -215,6 +215,7 @@ impl Cut {
             read_again: false,
             partly_seen: false,
             section_changes: false,
+            section_writes: false,
             obstacle: None,
             polled: false,
             acquired: Vec::new(),
@@ -232,6 +233,7 @@ impl Cut {
         self.read_again = facts.read_again;
         self.partly_seen = facts.partly_seen;
         self.section_changes = facts.section_changes;
+        self.section_writes = facts.section_writes;
         self.others = facts.others;
         self.acquired = facts.acquired;
     }

@@ -40,7 +40,7 @@ impl ActiveRegions {
             let Self { threads, changing, .. } = self;
             let thread = &mut threads[row];
             let region = thread.levels.last().map(|level| level.region);
-            thread.locks.released(lock, hold.since, now.event(), |at| {
+            thread.locks.released(lock, hold, now.event(), |at| {
                 if hold.changes {
                     changing.insert((region, at));
                 }

@@ -7,7 +7,7 @@
 //! that follow them.
 
 use crate::event::{EventNumber, LocationId, LockId};
-use crate::hb::EventStamp;
+use crate::hb::{EndedHold, EventStamp};
 use rustc_hash::FxHashMap;
 
 /// Number of the latest ended holds that are retained.
@@ -35,6 +35,8 @@ pub(super) struct Hold {
     /// Set if it has ended and wrote a variable that others had accessed, as did an earlier one at the same place in
     /// the region.
     pub(super) changes: bool,
+    /// Set if it has ended and wrote any variable.
+    pub(super) writes: bool,
 }
 
 impl Hold {
@@ -99,21 +101,29 @@ impl Locks {
     pub(super) fn acquired(&mut self, lock: LockId, is_shared: bool, now: &EventStamp) {
         let (acquired, released) = (now.event(), EventNumber::MAX);
         let at = now.location();
-        self.held.push(Hold { lock, is_shared, at, acquired, released, changes: false });
+        self.held.push(Hold {
+            lock,
+            is_shared,
+            at,
+            acquired,
+            released,
+            changes: false,
+            writes: false,
+        });
     }
 
     /// Ends a hold. `changes` says, of the place where it began, whether it or an earlier one there changed anything.
     pub(super) fn released(
         &mut self,
         lock: LockId,
-        acquired: EventNumber,
+        ended: EndedHold,
         now: EventNumber,
         changes: impl FnOnce(LocationId) -> bool,
     ) {
-        let is_it = |hold: &Hold| (hold.lock, hold.acquired) == (lock, acquired);
+        let is_it = |hold: &Hold| (hold.lock, hold.acquired) == (lock, ended.since);
         let Some(index) = self.held.iter().rposition(is_it) else { return };
         let hold = self.held.remove(index);
-        let hold = Hold { released: now, changes: changes(hold.at), ..hold };
+        let hold = Hold { released: now, changes: changes(hold.at), writes: ended.writes, ..hold };
         self.ended.push(Ended { hold, dropped: Dropped::default() });
     }
 
@@ -237,6 +247,10 @@ mod tests {
     use crate::event::{LocationId, ThreadId};
     use crate::finding::Action;
 
+    fn ended(since: EventNumber) -> EndedHold {
+        EndedHold { since, changes: false, writes: false }
+    }
+
     fn at(event: EventNumber) -> EventStamp {
         let mut stamp = EventStamp::NONE;
         stamp.set_tx(ThreadId(0), 0, None, 0);
@@ -248,7 +262,7 @@ mod tests {
         let mut locks = Locks::default();
         for round in 0..rounds {
             locks.acquired(LockId(0), false, &at(10 * round));
-            locks.released(LockId(0), 10 * round, 10 * round + 5, |_| false);
+            locks.released(LockId(0), ended(10 * round), 10 * round + 5, |_| false);
             if locks.are_many() {
                 locks.drop_ended(met);
             }
@@ -278,7 +292,7 @@ mod tests {
         let mut locks = Locks::default();
         for round in 0..10_000 {
             locks.acquired(LockId(round as u32), false, &at(10 * round));
-            locks.released(LockId(round as u32), 10 * round, 10 * round + 5, |_| false);
+            locks.released(LockId(round as u32), ended(10 * round), 10 * round + 5, |_| false);
             if locks.are_many() {
                 // Of each lock the first hold since then is this one.
                 locks.drop_ended(&[2]);

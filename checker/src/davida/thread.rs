@@ -332,6 +332,7 @@ impl Surroundings<'_> {
         Facts {
             kind: if goes_back { GapKind::Iterations } else { kind },
             section_changes: section.is_some_and(|section| section.changes),
+            section_writes: section.is_some_and(|section| section.writes),
             acquired: self.locks.acquired_after(left.event),
             left: self.end(left_chain, &first.source),
             returned: self.end(returned_chain, &closing.sink),
@@ -398,6 +399,7 @@ struct Call {
 pub(super) struct Facts {
     pub(super) kind: GapKind,
     pub(super) section_changes: bool,
+    pub(super) section_writes: bool,
     pub(super) acquired: Vec<LockId>,
     pub(super) left: GapEnd,
     pub(super) returned: GapEnd,

@@ -307,6 +307,7 @@ fn of<'a>(
         waits_for: returned_repeats || left_repeats && !accesses.on_one,
         polled: left_repeats || cut.is_some_and(|cut| cut.polled),
         left_reads: is_variable(accesses.first.object) && !writes(left.action),
+        left_writes: cut.is_some_and(|cut| cut.section_writes),
         left_changes: cut.is_some_and(|cut| cut.section_changes),
         returned_reads: is_variable(accesses.closing.object)
             && !writes(returned.action)
@@ -383,7 +384,8 @@ impl Usage {
             |earlier, later| names.describe.dependence(Steps { region, earlier, later });
         let second = depends(left.location, returned.location);
         // A call that takes an element out is complete; only a value that is computed from what it found is not.
-        let has_taken = !is_one_call && cut.is_some_and(|cut| cut.section_changes);
+        let has_taken =
+            !is_one_call && cut.is_some_and(|cut| cut.section_changes && cut.section_writes);
         let of_code = |found: Dependence| match found.acts() {
             Certainty::Yes if has_taken && found.value != Certainty::Yes => Certainty::Unknown,
             acts => acts,
@@ -409,7 +411,7 @@ impl Usage {
         let checked_again =
             second_act.is_some_and(|act| depends(returned.location, act).control == Certainty::Yes);
         let is_compared = second.compared == Certainty::Yes && second.combined != Certainty::Yes;
-        Self { acts, checked_again, validated: on_one && is_read && is_compared }
+        Self { acts, checked_again, validated: on_one && is_read && is_compared && is_one_call }
     }
 }
 

@@ -60,6 +60,8 @@ pub(super) struct Facts {
     pub(super) polled: bool,
     /// The first end only reads its variable, and is no part of an update.
     pub(super) left_reads: bool,
+    /// The section of the first end wrote something.
+    pub(super) left_writes: bool,
     /// The function of the first end changed something before the gap.
     pub(super) left_changes: bool,
     /// The second end only reads its variable.
@@ -205,7 +207,8 @@ impl Facts {
     /// A callee looks at a variable and changes something in the same section, as one that takes an element out of a
     /// container does. What is done with the result stands for itself, unless it is known to depend on it.
     fn is_complete_call(&self) -> bool {
-        self.kind == GapKind::Callees && self.left_reads && self.left_changes && self.has_data()
+        let has_taken = self.left_reads && self.left_changes && self.left_writes;
+        self.kind == GapKind::Callees && has_taken && self.has_data()
     }
 
     /// Two fields of one object that belong together, as far as locks say.
@@ -465,13 +468,12 @@ static RULES: &[Rule] = rules! {
     // frequent in a run that went on is less likely to be an unknown bug.
     Guess AtMost(Possible, -2), of_rate, if |f| f.is_seldom_whole() && !f.is_mostly_cut();
     Guess AtMost(ByDesign, 0), of_rate, if |f| f.is_mostly_cut() && !f.loses_update();
-    Guess AtMost(Possible, 0), of_rate, if |f| f.is_mostly_cut() && f.loses_update() && f.changed.is_none();
     Guess Weight(-2), of_rate, if |f| f.is_often_cut() && !f.is_mostly_cut() && !f.loses_update();
     Known Note, of_rate, if |f| f.runs > 0;
     Guess Note, of_rate,
         if |f| f.runs > 0 && !f.is_often_cut() && !f.is_mostly_cut() && !f.is_seldom_whole();
     Guess Note, of_rate,
-        if |f| f.is_often_cut() && f.loses_update() && (!f.is_mostly_cut() || f.changed.is_some());
+        if |f| f.is_often_cut() && f.loses_update();
 };
 
 fn of_pattern(facts: &Facts) -> Option<Reason> {

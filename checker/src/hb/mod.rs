@@ -105,6 +105,8 @@ pub struct EndedHold {
     pub since: EventNumber,
     /// Set if the thread wrote a variable meanwhile that another thread had accessed.
     pub changes: bool,
+    /// Set if the thread wrote any variable meanwhile.
+    pub writes: bool,
 }
 
 /// Receiver of the effects of each event: `started` and `acquired` come before its dependencies, all other

@@ -4,6 +4,7 @@
 use crate::error::EventErrorKind;
 use crate::event::{Event, EventNumber, LockId, Op, RegionId, SyncId, ThreadId};
 use crate::finding::Action;
+use crate::hb::EndedHold;
 use crate::hb::stamp::EventStamp;
 use crate::hb::table::{Entry, ThreadTable};
 
@@ -47,6 +48,8 @@ pub(crate) struct Thread {
     pub(crate) open: Vec<RegionId>,
     /// Last write of a variable that another thread has accessed; 0 if there is none.
     pub(crate) last_change: EventNumber,
+    /// Last write of any variable; 0 if there is none.
+    pub(crate) last_write: EventNumber,
     /// Locks held, mostly a handful.
     held: Vec<Held>,
     /// Barriers that the thread has arrived at and not departed from.
@@ -56,6 +59,11 @@ pub(crate) struct Thread {
 }
 
 impl Thread {
+    /// Returns what a hold that began at an event was, which ends now.
+    pub(crate) fn ended_hold(&self, since: EventNumber) -> EndedHold {
+        EndedHold { since, changes: self.last_change > since, writes: self.last_write > since }
+    }
+
     pub(crate) fn new(id: ThreadId) -> Self {
         Self {
             id,
@@ -65,6 +73,7 @@ impl Thread {
             transactions: 0,
             open: Vec::new(),
             last_change: 0,
+            last_write: 0,
             held: Vec::new(),
             inside: Vec::new(),
             fork: EventStamp::NONE,

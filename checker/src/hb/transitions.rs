@@ -7,7 +7,7 @@ use super::sink::Sink;
 use super::stamp::{self, EventStamp};
 use super::table::{Entry, ThreadTable};
 use super::thread::{Mode, State, Thread, Threads};
-use super::{Dependency, EndedHold, Engine, Visitor};
+use super::{Dependency, Engine, Visitor};
 use crate::error::EventErrorKind;
 use crate::event::{Event, EventNumber, Op, ThreadId, VarId};
 use crate::finding::{Action, Object};
@@ -38,6 +38,9 @@ impl Engine {
         let sink = &thread.now;
         let writes = action != Action::Read;
         let (object, clocks) = (Object::Variable(variable), Some(&*clocks));
+        if writes {
+            thread.last_write = number;
+        }
         let last_change = &mut thread.last_change;
         let done = variables.access(variable, now, writes, |source, applies, changes| {
             counts.dependencies += u64::from(applies);
@@ -88,6 +91,7 @@ impl Engine {
             return false;
         }
         let (now, alone) = thread.advance(number, Action::CommutingUpdate, event);
+        thread.last_write = number;
         counts.transactions += u64::from(alone);
         counts.unary_transactions += u64::from(alone);
         let (object, clocks) = (Object::Variable(variable), Some(&*clocks));
@@ -260,12 +264,7 @@ impl Engine {
                 counts.unary_transactions += u64::from(alone);
                 if let Some(since) = thread.release(lock, Mode::Exclusive) {
                     locks.release(lock, &CurrentEvent { event: &now, row, table, clocks });
-                    visitor.released(
-                        row,
-                        lock,
-                        &now,
-                        EndedHold { since, changes: thread.last_change > since },
-                    );
+                    visitor.released(row, lock, &now, thread.ended_hold(since));
                 }
             }
             _ => return false,
@@ -320,12 +319,7 @@ impl Engine {
             Op::ReleaseShared(lock) => {
                 if let Some(since) = thread.release(lock, Mode::Shared) {
                     locks.release_shared(lock, &CurrentEvent { event: &now, row, table, clocks });
-                    visitor.released(
-                        row,
-                        lock,
-                        &now,
-                        EndedHold { since, changes: thread.last_change > since },
-                    );
+                    visitor.released(row, lock, &now, thread.ended_hold(since));
                 }
             }
             Op::Reset(lock) => {
