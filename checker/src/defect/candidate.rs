@@ -1,7 +1,7 @@
 //! Candidates: each cut of the findings, with names, before candidates with the same named key become one defect.
 
 use super::class::{Facts, Split};
-use super::dependence::{Certainty, Dependence, Steps};
+use super::dependence::{Certainty, Steps};
 use super::describe::{Describe, PlaceInfo, RegionInfo, SubjectInfo};
 use super::fact::{Origin, Pattern};
 use super::guard::{Guard, held_over_both};
@@ -275,8 +275,8 @@ fn of<'a>(
     }
     let seen_whole =
         cut.and_then(|cut| held_over_both(cut, violation)).is_some_and(|held| !held.is_empty());
-    let usage =
-        Usage::of(region, &accesses, cut, seen_whole, kind == GapKind::OneActivation, names);
+    let takes_out = kind == GapKind::Callees && takes_out(cut, &subjects);
+    let usage = Usage::of(region, &accesses, cut, seen_whole, kind, takes_out, names);
     let [left_repeats, returned_repeats] = [left, returned]
         .map(|point| violation.order == Order::Racy && repeats(region, point, names));
     let facts = Facts {
@@ -307,7 +307,7 @@ fn of<'a>(
         waits_for: returned_repeats || left_repeats && !accesses.on_one,
         polled: left_repeats || cut.is_some_and(|cut| cut.polled),
         left_reads: is_variable(accesses.first.object) && !writes(left.action),
-        left_writes: cut.is_some_and(|cut| cut.section_writes),
+        takes_out,
         left_changes: cut.is_some_and(|cut| cut.section_changes),
         returned_reads: is_variable(accesses.closing.object)
             && !writes(returned.action)
@@ -367,7 +367,8 @@ impl Usage {
         accesses: &Accesses<'_>,
         cut: Option<&Cut>,
         seen_whole: bool,
-        is_one_call: bool,
+        kind: GapKind,
+        takes_out: bool,
         names: &mut Names<'_>,
     ) -> Self {
         let (left, returned) = (&accesses.first.source, &accesses.closing.sink);
@@ -383,17 +384,10 @@ impl Usage {
         let mut depends =
             |earlier, later| names.describe.dependence(Steps { region, earlier, later });
         let second = depends(left.location, returned.location);
-        // A call that takes an element out is complete; only a value that is computed from what it found is not.
-        let has_taken =
-            !is_one_call && cut.is_some_and(|cut| cut.section_changes && cut.section_writes);
-        let of_code = |found: Dependence| match found.acts() {
-            Certainty::Yes if has_taken && found.value != Certainty::Yes => Certainty::Unknown,
-            acts => acts,
-        };
         // Another variable is chosen, or looked at, because of the value.
-        let reaches = if on_one { Certainty::Unknown } else { of_code(second) };
+        let reaches = if on_one { Certainty::Unknown } else { second.acts() };
         let mut acts = match act {
-            Some(act) if reaches != Certainty::Yes => of_code(depends(left.location, act)),
+            Some(act) if reaches != Certainty::Yes => depends(left.location, act).acts(),
             _ => reaches,
         };
         if !on_one && is_read && act.is_none() {
@@ -402,8 +396,8 @@ impl Usage {
             let most = if seen_whole { Certainty::Yes } else { Certainty::Unknown };
             acts = acts.max(together.min(most));
         }
-        // What an update leaves is complete: a number that was drawn may be used later.
-        if writes(left.action) {
+        // What an update leaves is complete: a number that was drawn, or an element that was taken, may be used later.
+        if writes(left.action) || takes_out {
             acts = acts.min(Certainty::Unknown);
         }
         // An update in one instruction is no second check.
@@ -411,8 +405,19 @@ impl Usage {
         let checked_again =
             second_act.is_some_and(|act| depends(returned.location, act).control == Certainty::Yes);
         let is_compared = second.compared == Certainty::Yes && second.combined != Certainty::Yes;
-        Self { acts, checked_again, validated: on_one && is_read && is_compared && is_one_call }
+        Self {
+            acts,
+            checked_again,
+            validated: on_one && is_read && is_compared && kind == GapKind::OneActivation,
+        }
     }
+}
+
+/// Returns whether the section of the first end changes something, as a call does that takes an element out of a
+/// container of a library.
+fn takes_out(cut: Option<&Cut>, subjects: &[SubjectInfo; 2]) -> bool {
+    subjects.iter().any(|subject| subject.container.is_some())
+        && cut.is_some_and(|cut| cut.section_changes && cut.section_writes)
 }
 
 /// Returns whether a read decides by its value if it is made again: a loop around it waits, or tries again. The read

@@ -60,8 +60,8 @@ pub(super) struct Facts {
     pub(super) polled: bool,
     /// The first end only reads its variable, and is no part of an update.
     pub(super) left_reads: bool,
-    /// The section of the first end wrote something.
-    pub(super) left_writes: bool,
+    /// A callee took an element out of a container before the gap, or changed it otherwise.
+    pub(super) takes_out: bool,
     /// The function of the first end changed something before the gap.
     pub(super) left_changes: bool,
     /// The second end only reads its variable.
@@ -204,11 +204,9 @@ impl Facts {
         self.kind == GapKind::Callees && self.left_reads && !self.returned_reads && !self.one_class
     }
 
-    /// A callee looks at a variable and changes something in the same section, as one that takes an element out of a
-    /// container does. What is done with the result stands for itself, unless it is known to depend on it.
+    /// What is done with an element that was taken out stands for itself, unless it is known to depend on it.
     fn is_complete_call(&self) -> bool {
-        let has_taken = self.left_reads && self.left_changes && self.left_writes;
-        self.kind == GapKind::Callees && has_taken && self.has_data()
+        self.takes_out && self.left_reads && self.has_data()
     }
 
     /// Two fields of one object that belong together, as far as locks say.
