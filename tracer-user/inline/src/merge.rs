@@ -118,6 +118,8 @@ pub struct Merge<M> {
     losses: Losses,
     /// Number of times that threads which have ended had to wait.
     waits: u64,
+    /// Highest number of all threads' waits that was returned.
+    most_waits: u64,
     /// Threads that may own words.
     owners: Owners,
     /// Place of the latest record that was handed on.
@@ -146,6 +148,7 @@ impl<M: SharedWords> Merge<M> {
             gaps: 0,
             losses: Losses::default(),
             waits: 0,
+            most_waits: 0,
             owners: Owners::default(),
             latest: 0,
             drained: Vec::new(),
@@ -261,11 +264,12 @@ impl<M: SharedWords> Merge<M> {
         self.losses
     }
 
-    /// Number of times that threads had to wait for the reader.
-    #[must_use]
-    pub fn waits(&self) -> u64 {
+    /// Number of times that threads had to wait for the reader. It never falls, whatever the program writes to the
+    /// threads' counters.
+    pub fn waits(&mut self) -> u64 {
         let running = self.threads.iter().map(|thread| thread.ring.waits(&self.memory));
-        running.fold(self.waits, u64::saturating_add)
+        self.most_waits = running.fold(self.waits, u64::saturating_add).max(self.most_waits);
+        self.most_waits
     }
 
     /// Number of threads whose rings are read.
@@ -500,7 +504,8 @@ impl<M: SharedWords> Merge<M> {
     /// Counts lost events of a kind, which are a gap before the next record.
     fn lose(&mut self, kind: impl FnOnce(&mut Losses) -> &mut u64, events: u64) {
         if events != 0 {
-            *kind(&mut self.losses) += events;
+            let losses = kind(&mut self.losses);
+            *losses = losses.saturating_add(events);
             self.gaps = self.gaps.wrapping_add(1);
         }
     }

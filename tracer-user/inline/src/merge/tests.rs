@@ -364,6 +364,16 @@ fn waiting_threads_are_woken() {
 }
 
 #[test]
+fn a_counter_that_the_program_has_turned_back_counts_as_before() {
+    let mut process = process(1);
+    let field = process.writers[0].field(offset_of!(ThreadBlock, waits));
+    for (written, counted) in [(3, 3), (1, 3), (u64::MAX, u64::MAX), (0, u64::MAX)] {
+        process.memory.store(field, written);
+        assert_eq!(process.merge.waits(), counted, "{written} was written");
+    }
+}
+
+#[test]
 fn losses_are_counted() {
     let mut process = process(0);
     process.start(1, Mode::Drop);
