@@ -98,7 +98,8 @@ fn functions_that_take_locks_of_the_users_own_are_regions_by_default() {
         let (regions, _) = unaided.split_once("would not be").unwrap_or((&unaided, ""));
         assert!(regions.contains("latch_take"), "{unaided}");
         let of_lock = |line: &str| {
-            line.contains("latch_take ") && line.ends_with("a function of a lock that --lock names")
+            line.contains("latch_take ")
+                && line.ends_with("a function of a lock of the program's own")
         };
         assert!(told.lines().any(of_lock), "{told}");
     }

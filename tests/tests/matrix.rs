@@ -98,7 +98,7 @@ fn lines<'o>(outcomes: impl IntoIterator<Item = &'o Outcome>) -> String {
     outcomes.into_iter().map(line).collect()
 }
 
-const SELECTION: Selection = Selection { half: Half::Both, seed: 1, has_crates: false };
+const SELECTION: Selection = Selection { half: Half::Both, seed: 1, has_crates: false, lock: None };
 
 #[test]
 fn a_sample_is_as_quiet_and_as_outspoken_as_it_was() {

@@ -15,6 +15,8 @@ pub struct Selection {
     pub seed: u64,
     /// Set if programs may need crates besides the standard library of Rust.
     pub has_crates: bool,
+    /// Lock of all programs, of whichever half; any without one.
+    pub lock: Option<Lock>,
 }
 
 /// Random numbers: SplitMix64.
@@ -49,7 +51,7 @@ impl Random {
             let program = Program {
                 pattern,
                 language,
-                lock: self.choose(half, |_: Lock| true),
+                lock: selection.lock.unwrap_or_else(|| self.choose(half, |_: Lock| true)),
                 data: self.choose(half, |_: Data| true),
                 shape: self.choose(half, |_: Shape| true),
                 gap: self.choose(half, |_: Gap| true),

@@ -1,14 +1,14 @@
 //! Words that synchronise without a known function: locks and flags. Accesses to them order threads, and are no
 //! accesses to data.
 //!
-//! On x86 an atomic load is an ordinary instruction, and an atomic store is one too, or an exchange whose result is
-//! not used; only an atomic read-modify-write differs. So a word is recognised by its accesses: it synchronises from
-//! the first compare-and-swap, or exchange with a result, on. An earlier access, such as its initialisation, is an
-//! access to data. This first access acquires a lock; a store, or the next such access by the same thread, releases
-//! it. A failed step orders no threads, since its thread only tries again after it. So these make no dependency: a
-//! read, a failed compare-and-swap, and an exchange while another thread holds the word, since a waiter writes the
-//! value that is there already. Additions and changes of bits commute with one another: readers count themselves by
-//! them, and are not ordered among themselves.
+//! On x86 an atomic load is an ordinary instruction, and an atomic store is one too, or an exchange whose result
+//! is not used; only an atomic read-modify-write differs. So a word is recognised by its accesses: it synchronises
+//! from the first compare-and-swap, exchange with a result, or load by which a loop waits for it, on. An earlier
+//! access, such as its initialisation, is an access to data. This first access acquires a lock; a store, or the
+//! next such access by the same thread, releases it. A failed step orders no threads, since its thread only tries
+//! again after it. So these make no dependency: a read, a failed compare-and-swap, and an exchange while another
+//! thread holds the word, since a waiter writes the value that is there already. Additions and changes of bits
+//! commute with one another: readers count themselves by them, and are not ordered among themselves.
 //!
 //! A word is a *lock word* while all its accesses are those of a lock: the holder releases it by a store, and while it
 //! is held no other thread stores to it or changes it.
@@ -42,6 +42,8 @@ const MAX_THREADS: usize = 64;
 pub enum Step {
     /// A load, a store, or both one after the other.
     Plain,
+    /// A load that is repeated until another thread has written.
+    Poll,
     /// A compare-and-swap: it has written only if it has succeeded.
     Compare,
     /// An exchange, or another atomic change whose result is the value before it.
@@ -138,7 +140,7 @@ impl Words {
     pub fn access(&mut self, done: &WordAccess) -> Meaning {
         let WordAccess { address, bytes, step, instruction, .. } = *done;
         // A store is one whatever instruction makes it.
-        let takes = matches!(step, Step::Compare | Step::Exchange);
+        let takes = matches!(step, Step::Compare | Step::Exchange | Step::Poll);
         let is_full = self.words.len() >= MAX_WORDS;
         let place = address & !7;
         if !takes && !self.words.contains_key(&place) {
@@ -213,6 +215,10 @@ impl Words {
                 word.loads(thread, transaction);
                 Some(false)
             }
+            Step::Poll => {
+                word.tries(thread);
+                Some(false)
+            }
             // Readers take it like this too, and are not ordered among themselves.
             Step::Compare if !writes => Some(false),
             Step::Compare | Step::Exchange => {
@@ -267,6 +273,10 @@ impl Word {
             Step::Plain if !writes => {
                 self.loads(thread, transaction);
                 Meaning::Nothing
+            }
+            Step::Poll => {
+                self.tries(thread);
+                Meaning::Orders { waits: true, signals: false }
             }
             Step::Plain if reads && !self.has_tried(thread) => {
                 self.is_data = true;

@@ -79,6 +79,7 @@ pub fn places(
         return Err(InlinedExtentError::Invalid(entry));
     }
     let start = parts.first().map_or(entry, |part| part.start);
+    let entry = graph.entered(start, own).unwrap_or(entry);
     let without = if start == entry {
         BTreeSet::new()
     } else {
@@ -287,6 +288,18 @@ impl Graph {
         Ok(())
     }
 
+    /// Returns the only instruction of its own code that control comes to from elsewhere. Debug information without an
+    /// entry leaves the lowest address for one, and a loop may be entered at its end.
+    fn entered(&self, start: u64, own: &dyn Fn(u64) -> bool) -> Option<u64> {
+        let reached = closure([start], |at| self.after(at), |_| true);
+        let outside = reached.iter().filter(|at| !own(**at));
+        let first = own(start).then_some(start);
+        let entered: BTreeSet<u64> =
+            outside.flat_map(|&at| self.after(at)).filter(|at| own(*at)).chain(first).collect();
+        let mut entered = entered.into_iter();
+        entered.next().filter(|_| entered.next().is_none())
+    }
+
     fn can_be_probed(&self, at: u64) -> bool {
         self.nodes.get(&at).is_some_and(|node| node.can_be_probed)
     }
@@ -399,6 +412,16 @@ mod tests {
         // store; je +3; store; nop; ret; ret
         let code = code(&[&STORE, &[0x74, 3], &STORE, &[0x90, 0xc3, 0xc3]]);
         assert_eq!(find(&code, 0, &[(0, 6)]), Ok((0, vec![6, 7])));
+    }
+
+    #[test]
+    fn it_begins_where_control_comes_to_it() {
+        // 0: jmp 8; 2: (own) nop; 3: call 20; 8: xchg [rbx], al; 10: test al, al; 12: jne 3; 14: (caller) nop; 15: ret
+        let code = code(&[
+            &[0xeb, 6, 0x90, 0xe8, 0x0c, 0, 0, 0, 0x86, 0x03],
+            &[0x84, 0xc0, 0x75, 0xf5, 0x90, 0xc3],
+        ]);
+        assert_eq!(find(&code, 2, &[(2, 14)]), Ok((8, vec![14])));
     }
 
     #[test]

@@ -31,3 +31,4 @@ pub mod shared_places;
 pub mod symbolic;
 pub mod tail_calls;
 mod unnamed;
+pub mod wait_loops;

@@ -18,7 +18,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
-use matrix::{Half, Program, Selection};
+use matrix::{Dimension as _, Half, Lock, Program, Selection};
 
 use crate::workspace;
 use run::{Place, Row};
@@ -45,6 +45,9 @@ struct Options {
     /// Only programs of which all values are of this half
     #[arg(long, value_parser = ["decided", "judged"])]
     half: Option<String>,
+    /// Only programs with this lock, of whichever half it is
+    #[arg(long, value_name = "LOCK", value_parser = |word: &str| Lock::parse(word).ok_or("no lock of the matrix"))]
+    lock: Option<Lock>,
     /// Only the program with this identifier: prints its folder, runs it, and keeps the report; repeatable
     #[arg(long, value_name = "ID")]
     case: Vec<String>,
@@ -109,8 +112,9 @@ fn chosen(options: &Options) -> Result<Vec<Program>> {
         Some(_) => Half::Judged,
         None => Half::Both,
     };
-    let has_crates = options.crates || (options.all && has_crates()?);
-    let selection = Selection { half, seed: options.seed, has_crates };
+    let has_crates =
+        options.crates || options.lock == Some(Lock::ParkingLot) || (options.all && has_crates()?);
+    let selection = Selection { half, seed: options.seed, has_crates, lock: options.lock };
     Ok(if options.all {
         matrix::pairs(selection)
     } else {

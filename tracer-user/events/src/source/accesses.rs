@@ -37,6 +37,7 @@ use crate::{
     shared_words::SharedWords,
     values::ValueAt,
     watchpoint_access::{Access, AccessKind},
+    words::Step,
 };
 
 #[derive(Debug)]
@@ -266,7 +267,10 @@ impl Accesses {
         }
         let instruction = place.instruction.0;
         if place.stores {
-            self.words.known_store(instruction);
+            self.words.known(instruction, Step::Store);
+        }
+        if place.polls {
+            self.words.known(instruction, Step::Poll);
         }
         // Accesses to a named range are reported by its watchpoint, in its order and with its value.
         let probed = ProbedInstruction { group: place.group, instruction };

@@ -90,6 +90,8 @@ struct Operation<'a> {
     kind: Kind,
     tid: u32,
     spec: &'a CallSpec,
+    /// Number of bytes of the object.
+    bytes: u64,
     fast: Option<FastPath>,
     /// Process address of the object.
     address: u64,
@@ -115,12 +117,14 @@ impl Calls {
             self.joins.begin(joiner, call.argument, call.sp);
             return;
         }
-        let Some(SyncSite::Call { spec, object, .. }) = cx.kind(call.site).and_then(SiteKind::sync)
+        let Some(SyncSite::Call { spec, object, extent, .. }) =
+            cx.kind(call.site).and_then(SiteKind::sync)
         else {
             cx.omissions.foreign_records += 1;
             return;
         };
         let address = object.map_or(call.argument, |object| object.0);
+        let address = address.wrapping_add(extent.map_or(0, |extent| extent.plus));
         let code = call.frames[0];
         if self.runtime.is_internal(spec.object, code, address, cx.code) {
             return;
@@ -129,7 +133,13 @@ impl Calls {
             kind: call.kind,
             tid: call.tid,
             spec,
-            fast: in_line(*spec),
+            bytes: extent.map_or_else(|| spec.own_bytes(), |extent| extent.bytes),
+            fast: match extent {
+                // Others of its steps may be in line.
+                Some(_) if spec.role.releases() => Some(FastPath::Release),
+                Some(_) => Some(FastPath::Acquire),
+                None => in_line(*spec),
+            },
             address,
             argument: call.argument,
             other: call.other,
@@ -172,6 +182,7 @@ impl Calls {
             kind: place.kind,
             tid: record.header.tid,
             spec: &place.spec,
+            bytes: if place.bytes > 0 { place.bytes } else { place.spec.own_bytes() },
             fast: Some(place.fast),
             address: record.address.wrapping_add(place.plus),
             argument: record.address,
@@ -223,7 +234,7 @@ impl Calls {
             object: spec.object,
             fast: done.fast,
             address,
-            bytes: spec.own_bytes(),
+            bytes: done.bytes,
             second: done.other,
             result: done.result,
             value,

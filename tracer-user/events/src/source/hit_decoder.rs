@@ -173,6 +173,7 @@ mod tests {
             group: 0,
             commuting: None,
             stores: false,
+            polls: false,
             is_library: false,
             sees_value: true,
         };

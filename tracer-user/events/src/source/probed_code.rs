@@ -110,6 +110,7 @@ mod tests {
             group: 5,
             commuting: None,
             stores: false,
+            polls: false,
             is_library: false,
             sees_value: true,
         };

@@ -82,9 +82,9 @@ impl SyncWords {
         Some(is_signal.then(id).flatten())
     }
 
-    /// Notes that an exchange is a store.
-    pub(super) fn known_store(&mut self, instruction: u64) {
-        self.steps.insert(instruction, Step::Store);
+    /// Notes the kind of access that an instruction makes, where its code does not show it.
+    pub(super) fn known(&mut self, instruction: u64, step: Step) {
+        self.steps.insert(instruction, step);
     }
 
     /// Returns whether an instruction stores, and the value that it exchanges is not used.

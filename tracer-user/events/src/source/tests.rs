@@ -25,6 +25,7 @@ fn sites() -> Vec<Site> {
         group: 0,
         commuting: None,
         stores: false,
+        polls: false,
         is_library: false,
         sees_value: true,
     };

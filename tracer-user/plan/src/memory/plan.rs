@@ -571,13 +571,17 @@ impl Planner<'_, '_> {
         descriptor.group = (group % ACCESS_GROUPS as usize) as u16;
         descriptor.cost = cost;
         let returns_to = returns_to.flatten();
+        let lock_code = self.plan.state.lock_code.get(&self.module.name());
+        let polls = lock_code.is_some_and(|code| code.polls(linked));
         let place = AccessPlace {
             instruction,
             returns_to,
             group,
             commuting,
             stores,
-            is_library: known.libraries.contains(LinkAddr(linked)),
+            polls,
+            is_library: known.libraries.contains(LinkAddr(linked))
+                || lock_code.is_some_and(|code| code.is_part(LinkAddr(linked))),
             sees_value,
         };
         let site = self.add_site(instruction, MemorySite::Access(place));

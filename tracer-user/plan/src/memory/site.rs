@@ -30,6 +30,8 @@ pub struct AccessPlace {
     pub commuting: Option<CommutingUpdate>,
     /// Set for an exchange by which a library's function stores.
     pub stores: bool,
+    /// Set for a read that is repeated until another thread has written: its word synchronises.
+    pub polls: bool,
     /// Set for code of a library by which threads synchronise: its accesses may order, and are not to data.
     pub is_library: bool,
     /// Set if the probe sees the value before or after the access.

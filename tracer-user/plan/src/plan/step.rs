@@ -1,12 +1,12 @@
 //! A step of building a plan, and the state that lasts from step to step.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use symbolize::{Module, Symbolizer};
 use x86::placement::PlaceRules;
 
 use super::Wanted;
-use crate::focus::Focus;
+use crate::{focus::Focus, sync::lock_code::LockCode};
 
 /// State of the builder that lasts from the first step to later ones.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +23,8 @@ pub(crate) struct BuilderState {
     pub(crate) has_regions: bool,
     /// Set if memory accesses are seen.
     pub(crate) sees_memory: bool,
+    /// Locks that the program makes itself, by the file names of its own modules.
+    pub(crate) lock_code: Arc<HashMap<String, LockCode>>,
 }
 
 /// A step of building a plan: modules that are planned together.

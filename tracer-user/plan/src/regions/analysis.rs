@@ -13,7 +13,7 @@ use x86::{
 use super::{
     effects::{Effect, Passes, Reach},
     known_names::{
-        AtomicOperation, OwnLocks, Property, atomic_operation, creates, is_library,
+        AtomicOperation, OwnLocks, Property, atomic_operation, creates, is_drop_glue, is_library,
         is_lock_library, passes_futex_wait_on, pauses, waits, waits_for_futex, waits_once,
     },
     lock_tables::{TableCalls, TableEntry, TableSlot, table_calls},
@@ -23,12 +23,16 @@ use super::{
 };
 use crate::sync::{
     functions::Role,
+    lock_code::InlineLocks,
     lock_names::{releases, takes_lock},
 };
 
 /// Maximum number of the program's functions between a function that waits and the callee that does the waiting:
 /// one, a wrapper or a step of a loop. A function whose deeper callees wait has another purpose.
 pub(super) const MAX_WAIT_LEVELS: u32 = 1;
+
+/// Name of what takes a lock by code in line.
+const WAIT_LOOP: &str = "a loop that waits for a word";
 
 pub(super) struct Analysis<'facts, 'rules> {
     pub(super) functions: &'facts Functions,
@@ -133,7 +137,8 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
                 |index: usize| taking.has(&facts[index]) || tables.direct.contains_key(&index);
             let release =
                 Effect::analyze(releasing, functions, facts, always, &of_tables, |index, name| {
-                    on(is_lock_library(name) || !is_library(name) && !takes_some(index))
+                    let is_step = !is_library(name) && !takes_some(index);
+                    on(is_lock_library(name) || is_drop_glue(name) || is_step)
                 });
             let lock =
                 Effect::analyze(takes, functions, facts, always, by_tables, |index, name| {
@@ -231,15 +236,22 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
     fn takes_directly(&self, function: usize) -> bool {
         (self.lock.has(&self.facts[function]) || self.tables.direct.contains_key(&function))
             && !self.lock.is_passed_on_by(function)
+            || self.inline(function).is_some()
+    }
+
+    /// Places of a function where it acquires and releases locks of the program's own in line.
+    pub(super) fn inline(&self, function: usize) -> Option<&InlineLocks> {
+        self.own_locks.code()?.inline(function)
     }
 
     /// Returns true if code of the program that takes a lock was inlined into a function of a library.
     fn holds_own_code(&self, function: usize) -> bool {
-        let mut calls = self.facts[function].calls.iter();
-        calls.any(|call| {
+        let calls = self.facts[function].calls.iter();
+        let calls = calls.filter(|call| self.lock.of(call).is_some()).map(|call| call.at);
+        let in_line = self.inline(function).into_iter().flat_map(|inline| &inline.acquires);
+        calls.chain(in_line.copied()).any(|at| {
             let is_own = |number: &usize| !self.inlining.is_library(*number);
-            self.lock.of(call).is_some()
-                && self.inlining.around(function, call.at).iter().any(is_own)
+            self.inlining.around(function, at).iter().any(is_own)
         })
     }
 
@@ -295,7 +307,10 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
                 || self.pause.of(call).is_some()
                 || matches!(call.callee, Callee::Own(own) if self.distances[own].is_some())
         });
-        of_calls.map(|call| call.at).chain(facts.activity.atomics.iter().copied()).collect()
+        let inline = self.inline(function).into_iter();
+        let in_line = inline.flat_map(|inline| inline.acquires.iter().chain(&inline.releases));
+        let atomics = facts.activity.atomics.iter().chain(in_line).copied();
+        of_calls.map(|call| call.at).chain(atomics).collect()
     }
 
     /// The places in a function where it does something that others can see.
@@ -321,11 +336,17 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
         }
         let by_table = self.tables.direct.get(&function).into_iter().flatten();
         found.extend(by_table.map(|(at, name)| (*at, What::Takes(name.clone()))));
-        found.extend(facts.activity.atomics.iter().map(|&at| (at, What::Atomic)));
+        let inline = self.inline(function);
+        let is_lock = |at: &LinkAddr| inline.is_some_and(|inline| inline.accesses.contains(at));
+        let atomics = facts.activity.atomics.iter().filter(|at| !is_lock(at));
+        found.extend(atomics.map(|&at| (at, What::Atomic)));
+        let acquires = inline.into_iter().flat_map(|inline| &inline.acquires);
+        found.extend(acquires.map(|&at| (at, What::Takes(WAIT_LOOP.to_owned()))));
         if found.is_empty() {
             return Vec::new();
         }
-        found.extend(facts.activity.shared.iter().map(|&at| (at, What::Accesses)));
+        let shared = facts.activity.shared.iter().filter(|at| !is_lock(at));
+        found.extend(shared.map(|&at| (at, What::Accesses)));
         found.sort_by_key(|(at, _)| *at);
         let wrappers = self.inlined_wrappers(function, &found);
         let site = |(at, what)| {
@@ -336,15 +357,18 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
         found.into_iter().map(site).collect()
     }
 
+    /// Places in a function where a lock is released.
+    fn releases(&self, function: usize) -> Vec<LinkAddr> {
+        let calls = self.facts[function].calls.iter();
+        let calls = calls.filter(|call| self.release.of(call).is_some()).map(|call| call.at);
+        let in_line = self.inline(function).into_iter().flat_map(|inline| &inline.releases);
+        calls.chain(in_line.copied()).collect()
+    }
+
     /// Inlined calls in a function that take a lock and do not release one.
     fn inlined_wrappers(&self, function: usize, found: &[(LinkAddr, What)]) -> HashSet<usize> {
         let within = self.inlining.within(function).iter().copied();
-        let releases: Vec<LinkAddr> = self.facts[function]
-            .calls
-            .iter()
-            .filter(|call| self.release.of(call).is_some())
-            .map(|call| call.at)
-            .collect();
+        let releases = self.releases(function);
         within
             .filter(|&number| {
                 let call = &self.inlining.calls[number];
@@ -440,8 +464,7 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
             return false;
         };
         let inside = |at: &LinkAddr| self.inlining.calls[number].contains(*at);
-        let calls = self.facts[function].calls.iter();
-        let releases = calls.filter(|call| self.release.of(call).is_some()).map(|call| call.at);
+        let releases = self.releases(function).into_iter();
         let released = releases.filter(inside).max().unwrap_or(LinkAddr(u64::MAX));
         !sites.iter().any(|site| {
             let is_access = !matches!(site.what, What::Takes(_) | What::Calls(..));

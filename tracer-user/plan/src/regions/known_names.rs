@@ -1,6 +1,8 @@
 //! Properties of functions that follow from their names, for the default regions: functions that take locks,
 //! wait, create threads, or belong to a language's library. `defaults` draws the conclusions.
 
+use std::collections::HashMap;
+
 use symbolize::{Name, name_starts_with};
 use x86::call_graph::FUTEX_WAIT;
 use x86::{call_graph::Import, functions::Function};
@@ -8,6 +10,7 @@ use x86::{call_graph::Import, functions::Function};
 use super::imported_roles::ImportedRoles;
 use crate::sync::{
     functions::{Role, calls_named},
+    lock_code::LockCode,
     lock_names::{has_lock_word, mentions_lock},
     lock_rule::LockRule,
     slow_paths,
@@ -140,6 +143,11 @@ pub(crate) fn is_lock_library(name: &Name) -> bool {
     is_library(name) && mentions_lock(&name.full) && !for_itself
 }
 
+/// Returns true for a function that a Rust compiler has made to drop a value: it does what the parts of the value do.
+pub(crate) fn is_drop_glue(name: &Name) -> bool {
+    name.short.trim_start_matches('<').starts_with("core::ptr::drop_in_place")
+}
+
 pub(crate) fn waits(name: &str) -> bool {
     calls_named(name).any(|call| call.role.waits())
         || WAITING.contains(&name)
@@ -253,6 +261,8 @@ pub struct KnownLocks<'rules> {
     pub rules: &'rules [LockRule],
     /// Roles of functions that the program's own libraries export.
     pub imported: &'rules ImportedRoles,
+    /// Locks that are known by their code, by the file names of modules.
+    pub(crate) code: &'rules HashMap<String, LockCode>,
 }
 
 impl OwnLocks<'_> {
@@ -263,6 +273,12 @@ impl OwnLocks<'_> {
             .rules
             .iter()
             .find_map(|rule| rule.role_of(&function.symbol, &function.name, module))
+            .or_else(|| self.code()?.role(function.start))
+    }
+
+    /// Returns the locks of the module that are known by their code.
+    pub(crate) fn code(&self) -> Option<&LockCode> {
+        self.known.code.get(self.module)
     }
 
     /// Returns the effect of an imported function on such a lock.

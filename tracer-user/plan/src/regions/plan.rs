@@ -1,7 +1,10 @@
 //! Regions that are functions, in a plan: the functions that the rules or the default name, and the probes on their
 //! entries and exits. Patterns are in `patterns`, the default in `defaults`, machine code in `x86`.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use abi::{Cookie, Kind, ProbeProgram};
 use checker::defect::RegionRole;
@@ -56,6 +59,7 @@ pub(crate) fn add(plan: &mut Plan, step: PlanStep<'_>) {
         "choosing regions"
     );
     let own = OwnModules::of(symbolizer);
+    let code = Arc::clone(&plan.state.lock_code);
     let mut choices: Vec<Choice<'_>> = Vec::new();
     for module in step.modules() {
         let is_program = own.is_program(module);
@@ -76,7 +80,7 @@ pub(crate) fn add(plan: &mut Plan, step: PlanStep<'_>) {
         let imported = imported_roles(symbolizer, &own);
         let mut own: Vec<&mut Choice<'_>> =
             choices.iter_mut().filter(|choice| own.contains(choice.module)).collect();
-        let known_locks = KnownLocks { rules: locks, imported: &imported };
+        let known_locks = KnownLocks { rules: locks, imported: &imported, code: &code };
         default_plan::choose(&mut own, plan, symbolizer, known_locks, low_prior);
         for choice in own {
             if choice.is_program && choice.file.is_stripped() && takes_locks(choice.file) {
@@ -87,7 +91,7 @@ pub(crate) fn add(plan: &mut Plan, step: PlanStep<'_>) {
     }
     if thread_starts && !plan.state.by_default {
         let imported = ImportedRoles::default();
-        let known_locks = KnownLocks { rules: locks, imported: &imported };
+        let known_locks = KnownLocks { rules: locks, imported: &imported, code: &code };
         for module in step.modules() {
             if own.contains(module)
                 && let Ok(file) = module.file()
@@ -142,8 +146,8 @@ pub(crate) fn add(plan: &mut Plan, step: PlanStep<'_>) {
     for choice in &choices {
         let imports = Imports::from_file(choice.file);
         let name = choice.module.name();
-        let own_locks =
-            choice.own_locks(&name, KnownLocks { rules: locks, imported: &no_imported });
+        let own_locks = choice
+            .own_locks(&name, KnownLocks { rules: locks, imported: &no_imported, code: &code });
         let releases = |target: u64| {
             let target = LinkAddr(target);
             let own =

@@ -109,7 +109,7 @@ impl std::fmt::Display for Reason {
                 write!(f, "{callee} was inlined into it, and mixed with its code")
             }
             Self::Wrapper => f.write_str("it releases no lock: its callers count as taking it"),
-            Self::OwnLock => f.write_str("it is a function of a lock that --lock names"),
+            Self::OwnLock => f.write_str("it is a function of a lock of the program's own"),
             Self::TestFramework => f.write_str("it belongs to the framework that runs the tests"),
             Self::Main => f.write_str("it is the program's main function"),
             Self::ThreadStart => f.write_str("a thread starts with it"),

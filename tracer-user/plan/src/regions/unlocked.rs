@@ -60,7 +60,16 @@ impl Analysis<'_, '_> {
             .filter(|&function| !self.functions.get(function).is_none_or(|own| own.is_startup()))
             .filter(|&function| !all[function].long.is_empty())
             .filter(|&function| !self.is_of_test_framework(function))
-            .map(|function| (function, pairs(&all[function], &changing)))
+            .map(|function| {
+                let inline = self.inline(function);
+                let is_lock = |at| inline.is_some_and(|inline| inline.accesses.contains(&at));
+                let mut found = pairs(&all[function], &changing);
+                found.retain(|pair| !is_lock(pair.first) && !is_lock(pair.second));
+                (function, found)
+            })
+            .filter(|&(function, _)| {
+                self.functions.get(function).is_some_and(|own| self.own_locks.role(own).is_none())
+            })
             .filter(|(_, pairs)| !pairs.is_empty())
             .collect();
         let mut instructions: Vec<LinkAddr> =

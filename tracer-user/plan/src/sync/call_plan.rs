@@ -63,7 +63,7 @@ impl Planner<'_, '_> {
         let Some(address) = self.module.process_address(start) else { return false };
         let end = self.file.function_containing(start).map_or(start, |extent| extent.end);
         let end = self.module.process_address(end).unwrap_or(address);
-        let site = self.add_site(address, SyncSite::Call { spec, end, object: None });
+        let site = self.add_site(address, SyncSite::Call { spec, end, object: None, extent: None });
         for CallPoint { program, address, kind, flags, depth } in points {
             // Functions that jump into one another share their ends: the entry determines which one returns.
             let shared = program == ProbeProgram::CallEnd && flags & CallCookie::LEAF == 0;

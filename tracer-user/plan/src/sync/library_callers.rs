@@ -12,7 +12,7 @@ use x86::{
     instruction::decode,
 };
 
-use crate::regions::known_names::{is_library, is_lock_library};
+use crate::regions::known_names::{is_drop_glue, is_library, is_lock_library};
 
 /// Calls between the instruction and the caller that are passed over, at most.
 const MAX_CALLS: usize = 4;
@@ -34,20 +34,34 @@ pub(crate) struct LibraryCaller {
 pub(crate) struct LibraryCallers<'file> {
     file: &'file ElfFile,
     functions: &'file Functions,
+    /// Starts of functions that count as a library's.
+    others: FxHashSet<u64>,
     /// The return addresses of the calls of each function about locks that a library has, by its start.
     calls: OnceCell<FxHashMap<u64, Vec<LinkAddr>>>,
 }
 
 impl<'file> LibraryCallers<'file> {
-    pub(crate) const fn new(file: &'file ElfFile, functions: &'file Functions) -> Self {
-        Self { file, functions, calls: OnceCell::new() }
+    pub(crate) fn new(file: &'file ElfFile, functions: &'file Functions) -> Self {
+        Self::with(file, functions, FxHashSet::default())
+    }
+
+    /// Functions that start at `others` are passed over as a library's are.
+    pub(crate) const fn with(
+        file: &'file ElfFile,
+        functions: &'file Functions,
+        others: FxHashSet<u64>,
+    ) -> Self {
+        Self { file, functions, others, calls: OnceCell::new() }
     }
 
     /// Returns where the return address to the user's code lies at an instruction. `None` outside of libraries, where
     /// the frame pointer leads to it, and where its distance is not known or too far.
     pub(crate) fn of(&self, address: u64) -> Option<LibraryCaller> {
         let at = LinkAddr(address);
-        let function = self.function(at).filter(|function| is_library(&function.name))?;
+        let is_passed = |function: &&Function| {
+            is_library(&function.name) || self.others.contains(&function.start.0)
+        };
+        let function = self.function(at).filter(is_passed)?;
         let mut distance = self.distance(at)?;
         let mut called = vec![function];
         for _ in 0..MAX_CALLS {
@@ -95,7 +109,11 @@ impl<'file> LibraryCallers<'file> {
     }
 
     fn calls(&self) -> FxHashMap<u64, Vec<LinkAddr>> {
-        let of_library = |function: &&Function| is_lock_library(&function.name);
+        let of_library = |function: &&Function| {
+            is_lock_library(&function.name)
+                || self.others.contains(&function.start.0)
+                || !self.others.is_empty() && is_drop_glue(&function.name)
+        };
         let targets: FxHashSet<u64> =
             self.functions.iter().filter(of_library).map(|function| function.start.0).collect();
         let imports = Imports::from_file(self.file);

@@ -105,6 +105,14 @@ const CLASSES: [&str; 10] = [
 const COUNTS: [&str; 4] =
     ["alloc::sync::", "triomphe::", "std::_Sp_counted_", "boost::detail::sp_counted_"];
 
+/// Returns true for a library by which threads synchronise and whose locks are known, or are none.
+pub(crate) fn is_other_library(name: &Name) -> bool {
+    /// Its locks are words that wait in a loop, as those of programs are.
+    const SPIN: &str = "spin::";
+    let bare = name.short.trim_start_matches(['<', '&']);
+    !bare.starts_with(SPIN) && SYNCHRONISE.iter().any(|start| bare.starts_with(start))
+}
+
 /// Owner of the accesses of a function's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AccessOwner {

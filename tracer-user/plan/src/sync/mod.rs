@@ -10,6 +10,7 @@ pub mod inline_locks;
 mod inline_plan;
 mod library_callers;
 pub(crate) mod library_code;
+pub(crate) mod lock_code;
 pub mod lock_names;
 pub(super) mod lock_plan;
 pub mod lock_rule;

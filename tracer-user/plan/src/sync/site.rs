@@ -18,9 +18,20 @@ pub enum SyncSite {
         end: ProcessAddr,
         /// The object, where the function does not get it as an argument.
         object: Option<ProcessAddr>,
+        /// Extent of the object; `None` for that of its kind.
+        extent: Option<ObjectExtent>,
     },
     /// A fast path of a lock that was inlined.
     Inlined(InlinedPlace),
+}
+
+/// Extent of an object whose kind does not determine it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObjectExtent {
+    /// Distance in bytes of the object from the argument.
+    pub plus: u64,
+    /// Number of bytes that are the object's own.
+    pub bytes: u64,
 }
 
 impl SyncSite {
@@ -56,6 +67,8 @@ pub struct InlinedPlace {
     pub at: ProcessAddr,
     /// Number to add to the address of the recorded object.
     pub plus: u64,
+    /// Number of bytes that are the object's own; 0 for those of its kind.
+    pub bytes: u64,
     /// Set if the record counts only where `rax` is 1.
     pub if_one: bool,
     /// The recorded frames after the first.
@@ -77,6 +90,15 @@ impl InlinedPlace {
     /// Creates a place whose record has the address of the object, and counts always.
     #[must_use]
     pub const fn new(spec: CallSpec, kind: Kind, fast: FastPath, at: ProcessAddr) -> Self {
-        Self { spec, kind, fast, at, plus: 0, if_one: false, callers: RecordedCallers::Chain }
+        Self {
+            spec,
+            kind,
+            fast,
+            at,
+            plus: 0,
+            bytes: 0,
+            if_one: false,
+            callers: RecordedCallers::Chain,
+        }
     }
 }

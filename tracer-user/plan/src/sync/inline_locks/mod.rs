@@ -30,7 +30,8 @@ use x86::{
     placement::Cost,
 };
 
-use self::operand::{loaded_by, locate};
+use self::operand::loaded_by;
+pub(super) use self::operand::locate;
 use super::slow_paths::FastPath;
 
 /// Maximum distance of a fast path before its slow path, in instructions.

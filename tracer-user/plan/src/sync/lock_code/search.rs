@@ -1,0 +1,312 @@
+//! Search for the functions of locks in the code of a file.
+
+use std::collections::BTreeSet;
+
+use rustc_hash::FxHashMap;
+use symbolize::{ElfFile, LinkAddr, Name};
+use x86::{
+    call_graph::{CallFacts, Callee, Imports, facts_of},
+    dataflow::Value,
+    functions::{Function, Functions},
+    placement::PlaceRules,
+    wait_loops::{UsedWords, WaitLoop, WordEffect, WordStep, WordUse, may_wait},
+};
+
+use super::{
+    InlineLocks, LockCode, LockFunction, LockPlace, LockPoint,
+    inline::{self, LockExtent, looks},
+};
+use crate::{
+    regions::known_names::{atomic_operation, is_library, pauses, waits, without_arguments},
+    sync::{
+        function_roles::FunctionRole, functions::Role, library_code::is_other_library,
+        lock_names::takes_lock,
+    },
+};
+
+/// Longest function that releases a lock, in bytes of code: without optimisation each step is a call.
+const MAX_RELEASE: u64 = 512;
+
+/// Words of a function that may be a lock's.
+struct LockWords<'file> {
+    function: LinkAddr,
+    name: &'file Name,
+    place: LockPlace,
+    /// Distance of the word that is waited for from the place.
+    word: u64,
+    bytes: u64,
+    /// Size of the word; 0 where it is not known.
+    size: usize,
+}
+
+impl LockCode {
+    /// Finds the locks in the code of a file.
+    pub(crate) fn of(file: &ElfFile, functions: &Functions, rules: PlaceRules) -> Self {
+        let imports = Imports::from_file(file);
+        let mut code = Self::default();
+        let search = LockSearch { file, functions, imports: &imports };
+        let mut acquiring = Vec::new();
+        for (index, function) in functions.iter().enumerate() {
+            if is_known(function) {
+                continue;
+            }
+            let Some(mut words) = search.words(index, function, true) else { continue };
+            words.loops.retain(|wait| search.is_own(function, wait));
+            code.polls.extend(polls(&words));
+            match acquired(&words, function) {
+                Some(lock) => acquiring.push(lock),
+                None => {
+                    let inline = InlineLocks::of(&words, rules);
+                    if !inline.acquires.is_empty() {
+                        code.inline.insert(index, inline);
+                    }
+                }
+            }
+        }
+        if acquiring.is_empty() {
+            return code;
+        }
+        for (index, function) in functions.iter().enumerate() {
+            let is_short = function.end.0 - function.start.0 <= MAX_RELEASE;
+            let is_other = is_known(function) || is_of_library(&function.name);
+            let mut near = acquiring.iter().filter(|lock| are_near(lock.name, &function.name));
+            if !is_short || is_other || near.next().is_none() {
+                continue;
+            }
+            let Some(words) = search.words(index, function, false) else { continue };
+            let Some(write) = released(&words) else { continue };
+            for lock in &acquiring {
+                if are_near(lock.name, &function.name) && lock.function != function.start {
+                    code.pair(lock, function.start, &words, &write, rules);
+                }
+            }
+        }
+        tracing::debug!(functions = ?code.functions, polls = code.polls.len(), "found own locks");
+        code
+    }
+
+    /// Takes in a function that may release this lock by a write.
+    fn pair(
+        &mut self,
+        lock: &LockWords<'_>,
+        release: LinkAddr,
+        words: &UsedWords,
+        write: &WordUse,
+        rules: PlaceRules,
+    ) {
+        let &LockWords { function, place, bytes, .. } = lock;
+        let is_size = write.size == 0 || lock.size == 0 || write.size == lock.size;
+        let at = match place {
+            LockPlace::Static(address) => write.word.as_constant() == Some(address + lock.word),
+            LockPlace::Argument(offset) => {
+                let offset = (offset + lock.word).cast_signed();
+                UsedWords::offset(write.word) == Some(offset)
+                    || write.word.plus == offset && words.is_pointee(write.word)
+            }
+            LockPlace::Pointee => false,
+        };
+        if !at || !is_size || self.functions.contains_key(&release) {
+            return;
+        }
+        let is_pointee = matches!(place, LockPlace::Argument(_)) && words.is_pointee(write.word);
+        let place_of_release = if is_pointee {
+            let plus = write.word.plus.wrapping_sub_unsigned(lock.word);
+            let start = Value { plus, ..write.word };
+            let is_own = |access: &WordUse| access.word == write.word;
+            let Some(point) = inline::before(words, write.index, start, rules, &is_own) else {
+                return;
+            };
+            let at = LinkAddr(write.at);
+            self.of_guards.push(LockPoint { at, acquires: false, point, bytes });
+            LockPlace::Pointee
+        } else {
+            place
+        };
+        let of = |role, place| LockFunction { role, place, bytes };
+        self.functions.insert(function, of(Role::ACQUIRE_ALWAYS, place));
+        self.functions.insert(release, of(Role::RELEASE, place_of_release));
+    }
+}
+
+struct LockSearch<'file> {
+    file: &'file ElfFile,
+    functions: &'file Functions,
+    imports: &'file Imports,
+}
+
+impl LockSearch<'_> {
+    /// Analyses a function, if it may have a loop that waits or none is needed.
+    fn words(&self, index: usize, function: &Function, needs_loop: bool) -> Option<UsedWords> {
+        let parts = function.parts(self.file)?;
+        if needs_loop && !may_wait(&parts, &|_| WordEffect::Word(WordStep::Load)) {
+            return None;
+        }
+        let facts = facts_of(self.file, self.functions, self.imports, index);
+        let effects: FxHashMap<u64, WordEffect> = self.effects(&facts).collect();
+        let call = |at| effects.get(&at).copied().unwrap_or(WordEffect::Unknown);
+        if needs_loop && !may_wait(&parts, &call) {
+            return None;
+        }
+        let word_at = |address: u64| {
+            let bytes = self.file.bytes_at(LinkAddr(address), 4)?.first_chunk()?;
+            Some(u32::from_le_bytes(*bytes))
+        };
+        let is_slot = |slot: u64| self.imports.own_at(slot).is_some();
+        UsedWords::of(&parts, &is_slot, &word_at, &call)
+    }
+
+    /// Returns true if a loop is the program's own, in whatever function it was inlined: the innermost function around
+    /// it that makes more than one step.
+    fn is_own(&self, function: &Function, wait: &WaitLoop) -> bool {
+        let Some(access) = wait.accesses.first() else { return false };
+        let around = self.file.inlined_calls_around(&[LinkAddr(access.at)]);
+        let names = around.iter().rev().map(|call| Name::demangle(&call.symbol));
+        let mut whole = names.filter(|name| {
+            let bare = name.short.trim_start_matches(['<', '&']);
+            word_step(name).is_none() && !bare.starts_with("core::")
+        });
+        !is_of_library(&whole.next().unwrap_or_else(|| function.name.clone()))
+    }
+
+    fn effects<'facts>(
+        &'facts self,
+        facts: &'facts CallFacts,
+    ) -> impl Iterator<Item = (u64, WordEffect)> + 'facts {
+        facts.calls.iter().map(|call| {
+            let effect = match &call.callee {
+                Callee::Own(own) => {
+                    self.functions.get(*own).map_or(WordEffect::Unknown, |own| effect(&own.name))
+                }
+                Callee::Import(import) => effect(&Name::demangle(&import.symbol)),
+            };
+            (call.at.0, effect)
+        })
+    }
+}
+
+/// Returns true for functions whose locks are known otherwise.
+fn is_known(function: &Function) -> bool {
+    let role = FunctionRole::of(&function.symbol);
+    let name = &function.name;
+    role.is_lock || role.is_runtime || function.is_startup() || takes_lock(&name.short)
+}
+
+/// Returns true if functions may be of one lock: of one type, or of types of one module.
+fn are_near(one: &Name, other: &Name) -> bool {
+    let (one, other) = (type_of(one), type_of(other));
+    let module = |path: &str| path.rsplit_once("::").map_or(String::new(), |(of, _)| of.to_owned());
+    one == other || module(&one) == module(&other)
+}
+
+/// Path of the type, or of the module, that a function belongs to.
+fn type_of(name: &Name) -> String {
+    let bare = match name.short.strip_prefix('<') {
+        // `<Guard<T> as Drop>::drop`
+        Some(rest) if rest.contains(" as ") => {
+            return without_arguments(rest.split(" as ").next().unwrap_or_default());
+        }
+        Some(rest) => rest.replacen('>', "", 1),
+        None => name.short.clone(),
+    };
+    let plain = without_arguments(&bare);
+    let (path, _) = plain.rsplit_once("::").unwrap_or_default();
+    path.trim_end_matches("::").to_owned()
+}
+
+/// Returns true for a function of a library whose locks are known by name.
+fn is_of_library(name: &Name) -> bool {
+    is_library(name) || is_other_library(name)
+}
+
+/// Effect of a function on the words of its caller, by its name.
+fn effect(name: &Name) -> WordEffect {
+    /// Functions that let others run.
+    const PAUSES: [&str; 5] =
+        ["sched_yield", "pthread_yield", "thrd_yield", "__gthread_yield", "syscall"];
+    let bare = name.short.trim_start_matches(['<', '&']);
+    if let Some(step) = word_step(name) {
+        return WordEffect::Word(step);
+    }
+    let lets_run = PAUSES.contains(&bare)
+        || pauses(&name.short)
+        || bare.starts_with("std::this_thread::")
+        || bare.contains("::yield_now")
+        || bare.contains("spin_loop");
+    let computes = || {
+        is_library(name)
+            && !bare.starts_with("std::sys")
+            && !bare.starts_with("std::sync")
+            && !bare.starts_with("std::thread")
+            && !bare.starts_with("std::io")
+            && !takes_lock(&name.short)
+            && !waits(&name.short)
+    };
+    if lets_run || computes() { WordEffect::Nothing } else { WordEffect::Unknown }
+}
+
+/// Step of the function of a language's library that makes one on the word of its first argument.
+fn word_step(name: &Name) -> Option<WordStep> {
+    let plain = without_arguments(name.short.trim_start_matches(['<', '&']));
+    let last = plain.rsplit("::").next().unwrap_or_default();
+    if plain.starts_with("std::atomic_flag") {
+        return match last {
+            "test_and_set" => Some(WordStep::Change),
+            "clear" => Some(WordStep::Store),
+            "test" => Some(WordStep::Load),
+            _ => None,
+        };
+    }
+    let is_operator = || {
+        (plain.starts_with("std::atomic") || plain.starts_with("std::__atomic_base"))
+            && last.starts_with("operator ")
+    };
+    if is_operator() {
+        return Some(WordStep::Load);
+    }
+    atomic_operation(name)?;
+    Some(match last {
+        "load" => WordStep::Load,
+        "store" | "operator=" => WordStep::Store,
+        _ if last.starts_with("compare_exchange") => WordStep::Compare,
+        _ => WordStep::Change,
+    })
+}
+
+/// Instructions of the function itself that read a word in a loop until it has changed.
+fn polls(words: &UsedWords) -> impl Iterator<Item = u64> {
+    let accesses = words.loops.iter().flat_map(|one| &one.accesses);
+    accesses.filter(|access| access.step == WordStep::Load && !access.is_call).map(|one| one.at)
+}
+
+/// Returns the lock that a function acquires for its callers.
+fn acquired<'file>(words: &UsedWords, function: &'file Function) -> Option<LockWords<'file>> {
+    let wait = words.loops.iter().find(|wait| words.always_makes(&looks(words, wait)))?;
+    let stores = |access: &WordUse| access.step == WordStep::Store && access.word == wait.word;
+    if words.calls_unknown || words.accesses().any(stores) || !words.writes_only_near(wait.word) {
+        return None;
+    }
+    let size = wait.accesses.iter().map(|access| access.size).max().unwrap_or_default();
+    let LockExtent { first, bytes } = LockExtent::of(words, wait);
+    let place = match UsedWords::offset(wait.word) {
+        Some(offset) => LockPlace::Argument(u64::try_from(offset + first).ok()?),
+        None => LockPlace::Static(wait.word.as_constant()?.checked_add_signed(first)?),
+    };
+    let (function, name) = (function.start, &function.name);
+    Some(LockWords { function, name, place, word: first.unsigned_abs(), bytes, size })
+}
+
+/// Returns the last write of a function, if it writes only to one word, and always.
+fn released(words: &UsedWords) -> Option<WordUse> {
+    let changes = words.accesses().filter(|access| access.step != WordStep::Load);
+    let access = changes.last()?;
+    let changing: BTreeSet<usize> = words
+        .accesses()
+        .filter(|one| one.word == access.word && one.step != WordStep::Load)
+        .map(|one| one.index)
+        .collect();
+    let is_release = words.loops.is_empty()
+        && !words.calls_unknown
+        && words.writes_only_near(access.word)
+        && words.always_makes(&changing);
+    is_release.then_some(*access)
+}
