@@ -119,6 +119,7 @@ impl Gap {
         self.data = self.data.max(other.data);
         self.together |= other.together;
         self.is_followed &= other.is_followed;
+        self.is_by_code &= other.is_by_code;
         self.other_threads = self.other_threads.max(other.other_threads);
         let mut name = |region: Option<RegionId>, location: LocationId| match region {
             Some(region) => names.region(region).name.clone(),

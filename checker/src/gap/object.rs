@@ -2,7 +2,8 @@
 //! hold of a lock is a write here, and a shared one a read.
 
 use super::Remote;
-use super::order::Spans;
+use super::code::ClassId;
+use super::order::{Known, Spans};
 use crate::event::{EventNumber, LocationId, LockId, RegionId, ThreadId, VarId};
 
 /// Limit of threads whose steps on one object are known; the one whose last step is the oldest is forgotten.
@@ -15,7 +16,7 @@ const MAX_REGIONS: usize = 8;
 pub(super) const MAX_DATA: usize = 32;
 
 /// Kind of a step, as far as conflicts depend on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Mode {
     Read,
     Commuting,
@@ -107,6 +108,8 @@ pub(super) struct Users {
     pub(super) born: EventNumber,
     /// Gaps of which it is a subject.
     pub(super) gaps: Vec<u32>,
+    /// Objects that the same code accesses.
+    pub(super) class: Option<ClassId>,
 }
 
 impl Users {
@@ -114,6 +117,14 @@ impl Users {
     pub(super) fn is_shared(&self) -> bool {
         self.users.len() > 1
             && self.users.iter().any(|user| user.last[1..].iter().any(|&last| last > 0))
+    }
+
+    /// Returns whether another thread has used it, and no fork or join orders that before what this thread does now.
+    pub(super) fn is_used_beside(&self, thread: ThreadId, known: &Known) -> bool {
+        self.users.iter().any(|user| {
+            let last = user.last.into_iter().max().unwrap_or_default();
+            user.thread != thread && known.get(&user.thread).is_none_or(|before| last > before + 1)
+        })
     }
 
     /// Notes a step of a thread that knows this of others.

@@ -43,6 +43,7 @@ pub(super) fn promise(facts: &Facts<'_>) -> f64 {
         (2 * gap.repeated > gap.crossed, 0.3),
         (2 * gap.waited > gap.crossed, 0.3),
         (!facts.is_named, 0.9),
+        (gap.is_by_code, 0.8),
     ];
     let against: f64 =
         against.iter().filter(|(holds, _)| *holds).map(|(_, factor)| factor).product();
