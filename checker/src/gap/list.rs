@@ -75,12 +75,15 @@ struct Crossing {
     data: [Accessed; 2],
 }
 
+/// Data on both sides of a gap: a read before it, and an access after it.
+type DataAt = (Data, Option<[LocationId; 2]>);
+
 /// Findings on crossings that are decided.
 #[derive(Clone, Debug, Default)]
 struct Decided {
     other_threads: usize,
     remotes: BTreeMap<Option<RegionId>, LocationId>,
-    data: Data,
+    data: DataAt,
     together: bool,
     objects: Vec<Object>,
 }
@@ -96,7 +99,7 @@ struct Entry {
     waited: u64,
     crossings: Vec<Crossing>,
     /// Crossings that are decided, by the classes of their objects.
-    past: Vec<(Crossings, Data)>,
+    past: Vec<(Crossings, DataAt)>,
     decided: Decided,
 }
 
@@ -286,7 +289,8 @@ impl Gaps {
                 cut: entry.cut,
                 repeated: entry.repeated,
                 waited: entry.waited,
-                data,
+                data: data.0,
+                data_at: data.1,
                 together,
                 other_threads,
                 is_by_code,
@@ -306,7 +310,7 @@ impl Entry {
     fn decide(&mut self, crossing: &Crossing, objects: &Objects, pairs: &Pairs) {
         self.decided.add(crossing, objects, pairs);
         let Some((crossings, data)) = crossing.by_class(objects) else { return };
-        let is_same = |(known, _): &&mut (Crossings, Data)| {
+        let is_same = |(known, _): &&mut (Crossings, DataAt)| {
             (known.thread, known.ends) == (crossings.thread, crossings.ends)
         };
         if let Some((known, strongest)) = self.past.iter_mut().find(is_same) {
@@ -324,7 +328,7 @@ impl Entry {
 
 impl Crossing {
     /// Returns the crossings by the classes of their objects, with the data on both sides.
-    fn by_class(&self, objects: &Objects) -> Option<(Crossings, Data)> {
+    fn by_class(&self, objects: &Objects) -> Option<(Crossings, DataAt)> {
         let class = |subject: Subject| objects.get(&subject)?.class;
         let [(first, left), (second, returned)] = self.ends;
         let ends = [(class(first)?, left), (class(second)?, returned)];
@@ -336,7 +340,7 @@ impl Crossing {
 
 impl Decided {
     /// Adds what other threads could do to objects of the same classes.
-    fn add_by_code(&mut self, crossings: &Crossings, data: Data, code: &Code) {
+    fn add_by_code(&mut self, crossings: &Crossings, data: DataAt, code: &Code) {
         let (threads, remotes) = code.could_enter(crossings);
         if !threads.is_empty() {
             self.data = data.max(self.data);
@@ -442,26 +446,23 @@ fn ways<'a>(
 
 /// Returns the data that a crossing and another thread have to do with; `meets` decides whether the other thread's
 /// accesses, while it held the lock of that end, conflict with such an access.
-fn data(crossing: &Crossing, meets: impl Fn(usize, VarId, Mode) -> bool) -> Data {
+fn data(crossing: &Crossing, meets: impl Fn(usize, VarId, Mode) -> bool) -> DataAt {
+    let of = |is_one: bool, left: Mode, returned: Mode| match (is_one, left, returned) {
+        (false, ..) => Data::Different,
+        (true, Mode::Read, Mode::Write) => Data::Checked,
+        (true, ..) => Data::Same,
+    };
     if let [(Subject::Variable(first), left), (Subject::Variable(second), returned)] = crossing.ends
     {
-        return match (first == second, left, returned) {
-            (false, ..) => Data::Different,
-            (true, Mode::Read, Mode::Write) => Data::Checked,
-            (true, ..) => Data::Same,
-        };
+        return (of(first == second, left, returned), None);
     }
-    let before = crossing.data[0].iter().filter(|&(variable, mode)| meets(0, variable, mode));
-    let mut strongest = Data::Unseen;
-    for (variable, left) in before {
-        let after = crossing.data[1].iter().filter(|&(other, mode)| meets(1, other, mode));
-        for (other, returned) in after {
-            let data = match (variable == other, left, returned) {
-                (false, ..) => Data::Different,
-                (true, Mode::Read, Mode::Write) => Data::Checked,
-                (true, ..) => Data::Same,
-            };
-            strongest = data.max(strongest);
+    let mut strongest = DataAt::default();
+    let [before, after] = &crossing.data;
+    for before in before.iter().filter(|of| meets(0, of.variable, of.mode)) {
+        for after in after.iter().filter(|of| meets(1, of.variable, of.mode)) {
+            let data = of(before.variable == after.variable, before.mode, after.mode);
+            let at = before.read.zip(after.changed.or(after.read)).map(<[LocationId; 2]>::from);
+            strongest = (data, at).max(strongest);
         }
     }
     strongest

@@ -102,6 +102,8 @@ pub struct Gap {
     pub waited: u64,
     /// Data that both sides have to do with.
     pub data: Data,
+    /// Locations of a read of it before a gap of locks, and of an access after the gap that changes it, if one does.
+    pub data_at: Option<[LocationId; 2]>,
     /// Set if another thread takes both locks of a section gap in one execution of a region.
     pub together: bool,
     /// Number of other threads that could get in.

@@ -30,30 +30,52 @@ impl Mode {
     }
 }
 
-/// Variables that were accessed, each with the strongest kind of access.
+/// Accesses to one variable.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Accesses {
+    pub(super) variable: VarId,
+    /// Strongest kind.
+    pub(super) mode: Mode,
+    /// Location of the last read.
+    pub(super) read: Option<LocationId>,
+    /// Location of the first access that changes it.
+    pub(super) changed: Option<LocationId>,
+}
+
+/// Variables that were accessed.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Accessed(Vec<(VarId, Mode)>);
+pub(super) struct Accessed(Vec<Accesses>);
 
 impl Accessed {
-    pub(super) fn add(&mut self, variable: VarId, mode: Mode) {
+    pub(super) fn add(&mut self, variable: VarId, mode: Mode, location: LocationId) {
+        let [read, changed] = [mode == Mode::Read, mode != Mode::Read];
+        let [read, changed] = [read, changed].map(|is_it| is_it.then_some(location));
+        self.insert(Accesses { variable, mode, read, changed });
+    }
+
+    fn insert(&mut self, new: Accesses) {
         let is_full = self.0.len() >= MAX_DATA;
-        match self.0.iter_mut().find(|(known, _)| *known == variable) {
-            Some((_, strongest)) => *strongest = mode.max(*strongest),
+        match self.0.iter_mut().find(|known| known.variable == new.variable) {
+            Some(known) => {
+                known.mode = new.mode.max(known.mode);
+                known.read = new.read.or(known.read);
+                known.changed = known.changed.or(new.changed);
+            }
             None if is_full => {}
-            None => self.0.push((variable, mode)),
+            None => self.0.push(new),
         }
     }
 
     pub(super) fn merge(&mut self, other: &Self) {
-        other.0.iter().for_each(|&(variable, mode)| self.add(variable, mode));
+        other.0.iter().for_each(|&of| self.insert(of));
     }
 
     pub(super) fn get(&self, variable: VarId) -> Option<Mode> {
-        self.0.iter().find(|(known, _)| *known == variable).map(|(_, mode)| *mode)
+        self.0.iter().find(|known| known.variable == variable).map(|known| known.mode)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (VarId, Mode)> {
-        self.0.iter().copied()
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Accesses> {
+        self.0.iter()
     }
 }
 

@@ -1,7 +1,9 @@
 //! Gaps of regions: the observer against the model of `gap_model`, on random events, and what the promise goes by.
 
 use crate::gap_model::{Facts, Key, Mistake, Model};
-use checker::defect::{Describe, PlaceInfo, RegionInfo, RegionRole, SubjectInfo};
+use checker::defect::{
+    Certainty, Dependence, Describe, PlaceInfo, RegionInfo, RegionRole, Steps, SubjectInfo,
+};
 use checker::event::{Event, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId};
 use checker::finding::Object;
 use checker::format::{ReadOptions, TraceReader};
@@ -193,6 +195,15 @@ fn of_text(trace: &str) -> Vec<(String, Gap, f64)> {
         fn subject(&mut self, object: Object) -> SubjectInfo {
             SubjectInfo { name: format!("{object:?}"), ..SubjectInfo::default() }
         }
+        fn dependence(&mut self, Steps { earlier, later, .. }: Steps) -> Dependence {
+            let [earlier, later] = [earlier, later].map(|at| self.0.label(at).unwrap_or_default());
+            let value = match (&*earlier, &*later) {
+                (_, "other") => Certainty::No,
+                ("asks", "acts") => Certainty::Yes,
+                _ => Certainty::Unknown,
+            };
+            Dependence { value, address: value, control: value, ..Dependence::default() }
+        }
     }
     let mut reader =
         TraceReader::from_reader(trace.as_bytes(), ReadOptions::new("gaps.std")).expect("a trace");
@@ -227,6 +238,21 @@ fn what_is_checked_before_a_gap_and_changed_after_it_comes_first() {
     let expected = [("withdraw", Data::Checked), ("log", Data::Different), ("poll", Data::Unseen)];
     assert_eq!(locks, expected);
     assert!(gaps.iter().all(|(.., promise)| (0.0..=1.0).contains(promise)), "{gaps:?}");
+}
+
+#[test]
+fn what_depends_on_the_steps_before_a_gap_comes_first() {
+    let gaps = of_text(
+        "A|begin(counts)|1\nA|acq(l)|2\nA|r(x)|3\nA|rel(l)|4\nA|acq(l)|5\nA|w(x)|other\nA|rel(l)|7\nA|end|8\n\
+         A|begin(moves)|11\nA|acq(l)|12\nA|r(x)|asks\nA|rel(l)|14\n\
+         A|acq(l)|15\nA|w(y)|acts\nA|r(y)|16\nA|rel(l)|17\nA|end|18\n\
+         B|acq(l)|32\nB|w(x)|33\nB|w(y)|34\nB|rel(l)|35\n",
+    );
+    let locks: Vec<(&str, Data)> = (gaps.iter())
+        .filter(|(_, gap, _)| gap.kind == Kind::Lock)
+        .map(|(region, gap, _)| (region.as_str(), gap.data))
+        .collect();
+    assert_eq!(locks, [("moves", Data::Different), ("counts", Data::Checked)]);
 }
 
 #[test]
