@@ -1,12 +1,12 @@
 //! Steps of code on objects of one class: evidence for what a thread could do to an object that it was not seen to
-//! touch. Objects are of one class if one place of the code has accessed both. A thread could make a step on them
-//! that any thread has made in a region that it runs, too.
+//! touch. Objects are of one class if one place of the code has accessed both. A thread could make a step on them that
+//! any thread has made in a region that it runs, too.
 
 use super::Remote;
-use super::list::Subject;
-use super::object::Mode;
+use super::object::{ClassId, Mode};
 use super::order::{Known, Spans};
 use crate::event::{EventNumber, LocationId, RegionId, ThreadId};
+use crate::finding::Object;
 use crate::format::NO_LOCATION;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
@@ -21,12 +21,9 @@ const MAX_STEPS: usize = 64;
 const MAX_REGIONS: usize = 1 << 12;
 const MAX_RUNNERS: usize = 64;
 
-/// Class of objects. Two numbers can be of one class.
-pub(super) type ClassId = u32;
-
-/// Steps of one kind in one region, or of one thread outside all regions.
+/// StepsOfCode of one kind in one region, or of one thread outside all regions.
 #[derive(Clone, Debug)]
-struct Steps {
+struct StepsOfCode {
     mode: Mode,
     remote: Remote,
     /// Thread that made them; `None` if several did.
@@ -37,7 +34,7 @@ struct Steps {
     guards: Vec<ClassId>,
 }
 
-impl Steps {
+impl StepsOfCode {
     /// Adds other steps of the kind.
     fn merge(&mut self, other: Self) {
         if self.thread != other.thread {
@@ -49,14 +46,14 @@ impl Steps {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Class {
+struct ObjectClass {
     /// Set once two threads have used one of the objects, and nothing but synchronisation within the run ordered them.
     is_shared: bool,
-    steps: Vec<Steps>,
+    steps: Vec<StepsOfCode>,
 }
 
 /// Step to be noted.
-pub(super) struct NewStep<'a> {
+pub(super) struct StepOfCode<'a> {
     pub(super) thread: ThreadId,
     pub(super) mode: Mode,
     pub(super) remote: Remote,
@@ -76,22 +73,23 @@ pub(super) struct Crossings {
 }
 
 /// Kind of step and place.
-type Place = (Mode, bool, LocationId);
+type PlaceOfStep = (Mode, bool, LocationId);
 
+/// Classes of objects, with the steps of code on them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Code {
+pub(super) struct ObjectClasses {
     /// Class of the objects that are accessed at a place; `None` if one access touches several objects.
-    places: FxHashMap<Place, Option<ClassId>>,
+    places: FxHashMap<PlaceOfStep, Option<ClassId>>,
     /// Last step of each thread.
-    last: FxHashMap<ThreadId, (Place, Subject)>,
+    last: FxHashMap<ThreadId, (PlaceOfStep, Object)>,
     /// Another number of the class; of the number that stands for it, itself.
     parents: Vec<ClassId>,
-    classes: Vec<Class>,
+    classes: Vec<ObjectClass>,
     /// Threads that have run a region.
     runners: FxHashMap<RegionId, Vec<(ThreadId, Spans)>>,
 }
 
-impl Code {
+impl ObjectClasses {
     /// Returns the number that stands for a class.
     pub(super) fn root(&self, mut class: ClassId) -> ClassId {
         while self.parents[class as usize] != class {
@@ -104,13 +102,15 @@ impl Code {
     pub(super) fn class(
         &mut self,
         thread: ThreadId,
-        (subject, mode, location): (Subject, Mode, LocationId),
+        object: Object,
+        mode: Mode,
+        location: LocationId,
         known: Option<ClassId>,
     ) -> Option<ClassId> {
-        let place = (mode, matches!(subject, Subject::Lock(_)), location);
-        let last = self.last.insert(thread, (place, subject));
+        let place = (mode, matches!(object, Object::Lock(_)), location);
+        let last = self.last.insert(thread, (place, object));
         // A fill or a copy of a whole object says nothing on its fields.
-        if last.is_some_and(|(at, other)| at == place && other != subject) {
+        if last.is_some_and(|(at, other)| at == place && other != object) {
             self.places.insert(place, None);
         }
         let known = known.map(|class| self.root(class));
@@ -136,7 +136,7 @@ impl Code {
     fn new_class(&mut self) -> Option<ClassId> {
         let class = self.classes.len() as ClassId;
         (self.classes.len() < MAX_CLASSES).then(|| {
-            self.classes.push(Class::default());
+            self.classes.push(ObjectClass::default());
             self.parents.push(class);
             class
         })
@@ -145,7 +145,7 @@ impl Code {
     fn unite(&mut self, one: ClassId, other: ClassId) -> ClassId {
         let size = |class: ClassId| self.classes[class as usize].steps.len();
         let (root, child) = if size(one) < size(other) { (other, one) } else { (one, other) };
-        let Class { is_shared, steps } = std::mem::take(&mut self.classes[child as usize]);
+        let ObjectClass { is_shared, steps } = std::mem::take(&mut self.classes[child as usize]);
         self.parents[child as usize] = root;
         let class = &mut self.classes[root as usize];
         class.is_shared |= is_shared;
@@ -153,8 +153,8 @@ impl Code {
         root
     }
 
-    pub(super) fn add(&mut self, class: ClassId, step: NewStep<'_>) {
-        let NewStep { thread, mode, remote, known, now, guards, is_shared } = step;
+    pub(super) fn add(&mut self, class: ClassId, step: StepOfCode<'_>) {
+        let StepOfCode { thread, mode, remote, known, now, guards, is_shared } = step;
         let mut spans = Spans::default();
         spans.add(known, now);
         if let Some(region) = remote.region {
@@ -163,7 +163,7 @@ impl Code {
         let class = self.root(class) as usize;
         let class = &mut self.classes[class];
         class.is_shared |= is_shared;
-        class.add(Steps { mode, remote, thread: Some(thread), spans, guards });
+        class.add(StepsOfCode { mode, remote, thread: Some(thread), spans, guards });
     }
 
     /// Notes that a thread is in a region.
@@ -219,11 +219,11 @@ impl Code {
         crossings: &Crossings,
     ) -> Vec<(ThreadId, Remote)> {
         let class = &self.classes[self.root(class) as usize];
-        let is_guarded = |steps: &Steps| {
+        let is_guarded = |steps: &StepsOfCode| {
             let held = crossings.guards.iter().map(|&guard| self.root(guard));
             held.clone().any(|held| steps.guards.iter().any(|&guard| self.root(guard) == held))
         };
-        let conflicts = |steps: &&Steps| end.conflicts(steps.mode) && !is_guarded(steps);
+        let conflicts = |steps: &&StepsOfCode| end.conflicts(steps.mode) && !is_guarded(steps);
         let mut found = Vec::new();
         for steps in class.steps.iter().filter(|steps| class.is_shared && conflicts(steps)) {
             let runners = steps.remote.region.and_then(|region| self.runners.get(&region));
@@ -244,9 +244,9 @@ impl Code {
     }
 }
 
-impl Class {
-    fn add(&mut self, steps: Steps) {
-        let is_same = |known: &Steps| {
+impl ObjectClass {
+    fn add(&mut self, steps: StepsOfCode) {
+        let is_same = |known: &StepsOfCode| {
             let region = steps.remote.region;
             known.mode == steps.mode
                 && known.remote.region == region

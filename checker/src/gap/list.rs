@@ -1,7 +1,7 @@
 //! The gaps that threads have crossed, each with the threads and objects of its crossings. Whether another thread could
 //! have come in is decided at the end, or when an object's memory ends its life.
 
-use super::code::{Code, Crossings};
+use super::code::{Crossings, ObjectClasses};
 use super::object::{Accessed, Mode, Steps, User, Users};
 use super::order::Spans;
 use super::thread::Spanning;
@@ -262,7 +262,7 @@ impl Gaps {
     }
 
     /// Returns the gaps that another thread could get into, in the order in which they were first crossed.
-    pub(super) fn found(&self, objects: &Objects, pairs: &Pairs, code: &Code) -> Vec<Gap> {
+    pub(super) fn found(&self, objects: &Objects, pairs: &Pairs, code: &ObjectClasses) -> Vec<Gap> {
         let found = self.entries.iter().filter_map(|entry| {
             let mut decided = entry.decided.clone();
             entry.crossings.iter().for_each(|crossing| decided.add(crossing, objects, pairs));
@@ -340,7 +340,7 @@ impl Crossing {
 
 impl Decided {
     /// Adds what other threads could do to objects of the same classes.
-    fn add_by_code(&mut self, crossings: &Crossings, data: DataAt, code: &Code) {
+    fn add_by_code(&mut self, crossings: &Crossings, data: DataAt, code: &ObjectClasses) {
         let (threads, remotes) = code.could_enter(crossings);
         if !threads.is_empty() {
             self.data = data.max(self.data);

@@ -2,7 +2,6 @@
 //! hold of a lock is a write here, and a shared one a read.
 
 use super::Remote;
-use super::code::ClassId;
 use super::order::{Known, Spans};
 use crate::event::{EventNumber, LocationId, LockId, RegionId, ThreadId, VarId};
 
@@ -14,6 +13,9 @@ const MAX_REGIONS: usize = 8;
 
 /// Limit of variables that are noted for one hold of a lock, and of those for all holds of one thread.
 pub(super) const MAX_DATA: usize = 32;
+
+/// Class of objects. Two numbers can be of one class.
+pub(super) type ClassId = u32;
 
 /// Kind of a step, as far as conflicts depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -32,7 +34,7 @@ impl Mode {
 
 /// Accesses to one variable.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Accesses {
+pub(super) struct AccessedVariable {
     pub(super) variable: VarId,
     /// Strongest kind.
     pub(super) mode: Mode,
@@ -44,16 +46,16 @@ pub(super) struct Accesses {
 
 /// Variables that were accessed.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Accessed(Vec<Accesses>);
+pub(super) struct Accessed(Vec<AccessedVariable>);
 
 impl Accessed {
     pub(super) fn add(&mut self, variable: VarId, mode: Mode, location: LocationId) {
         let [read, changed] = [mode == Mode::Read, mode != Mode::Read];
         let [read, changed] = [read, changed].map(|is_it| is_it.then_some(location));
-        self.insert(Accesses { variable, mode, read, changed });
+        self.insert(AccessedVariable { variable, mode, read, changed });
     }
 
-    fn insert(&mut self, new: Accesses) {
+    fn insert(&mut self, new: AccessedVariable) {
         let is_full = self.0.len() >= MAX_DATA;
         match self.0.iter_mut().find(|known| known.variable == new.variable) {
             Some(known) => {
@@ -74,7 +76,7 @@ impl Accessed {
         self.0.iter().find(|known| known.variable == variable).map(|known| known.mode)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Accesses> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &AccessedVariable> {
         self.0.iter()
     }
 }

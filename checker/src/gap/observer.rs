@@ -1,6 +1,6 @@
 //! Observation of gaps: events in, gaps out.
 
-use super::code::{self, Code};
+use super::code::{ObjectClasses, StepOfCode};
 use super::list::{Crossed, Ends, Gaps, Key, Objects, Pairs, Subject};
 use super::object::{Accessed, Mode, NewStep, Users};
 use super::order::{Known, Order};
@@ -34,7 +34,7 @@ pub struct Observer {
     objects: Objects,
     pairs: Pairs,
     gaps: Gaps,
-    code: Code,
+    code: ObjectClasses,
 }
 
 /// Step before a gap, of either kind.
@@ -259,12 +259,12 @@ impl Observer {
         let guarding = guards.iter().filter_map(class_of).collect();
         let users = self.objects.entry(subject);
         let users = users.or_insert_with(|| Users { born: now, ..Users::default() });
-        users.class = self.code.class(thread, (subject, mode, location), users.class);
+        users.class = self.code.class(thread, subject.into(), mode, location, users.class);
         if let Some(class) = users.class {
             let remote = Remote { region, location };
             let is_shared = users.is_used_beside(thread, known);
             let guards = guarding;
-            let step = code::NewStep { thread, mode, remote, known, now, guards, is_shared };
+            let step = StepOfCode { thread, mode, remote, known, now, guards, is_shared };
             self.code.add(class, step);
         }
         users.add(&step, |spans| spans.add(known, now));

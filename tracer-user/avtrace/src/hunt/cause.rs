@@ -6,7 +6,7 @@ use std::{
     collections::{BTreeSet, HashMap},
 };
 
-use super::{merge::Whole, run::Verdict};
+use super::run::Verdict;
 use checker::defect::Reason;
 use report::{Class, Defect, Evidence, HuntedDefect, reason};
 
@@ -14,36 +14,37 @@ use report::{Class, Defect, Evidence, HuntedDefect, reason};
 const CHANCE: f64 = 0.05;
 
 /// Hunt, of several, and number of the run in it.
-type Run = (usize, u64);
+type RunOfHunt = (usize, u64);
 
-/// Runs by their ends.
-struct Ended {
-    failing: BTreeSet<Run>,
+/// Runs by their ends, and the defects that they showed.
+#[derive(Default)]
+pub(super) struct Outcomes {
+    failing: BTreeSet<RunOfHunt>,
     /// Runs that died by an error in the program, which no limit of time explains.
-    faulty: BTreeSet<Run>,
-    passing: BTreeSet<Run>,
+    faulty: BTreeSet<RunOfHunt>,
+    passing: BTreeSet<RunOfHunt>,
+    /// By fingerprint.
+    shown: HashMap<String, BTreeSet<RunOfHunt>>,
 }
 
-impl Ended {
-    fn new(hunts: &[Whole]) -> Self {
-        let mut ended =
-            Self { failing: BTreeSet::new(), faulty: BTreeSet::new(), passing: BTreeSet::new() };
-        for (hunt, whole) in hunts.iter().enumerate() {
-            for result in whole.traced() {
-                let run = (hunt, result.number);
-                match &result.verdict {
-                    Verdict::Untraced(_) => {}
-                    Verdict::Passed => drop(ended.passing.insert(run)),
-                    failed => {
-                        ended.failing.insert(run);
-                        if failed.is_fault() {
-                            ended.faulty.insert(run);
-                        }
-                    }
+impl Outcomes {
+    /// Adds a run.
+    pub(super) fn ended(&mut self, run: RunOfHunt, verdict: &Verdict) {
+        match verdict {
+            Verdict::Untraced(_) => {}
+            Verdict::Passed => drop(self.passing.insert(run)),
+            failed => {
+                self.failing.insert(run);
+                if failed.is_fault() {
+                    self.faulty.insert(run);
                 }
             }
         }
-        ended
+    }
+
+    /// Adds a defect that a run showed.
+    pub(super) fn showed(&mut self, run: RunOfHunt, fingerprint: &str) {
+        self.shown.entry(fingerprint.to_owned()).or_default().insert(run);
     }
 }
 
@@ -51,16 +52,9 @@ impl Ended {
 /// one that is in most of them. Locks alone make a defect possible only, unless a run died by a fault: a delay at a gap
 /// can have made the program late, and nothing else. Regions in which the program died are no causes by this, since
 /// runs that pass have none.
-pub(super) fn raise_causes(hunts: &[Whole], defects: &mut [Defect]) {
-    let ended = Ended::new(hunts);
-    let mut runs: HashMap<&str, BTreeSet<Run>> = HashMap::new();
-    for (hunt, whole) in hunts.iter().enumerate() {
-        for (fingerprint, run) in whole.shown() {
-            runs.entry(fingerprint).or_default().insert((hunt, run));
-        }
-    }
+pub(super) fn raise_causes(ended: &Outcomes, defects: &mut [Defect]) {
     let none = BTreeSet::new();
-    let shown = |defect: &Defect| runs.get(defect.fingerprint.as_str()).unwrap_or(&none);
+    let shown = |defect: &Defect| ended.shown.get(&defect.fingerprint).unwrap_or(&none);
     let mut unexplained = ended.failing.clone();
     let is_harmless = |defect: &&Defect| suspicion(defect) == Suspicion::Harmless;
     let likely = defects.iter().filter(|defect| defect.class == Class::Likely);

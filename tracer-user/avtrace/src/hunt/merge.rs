@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    cause::{raise_causes, suspicion},
+    cause::{Outcomes, raise_causes, suspicion},
     results::{END, FIRST_REPORT, Header, Replay, Results, ResultsError},
     run::{Finding, FoundGap, RunResult, Verdict, open_fingerprint},
     schedule::{Failures, Treatment},
@@ -119,13 +119,8 @@ impl Whole {
     }
 
     /// Runs of which something is known.
-    pub(super) fn traced(&self) -> impl Iterator<Item = &RunResult> {
+    fn traced(&self) -> impl Iterator<Item = &RunResult> {
         self.runs.iter().filter(|run| !matches!(run.verdict, Verdict::Untraced(_)))
-    }
-
-    /// Returns the fingerprint of each finding, and the run that showed it.
-    pub(super) fn shown(&self) -> impl Iterator<Item = (&str, u64)> {
-        self.findings.iter().map(|(run, finding)| (finding.fingerprint.as_str(), *run))
     }
 
     /// Returns a defect with what all runs say about it.
@@ -302,7 +297,14 @@ pub fn merged(hunts: &[Whole]) -> Option<Report> {
         hunted.failing.of = failed;
         hunted.passing.of = traced().count() as u64 - failed;
     }
-    raise_causes(hunts, &mut report.defects);
+    let mut outcomes = Outcomes::default();
+    for (index, hunt) in hunts.iter().enumerate() {
+        hunt.runs.iter().for_each(|run| outcomes.ended((index, run.number), &run.verdict));
+        for (run, finding) in &hunt.findings {
+            outcomes.showed((index, *run), &finding.fingerprint);
+        }
+    }
+    raise_causes(&outcomes, &mut report.defects);
     let counting = report.defects.iter().filter(|defect| defect.class != Class::ByDesign);
     let counting: HashSet<String> = counting.map(|defect| defect.fingerprint.clone()).collect();
     let mut hunt = first.hunt(&counting);

@@ -188,8 +188,8 @@ impl Failures {
     }
 
     /// Adds a run. Returns whether it seems to have failed by delays alone: the program had passed before and never
-    /// failed without delays, and it is not explained: by a defect, for which the delays were made, or by a fault, which
-    /// is no matter of time.
+    /// failed without delays, and nothing explains it. A defect does, for which the delays were made, and a fault,
+    /// which is no matter of time.
     pub const fn add(&mut self, treatment: &Treatment, failed: bool, is_explained: bool) -> bool {
         let is_delayed = matches!(treatment, Treatment::Delay(_));
         let is_blamed = failed && is_delayed && !is_explained;
