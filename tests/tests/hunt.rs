@@ -31,7 +31,15 @@ fn arguments(folder: &Path, options: &[&str], program: &[&OsStr]) -> Vec<std::ff
 
 /// Hunts a mode of the program.
 fn hunt(folder: &Path, options: &[&str], mode: &[&str]) -> (Ended, serde_json::Value) {
-    let program = rare();
+    hunt_program(&rare(), folder, options, mode)
+}
+
+fn hunt_program(
+    program: &Program,
+    folder: &Path,
+    options: &[&str],
+    mode: &[&str],
+) -> (Ended, serde_json::Value) {
     let mut words: Vec<&OsStr> = vec![program.path.as_ref()];
     words.extend(mode.iter().map(OsStr::new));
     let ended = avtrace_with(arguments(folder, options, &words));
@@ -127,6 +135,39 @@ fn a_thread_that_is_over_before_the_others_come_starts_late() {
     let shown = hunted["by"].as_str().unwrap_or_default();
     assert!(shown.ends_with(", and threads that start late"), "{hunted:#}");
     assert!(hunted["replayed"]["runs"].as_u64() > Some(5), "by the same delays: {hunted:#}");
+}
+
+#[test]
+fn threads_are_delayed_where_only_their_code_could_meet() {
+    require_bpf!();
+    let folder = folder();
+    let options = ["--runs", "8", "--seed", "1", "--repeat", "0"];
+    let (ended, report) =
+        hunt_program(&c("causes", &["-g", "-O1"]), folder.path(), &options, &["stop"]);
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    let defect = &report["defects"][0];
+    assert_eq!((&defect["class"], &defect["region"]), (&"likely".into(), &"stop".into()));
+    assert!(report["hunt"]["treatments"]["delayed"].as_u64() > Some(4), "{:#}", report["hunt"]);
+}
+
+#[test]
+fn what_is_in_failing_runs_only_is_their_cause() {
+    require_bpf!();
+    let folder = folder();
+    let options = ["--runs", "20", "--seed", "1", "--repeat", "0"];
+    let (ended, report) =
+        hunt_program(&c("causes", &["-g", "-O1"]), folder.path(), &options, &["apart"]);
+    let defect = &report["defects"][0];
+    assert_eq!(defect["class"], "likely", "{defect:#} {:#}", report["hunt"]);
+    assert_eq!(defect["region"], "add_to_both");
+    assert_eq!(defect["reasons"][0]["kind"], "only-in-failing-runs", "{defect:#}");
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    assert_eq!(report["hunt"]["unexplained"], 0, "{:#}", report["hunt"]);
+    assert_eq!(report["hunt"]["failed_by_delay"], 0, "{:#}", report["hunt"]);
+    let report = folder.path().join("report");
+    let shown = avtrace_with(["report".as_ref(), "--color=never".as_ref(), report.as_os_str()]);
+    assert!(shown.stdout.contains("failing and 0 of"), "{}", shown.stdout);
+    assert!(!shown.stdout.contains("was seen in them"), "{}", shown.stdout);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Candidates: each cut of the findings, with names, before candidates with the same named key become one defect.
 
 use super::class::{Facts, Split};
-use super::dependence::{Certainty, Steps};
+use super::dependence::{Certainty, Dependence, Steps};
 use super::describe::{Describe, PlaceInfo, RegionInfo, SubjectInfo};
 use super::fact::{Origin, Pattern};
 use super::guard::{Guard, held_over_both};
@@ -34,6 +34,11 @@ impl<'a> Names<'a> {
             places: FxHashMap::default(),
             subjects: FxHashMap::default(),
         }
+    }
+
+    /// Returns how a later step of a region depends on an earlier one.
+    pub(crate) fn dependence(&mut self, steps: Steps) -> Dependence {
+        self.describe.dependence(steps)
     }
 
     pub(crate) fn region(&mut self, region: RegionId) -> &RegionInfo {
@@ -228,9 +233,7 @@ fn of<'a>(
     let steps = Steps { region, earlier: left.location, later: returned.location };
     let kind = match kind(cut, left, returned, lock.as_ref(), &info, names) {
         // By the code there is no loop that makes the step again: a callee was called at two places.
-        GapKind::Iterations if names.describe.dependence(steps).repeats == Certainty::No => {
-            GapKind::Callees
-        }
+        GapKind::Iterations if names.dependence(steps).repeats == Certainty::No => GapKind::Callees,
         kind => kind,
     };
     let is_inlined =
@@ -381,8 +384,7 @@ impl Usage {
             true => cut.and_then(|cut| cut.written_at),
             false => Some(returned.location),
         };
-        let mut depends =
-            |earlier, later| names.describe.dependence(Steps { region, earlier, later });
+        let mut depends = |earlier, later| names.dependence(Steps { region, earlier, later });
         let second = depends(left.location, returned.location);
         // Another variable is chosen, or looked at, because of the value.
         let reaches = if on_one { Certainty::Unknown } else { second.acts() };
@@ -424,7 +426,7 @@ fn takes_out(cut: Option<&Cut>, subjects: &[SubjectInfo; 2]) -> bool {
 /// that ends the loop may be unseen, as quiet repetitions are.
 fn repeats(region: RegionId, read: &Point, names: &mut Names<'_>) -> bool {
     let steps = Steps { region, earlier: read.location, later: read.location };
-    reads(read.action) && names.describe.dependence(steps).control == Certainty::Yes
+    reads(read.action) && names.dependence(steps).control == Certainty::Yes
 }
 
 /// Returns the object, or the type, that a field belongs to.

@@ -158,6 +158,15 @@ pub enum Reason {
     Library,
     /// The order of racing accesses decides the cycle; it is known up to the capture window.
     RacyOrder,
+    /// Runs of a hunt that failed showed the defect, and no run that passed.
+    OnlyInFailingRuns {
+        /// Failing runs that showed it.
+        failing: u64,
+        /// All failing runs.
+        of_failing: u64,
+        /// All passing runs.
+        of_passing: u64,
+    },
     /// Others came in during that many of the region's executions.
     Cut {
         /// Executions with an interference.
@@ -267,6 +276,11 @@ impl fmt::Display for Reason {
             Self::Library => f.write_str("library code"),
             Self::RacyOrder => {
                 f.write_str("racing accesses: their order is known up to the capture window")
+            }
+            Self::OnlyInFailingRuns { failing, of_failing, of_passing } => {
+                let [failing, of_failing, of_passing] =
+                    [failing, of_failing, of_passing].map(|number| grouped(*number));
+                write!(f, "in {failing} of {of_failing} failing and 0 of {of_passing} passing runs")
             }
             Self::Cut { cut, runs } => {
                 let were = if *cut == 1 { "was" } else { "were" };

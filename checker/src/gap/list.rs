@@ -1,6 +1,7 @@
 //! The gaps that threads have crossed, each with the threads and objects of its crossings. Whether another thread could
 //! have come in is decided at the end, or when an object's memory ends its life.
 
+use super::code::{Crossings, ObjectClasses};
 use super::object::{Accessed, Mode, Steps, User, Users};
 use super::order::Spans;
 use super::thread::Spanning;
@@ -74,12 +75,15 @@ struct Crossing {
     data: [Accessed; 2],
 }
 
+/// Data on both sides of a gap: a read before it, and an access after it.
+type DataAt = (Data, Option<[LocationId; 2]>);
+
 /// Findings on crossings that are decided.
 #[derive(Clone, Debug, Default)]
 struct Decided {
     other_threads: usize,
     remotes: BTreeMap<Option<RegionId>, LocationId>,
-    data: Data,
+    data: DataAt,
     together: bool,
     objects: Vec<Object>,
 }
@@ -87,11 +91,15 @@ struct Decided {
 #[derive(Clone, Debug)]
 struct Entry {
     key: Key,
+    /// Subjects of the first crossing.
+    objects: [Subject; 2],
     crossed: u64,
     cut: u64,
     repeated: u64,
     waited: u64,
     crossings: Vec<Crossing>,
+    /// Crossings that are decided, by the classes of their objects.
+    past: Vec<(Crossings, DataAt)>,
     decided: Decided,
 }
 
@@ -168,7 +176,9 @@ impl Gaps {
     ) -> Option<u32> {
         let number = match self.by_key.get(&key) {
             Some(&number) => number,
-            None if self.entries.len() < MAX_GAPS => self.add(key),
+            None if self.entries.len() < MAX_GAPS => {
+                self.add(key, crossed.ends.map(|(subject, _)| subject))
+            }
             None => return None,
         };
         let entry = &mut self.entries[number as usize];
@@ -188,7 +198,7 @@ impl Gaps {
                     let oldest = (0..entry.crossings.len())
                         .min_by_key(|&index| entry.crossings[index].spans.last());
                     let oldest = oldest.map(|oldest| entry.crossings.remove(oldest));
-                    oldest.iter().for_each(|oldest| entry.decided.add(oldest, objects, pairs));
+                    oldest.iter().for_each(|oldest| entry.decide(oldest, objects, pairs));
                 }
                 for (subject, _) in ends {
                     let users = objects.entry(subject).or_default();
@@ -207,18 +217,19 @@ impl Gaps {
         Some(number)
     }
 
-    fn add(&mut self, key: Key) -> u32 {
+    fn add(&mut self, key: Key, objects: [Subject; 2]) -> u32 {
         let number = self.entries.len() as u32;
         self.by_key.insert(key, number);
-        let (crossings, decided) = (Vec::new(), Decided::default());
         self.entries.push(Entry {
             key,
+            objects,
             crossed: 0,
             cut: 0,
             repeated: 0,
             waited: 0,
-            crossings,
-            decided,
+            crossings: Vec::new(),
+            past: Vec::new(),
+            decided: Decided::default(),
         });
         number
     }
@@ -242,24 +253,30 @@ impl Gaps {
     pub(super) fn decide(&mut self, subject: Subject, objects: &Objects, pairs: &Pairs) {
         let Some(users) = objects.get(&subject) else { return };
         for &number in &users.gaps {
-            let Some(Entry { crossings, decided, .. }) = self.entries.get_mut(number as usize)
-            else {
-                continue;
-            };
+            let Some(entry) = self.entries.get_mut(number as usize) else { continue };
             let with_it =
                 |known: &mut Crossing| known.ends.iter().any(|(known, _)| *known == subject);
-            for crossing in crossings.extract_if(.., with_it) {
-                decided.add(&crossing, objects, pairs);
-            }
+            let ended: Vec<Crossing> = entry.crossings.extract_if(.., with_it).collect();
+            ended.iter().for_each(|crossing| entry.decide(crossing, objects, pairs));
         }
     }
 
     /// Returns the gaps that another thread could get into, in the order in which they were first crossed.
-    pub(super) fn found(&self, objects: &Objects, pairs: &Pairs) -> Vec<Gap> {
+    pub(super) fn found(&self, objects: &Objects, pairs: &Pairs, code: &ObjectClasses) -> Vec<Gap> {
         let found = self.entries.iter().filter_map(|entry| {
             let mut decided = entry.decided.clone();
             entry.crossings.iter().for_each(|crossing| decided.add(crossing, objects, pairs));
-            let Decided { other_threads, remotes, data, together, objects } = decided;
+            let is_by_code = decided.other_threads == 0;
+            if is_by_code {
+                let now = entry.crossings.iter().filter_map(|crossing| crossing.by_class(objects));
+                let all = entry.past.iter().cloned().chain(now);
+                all.for_each(|(crossings, data)| decided.add_by_code(&crossings, data, code));
+            }
+            let Decided { other_threads, remotes, data, together, mut objects } = decided;
+            if objects.is_empty() {
+                objects.extend(entry.objects.map(Object::from));
+                objects.dedup();
+            }
             let Key { kind, region, is_followed, left, returned } = entry.key;
             (other_threads > 0).then(|| Gap {
                 kind,
@@ -272,9 +289,11 @@ impl Gaps {
                 cut: entry.cut,
                 repeated: entry.repeated,
                 waited: entry.waited,
-                data,
+                data: data.0,
+                data_at: data.1,
                 together,
                 other_threads,
+                is_by_code,
                 remotes: remotes
                     .into_iter()
                     .map(|(region, location)| Remote { region, location })
@@ -285,7 +304,53 @@ impl Gaps {
     }
 }
 
+impl Entry {
+    /// Decides on crossings by what is known now of their objects; what code could do to such objects is decided at the
+    /// end.
+    fn decide(&mut self, crossing: &Crossing, objects: &Objects, pairs: &Pairs) {
+        self.decided.add(crossing, objects, pairs);
+        let Some((crossings, data)) = crossing.by_class(objects) else { return };
+        let is_same = |(known, _): &&mut (Crossings, DataAt)| {
+            (known.thread, known.ends) == (crossings.thread, crossings.ends)
+        };
+        if let Some((known, strongest)) = self.past.iter_mut().find(is_same) {
+            known.spans.merge(&crossings.spans);
+            known.guards.retain(|guard| crossings.guards.contains(guard));
+            *strongest = data.max(*strongest);
+            return;
+        }
+        if self.past.len() >= MAX_CROSSINGS {
+            self.past.remove(0);
+        }
+        self.past.push((crossings, data));
+    }
+}
+
+impl Crossing {
+    /// Returns the crossings by the classes of their objects, with the data on both sides.
+    fn by_class(&self, objects: &Objects) -> Option<(Crossings, DataAt)> {
+        let class = |subject: Subject| objects.get(&subject)?.class;
+        let [(first, left), (second, returned)] = self.ends;
+        let ends = [(class(first)?, left), (class(second)?, returned)];
+        let guards = self.guards.iter().filter_map(|&lock| class(Subject::Lock(lock))).collect();
+        let crossings = Crossings { thread: self.thread, ends, spans: self.spans.clone(), guards };
+        Some((crossings, data(self, |_, _, _| true)))
+    }
+}
+
 impl Decided {
+    /// Adds what other threads could do to objects of the same classes.
+    fn add_by_code(&mut self, crossings: &Crossings, data: DataAt, code: &ObjectClasses) {
+        let (threads, remotes) = code.could_enter(crossings);
+        if !threads.is_empty() {
+            self.data = data.max(self.data);
+        }
+        self.other_threads = threads.len().max(self.other_threads);
+        for Remote { region, location } in remotes {
+            self.remotes.entry(region).or_insert(location);
+        }
+    }
+
     /// Adds what other threads could have done in these crossings.
     fn add(&mut self, crossing: &Crossing, objects: &Objects, pairs: &Pairs) {
         let [(first, left), (second, returned)] = crossing.ends;
@@ -309,7 +374,12 @@ impl Decided {
             for Remote { region, location } in into {
                 self.remotes.entry(region).or_insert(location);
             }
-            let data = second_user.map(|second| data(crossing, [&user.data, &second.data]));
+            let data = second_user.map(|second| {
+                let remote = [&user.data, &second.data];
+                data(crossing, |side, variable, mode| {
+                    remote[side].get(variable).is_some_and(|other| other.conflicts(mode))
+                })
+            });
             self.data = data.unwrap_or_default().max(self.data);
             if let (Subject::Lock(first), Subject::Lock(second)) = (first, second) {
                 self.together |= pairs.has([first, second], user.thread);
@@ -374,31 +444,25 @@ fn ways<'a>(
     user.steps.iter().filter(reaches).map(|at| at.remote)
 }
 
-/// Returns the data that a crossing and another thread have to do with; `remote` are the variables that the other
-/// thread accessed while it held the lock of either end.
-fn data(crossing: &Crossing, remote: [&Accessed; 2]) -> Data {
+/// Returns the data that a crossing and another thread have to do with; `meets` decides whether the other thread's
+/// accesses, while it held the lock of that end, conflict with such an access.
+fn data(crossing: &Crossing, meets: impl Fn(usize, VarId, Mode) -> bool) -> DataAt {
+    let of = |is_one: bool, left: Mode, returned: Mode| match (is_one, left, returned) {
+        (false, ..) => Data::Different,
+        (true, Mode::Read, Mode::Write) => Data::Checked,
+        (true, ..) => Data::Same,
+    };
     if let [(Subject::Variable(first), left), (Subject::Variable(second), returned)] = crossing.ends
     {
-        return match (first == second, left, returned) {
-            (false, ..) => Data::Different,
-            (true, Mode::Read, Mode::Write) => Data::Checked,
-            (true, ..) => Data::Same,
-        };
+        return (of(first == second, left, returned), None);
     }
-    let meets = |side: usize, variable: VarId, mode: Mode| {
-        remote[side].get(variable).is_some_and(|other| other.conflicts(mode))
-    };
-    let before = crossing.data[0].iter().filter(|&(variable, mode)| meets(0, variable, mode));
-    let mut strongest = Data::Unseen;
-    for (variable, left) in before {
-        let after = crossing.data[1].iter().filter(|&(other, mode)| meets(1, other, mode));
-        for (other, returned) in after {
-            let data = match (variable == other, left, returned) {
-                (false, ..) => Data::Different,
-                (true, Mode::Read, Mode::Write) => Data::Checked,
-                (true, ..) => Data::Same,
-            };
-            strongest = data.max(strongest);
+    let mut strongest = DataAt::default();
+    let [before, after] = &crossing.data;
+    for before in before.iter().filter(|of| meets(0, of.variable, of.mode)) {
+        for after in after.iter().filter(|of| meets(1, of.variable, of.mode)) {
+            let data = of(before.variable == after.variable, before.mode, after.mode);
+            let at = before.read.zip(after.changed.or(after.read)).map(<[LocationId; 2]>::from);
+            strongest = (data, at).max(strongest);
         }
     }
     strongest

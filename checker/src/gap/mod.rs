@@ -19,6 +19,7 @@
 //! assert_eq!((gaps.len(), gaps[0].kind, gaps[0].crossed, gaps[0].cut), (1, Kind::Lock, 1, 0));
 //! ```
 
+mod code;
 mod list;
 mod named;
 mod object;
@@ -101,10 +102,15 @@ pub struct Gap {
     pub waited: u64,
     /// Data that both sides have to do with.
     pub data: Data,
+    /// Locations of a read of it before a gap of locks, and of an access after the gap that changes it, if one does.
+    pub data_at: Option<[LocationId; 2]>,
     /// Set if another thread takes both locks of a section gap in one execution of a region.
     pub together: bool,
     /// Number of other threads that could get in.
     pub other_threads: usize,
+    /// Set if nobody was seen to use these objects so that it could get in: only its code could, which was seen to use
+    /// other objects of the same class.
+    pub is_by_code: bool,
     /// Their steps with which they could, one of each region, in the order of regions.
     pub remotes: Vec<Remote>,
 }

@@ -1,11 +1,14 @@
 //! Gaps with names. Gaps that look the same to a reader become one, with a fingerprint and its promise.
 
-use super::promise::{Facts, promise};
+use super::promise::{Facts, by_dependence, promise};
 use super::{Data, Gap, Kind, Remote};
-use crate::defect::{Describe, Names, Origin, PlaceKey, RegionRole, fingerprint};
+use crate::defect::{Certainty, Describe, Names, Origin, PlaceKey, RegionRole, Steps, fingerprint};
 use crate::event::{LocationId, RegionId};
 use crate::finding::Object;
 use std::collections::BTreeMap;
+
+/// Limit of gaps of which it is asked whether the later step depends on the earlier one: the most promising.
+const MAX_ASKED: usize = 100;
 
 /// Limit of further copies of the step before a gap.
 const MAX_COPIES: usize = 7;
@@ -51,10 +54,23 @@ pub fn named(gaps: &[Gap], names: &mut dyn Describe) -> Vec<NamedGap> {
         .into_iter()
         .map(|(key, (gap, copies))| with_promise(key, gap, copies, &mut names))
         .collect();
-    found.sort_by(|(one, first), (other, second)| {
+    let by_promise = |(one, first): &(Key, NamedGap), (other, second): &(Key, NamedGap)| {
         second.promise.total_cmp(&first.promise).then_with(|| one.cmp(other))
-    });
+    };
+    found.sort_by(by_promise);
+    for (_, of) in found.iter_mut().take(MAX_ASKED) {
+        of.promise = by_dependence(of.promise, acts(&of.gap, &mut names));
+    }
+    found.sort_by(by_promise);
     found.into_iter().map(|(_, gap)| gap).collect()
+}
+
+/// Returns whether the region acts after a gap on a value that it read before.
+fn acts(gap: &Gap, names: &mut Names<'_>) -> Certainty {
+    let ends = [gap.left, gap.returned];
+    let at = if gap.kind == Kind::Access { Some(ends) } else { gap.data_at };
+    let Some([earlier, later]) = at else { return Certainty::Unknown };
+    names.dependence(Steps { region: gap.region, earlier, later }).acts()
 }
 
 fn key(gap: &Gap, names: &mut Names<'_>) -> Key {
@@ -116,9 +132,12 @@ impl Gap {
         self.cut += other.cut;
         self.repeated += other.repeated;
         self.waited += other.waited;
-        self.data = self.data.max(other.data);
+        if other.data > self.data {
+            (self.data, self.data_at) = (other.data, other.data_at);
+        }
         self.together |= other.together;
         self.is_followed &= other.is_followed;
+        self.is_by_code &= other.is_by_code;
         self.other_threads = self.other_threads.max(other.other_threads);
         let mut name = |region: Option<RegionId>, location: LocationId| match region {
             Some(region) => names.region(region).name.clone(),

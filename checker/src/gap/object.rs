@@ -2,7 +2,7 @@
 //! hold of a lock is a write here, and a shared one a read.
 
 use super::Remote;
-use super::order::Spans;
+use super::order::{Known, Spans};
 use crate::event::{EventNumber, LocationId, LockId, RegionId, ThreadId, VarId};
 
 /// Limit of threads whose steps on one object are known; the one whose last step is the oldest is forgotten.
@@ -14,8 +14,11 @@ const MAX_REGIONS: usize = 8;
 /// Limit of variables that are noted for one hold of a lock, and of those for all holds of one thread.
 pub(super) const MAX_DATA: usize = 32;
 
+/// Class of objects. Two numbers can be of one class.
+pub(super) type ClassId = u32;
+
 /// Kind of a step, as far as conflicts depend on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Mode {
     Read,
     Commuting,
@@ -29,30 +32,52 @@ impl Mode {
     }
 }
 
-/// Variables that were accessed, each with the strongest kind of access.
+/// Accesses to one variable.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct AccessedVariable {
+    pub(super) variable: VarId,
+    /// Strongest kind.
+    pub(super) mode: Mode,
+    /// Location of the last read.
+    pub(super) read: Option<LocationId>,
+    /// Location of the first access that changes it.
+    pub(super) changed: Option<LocationId>,
+}
+
+/// Variables that were accessed.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Accessed(Vec<(VarId, Mode)>);
+pub(super) struct Accessed(Vec<AccessedVariable>);
 
 impl Accessed {
-    pub(super) fn add(&mut self, variable: VarId, mode: Mode) {
+    pub(super) fn add(&mut self, variable: VarId, mode: Mode, location: LocationId) {
+        let [read, changed] = [mode == Mode::Read, mode != Mode::Read];
+        let [read, changed] = [read, changed].map(|is_it| is_it.then_some(location));
+        self.insert(AccessedVariable { variable, mode, read, changed });
+    }
+
+    fn insert(&mut self, new: AccessedVariable) {
         let is_full = self.0.len() >= MAX_DATA;
-        match self.0.iter_mut().find(|(known, _)| *known == variable) {
-            Some((_, strongest)) => *strongest = mode.max(*strongest),
+        match self.0.iter_mut().find(|known| known.variable == new.variable) {
+            Some(known) => {
+                known.mode = new.mode.max(known.mode);
+                known.read = new.read.or(known.read);
+                known.changed = known.changed.or(new.changed);
+            }
             None if is_full => {}
-            None => self.0.push((variable, mode)),
+            None => self.0.push(new),
         }
     }
 
     pub(super) fn merge(&mut self, other: &Self) {
-        other.0.iter().for_each(|&(variable, mode)| self.add(variable, mode));
+        other.0.iter().for_each(|&of| self.insert(of));
     }
 
     pub(super) fn get(&self, variable: VarId) -> Option<Mode> {
-        self.0.iter().find(|(known, _)| *known == variable).map(|(_, mode)| *mode)
+        self.0.iter().find(|known| known.variable == variable).map(|known| known.mode)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (VarId, Mode)> {
-        self.0.iter().copied()
+    pub(super) fn iter(&self) -> impl Iterator<Item = &AccessedVariable> {
+        self.0.iter()
     }
 }
 
@@ -107,6 +132,8 @@ pub(super) struct Users {
     pub(super) born: EventNumber,
     /// Gaps of which it is a subject.
     pub(super) gaps: Vec<u32>,
+    /// Objects that the same code accesses.
+    pub(super) class: Option<ClassId>,
 }
 
 impl Users {
@@ -114,6 +141,14 @@ impl Users {
     pub(super) fn is_shared(&self) -> bool {
         self.users.len() > 1
             && self.users.iter().any(|user| user.last[1..].iter().any(|&last| last > 0))
+    }
+
+    /// Returns whether another thread has used it, and no fork or join orders that before what this thread does now.
+    pub(super) fn is_used_beside(&self, thread: ThreadId, known: &Known) -> bool {
+        self.users.iter().any(|user| {
+            let last = user.last.into_iter().max().unwrap_or_default();
+            user.thread != thread && known.get(&user.thread).is_none_or(|before| last > before + 1)
+        })
     }
 
     /// Notes a step of a thread that knows this of others.

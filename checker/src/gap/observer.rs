@@ -1,10 +1,11 @@
 //! Observation of gaps: events in, gaps out.
 
+use super::code::{ObjectClasses, StepOfCode};
 use super::list::{Crossed, Ends, Gaps, Key, Objects, Pairs, Subject};
-use super::object::{Accessed, Mode, NewStep};
+use super::object::{Accessed, Mode, NewStep, Users};
 use super::order::{Known, Order};
 use super::thread::{Access, Hold, Left, Thread};
-use super::{Gap, Kind};
+use super::{Gap, Kind, Remote};
 use crate::event::{Event, EventNumber, LocationId, LockId, Op, ThreadId, VarId};
 use crate::format::NO_LOCATION;
 use rustc_hash::FxHashMap;
@@ -33,6 +34,7 @@ pub struct Observer {
     objects: Objects,
     pairs: Pairs,
     gaps: Gaps,
+    code: ObjectClasses,
 }
 
 /// Step before a gap, of either kind.
@@ -60,6 +62,11 @@ impl Observer {
         let now = self.now;
         self.now += 1;
         let thread = self.threads.entry(event.thread).or_default();
+        if let Op::End(_) = event.op
+            && let Some(region) = thread.region()
+        {
+            self.code.run(region, event.thread, self.order.known(event.thread), now);
+        }
         thread.before(event, now);
         match event.op {
             Op::Acquire(lock) => self.acquire(event, lock, Mode::Write),
@@ -69,12 +76,15 @@ impl Observer {
             Op::Read(variable) => self.access(event, variable, Mode::Read),
             Op::Write(variable) | Op::Update(variable) => self.access(event, variable, Mode::Write),
             Op::CommutingUpdate(variable) => self.access(event, variable, Mode::Commuting),
+            Op::Begin(region) => {
+                self.code.run(region, event.thread, self.order.known(event.thread), now);
+            }
             Op::Fork(child) => self.order.fork(event.thread, child, now),
             Op::Join(ended) => {
                 self.order.join(event.thread, ended, now);
-                self.threads.remove(&ended);
+                self.end_thread(ended);
             }
-            Op::Exit => drop(self.threads.remove(&event.thread)),
+            Op::Exit => self.end_thread(event.thread),
             Op::Reset(lock) => {
                 self.threads.values_mut().for_each(|thread| thread.forget(lock));
                 self.end_life(Subject::Lock(lock));
@@ -93,7 +103,12 @@ impl Observer {
     /// Returns the gaps so far that another thread could get into, in the order in which they were first crossed.
     #[must_use]
     pub fn gaps(&self) -> Vec<Gap> {
-        self.gaps.found(&self.objects, &self.pairs)
+        self.gaps.found(&self.objects, &self.pairs, &self.code)
+    }
+
+    fn end_thread(&mut self, thread: ThreadId) {
+        self.threads.remove(&thread);
+        self.code.forget(thread);
     }
 
     fn acquire(&mut self, event: &Event, lock: LockId, mode: Mode) {
@@ -160,7 +175,7 @@ impl Observer {
         let Some(thread) = self.threads.get(&event.thread) else { return };
         let shared = |variable| {
             let users = self.objects.get(&Subject::Variable(variable));
-            users.is_some_and(super::object::Users::is_shared)
+            users.is_some_and(Users::is_shared)
         };
         let is_shared = shared(variable);
         let is_before = |access: &&Access| {
@@ -240,8 +255,18 @@ impl Observer {
         let region = self.threads.get(&thread).and_then(Thread::region);
         let known = self.order.known(thread);
         let step = NewStep { thread, mode, event: now, region, location, guards };
-        let new = || super::object::Users { born: now, ..Default::default() };
-        let users = self.objects.entry(subject).or_insert_with(new);
+        let class_of = |lock: &LockId| self.objects.get(&Subject::Lock(*lock))?.class;
+        let guarding = guards.iter().filter_map(class_of).collect();
+        let users = self.objects.entry(subject);
+        let users = users.or_insert_with(|| Users { born: now, ..Users::default() });
+        users.class = self.code.class(thread, subject.into(), mode, location, users.class);
+        if let Some(class) = users.class {
+            let remote = Remote { region, location };
+            let is_shared = users.is_used_beside(thread, known);
+            let guards = guarding;
+            let step = StepOfCode { thread, mode, remote, known, now, guards, is_shared };
+            self.code.add(class, step);
+        }
         users.add(&step, |spans| spans.add(known, now));
     }
 
@@ -253,7 +278,7 @@ impl Observer {
     fn end_life(&mut self, subject: Subject) {
         self.gaps.decide(subject, &self.objects, &self.pairs);
         if let Some(users) = self.objects.get_mut(&subject) {
-            *users = super::object::Users { born: self.now, ..Default::default() };
+            *users = Users { born: self.now, ..Users::default() };
         }
         if matches!(subject, Subject::Variable(_)) && self.objects.len() >= MAX_OBJECTS / 2 {
             self.objects.remove(&subject);
@@ -266,7 +291,7 @@ impl Observer {
             return;
         }
         if let Some(users) = self.objects.get(&Subject::Variable(from)) {
-            let users = super::object::Users { gaps: Vec::new(), ..users.clone() };
+            let users = Users { gaps: Vec::new(), class: None, ..users.clone() };
             self.objects.insert(Subject::Variable(to), users);
         }
     }

@@ -67,7 +67,23 @@ impl Spans {
             Some((same, last)) if Arc::ptr_eq(same, known) => *last = event,
             _ => self.0.push((Arc::clone(known), event)),
         }
-        if self.0.len() > MAX_SPANS {
+        self.limit();
+    }
+
+    /// Adds other events of the thread.
+    pub(super) fn merge(&mut self, other: &Self) {
+        for (known, event) in &other.0 {
+            match self.0.iter_mut().find(|(same, _)| Arc::ptr_eq(same, known)) {
+                Some((_, last)) => *last = (*event).max(*last),
+                None => self.0.push((Arc::clone(known), *event)),
+            }
+        }
+        self.0.sort_by_key(|(_, event)| *event);
+        self.limit();
+    }
+
+    fn limit(&mut self) {
+        while self.0.len() > MAX_SPANS {
             let (_, last) = self.0.remove(1);
             self.0[0].1 = last;
         }

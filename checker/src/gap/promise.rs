@@ -2,6 +2,7 @@
 //! rules are the rules of defects as far as a quiet run has the facts (`docs/semantics.md#gaps-of-regions`).
 
 use super::{Data, Gap, Kind};
+use crate::defect::Certainty;
 
 /// Facts that the promise depends on.
 pub(super) struct Facts<'a> {
@@ -43,10 +44,21 @@ pub(super) fn promise(facts: &Facts<'_>) -> f64 {
         (2 * gap.repeated > gap.crossed, 0.3),
         (2 * gap.waited > gap.crossed, 0.3),
         (!facts.is_named, 0.9),
+        (gap.is_by_code, 0.8),
     ];
     let against: f64 =
         against.iter().filter(|(holds, _)| *holds).map(|(_, factor)| factor).product();
     of_kind * against * by_rate(gap.crossed, gap.cut) * by_threads(gap.other_threads)
+}
+
+/// Returns the promise of a gap with the answer of the code: whether what comes after it acts on a value that was read
+/// before.
+pub(super) fn by_dependence(promise: f64, acts: Certainty) -> f64 {
+    match acts {
+        Certainty::Yes => promise.midpoint(1.0),
+        Certainty::Unknown => promise,
+        Certainty::No => promise * 0.5,
+    }
 }
 
 /// Returns the factor for how often the gap was crossed and cut. A gap that is cut in most of its executions is not

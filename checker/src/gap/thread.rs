@@ -265,7 +265,7 @@ impl Thread {
 
     pub(super) fn accessed(&mut self, access: Access) {
         for hold in &mut self.held {
-            hold.data.add(access.variable, access.mode);
+            hold.data.add(access.variable, access.mode, access.location);
         }
         if self.latest.len() >= MAX_LATEST && !self.latest.contains_key(&access.variable) {
             self.latest.clear();

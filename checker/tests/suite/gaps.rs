@@ -1,7 +1,9 @@
 //! Gaps of regions: the observer against the model of `gap_model`, on random events, and what the promise goes by.
 
 use crate::gap_model::{Facts, Key, Mistake, Model};
-use checker::defect::{Describe, PlaceInfo, RegionInfo, RegionRole, SubjectInfo};
+use checker::defect::{
+    Certainty, Dependence, Describe, PlaceInfo, RegionInfo, RegionRole, Steps, SubjectInfo,
+};
 use checker::event::{Event, LocationId, LockId, Op, RegionId, SyncId, ThreadId, VarId};
 use checker::finding::Object;
 use checker::format::{ReadOptions, TraceReader};
@@ -147,7 +149,8 @@ fn facts(gaps: &[Gap]) -> BTreeMap<Key, Facts> {
         let regions = gap.remotes.iter().map(|remote| remote.region).collect();
         (key, (counts, gap.data, gap.together, gap.other_threads, regions))
     };
-    gaps.iter().map(facts).collect()
+    // The model knows steps on one object only.
+    gaps.iter().filter(|gap| !gap.is_by_code).map(facts).collect()
 }
 
 #[test]
@@ -158,7 +161,7 @@ fn gaps_are_those_of_the_definition() {
         let gaps = observed(&events);
         let model = Model::new(&events, Mistake::None).gaps();
         assert_eq!(facts(&gaps), model, "seed {seed}: {events:#?}");
-        for gap in gaps {
+        for gap in gaps.into_iter().filter(|gap| !gap.is_by_code) {
             *kinds.entry((gap.kind, gap.data, gap.is_followed)).or_default() += 1;
         }
     }
@@ -191,6 +194,15 @@ fn of_text(trace: &str) -> Vec<(String, Gap, f64)> {
         }
         fn subject(&mut self, object: Object) -> SubjectInfo {
             SubjectInfo { name: format!("{object:?}"), ..SubjectInfo::default() }
+        }
+        fn dependence(&mut self, Steps { earlier, later, .. }: Steps) -> Dependence {
+            let [earlier, later] = [earlier, later].map(|at| self.0.label(at).unwrap_or_default());
+            let value = match (&*earlier, &*later) {
+                (_, "other") => Certainty::No,
+                ("asks", "acts") => Certainty::Yes,
+                _ => Certainty::Unknown,
+            };
+            Dependence { value, address: value, control: value, ..Dependence::default() }
         }
     }
     let mut reader =
@@ -226,6 +238,21 @@ fn what_is_checked_before_a_gap_and_changed_after_it_comes_first() {
     let expected = [("withdraw", Data::Checked), ("log", Data::Different), ("poll", Data::Unseen)];
     assert_eq!(locks, expected);
     assert!(gaps.iter().all(|(.., promise)| (0.0..=1.0).contains(promise)), "{gaps:?}");
+}
+
+#[test]
+fn what_depends_on_the_steps_before_a_gap_comes_first() {
+    let gaps = of_text(
+        "A|begin(counts)|1\nA|acq(l)|2\nA|r(x)|3\nA|rel(l)|4\nA|acq(l)|5\nA|w(x)|other\nA|rel(l)|7\nA|end|8\n\
+         A|begin(moves)|11\nA|acq(l)|12\nA|r(x)|asks\nA|rel(l)|14\n\
+         A|acq(l)|15\nA|w(y)|acts\nA|r(y)|16\nA|rel(l)|17\nA|end|18\n\
+         B|acq(l)|32\nB|w(x)|33\nB|w(y)|34\nB|rel(l)|35\n",
+    );
+    let locks: Vec<(&str, Data)> = (gaps.iter())
+        .filter(|(_, gap, _)| gap.kind == Kind::Lock)
+        .map(|(region, gap, _)| (region.as_str(), gap.data))
+        .collect();
+    assert_eq!(locks, [("moves", Data::Different), ("counts", Data::Checked)]);
 }
 
 #[test]
@@ -285,6 +312,38 @@ fn another_life_of_an_object_is_another_object() {
     assert_eq!(of(&[&gap, &reset, &back, &other]), 0, "the lock acquired is another one");
     assert_eq!(of(&[&gap, &back, &reset, &other]), 0, "nobody else took it");
     assert_eq!(of(&[&other, &gap, &back, &reset]), 1, "decided when its memory is given back");
+}
+
+#[test]
+fn threads_that_run_the_code_of_a_gap_could_get_in() {
+    let of = |rounds: &str| {
+        let gaps =
+            of_text(&format!("M|fork(A)|0\nM|fork(B)|0\n{rounds}M|join(A)|8\nM|join(B)|8\n"));
+        gaps.into_iter()
+            .map(|(_, gap, _)| (gap.crossed, gap.data, gap.is_by_code))
+            .collect::<Vec<_>>()
+    };
+    // The loser of a check only reads, and each object is fresh.
+    let stop = |winner: &str, loser: &str, flag: &str| {
+        format!(
+            "{winner}|begin(stop)|1\n{winner}|r({flag})|2\n{winner}|w({flag})|3\n{winner}|end|4\n\
+             {loser}|begin(stop)|1\n{loser}|r({flag})|2\n{loser}|end|4\n"
+        )
+    };
+    let rounds = [stop("A", "B", "x"), stop("A", "B", "y")].concat();
+    assert_eq!(of(&rounds), [(2, Data::Checked, true)]);
+    let ordered = "M|begin(stop)|1\nM|r(x)|2\nM|w(x)|3\nM|end|4\nM|fork(C)|5\nC|begin(stop)|1\nC|r(x)|2\nC|end|4\n";
+    assert_eq!(of(ordered), [], "nobody runs beside the first");
+    let own = ["A", "B"].map(|thread| {
+        format!("{thread}|begin(stop)|1\n{thread}|r({thread})|2\n{thread}|w({thread})|3\n{thread}|end|4\n")
+    });
+    assert_eq!(of(&own.concat()), [], "each thread has its own");
+    let reader =
+        "A|begin(stop)|1\nA|r(x)|2\nA|w(x)|3\nA|end|4\nB|begin(poll)|5\nB|r(x)|6\nB|end|7\n";
+    assert_eq!(of(reader), [], "the other one has no code that writes");
+    // Whole objects are filled at one place.
+    let filled = "A|w(x)|5\nA|w(z)|5\nB|w(z)|7\n";
+    assert_eq!(of(&format!("{reader}{filled}")), [], "fields are of different classes");
 }
 
 #[test]

@@ -27,11 +27,13 @@ impl ReadWords {
         words[place(address)] = Some((address & !7, execution));
     }
 
-    /// Returns whether a thread has read a word in this execution of a region.
+    /// Returns whether a thread has read a word in this execution of a region, which is still open, or in one that was
+    /// nested in it: those have higher numbers.
     #[must_use]
     pub fn contains(&self, thread: ThreadId, execution: u64, address: u64) -> bool {
         let words = self.threads.get(thread.index()).map_or(&[][..], Vec::as_slice);
-        words.get(place(address)).copied().flatten() == Some((address & !7, execution))
+        let last = words.get(place(address)).copied().flatten();
+        last.is_some_and(|(word, since)| word == address & !7 && since >= execution)
     }
 }
 
@@ -50,6 +52,7 @@ mod tests {
         words.read(one, 7, 0x1004);
         assert!(words.contains(one, 7, 0x1000), "of the same word");
         assert!(!words.contains(one, 8, 0x1000), "in another execution");
+        assert!(words.contains(one, 6, 0x1000), "in a nested execution");
         assert!(!words.contains(other, 7, 0x1000) && !words.contains(one, 7, 0x1008));
         words.read(one, 8, 0x1000 + 8 * WORDS as u64);
         assert!(!words.contains(one, 7, 0x1000), "displaced");

@@ -37,7 +37,7 @@ mod trace;
 mod warnings;
 
 pub use self::parquet::{ParquetDefects, ParquetFindings, ParquetRuns};
-pub use assemble::assemble;
+pub use assemble::{assemble, reason};
 pub use diff::{Change, Changed, DIFF_SCHEMA, Diff};
 pub use dot::Dot;
 pub use escape::{cut_message, cut_middle, printable};

@@ -150,6 +150,15 @@ pub const TOPICS: &[Topic] = &[
     ),
     topic(
         For,
+        "only-in-failing-runs",
+        "A hunt showed the defect in runs that failed, in none that passed, and in too many for chance. No likelier defect \
+         was in these runs, so that this one is likely the cause, whatever the facts about the code say. Locks alone make \
+         it likely only if a run died by a fault: a delay can have made the program late, and nothing else.",
+        "Repeat the run by the command at `again`, and look at what the program does after the gap.",
+        examples::CHECK_THEN_ACT,
+    ),
+    topic(
+        For,
         "came-back",
         "Each transaction of the cycle read what the one before it wrote, up to the region itself, which neither let others \
          go on in between nor waited for them.",

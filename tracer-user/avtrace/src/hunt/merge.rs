@@ -6,6 +6,7 @@ use std::{
 };
 
 use super::{
+    cause::{Outcomes, raise_causes, suspicion},
     results::{END, FIRST_REPORT, Header, Replay, Results, ResultsError},
     run::{Finding, FoundGap, RunResult, Verdict, open_fingerprint},
     schedule::{Failures, Treatment},
@@ -171,8 +172,9 @@ impl Whole {
         }
     }
 
-    /// Adds the counts of the whole hunt.
-    fn hunt(&self) -> Hunt {
+    /// Adds the counts of the whole hunt. `counting` has the defects that are likely or possible by all
+    /// runs.
+    fn hunt(&self, counting: &HashSet<String>) -> Hunt {
         let mut hunt = Hunt {
             seed: self.header.seed,
             results: self.path.clone(),
@@ -181,7 +183,9 @@ impl Whole {
             ..Hunt::default()
         };
         let mut failures: Vec<Failure> = Vec::new();
-        let counts = |(_, finding): &&(u64, Finding)| finding.class != Class::ByDesign;
+        let counts = |(_, finding): &&(u64, Finding)| {
+            finding.class != Class::ByDesign || counting.contains(&finding.fingerprint)
+        };
         let with_defects: HashSet<u64> =
             self.findings.iter().filter(counts).map(|(run, _)| *run).collect();
         let mut blamed = Failures::new();
@@ -203,7 +207,9 @@ impl Whole {
             } += 1;
             hunt.lost_events += result.lost_events;
             let is_found = with_defects.contains(&result.number);
-            let by_delay = blamed.add(&result.treatment, result.verdict.is_failure(), is_found);
+            let is_explained = is_found || result.verdict.is_fault();
+            let is_failure = result.verdict.is_failure();
+            let by_delay = blamed.add(&result.treatment, is_failure, is_explained);
             let Some(text) = result.verdict.failure() else { continue };
             hunt.failed += 1;
             hunt.timed_out += u64::from(result.verdict == Verdict::TimedOut);
@@ -282,29 +288,42 @@ pub fn merged(hunts: &[Whole]) -> Option<Report> {
             }
         }
     }
-    let mut hunt = first.hunt();
-    for other in &hunts[1..] {
-        add_shard(&mut hunt, other.hunt());
-    }
-    hunt.failures.sort_by_key(|failure| std::cmp::Reverse(failure.runs));
+    let traced = || hunts.iter().flat_map(Whole::traced);
+    let failed = traced().filter(|run| run.verdict.is_failure()).count() as u64;
     let of_defects = report.defects.iter_mut().filter_map(|defect| defect.hunted.as_mut());
     let of_regions = report.open_at_end.iter_mut().filter_map(|open| open.hunted.as_mut());
     for hunted in of_defects.chain(of_regions) {
         // Hunts that have not shown it count as well.
-        hunted.failing.of = hunt.failed;
-        hunted.passing.of = hunt.runs - hunt.failed;
+        hunted.failing.of = failed;
+        hunted.passing.of = traced().count() as u64 - failed;
     }
+    let mut outcomes = Outcomes::default();
+    for (index, hunt) in hunts.iter().enumerate() {
+        hunt.runs.iter().for_each(|run| outcomes.ended((index, run.number), &run.verdict));
+        for (run, finding) in &hunt.findings {
+            outcomes.showed((index, *run), &finding.fingerprint);
+        }
+    }
+    raise_causes(&outcomes, &mut report.defects);
+    let counting = report.defects.iter().filter(|defect| defect.class != Class::ByDesign);
+    let counting: HashSet<String> = counting.map(|defect| defect.fingerprint.clone()).collect();
+    let mut hunt = first.hunt(&counting);
+    for other in &hunts[1..] {
+        add_shard(&mut hunt, other.hunt(&counting));
+    }
+    hunt.failures.sort_by_key(|failure| std::cmp::Reverse(failure.runs));
     let shown: HashSet<&String> =
         report.defects.iter().flat_map(|defect| &defect.violations).collect();
     report.violations =
         report.violations.iter().filter(|of| shown.contains(&of.id)).cloned().collect();
     report.counts.lost_events = hunt.lost_events;
-    // The likeliest first, then what most runs showed.
-    let runs = |defect: &Defect| defect.hunted.as_ref().map_or(0, |hunted| hunted.runs);
+    // The likeliest first, then what failing runs alone showed, then what most runs showed.
+    let place = |defect: &Defect| {
+        let runs = defect.hunted.as_ref().map_or(0, |hunted| hunted.runs);
+        (defect.class, suspicion(defect), std::cmp::Reverse(runs))
+    };
     report.defects.sort_by(|one, other| {
-        (one.class, runs(other))
-            .cmp(&(other.class, runs(one)))
-            .then_with(|| in_a_line(one).cmp(&in_a_line(other)))
+        place(one).cmp(&place(other)).then_with(|| in_a_line(one).cmp(&in_a_line(other)))
     });
     for (index, defect) in report.defects.iter_mut().enumerate() {
         defect.id = format!("d{}", index + 1);

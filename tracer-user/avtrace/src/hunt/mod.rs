@@ -5,6 +5,7 @@
 //! plan of a run; `child` is one run, a separate process; `results` is the file of all runs; `merge` makes one report
 //! of it.
 
+mod cause;
 mod child;
 mod database;
 mod merge;

@@ -33,6 +33,15 @@ impl Verdict {
         matches!(self, Self::Failed(_) | Self::TimedOut)
     }
 
+    /// Returns whether an error in the program killed it, such as a failed assertion or a bad address. What is too late
+    /// fails in other ways.
+    #[must_use]
+    pub fn is_fault(&self) -> bool {
+        const FAULTS: [&str; 6] = ["SIGABRT", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS"];
+        let Self::Failed(text) = self else { return false };
+        FAULTS.iter().any(|signal| text.ends_with(&format!("killed by {signal}")))
+    }
+
     /// Describes a failure in words; `None` for a run that passed.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
@@ -133,7 +142,7 @@ impl RunResult {
     /// Creates the result of a run of which only the end is known.
     #[must_use]
     pub fn of(verdict: Verdict) -> Self {
-        let failed = verdict.is_failure();
+        let (failed, is_fault) = (verdict.is_failure(), verdict.is_fault());
         Self {
             number: 0,
             treatment: Treatment::Observe,
@@ -144,7 +153,7 @@ impl RunResult {
             output: String::new(),
             gaps: Vec::new(),
             thread_starts: Vec::new(),
-            learnt: Learnt { failed, ..Learnt::default() },
+            learnt: Learnt { failed, is_fault, ..Learnt::default() },
             findings: Vec::new(),
             is_not_serializable: false,
             program_ns: 0,

@@ -105,6 +105,8 @@ pub enum Treatment {
 pub struct Learnt {
     pub gaps: Vec<SeenGap>,
     pub failed: bool,
+    /// Set if an error in the program killed it, whatever time it took.
+    pub is_fault: bool,
     /// Set if a likely or possible defect was found.
     pub has_defect: bool,
     /// Set if one of them was not known before.
@@ -186,10 +188,11 @@ impl Failures {
     }
 
     /// Adds a run. Returns whether it seems to have failed by delays alone: the program had passed before and never
-    /// failed without delays, and no defect was seen, for which the delays were made.
-    pub const fn add(&mut self, treatment: &Treatment, failed: bool, has_defect: bool) -> bool {
+    /// failed without delays, and nothing explains it. A defect does, for which the delays were made, and a fault,
+    /// which is no matter of time.
+    pub const fn add(&mut self, treatment: &Treatment, failed: bool, is_explained: bool) -> bool {
         let is_delayed = matches!(treatment, Treatment::Delay(_));
-        let is_blamed = failed && is_delayed && !has_defect;
+        let is_blamed = failed && is_delayed && !is_explained;
         let by_delay = is_blamed && self.has_passed && !self.fails_without_delays;
         self.has_passed |= !failed;
         self.fails_without_delays |= failed && !is_delayed;
@@ -278,11 +281,9 @@ impl Schedule {
     /// Takes a run in that is over. The treatments of runs are those of [`next`](Self::next).
     pub fn learn(&mut self, treatment: &Treatment, learnt: &Learnt) {
         self.know(&learnt.gaps);
-        let Treatment::Delay(delays) = treatment else {
-            self.failures.add(treatment, learnt.failed, learnt.has_defect);
-            return;
-        };
-        let by_delay = self.failures.add(treatment, learnt.failed, learnt.has_defect);
+        let is_explained = learnt.has_defect || learnt.is_fault;
+        let by_delay = self.failures.add(treatment, learnt.failed, is_explained);
+        let Treatment::Delay(delays) = treatment else { return };
         for delay in delays {
             let Some(known) = self.gaps.get_mut(&delay.gap) else { continue };
             known.pending = known.pending.saturating_sub(1);
@@ -454,7 +455,13 @@ mod tests {
         (seen.delays, seen.cut, seen.is_defect) = (1, 1, true);
         schedule.learn(
             &treatment,
-            &Learnt { gaps: vec![seen], failed: true, has_defect: true, new_defect: true },
+            &Learnt {
+                gaps: vec![seen],
+                failed: true,
+                has_defect: true,
+                new_defect: true,
+                ..Learnt::default()
+            },
         );
         assert_eq!(delayed(&schedule.next(3, 100)), ["b"]);
         assert_eq!((schedule.counts(), schedule.gaps["a"].shortened), ((2, 1, 1), 0));

@@ -199,7 +199,8 @@ fn calls(region: &str, place: &Place, nested: Vec<String>) -> (Vec<String>, Opti
 }
 
 /// Returns the reason as the report has it: its kind, its data, and a sentence.
-fn reason(found: &defect::Reason) -> Reason {
+#[must_use]
+pub fn reason(found: &defect::Reason) -> Reason {
     let mut data = match serde_json::to_value(found) {
         Ok(Value::Object(data)) => data,
         // A reason is an object with its kind.

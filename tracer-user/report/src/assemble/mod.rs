@@ -12,6 +12,7 @@ use std::collections::HashMap;
 
 use checker::finding::Findings;
 
+pub use self::defects::reason;
 use self::resolver::{Mark, Resolver};
 use super::{
     limitation::Limitation,

@@ -23,8 +23,8 @@ pub struct Hunt {
     pub timed_out: u64,
     /// Kinds of failures, the most frequent first.
     pub failures: Vec<Failure>,
-    /// Runs that failed without a defect while threads were delayed, where runs before had gone well: the delays at
-    /// these gaps were shortened.
+    /// Runs that failed without a likely or possible defect and without a fault such as a failed assertion, while
+    /// threads were delayed and where runs before had gone well: the delays at these gaps were shortened.
     pub failed_by_delay: u64,
     /// Runs that failed and showed no likely or possible defect.
     pub unexplained: u64,

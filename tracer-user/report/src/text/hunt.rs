@@ -56,8 +56,9 @@ pub(super) fn notes(hunt: &Hunt) -> Vec<(&'static str, String)> {
         notes.push((
             "note",
             format!(
-                "{} failed without a defect while threads were delayed, though runs without delays had passed: the \
-                 program may have limits of time of its own; the delays there were shortened",
+                "{} failed without a likely or possible defect while threads were delayed, though runs without delays \
+                 had passed: the program may fail when it is late, or have a bug that avtrace does not see; the delays \
+                 there were shortened",
                 count(hunt.failed_by_delay, "run")
             ),
         ));
@@ -136,8 +137,8 @@ fn failures(failures: &[Failure], unexplained: u64) -> Option<String> {
     let all: u64 = failures.iter().map(|failure| failure.runs).sum();
     let unexplained = match unexplained {
         0 => String::new(),
-        some if some == all => "; no defect was seen in them".to_owned(),
-        some => format!("; in {} of them no defect was seen", grouped(some)),
+        some if some == all => "; no likely or possible defect was seen in them".to_owned(),
+        some => format!("; in {} of them no likely or possible defect was seen", grouped(some)),
     };
     let last = first.output.lines().rev().find(|line| !line.trim().is_empty());
     let last = last.map(|line| {
