@@ -61,6 +61,22 @@ fn a_use_of_memory_that_another_thread_has_freed_is_reported() {
     }
 }
 
+/// The first access of `update` comes before any other thread has touched the variable.
+#[test]
+fn a_variable_on_a_stack_is_shared_once_a_new_thread_has_its_address() {
+    for level in LEVELS {
+        let program = cpp("escaped", &["-g", level]);
+        for how in ["argument", "captured", "boxed"] {
+            let run = Avtrace::on(&program).inline().seeing_memory();
+            let (code, output, report) = run_with(run, &[how]);
+            assert_eq!((code, &*output), (Some(66), "1\n"), "{how}");
+            let defect = &report.defects[0];
+            let known = ["region", "class", "pattern"].map(|key| defect[key].as_str().unwrap());
+            assert_eq!(known, ["update", "likely", "lost-update"], "{how}");
+        }
+    }
+}
+
 #[test]
 fn memory_that_is_kept_is_named_by_who_allocated_it() {
     require_bpf!();

@@ -239,7 +239,8 @@ impl Facts {
         one_variable && self.kind == GapKind::OneActivation || !self.returned_reads
     }
 
-    /// Giving up the lock is no excuse: freed memory is used, an update is lost, or two writes or a read and a write are torn.
+    /// Giving up the lock is no excuse: freed memory is used, an update is lost, or two writes or a read and a write
+    /// are torn.
     fn is_excused_by_nothing(&self) -> bool {
         if self.is_unit() || self.is(Pattern::UseAfterFree) {
             return true;

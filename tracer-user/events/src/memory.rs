@@ -5,11 +5,11 @@
 //! the cell is split, and both parts keep its past. Untouched memory has no cells, and one access makes one cell,
 //! however large: splitting comes later, if ever.
 //!
-//! A free is an access to all cells of the block. A cell ends when its memory is given out again or unmapped; until then
-//! accesses of other threads than the one that has freed it are uses after the free. Where it may be given out unseen, a
-//! cell ends when its memory is freed. Its id is reused if only one thread
-//! has ever touched it: such a cell has no dependencies, and no finding can name it. So a program that allocates and
-//! frees unshared memory needs no more ids than it has had cells at a time.
+//! A free is an access to all cells of the block. A cell ends when its memory is given out again or unmapped; until
+//! then accesses of other threads than the one that has freed it are uses after the free. Where memory may be given out
+//! unseen, a cell ends when it is freed. Its id is reused if only one thread has ever touched it: such a cell has no
+//! dependencies, and no finding can name it. So a program that allocates and frees unshared memory needs no more ids
+//! than it has had cells at a time.
 
 mod blocks;
 #[cfg(test)]
@@ -170,8 +170,8 @@ impl Memory {
         }
     }
 
-    /// As [`touch`](Self::touch), for an access of the program's code to memory that was freed, and not given out again:
-    /// it has the variables that it had before, and none for the thread that has freed it.
+    /// Adds the variables of memory that was freed, and not given out again, for an access of the program's code: those
+    /// that it had before, and none for the thread that has freed it.
     pub fn use_freed(
         &mut self,
         thread: ThreadId,
@@ -241,7 +241,7 @@ impl Memory {
         self.complete_since = next;
     }
 
-    /// Frees all cells in a range.
+    /// Emits the free of each cell in a range, unless this thread has freed it already.
     fn free_cells(&mut self, range: Range<u64>, free: Free, sink: &mut impl FnMut(Op)) {
         let Free { thread, is_given_out_seen, .. } = free;
         if !is_given_out_seen {

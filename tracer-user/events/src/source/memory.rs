@@ -57,7 +57,7 @@ impl ProcessMemory {
         self.memory.use_freed(thread, address, bytes, &mut divided, &mut self.touched);
     }
 
-    /// Notes that events were lost.
+    /// Notes a loss of events, by which memory may have been given out unseen.
     pub(super) const fn lost(&mut self, stream: &Stream) {
         self.memory.lost(stream.events());
     }
