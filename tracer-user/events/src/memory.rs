@@ -54,7 +54,7 @@ pub struct Cell<'a> {
 pub struct Free {
     /// The thread that frees it.
     pub thread: ThreadId,
-    /// Number of the event.
+    /// Position of the free in the stream.
     pub event: EventNumber,
     /// Set if it is seen when the memory is given out again.
     pub is_given_out_seen: bool,
