@@ -35,7 +35,8 @@ fn a_block_has_the_addresses_of_the_traced_process() {
 #[test]
 fn a_range_of_a_stack_can_be_marked_as_shared() {
     let (memory, mut arena) = arena(64, 2);
-    arena.start(start(7, Mode::Drop), &memory).unwrap();
+    let stack = (ProcessAddress(0x7ffd_0000), ProcessAddress(0x7ffe_0000));
+    arena.start(ThreadStart { stack, ..start(7, Mode::Drop) }, &memory).unwrap();
     let marks = || {
         let first = arena.layout().stacks().plus(STACK_MARKS);
         let marks = (0..1 << STACK_MARK_BITS).map(|mark| memory.load(first.plus(mark * WORD)));
