@@ -122,9 +122,10 @@ pub enum Op {
     Arrive(SyncId),
     /// Departs from a barrier.
     Depart(SyncId),
-    /// Starts a new life of the variable's memory: earlier accesses are forgotten.
+    /// Starts a new life of the variable's memory, or ends the last one: earlier accesses are forgotten.
     Alloc(VarId),
-    /// Ends the life of the variable's memory: earlier accesses are forgotten.
+    /// Gives the variable's memory back to its allocator. It conflicts as a write does. An access after it and before
+    /// the memory is given out again ([`Alloc`](Self::Alloc)) is a use after the free.
     Free(VarId),
     /// Makes a variable of a part of another one, once an access touches only one of the two: `to` begins its life
     /// with the whole history of `from`. Makes no order, and has no code location.

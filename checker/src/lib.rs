@@ -57,7 +57,7 @@
 //!
 //! Ids are dense: tables grow with the largest id, 128 bytes for a variable. An id that the operating system
 //! gives out again, to a thread or for memory, is a new id here, or the events say that the old one ended
-//! ([`Op::Free`], [`Op::Reset`]). Lost events are reported by [`Checker::gap`].
+//! ([`Op::Alloc`], [`Op::Reset`]). Lost events are reported by [`Checker::gap`].
 //!
 //! # Costs
 //!
@@ -65,7 +65,7 @@
 //! [`Options`]); never with the length of the trace, but for [`CommitNode`], which stores all different transactions.
 //! `docs/benchmarks.md` gives speeds and their bounds.
 //!
-//! [`Op::Free`]: event::Op::Free
+//! [`Op::Alloc`]: event::Op::Alloc
 //! [`Op::Reset`]: event::Op::Reset
 #![forbid(unsafe_code)]
 

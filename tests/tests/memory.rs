@@ -37,6 +37,47 @@ fn memory_that_is_given_out_again_is_other_memory() {
 }
 
 #[test]
+fn a_use_of_memory_that_another_thread_has_freed_is_reported() {
+    for level in LEVELS {
+        let program = c("freed", &["-g", level]);
+        for (how, region, [freed, used]) in
+            [("looked_up", "get", ["drop", "used"]), ("both", "release", ["released", "looked"])]
+        {
+            let (code, output, report) = run_with(Avtrace::on(&program).seeing_memory(), &[how]);
+            assert_eq!((code, &*output), (Some(66), "done\n"), "{how}");
+            let defect = &report.defects[0];
+            let known = ["region", "class", "pattern"].map(|key| defect[key].as_str().unwrap());
+            assert_eq!(known, [region, "likely", "use-after-free"], "{how}");
+            let closing = report.violations.iter().filter_map(|violation| violation.edges.last());
+            let closing = { closing }.find(|edge| edge.source_action == "free").unwrap();
+            let lines = [&closing.source, &closing.sink].map(|place| place.as_ref().unwrap().line);
+            assert_eq!(lines, [freed, used].map(|mark| Some(program.line(mark))), "{how}");
+            let (code, output, report) =
+                run_with(Avtrace::on(&program).seeing_memory(), &[how, "fixed"]);
+            assert_eq!((code, &*output), (Some(0), "done\n"), "{how}: {:#?}", report.defects);
+        }
+        let (code, output, report) = run_with(Avtrace::on(&program).seeing_memory(), &["counted"]);
+        assert_eq!((code, &*output), (Some(0), "done\n"), "{:#?}", report.defects);
+    }
+}
+
+/// The first access of `update` comes before any other thread has touched the variable.
+#[test]
+fn a_variable_on_a_stack_is_shared_once_a_new_thread_has_its_address() {
+    for level in LEVELS {
+        let program = cpp("escaped", &["-g", level]);
+        for how in ["argument", "captured", "boxed"] {
+            let run = Avtrace::on(&program).inline().seeing_memory();
+            let (code, output, report) = run_with(run, &[how]);
+            assert_eq!((code, &*output), (Some(66), "1\n"), "{how}");
+            let defect = &report.defects[0];
+            let known = ["region", "class", "pattern"].map(|key| defect[key].as_str().unwrap());
+            assert_eq!(known, ["update", "likely", "lost-update"], "{how}");
+        }
+    }
+}
+
+#[test]
 fn memory_that_is_kept_is_named_by_who_allocated_it() {
     require_bpf!();
     for level in LEVELS {

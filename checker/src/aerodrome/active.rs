@@ -273,7 +273,7 @@ impl Version for Active {
     #[inline]
     fn remember(&mut self, event: &Event, number: EventNumber, row: Option<usize>) {
         match event.op {
-            Op::Alloc(variable) | Op::Free(variable) => self.forget_variable(variable),
+            Op::Alloc(variable) => self.forget_variable(variable),
             Op::SplitVariable { from, to } => self.split_variable(from, to),
             Op::Depart(object) => self.change(object, |barrier| barrier.depart(event.thread)),
             Op::Exit => self.change_all(|barrier| barrier.leave(event.thread)),

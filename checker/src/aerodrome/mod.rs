@@ -279,7 +279,9 @@ impl Place {
     fn of(op: Op) -> Option<Self> {
         Some(match op {
             Op::Read(variable) => Self::Reads(variable),
-            Op::Write(variable) | Op::Update(variable) => Self::Write(variable),
+            Op::Write(variable) | Op::Update(variable) | Op::Free(variable) => {
+                Self::Write(variable)
+            }
             Op::CommutingUpdate(variable) => Self::CommutingUpdates(variable),
             Op::Signal(object) => Self::Signals(object),
             Op::Arrive(object) => Self::Barrier(object),

@@ -135,7 +135,7 @@ impl Version for Plain {
 
     fn remember(&mut self, event: &Event, number: EventNumber, row: Option<usize>) {
         match event.op {
-            Op::Alloc(variable) | Op::Free(variable) => self.forget_variable(variable),
+            Op::Alloc(variable) => self.forget_variable(variable),
             Op::SplitVariable { from, to } => self.split_variable(from, to),
             Op::Depart(object) => {
                 if let Some(barrier) = self.barriers.get_mut(&object) {

@@ -142,7 +142,7 @@ impl Checker for CommitNode {
             state.continue_after(event.thread, number);
         }
         match event.op {
-            Op::Alloc(variable) | Op::Free(variable) => drop(state.variables.remove(&variable)),
+            Op::Alloc(variable) => drop(state.variables.remove(&variable)),
             // Accesses to the whole may conflict with those to the part.
             Op::SplitVariable { from, to } => {
                 let whole = state.variable(from);
@@ -180,7 +180,7 @@ impl Checker for CommitNode {
 fn accessed(op: Op) -> Option<(VarId, Kind)> {
     match op {
         Op::Read(variable) => Some((variable, Kind::Read)),
-        Op::Write(variable) => Some((variable, Kind::Write)),
+        Op::Write(variable) | Op::Free(variable) => Some((variable, Kind::Write)),
         Op::Update(variable) => Some((variable, Kind::Update)),
         Op::CommutingUpdate(variable) => Some((variable, Kind::Commuting)),
         _ => None,

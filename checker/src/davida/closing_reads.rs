@@ -78,7 +78,7 @@ impl ClosingReads {
         }
         // From then on the variable is another one.
         let replaced = match event.op {
-            Op::Alloc(variable) | Op::Free(variable) => [Some(variable), None],
+            Op::Alloc(variable) => [Some(variable), None],
             Op::SplitVariable { from, to } => [Some(from), Some(to)],
             _ => [None; 2],
         };

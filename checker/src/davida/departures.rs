@@ -3,7 +3,7 @@
 
 use super::forest::Node;
 use crate::event::EventNumber;
-use crate::finding::Object;
+use crate::finding::{Action, Object};
 
 /// Limit of dependencies stored; the least recent one is replaced.
 const MAX_DEPARTURES: usize = 32;
@@ -36,7 +36,8 @@ impl Departures {
     }
 
     /// Returns a dependency that leads from an event of the thread at or after `begin` to an event of the thread in
-    /// `row` not after `until`: the latest on `object`, otherwise the latest on any; of variables only if `data`.
+    /// `row` not after `until`: the latest on `object`, otherwise the latest on any, frees last; of variables only if
+    /// `data`.
     pub(super) fn latest(
         &self,
         row: usize,
@@ -52,7 +53,11 @@ impl Departures {
                 && (!data || node.is_variable())
         };
         let fitting = self.0.iter().filter(fits);
-        fitting
-            .max_by_key(|node| (node.object == object, node.source.position(), node.sink.event()))
+        // That memory was freed which the region had accessed says little about anything else.
+        let order = |node: &&Node| {
+            let is_free = node.sink.action() == Action::Free;
+            (node.object == object, !is_free, node.source.position(), node.sink.event())
+        };
+        fitting.max_by_key(order)
     }
 }

@@ -195,12 +195,15 @@ fn of<'a>(
     let (left, returned) = (&accesses.first.source, &accesses.closing.sink);
     let region = cut.map_or(violation.region, |cut| cut.region);
     let info = names.region(region).clone();
-    let mut objects = vec![accesses.first.object];
-    let subjects =
-        [accesses.first, accesses.closing].map(|edge| names.subject(edge.object).clone());
-    if subjects[0].name != subjects[1].name {
-        objects.push(accesses.closing.object);
-    }
+    let pattern = accesses.pattern();
+    let ends_on = [accesses.first.object, accesses.closing.object];
+    let subjects = ends_on.map(|object| names.subject(object).clone());
+    let is_freed = pattern == Pattern::UseAfterFree;
+    let objects = match ends_on {
+        [_, freed] if is_freed => vec![freed],
+        [one, _] if subjects[0].name == subjects[1].name => vec![one],
+        both => both.to_vec(),
+    };
 
     let lock = violation.released_locks.iter().filter(|lock| lock.holder.is_some());
     let lock = lock.min_by_key(|lock| {
@@ -214,6 +217,11 @@ fn of<'a>(
             let subject = names.subject(Object::Lock(lock.lock)).name.clone();
             (lock.released.location, lock.reacquired.location, vec![subject])
         }
+        None if is_freed => {
+            let name = &subjects[1].name;
+            let subject = owner(name).unwrap_or(name).to_owned();
+            (left.location, returned.location, vec![subject])
+        }
         None => {
             let mut subjects = subjects.each_ref().map(|subject| subject.name.clone()).to_vec();
             subjects.dedup();
@@ -223,11 +231,13 @@ fn of<'a>(
     let ends_of_gap = [from, to].map(|end| names.place_key(end));
     // One lock over all accesses mends every gap of an unguarded variable; a lost update stays separate.
     let is_unlocked = lock.is_none()
-        && accesses.pattern() != Pattern::LostUpdate
+        && pattern != Pattern::LostUpdate
         && violation.order == Order::Racy
         && accesses.on_one
         && accesses.are_on_variables();
-    let ends_of_key = if is_unlocked { Default::default() } else { ends_of_gap.clone() };
+    // All uses of the memory are one defect.
+    let has_no_ends = is_unlocked || lock.is_none() && is_freed;
+    let ends_of_key = if has_no_ends { Default::default() } else { ends_of_gap.clone() };
     let key = GapKey { ends: ends_of_key, subjects: subjects_of_key };
 
     let steps = Steps { region, earlier: left.location, later: returned.location };
@@ -254,7 +264,6 @@ fn of<'a>(
         info.origin == Origin::Library || lock.is_none() && steps.contains(&Origin::Library);
     let lock_word = matches!(accesses.closing.object, Object::Variable(_) | Object::Sync(_))
         && subjects.iter().all(|subject| subject.is_lock_word);
-    let pattern = accesses.pattern();
     let guard = cut.map(|cut| Guard::of(cut, violation)).unwrap_or_default();
     let is_variable = |object: Object| matches!(object, Object::Variable(_));
     let of_line = |place: &PlaceInfo| (place.file.clone(), place.function.clone(), place.line);
@@ -337,6 +346,8 @@ fn of<'a>(
         atomic: accesses.is_updated_atomically()
             || pattern == Pattern::Overwritten && returned_updates && accesses.is_remote_update(),
         lock_word,
+        freed_unused: accesses.is_freed_unused(),
+        frees: accesses.frees(),
         one_class: subjects[0].name == subjects[1].name,
         one_owner: owner(&subjects[0].name)
             .is_some_and(|one| owner(&subjects[1].name) == Some(one)),

@@ -94,6 +94,10 @@ pub(super) struct Facts {
     /// Both variables are fields of one object, or of one type.
     pub(super) one_owner: bool,
     pub(super) lock_word: bool,
+    /// Others freed what the region had accessed before, and did not access again.
+    pub(super) freed_unused: bool,
+    /// The second step frees the memory.
+    pub(super) frees: bool,
     pub(super) sees_data: bool,
     /// No execution of a region in the cycle accessed anything that was seen.
     pub(super) out_of_sight: bool,
@@ -261,8 +265,12 @@ impl Facts {
         one_variable && self.kind == GapKind::OneActivation || !self.returned_reads
     }
 
-    /// Giving up the lock is no excuse: an update is lost, or two writes or a read and a write are torn.
+    /// Giving up the lock is no excuse: freed memory is used, an update is lost, or two writes or a read and a write
+    /// are torn.
     fn is_excused_by_nothing(&self) -> bool {
+        if self.is(Pattern::UseAfterFree) {
+            return true;
+        }
         let tears = self.is(Pattern::Torn) && !self.returned_reads;
         !self.has_data() || self.loses_update() || self.acts_unchecked() || tears
     }
@@ -360,6 +368,14 @@ static RULES: &[Rule] = rules! {
     // meaning of the value can have changed.
     Always AtMost(ByDesign, -2), |_| Some(Reason::SameValue), if |f| f.is(Pattern::StaleRead) && f.same_value;
     Always AtMost(Possible, -2), |_| Some(Reason::SameValue), if |f| f.loses_update() && f.same_value;
+
+    // Memory that was freed is used, which is wrong whatever the program means. A free when everybody has done with the
+    // memory is only its end.
+    Always AtLeast(Likely, 6), of_pattern,
+        if |f| f.is(Pattern::UseAfterFree) && f.origin == Origin::Own;
+    Always Weight(4), of_pattern, if |f| f.is(Pattern::UseAfterFree) && f.origin == Origin::Library;
+    Always AtMost(ByDesign, -3), |_| Some(Reason::FreedUnused), if |f| f.freed_unused;
+    Guess AtMost(ByDesign, -3), |_| Some(Reason::FreesIt), if |f| f.frees;
 
     // The pattern. Only a lost update is wrong whatever the program means; the others are wrong if the two steps
     // belong together. They do if another transaction came between them on two variables, and fields of one object

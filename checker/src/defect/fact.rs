@@ -53,6 +53,8 @@ pub enum Pattern {
     Chain,
     /// No variable in common: only locks or other synchronisation.
     SplitSection,
+    /// Remote free of memory that the region had found, then an access to it.
+    UseAfterFree,
 }
 
 /// Reason for a defect's class: a fact, with its data. `Display` gives it in English.
@@ -146,6 +148,10 @@ pub enum Reason {
     AtomicUpdates,
     /// The variable is the word of a lock.
     LockWord,
+    /// Others only freed what the region had accessed, and the region did not access it again.
+    FreedUnused,
+    /// The region freed the memory at the second step.
+    FreesIt,
     /// Only locks and other synchronisation order the cycle; no data met.
     SyncOnly,
     /// The accesses of a transaction in the cycle were not seen; they may be hidden.
@@ -265,6 +271,10 @@ impl fmt::Display for Reason {
                 f.write_str("the variable is updated atomically, so that no update is lost")
             }
             Self::LockWord => f.write_str("the variable is the word of a lock"),
+            Self::FreedUnused => {
+                f.write_str("others freed what it had accessed, and it did not access that again")
+            }
+            Self::FreesIt => f.write_str("the second step is the end of the memory"),
             Self::SyncOnly => f.write_str("only locks and other synchronisation met, no data"),
             Self::DataOutOfSight => {
                 f.write_str("a transaction of the cycle may have accessed data out of sight")
@@ -303,6 +313,7 @@ impl Pattern {
             Self::Torn => "another thread came between the accesses to two variables",
             Self::Chain => "the cycle goes through several transactions",
             Self::SplitSection => "another thread's critical section came between two steps",
+            Self::UseAfterFree => "another thread freed the memory, which is used afterwards",
         }
     }
 }

@@ -11,7 +11,7 @@ pub(super) const fn reads(action: Action) -> bool {
 
 /// Returns whether an event of that kind writes a variable.
 pub(super) const fn writes(action: Action) -> bool {
-    matches!(action, Action::Write | Action::Update | Action::CommutingUpdate)
+    matches!(action, Action::Write | Action::Update | Action::CommutingUpdate | Action::Free)
 }
 
 /// Accesses of a violation on which its pattern depends.
@@ -43,6 +43,9 @@ impl<'a> Accesses<'a> {
         if self.evidence == Evidence::Sync || !self.are_on_variables() {
             return Pattern::SplitSection;
         }
+        if self.closing.source.action == Action::Free {
+            return Pattern::UseAfterFree;
+        }
         if !self.on_one {
             return if self.by_one { Pattern::Torn } else { Pattern::Chain };
         }
@@ -52,7 +55,8 @@ impl<'a> Accesses<'a> {
             Action::Write if self.first.object != self.closing.object => Action::Update,
             other => other,
         };
-        match (writes(left), writes(returned) && !reads(returned)) {
+        // The end of the memory overwrites nothing that anybody misses.
+        match (writes(left), matches!(returned, Action::Write)) {
             (false, true) => Pattern::LostUpdate,
             (false, false) => Pattern::StaleRead,
             (true, _) if !self.remote_writes().any(|_| true) => Pattern::IntermediateState,
@@ -60,6 +64,16 @@ impl<'a> Accesses<'a> {
             (true, true) if reads(left) => Pattern::LostUpdate,
             (true, _) => Pattern::Overwritten,
         }
+    }
+
+    /// Returns whether others left the region by freeing memory alone, which the region did not access again.
+    pub(super) fn is_freed_unused(&self) -> bool {
+        self.first.sink.action == Action::Free && self.pattern() != Pattern::UseAfterFree
+    }
+
+    /// Returns whether the second step frees memory that nobody else has freed.
+    pub(super) fn frees(&self) -> bool {
+        self.closing.sink.action == Action::Free && self.pattern() != Pattern::UseAfterFree
     }
 
     /// Returns the events of other threads at which the variables of both ends were written.

@@ -138,14 +138,14 @@ impl Checker for DoubleChecker {
     fn event(&mut self, event: &Event) -> Result<(), EventError> {
         let Self { engine, state } = self;
         let result = match event.op {
-            Op::Read(_) | Op::Write(_) | Op::Update(_) | Op::CommutingUpdate(_) => {
+            Op::Read(_) | Op::Write(_) | Op::Update(_) | Op::CommutingUpdate(_) | Op::Free(_) => {
                 engine.step_outside(event, state).map(|access| {
                     if let Some((row, now)) = access {
                         state.access(row, &now, event.op);
                     }
                 })
             }
-            Op::Alloc(_) | Op::Free(_) | Op::SplitVariable { .. } => {
+            Op::Alloc(_) | Op::SplitVariable { .. } => {
                 engine.step_outside(event, state).map(|memory| {
                     if let Some((_, now)) = memory {
                         state.memory(&now, event.op);
@@ -234,7 +234,8 @@ impl State {
         let (Op::Read(variable)
         | Op::Write(variable)
         | Op::Update(variable)
-        | Op::CommutingUpdate(variable)) = op
+        | Op::CommutingUpdate(variable)
+        | Op::Free(variable)) = op
         else {
             return;
         };
@@ -298,7 +299,7 @@ impl State {
 
     fn memory(&mut self, now: &EventStamp, op: Op) {
         match op {
-            Op::Alloc(variable) | Op::Free(variable) => self.octet.forget(variable),
+            Op::Alloc(variable) => self.octet.forget(variable),
             Op::SplitVariable { from, to } if from != to => self.split(now.event(), from, to),
             _ => {}
         }

@@ -30,6 +30,7 @@ pub enum Action {
     Write,
     Update,
     CommutingUpdate,
+    Free,
     Acquire,
     Release,
     AcquireShared,
@@ -41,7 +42,6 @@ pub enum Action {
     Arrive,
     Depart,
     Alloc,
-    Free,
     End,
     Exit,
 }
@@ -55,6 +55,7 @@ impl Action {
         Self::Write,
         Self::Update,
         Self::CommutingUpdate,
+        Self::Free,
         Self::Acquire,
         Self::Release,
         Self::AcquireShared,
@@ -66,7 +67,6 @@ impl Action {
         Self::Arrive,
         Self::Depart,
         Self::Alloc,
-        Self::Free,
         Self::End,
         Self::Exit,
     ];

@@ -74,7 +74,9 @@ impl Observer {
             Op::Release(lock) => self.release(event, lock, Mode::Write),
             Op::ReleaseShared(lock) => self.release(event, lock, Mode::Read),
             Op::Read(variable) => self.access(event, variable, Mode::Read),
-            Op::Write(variable) | Op::Update(variable) => self.access(event, variable, Mode::Write),
+            Op::Write(variable) | Op::Update(variable) | Op::Free(variable) => {
+                self.access(event, variable, Mode::Write);
+            }
             Op::CommutingUpdate(variable) => self.access(event, variable, Mode::Commuting),
             Op::Begin(region) => {
                 self.code.run(region, event.thread, self.order.known(event.thread), now);
@@ -89,7 +91,7 @@ impl Observer {
                 self.threads.values_mut().for_each(|thread| thread.forget(lock));
                 self.end_life(Subject::Lock(lock));
             }
-            Op::Alloc(variable) | Op::Free(variable) => self.end_life(Subject::Variable(variable)),
+            Op::Alloc(variable) => self.end_life(Subject::Variable(variable)),
             Op::SplitVariable { from, to } => self.split(from, to),
             _ => {}
         }

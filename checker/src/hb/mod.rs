@@ -245,6 +245,7 @@ impl Engine {
             Op::CommutingUpdate(variable) => {
                 self.commuting_update(number, event, variable, visitor)
             }
+            Op::Free(variable) => self.access(number, event, variable, Action::Free, visitor),
             _ => self.step_fast(number, event, visitor),
         };
         if done { Ok(()) } else { self.step_validated(number, event, visitor) }

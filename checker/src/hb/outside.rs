@@ -26,7 +26,7 @@ impl Engine {
             Op::Update(variable) => (Action::Update, variable.0 != u32::MAX),
             Op::CommutingUpdate(variable) => (Action::CommutingUpdate, variable.0 != u32::MAX),
             Op::Alloc(_) | Op::SplitVariable { .. } => (Action::Alloc, false),
-            Op::Free(_) => (Action::Free, false),
+            Op::Free(variable) => (Action::Free, variable.0 != u32::MAX),
             _ => return Ok(None),
         };
         let number = self.counts.events;

@@ -31,7 +31,7 @@ const fn code(action: Action) -> u8 {
 #[inline(always)]
 const fn data_flag(action: Action) -> u64 {
     let index = code(action).wrapping_sub(code(Action::Read));
-    ((index <= code(Action::CommutingUpdate) - code(Action::Read)) as u64) << DATA.trailing_zeros()
+    ((index <= code(Action::Free) - code(Action::Read)) as u64) << DATA.trailing_zeros()
 }
 
 /// A remembered event with its transaction, or none.
@@ -249,7 +249,11 @@ mod tests {
             assert!(access.is_some());
             let is_access = matches!(
                 action,
-                Action::Read | Action::Write | Action::Update | Action::CommutingUpdate
+                Action::Read
+                    | Action::Write
+                    | Action::Update
+                    | Action::CommutingUpdate
+                    | Action::Free
             );
             assert_eq!(access.has_data(), is_access);
         }

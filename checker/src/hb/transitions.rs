@@ -130,13 +130,14 @@ impl Engine {
             Op::Write(_) => Action::Write,
             Op::Update(_) => Action::Update,
             Op::CommutingUpdate(_) => Action::CommutingUpdate,
+            Op::Free(_) => Action::Free,
             // Nothing depends on a split or a reset, so that no report shows the action stored for them.
             Op::Alloc(_)
             | Op::SplitVariable { .. }
+            | Op::Reset(_)
             | Op::Follow(_)
             | Op::Rest(_)
             | Op::Resume(_) => Action::Alloc,
-            Op::Free(_) | Op::Reset(_) => Action::Free,
             Op::Begin(_) => Action::Begin,
             Op::Acquire(_) => Action::Acquire,
             Op::AcquireShared(_) => Action::AcquireShared,
@@ -178,7 +179,10 @@ impl Engine {
             self.forked(row, number, event, action, visitor);
         }
         let done = match event.op {
-            Op::Read(variable) | Op::Write(variable) | Op::Update(variable) => {
+            Op::Read(variable)
+            | Op::Write(variable)
+            | Op::Update(variable)
+            | Op::Free(variable) => {
                 self.variables.ensure(variable);
                 self.access(number, event, variable, action, visitor)
             }
@@ -300,7 +304,7 @@ impl Engine {
         }
 
         match event.op {
-            Op::Alloc(variable) | Op::Free(variable) => variables.forget(variable),
+            Op::Alloc(variable) => variables.forget(variable),
             Op::SplitVariable { from, to } => variables.split(from, to),
             // An end that closes regions inside the named one too.
             Op::End(region) => {
@@ -397,6 +401,7 @@ impl Engine {
             | Op::Write(_)
             | Op::Update(_)
             | Op::CommutingUpdate(_)
+            | Op::Free(_)
             | Op::Begin(_)
             | Op::Follow(_)
             | Op::Rest(_)

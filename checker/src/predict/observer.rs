@@ -238,6 +238,7 @@ impl Observer {
                 Op::Read(_) => Action::Read,
                 Op::Write(_) => Action::Write,
                 Op::CommutingUpdate(_) => Action::CommutingUpdate,
+                Op::Free(_) => Action::Free,
                 _ => Action::Update,
             },
             location: event.location,

@@ -152,9 +152,7 @@ impl<'a> Replay<'a> {
     fn note_data(&mut self, position: u32, step: &Step) {
         let Some((variable, reads, writes)) = step.access() else {
             match step.event.op {
-                Op::Alloc(variable)
-                | Op::Free(variable)
-                | Op::SplitVariable { to: variable, .. } => {
+                Op::Alloc(variable) | Op::SplitVariable { to: variable, .. } => {
                     self.last_writes.insert(variable, position);
                 }
                 _ => {}

@@ -40,7 +40,7 @@ impl Step {
     pub(super) fn access(&self) -> Option<(VarId, bool, bool)> {
         match self.event.op {
             Op::Read(variable) => Some((variable, true, false)),
-            Op::Write(variable) => Some((variable, false, true)),
+            Op::Write(variable) | Op::Free(variable) => Some((variable, false, true)),
             Op::Update(variable) | Op::CommutingUpdate(variable) => Some((variable, true, true)),
             _ => None,
         }
@@ -151,8 +151,10 @@ impl Window {
         let in_window = |number: EventNumber| Some(number.checked_sub(first)? as u32);
         let needs =
             needs.into_iter().filter_map(in_window).filter(|&need| need != position).collect();
-        let is_access =
-            matches!(event.op, Op::Read(_) | Op::Write(_) | Op::Update(_) | Op::CommutingUpdate(_));
+        let is_access = matches!(
+            event.op,
+            Op::Read(_) | Op::Write(_) | Op::Update(_) | Op::CommutingUpdate(_) | Op::Free(_)
+        );
         let (holds, open) = match self.threads.get_mut(&event.thread) {
             Some(thread) if is_access => thread.state(),
             _ => (self.nothing.clone(), self.no_region.clone()),
@@ -171,9 +173,7 @@ impl Window {
                 writes.then_some(variable)
             }
             None => match event.op {
-                Op::Alloc(variable)
-                | Op::Free(variable)
-                | Op::SplitVariable { to: variable, .. } => {
+                Op::Alloc(variable) | Op::SplitVariable { to: variable, .. } => {
                     *self.lives.entry(variable).or_default() += 1;
                     Some(variable)
                 }

@@ -178,7 +178,7 @@ fn check_update(events: &[Event], cut: &Cut, violation: &Violation) {
         let is_change = |event: &Event| !is_own(event) && writes(event.op, variable);
         // Then the write is to another variable.
         let replaces = |event: &Event| match event.op {
-            Op::Alloc(v) | Op::Free(v) => v == variable,
+            Op::Alloc(v) => v == variable,
             Op::SplitVariable { from, to } => [from, to].contains(&variable),
             _ => false,
         };

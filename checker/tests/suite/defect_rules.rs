@@ -1,7 +1,7 @@
 //! Rules of the table of classes that are about the locks at both ends of a gap, and about updates.
 
 use crate::defect_names::Program;
-use checker::defect::{Class, Reason};
+use checker::defect::{Class, Reason, RegionRole};
 
 /// Returns whether the first defect has a reason of that text.
 fn has_reason(program: &mut Program, text: &str) -> bool {
@@ -75,6 +75,40 @@ fn variables_that_others_access_without_the_lock_are_hardly_a_pair() {
         "t1 begin(f); t1 w(o.rows) @2; t2 begin(g); t2 w(o.rows) @8; t2 w(o.records) @9; t2 end
         t1 w(o.records) @5; t1 end";
     assert_eq!(Program::new(free).summary(), ["likely Torn f"]);
+}
+
+#[test]
+fn a_use_of_freed_memory_is_likely_whatever_else_is_known() {
+    let used = "t1 begin(get); t1 acq(l) @1; t1 r(slot) @2; t1 rel(l) @3
+        t2 begin(put); t2 acq(l) @11; t2 w(slot) @12; t2 rel(l) @13; t2 free(node.refs) @14; t2 end
+        t1 add(node.refs) @5; t1 end";
+    assert_eq!(Program::new(used).summary(), ["likely UseAfterFree get"]);
+    let waits = Program::new(used).role("get", RegionRole::Waits).summary();
+    assert_eq!(waits, ["likely UseAfterFree get"]);
+    // All uses are one defect, also in another iteration.
+    let twice = used.replace("t1 add(node.refs) @5", "t1 r(node.key) @1; t1 add(node.refs) @5");
+    let twice = twice.replace("t2 free(node.refs)", "t2 free(node.key) @14; t2 free(node.refs)");
+    assert_eq!(Program::new(&twice).summary(), ["likely UseAfterFree get"]);
+}
+
+#[test]
+fn the_end_of_memory_that_everybody_has_done_with_is_by_design() {
+    let unused = "t1 begin(f); t1 r(node.refs) @2; t2 begin(g); t2 free(node.refs) @8; t2 w(total) @9; t2 end
+        t1 r(total) @5; t1 end";
+    let mut program = Program::new(unused);
+    assert_eq!(program.summary(), ["by design Torn f"]);
+    assert!(has_reason(
+        &mut program,
+        "others freed what it had accessed, and it did not access that again"
+    ));
+    // Another way into the other transaction shows more.
+    let other = unused.replace("t1 r(node.refs)", "t1 r(slot) @1; t1 r(node.refs)");
+    let other = other.replace("t2 free", "t2 w(slot) @7; t2 free");
+    assert_eq!(Program::new(&other).summary(), ["likely Torn f"]);
+    let job = "t1 begin(f); t1 r(job.state) @2; t2 w(job.state) @8; t1 free(job.state) @5; t1 end";
+    let mut program = Program::new(job).changed(true);
+    assert_eq!(program.summary(), ["by design StaleRead f"]);
+    assert!(has_reason(&mut program, "the second step is the end of the memory"));
 }
 
 #[test]

@@ -93,8 +93,8 @@ impl Source {
         self.pass_on(number, event);
     }
 
-    /// A commuting update is never deferred.
-    fn commuting_update(&mut self, number: usize, event: &Event, variable: VarId) {
+    /// A commuting update or a free is never deferred.
+    fn undeferred(&mut self, number: usize, event: &Event, variable: VarId) {
         if self.owned.get(&variable).is_some_and(|owned| owned.thread != Some(event.thread)) {
             self.insert_deferred(variable);
         }
@@ -109,8 +109,10 @@ impl Source {
             Op::Write(variable) | Op::Update(variable) => {
                 self.access(number, event, variable, true);
             }
-            Op::CommutingUpdate(variable) => self.commuting_update(number, event, variable),
-            Op::Alloc(variable) | Op::Free(variable) => {
+            Op::CommutingUpdate(variable) | Op::Free(variable) => {
+                self.undeferred(number, event, variable);
+            }
+            Op::Alloc(variable) => {
                 self.owned.remove(&variable);
                 self.pass_on(number, event);
             }

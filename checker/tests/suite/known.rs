@@ -315,6 +315,24 @@ fn barrier_rounds_are_told_apart() {
 }
 
 #[test]
+fn a_free_conflicts_with_all_accesses_of_its_life() {
+    // The use after the free is the harm; a use before it and none after is not.
+    check("t1 begin(m); t1 r(x); t2 free(x); t1 r(x); t1 end", &["data: m t2 m"]);
+    check("t1 begin(m); t1 r(x); t2 free(x); t1 end; t1 r(x)", &[]);
+    check("t1 begin(m); t1 r(x); t2 free(x); t2 alloc(x); t1 r(x); t1 end", &[]);
+    // Looked up in a table, out of which another thread takes the block that it frees.
+    check("t1 begin(m); t1 r(slot); t2 w(slot); t2 free(x); t1 r(x); t1 end", &["data: m t2 t2 m"]);
+    // Both free it.
+    check("t1 begin(m); t1 u(x); t2 u(x); t2 free(x); t1 free(x); t1 end", &["data: m t2 t2 m"]);
+    // Reference counts commute, the free does not commute with them.
+    check("t1 begin(m); t1 add(x); t2 add(x); t2 free(x); t1 end", &[]);
+    check(
+        "t1 begin(m); t1 r(slot); t2 w(slot); t2 add(x); t2 free(x); t1 add(x); t1 end",
+        &["data: m t2 t2 m"],
+    );
+}
+
+#[test]
 fn memory_that_was_freed_is_another_variable() {
     check("t1 begin(m); t1 r(x); t1 free(x); t2 alloc(x); t2 w(x); t2 free(x); t1 w(x)", &[]);
 }

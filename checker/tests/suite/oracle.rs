@@ -214,9 +214,9 @@ fn roles(events: &[Event], outermost: &[bool]) -> Roles {
     for (index, event) in events.iter().enumerate() {
         let (object, role) = match event.op {
             Op::Read(VarId(x)) => (Object::Variable(VarId(x)), Role::Read),
-            Op::Write(x) | Op::Update(x) => (Object::Variable(x), Role::Write),
+            Op::Write(x) | Op::Update(x) | Op::Free(x) => (Object::Variable(x), Role::Write),
             Op::CommutingUpdate(x) => (Object::Variable(x), Role::CommutingUpdate),
-            Op::Alloc(x) | Op::Free(x) => (Object::Variable(x), Role::Forget),
+            Op::Alloc(x) => (Object::Variable(x), Role::Forget),
             Op::SplitVariable { from, to } if from != to => {
                 let history = roles.get(&Object::Variable(from)).cloned().unwrap_or_default();
                 let part = roles.entry(Object::Variable(to)).or_default();

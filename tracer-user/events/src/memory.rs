@@ -5,9 +5,11 @@
 //! the cell is split, and both parts keep its past. Untouched memory has no cells, and one access makes one cell,
 //! however large: splitting comes later, if ever.
 //!
-//! A cell ends when its memory is freed, unmapped, or given out again. Its id is reused if only one thread has ever
-//! touched it: such a cell has no dependencies, and no finding can name it. So a program that allocates and frees
-//! unshared memory needs no more ids than it has cells at a time.
+//! A free is an access to all cells of the block. A cell ends when its memory is given out again or unmapped; until
+//! then accesses of other threads than the one that has freed it are uses after the free. Where memory may be given out
+//! unseen, a cell ends when it is freed. Its id is reused if only one thread has ever touched it: such a cell has no
+//! dependencies, and no finding can name it. So a program that allocates and frees unshared memory needs no more ids
+//! than it has had cells at a time.
 
 mod blocks;
 #[cfg(test)]
@@ -15,7 +17,7 @@ mod tests;
 
 use std::{collections::BTreeMap, ops::Range};
 
-use checker::event::{Op, ThreadId, VarId};
+use checker::event::{EventNumber, Op, ThreadId, VarId};
 
 use self::blocks::Blocks;
 pub use self::blocks::{Birth, Block, Origin};
@@ -47,6 +49,17 @@ pub struct Cell<'a> {
     pub watch: Option<usize>,
 }
 
+/// Act by which memory is given back.
+#[derive(Clone, Copy, Debug)]
+pub struct Free {
+    /// The thread that frees it.
+    pub thread: ThreadId,
+    /// Position of the free in the stream.
+    pub event: EventNumber,
+    /// Set if it is seen when the memory is given out again.
+    pub is_given_out_seen: bool,
+}
+
 /// A cell that has not ended, where cells are ordered by their addresses.
 #[derive(Clone, Copy, Debug)]
 struct Live {
@@ -63,6 +76,8 @@ struct VariableState {
     /// The block that it ended with, `LIVES` or `NOWHERE`.
     block: u32,
     watch: u32,
+    /// The thread that has freed its memory, or `NOBODY`.
+    freed_by: u32,
 }
 
 /// A cell that was touched as a whole not long ago.
@@ -85,6 +100,8 @@ pub struct Memory {
     unused: Vec<VarId>,
     blocks: Blocks,
     recent: Box<[Recent]>,
+    /// The first event since the last loss of events.
+    complete_since: EventNumber,
 }
 
 impl Default for Memory {
@@ -95,6 +112,7 @@ impl Default for Memory {
             unused: Vec::new(),
             blocks: Blocks::default(),
             recent: vec![NONE; RECENT].into_boxed_slice(),
+            complete_since: 0,
         }
     }
 }
@@ -103,8 +121,8 @@ impl Memory {
     /// Adds to `variables` the variables that together are exactly the `size` bytes at `address`, for an access by
     /// `thread`. `sink` gets the operations that must precede the access.
     ///
-    /// Memory that was given back, and not given out again, has no variables: an access there is made by the
-    /// allocator, which keeps its lists there, or is a bug in the program.
+    /// Memory that was given back, and not given out again, has no variables: an access there is made by the allocator,
+    /// which keeps its lists there, or is a [use after the free](Self::use_freed).
     pub fn touch(
         &mut self,
         thread: ThreadId,
@@ -152,6 +170,32 @@ impl Memory {
         }
     }
 
+    /// Adds the variables of memory that was freed, and not given out again, for an access of the program's code: those
+    /// that it had before, and none for the thread that has freed it.
+    pub fn use_freed(
+        &mut self,
+        thread: ThreadId,
+        address: u64,
+        size: u64,
+        sink: &mut impl FnMut(Op),
+        variables: &mut Vec<VarId>,
+    ) {
+        let block = self.blocks.freed_around(address);
+        if block.is_none_or(|block| block.born.event < self.complete_since) {
+            return;
+        }
+        let end = address.saturating_add(size);
+        self.split_at(address, sink);
+        self.split_at(end, sink);
+        for live in self.cells.range(address..end).map(|(_, live)| live) {
+            let state = &mut self.states[live.variable.index()];
+            if ![thread.0, NOBODY].contains(&state.freed_by) {
+                state.touched_by(thread);
+                variables.push(live.variable);
+            }
+        }
+    }
+
     /// Notes an access to the variable by way of a watched range.
     pub fn watched(&mut self, variable: VarId, watch: usize) {
         if let Some(state) = self.states.get_mut(variable.index()) {
@@ -165,31 +209,59 @@ impl Memory {
         self.blocks.add(block);
     }
 
-    /// Ends the block that begins at an address, or `size` bytes of it. Returns the range that ends.
+    /// Handles the free of the block that begins at an address. Returns its range.
     ///
     /// Of a block that is not known the size is not either. Its cells live on until their memory is given out again.
     pub fn freed(
         &mut self,
         address: u64,
-        size: Option<u64>,
+        free: Free,
         sink: &mut impl FnMut(Op),
     ) -> Option<Range<u64>> {
-        let range = match size {
-            Some(size) => address..address.saturating_add(size),
-            None => self.blocks.beginning_at(address)?.range(),
+        let Some(&block) = self.blocks.beginning_at(address) else {
+            // It may be freed already: by another thread, or by the function that has called this one.
+            let freed = self.blocks.freed_around(address);
+            let freed = freed.filter(|block| block.address == address).map(Block::range);
+            self.free_cells(freed?, free, sink);
+            return None;
         };
-        self.forget(range.clone(), sink);
-        match size {
-            Some(_) => self.blocks.cut_out(&range),
-            None => self.blocks.remove(address),
-        }
-        Some(range)
+        self.given_back(block, free, sink);
+        Some(block.range())
     }
 
-    /// Marks memory as given back to an allocator, whatever is known of it.
-    pub fn given_back(&mut self, block: Block, sink: &mut impl FnMut(Op)) {
-        self.forget(block.range(), sink);
-        self.blocks.give_back(block);
+    /// Handles the free of memory, whatever is known of it.
+    pub fn given_back(&mut self, block: Block, free: Free, sink: &mut impl FnMut(Op)) {
+        self.free_cells(block.range(), free, sink);
+        let born = Birth { event: free.event, ..block.born };
+        self.blocks.give_back(Block { born, ..block });
+    }
+
+    /// Notes that events were lost, the last of them before the next one: memory may have been given out unseen.
+    pub const fn lost(&mut self, next: EventNumber) {
+        self.complete_since = next;
+    }
+
+    /// Emits the free of each cell in a range, unless this thread has freed it already.
+    fn free_cells(&mut self, range: Range<u64>, free: Free, sink: &mut impl FnMut(Op)) {
+        let Free { thread, is_given_out_seen, .. } = free;
+        if !is_given_out_seen {
+            return self.forget(range, sink);
+        }
+        self.split_at(range.start, sink);
+        self.split_at(range.end, sink);
+        for (&start, live) in self.cells.range(range) {
+            let state = &mut self.states[live.variable.index()];
+            if state.freed_by == thread.0 {
+                continue;
+            }
+            state.touched_by(thread);
+            state.freed_by = thread.0;
+            sink(Op::Free(live.variable));
+            let recent = &mut self.recent[place(start)];
+            if recent.address == start {
+                *recent = NONE;
+            }
+        }
     }
 
     /// Ends all cells of a range of a stack whose frames were left.
@@ -226,6 +298,7 @@ impl Memory {
     pub fn cell(&self, variable: VarId) -> Option<Cell<'_>> {
         let state = self.states.get(variable.index())?;
         let block = match state.block {
+            LIVES if state.freed_by != NOBODY => self.blocks.freed_around(state.address),
             LIVES => self.blocks.around(state.address),
             NOWHERE => None,
             ended => self.blocks.ended(ended),
@@ -259,8 +332,14 @@ impl Memory {
     }
 
     fn new_cell(&mut self, address: u64, length: u64) -> VarId {
-        let state =
-            VariableState { address, length, toucher: NOBODY, block: LIVES, watch: UNWATCHED };
+        let state = VariableState {
+            address,
+            length,
+            toucher: NOBODY,
+            block: LIVES,
+            watch: UNWATCHED,
+            freed_by: NOBODY,
+        };
         self.insert(address, state)
     }
 
@@ -333,10 +412,11 @@ impl Memory {
         while let Some((&start, &Live { variable, .. })) = self.cells.range(range.clone()).next() {
             self.cells.remove(&start);
             self.not_recent(start);
-            sink(Op::Free(variable));
+            sink(Op::Alloc(variable));
             let state = &mut self.states[variable.index()];
             if state.toucher == SEVERAL {
-                state.block = self.blocks.end_of(start).unwrap_or(NOWHERE);
+                let is_freed = state.freed_by != NOBODY;
+                state.block = self.blocks.end_of(start, is_freed).unwrap_or(NOWHERE);
             } else {
                 state.block = NOWHERE;
                 self.unused.push(variable);

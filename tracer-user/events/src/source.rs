@@ -190,6 +190,7 @@ impl Source {
     fn gap(&mut self) {
         self.regions.gap();
         self.stream.gap();
+        self.memory.lost(&self.stream);
         self.syncs.gap();
         self.accesses.gap();
     }
@@ -403,8 +404,7 @@ fn allocator_call<C: CodeMap>(
     record: &BlockRecord,
     cx: &mut Context<'_, C>,
 ) -> Option<Range<u64>> {
-    let Some(&MemorySite::Allocator { role }) =
-        cx.kind(record.header.site).and_then(SiteKind::memory)
+    let Some(&MemorySite::Allocator(site)) = cx.kind(record.header.site).and_then(SiteKind::memory)
     else {
         cx.omissions.foreign_records += 1;
         return None;
@@ -413,7 +413,7 @@ fn allocator_call<C: CodeMap>(
     let location = cx.stack(Location::Call(record.frames));
     cx.arrive(thread, record.sp);
     let cause = Cause { thread, location };
-    let range = cx.memory.allocator_call(kind, role, record, cause, cx.stream)?;
+    let range = cx.memory.allocator_call(kind, site, record, cause, cx.stream)?;
     forget_objects(&range, cause, cx.syncs, cx.stream);
     Some(range)
 }

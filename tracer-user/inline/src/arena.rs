@@ -1,7 +1,10 @@
 //! Arena: the shared file's control page, table of words, and the blocks and rings of threads. A ring whose thread has
 //! ended is used again once it has been read to its end, so that memory is bounded by the threads that run at once.
 
-use core::mem::{offset_of, size_of};
+use core::{
+    mem::{offset_of, size_of},
+    ops::Range,
+};
 
 use abi::DELAYS_BYTES;
 use thiserror::Error;
@@ -9,8 +12,8 @@ use thiserror::Error;
 use crate::{
     cell::{self, MAX_OWNERS},
     layout::{
-        Control, Mode, PENDING_BYTES, PendingCall, SLOT_BYTES, STACK_PIECE_BITS,
-        STACK_PIECE_COUNT_BITS, STACKS_BYTES, ThreadBlock,
+        Control, HASH, Mode, PENDING_BYTES, PendingCall, SLOT_BYTES, STACK_MARK_BITS, STACK_MARKS,
+        STACK_PIECE_BITS, STACK_PIECE_COUNT_BITS, STACK_RANGE_BITS, STACKS_BYTES, ThreadBlock,
     },
     memory::{Offset, ProcessAddress, SharedWords, WORD},
 };
@@ -243,6 +246,21 @@ impl Arena {
             let word = self.layout.stacks().plus(bit / 64 * WORD);
             memory.store(word, memory.load(word) | 1 << (bit % 64));
         }
+    }
+
+    /// Marks a range of addresses as shared if a stack of a thread lies around there: from then on accesses of the
+    /// stack's own thread make records. Returns whether one does.
+    pub fn share_stack(&self, range: Range<u64>, memory: &impl SharedWords) -> bool {
+        let stacks = self.layout.stacks();
+        let bit = (range.start >> STACK_PIECE_BITS) & ((1 << STACK_PIECE_COUNT_BITS) - 1);
+        if memory.load(stacks.plus(bit / 64 * WORD)) >> (bit % 64) & 1 == 0 {
+            return false;
+        }
+        for number in range.start >> STACK_RANGE_BITS..=(range.end - 1) >> STACK_RANGE_BITS {
+            let mark = number.wrapping_mul(HASH) >> (64 - STACK_MARK_BITS);
+            memory.store(stacks.plus(STACK_MARKS + mark * WORD), number);
+        }
+        true
     }
 
     /// Takes back the ring of a thread that has ended, after its last record was read

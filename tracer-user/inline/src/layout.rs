@@ -277,6 +277,9 @@ pub const STACK_MARKS: u64 = 1 << (STACK_PIECE_COUNT_BITS - 3);
 /// Binary logarithm of the number of bytes of a stack that are shared as one.
 pub const STACK_RANGE_BITS: u32 = 6;
 
+/// Multiplier of Fibonacci hashing, as in the BPF programs.
+pub(crate) const HASH: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// Binary logarithm of the number of marks.
 pub const STACK_MARK_BITS: u32 = 12;
 

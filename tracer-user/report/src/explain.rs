@@ -376,6 +376,7 @@ fn unary(violation: &Violation, tx: &Transaction, who: &str) -> String {
                 Action::Write => "write of",
                 Action::Update => "atomic update of",
                 Action::CommutingUpdate => "addition to",
+                Action::Free => "free of",
                 _ => "operation on",
             };
             format!("{who}'s {noun} {what} outside every region")

@@ -9,8 +9,8 @@ use super::{
     listing::{distinct, list},
     locks::{Held, without_common},
     model::{
-        Action, Defect, GapEnd, GapKind, Location, Object, ObjectKind, Obstacle, Order, RegionRole,
-        SourceFrame, Transaction, Violation,
+        Action, Defect, GapEnd, GapKind, Location, Object, ObjectKind, Obstacle, Order, Pattern,
+        RegionRole, SourceFrame, Transaction, Violation,
     },
     phrase::short_name,
     scene::is_function,
@@ -41,6 +41,9 @@ pub fn help(defect: &Defect, violation: &Violation, obstacle: Option<Obstacle>) 
         return violation.hint.clone();
     }
     let span = span(defect);
+    if defect.pattern == Pattern::UseAfterFree {
+        return for_freed(defect, violation, &span);
+    }
     if matches!(defect.role, RegionRole::ThreadBody | RegionRole::Waits) {
         return format!(
             "`{region}` as a whole need not be one step; if {from} and {to} belong together, hold {} {span}",
@@ -307,6 +310,22 @@ fn held_by_both(lock: &Object, defect: &Defect, violation: &Violation, span: &st
 /// Returns whether both ends of the gap are in functions that the region calls.
 fn calls_both(defect: &Defect) -> bool {
     [&defect.gap.left_at, &defect.gap.returned_at].iter().all(|step| step.chain.len() > 1)
+}
+
+/// Suggests to keep memory that others free.
+fn for_freed(defect: &Defect, violation: &Violation, span: &str) -> String {
+    let (from, to) = ends(defect);
+    let freed = violation.edges.last();
+    let freed = freed.map(|edge| place(edge.source.as_ref(), &edge.source_label));
+    let lock = match defect.gap.left_at.held.as_deref() {
+        Some([lock, ..]) => lock_in_source(lock),
+        _ => lock_of(defect, violation),
+    };
+    format!(
+        "{} frees what is used at {to}: take a reference to it at {from}, while {lock} is held, and let the last \
+         reference free it; or hold {lock} {span}, and free it under the same lock",
+        freed.unwrap_or_else(|| "another thread".to_owned()),
+    )
 }
 
 fn for_data(defect: &Defect, violation: &Violation, variables: &str, span: &str) -> String {

@@ -35,6 +35,7 @@ pub fn what(defect: &Defect) -> String {
         Pattern::Torn => format!("torn apart {subject}"),
         Pattern::Chain => format!("cycle through {subject}"),
         Pattern::SplitSection => format!("section split by {subject}"),
+        Pattern::UseAfterFree => format!("use of freed {subject}"),
     }
 }
 
@@ -55,6 +56,7 @@ pub fn headline(defect: &Defect, violation: &Violation, region: &str) -> String 
             format!("{subject} {are} taken in between")
         }
         Pattern::SplitSection => format!("through {subject}"),
+        Pattern::UseAfterFree => format!("{subject} {are} freed before it was used"),
         Pattern::LostUpdate | Pattern::StaleRead | Pattern::Chain => what(defect),
     };
     format!("`{region}` was split by {others}: {what}")

@@ -21,7 +21,7 @@ pub struct Rule {
 }
 
 /// All rules, by number.
-pub const RULES: [Rule; 10] = [
+pub const RULES: [Rule; 11] = [
     Rule {
         id: "AV1",
         name: "lost-update",
@@ -210,6 +210,25 @@ void move(struct list *from, struct list *to)
         repair: "Look at what the other thread did with the state in between: it may be the cause of the death. Hold one \
                  lock over the whole region.",
     },
+    Rule {
+        id: "AV11",
+        name: "use-after-free",
+        summary: "memory that the region found was freed before it was used",
+        meaning: "The region finds an object, another thread frees it, and the region uses it nevertheless. By then the \
+                  memory may be another object's.",
+        example: "\
+void touch(struct cache *cache, int key)
+{
+    lock(&cache->lock);
+    struct node *node = find(cache, key);
+    unlock(&cache->lock);
+                                            /* another thread removes node and frees it */
+    node->refs++;                           /* writes to freed memory */
+}
+",
+        repair: "Hold the lock of the look-up over the use, or take a reference to the object under that lock, and let \
+                 whoever drops the last reference free it.",
+    },
 ];
 
 impl Rule {
@@ -224,6 +243,7 @@ impl Rule {
             Pattern::Torn => 4,
             Pattern::Chain => 5,
             Pattern::SplitSection => 6,
+            Pattern::UseAfterFree => 10,
         }]
     }
 
@@ -255,6 +275,7 @@ mod tests {
             Pattern::Torn,
             Pattern::Chain,
             Pattern::SplitSection,
+            Pattern::UseAfterFree,
         ] {
             let name = serde_json::to_value(pattern).expect("a pattern has a name");
             assert_eq!(name, Rule::of(pattern).name);

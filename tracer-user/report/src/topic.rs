@@ -329,6 +329,20 @@ pub const TOPICS: &[Topic] = &[
     ),
     topic(
         Against,
+        "freed-unused",
+        "Others freed memory that the region had accessed, and the region did not access it again.",
+        "None: see whether the region had done with it. Where it has not, `--watch` on the memory shows the use.",
+        examples::FREED_UNUSED,
+    ),
+    topic(
+        Against,
+        "frees-it",
+        "The region freed the memory at the second step: others had accessed it before, and are most likely done with it.",
+        "None, unless the free is decided by a count that others may have changed: decide under their lock.",
+        examples::FREES_IT,
+    ),
+    topic(
+        Against,
         "sync-only",
         "Only locks and other synchronisation met, although accesses to data were seen.",
         "Name the data with `--watch`, if some may be out of sight.",

@@ -66,7 +66,8 @@ pub(super) mod op {
     pub(in crate::format::avt) const ARRIVE: u8 = 15;
     pub(in crate::format::avt) const DEPART: u8 = 16;
     pub(in crate::format::avt) const ALLOC: u8 = 17;
-    pub(in crate::format::avt) const FREE: u8 = 18;
+    /// End of a life of memory, in files of earlier versions.
+    pub(in crate::format::avt) const END_OF_LIFE: u8 = 18;
     pub(in crate::format::avt) const RESET: u8 = 19;
     pub(in crate::format::avt) const EXIT: u8 = 20;
     /// A split: the new variable stands in the place of a location.
@@ -76,6 +77,7 @@ pub(super) mod op {
     pub(in crate::format::avt) const FOLLOW_NONE: u8 = 24;
     pub(in crate::format::avt) const REST: u8 = 25;
     pub(in crate::format::avt) const RESUME: u8 = 26;
+    pub(in crate::format::avt) const FREE: u8 = 27;
     /// Not an event: events were lost here.
     pub(in crate::format::avt) const GAP: u8 = 255;
 }

@@ -384,7 +384,8 @@ fn limits(names: &Names) -> Box<[u32; 256]> {
     limits[usize::from(op::FOLLOW_NONE)] = u32::MAX;
     for (ops, limit) in [
         (&[op::BEGIN, op::END_NAMED, op::FOLLOW, op::REST, op::RESUME][..], regions),
-        (&[op::READ, op::WRITE, op::UPDATE, op::COMMUTING_UPDATE, op::ALLOC, op::FREE], variables),
+        (&[op::READ, op::WRITE, op::UPDATE, op::COMMUTING_UPDATE], variables),
+        (&[op::ALLOC, op::FREE, op::END_OF_LIFE], variables),
         (&[op::ACQUIRE, op::RELEASE, op::ACQUIRE_SHARED, op::RELEASE_SHARED, op::RESET], locks),
         (&[op::FORK, op::JOIN], threads),
         (&[op::SIGNAL, op::WAIT, op::ARRIVE, op::DEPART], syncs),

@@ -104,6 +104,7 @@ pub(super) fn decode(record: Record) -> Option<Event> {
         op::DEPART => Op::Depart(SyncId(object)),
         op::ALLOC => Op::Alloc(VarId(object)),
         op::FREE => Op::Free(VarId(object)),
+        op::END_OF_LIFE => Op::Alloc(VarId(object)),
         op::RESET => Op::Reset(LockId(object)),
         op::SPLIT => {
             let op = Op::SplitVariable { from: VarId(object), to: VarId(location) };
@@ -155,11 +156,10 @@ mod tests {
             Op::Arrive(SyncId(14)),
             Op::Depart(SyncId(15)),
             Op::Alloc(VarId(16)),
-            Op::Free(VarId(u32::MAX - 1)),
             Op::Reset(LockId(17)),
             Op::Exit,
         ];
-        for (code, op) in (1..).zip(ops) {
+        for (code, op) in (1..).filter(|&code| code != op::END_OF_LIFE).zip(ops) {
             let event = Event { thread: ThreadId(77), op, location: LocationId(u32::MAX) };
             let record = encode(&event);
             assert_eq!(record.op, code);
@@ -169,22 +169,27 @@ mod tests {
         let event = Event { thread: ThreadId(77), op, location: LocationId(4) };
         let record_of_it = encode(&event);
         assert_eq!((record_of_it.op, decode(record_of_it)), (22, Some(event)));
-        let regions = [
+        let others = [
             (23, Op::Follow(Some(RegionId(19)))),
             (24, Op::Follow(None)),
             (25, Op::Rest(RegionId(20))),
             (26, Op::Resume(RegionId(21))),
+            (27, Op::Free(VarId(u32::MAX - 1))),
         ];
-        for (code, op) in regions {
+        for (code, op) in others {
             let event = Event { thread: ThreadId(7), op, location: LocationId(4) };
             let record = encode(&event);
             assert_eq!((record.op, decode(record)), (code, Some(event)));
         }
+        let op = Op::Alloc(VarId(16));
+        let earlier = record(op::END_OF_LIFE, 77, 16, 4);
+        let event = Event { thread: ThreadId(77), op, location: LocationId(4) };
+        assert_eq!(decode(earlier), Some(event));
         let op = Op::SplitVariable { from: VarId(3), to: VarId(u32::MAX - 1) };
         let split = Event { thread: ThreadId(77), op, location: NO_LOCATION };
         let record_of_it = encode(&split);
         assert_eq!((record_of_it.op, decode(record_of_it)), (21, Some(split)));
-        for code in [0, 27, op::GAP] {
+        for code in [0, 28, op::GAP] {
             assert_eq!(decode(record(code, 0, 0, 0)), None);
         }
         for lost in [None, Some(0), Some(u64::MAX - 1)] {

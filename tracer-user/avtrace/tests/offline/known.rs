@@ -63,6 +63,7 @@ fn traces_on_which_others_err() {
     check("lost-update.std", &["m #1 m"]);
     check("lost-update-with-readers.std", &["m #2 m"]);
     check("between-transactions.std", &[]);
+    check("use-after-free.std", &["m #1 #1 m"]);
     check("recursive-region.std", &["m #1 m", "m #1 #1 m"]);
     let all = ["--regions", "all"];
     check_with(&all, "recursive-region.std", &["m #1 m", "m #1 m", "m #1 #1 m"], None);

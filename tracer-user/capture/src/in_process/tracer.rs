@@ -3,6 +3,7 @@
 
 mod attached;
 mod births;
+mod escaped_stacks;
 pub(super) mod faults;
 mod killed;
 mod leaving;

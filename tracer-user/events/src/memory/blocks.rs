@@ -30,7 +30,7 @@ pub struct Block {
     pub thread: ThreadId,
     /// Origin.
     pub origin: Origin,
-    /// Point at which it was given out.
+    /// Point at which it was given out; of memory that was given back, that point.
     pub born: Birth,
 }
 
@@ -100,6 +100,11 @@ impl Blocks {
         layers.into_iter().find_map(|layer| layer.around(address))
     }
 
+    /// Returns the freed block around an address.
+    pub(super) fn freed_around(&self, address: u64) -> Option<&Block> {
+        self.freed.around(address)
+    }
+
     /// Returns the allocated block that begins at an address.
     pub(super) fn beginning_at(&self, address: u64) -> Option<&Block> {
         self.allocated.0.get(&address)
@@ -126,15 +131,6 @@ impl Blocks {
         self.stacks.0.insert(address, Block { address, size, thread, origin, born });
     }
 
-    /// Moves the allocated block that begins at an address to the freed ones.
-    pub(super) fn remove(&mut self, address: u64) {
-        if let Some(block) = self.allocated.0.remove(&address) {
-            self.stacks.cut_out(&block.range(), false);
-            self.freed.cut_out(&block.range(), true);
-            self.freed.0.insert(address, block);
-        }
-    }
-
     /// This range of memory is an allocator's.
     pub(super) fn give_back(&mut self, block: Block) {
         self.stacks.cut_out(&block.range(), false);
@@ -145,7 +141,7 @@ impl Blocks {
 
     /// Returns whether an address is in a block that was given back.
     pub(super) fn is_freed(&self, address: u64) -> bool {
-        self.freed.around(address).is_some()
+        self.freed_around(address).is_some()
     }
 
     /// Removes all blocks from a range.
@@ -164,8 +160,9 @@ impl Blocks {
     }
 
     /// Stores the block around an address for lookups after its end, and returns its number.
-    pub(super) fn end_of(&mut self, address: u64) -> Option<u32> {
-        let block = *self.around(address)?;
+    pub(super) fn end_of(&mut self, address: u64, is_freed: bool) -> Option<u32> {
+        let block = if is_freed { self.freed.around(address) } else { self.around(address) };
+        let block = *block?;
         if self.ended.last() != Some(&block) {
             self.ended.push(block);
         }

@@ -27,7 +27,8 @@ impl World {
                     let past = self.seen.get(&from).cloned().unwrap_or_default();
                     self.seen.insert(to, past);
                 }
-                Op::Free(variable) => drop(self.seen.remove(&variable)),
+                Op::Alloc(variable) => drop(self.seen.remove(&variable)),
+                Op::Free(_) => {}
                 _ => panic!("{op:?}"),
             }
         }
@@ -59,11 +60,30 @@ impl World {
         self.memory.allocated(block, &mut |op| self.ops.push(op));
     }
 
-    fn freed(&mut self, address: u64, size: Option<u64>) -> Option<Range<u64>> {
+    fn unmapped(&mut self, address: u64, size: u64) {
         self.ops.clear();
-        let range = self.memory.freed(address, size, &mut |op| self.ops.push(op));
+        self.memory.unmapped(&(address..address + size), &mut |op| self.ops.push(op));
+        self.consume();
+    }
+
+    fn freed(&mut self, thread: ThreadId, address: u64) -> Option<Range<u64>> {
+        self.freed_by(Free { thread, event: 0, is_given_out_seen: true }, address)
+    }
+
+    fn freed_by(&mut self, free: Free, address: u64) -> Option<Range<u64>> {
+        self.ops.clear();
+        let range = self.memory.freed(address, free, &mut |op| self.ops.push(op));
         self.consume();
         range
+    }
+
+    fn use_freed(&mut self, thread: ThreadId, address: u64, size: u64) -> Vec<VarId> {
+        self.ops.clear();
+        let mut variables = Vec::new();
+        let mut sink = |op| self.ops.push(op);
+        self.memory.use_freed(thread, address, size, &mut sink, &mut variables);
+        self.consume();
+        variables
     }
 
     /// Returns the addresses and lengths of the variables of a range.
@@ -114,17 +134,16 @@ fn ids_of_memory_that_one_thread_has_touched_are_used_again() {
         world.allocated(address, 64, thread);
         world.touch(thread, address, 8);
         world.touch(thread, address + 4, 1);
-        // Whoever gives it back has not touched it.
-        assert_eq!(world.freed(address, None), Some(address..address + 64));
+        assert_eq!(world.freed(thread, address), Some(address..address + 64));
         assert_eq!(world.ops.len(), 3);
     }
-    assert_eq!(world.memory.variable_count(), 3);
+    assert_eq!(world.memory.variable_count(), 3 * 10, "each until the memory is given out again");
     assert_eq!(world.memory.block(0x1000), None);
 
     world.allocated(0x1000, 64, ONE);
     let shared = world.touch(ONE, 0x1000, 8);
     assert_eq!(world.touch(TWO, 0x1000, 8), shared);
-    world.freed(0x1000, None);
+    world.freed(ONE, 0x1000);
     world.allocated(0x1000, 32, TWO);
     let next = world.touch(TWO, 0x1000, 8);
     assert_ne!(next, shared);
@@ -138,10 +157,10 @@ fn memory_that_is_given_out_again_is_other_memory() {
     let mut world = World::default();
     // Its start was not seen, nor is its end.
     let first = world.touch(ONE, 0x1000, 8);
-    assert_eq!(world.freed(0x1000, None), None);
+    assert_eq!(world.freed(ONE, 0x1000), None);
     assert_eq!(world.ops, []);
     world.allocated(0x1000, 16, TWO);
-    assert_eq!(world.ops, [Op::Free(first[0])]);
+    assert_eq!(world.ops, [Op::Alloc(first[0])]);
     // Blocks that begin or end in the middle of a block whose end was not seen.
     world.touch(TWO, 0x1000, 8);
     world.allocated(0x1004, 16, ONE);
@@ -155,7 +174,7 @@ fn what_lies_outside_of_a_range_that_ends_lives_on() {
     let whole = world.touch(ONE, 0x1000, 0x3000);
     world.touch(TWO, 0x1000, 0x3000);
     // From the middle, of one page.
-    assert_eq!(world.freed(0x2000, Some(0x1000)), Some(0x2000..0x3000));
+    world.unmapped(0x2000, 0x1000);
     assert_eq!(world.ops, [Op::SplitVariable { from: whole[0], to: VarId(1) }]);
     let now = world.touch(ONE, 0x1000, 0x3000);
     assert_eq!(world.cells(&now), [(0x1000, 0x1000), (0x2000, 0x1000), (0x3000, 0x1000)]);
@@ -163,8 +182,8 @@ fn what_lies_outside_of_a_range_that_ends_lives_on() {
     assert_eq!(world.seen[&now[1]], BTreeSet::from([3]));
     assert_eq!(world.seen[&now[2]], BTreeSet::from([1, 2, 3]));
     // The first half of the first, and the last half of the last.
-    world.freed(0x800, Some(0x1000));
-    world.freed(0x3800, Some(0x1000));
+    world.unmapped(0x800, 0x1000);
+    world.unmapped(0x3800, 0x1000);
     assert_eq!(world.ops, []);
     assert_eq!(world.cells(&now), [(0x1800, 0x800), (0x2000, 0x1000), (0x3000, 0x800)]);
 }
@@ -174,7 +193,7 @@ fn memory_that_was_given_back_is_the_allocators() {
     let mut world = World::default();
     world.allocated(0x1000, 64, ONE);
     assert_eq!(world.touch(ONE, 0x1010, 8).len(), 1);
-    world.freed(0x1000, None);
+    world.freed(TWO, 0x1000);
     assert_eq!(world.touch(TWO, 0x1010, 8), []);
     assert_eq!(world.touch(TWO, 0x1040, 8).len(), 1);
     // A part of it is given out.
@@ -183,7 +202,7 @@ fn memory_that_was_given_back_is_the_allocators() {
     assert_eq!(world.touch(TWO, 0x1008, 8), []);
     assert_eq!(world.touch(TWO, 0x1020, 8), []);
     // The bytes of unmapped memory are nobody's list.
-    world.freed(0x1000, Some(0x1000));
+    world.unmapped(0x1000, 0x1000);
     assert_eq!(world.touch(TWO, 0x1008, 8).len(), 1);
 }
 
@@ -196,10 +215,10 @@ fn blocks_nest() {
     assert_eq!(block(&world, 0x10_0018), Some(48));
     assert_eq!(block(&world, 0x10_0040), Some(0x10_0000));
     // A part of the mapping goes.
-    world.freed(0x10_0000, Some(0x1000));
+    world.unmapped(0x10_0000, 0x1000);
     assert_eq!(block(&world, 0x10_0018), None);
     assert_eq!(block(&world, 0x10_1000), Some(0xf_f000));
-    world.freed(0x18_0000, Some(0x1000));
+    world.unmapped(0x18_0000, 0x1000);
     assert_eq!(block(&world, 0x10_1000), Some(0x7_f000));
     assert_eq!(block(&world, 0x18_0000), None);
     assert_eq!(block(&world, 0x18_1000), Some(0x7_f000));
@@ -217,15 +236,15 @@ fn a_stack_is_new_for_each_thread() {
     assert_eq!(begin(&mut world, ONE, 0x1f_f000), []);
     let local = world.touch(ONE, 0x1f_e000, 8);
     world.touch(TWO, 0x1f_e000, 8);
-    assert_eq!(begin(&mut world, TWO, 0x1f_f000), [Op::Free(local[0])]);
+    assert_eq!(begin(&mut world, TWO, 0x1f_f000), [Op::Alloc(local[0])]);
     let cell = world.memory.cell(local[0]).unwrap();
     assert_eq!(cell.block.map(|block| (block.origin, block.thread)), Some((Origin::Stack, ONE)));
     assert_eq!(world.memory.block(0x10_0000).map(|block| block.thread), Some(TWO));
     // This one's mapping is unknown.
     let far = world.touch(ONE, 0x7f00_0000_0000 - 0x1000, 8);
-    assert_eq!(begin(&mut world, TWO, 0x7f00_0000_0000), [Op::Free(far[0])]);
+    assert_eq!(begin(&mut world, TWO, 0x7f00_0000_0000), [Op::Alloc(far[0])]);
     // The mapping goes, and the stacks with it.
-    world.freed(0x10_0000, Some(0x10_0000));
+    world.unmapped(0x10_0000, 0x10_0000);
     assert_eq!(world.memory.block(0x1f_f000), None);
 }
 
@@ -239,6 +258,47 @@ fn watched_ranges_are_known_by_their_cells() {
     let part = world.touch(ONE, 0x1004, 4)[0];
     assert_eq!(world.memory.cell(part).unwrap().watch, Some(3));
     assert_eq!(world.memory.cell(VarId(9)), None);
+}
+
+#[test]
+fn memory_that_was_freed_keeps_its_variables_for_others() {
+    let mut world = World::default();
+    world.allocated(0x1000, 64, ONE);
+    let field = world.touch(ONE, 0x1010, 8);
+    assert_eq!(world.freed(ONE, 0x1000), Some(0x1000..0x1040));
+    assert_eq!(world.ops, [Op::Free(field[0])]);
+    assert_eq!(world.touch(TWO, 0x1010, 8), [], "by the allocator");
+    assert_eq!(world.use_freed(ONE, 0x1010, 8), [], "by the thread that has freed it");
+    assert_eq!(world.use_freed(TWO, 0x1010, 8), field);
+    assert_eq!(world.use_freed(TWO, 0x1020, 8), [], "nobody has accessed it before");
+    assert_eq!(world.memory.cell(field[0]).unwrap().block.unwrap().size, 64);
+    assert_eq!(world.use_freed(TWO, 0x1010, 4), field);
+    assert_eq!(world.ops.len(), 1, "a part");
+    // Its free is an access of that thread, which the next life does not see.
+    world.allocated(0x1000, 64, TWO);
+    assert_eq!(world.ops.len(), 2);
+    let next = world.touch(TWO, 0x1010, 8);
+    assert_ne!(next, field);
+    assert_eq!(world.memory.cell(field[0]).unwrap().block.unwrap().size, 64);
+    // Both free it.
+    world.freed(ONE, 0x1000);
+    assert_eq!(world.freed(ONE, 0x1000), None);
+    assert_eq!(world.ops, []);
+    assert_eq!(world.freed(TWO, 0x1000), None);
+    assert_eq!(world.ops, [Op::Free(next[0])]);
+    // Others may have it since.
+    world.memory.lost(1);
+    assert_eq!(world.use_freed(ONE, 0x1010, 8), []);
+}
+
+#[test]
+fn memory_that_may_be_given_out_unseen_ends_when_it_is_freed() {
+    let mut world = World::default();
+    world.allocated(0x1000, 64, ONE);
+    let field = world.touch(ONE, 0x1010, 8);
+    world.freed_by(Free { thread: ONE, event: 0, is_given_out_seen: false }, 0x1000);
+    assert_eq!(world.ops, [Op::Alloc(field[0])]);
+    assert_eq!(world.use_freed(TWO, 0x1010, 8), []);
 }
 
 /// For each byte what has touched it since its memory began; whatever happens, the variables of an access say the same.
@@ -269,23 +329,29 @@ fn variables_agree_with_single_bytes() {
                     bytes[range].fill_with(BTreeSet::new);
                 }
                 1 => {
-                    world.freed(address, Some(size));
+                    world.unmapped(address, size);
                     freed.retain(|byte| !range.contains(byte));
                     bytes[range].fill_with(BTreeSet::new);
                 }
                 2 => {
-                    if let Some(range) = world.freed(address, None) {
-                        let range = range.start as usize..range.end as usize;
-                        freed.extend(range.clone());
-                        bytes[range].fill_with(BTreeSet::new);
+                    if let Some(range) = world.freed(thread, address) {
+                        freed.extend(range.start as usize..range.end as usize);
                     }
                 }
                 _ => {
+                    let is_freed = freed.contains(&range.start);
                     let variables = world.touch(thread, address, size);
-                    if freed.contains(&range.start) && variables.is_empty() {
+                    if is_freed {
+                        assert_eq!(variables, []);
+                        let variables = world.use_freed(thread, address, size);
+                        for (cell, variable) in world.cells(&variables).into_iter().zip(&variables)
+                        {
+                            for byte in &bytes[cell.0 as usize..(cell.0 + cell.1) as usize] {
+                                assert_eq!(byte, &world.seen[variable]);
+                            }
+                        }
                         continue;
                     }
-                    assert!(!freed.contains(&range.start));
                     bytes[range].iter_mut().for_each(|byte| {
                         byte.insert(world.next);
                     });

@@ -365,6 +365,9 @@ impl Accesses {
             _ => access.thread,
         };
         cx.memory.touch(access.thread, acting, access.extent, cx.stream);
+        if cx.memory.touched().is_empty() && matches!(access.source, AccessSource::Probe { .. }) {
+            cx.memory.use_freed(access.thread, access.extent, cx.stream);
+        }
         if let Some(watch) = access.watch()
             && self.watches.has_label(watch)
         {

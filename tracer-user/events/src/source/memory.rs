@@ -12,10 +12,10 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     extent::Extent,
-    memory::{Birth, Block, Cell, Memory, Origin},
+    memory::{Birth, Block, Cell, Free, Memory, Origin},
     stream::{Cause, Stream},
 };
-use plan::memory::allocators::Allocator;
+use plan::memory::site::AllocatorSite;
 
 /// Memory of a process.
 #[derive(Debug, Default)]
@@ -46,6 +46,20 @@ impl ProcessMemory {
         let mut divided = |op| stream.emit_change(cause, op);
         let Extent { address, bytes } = extent;
         self.memory.touch(thread, address, bytes, &mut divided, &mut self.touched);
+    }
+
+    /// Finds the variables of an access of the program's code to memory that was freed. Other accesses to it may be the
+    /// allocator's.
+    pub(super) fn use_freed(&mut self, thread: ThreadId, extent: Extent, stream: &mut Stream) {
+        let cause = Cause { thread, location: NO_LOCATION };
+        let mut divided = |op| stream.emit_change(cause, op);
+        let Extent { address, bytes } = extent;
+        self.memory.use_freed(thread, address, bytes, &mut divided, &mut self.touched);
+    }
+
+    /// Notes a loss of events, by which memory may have been given out unseen.
+    pub(super) const fn lost(&mut self, stream: &Stream) {
+        self.memory.lost(stream.events());
     }
 
     /// Returns the variables of the access under way.
@@ -106,7 +120,7 @@ impl ProcessMemory {
     pub(super) fn allocator_call(
         &mut self,
         kind: Kind,
-        role: Allocator,
+        AllocatorSite { role, is_complete }: AllocatorSite,
         record: &BlockRecord,
         cause: Cause,
         stream: &mut Stream,
@@ -121,15 +135,21 @@ impl ProcessMemory {
                 self.reallocating.insert(thread, *block);
             }
             let known = (size > 0).then_some(size);
+            let free = Free { thread, event: stream.events(), is_given_out_seen: is_complete };
             let mut emit = |op| stream.emit_change(cause, op);
             let range = match known {
-                Some(size) if !role.is_mapping() => {
+                Some(size) if role.is_mapping() => {
+                    let range = address..address.saturating_add(size);
+                    self.memory.unmapped(&range, &mut emit);
+                    Some(range)
+                }
+                Some(size) => {
                     let (origin, born) = (Origin::Allocated(location), Birth::default());
                     let block = Block { address, size, thread, origin, born };
-                    self.memory.given_back(block, &mut emit);
+                    self.memory.given_back(block, free, &mut emit);
                     Some(block.range())
                 }
-                _ => self.memory.freed(address, known, &mut emit),
+                None => self.memory.freed(address, free, &mut emit),
             };
             self.freed += u64::from(range.is_some());
             return range;
@@ -215,6 +235,7 @@ const fn whole_pages(bytes: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use checker::event::LocationId;
+    use plan::memory::allocators::Allocator;
 
     use super::*;
 
@@ -229,7 +250,8 @@ mod tests {
         size: u64,
     ) -> Option<Range<u64>> {
         let record = BlockRecord { address, size, ..BlockRecord::default() };
-        memory.allocator_call(kind, role, &record, HERE, &mut Stream::default())
+        let site = AllocatorSite { role, is_complete: true };
+        memory.allocator_call(kind, site, &record, HERE, &mut Stream::default())
     }
 
     const fn eight_bytes(address: u64) -> Extent {

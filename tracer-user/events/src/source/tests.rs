@@ -9,7 +9,10 @@ use crate::{
     stream::{Item, Mark},
 };
 use plan::{
-    memory::{allocators::Allocator, site::AccessPlace},
+    memory::{
+        allocators::Allocator,
+        site::{AccessPlace, AllocatorSite},
+    },
     regions::{markers::Meaning, site::RegionSite},
 };
 
@@ -33,7 +36,7 @@ fn sites() -> Vec<Site> {
         RegionSite::Marker(Meaning::Begin("transfer".to_owned())).into(),
         RegionSite::Marker(Meaning::EndInnermost).into(),
         MemorySite::Access(access).into(),
-        MemorySite::Allocator { role: Allocator::First }.into(),
+        MemorySite::Allocator(AllocatorSite { role: Allocator::First, is_complete: true }).into(),
     ];
     let address = ProcessAddr(0x1000);
     kinds.into_iter().map(|kind| Site { address, kind }).collect()
@@ -201,7 +204,7 @@ fn memory_that_is_given_out_again_is_another_variable() {
         source(&[write(1, 0x5000, 0, 0), write(2, 0x5000, 0, 0), given, write(1, 0x5000, 0, 0)]);
     let (old, new) = (VarId(0), VarId(1));
     let expected =
-        [(0, Op::Write(old)), (1, Op::Write(old)), (0, Op::Free(old)), (0, Op::Write(new))];
+        [(0, Op::Write(old)), (1, Op::Write(old)), (0, Op::Alloc(old)), (0, Op::Write(new))];
     assert_eq!(source.stream().ops(), expected);
     assert_eq!(source.memory().calls(), (1, 0));
     assert!(!source.shared_words().is_shared(0x5000));

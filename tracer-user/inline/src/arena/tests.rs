@@ -33,6 +33,24 @@ fn a_block_has_the_addresses_of_the_traced_process() {
 }
 
 #[test]
+fn a_range_of_a_stack_can_be_marked_as_shared() {
+    let (memory, mut arena) = arena(64, 2);
+    let stack = (ProcessAddress(0x7ffd_0000), ProcessAddress(0x7ffe_0000));
+    arena.start(ThreadStart { stack, ..start(7, Mode::Drop) }, &memory).unwrap();
+    let marks = || {
+        let first = arena.layout().stacks().plus(STACK_MARKS);
+        let marks = (0..1 << STACK_MARK_BITS).map(|mark| memory.load(first.plus(mark * WORD)));
+        let mut marks: Vec<u64> = marks.filter(|&mark| mark != 0).collect();
+        marks.sort_unstable();
+        marks
+    };
+    assert!(!arena.share_stack(0x1000..0x1080, &memory), "no stack is there");
+    assert_eq!(marks(), []);
+    assert!(arena.share_stack(0x7ffd_ff30..0x7ffd_ff81, &memory));
+    assert_eq!(marks(), [0x7ffd_ff00, 0x7ffd_ff40, 0x7ffd_ff80].map(|range| range >> 6));
+}
+
+#[test]
 fn a_muted_thread_has_no_room() {
     let (memory, _) = arena(64, 2);
     let muted = Segment { block: MUTED, capacity: 0, first: 0 };

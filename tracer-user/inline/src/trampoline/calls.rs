@@ -12,10 +12,7 @@ use super::{
     assembler::{Emitted, block, place},
     common::Entries,
 };
-use crate::layout::{PENDING_BITS, PENDING_WAYS, PendingCall};
-
-/// Multiplier of Fibonacci hashing, as in the BPF programs.
-pub const HASH: u64 = 0x9e37_79b9_7f4a_7c15;
+use crate::layout::{HASH, PENDING_BITS, PENDING_WAYS, PendingCall};
 
 /// `EOWNERDEAD`: a robust mutex was acquired whose last owner died holding it.
 const EOWNERDEAD: i32 = 130;

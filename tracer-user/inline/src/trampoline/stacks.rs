@@ -9,11 +9,10 @@ use iced_x86::code_asm::{
 
 use super::{
     assembler::{Emitted, block, place},
-    calls::HASH,
     frame::RED_ZONE,
 };
 use crate::layout::{
-    STACK_MARK_BITS, STACK_MARKS, STACK_PIECE_BITS, STACK_PIECE_COUNT_BITS, STACK_RANGE_BITS,
+    HASH, STACK_MARK_BITS, STACK_MARKS, STACK_PIECE_BITS, STACK_PIECE_COUNT_BITS, STACK_RANGE_BITS,
 };
 
 /// Sets `rax`, an address, to the number of its range, and `rdx` to the number of that range's mark.

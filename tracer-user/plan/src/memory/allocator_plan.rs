@@ -10,10 +10,10 @@ use super::{
         self, ALLOCATORS, Allocator, AllocatorPoint, CPP_ALLOCATORS, allocator_points,
         is_over_malloc,
     },
-    site::MemorySite,
+    site::{AllocatorSite, MemorySite},
 };
 use crate::plan::{
-    PlannedProbe, SiteKind,
+    PlannedProbe, Site, SiteKind,
     builder::Planner,
     skipped::{CallPart, ProbePurpose},
 };
@@ -22,12 +22,14 @@ impl Planner<'_, '_> {
     pub(crate) fn allocators(&mut self, is_program: bool) {
         let file = self.file;
         let over_malloc = is_over_malloc(&self.module.name());
+        let first = self.plan.sites.len();
+        let mut is_complete = true;
         let mut known: Vec<LinkAddr> = Vec::new();
         for spec in ALLOCATORS.iter().chain(CPP_ALLOCATORS.iter().filter(|_| !over_malloc)) {
             for symbol in file.symbols_named(spec.name) {
                 if symbol.kind.is_function() && !known.contains(&symbol.address) {
                     known.push(symbol.address);
-                    self.allocator_at(spec.role, symbol.address, spec.name);
+                    is_complete &= self.allocator_at(spec.role, symbol.address, spec.name);
                 }
             }
         }
@@ -44,8 +46,11 @@ impl Planner<'_, '_> {
                 && !known.contains(&function.start)
             {
                 known.push(function.start);
-                self.allocator_at(role, function.start, &function.name.short);
+                is_complete &= self.allocator_at(role, function.start, &function.name.short);
             }
+        }
+        if !is_complete {
+            self.plan.sites[first..].iter_mut().for_each(Site::misses_allocations);
         }
         self.code_of_allocators(is_program, &functions, &known);
     }
@@ -75,11 +80,18 @@ impl Planner<'_, '_> {
         self.inner(code);
     }
 
-    fn allocator_at(&mut self, role: Allocator, start: LinkAddr, name: &str) {
+    /// Adds the probes of a function. Returns whether all that it gives out will be seen.
+    fn allocator_at(&mut self, role: Allocator, start: LinkAddr, name: &str) -> bool {
         let purpose = ProbePurpose::call(name, self.module.name());
         match allocator_points(self.file, role, start, self.plan.state.place_rules) {
-            Ok(points) => self.allocator(role, start, &purpose, points),
-            Err(error) => self.skip(purpose, error),
+            Ok(points) => {
+                self.allocator(role, start, &purpose, points);
+                role != Allocator::RustReallocate
+            }
+            Err(error) => {
+                self.skip(purpose, error);
+                role.is_mapping() || !role.gives_out()
+            }
         }
     }
 
@@ -91,7 +103,8 @@ impl Planner<'_, '_> {
         points: Vec<AllocatorPoint>,
     ) {
         let Some(address) = self.module.process_address(start) else { return };
-        let site = self.add_site(address, MemorySite::Allocator { role });
+        let site = self
+            .add_site(address, MemorySite::Allocator(AllocatorSite { role, is_complete: true }));
         for AllocatorPoint { program, address, kind, flags, depth } in points {
             // Functions that jump into one another share their ends.
             let known = |probe: &PlannedProbe| {

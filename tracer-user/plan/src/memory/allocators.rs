@@ -71,7 +71,7 @@ impl Allocator {
         matches!(self, Self::Reallocate | Self::ReallocateProduct)
     }
 
-    const fn gives_out(self) -> bool {
+    pub(super) const fn gives_out(self) -> bool {
         !matches!(self, Self::Free | Self::FreeSized | Self::Unmap)
     }
 

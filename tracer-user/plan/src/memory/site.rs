@@ -11,10 +11,16 @@ pub enum MemorySite {
     /// Beside an instruction that accesses memory.
     Access(AccessPlace),
     /// A function that gives memory out or takes it back.
-    Allocator {
-        /// Effect on memory.
-        role: Allocator,
-    },
+    Allocator(AllocatorSite),
+}
+
+/// A function that gives memory out or takes it back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AllocatorSite {
+    /// Effect on memory.
+    pub role: Allocator,
+    /// Set if all that its module gives out is seen: each function that does so has probes, and the size is known.
+    pub is_complete: bool,
 }
 
 /// An instruction that accesses memory, and is seen from a probe nearby.

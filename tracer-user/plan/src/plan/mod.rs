@@ -48,6 +48,15 @@ pub struct Site {
     pub kind: SiteKind,
 }
 
+impl Site {
+    /// Notes that memory may be given out unseen.
+    pub(crate) const fn misses_allocations(&mut self) {
+        if let SiteKind::Memory(MemorySite::Allocator(site)) = &mut self.kind {
+            site.is_complete = false;
+        }
+    }
+}
+
 /// Kind of a site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SiteKind {
@@ -341,6 +350,7 @@ impl Plan {
     /// without its end would be too long.
     pub fn without(&mut self, failed: impl IntoIterator<Item = usize>) {
         let mut blind = HashSet::new();
+        let mut misses_allocations = false;
         for index in failed {
             let Some(probe) = self.probes.get(index) else { continue };
             tracing::debug!(purpose = %probe.purpose, "a probe failed");
@@ -352,8 +362,14 @@ impl Plan {
                 Some(RegionSite::Inlined(inlined)) => {
                     blind.extend(inlined.ends.iter().map(|(number, _)| number));
                 }
-                _ => {}
+                _ => {
+                    let memory = site.and_then(|site| site.kind.memory());
+                    misses_allocations |= matches!(memory, Some(MemorySite::Allocator(_)));
+                }
             }
+        }
+        if misses_allocations {
+            self.sites.iter_mut().for_each(Site::misses_allocations);
         }
         for site in &mut self.sites {
             match &mut site.kind {

@@ -185,6 +185,19 @@ while (atomic_exchange(&busy, 1))       /* `busy` is a lock of the program's own
 atomic_store(&busy, 0);
 ";
 
+pub(super) const FREED_UNUSED: &str = "\
+total += item->price;                   /* the last use of item */
+                                        /*     free(item); */
+print(total);
+";
+
+pub(super) const FREES_IT: &str = "\
+job = new_job();
+submit(job);                            /*     the worker fills it in */
+wait_for(job);
+free(job);
+";
+
 pub(super) const SYNC_ONLY: &str = "\
 lock(&log.lock);  puts(\"begin\");  unlock(&log.lock);
                                         /*     the same lock:  puts(\"other\"); */

@@ -44,6 +44,7 @@ impl Tracer {
             // It has its creator's GS base, which the program has set.
             return self.note_unfit(process, Withdrawal::OwnGsBase);
         }
+        self.share_escaped_stacks(process, child);
         self.begin_thread(process, child);
     }
 
