@@ -26,7 +26,7 @@ use inline::{
 use plan::{
     memory::{
         allocators::Allocator,
-        site::{AccessPlace, MemorySite},
+        site::{AccessPlace, AllocatorSite, MemorySite},
     },
     plan::Site,
     regions::{markers::Meaning, non_local_exits::NonLocalExit, site::RegionSite},
@@ -282,19 +282,21 @@ fn sites() -> Vec<Site> {
         group: 0,
         commuting: None,
         stores: false,
+        polls: false,
         is_library: false,
         sees_value: true,
     };
     let call = |object, role| {
         let spec = CallSpec { name: "f", object, role, argument: 1 };
-        SyncSite::Call { spec, end: ProcessAddr(START + 4), object: None }.into()
+        SyncSite::Call { spec, end: ProcessAddr(START + 4), object: None, extent: None }.into()
     };
+    let allocator = |role| MemorySite::Allocator(AllocatorSite { role, is_complete: true }).into();
     let kinds = [
         RegionSite::Marker(Meaning::Begin("r".to_owned())).into(),
         RegionSite::Marker(Meaning::EndInnermost).into(),
         MemorySite::Access(access).into(),
-        MemorySite::Allocator { role: Allocator::First }.into(),
-        MemorySite::Allocator { role: Allocator::Reallocate }.into(),
+        allocator(Allocator::First),
+        allocator(Allocator::Reallocate),
         RegionSite::NonLocalExit(NonLocalExit::Jump).into(),
         call(ObjectKind::Lock, Role::ACQUIRE),
         call(ObjectKind::Lock, Role::RELEASE),
