@@ -295,6 +295,7 @@ fn of<'a>(
         acts: usage.acts,
         checked_again: usage.checked_again,
         validated: usage.validated,
+        used_together: seen_whole && are_used_together(violation, &accesses, names),
         seen_whole,
         pattern: if lock_word { Pattern::SplitSection } else { pattern },
         evidence: violation.evidence,
@@ -424,6 +425,27 @@ impl Usage {
             validated: on_one && is_read && is_compared && kind == GapKind::OneActivation,
         }
     }
+}
+
+/// Returns whether another region, in which both variables were read, uses the values together.
+fn are_used_together(
+    violation: &Violation,
+    accesses: &Accesses<'_>,
+    names: &mut Names<'_>,
+) -> bool {
+    let (entered, left) = (&accesses.first.sink, &accesses.closing.source);
+    let [.., remote, _] = &violation.witness[..] else { return false };
+    let is_pair = accesses.are_on_variables() && !accesses.on_one;
+    let (Some(region), true) = (remote.region, is_pair) else { return false };
+    if writes(entered.action) || writes(left.action) {
+        return false;
+    }
+    // They may be of different executions of the region.
+    let orders = [[entered.location, left.location], [left.location, entered.location]];
+    orders.into_iter().any(|[earlier, later]| {
+        let found = names.dependence(Steps { region, earlier, later });
+        found.compared.max(found.combined) == Certainty::Yes
+    })
 }
 
 /// Returns whether the section of the first end changes something, as a call does that takes an element out of a

@@ -52,6 +52,8 @@ pub(super) struct Facts {
     pub(super) validated: bool,
     /// Others held a lock from their access to the first variable to their access to the second.
     pub(super) seen_whole: bool,
+    /// By their code, others compare the values that they read of both variables, or compute something from both.
+    pub(super) used_together: bool,
     /// The first end read a value of others: the value of the second end's read, or of the write before it.
     pub(super) same_value: bool,
     /// One of the ends is a read that a loop makes until others have written: the region waits there.
@@ -134,9 +136,14 @@ impl Facts {
             && self.changed != Some(false)
     }
 
-    /// The region acts on the value in the same iteration.
+    /// The region acts on the value in the same iteration, or others use both values that it leaves together.
     fn is_unit(&self) -> bool {
-        self.acts_on_value() && self.kind != GapKind::Iterations
+        (self.acts_on_value() || self.is_seen_torn()) && self.kind != GapKind::Iterations
+    }
+
+    /// Others use the values of both variables together, of which the region had written one alone.
+    fn is_seen_torn(&self) -> bool {
+        self.is(Pattern::Torn) && self.used_together && self.changed != Some(false)
     }
 
     /// A value read before the gap was overwritten, or written back, without another read in between.
@@ -406,7 +413,9 @@ static RULES: &[Rule] = rules! {
 
     // Dependence. A step that acts on the value of an earlier step belongs to it, whatever else is known. A step that
     // does not stands for itself, unless others see both as one.
-    Known Weight(3), |_| Some(Reason::ActsOnValue), if |f| !f.loses_update() && !f.acts_unchecked();
+    Known Weight(3), |_| Some(Reason::UsedTogether), if Facts::is_seen_torn;
+    Known Weight(3), |_| Some(Reason::ActsOnValue),
+        if |f| f.acts_on_value() && !f.is_seen_torn() && !f.loses_update() && !f.acts_unchecked();
     Known Note, |_| Some(Reason::ActsOnValue), if |f| f.loses_update() || f.acts_unchecked();
     Always AtMost(Possible, -3), |_| Some(Reason::Independent), if Facts::is_independent;
     Always AtMost(ByDesign, -3), |_| Some(Reason::CheckedAgain), if Facts::checks_itself;

@@ -79,6 +79,8 @@ pub enum Reason {
     Polled,
     /// The region acts after the gap on the value that it read before: it computes with it, or decides by it.
     ActsOnValue,
+    /// Others use the values of both variables together: they compare them, or compute something from both.
+    UsedTogether,
     /// The later step has nothing to do with the value that the region read before the gap.
     Independent,
     /// The region looks at the variable again, and what it finds there decides what it does.
@@ -210,6 +212,7 @@ impl fmt::Display for Reason {
             Self::ActsOnValue => {
                 f.write_str("what it does after the gap depends on the value that it read before")
             }
+            Self::UsedTogether => f.write_str("others use the values of both variables together"),
             Self::Independent => f.write_str(
                 "what it does after the gap does not depend on the value that it read before",
             ),

@@ -220,6 +220,17 @@ fn reads_that_are_never_used_together_need_not_be_of_one_time() {
 }
 
 #[test]
+fn halves_that_others_use_together_are_torn_at_any_rate() {
+    let cut = "t1 begin(put); t1 acq(l) @1; t1 w(x) @2; t1 rel(l) @3
+        t2 begin(check); t2 acq(l) @8; t2 r(x) @9; t2 r(y) @10; t2 rel(l) @11; t2 end
+        t1 acq(l) @4; t1 w(y) @5; t1 rel(l) @6; t1 end\n";
+    let class = |found| Program::new(&cut.repeat(25)).dependence(9, 10, found).summary();
+    assert_eq!(class(meeting(Certainty::Yes, Certainty::No))[0], "likely Torn put");
+    let apart = class(meeting(Certainty::No, Certainty::No));
+    assert!(apart.iter().all(|line| !line.starts_with("likely")), "{apart:?}");
+}
+
+#[test]
 fn an_update_in_one_instruction_is_no_second_check() {
     let trace = "t1 begin(f); t1 acq(l) @1; t1 r(x) @2; t1 rel(l) @3
         t2 acq(l) @8; t2 w(x) @9; t2 rel(l) @10

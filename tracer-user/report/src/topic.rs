@@ -150,6 +150,14 @@ pub const TOPICS: &[Topic] = &[
     ),
     topic(
         For,
+        "used-together",
+        "Another region reads both variables in one section and, by its code, compares the values or computes something from \
+         both: it saw the one changed and the other not yet.",
+        "Change both variables under one lock, without giving it up in between.",
+        examples::ONE_OBJECT,
+    ),
+    topic(
+        For,
         "only-in-failing-runs",
         "A hunt showed the defect in runs that failed, in none that passed, and in too many for chance. No likelier defect \
          was in these runs, so that this one is likely the cause, whatever the facts about the code say. Locks alone make \

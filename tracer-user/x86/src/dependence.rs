@@ -8,7 +8,8 @@
 //! code.
 //!
 //! Two memory operands are taken for one place if their addresses are equal expressions. Memory that two different
-//! expressions reach is not followed: a flow through it is missed.
+//! expressions reach is not followed: a value that is written behind a pointer which the function did not get may be
+//! read anywhere, and whether a later step depends on it is unknown.
 
 mod body;
 mod labels;
@@ -310,7 +311,14 @@ impl<'code> Analysis<'code> {
         for &call in calls.iter().rev() {
             (body, solution) = self.of_call(call, solution.summary())?;
         }
-        self.sink(&body, &solution, later)
+        let found = self.sink(&body, &solution, later)?;
+        let at = body.values.at(*later.first()?)?;
+        let least = if solution.has_escaped(at) { Certainty::Unknown } else { Certainty::No };
+        Some(Dependence {
+            value: found.value.max(least),
+            address: found.address,
+            control: found.control,
+        })
     }
 
     fn sink(&mut self, body: &Body, solution: &Solution, later: &[u64]) -> Option<Dependence> {

@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     body::{Access, Body, Cell, Kind, Spot, Step},
-    labels::{Labels, Substitution},
+    labels::{Certainty, Labels, Substitution},
     summary::{StoreBehind, Summary},
 };
 use crate::{
@@ -45,6 +45,8 @@ struct Known {
     stack: BTreeMap<i64, Labels>,
     /// Labels of other memory.
     memory: Vec<(Value, u32, Labels)>,
+    /// Labels of values that were stored where they cannot be followed.
+    escaped: Labels,
 }
 
 #[derive(Debug)]
@@ -172,6 +174,7 @@ impl Solution {
         summary.result = summary.result.join(known.full(RAX));
         summary.second_result = summary.second_result.join(known.full(RDX));
         summary.vector_result = summary.vector_result.join(known.vectors[0]);
+        summary.escaped = summary.escaped.join(known.escaped);
         for &(place, size, value) in &known.memory {
             if value.is_none() {
                 continue;
@@ -206,6 +209,12 @@ impl Solution {
 
     pub fn control(&self, index: usize) -> Labels {
         self.control[index]
+    }
+
+    /// Returns whether a value was stored, before an instruction, where it cannot be followed.
+    pub fn has_escaped(&self, index: usize) -> bool {
+        let known = self.before[index].as_ref();
+        known.is_some_and(|known| known.escaped.of_source() != Certainty::No)
     }
 
     /// Labels of what an instruction computes with, and of the address that it accesses.
@@ -391,6 +400,9 @@ impl Known {
                 }
             }
             Spot::At(place) => {
+                if place.as_constant().is_none() && argument(place).is_none() {
+                    self.escaped = self.escaped.join(value);
+                }
                 let size = size as u32;
                 let has_room = self.memory.len() < MAX_PLACES;
                 let same =
@@ -404,7 +416,7 @@ impl Known {
                     None => {}
                 }
             }
-            Spot::Unknown => {}
+            Spot::Unknown => self.escaped = self.escaped.join(value),
         }
     }
 
@@ -518,6 +530,7 @@ impl Known {
             let spot = place.on_stack().map_or(Spot::At(place), Spot::Stack);
             self.store(spot, store.size.into(), value, true);
         }
+        self.escaped = self.escaped.join(passed.apply(summary.escaped));
         for &(address, value) in &summary.fixed {
             let place = Value { base: None, index: None, plus: address.cast_signed() };
             self.store(Spot::At(place), 8, passed.apply(value).join(implicit), true);
@@ -554,6 +567,7 @@ impl Known {
             *labels = labels.without_source();
         }
         self.flags = self.flags.without_source();
+        self.escaped = self.escaped.without_source();
     }
 
     /// Takes in what another path brings; returns whether anything changed.
@@ -570,6 +584,7 @@ impl Known {
             }
         }
         self.flags = self.flags.join(other.flags);
+        self.escaped = self.escaped.join(other.escaped);
         for (&byte, value) in &other.stack {
             let mine = self.stack.entry(byte).or_default();
             *mine = mine.join(*value);

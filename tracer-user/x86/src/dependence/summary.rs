@@ -16,6 +16,8 @@ pub(super) struct Summary {
     pub stores: Vec<StoreBehind>,
     /// Writes to memory at constant addresses.
     pub fixed: Vec<(u64, Labels)>,
+    /// Values that were written where they cannot be followed: behind pointers that the function did not get.
+    pub escaped: Labels,
 }
 
 /// A write to memory that an argument points to.
@@ -45,6 +47,7 @@ impl Default for Summary {
             vector_result: all,
             stores: (0..ARGUMENTS.len()).map(behind).collect(),
             fixed: Vec::new(),
+            escaped: Labels::NONE,
         }
     }
 }
@@ -57,6 +60,7 @@ impl Summary {
             vector_result: Labels::NONE,
             stores: Vec::new(),
             fixed: Vec::new(),
+            escaped: Labels::NONE,
         }
     }
 
