@@ -209,10 +209,14 @@ impl Facts {
         self.is(Pattern::Torn) && !self.is_hardly_guarded() && !self.is_separate()
     }
 
-    /// A callee looks at one variable, and another callee writes another one: they belong together if the second
-    /// depends on the first.
-    fn asks_then_writes(&self) -> bool {
-        self.kind == GapKind::Callees && self.left_reads && !self.returned_reads && !self.one_class
+    /// Two steps that only dependence could link: a callee looks at one variable, and another callee writes another
+    /// one; or nobody was seen to treat both as one step, others neither. What two writes leave may be mixed all the same.
+    fn is_loose(&self) -> bool {
+        let asks_then_writes =
+            self.kind == GapKind::Callees && self.left_reads && !self.returned_reads;
+        let writes_both = !self.left_reads && !self.returned_reads && !self.returned_updates;
+        let by_nobody = matches!(self.guard, Guard::Common(_)) && !self.seen_whole && !writes_both;
+        (asks_then_writes || by_nobody) && !self.one_class
     }
 
     /// What is done with an element that was taken out stands for itself, unless it is known to depend on it.
@@ -396,8 +400,8 @@ static RULES: &[Rule] = rules! {
     Always Weight(1), of_pattern, if |f| f.is(Pattern::Overwritten) && f.kind == GapKind::OneActivation;
     Always Weight(0), of_pattern, if |f| f.is(Pattern::Overwritten) && f.kind != GapKind::OneActivation;
     Known Weight(2), of_pattern, if |f| f.is(Pattern::Torn);
-    Guess Weight(2), of_pattern, if |f| f.tears() && !f.asks_then_writes();
-    Guess AtMost(Possible, 2), of_pattern, if |f| f.tears() && f.asks_then_writes();
+    Guess Weight(2), of_pattern, if |f| f.tears() && !f.is_loose();
+    Guess AtMost(Possible, 2), of_pattern, if |f| f.tears() && f.is_loose();
     Guess Weight(0), of_pattern, if |f| f.is(Pattern::Torn) && f.is_separate();
     Guess Weight(1), of_pattern, if |f| f.is(Pattern::Torn) && f.is_partly_guarded();
     Guess AtMost(Possible, 1), of_pattern, if |f| f.is(Pattern::Torn) && f.is_beyond_locks();

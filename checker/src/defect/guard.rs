@@ -58,7 +58,8 @@ impl Guard {
 pub(super) fn held_over_both(cut: &Cut, exemplar: &Violation) -> Option<Vec<LockId>> {
     let others = &cut.others;
     let throughout = others.throughout.clone()?;
-    if !throughout.is_empty() || !exemplar.is_by_one_region() {
+    let in_one_transaction = exemplar.witness.len() == 3;
+    if !throughout.is_empty() || in_one_transaction || !exemplar.is_by_one_region() {
         return Some(throughout);
     }
     let (entered, left) = (others.entered.as_ref()?, others.left.as_ref()?);

@@ -220,6 +220,19 @@ fn reads_that_are_never_used_together_need_not_be_of_one_time() {
 }
 
 #[test]
+fn two_sections_that_nobody_makes_one_are_hardly_torn() {
+    let trace = |between: &str| {
+        format!(
+            "t1 begin(visit); t1 acq(l) @1; t1 w(x) @2; t1 rel(l) @3
+             t2 begin(visit); t2 acq(l) @1; t2 w(x) @2; {between} t2 w(y) @5; t2 rel(l) @6; t2 end
+             t1 acq(l) @4; t1 r(y) @5; t1 w(y) @5; t1 rel(l) @6; t1 end"
+        )
+    };
+    let found = Program::new(&trace("t2 rel(l) @3; t2 acq(l) @4;")).changed(true).summary();
+    assert!(found.iter().all(|line| !line.starts_with("likely")), "{found:?}");
+}
+
+#[test]
 fn halves_that_others_use_together_are_torn_at_any_rate() {
     let cut = "t1 begin(put); t1 acq(l) @1; t1 w(x) @2; t1 rel(l) @3
         t2 begin(check); t2 acq(l) @8; t2 r(x) @9; t2 r(y) @10; t2 rel(l) @11; t2 end
