@@ -191,7 +191,7 @@ fn of<'a>(
     violation: &'a Violation,
     names: &mut Names<'_>,
 ) -> Option<Candidate<'a>> {
-    let accesses = Accesses::of(violation, names)?;
+    let accesses = Accesses::of(violation, |object| names.subject(object).container)?;
     let (left, returned) = (&accesses.first.source, &accesses.closing.sink);
     let region = cut.map_or(violation.region, |cut| cut.region);
     let info = names.region(region).clone();
@@ -545,7 +545,10 @@ fn changed(
     let of_gap = others.filter(|violation| ends(violation) == ends(exemplar));
     let mut known = Vec::new();
     for violation in std::iter::once(exemplar).chain(of_gap) {
-        let Some(accesses) = Accesses::of(violation, names) else { continue };
+        let Some(accesses) = Accesses::of(violation, |object| names.subject(object).container)
+        else {
+            continue;
+        };
         let values: Vec<Option<bool>> =
             accesses.remote_writes().map(|event| names.describe.changed_value(event)).collect();
         let torn = !accesses.on_one;

@@ -56,7 +56,7 @@ pub(super) struct Facts {
     pub(super) used_together: bool,
     /// The first end read a value of others: the value of the second end's read, or of the write before it.
     pub(super) same_value: bool,
-    /// One of the ends is a read that a loop makes until others have written: the region waits there.
+    /// The region waits at one of the ends: a loop makes the read until others have written.
     pub(super) waits_for: bool,
     /// Threads poll the variable of an end; of an update, by the read at the first end.
     pub(super) polled: bool,
@@ -163,7 +163,7 @@ impl Facts {
             && !self.checks_itself()
     }
 
-    /// The region's later step has nothing to do with the value that it read before. Two writes need not: others see
+    /// The region's later step does not depend on the value that it read before. Two writes need not: others see
     /// the state between them.
     fn is_independent(&self) -> bool {
         let both_write = !self.left_reads && !self.returned_reads;
@@ -209,8 +209,8 @@ impl Facts {
         self.is(Pattern::Torn) && !self.is_hardly_guarded() && !self.is_separate()
     }
 
-    /// Two steps that only dependence could link: a callee looks at one variable, and another callee writes another
-    /// one; or nobody was seen to treat both as one step, others neither. What two writes leave may be mixed all the same.
+    /// Only dependence could link the two steps: a callee looks at one variable, and another callee writes another one;
+    /// or nobody was seen to treat both as one step. Two writes may leave a mixture all the same.
     fn is_loose(&self) -> bool {
         let asks_then_writes =
             self.kind == GapKind::Callees && self.left_reads && !self.returned_reads;
@@ -219,7 +219,7 @@ impl Facts {
         (asks_then_writes || by_nobody) && !self.one_class
     }
 
-    /// What is done with an element that was taken out stands for itself, unless it is known to depend on it.
+    /// The use of an element that was taken out stands for itself, unless it is known to depend on it.
     fn is_complete_call(&self) -> bool {
         self.takes_out && self.left_reads && self.has_data()
     }
@@ -343,14 +343,14 @@ use Class::{ByDesign, Likely, Possible};
 use Effect::{AtLeast, AtMost, Note, Weight};
 use When::{Always, Guess, Known};
 
-/// When a rule applies.
+/// Condition for a rule to be looked at.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum When {
-    /// Always.
+    /// It is looked at for each defect.
     Always,
-    /// Where the code does not say that both steps belong together: the rule guesses it, by locks, callees, rates.
+    /// The code does not say that both steps belong together: the rule guesses it, by locks, callees and rates.
     Guess,
-    /// Where the code says it, in place of the rules that guess.
+    /// The code says it: the rule stands in place of those that guess.
     Known,
 }
 

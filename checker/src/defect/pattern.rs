@@ -1,6 +1,5 @@
 //! The pattern of a violation, from the accesses at its gap and in between.
 
-use super::candidate::Names;
 use super::fact::Pattern;
 use crate::finding::{Action, Edge, Evidence, Object, Order, Violation};
 
@@ -27,13 +26,16 @@ pub(super) struct Accesses<'a> {
 }
 
 impl<'a> Accesses<'a> {
-    /// Returns the accesses of a violation with a witness.
-    pub(super) fn of(violation: &'a Violation, names: &mut Names<'_>) -> Option<Self> {
+    /// Returns the accesses of a violation with a witness. `container` says which object of a library a variable is in.
+    pub(super) fn of(
+        violation: &'a Violation,
+        container: impl FnMut(Object) -> Option<u64>,
+    ) -> Option<Self> {
         let (first, closing) = (violation.edges.first()?, violation.edges.last()?);
         let transactions = violation.witness.len().saturating_sub(1);
         let by_one = transactions == 2 || violation.is_by_one_region();
         let on_one = first.object == closing.object || {
-            let [one, other] = [first, closing].map(|edge| names.subject(edge.object).container);
+            let [one, other] = [first.object, closing.object].map(container);
             one.is_some() && one == other
         };
         Some(Self { first, closing, evidence: violation.evidence, by_one, on_one })

@@ -109,7 +109,7 @@ impl ObjectClasses {
     ) -> Option<ClassId> {
         let place = (mode, matches!(object, Object::Lock(_)), location);
         let last = self.last.insert(thread, (place, object));
-        // A fill or a copy of a whole object says nothing on its fields.
+        // A fill or a copy of a whole object makes no difference between its fields.
         if last.is_some_and(|(at, other)| at == place && other != object) {
             self.places.insert(place, None);
         }

@@ -305,7 +305,7 @@ impl Gaps {
 }
 
 impl Entry {
-    /// Decides on crossings by what is known now of their objects; what code could do to such objects is decided at the
+    /// Decides on crossings by the knowledge of their objects; what code could do to such objects is decided at the
     /// end.
     fn decide(&mut self, crossing: &Crossing, objects: &Objects, pairs: &Pairs) {
         self.decided.add(crossing, objects, pairs);

@@ -16,7 +16,7 @@ const MAX_OBJECTS: usize = 1 << 18;
 
 /// Observes the gaps of a trace. Takes any events: an event that does not fit is left out.
 ///
-/// Memory is bounded, but for the state of threads that have not ended and what locks they hold. What is beyond a limit
+/// Memory is bounded, but for the state of threads that run and the locks they hold. An object beyond a limit
 /// is not observed, or listed though it cannot be cut:
 /// - 16,384 gaps, and 262,144 locks and variables in use at one time; further ones are not observed;
 /// - of each lock or variable the 64 threads that used it last, and 8 regions of each;

@@ -176,7 +176,7 @@ fn two_fields_of_one_object_belong_together() {
     assert_eq!(read("start", "length"), ["by design Torn set"]);
 }
 
-/// What the code says of two reads: whether they meet in a comparison, and whether they meet otherwise.
+/// Makes the answer for two reads: whether they meet in a comparison, and whether they meet otherwise.
 fn meeting(compared: Certainty, combined: Certainty) -> Dependence {
     let (value, address, control) = (Certainty::No, Certainty::No, Certainty::No);
     Dependence { value, address, control, compared, combined, ..Dependence::default() }

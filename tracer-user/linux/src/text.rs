@@ -38,7 +38,7 @@ fn read_all(file: File) -> io::Result<String> {
     Ok(text)
 }
 
-/// Text from bytes of unknown encoding: what is not UTF-8 becomes `\xNN`, so that different bytes stay different.
+/// Text from bytes of unknown encoding: a byte that is not UTF-8 becomes `\xNN`, and bytes stay distinct.
 ///
 /// ```
 /// assert_eq!(linux::text::text_of_bytes(b"caf\xe9"), "caf\\xe9");

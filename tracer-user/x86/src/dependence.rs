@@ -86,15 +86,14 @@ impl Dependence {
 /// Ways in which the values that two steps load are used together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Meeting {
-    /// One instruction compares the one with the other.
+    /// An instruction compares the one with the other.
     pub compared: Certainty,
-    /// One instruction computes something else from both, or one call gets both, or the function leaves both to its
-    /// caller.
+    /// An instruction computes something else from both, a call gets both, or the function leaves both to its caller.
     pub combined: Certainty,
 }
 
 impl Meeting {
-    /// Nothing is known.
+    /// The code is not known.
     pub const UNKNOWN: Self = Self { compared: Certainty::Unknown, combined: Certainty::Unknown };
 
     fn join(self, other: Self) -> Self {

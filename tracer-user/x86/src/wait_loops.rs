@@ -17,7 +17,7 @@ use super::{
 /// Maximum number of instructions from the first one of a loop to the jump back.
 const MAX_LOOP: usize = 96;
 
-/// Maximum number of instructions of a loop that does nothing but read.
+/// Maximum number of instructions of a loop that only reads.
 const MAX_TIGHT: usize = 12;
 
 /// Maximum distance in bytes between words of one lock.

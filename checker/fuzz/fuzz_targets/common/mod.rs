@@ -1,5 +1,5 @@
 //! Helpers of the targets: reading to the end in several ways, and `.avt` files with right checksums around
-//! arbitrary contents. Nothing is asserted about what is read.
+//! arbitrary contents. The contents read are not checked.
 
 use checker::event::Event;
 use checker::format::{

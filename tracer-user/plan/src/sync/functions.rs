@@ -328,7 +328,7 @@ pub const CALLS: &[CallSpec] = &[
     call("pthread_rwlock_destroy", ObjectKind::RwLock, Role::RESET),
     call("pthread_spin_lock", ObjectKind::Spinlock, Role::ACQUIRE),
     call("pthread_spin_trylock", ObjectKind::Spinlock, Role::ACQUIRE),
-    // glibc has one code for `pthread_spin_init` and this: a release of what is not held is a start of life.
+    // glibc has one code for `pthread_spin_init` and this: a release of a free lock is a start of life.
     call("pthread_spin_unlock", ObjectKind::Spinlock, Role::RELEASE),
     call("pthread_spin_init", ObjectKind::Spinlock, Role::RESET),
     call("pthread_spin_destroy", ObjectKind::Spinlock, Role::RESET),

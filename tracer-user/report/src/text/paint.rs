@@ -1,4 +1,4 @@
-//! Collects the text of a report, with colour when it was asked for. What is written is escaped here, so that no
+//! Collects the text of a report, with colour when it was asked for. All text is escaped here, so that no
 //! name or source line can act on the terminal.
 
 use std::ffi::OsString;

@@ -176,7 +176,7 @@ impl PointSearch<'_> {
     }
 }
 
-/// The nearest place before a write, behind which the thread accesses nothing but the lock.
+/// The nearest place before a write, behind which the thread accesses the lock alone.
 pub(super) fn before(
     words: &UsedWords,
     write: usize,
