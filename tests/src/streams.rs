@@ -113,8 +113,44 @@ impl Stream {
             before += batch.events.len() as u64;
         }
         stream.threads.iter_mut().flatten().for_each(|step| lives.forget_name(step));
+        stream.forget_unshared();
         stream.sort_reads();
         stream
+    }
+
+    /// Removes the accesses to variables without a name that one thread alone accesses: the inline back end takes words
+    /// on a stack that only look like pointers for the addresses of what threads share.
+    fn forget_unshared(&mut self) {
+        let mut users: BTreeMap<(char, u32), BTreeSet<Thread>> = BTreeMap::new();
+        for (thread, steps) in self.threads.iter().enumerate() {
+            for object in steps.iter().filter_map(|step| step.object) {
+                users.entry(object).or_default().insert(thread);
+            }
+        }
+        let is_kept = |step: &Step| {
+            let is_variable = |(space, _): &(char, u32)| *space == 'v';
+            let object =
+                step.object.filter(is_variable).filter(|_| step.what.starts_with("Variable  of "));
+            object.is_none_or(|object| users[&object].len() > 1)
+        };
+        let mut numbers = Vec::new();
+        for steps in &mut self.threads {
+            let mut next = 0;
+            let mut number = |step: &Step| {
+                let is_kept = is_kept(step);
+                next += usize::from(is_kept);
+                is_kept.then(|| next - 1)
+            };
+            numbers.push(steps.iter().map(&mut number).collect::<Vec<_>>());
+            steps.retain(is_kept);
+        }
+        self.order.retain_mut(|(thread, number)| {
+            let kept = numbers[*thread][*number];
+            kept.is_some_and(|kept| {
+                *number = kept;
+                true
+            })
+        });
     }
 
     /// Sorts what a thread reads at one place, with nothing else in between: a back end reports the reads of a straight

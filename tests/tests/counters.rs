@@ -93,10 +93,9 @@ fn reference_counts_of_cpp() {
     check(&cpp("counters", &["-g", "-O2"]), "", &[]);
 }
 
-/// A lock of one's own around data that does not change: what is found is of the lock's word alone, also in a
-/// recording.
+/// A lock of one's own around data that does not change: findings are on the lock alone, also in a recording.
 #[test]
-fn a_spin_lock_of_rust_is_a_lock_word() {
+fn a_spin_lock_of_rust_is_a_lock() {
     require_bpf!();
     let program = rust("counters", true);
     for _ in 0..runs(RUNS) {
@@ -110,13 +109,13 @@ fn a_spin_lock_of_rust_is_a_lock_word() {
         assert_eq!(violations.len(), report.violations.len());
         for edge in violations.iter().flat_map(|violation| violation["edges"].as_array()).flatten()
         {
-            assert_eq!(edge["object"]["kind"], "lock_word", "{checked:#}");
+            assert_eq!(edge["object"]["kind"], "lock", "{checked:#}");
         }
         assert!(!report.violations.is_empty());
         for violation in &report.violations {
             assert_eq!(violation.evidence, "sync", "{report:#?}");
             for edge in &violation.edges {
-                assert_eq!(edge.object.kind, "lock_word", "{report:#?}");
+                assert_eq!(edge.object.kind, "lock", "{report:#?}");
             }
         }
     }
