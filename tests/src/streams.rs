@@ -88,6 +88,7 @@ impl Stream {
         let mut stream = Self::default();
         let mut threads = BTreeMap::new();
         let mut lives = Lives::default();
+        let mut steps = Vec::new();
         let mut before = 0_u64;
         while let Some(item) = reader.next_item().expect("a whole recording") {
             let Item::Events(batch) = item else { panic!("a gap in {}", path.display()) };
@@ -107,50 +108,18 @@ impl Stream {
                     continue;
                 }
                 lives.number(&mut step);
-                stream.order.push((thread, stream.threads[thread].len()));
-                stream.threads[thread].push(step);
+                steps.push((thread, step));
             }
             before += batch.events.len() as u64;
         }
-        stream.threads.iter_mut().flatten().for_each(|step| lives.forget_name(step));
-        stream.forget_unshared();
+        steps.iter_mut().for_each(|(_, step)| lives.forget_name(step));
+        forget_unshared(&mut steps);
+        for (thread, step) in steps {
+            stream.order.push((thread, stream.threads[thread].len()));
+            stream.threads[thread].push(step);
+        }
         stream.sort_reads();
         stream
-    }
-
-    /// Removes the accesses to variables without a name that one thread alone accesses: the inline back end takes words
-    /// on a stack that only look like pointers for the addresses of what threads share.
-    fn forget_unshared(&mut self) {
-        let mut users: BTreeMap<(char, u32), BTreeSet<Thread>> = BTreeMap::new();
-        for (thread, steps) in self.threads.iter().enumerate() {
-            for object in steps.iter().filter_map(|step| step.object) {
-                users.entry(object).or_default().insert(thread);
-            }
-        }
-        let is_kept = |step: &Step| {
-            let is_variable = |(space, _): &(char, u32)| *space == 'v';
-            let object =
-                step.object.filter(is_variable).filter(|_| step.what.starts_with("Variable  of "));
-            object.is_none_or(|object| users[&object].len() > 1)
-        };
-        let mut numbers = Vec::new();
-        for steps in &mut self.threads {
-            let mut next = 0;
-            let mut number = |step: &Step| {
-                let is_kept = is_kept(step);
-                next += usize::from(is_kept);
-                is_kept.then(|| next - 1)
-            };
-            numbers.push(steps.iter().map(&mut number).collect::<Vec<_>>());
-            steps.retain(is_kept);
-        }
-        self.order.retain_mut(|(thread, number)| {
-            let kept = numbers[*thread][*number];
-            kept.is_some_and(|kept| {
-                *number = kept;
-                true
-            })
-        });
     }
 
     /// Sorts what a thread reads at one place, with nothing else in between: a back end reports the reads of a straight
@@ -251,6 +220,21 @@ impl Stream {
         let all = objects.into_iter();
         all.map(|(object, lists)| (object, lists.into_iter().map(sorted).collect())).collect()
     }
+}
+
+/// Removes the accesses to variables without a name that one thread alone accesses: the inline back end takes numbers
+/// on a stack that look like pointers for addresses of shared memory.
+fn forget_unshared(steps: &mut Vec<(Thread, Step)>) {
+    let mut users: BTreeMap<(char, u32), BTreeSet<Thread>> = BTreeMap::new();
+    for (thread, step) in &*steps {
+        if let Some(object) = step.object {
+            users.entry(object).or_default().insert(*thread);
+        }
+    }
+    steps.retain(|(_, step)| {
+        let unnamed = step.object.filter(|_| step.what.starts_with("Variable  of "));
+        unnamed.is_none_or(|object| users[&object].len() > 1)
+    });
 }
 
 /// Events in any order: their threads, and their numbers there.

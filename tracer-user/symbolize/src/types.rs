@@ -205,6 +205,14 @@ impl<'a> Types<'a> {
                 place
             }
             Shape::Record(members) => {
+                let is_library = self.is_library(kind, &found);
+                let hidden =
+                    TypePlace { size: found.size, inside: Some(offset), ..TypePlace::default() };
+                // Values of users are elsewhere in Rust, and records of theirs in C++.
+                let is_rust = kind.unit.is_rust();
+                let hides = |member: &str, is_in_own: bool| {
+                    is_library && (is_rust || !is_in_own && is_reserved(member))
+                };
                 let mut best: Option<TypePlace> = None;
                 let mut overlaps = false;
                 for member in members.iter().filter(|member| member.bits.is_none()) {
@@ -219,12 +227,8 @@ impl<'a> Types<'a> {
                     }
                     let mut place = self.descend(&member.kind, inside, len, depth + 1);
                     if let Some(name) = found.visible(member) {
-                        if self.hides(kind, &found, name, &place) {
-                            place = TypePlace {
-                                size: found.size,
-                                inside: Some(offset),
-                                ..TypePlace::default()
-                            };
+                        if hides(name, place.is_in_own) {
+                            place = hidden.clone();
                         } else {
                             place.path.insert_str(0, &format!(".{}", plain_name(name)));
                         }
@@ -236,33 +240,24 @@ impl<'a> Types<'a> {
                     }
                 }
                 let bits = || if overlaps { None } else { bit_fields(members, offset, len) };
-                let mut place = match best.or_else(bits) {
-                    Some(place) => place,
-                    None => {
-                        // Several members together.
-                        let mut names = members.iter().filter_map(|member| found.visible(member));
-                        let is_hidden = names.any(|name| self.hides(kind, &found, name, &whole));
-                        TypePlace {
-                            inside: is_hidden.then_some(offset),
-                            rest: if is_hidden { 0 } else { offset },
-                            ..whole
-                        }
-                    }
+                let several = || {
+                    let mut names = members.iter().filter_map(|member| found.visible(member));
+                    if names.any(|name| hides(name, false)) { hidden } else { whole }
                 };
-                place.is_in_own |= !self.is_declared_by_system(kind);
+                let mut place = best.or_else(bits).unwrap_or_else(several);
+                place.is_in_own |= !is_library;
                 place
             }
         }
     }
 
-    /// Returns whether a record is of a library that does not show this member of it to users. Values of users are
-    /// elsewhere, or records of theirs.
-    fn hides(&mut self, kind: &DebugEntry, found: &Type, member: &str, inner: &TypePlace) -> bool {
+    /// Returns whether a record is of a library: in Rust, one of its collections.
+    fn is_library(&mut self, kind: &DebugEntry, found: &Type) -> bool {
         if kind.unit.is_rust() {
             let name = found.name.as_deref().unwrap_or_default();
             return RUST_CONTAINERS.contains(&name.split('<').next().unwrap_or(name));
         }
-        !inner.is_in_own && is_reserved(member) && self.is_declared_by_system(kind)
+        self.is_declared_by_system(kind)
     }
 
     fn find_member(

@@ -170,11 +170,6 @@ impl<'code> Analysis<'code> {
     }
 
     fn find_meeting(&mut self, earlier: &[u64], later: &[u64]) -> Option<Meeting> {
-        let (&access, calls) = earlier.split_last()?;
-        let (mut body, mut first) = self.of_load_at(access)?;
-        for &call in calls.iter().rev() {
-            (body, first) = self.of_call(call, first.summary())?;
-        }
         // The later step in each function, from the one with the load up to the one that contains both.
         let (&access, calls) = later.split_last()?;
         let mut levels = vec![self.of_load_at(access)?];
@@ -183,6 +178,9 @@ impl<'code> Analysis<'code> {
             levels.push(self.of_call(call, inner)?);
         }
         let (_, second) = levels.pop()?;
+        let (&access, earlier_calls) = earlier.split_last()?;
+        let (body, load) = self.of_load_at(access)?;
+        let (mut body, first) = self.returned(body, load, earlier_calls)?;
         let mut found = self.meeting(&body, &|at| first.uses(&body, at), &second);
         found.combined = found.combined.max(both(&first.left(), &second.left()));
         let mut passed: Option<Substitution> = None;
@@ -247,6 +245,19 @@ impl<'code> Analysis<'code> {
         Some((body, solution))
     }
 
+    /// Labels of a value that was loaded in calls, the innermost last, in the function that makes the first of them.
+    fn returned(
+        &mut self,
+        mut body: Rc<Body>,
+        mut solution: Solution,
+        calls: &[u64],
+    ) -> Option<(Rc<Body>, Solution)> {
+        for &call in calls.iter().rev() {
+            (body, solution) = self.of_call(call, solution.summary())?;
+        }
+        Some((body, solution))
+    }
+
     /// Labels, in the function that contains a call, of a value that its callee has loaded.
     fn of_call(&mut self, call: u64, callee: Summary) -> Option<(Rc<Body>, Solution)> {
         let body = self.body(call)?;
@@ -305,11 +316,8 @@ impl<'code> Analysis<'code> {
         calls: &[u64],
         later: &[u64],
     ) -> Option<Dependence> {
-        let mut solution = self.solve(body, Some(Source::Load(load)));
-        let mut body = Rc::clone(body);
-        for &call in calls.iter().rev() {
-            (body, solution) = self.of_call(call, solution.summary())?;
-        }
+        let solution = self.solve(body, Some(Source::Load(load)));
+        let (body, solution) = self.returned(Rc::clone(body), solution, calls)?;
         let found = self.sink(&body, &solution, later)?;
         let at = body.values.at(*later.first()?)?;
         let least = if solution.has_escaped(at) { Certainty::Unknown } else { Certainty::No };
