@@ -210,7 +210,7 @@ impl Facts {
     }
 
     /// Only dependence could link the two steps: a callee looks at one variable, and another callee writes another one;
-    /// or nobody was seen to treat both as one step. Two writes may leave a mixture all the same.
+    /// or no section of any thread has both. Two writes may leave a mixture nevertheless.
     fn is_loose(&self) -> bool {
         let asks_then_writes =
             self.kind == GapKind::Callees && self.left_reads && !self.returned_reads;
@@ -350,7 +350,7 @@ enum When {
     Always,
     /// The code does not say that both steps belong together: the rule guesses it, by locks, callees and rates.
     Guess,
-    /// The code says it: the rule stands in place of those that guess.
+    /// The code says that they belong together: the rule replaces those that guess.
     Known,
 }
 

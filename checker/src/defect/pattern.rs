@@ -73,7 +73,7 @@ impl<'a> Accesses<'a> {
         self.first.sink.action == Action::Free && self.pattern() != Pattern::UseAfterFree
     }
 
-    /// Returns whether the second step frees memory that nobody else has freed.
+    /// Returns whether the second step frees the memory, and does so first.
     pub(super) fn frees(&self) -> bool {
         self.closing.sink.action == Action::Free && self.pattern() != Pattern::UseAfterFree
     }

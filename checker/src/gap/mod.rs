@@ -108,8 +108,8 @@ pub struct Gap {
     pub together: bool,
     /// Number of other threads that could get in.
     pub other_threads: usize,
-    /// Set if nobody was seen to use these objects so that it could get in: only its code could, which was seen to use
-    /// other objects of the same class.
+    /// Set if no thread with steps on these objects could get in, and one with such steps on other objects of the same
+    /// class could.
     pub is_by_code: bool,
     /// Their steps with which they could, one of each region, in the order of regions.
     pub remotes: Vec<Remote>,

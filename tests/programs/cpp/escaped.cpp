@@ -1,5 +1,5 @@
-// escaped.cpp [argument|captured|boxed] - `update` reads a variable on main's stack, before any other thread has
-// touched it, and writes what it has computed; in between another thread has written it. The address goes to the new
+// escaped.cpp [argument|captured|boxed] - `update` reads a variable on main's stack and writes the sum; another thread
+// makes its first access, a write, between the two. The address goes to the new
 // thread as the argument of its function, in the captures of a lambda, or in an object on the heap that has a pointer to
 // an object which has it.
 #include <pthread.h>

@@ -6,7 +6,7 @@
 //! however large: splitting comes later, if ever.
 //!
 //! A free is an access to all cells of the block. A cell ends when its memory is given out again or unmapped; until
-//! then accesses of other threads than the one that has freed it are uses after the free. Where memory may be given out
+//! then an access of a thread that did not free it is a use after the free. Where memory may be given out
 //! unseen, a cell ends when it is freed. Its id is reused if only one thread has ever touched it: such a cell has no
 //! dependencies, and no finding can name it. So a program that allocates and frees unshared memory needs no more ids
 //! than it has had cells at a time.

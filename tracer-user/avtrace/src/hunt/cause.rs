@@ -48,10 +48,10 @@ impl Outcomes {
     }
 }
 
-/// Raises the class of the defects that explain failing runs: of those that no likely defect explains, each time the
-/// one that is in most of them. Locks alone make a defect possible only, unless a run died by a fault: a delay at a gap
-/// can have made the program late, and nothing else. Regions in which the program died are no causes by this, since
-/// runs that pass have none.
+/// Raises the class of the defects that explain failing runs. It takes the failing runs without a likely defect,
+/// raises the defect that is in most of them, and goes on with the rest. A defect with evidence of locks alone becomes
+/// possible, unless a run died by a fault: the delay may only have made the program late. A region in which the
+/// program died is no cause: no passing run has one.
 pub(super) fn raise_causes(ended: &Outcomes, defects: &mut [Defect]) {
     let none = BTreeSet::new();
     let shown = |defect: &Defect| ended.shown.get(&defect.fingerprint).unwrap_or(&none);

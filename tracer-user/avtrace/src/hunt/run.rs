@@ -33,8 +33,8 @@ impl Verdict {
         matches!(self, Self::Failed(_) | Self::TimedOut)
     }
 
-    /// Returns whether an error in the program killed it, such as a failed assertion or a bad address. What is too late
-    /// fails in other ways.
+    /// Returns whether an error in the program killed it, such as a failed assertion or a bad address. A
+    /// program that is late fails in other ways.
     #[must_use]
     pub fn is_fault(&self) -> bool {
         const FAULTS: [&str; 6] = ["SIGABRT", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGSYS"];

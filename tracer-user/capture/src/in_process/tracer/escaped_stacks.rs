@@ -1,6 +1,6 @@
 //! Stacks of whose memory a new thread gets addresses: objects there are shared from then on, before the new thread
 //! touches them. Pointers are followed from the new thread's descriptor and the top of its stack, where libraries leave
-//! the argument of its function. A word that only looks like a pointer marks memory that nobody shares.
+//! the argument of its function. A number may look like a pointer: then memory is marked that no threads share.
 
 use std::{collections::BTreeSet, os::unix::fs::FileExt as _};
 
