@@ -6,12 +6,11 @@ use std::{
 };
 
 use checker::format::Format;
-use tempfile::NamedTempFile;
 
 use super::{Failure, complain};
 use crate::{
     cli::{ConvertArgs, TraceFormatArg},
-    offline::{self, ConvertFailure, Converted, Input, InputError, Recording},
+    offline::{self, ConvertFailure, Converted, Input, InputError, Recording, Spool},
     progress::ReadBar,
 };
 use linux::output::OutputFile;
@@ -44,23 +43,10 @@ pub(super) fn run(arguments: &ConvertArgs) -> Result<u8, Failure> {
     };
     let convert = |out: &mut (dyn Write + Send)| {
         let lenient = arguments.lenient;
-        let to = match to {
-            TraceFormatArg::Text => Format::Text,
-            TraceFormatArg::Avt => Format::Avt,
-            TraceFormatArg::Parquet => {
-                let converted = events(&input, lenient, out);
-                return converted.map_err(|error| failure(error, &write_error));
-            }
-        };
-        let converted = match &input {
-            Trace::File(input) => {
-                let mut bar = ReadBar::on_terminal(input.shown(), input.length());
-                offline::convert(input, to, lenient, out, &mut bar)
-            }
-            Trace::Segments(recording) => {
-                let mut bar = ReadBar::on_terminal(recording.name(), Some(recording.length()));
-                offline::convert_recording(recording, to, lenient, out, &mut bar)
-            }
+        let converted = match to {
+            TraceFormatArg::Text => input.convert(Format::Text, lenient, out),
+            TraceFormatArg::Avt => input.convert(Format::Avt, lenient, out),
+            TraceFormatArg::Parquet => events(&input, lenient, out),
         };
         converted.map_err(|error| failure(error, &write_error))
     };
@@ -108,27 +94,10 @@ fn events(
             let mut bar = ReadBar::on_terminal(input.shown(), input.length());
             return offline::write_events(input, lenient, out, &mut bar);
         }
-        Trace::File(input) => {
-            let mut copy = NamedTempFile::new().map_err(ConvertFailure::Spool)?;
-            let mut bar = ReadBar::on_terminal(input.shown(), input.length());
-            let converted = offline::convert(input, Format::Avt, lenient, &mut copy, &mut bar);
-            (copy, converted)
-        }
-        Trace::Segments(recording) => {
-            let mut copy = NamedTempFile::new().map_err(ConvertFailure::Spool)?;
-            let mut bar = ReadBar::on_terminal(recording.name(), Some(recording.length()));
-            let converted =
-                offline::convert_recording(recording, Format::Avt, lenient, &mut copy, &mut bar);
-            (copy, converted)
-        }
+        _ => Spool::of(|copy| trace.convert(Format::Avt, lenient, copy))?,
     };
-    let converted = converted.map_err(|error| match error {
-        ConvertFailure::Output(error) => ConvertFailure::Spool(io::Error::other(error)),
-        error => error,
-    })?;
-    let input = Input::open(copy.path())?;
-    let mut bar = ReadBar::on_terminal(input.shown(), input.length());
-    offline::write_events(&input, lenient, out, &mut bar)?;
+    let mut bar = ReadBar::on_terminal(copy.input.shown(), copy.input.length());
+    offline::write_events(&copy.input, lenient, out, &mut bar)?;
     Ok(converted)
 }
 
@@ -136,6 +105,26 @@ fn events(
 enum Trace {
     File(Input),
     Segments(Recording),
+}
+
+impl Trace {
+    fn convert(
+        &self,
+        to: Format,
+        lenient: bool,
+        out: &mut dyn Write,
+    ) -> Result<Converted, ConvertFailure> {
+        match self {
+            Self::File(input) => {
+                let mut bar = ReadBar::on_terminal(input.shown(), input.length());
+                offline::convert(input, to, lenient, out, &mut bar)
+            }
+            Self::Segments(recording) => {
+                let mut bar = ReadBar::on_terminal(recording.name(), Some(recording.length()));
+                offline::convert_recording(recording, to, lenient, out, &mut bar)
+            }
+        }
+    }
 }
 
 /// Opens a trace, or the recording in a directory.

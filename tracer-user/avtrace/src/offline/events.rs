@@ -1,7 +1,7 @@
 //! Events of a trace as a table in a Parquet file (`docs/parquet.md`). Names may follow the events that have them, so
 //! the trace is read twice: for its names, then for its events.
 
-use std::{collections::HashMap, convert::Infallible, hash::Hash, io::Write, sync::Arc};
+use std::{collections::HashMap, hash::Hash, io::Write, sync::Arc};
 
 use checker::{
     event::{Event, LocationId, Op, RegionId, ThreadId},
@@ -98,14 +98,9 @@ pub fn write_events(
     out: &mut (dyn Write + Send),
     bar: &mut ReadBar,
 ) -> Result<Converted, ConvertFailure> {
-    let mut reader = input.reader(lenient).map_err(InputError::from)?;
-    read::to_end(input, &mut reader, lenient, bar, &mut Nothing).map_err(
-        |stopped| match stopped {
-            Stopped::Read(error) => InputError::from(error),
-            Stopped::Consumer(never) => match never {},
-        },
-    )?;
-    let names = TraceNames::new(reader.into_names(), Default::default(), Vec::new());
+    let reader = input.reader(lenient).map_err(InputError::from)?;
+    let names = read::names(input, reader, lenient, bar)?;
+    let names = TraceNames::new(names, Default::default(), Vec::new());
     let mut reader = input.reader(lenient).map_err(InputError::from)?;
     let writer = TableWriter::new(table(), out)?;
     let mut rows = Rows { names: Cache::new(names), next: 0, writer };
@@ -117,23 +112,6 @@ pub fn write_events(
     )?;
     rows.writer.finish()?;
     Ok(Converted { read: reader.summary(), incomplete })
-}
-
-/// Consumer for traces of which only the names are needed, which the reader has.
-struct Nothing;
-
-impl Consumer for Nothing {
-    type Error = Infallible;
-
-    const DONE: &'static str = "read";
-
-    fn events(&mut self, _batch: &Batch<'_>) -> Result<(), Self::Error> {
-        Ok(())
-    }
-
-    fn gap(&mut self, _gap: Gap, _names: &checker::format::Names) -> Result<(), Self::Error> {
-        Ok(())
-    }
 }
 
 /// Names that were looked up.

@@ -15,7 +15,7 @@ mod sources;
 mod stats;
 
 pub use check::{Checked, Request, check, check_recording};
-pub(crate) use convert::{ConvertFailure, Converted, convert, convert_recording};
+pub(crate) use convert::{ConvertFailure, Converted, Spool, convert, convert_recording};
 pub(crate) use events::write_events;
 pub(crate) use input::shown;
 pub use input::{Input, InputError};

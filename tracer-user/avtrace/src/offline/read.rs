@@ -1,8 +1,10 @@
 //! Reads a trace from its beginning to its end, for a consumer.
 
+use std::convert::Infallible;
+
 use checker::format::{Batch, Gap, Item, Names, ReadError, TraceReader};
 
-use super::input::Input;
+use super::input::{Input, InputError};
 use crate::progress::ReadBar;
 
 /// A consumer of a trace.
@@ -71,4 +73,35 @@ pub(super) fn to_end<C: Consumer>(
              events)"
         )
     }))
+}
+
+/// Reads a trace for its names only.
+pub(super) fn names(
+    input: &Input,
+    mut reader: TraceReader<'_>,
+    lenient: bool,
+    bar: &mut ReadBar,
+) -> Result<Names, InputError> {
+    to_end(input, &mut reader, lenient, bar, &mut Nothing).map_err(|stopped| match stopped {
+        Stopped::Read(error) => InputError::from(error),
+        Stopped::Consumer(never) => match never {},
+    })?;
+    Ok(reader.into_names())
+}
+
+/// Consumer for traces of which only the names are needed, which the reader has.
+pub(super) struct Nothing;
+
+impl Consumer for Nothing {
+    type Error = Infallible;
+
+    const DONE: &'static str = "read";
+
+    fn events(&mut self, _batch: &Batch<'_>) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    fn gap(&mut self, _gap: Gap, _names: &Names) -> Result<(), Self::Error> {
+        Ok(())
+    }
 }

@@ -7,11 +7,11 @@ use avtrace::offline::{Checked, InputError, Recording, Request, check_recording}
 use avtrace::progress::ReadBar;
 use checker::event::{Event, LocationId, Op, ThreadId, VarId};
 use checker::format::{
-    Descriptions, Location, LocationKind, Lost, Module, ModuleId, Object, ObjectKind, Region,
+    Descriptions, Frame, Location, LocationKind, Lost, Module, ModuleId, Object, ObjectKind, Region,
     Segment, SegmentWriter, Space, Thread,
 };
 
-use crate::support::Folder;
+use crate::support::{Folder, gzip};
 
 struct Nameless;
 
@@ -49,6 +49,33 @@ fn segment(recording: u64, number: u32, lost: u64) -> Vec<u8> {
         writer.lost(&Lost { class: "lock".to_owned(), count: lost }).expect("memory");
     }
     writer.finish().expect("memory")
+}
+
+#[test]
+fn events_have_names_in_text_that_were_written_after_them() {
+    let folder = Folder::new();
+    let place = Segment { recording: 7, number: 0, first_event: 0 };
+    let mut writer = SegmentWriter::new(Vec::new(), place, false).expect("memory");
+    for op in [Op::Read(VarId(0)), Op::Write(VarId(0))] {
+        let event = Event { thread: ThreadId(0), op, location: LocationId(0) };
+        writer.event(&event, &mut Nameless).expect("memory");
+        writer.flush().expect("memory");
+    }
+    let frame = Frame { file: Some("late.c"), line: Some(7), ..Frame::default() };
+    writer.frames(LocationId(0), &[frame]).expect("memory");
+    let segment = writer.finish().expect("memory");
+    folder.write("t.avt", &segment);
+    std::fs::create_dir(folder.path().join("kept")).expect("a folder");
+    folder.write("kept/1-000000.avt", &segment);
+    let expected = "T0|r(v0)|late.c:7\nT0|w(v0)|late.c:7\n";
+    for trace in ["t.avt", "kept"] {
+        let text = folder.run(&["convert", trace, "-"]);
+        assert_eq!((text.code, &*text.stdout, &*text.stderr), (Some(0), expected, ""), "{trace}");
+    }
+    for piped in [segment.clone(), gzip(&segment)] {
+        let text = folder.run_with(&["convert", "-", "-"], &piped);
+        assert_eq!((text.code, &*text.stdout, &*text.stderr), (Some(0), expected, ""));
+    }
 }
 
 fn check_all(folder: &Path, lenient: bool) -> Vec<Checked> {
