@@ -60,9 +60,8 @@ pub fn convert(
         let mut reader = input.reader(lenient).map_err(InputError::from)?;
         return copy(input, &mut reader, lenient, Copy::text(names, out), bar);
     }
-    let (again, converted) = Spool::of(|spool| {
-        copy(input, &mut reader, lenient, Copy::new(Format::Avt, spool)?, bar)
-    })?;
+    let (again, converted) =
+        Spool::of(|spool| copy(input, &mut reader, lenient, Copy::new(Format::Avt, spool)?, bar))?;
     convert(&again.input, to, lenient, out, bar)?;
     Ok(converted)
 }
@@ -75,12 +74,13 @@ fn copy(
     mut writer: Copy<'_>,
     bar: &mut ReadBar,
 ) -> Result<Converted, ConvertFailure> {
-    let incomplete = read::to_end(input, reader, lenient, bar, &mut writer).map_err(
-        |stopped| match stopped {
-            Stopped::Read(error) => ConvertFailure::Input(error.into()),
-            Stopped::Consumer(error) => error.into(),
-        },
-    )?;
+    let incomplete =
+        read::to_end(input, reader, lenient, bar, &mut writer).map_err(
+            |stopped| match stopped {
+                Stopped::Read(error) => ConvertFailure::Input(error.into()),
+                Stopped::Consumer(error) => error.into(),
+            },
+        )?;
     writer.out.end(reader.names())?;
     let read = reader.summary();
     if read.events == 0

@@ -7,8 +7,8 @@ use avtrace::offline::{Checked, InputError, Recording, Request, check_recording}
 use avtrace::progress::ReadBar;
 use checker::event::{Event, LocationId, Op, ThreadId, VarId};
 use checker::format::{
-    Descriptions, Frame, Location, LocationKind, Lost, Module, ModuleId, Object, ObjectKind, Region,
-    Segment, SegmentWriter, Space, Thread,
+    Descriptions, Frame, Location, LocationKind, Lost, Module, ModuleId, Object, ObjectKind,
+    Region, Segment, SegmentWriter, Space, Thread,
 };
 
 use crate::support::{Folder, gzip};
