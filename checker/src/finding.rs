@@ -119,11 +119,12 @@ pub enum Obstacle {
 }
 
 impl Violation {
-    /// Returns whether all transactions in between are executions of one region by one thread.
-    pub(crate) fn is_by_one_region(&self) -> bool {
-        let between = self.witness.get(1..self.witness.len().saturating_sub(1)).unwrap_or_default();
-        let is_same = |tx: &Tx| (tx.thread, tx.region) == (between[0].thread, between[0].region);
-        between.iter().all(|tx| tx.region.is_some() && is_same(tx)) && !between.is_empty()
+    /// Returns the region of which all transactions in between are executions, by one thread.
+    pub(crate) fn region_between(&self) -> Option<RegionId> {
+        let between = self.witness.get(1..self.witness.len().checked_sub(1)?)?;
+        let first = between.first()?;
+        let is_same = |tx: &Tx| (tx.thread, tx.region) == (first.thread, first.region);
+        first.region.filter(|_| between.iter().all(is_same))
     }
 }
 
@@ -204,6 +205,8 @@ pub struct Cut {
     pub section_changes: bool,
     /// Set if the critical section of the first step of the exemplar wrote any variable.
     pub section_writes: bool,
+    /// Set if it wrote the variable of the first step, the latest ones that it wrote considered.
+    pub section_updates: bool,
     /// Fact against holding a lock from one step to the other, in any execution.
     pub obstacle: Option<Obstacle>,
     /// Set if an end is on a variable that threads have polled until another thread changed it; of an update, if the

@@ -216,6 +216,7 @@ impl Cut {
             partly_seen: false,
             section_changes: false,
             section_writes: false,
+            section_updates: false,
             obstacle: None,
             polled: false,
             acquired: Vec::new(),
@@ -234,6 +235,7 @@ impl Cut {
         self.partly_seen = facts.partly_seen;
         self.section_changes = facts.section_changes;
         self.section_writes = facts.section_writes;
+        self.section_updates = facts.section_updates;
         self.others = facts.others;
         self.acquired = facts.acquired;
     }

@@ -7,7 +7,7 @@
 //! that follow them.
 
 use crate::event::{EventNumber, LocationId, LockId};
-use crate::hb::{EndedHold, EventStamp};
+use crate::hb::{EndedHold, EventStamp, Written};
 use rustc_hash::FxHashMap;
 
 /// Number of the latest ended holds that are retained.
@@ -35,8 +35,8 @@ pub(super) struct Hold {
     /// Set if it has ended and wrote a variable that others had accessed, as did an earlier one at the same place in
     /// the region.
     pub(super) changes: bool,
-    /// Set if it has ended and wrote any variable.
-    pub(super) writes: bool,
+    /// Variables that it wrote, if it has ended.
+    pub(super) written: Written,
 }
 
 impl Hold {
@@ -108,7 +108,7 @@ impl Locks {
             acquired,
             released,
             changes: false,
-            writes: false,
+            written: Written::default(),
         });
     }
 
@@ -123,7 +123,8 @@ impl Locks {
         let is_it = |hold: &Hold| (hold.lock, hold.acquired) == (lock, ended.since);
         let Some(index) = self.held.iter().rposition(is_it) else { return };
         let hold = self.held.remove(index);
-        let hold = Hold { released: now, changes: changes(hold.at), writes: ended.writes, ..hold };
+        let hold =
+            Hold { released: now, changes: changes(hold.at), written: ended.written, ..hold };
         self.ended.push(Ended { hold, dropped: Dropped::default() });
     }
 
@@ -248,7 +249,7 @@ mod tests {
     use crate::finding::Action;
 
     fn ended(since: EventNumber) -> EndedHold {
-        EndedHold { since, changes: false, writes: false }
+        EndedHold { since, changes: false, written: Written::default() }
     }
 
     fn at(event: EventNumber) -> EventStamp {

@@ -332,7 +332,11 @@ impl Surroundings<'_> {
         Facts {
             kind: if goes_back { GapKind::Iterations } else { kind },
             section_changes: section.is_some_and(|section| section.changes),
-            section_writes: section.is_some_and(|section| section.writes),
+            section_writes: section.is_some_and(|section| section.written[0].is_some()),
+            section_updates: section.is_some_and(|section| match first.object {
+                Object::Variable(variable) => section.written.contains(&Some(variable)),
+                _ => false,
+            }),
             acquired: self.locks.acquired_after(left.event),
             left: self.end(left_chain, &first.source),
             returned: self.end(returned_chain, &closing.sink),
@@ -400,6 +404,7 @@ pub(super) struct Facts {
     pub(super) kind: GapKind,
     pub(super) section_changes: bool,
     pub(super) section_writes: bool,
+    pub(super) section_updates: bool,
     pub(super) acquired: Vec<LockId>,
     pub(super) left: GapEnd,
     pub(super) returned: GapEnd,

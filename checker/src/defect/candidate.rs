@@ -4,7 +4,7 @@ use super::class::{Facts, Split};
 use super::dependence::{Certainty, Dependence, Steps};
 use super::describe::{Describe, PlaceInfo, RegionInfo, SubjectInfo};
 use super::fact::{Origin, Pattern};
-use super::guard::{Guard, held_over_both};
+use super::guard::{Guard, Released};
 use super::pattern::{Accesses, flows, reads, writes};
 use crate::event::{LocationId, LockId, RegionId};
 use crate::finding::{
@@ -171,10 +171,9 @@ pub(super) fn all<'a>(findings: &'a Findings, names: &mut Names<'_>) -> Vec<Cand
         }
     }
     names.number_lines();
+    let released = Released::of(findings);
     let candidates = found.into_iter();
-    candidates
-        .filter_map(|(cut, number, violation)| of(findings, cut, number, violation, names))
-        .collect()
+    candidates.filter_map(|found| of(findings, found, &released, names)).collect()
 }
 
 /// Returns the points of a violation that its key and its facts are about.
@@ -186,6 +185,7 @@ fn points(violation: &Violation) -> impl Iterator<Item = &Point> {
 
 fn of<'a>(
     findings: &Findings,
+    released: &Released,
     cut: Option<&'a Cut>,
     number: usize,
     violation: &'a Violation,
@@ -264,7 +264,7 @@ fn of<'a>(
         info.origin == Origin::Library || lock.is_none() && steps.contains(&Origin::Library);
     let lock_word = matches!(accesses.closing.object, Object::Variable(_) | Object::Sync(_))
         && subjects.iter().all(|subject| subject.is_lock_word);
-    let guard = cut.map(|cut| Guard::of(cut, violation)).unwrap_or_default();
+    let guard = cut.map(|cut| Guard::of(cut, violation, released)).unwrap_or_default();
     let is_variable = |object: Object| matches!(object, Object::Variable(_));
     let of_line = |place: &PlaceInfo| (place.file.clone(), place.function.clone(), place.line);
     let returned_updates = is_variable(accesses.closing.object)
@@ -285,17 +285,26 @@ fn of<'a>(
         let called = |place: &PlaceInfo| place.function.clone().filter(|name| *name != info.name);
         callees = [called(&left_place), called(&returned_place)];
     }
-    let seen_whole =
-        cut.and_then(|cut| held_over_both(cut, violation)).is_some_and(|held| !held.is_empty());
-    let takes_out = kind == GapKind::Callees && takes_out(cut, &subjects);
+    let seen_whole = cut
+        .and_then(|cut| released.held_over_both(cut, violation))
+        .is_some_and(|held| !held.is_empty());
+    let takes_out = takes_out(kind, cut, &subjects);
     let usage = Usage::of(region, &accesses, cut, seen_whole, kind, takes_out, names);
-    let [left_repeats, returned_repeats] = [left, returned]
-        .map(|point| violation.order == Order::Racy && repeats(region, point, names));
+    // In a critical section a loop tries again. Without one it waits for others, or tries to change the variable.
+    let [left_repeats, returned_repeats] =
+        [(left, ends[0]), (returned, ends[1])].map(|(point, end)| {
+            let is_free = end.held.as_ref().is_some_and(Vec::is_empty);
+            let may_wait = violation.order == Order::Racy || is_free && !accesses.on_one;
+            may_wait && repeats(region, point, names)
+        });
     let facts = Facts {
         acts: usage.acts,
         checked_again: usage.checked_again,
         validated: usage.validated,
-        used_together: seen_whole && are_used_together(violation, &accesses, names),
+        used_together: match seen_whole {
+            true => are_used_together(violation, &accesses, names),
+            false => Certainty::No,
+        },
         seen_whole,
         pattern: if lock_word { Pattern::SplitSection } else { pattern },
         evidence: violation.evidence,
@@ -427,32 +436,40 @@ impl Usage {
     }
 }
 
-/// Returns whether another region, in which both variables were read, uses the values together.
+/// Returns whether another region, in which both variables were read, uses the values together: by its code.
 fn are_used_together(
     violation: &Violation,
     accesses: &Accesses<'_>,
     names: &mut Names<'_>,
-) -> bool {
+) -> Certainty {
     let (entered, left) = (&accesses.first.sink, &accesses.closing.source);
-    let [.., remote, _] = &violation.witness[..] else { return false };
+    let [.., remote, _] = &violation.witness[..] else { return Certainty::No };
     let is_pair = accesses.are_on_variables() && !accesses.on_one;
-    let (Some(region), true) = (remote.region, is_pair) else { return false };
+    let (Some(region), true) = (remote.region, is_pair) else { return Certainty::No };
     if writes(entered.action) || writes(left.action) {
-        return false;
+        return Certainty::No;
     }
     // They may be of different executions of the region.
     let orders = [[entered.location, left.location], [left.location, entered.location]];
-    orders.into_iter().any(|[earlier, later]| {
+    let found = orders.map(|[earlier, later]| {
         let found = names.dependence(Steps { region, earlier, later });
-        found.compared.max(found.combined) == Certainty::Yes
-    })
+        found.compared.max(found.combined)
+    });
+    // Of both orders, the code may have one only.
+    match found.contains(&Certainty::Yes) {
+        true => Certainty::Yes,
+        false => found[0].min(found[1]),
+    }
 }
 
-/// Returns whether the section of the first end changes something, as a call does that takes an element out of a
-/// container of a library.
-fn takes_out(cut: Option<&Cut>, subjects: &[SubjectInfo; 2]) -> bool {
-    subjects.iter().any(|subject| subject.container.is_some())
-        && cut.is_some_and(|cut| cut.section_changes && cut.section_writes)
+/// Returns whether the section of the first end takes something out: it writes what it has read there, as one does that
+/// draws a number, or a call in it takes an element out of a container of a library.
+fn takes_out(kind: GapKind, cut: Option<&Cut>, subjects: &[SubjectInfo; 2]) -> bool {
+    let calls_container =
+        kind == GapKind::Callees && subjects.iter().any(|subject| subject.container.is_some());
+    cut.is_some_and(|cut| {
+        cut.section_updates || calls_container && cut.section_changes && cut.section_writes
+    })
 }
 
 /// Returns whether a read decides by its value if it is made again: a loop around it waits, or tries again. The read

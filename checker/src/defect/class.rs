@@ -52,8 +52,8 @@ pub(super) struct Facts {
     pub(super) validated: bool,
     /// Others held a lock from their access to the first variable to their access to the second.
     pub(super) seen_whole: bool,
-    /// By their code, others compare the values that they read of both variables, or compute something from both.
-    pub(super) used_together: bool,
+    /// By their code, others who read both variables under one hold compare the values, or compute something from both.
+    pub(super) used_together: Certainty,
     /// The first end read a value of others: the value of the second end's read, or of the write before it.
     pub(super) same_value: bool,
     /// The region waits at one of the ends: a loop makes the read until others have written.
@@ -62,7 +62,7 @@ pub(super) struct Facts {
     pub(super) polled: bool,
     /// The first end only reads its variable, and is no part of an update.
     pub(super) left_reads: bool,
-    /// A callee took an element out of a container before the gap, or changed it otherwise.
+    /// Before the gap the region drew a number, or took an element out of a container, or changed it otherwise.
     pub(super) takes_out: bool,
     /// The function of the first end changed something before the gap.
     pub(super) left_changes: bool,
@@ -143,7 +143,19 @@ impl Facts {
 
     /// Others use the values of both variables together, of which the region had written one alone.
     fn is_seen_torn(&self) -> bool {
-        self.is(Pattern::Torn) && self.used_together && self.changed != Some(false)
+        let used_together = self.used_together == Certainty::Yes;
+        self.is(Pattern::Torn) && used_together && self.changed != Some(false)
+    }
+
+    /// Others read both variables under one hold, of which the region had written one alone, and may use them together.
+    fn may_be_seen_torn(&self) -> bool {
+        let writes_both = !self.left_reads && !self.returned_reads;
+        self.is(Pattern::Torn) && writes_both && self.used_together != Certainty::No
+    }
+
+    /// The harm was seen: its rate is no fact against a bug.
+    fn is_wrong_at_any_rate(&self) -> bool {
+        self.loses_update() || self.may_be_seen_torn()
     }
 
     /// A value read before the gap was overwritten, or written back, without another read in between.
@@ -221,7 +233,7 @@ impl Facts {
 
     /// The use of an element that was taken out stands for itself, unless it is known to depend on it.
     fn is_complete_call(&self) -> bool {
-        self.takes_out && self.left_reads && self.has_data()
+        self.takes_out && self.left_reads && self.has_data() && self.kind == GapKind::Callees
     }
 
     /// Two fields of one object that belong together, as far as locks say.
@@ -493,14 +505,13 @@ static RULES: &[Rule] = rules! {
 
     // The rate. Code that is cut in most runs works nevertheless, or was never meant to be atomic; a cut that was
     // frequent in a run that went on is less likely to be an unknown bug.
-    Guess AtMost(Possible, -2), of_rate, if |f| f.is_seldom_whole() && !f.is_mostly_cut();
-    Guess AtMost(ByDesign, 0), of_rate, if |f| f.is_mostly_cut() && !f.loses_update();
-    Guess Weight(-2), of_rate, if |f| f.is_often_cut() && !f.is_mostly_cut() && !f.loses_update();
+    Guess AtMost(Possible, -2), of_rate, if |f| f.is_seldom_whole() && !f.is_mostly_cut() && !f.may_be_seen_torn();
+    Guess AtMost(ByDesign, 0), of_rate, if |f| f.is_mostly_cut() && !f.is_wrong_at_any_rate();
+    Guess Weight(-2), of_rate, if |f| f.is_often_cut() && !f.is_mostly_cut() && !f.is_wrong_at_any_rate();
     Known Note, of_rate, if |f| f.runs > 0;
     Guess Note, of_rate,
         if |f| f.runs > 0 && !f.is_often_cut() && !f.is_mostly_cut() && !f.is_seldom_whole();
-    Guess Note, of_rate,
-        if |f| f.is_often_cut() && f.loses_update();
+    Guess Note, of_rate, if |f| f.is_often_cut() && f.is_wrong_at_any_rate();
 };
 
 fn of_pattern(facts: &Facts) -> Option<Reason> {

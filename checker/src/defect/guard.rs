@@ -1,7 +1,8 @@
 //! Decides whether one lock guards both steps of a gap, by the locks of the region and of others.
 
-use crate::event::LockId;
-use crate::finding::{Cut, Violation};
+use crate::event::{LockId, RegionId};
+use crate::finding::{Cut, Findings, Violation};
+use rustc_hash::FxHashSet;
 
 /// Protection of both steps by locks. Two variables belong together where one lock guards both; where each has its own,
 /// their sections are complete in themselves.
@@ -22,7 +23,7 @@ pub(super) enum Guard {
 
 impl Guard {
     /// Returns the protection of the steps of a cut, by its exemplar.
-    pub(super) fn of(cut: &Cut, exemplar: &Violation) -> Self {
+    pub(super) fn of(cut: &Cut, exemplar: &Violation, released: &Released) -> Self {
         let ends = [&cut.left_end.held, &cut.returned_end.held];
         let [Some(left), Some(returned)] = ends else { return Self::Unknown };
         let others = &cut.others;
@@ -35,7 +36,7 @@ impl Guard {
             one.iter().filter(guards).copied().filter(|lock| other.contains(lock)).min()
         };
         let (first, second) = (by_both(left, entered), by_both(returned, gave_back));
-        let Some(throughout) = held_over_both(cut, exemplar) else { return Self::Unknown };
+        let Some(throughout) = released.held_over_both(cut, exemplar) else { return Self::Unknown };
         if first.is_none() || second.is_none() {
             let locks = [left, returned, entered, gave_back];
             let is_free = locks.iter().all(|held| held.is_empty());
@@ -53,15 +54,34 @@ impl Guard {
     }
 }
 
-/// Returns the locks that others held over their accesses to both variables. A thread that makes them in executions of
-/// one region, under the same locks, looks at both in each: of a repeated read, only the first is in the cycle.
-pub(super) fn held_over_both(cut: &Cut, exemplar: &Violation) -> Option<Vec<LockId>> {
-    let others = &cut.others;
-    let throughout = others.throughout.clone()?;
-    let in_one_transaction = exemplar.witness.len() == 3;
-    if !throughout.is_empty() || in_one_transaction || !exemplar.is_by_one_region() {
-        return Some(throughout);
+/// Locks that regions were seen to give up between two of their steps.
+pub(super) struct Released(FxHashSet<(RegionId, LockId)>);
+
+impl Released {
+    pub(super) fn of(findings: &Findings) -> Self {
+        let of_cut = |cut: &Cut| {
+            let exemplar = findings.violation(cut.exemplar)?;
+            let locks = exemplar.released_locks.iter().map(|released| released.lock);
+            Some(Vec::from_iter(locks.map(|lock| (cut.region, lock))))
+        };
+        Self(findings.cuts.iter().filter_map(of_cut).flatten().collect())
     }
-    let (entered, left) = (others.entered.as_ref()?, others.left.as_ref()?);
-    Some(entered.iter().copied().filter(|lock| left.contains(lock)).collect())
+
+    /// Returns the locks that others held over their accesses to both variables. A thread that makes them in executions
+    /// of one region, under the same locks, looks at both in each: of a repeated read, only the first is in the cycle.
+    /// It does not if the region was seen to give up the lock.
+    pub(super) fn held_over_both(&self, cut: &Cut, exemplar: &Violation) -> Option<Vec<LockId>> {
+        let others = &cut.others;
+        let throughout = others.throughout.clone()?;
+        let in_one_transaction = exemplar.witness.len() == 3;
+        let Some(region) = exemplar.region_between().filter(|_| !in_one_transaction) else {
+            return Some(throughout);
+        };
+        if !throughout.is_empty() {
+            return Some(throughout);
+        }
+        let (entered, left) = (others.entered.as_ref()?, others.left.as_ref()?);
+        let is_kept = |lock: &LockId| left.contains(lock) && !self.0.contains(&(region, *lock));
+        Some(entered.iter().copied().filter(is_kept).collect())
+    }
 }

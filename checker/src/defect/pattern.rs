@@ -33,7 +33,7 @@ impl<'a> Accesses<'a> {
     ) -> Option<Self> {
         let (first, closing) = (violation.edges.first()?, violation.edges.last()?);
         let transactions = violation.witness.len().saturating_sub(1);
-        let by_one = transactions == 2 || violation.is_by_one_region();
+        let by_one = transactions == 2 || violation.region_between().is_some();
         let on_one = first.object == closing.object || {
             let [one, other] = [first.object, closing.object].map(container);
             one.is_some() && one == other

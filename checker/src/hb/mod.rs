@@ -98,6 +98,12 @@ pub(crate) fn transactions_without_data<'a>(ends: impl Iterator<Item = &'a Event
     without
 }
 
+/// Number of variables whose last writes are remembered.
+const WRITTEN: usize = 4;
+
+/// Variables that a thread has written in a hold, the latest first, as far as they are remembered.
+pub type Written = [Option<VarId>; WRITTEN];
+
 /// Outermost hold of a lock that has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct EndedHold {
@@ -105,8 +111,8 @@ pub struct EndedHold {
     pub since: EventNumber,
     /// Set if the thread wrote a variable meanwhile that another thread had accessed.
     pub changes: bool,
-    /// Set if the thread wrote any variable meanwhile.
-    pub writes: bool,
+    /// Variables that the thread wrote meanwhile.
+    pub written: Written,
 }
 
 /// Receiver of the effects of each event: `started` and `acquired` come before its dependencies, all other

@@ -2,11 +2,30 @@
 //! not ended, or must be retained.
 
 use crate::error::EventErrorKind;
-use crate::event::{Event, EventNumber, LockId, Op, RegionId, SyncId, ThreadId};
+use crate::event::{Event, EventNumber, LockId, Op, RegionId, SyncId, ThreadId, VarId};
 use crate::finding::Action;
-use crate::hb::EndedHold;
 use crate::hb::stamp::EventStamp;
 use crate::hb::table::{Entry, ThreadTable};
+use crate::hb::{EndedHold, WRITTEN, Written};
+
+/// The latest variables that a thread has written, each with its last write, the latest last.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct LastWrites([(Option<VarId>, EventNumber); WRITTEN]);
+
+impl LastWrites {
+    #[inline]
+    pub(crate) fn add(&mut self, variable: VarId, number: EventNumber) {
+        let known = self.0.iter().position(|(written, _)| *written == Some(variable));
+        self.0[known.unwrap_or(0)..].rotate_left(1);
+        self.0[WRITTEN - 1] = (Some(variable), number);
+    }
+
+    fn since(&self, since: EventNumber) -> Written {
+        let mut written = self.0.map(|(variable, number)| variable.filter(|_| number > since));
+        written.reverse();
+        written
+    }
+}
 
 /// Mode in which a lock is held.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -48,8 +67,7 @@ pub(crate) struct Thread {
     pub(crate) open: Vec<RegionId>,
     /// Last write of a variable that another thread has accessed; 0 if there is none.
     pub(crate) last_change: EventNumber,
-    /// Last write of any variable; 0 if there is none.
-    pub(crate) last_write: EventNumber,
+    pub(crate) last_writes: LastWrites,
     /// Locks held, mostly a handful.
     held: Vec<Held>,
     /// Barriers that the thread has arrived at and not departed from.
@@ -61,7 +79,11 @@ pub(crate) struct Thread {
 impl Thread {
     /// Returns what a hold that began at an event was, which ends now.
     pub(crate) fn ended_hold(&self, since: EventNumber) -> EndedHold {
-        EndedHold { since, changes: self.last_change > since, writes: self.last_write > since }
+        EndedHold {
+            since,
+            changes: self.last_change > since,
+            written: self.last_writes.since(since),
+        }
     }
 
     pub(crate) fn new(id: ThreadId) -> Self {
@@ -73,7 +95,7 @@ impl Thread {
             transactions: 0,
             open: Vec::new(),
             last_change: 0,
-            last_write: 0,
+            last_writes: LastWrites::default(),
             held: Vec::new(),
             inside: Vec::new(),
             fork: EventStamp::NONE,

@@ -39,7 +39,7 @@ impl Engine {
         let writes = action != Action::Read;
         let (object, clocks) = (Object::Variable(variable), Some(&*clocks));
         if writes {
-            thread.last_write = number;
+            thread.last_writes.add(variable, number);
         }
         let last_change = &mut thread.last_change;
         let done = variables.access(variable, now, writes, |source, applies, changes| {
@@ -91,7 +91,7 @@ impl Engine {
             return false;
         }
         let (now, alone) = thread.advance(number, Action::CommutingUpdate, event);
-        thread.last_write = number;
+        thread.last_writes.add(variable, number);
         counts.transactions += u64::from(alone);
         counts.unary_transactions += u64::from(alone);
         let (object, clocks) = (Object::Variable(variable), Some(&*clocks));

@@ -129,6 +129,23 @@ fn a_lock_that_is_held_throughout_guards_something_else() {
 }
 
 #[test]
+fn a_region_that_gives_the_lock_up_itself_has_not_seen_both_at_once() {
+    let first = "T acq(l) @1; T r(o.x) @2; T w(o.x) @2; T rel(l) @3";
+    let second = "T acq(l) @4; T r(o.y) @5; T w(o.y) @5; T rel(l) @6; T end";
+    let of = |thread: &str, text: &str| text.replace("T ", &format!("{thread} "));
+    let mine = format!("t1 begin(f); {}", of("t1", first));
+    let (my_end, theirs) = (of("t1", second), format!("t2 begin(f); {}", of("t2", first)));
+    let their_end = of("t2", second);
+    // The second execution of the other thread begins the cycle's way back.
+    let cut = format!("{mine}\n{theirs}; {their_end}\n{theirs}; {their_end}\n{my_end}\n");
+    let found = Program::new(&cut).summary();
+    assert!(found.iter().all(|line| !line.starts_with("likely")), "{found:?}");
+    let both = "t2 begin(g); t2 acq(l) @11; t2 r(o.x) @12; t2 r(o.y) @13; t2 rel(l) @14; t2 end";
+    let seen = format!("{mine}\n{both}\n{my_end}\n");
+    assert_eq!(Program::new(&seen).summary(), ["likely Torn f"]);
+}
+
+#[test]
 fn two_objects_of_a_class_may_be_a_pair_under_separate_locks() {
     let transfer = pair("l", "m", &["l", "m"], "x", "y");
     assert_eq!(Program::new(&transfer).one_class(&["x", "y"]).summary()[0], "likely Torn f");

@@ -239,8 +239,50 @@ fn halves_that_others_use_together_are_torn_at_any_rate() {
         t1 acq(l) @4; t1 w(y) @5; t1 rel(l) @6; t1 end\n";
     let class = |found| Program::new(&cut.repeat(25)).dependence(9, 10, found).summary();
     assert_eq!(class(meeting(Certainty::Yes, Certainty::No))[0], "likely Torn put");
+    assert_eq!(class(Dependence::default())[0], "likely Torn put", "they look at both at once");
     let apart = class(meeting(Certainty::No, Certainty::No));
     assert!(apart.iter().all(|line| !line.starts_with("likely")), "{apart:?}");
+}
+
+#[test]
+fn a_number_that_was_drawn_is_complete() {
+    // Others draw numbers, too, and write what this region accesses with its number, in another transaction.
+    let trace = |write: &str| {
+        format!(
+            "t1 begin(work); t1 acq(l) @take:1; t1 r(next) @take:2; {write} t1 rel(l) @take:3
+             t2 begin(take); t2 acq(l) @take:1; t2 r(next) @take:2; t2 w(next) @take:2; t2 rel(l) @take:3; t2 end
+             t2 begin(serve); t2 w(last) @serve:9; t2 end
+             t1 w(last) @serve:9; t1 end"
+        )
+    };
+    let acts = Dependence { control: Certainty::Yes, ..Dependence::default() };
+    let found = |write| Program::new(&trace(write)).changed(true).dependence(2, 9, acts).summary();
+    assert_eq!(found(""), ["likely Chain work"]);
+    let drawn = found("t1 w(next) @take:2; t1 r(next) @take:2;");
+    assert!(drawn.iter().all(|line| !line.starts_with("likely")), "{drawn:?}");
+}
+
+#[test]
+fn a_loop_outside_of_all_sections_waits() {
+    let trace = |from: &str, to: &str| {
+        format!(
+            "t1 begin(work); {from} t1 r(started) @2; {to} t1 signal(atomic) @2
+             t2 begin(work); t2 wait(atomic) @1; {from2} t2 w(started) @1; {to2}
+             t2 acq(l) @5; t2 w(next) @6; t2 rel(l) @7; t2 end
+             t1 acq(l) @5; t1 r(next) @6; t1 w(next) @6; t1 rel(l) @7; t1 end",
+            from2 = from.replace("t1", "t2"),
+            to2 = to.replace("t1", "t2"),
+        )
+    };
+    let decides = Dependence { control: Certainty::Yes, ..Dependence::default() };
+    let found = |from, to| {
+        let program = Program::new(&trace(from, to)).changed(true);
+        program.dependence(2, 6, decides).dependence(2, 2, decides).summary()
+    };
+    let waits = found("", "");
+    assert!(waits.iter().all(|line| !line.starts_with("likely")), "{waits:?}");
+    let tries_again = found("t1 acq(m) @0;", "t1 rel(m) @3;");
+    assert_eq!(tries_again[0], "likely Torn work");
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod summary;
 
 use std::rc::Rc;
 
+use iced_x86::{FlowControl, Instruction};
 use rustc_hash::FxHashMap;
 
 pub use self::labels::Certainty;
@@ -154,6 +155,13 @@ impl<'code> Analysis<'code> {
             }
         }
         Some(false)
+    }
+
+    /// Returns the call after which a function goes on at an address.
+    pub fn call_before(&mut self, after: u64) -> Option<u64> {
+        let body = self.body(after.checked_sub(1)?)?;
+        let ends = |step: &&Instruction| step.next_ip() == after && is_call(step);
+        body.values.instructions().iter().find(ends).map(Instruction::ip)
     }
 
     /// Returns how the step at the end of `later` depends on the value that the instruction at the end of `earlier`
@@ -406,6 +414,10 @@ impl<'code> Analysis<'code> {
         }
         summary
     }
+}
+
+fn is_call(instruction: &Instruction) -> bool {
+    matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall)
 }
 
 /// Returns whether an instruction gets two values by different operands, by the labels of its operands for each.

@@ -47,15 +47,16 @@ const INDEPENDENT: [&str; 14] = [
     "putchar",
 ];
 
-/// Two steps in one module, by link-time addresses.
-#[derive(Clone, Copy, Debug)]
+/// Two steps in one module, by link-time addresses: of the accessing instructions, each with the return addresses of
+/// the calls that led there, the innermost first, as far as they are known and in this module.
+#[derive(Clone, Debug)]
 pub(crate) struct StepsInCode {
     /// Code of the region's function.
     pub(crate) region: u64,
     /// Instruction that reads.
-    pub(crate) earlier: u64,
+    pub(crate) earlier: Vec<u64>,
     /// Instruction that accesses memory later.
-    pub(crate) later: u64,
+    pub(crate) later: Vec<u64>,
 }
 
 /// Functions of one module, and what they call.
@@ -76,16 +77,20 @@ impl ModuleCode {
         }
     }
 
-    /// Returns how the later step depends on the value that the earlier one reads. Where several ways in the code lead
-    /// to the steps, all must agree.
-    pub(crate) fn depends(&self, file: &ElfFile, steps: StepsInCode) -> Dependence {
+    /// Returns how the later step depends on the value that the earlier one reads. Where the calls that led to the
+    /// steps are not known, and several ways in the code do, all must agree.
+    pub(crate) fn depends(&self, file: &ElfFile, steps: &StepsInCode) -> Dependence {
         let unknown = Dependence::default();
         let Some(region) = self.functions.containing(LinkAddr(steps.region)) else {
             return unknown;
         };
         let code = CodeOf { module: self, file };
-        let (earlier, later) =
-            (self.ways(file, region, steps.earlier), self.ways(file, region, steps.later));
+        let mut analysis = Analysis::new(&code).within(steps.region);
+        let [earlier, later] = [&steps.earlier, &steps.later].map(|stack| {
+            let Some(&access) = stack.first() else { return Vec::new() };
+            let known = self.way_of(&mut analysis, region, stack);
+            known.map_or_else(|| self.ways(file, region, access), |way| vec![way])
+        });
         let pairs = earlier.iter().flat_map(|one| later.iter().map(move |other| (one, other)));
         // One call leads to both steps only if it is made again, or contains both.
         let mut pairs: Vec<_> = pairs.filter(|(one, other)| are_apart(one, other)).collect();
@@ -95,7 +100,6 @@ impl ModuleCode {
         if pairs.len() > MAX_WAYS * MAX_WAYS {
             return unknown;
         }
-        let mut analysis = Analysis::new(&code).within(steps.region);
         let found = pairs.into_iter().map(|(one, other)| {
             let common = one.iter().zip(other).take_while(|(a, b)| a == b).count();
             let common = common.min(one.len() - 1).min(other.len() - 1);
@@ -120,6 +124,25 @@ impl ModuleCode {
         let found = found.reduce(agreed).unwrap_or_default();
         tracing::debug!(?steps, ?found, "dependence");
         found
+    }
+
+    /// Returns the way that a stack shows from a function down to its innermost instruction; `None` if the stack is not
+    /// known up to the function.
+    fn way_of(&self, analysis: &mut Analysis<'_>, from: usize, stack: &[u64]) -> Option<Vec<u64>> {
+        let (&access, returns) = stack.split_first()?;
+        let is_from = |at: u64| self.functions.containing(LinkAddr(at)) == Some(from);
+        let mut way = vec![access];
+        if is_from(access) {
+            return Some(way);
+        }
+        for &after in returns {
+            let call = analysis.call_before(after)?;
+            way.insert(0, call);
+            if is_from(call) {
+                return Some(way);
+            }
+        }
+        None
     }
 
     /// Returns the ways from a function down to an instruction: the calls, and the instruction at last.

@@ -268,23 +268,21 @@ impl<'run> LiveNames<'run> {
     /// Finds how a later step depends on an earlier one; `None` where the code is not in one module, or is not known.
     fn find_dependence(&mut self, steps: Steps) -> Option<Dependence> {
         let region = self.source.regions().get(steps.region)?.location;
-        let access = |location| match self.source.locations().get(location)? {
-            Location::Access(frames) => Some(frames[0]),
-            _ => None,
+        let region = ProcessAddr(self.address(region)?.0);
+        let module = self.symbolizer.module_at(region)?;
+        let stack = |location| {
+            let Location::Access(frames) = self.source.locations().get(location)? else {
+                return None;
+            };
+            let known = frames.into_iter().take_while(|&frame| frame != 0);
+            let known = known.map_while(|frame| module.link_address(ProcessAddr(frame)));
+            Some(known.map(|address| address.0).collect::<Vec<u64>>())
         };
-        let addresses = [self.address(region)?.0, access(steps.earlier)?, access(steps.later)?]
-            .map(ProcessAddr);
-        let module = self.symbolizer.module_at(addresses[0])?;
-        let [Some(region), Some(earlier), Some(later)] =
-            addresses.map(|address| module.link_address(address))
-        else {
-            return None;
-        };
-        let file = module.file().ok()?;
+        let (earlier, later) = (stack(steps.earlier)?, stack(steps.later)?);
+        let (region, file) = (module.link_address(region)?.0, module.file().ok()?);
         let open = || ModuleCode::of(file);
         let code = self.known.code.entry(module.path().to_owned()).or_insert_with(open);
-        let steps = StepsInCode { region: region.0, earlier: earlier.0, later: later.0 };
-        Some(code.depends(file, steps))
+        Some(code.depends(file, &StepsInCode { region, earlier, later }))
     }
 
     /// Returns the address of a location's code, and whether it is the return address of a call.

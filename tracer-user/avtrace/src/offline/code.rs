@@ -107,20 +107,20 @@ impl Code {
         names: &Names,
         [region, earlier, later]: [&Location; 3],
     ) -> Option<Dependence> {
-        let first = |location: &Location| location.stack.first().copied();
         let is_access = |location: &Location| location.kind == LocationKind::Access;
         if !is_access(earlier) || !is_access(later) {
             return None;
         }
-        let places = [first(region)?, first(earlier)?, first(later)?];
-        let id = places[0].module?;
-        if places.iter().any(|place| place.module != Some(id)) {
-            return None;
-        }
+        let region = region.stack.first()?;
+        let id = region.module?;
+        let stack = |location: &Location| {
+            let known = location.stack.iter().take_while(|place| place.module == Some(id));
+            known.map(|place| place.address).collect::<Vec<u64>>()
+        };
         let file = Arc::clone(self.file(names, id)?.executable()?.file().ok()?);
         let code = self.modules.entry(id).or_insert_with(|| ModuleCode::of(&file));
-        let [region, earlier, later] = places.map(|place| place.address);
-        Some(code.depends(&file, StepsInCode { region, earlier, later }))
+        let (region, earlier, later) = (region.address, stack(earlier), stack(later));
+        Some(code.depends(&file, &StepsInCode { region, earlier, later }))
     }
 
     /// Returns the variable at a process address.

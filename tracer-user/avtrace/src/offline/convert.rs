@@ -9,7 +9,7 @@ use parquet::errors::ParquetError;
 use tempfile::NamedTempFile;
 
 use super::input::{Input, InputError};
-use super::read::{self, Consumer, Nothing, Stopped};
+use super::read::{self, Consumer, Stopped};
 use super::segments::{Joined, Recording, SegmentsStopped};
 use crate::progress::ReadBar;
 
