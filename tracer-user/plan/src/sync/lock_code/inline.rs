@@ -46,7 +46,7 @@ impl InlineLocks {
 }
 
 /// Writes to the word of a loop to which control comes from the loop, and that are in no loop that waits.
-fn releases<'words>(words: &'words UsedWords, wait: &WaitLoop) -> Vec<&'words WordUse> {
+pub(super) fn releases<'words>(words: &'words UsedWords, wait: &WaitLoop) -> Vec<&'words WordUse> {
     let mut behind = wait.body.clone();
     let mut todo: Vec<usize> = behind.iter().copied().collect();
     while let Some(index) = todo.pop() {
@@ -54,32 +54,34 @@ fn releases<'words>(words: &'words UsedWords, wait: &WaitLoop) -> Vec<&'words Wo
         todo.extend(next.into_iter().filter(|&next| behind.insert(next)));
     }
     let is_release = |access: &&WordUse| {
-        matches!(access.step, WordStep::Store | WordStep::Change)
+        matches!(access.step, WordStep::Store | WordStep::Exchange | WordStep::Change)
             && behind.contains(&access.index)
             && access.word == wait.word
             && !words.loops.iter().any(|one| one.body.contains(&access.index))
-            && !is_first_try(words, access)
+            && !(access.step != WordStep::Store && is_first_look(words, access))
     };
     words.accesses().filter(is_release).collect()
 }
 
-/// Returns true for a step whose result a jump into a loop that waits depends on.
-fn is_first_try(words: &UsedWords, access: &WordUse) -> bool {
+/// Returns true for a step whose result decides whether a loop is entered that waits for the same word: compilers put
+/// the first look before the loop.
+pub(super) fn is_first_look(words: &UsedWords, access: &WordUse) -> bool {
     let values = words.values();
-    let mut index = access.index;
-    for _ in 0..MAX_DISTANCE {
-        let next = values.successors(index);
-        let waits = |next: &usize| words.loops.iter().any(|one| one.body.contains(next));
-        match next[..] {
-            // Another step comes first.
-            [one] if waits(&one) || words.accesses().any(|other| other.index == one) => {
-                return false;
-            }
-            [one] => index = one,
-            _ => return access.step == WordStep::Change && next.iter().any(waits),
-        }
-    }
-    false
+    let is_wait = |index: usize| {
+        words.loops.iter().any(|one| one.word == access.word && one.body.contains(&index))
+    };
+    // Follows what is straight up to another step, a jump, or the loop.
+    let end = |start: usize| {
+        let straight = std::iter::successors(Some(start), |&index| {
+            let [next] = values.successors(index)[..] else { return None };
+            let is_step = is_wait(index) || words.accesses().any(|other| other.index == next);
+            (!is_step || is_wait(next)).then_some(next)
+        });
+        straight.take(MAX_DISTANCE).last().unwrap_or(start)
+    };
+    let jump = end(access.index);
+    let next = values.successors(jump);
+    !is_wait(jump) && next.len() > 1 && next.iter().any(|&next| is_wait(end(next)))
 }
 
 /// Search for the places of one lock.
@@ -221,7 +223,7 @@ pub(super) fn looks(words: &UsedWords, wait: &WaitLoop) -> BTreeSet<usize> {
 /// Returns true for an access to the word of a loop, and for a change in one step of the word next to it, from which
 /// tickets are drawn.
 fn is_part(access: &WordUse, wait: &WaitLoop) -> bool {
-    let is_change = matches!(access.step, WordStep::Change | WordStep::Compare);
+    let is_change = !matches!(access.step, WordStep::Load | WordStep::Store);
     let size = wait.accesses.iter().map(|access| access.size).max().unwrap_or_default();
     // Where only calls access them, the sizes are not known.
     let next = if size == 0 { MAX_SIZE } else { size as i64 };

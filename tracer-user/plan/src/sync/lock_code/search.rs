@@ -1,6 +1,6 @@
 //! Search for the functions of locks in the code of a file.
 
-use std::collections::BTreeSet;
+use std::{cell::RefCell, collections::BTreeSet};
 
 use rustc_hash::FxHashMap;
 use symbolize::{ElfFile, LinkAddr, Name};
@@ -14,7 +14,7 @@ use x86::{
 
 use super::{
     InlineLocks, LockCode, LockFunction, LockPlace, LockPoint,
-    inline::{self, LockExtent, looks},
+    inline::{self, LockExtent, is_first_look, looks, releases},
 };
 use crate::{
     regions::known_names::{atomic_operation, is_library, pauses, waits, without_arguments},
@@ -26,6 +26,9 @@ use crate::{
 
 /// Longest function that releases a lock, in bytes of code: without optimisation each step is a call.
 const MAX_RELEASE: u64 = 512;
+
+/// Longest function that makes one step on a word of its caller, in bytes of code.
+const MAX_STEP: u64 = 256;
 
 /// Words of a function that may be a lock's.
 struct LockWords<'file> {
@@ -44,7 +47,8 @@ impl LockCode {
     pub(crate) fn of(file: &ElfFile, functions: &Functions, rules: PlaceRules) -> Self {
         let imports = Imports::from_file(file);
         let mut code = Self::default();
-        let search = LockSearch { file, functions, imports: &imports };
+        let effects = RefCell::default();
+        let search = LockSearch { file, functions, imports: &imports, effects };
         let mut acquiring = Vec::new();
         for (index, function) in functions.iter().enumerate() {
             if is_known(function) {
@@ -63,9 +67,6 @@ impl LockCode {
                 }
             }
         }
-        if acquiring.is_empty() {
-            return code;
-        }
         for (index, function) in functions.iter().enumerate() {
             let is_short = function.end.0 - function.start.0 <= MAX_RELEASE;
             let is_other = is_known(function) || is_of_library(&function.name);
@@ -81,7 +82,8 @@ impl LockCode {
                 }
             }
         }
-        tracing::debug!(functions = ?code.functions, polls = code.polls.len(), "found own locks");
+        let (functions, inline) = (&code.functions, &code.inline);
+        tracing::debug!(?functions, ?inline, polls = code.polls.len(), "found own locks");
         code
     }
 
@@ -105,7 +107,13 @@ impl LockCode {
             }
             LockPlace::Pointee => false,
         };
-        if !at || !is_size || self.functions.contains_key(&release) {
+        let is_other = |known: &LockFunction| !known.role.releases();
+        if !at || !is_size || self.functions.get(&release).is_some_and(is_other) {
+            return;
+        }
+        let of = |role, place| LockFunction { role, place, bytes };
+        self.functions.insert(function, of(Role::ACQUIRE_ALWAYS, place));
+        if self.functions.contains_key(&release) {
             return;
         }
         let is_pointee = matches!(place, LockPlace::Argument(_)) && words.is_pointee(write.word);
@@ -122,8 +130,6 @@ impl LockCode {
         } else {
             place
         };
-        let of = |role, place| LockFunction { role, place, bytes };
-        self.functions.insert(function, of(Role::ACQUIRE_ALWAYS, place));
         self.functions.insert(release, of(Role::RELEASE, place_of_release));
     }
 }
@@ -132,13 +138,15 @@ struct LockSearch<'file> {
     file: &'file ElfFile,
     functions: &'file Functions,
     imports: &'file Imports,
+    /// Effects of functions on their callers' words, by number; unknown while they are being found.
+    effects: RefCell<FxHashMap<usize, WordEffect>>,
 }
 
 impl LockSearch<'_> {
     /// Analyses a function, if it may have a loop that waits or none is needed.
     fn words(&self, index: usize, function: &Function, needs_loop: bool) -> Option<UsedWords> {
         let parts = function.parts(self.file)?;
-        if needs_loop && !may_wait(&parts, &|_| WordEffect::Word(WordStep::Load)) {
+        if needs_loop && !may_wait(&parts, &|_| WordEffect::Nothing) {
             return None;
         }
         let facts = facts_of(self.file, self.functions, self.imports, index);
@@ -174,13 +182,30 @@ impl LockSearch<'_> {
     ) -> impl Iterator<Item = (u64, WordEffect)> + 'facts {
         facts.calls.iter().map(|call| {
             let effect = match &call.callee {
-                Callee::Own(own) => {
-                    self.functions.get(*own).map_or(WordEffect::Unknown, |own| effect(&own.name))
-                }
+                Callee::Own(own) => self.effect(*own),
                 Callee::Import(import) => effect(&Name::demangle(&import.symbol)),
             };
             (call.at.0, effect)
         })
+    }
+
+    /// Effect of a function of the file on the words of its caller: by its name, or by its code, if it is a short one of
+    /// the program, such as the single try of a lock.
+    fn effect(&self, index: usize) -> WordEffect {
+        let Some(function) = self.functions.get(index) else { return WordEffect::Unknown };
+        if let Some(&known) = self.effects.borrow().get(&index) {
+            return known;
+        }
+        let by_name = effect(&function.name);
+        let known = self.effects.borrow_mut().insert(index, by_name);
+        let is_short = function.end.0 - function.start.0 <= MAX_STEP;
+        if known.is_some() || by_name != WordEffect::Unknown || !is_short || is_known(function) {
+            return by_name;
+        }
+        let words = self.words(index, function, false);
+        let by_code = words.map_or(WordEffect::Unknown, |words| words.effect());
+        self.effects.borrow_mut().insert(index, by_code);
+        by_code
     }
 }
 
@@ -225,7 +250,7 @@ fn effect(name: &Name) -> WordEffect {
         ["sched_yield", "pthread_yield", "thrd_yield", "__gthread_yield", "syscall"];
     let bare = name.short.trim_start_matches(['<', '&']);
     if let Some(step) = word_step(name) {
-        return WordEffect::Word(step);
+        return WordEffect::Word(step, Value::behind_argument(0));
     }
     let lets_run = PAUSES.contains(&bare)
         || pauses(&name.short)
@@ -250,7 +275,7 @@ fn word_step(name: &Name) -> Option<WordStep> {
     let last = plain.rsplit("::").next().unwrap_or_default();
     if plain.starts_with("std::atomic_flag") {
         return match last {
-            "test_and_set" => Some(WordStep::Change),
+            "test_and_set" => Some(WordStep::Exchange),
             "clear" => Some(WordStep::Store),
             "test" => Some(WordStep::Load),
             _ => None,
@@ -267,22 +292,30 @@ fn word_step(name: &Name) -> Option<WordStep> {
     Some(match last {
         "load" => WordStep::Load,
         "store" | "operator=" => WordStep::Store,
+        "swap" | "exchange" => WordStep::Exchange,
         _ if last.starts_with("compare_exchange") => WordStep::Compare,
         _ => WordStep::Change,
     })
 }
 
-/// Instructions of the function itself that read a word in a loop until it has changed.
+/// Instructions of the function itself that read a word in a loop until it has changed, or before it.
 fn polls(words: &UsedWords) -> impl Iterator<Item = u64> {
-    let accesses = words.loops.iter().flat_map(|one| &one.accesses);
-    accesses.filter(|access| access.step == WordStep::Load && !access.is_call).map(|one| one.at)
+    let accesses = words.accesses().filter(|access| {
+        access.step == WordStep::Load
+            && !access.is_call
+            && (words.loops.iter().any(|one| one.body.contains(&access.index))
+                || is_first_look(words, access))
+    });
+    accesses.map(|access| access.at)
 }
 
 /// Returns the lock that a function acquires for its callers.
 fn acquired<'file>(words: &UsedWords, function: &'file Function) -> Option<LockWords<'file>> {
     let wait = words.loops.iter().find(|wait| words.always_makes(&looks(words, wait)))?;
-    let stores = |access: &WordUse| access.step == WordStep::Store && access.word == wait.word;
-    if words.calls_unknown || words.accesses().any(stores) || !words.writes_only_near(wait.word) {
+    if words.calls_unknown
+        || !releases(words, wait).is_empty()
+        || !words.writes_only_near(wait.word)
+    {
         return None;
     }
     let size = wait.accesses.iter().map(|access| access.size).max().unwrap_or_default();
@@ -305,6 +338,7 @@ fn released(words: &UsedWords) -> Option<WordUse> {
         .map(|one| one.index)
         .collect();
     let is_release = words.loops.is_empty()
+        && !words.tries(access)
         && !words.calls_unknown
         && words.writes_only_near(access.word)
         && words.always_makes(&changing);
