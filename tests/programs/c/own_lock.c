@@ -4,8 +4,8 @@
  * split: `transfer` releases the lock between its read and its write, and the audit comes in between: an update is
  * lost. whole: `transfer` holds the lock, and nothing is to be found.
  * spin, ticket: a word that is exchanged, and tickets. door: a static word beside the data, with a function that tries
- * once. poll: no lock; threads count themselves and wait until all are
- * there, so that nothing is to be found on the counter.
+ * once, and one that is not inlined where its counterpart is. poll: no lock; threads count themselves and wait until
+ * all are there, so that nothing is to be found on the counter.
  */
 #include <sched.h>
 #include <stdatomic.h>
@@ -66,7 +66,7 @@ static bool try_door(void)
     return !atomic_exchange(&door, 1);
 }
 
-static void open_door(void)
+static __attribute__((noinline)) void open_door(void)
 {
     while (!try_door())
         sched_yield();

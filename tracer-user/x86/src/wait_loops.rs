@@ -43,6 +43,8 @@ pub enum WordStep {
 pub enum WordEffect {
     /// Accesses the word at this address, from the values at its own entry.
     Word(WordStep, Value),
+    /// Waits until it has acquired a lock by the word at this address, from the values at its own entry.
+    Acquires(Value),
     /// Lets time pass, or computes from values of the caller.
     Nothing,
     /// Anything else.
@@ -66,7 +68,7 @@ pub struct WordUse {
     pub is_call: bool,
 }
 
-/// Loop that waits for a word.
+/// Loop that waits for a word, or a call that does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitLoop {
     /// Address of the word.
@@ -138,6 +140,14 @@ fn reads_memory(instruction: &Instruction) -> bool {
         && !matches!(instruction.mnemonic(), Mnemonic::Lea | Mnemonic::Nop)
 }
 
+impl WaitLoop {
+    /// Returns the call that waits, if it is one and no loop.
+    #[must_use]
+    pub fn as_call(&self) -> Option<&WordUse> {
+        self.accesses.first().filter(|access| access.is_call && self.body.len() == 1)
+    }
+}
+
 impl UsedWords {
     /// Finds the accesses and loops of a function, from all of its parts. `call` returns the effect of the call at an
     /// address; see [`Dataflow::analyze`] for the rest. `None` if it cannot be taken apart.
@@ -158,25 +168,21 @@ impl UsedWords {
         for index in 0..count {
             let instruction = &words.values.instructions()[index];
             if is_call(instruction) {
-                match call(instruction.ip()) {
-                    WordEffect::Unknown => words.calls_unknown = true,
-                    WordEffect::Nothing => {}
-                    WordEffect::Word(step, word) => {
-                        let state = words.values.before(index, is_slot);
-                        let word =
-                            state.and_then(|state| word.in_caller(state.register(ARGUMENTS[0])));
-                        if word.is_none_or(|word| word.on_stack().is_none()) {
-                            let access = |word| WordUse {
-                                at: instruction.ip(),
-                                index,
-                                word,
-                                size: 0,
-                                step,
-                                is_call: true,
-                            };
-                            words.accesses.push(word.map(access));
-                        }
+                let (step, word) = match call(instruction.ip()) {
+                    WordEffect::Unknown => {
+                        words.calls_unknown = true;
+                        continue;
                     }
+                    WordEffect::Nothing => continue,
+                    WordEffect::Word(step, word) => (step, word),
+                    WordEffect::Acquires(word) => (WordStep::Exchange, word),
+                };
+                let at = instruction.ip();
+                let state = words.values.before(index, is_slot);
+                let word = state.and_then(|state| word.in_caller(state.register(ARGUMENTS[0])));
+                if word.is_none_or(|word| word.on_stack().is_none()) {
+                    let access = |word| WordUse { at, index, word, size: 0, step, is_call: true };
+                    words.accesses.push(word.map(access));
                 }
             } else if let Some(access) = words.access(index, is_slot) {
                 words.accesses.push(access);
@@ -193,6 +199,15 @@ impl UsedWords {
             .filter_map(|(first, last)| words.wait_loop(words.body(first, last), is_slot, call))
             .collect();
         words.loops = loops;
+        let calls = words.accesses.iter().flatten().filter(|access| access.is_call);
+        let acquires = calls
+            .filter(|access| matches!(call(access.at), WordEffect::Acquires(_)))
+            .map(|access| {
+                let (accesses, body) = (vec![*access], BTreeSet::from([access.index]));
+                WaitLoop { word: access.word, accesses, body }
+            });
+        let acquires: Vec<WaitLoop> = acquires.collect();
+        words.loops.extend(acquires);
         Some(words)
     }
 
@@ -292,7 +307,7 @@ impl UsedWords {
         let one = |index: &usize| &instructions[*index];
         let is_quiet = |index: &usize| match one(index).flow_control() {
             FlowControl::Call | FlowControl::IndirectCall => {
-                call(one(index).ip()) != WordEffect::Unknown
+                !matches!(call(one(index).ip()), WordEffect::Unknown | WordEffect::Acquires(_))
             }
             FlowControl::Return | FlowControl::IndirectBranch => false,
             _ => true,

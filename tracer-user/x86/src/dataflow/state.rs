@@ -42,7 +42,9 @@ impl Value {
         Self { base: Some(origin), index: None, plus: 0 }
     }
 
-    const fn constant(plus: i64) -> Self {
+    /// A number.
+    #[must_use]
+    pub const fn constant(plus: i64) -> Self {
         Self { base: None, index: None, plus }
     }
 

@@ -22,20 +22,36 @@ const MAX_DISTANCE: usize = 16;
 const MAX_SIZE: i64 = 8;
 
 impl InlineLocks {
-    /// Finds the places in a function.
-    pub(super) fn of(words: &UsedWords, rules: PlaceRules) -> Self {
+    /// Finds the places in a function. `called` returns the extent of the lock that a called function acquires, by its
+    /// first instruction.
+    pub(super) fn of(
+        words: &UsedWords,
+        rules: PlaceRules,
+        called: &dyn Fn(LinkAddr) -> Option<LockExtent>,
+    ) -> Self {
         let mut found = Self::default();
         for wait in &words.loops {
             let releases = releases(words, wait);
             let Some(first) = wait.accesses.first().filter(|_| !releases.is_empty()) else {
                 continue;
             };
-            found.acquires.insert(LinkAddr(first.at));
+            let target = wait.as_call().map(|call| {
+                LinkAddr(words.values().instructions()[call.index].near_branch_target())
+            });
+            let extent = match target {
+                Some(target) => called(target),
+                None => Some(LockExtent::of(words, wait)),
+            };
+            let Some(extent) = extent else { continue };
+            if target.is_none() {
+                found.acquires.insert(LinkAddr(first.at));
+            }
             found.releases.extend(releases.iter().map(|access| LinkAddr(access.at)));
             let own = words.accesses().filter(|access| is_part(access, wait));
             found.accesses.extend(own.map(|access| LinkAddr(access.at)));
-            let points = PointSearch { words, wait, rules, extent: LockExtent::of(words, wait) };
-            for point in points.all(&releases).unwrap_or_default() {
+            let points = PointSearch { words, wait, rules, extent }.all(&releases);
+            found.called.extend(target.filter(|_| points.is_some()));
+            for point in points.unwrap_or_default() {
                 if found.points.iter().all(|known| known.point.address != point.point.address) {
                     found.points.push(point);
                 }
@@ -97,7 +113,12 @@ impl PointSearch<'_> {
     fn all(&self, releases: &[&WordUse]) -> Option<Vec<LockPoint>> {
         let at = LinkAddr(self.wait.accesses.first()?.at);
         let bytes = self.extent.bytes;
-        let acquires = self.acquire()?.into_iter();
+        // A function that acquires it has probes of its own.
+        let acquires = match self.wait.as_call() {
+            Some(_) => Vec::new(),
+            None => self.acquire()?,
+        };
+        let acquires = acquires.into_iter();
         let mut points: Vec<LockPoint> =
             acquires.map(|point| LockPoint { at, acquires: true, point, bytes }).collect();
         for release in releases {

@@ -7,6 +7,7 @@ use symbolize::{ElfFile, LinkAddr, Name};
 use x86::{
     call_graph::{CallFacts, Callee, Imports, facts_of},
     dataflow::Value,
+    exits::Part,
     functions::{Function, Functions},
     placement::PlaceRules,
     wait_loops::{UsedWords, WaitLoop, WordEffect, WordStep, WordUse, may_wait},
@@ -32,6 +33,8 @@ const MAX_STEP: u64 = 256;
 
 /// Words of a function that may be a lock's.
 struct LockWords<'file> {
+    /// Number of the function.
+    index: usize,
     function: LinkAddr,
     name: &'file Name,
     place: LockPlace,
@@ -40,6 +43,19 @@ struct LockWords<'file> {
     bytes: u64,
     /// Size of the word; 0 where it is not known.
     size: usize,
+    /// Set if it changes the lock in one step: a function that only reads may wait for anything.
+    changes: bool,
+}
+
+impl LockWords<'_> {
+    /// Address of the word that is waited for, from the values at the function's entry.
+    fn word(&self) -> Value {
+        match self.place {
+            LockPlace::Static(address) => Value::constant((address + self.word).cast_signed()),
+            LockPlace::Argument(plus) => Value::behind_argument((plus + self.word).cast_signed()),
+            LockPlace::Pointee => Value::behind_argument(self.word.cast_signed()),
+        }
+    }
 }
 
 impl LockCode {
@@ -57,14 +73,9 @@ impl LockCode {
             let Some(mut words) = search.words(index, function, true) else { continue };
             words.loops.retain(|wait| search.is_own(function, wait));
             code.polls.extend(polls(&words));
-            match acquired(&words, function) {
+            match acquired(&words, index, function) {
                 Some(lock) => acquiring.push(lock),
-                None => {
-                    let inline = InlineLocks::of(&words, rules);
-                    if !inline.acquires.is_empty() {
-                        code.inline.insert(index, inline);
-                    }
-                }
+                None => code.take_in_line(index, InlineLocks::of(&words, rules, &|_| None)),
             }
         }
         for (index, function) in functions.iter().enumerate() {
@@ -82,9 +93,52 @@ impl LockCode {
                 }
             }
         }
+        code.add_callers(&acquiring, &search, rules);
         let (functions, inline) = (&code.functions, &code.inline);
         tracing::debug!(?functions, ?inline, polls = code.polls.len(), "found own locks");
         code
+    }
+
+    fn take_in_line(&mut self, function: usize, inline: InlineLocks) {
+        if !inline.releases.is_empty() {
+            self.inline.insert(function, inline);
+        }
+    }
+
+    /// Takes in the functions that call one of these to acquire a lock, and release it in line.
+    fn add_callers(
+        &mut self,
+        acquiring: &[LockWords<'_>],
+        search: &LockSearch<'_>,
+        rules: PlaceRules,
+    ) {
+        let locks: FxHashMap<LinkAddr, &LockWords<'_>> = acquiring
+            .iter()
+            .filter(|lock| lock.changes)
+            .map(|lock| (lock.function, lock))
+            .collect();
+        for lock in locks.values() {
+            search.effects.borrow_mut().insert(lock.index, WordEffect::Acquires(lock.word()));
+        }
+        let called = |target: LinkAddr| {
+            let lock = locks.get(&target)?;
+            Some(LockExtent { first: -lock.word.cast_signed(), bytes: lock.bytes })
+        };
+        for (index, function) in search.functions.iter().enumerate() {
+            let Some(parts) = function.parts(search.file) else { continue };
+            let calls = parts.iter().any(|part| mentions_call(part, &|to| locks.contains_key(&to)));
+            if !calls || is_known(function) {
+                continue;
+            }
+            let Some(words) = search.words(index, function, false) else { continue };
+            let inline = InlineLocks::of(&words, rules, &called);
+            for target in &inline.called {
+                let Some(lock) = locks.get(target) else { continue };
+                let (role, place, bytes) = (Role::ACQUIRE_ALWAYS, lock.place, lock.bytes);
+                self.functions.entry(*target).or_insert(LockFunction { role, place, bytes });
+            }
+            self.take_in_line(index, inline);
+        }
     }
 
     /// Takes in a function that may release this lock by a write.
@@ -310,7 +364,11 @@ fn polls(words: &UsedWords) -> impl Iterator<Item = u64> {
 }
 
 /// Returns the lock that a function acquires for its callers.
-fn acquired<'file>(words: &UsedWords, function: &'file Function) -> Option<LockWords<'file>> {
+fn acquired<'file>(
+    words: &UsedWords,
+    index: usize,
+    function: &'file Function,
+) -> Option<LockWords<'file>> {
     let wait = words.loops.iter().find(|wait| words.always_makes(&looks(words, wait)))?;
     if words.calls_unknown
         || !releases(words, wait).is_empty()
@@ -324,8 +382,23 @@ fn acquired<'file>(words: &UsedWords, function: &'file Function) -> Option<LockW
         Some(offset) => LockPlace::Argument(u64::try_from(offset + first).ok()?),
         None => LockPlace::Static(wait.word.as_constant()?.checked_add_signed(first)?),
     };
-    let (function, name) = (function.start, &function.name);
-    Some(LockWords { function, name, place, word: first.unsigned_abs(), bytes, size })
+    let changes = words.accesses().any(|access| access.step != WordStep::Load);
+    let (function, name, word) = (function.start, &function.name, first.unsigned_abs());
+    Some(LockWords { index, function, name, place, word, bytes, size, changes })
+}
+
+/// Returns true if code may have a direct call or jump to one of these places: every byte is looked at, since decoding
+/// all functions takes long.
+fn mentions_call(part: &Part<'_>, is_one: &dyn Fn(LinkAddr) -> bool) -> bool {
+    /// `call` and `jmp` with a distance of four bytes.
+    const CALLS: [u8; 2] = [0xe8, 0xe9];
+    part.code.windows(5).zip(part.start + 5..).any(|(bytes, behind)| {
+        let [first, distance @ ..] = bytes else { return false };
+        let distance = distance.first_chunk().map(|bytes| i32::from_le_bytes(*bytes));
+        CALLS.contains(first)
+            && distance
+                .is_some_and(|plus| is_one(LinkAddr(behind.wrapping_add_signed(plus.into()))))
+    })
 }
 
 /// Returns the last write of a function, if it writes only to one word, and always.
