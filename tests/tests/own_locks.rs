@@ -7,6 +7,8 @@ use tests::{Avtrace, Report, c, require_bpf, rust};
 fn run(program: &Program, arguments: &[&str]) -> (Option<i32>, Report) {
     let (ended, report) = Avtrace::on(program).seeing_memory().arguments(arguments).report();
     assert_eq!(report.counts.lost_events, 0, "{}", ended.stderr);
+    let notes = report.not_seen["notes"].to_string();
+    assert!(!notes.contains("of locks do"), "each release has one probe: {notes}");
     (ended.code, report)
 }
 

@@ -94,6 +94,7 @@ impl LockCode {
             }
         }
         code.add_callers(&acquiring, &search, rules);
+        code.forget_known_calls(file);
         let (functions, inline) = (&code.functions, &code.inline);
         tracing::debug!(?functions, ?inline, polls = code.polls.len(), "found own locks");
         code
@@ -117,6 +118,12 @@ impl LockCode {
             .filter(|lock| lock.changes)
             .map(|lock| (lock.function, lock))
             .collect();
+        // Functions that release have probes of their own.
+        for (start, _) in self.functions.iter().filter(|(_, known)| known.role.releases()) {
+            let index = search.functions.starting_at(*start);
+            let mut effects = search.effects.borrow_mut();
+            effects.extend(index.map(|index| (index, WordEffect::Nothing)));
+        }
         for lock in locks.values() {
             search.effects.borrow_mut().insert(lock.index, WordEffect::Acquires(lock.word()));
         }
@@ -138,6 +145,20 @@ impl LockCode {
                 self.functions.entry(*target).or_insert(LockFunction { role, place, bytes });
             }
             self.take_in_line(index, inline);
+        }
+    }
+
+    /// Forgets releases in line that are calls of functions with probes of their own.
+    fn forget_known_calls(&mut self, file: &ElfFile) {
+        /// Length of a direct call, in bytes.
+        const CALL: u64 = 5;
+        let is_known = |call: LinkAddr| {
+            let bytes = file.bytes_at(call, CALL as usize);
+            let target = bytes.and_then(|code| call_target(code, call.0 + CALL));
+            target.is_some_and(|target| self.functions.contains_key(&target))
+        };
+        for inline in self.inline.values_mut() {
+            inline.points.retain(|point| point.acquires || !is_known(point.at));
         }
     }
 
@@ -390,15 +411,18 @@ fn acquired<'file>(
 /// Returns true if code may have a direct call or jump to one of these places: every byte is looked at, since decoding
 /// all functions takes long.
 fn mentions_call(part: &Part<'_>, is_one: &dyn Fn(LinkAddr) -> bool) -> bool {
-    /// `call` and `jmp` with a distance of four bytes.
+    part.code
+        .windows(5)
+        .zip(part.start + 5..)
+        .any(|(code, behind)| call_target(code, behind).is_some_and(is_one))
+}
+
+/// Target of a direct call or jump with a distance of four bytes, if these bytes are one, up to an address.
+fn call_target(code: &[u8], behind: u64) -> Option<LinkAddr> {
     const CALLS: [u8; 2] = [0xe8, 0xe9];
-    part.code.windows(5).zip(part.start + 5..).any(|(bytes, behind)| {
-        let [first, distance @ ..] = bytes else { return false };
-        let distance = distance.first_chunk().map(|bytes| i32::from_le_bytes(*bytes));
-        CALLS.contains(first)
-            && distance
-                .is_some_and(|plus| is_one(LinkAddr(behind.wrapping_add_signed(plus.into()))))
-    })
+    let (first, distance) = code.split_first()?;
+    let distance = i32::from_le_bytes(*distance.first_chunk()?);
+    CALLS.contains(first).then(|| LinkAddr(behind.wrapping_add_signed(distance.into())))
 }
 
 /// Returns the last write of a function, if it writes only to one word, and always.
