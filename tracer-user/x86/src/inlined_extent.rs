@@ -16,6 +16,9 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 use super::instruction::{decode, jump_condition};
 use super::{exits::Part, placement::PlaceRules};
 
+/// Maximum number of conditional jumps of the caller between the code of an inlined function.
+const MAX_BRANCHES: usize = 64;
+
 /// Places for the probes of an inlined function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InlinedExtent {
@@ -120,12 +123,17 @@ pub fn places(
             behind.intersection(&before).copied().chain([entry]).collect()
         }
     };
-    let foreign = |at: &&u64| {
-        let calls = || graph.nodes.get(at).is_some_and(|node| node.calls);
-        !own(**at) && (calls() || graph.decides_loop(**at, entry, &inside))
-    };
-    if let Some(&foreign) = inside.iter().find(foreign) {
-        return Err(InlinedExtentError::Mixed(foreign));
+    let foreign = || inside.iter().copied().filter(|at| !own(*at));
+    let has = |at: u64, holds: fn(&ExtentNode) -> bool| graph.nodes.get(&at).is_some_and(holds);
+    let mut branches = foreign().filter(|&at| has(at, |node| node.condition.is_some()));
+    let mixed = foreign()
+        .find(|&at| has(at, |node| node.calls))
+        .or_else(|| {
+            branches.by_ref().take(MAX_BRANCHES).find(|&at| graph.loops(at, entry, &inside))
+        })
+        .or_else(|| branches.next());
+    if let Some(mixed) = mixed {
+        return Err(InlinedExtentError::Mixed(mixed));
     }
     let leaving: BTreeSet<u64> =
         inside.iter().flat_map(|&at| graph.after(at)).filter(|at| !inside.contains(at)).collect();
@@ -304,7 +312,7 @@ impl Graph {
         entered.next().filter(|_| entered.next().is_none())
     }
 
-    /// Returns the one instruction of its own code that others can see and that control comes to first. The caller's
+    /// Returns the one instruction of the function that others can see and that control comes to first. The caller's
     /// instructions between its own may look like ways into it, such as the counter of a loop around it.
     fn first_seen(&self, start: u64, own: &dyn Fn(u64) -> bool) -> Option<u64> {
         let is_first = |at: u64| own(at) && self.can_be_seen(at);
@@ -314,14 +322,12 @@ impl Graph {
         first.next().filter(|_| first.next().is_none())
     }
 
-    /// Returns true for a conditional jump that can come to itself again without the entry: as the caller's, it makes
-    /// several executions of one.
-    fn decides_loop(&self, at: u64, entry: u64, inside: &BTreeSet<u64>) -> bool {
+    /// Returns true if control can come from an instruction to itself again without the entry. A jump of the caller
+    /// then decides on a loop around the function, which makes several executions of one.
+    fn loops(&self, at: u64, entry: u64, inside: &BTreeSet<u64>) -> bool {
         let may_enter = |to: u64| to != entry && inside.contains(&to);
-        let next = || self.after(at).into_iter().filter(|&to| may_enter(to));
-        at != entry
-            && self.nodes.get(&at).is_some_and(|node| node.condition.is_some())
-            && closure(next(), |at| self.after(at), may_enter).contains(&at)
+        let next = self.after(at).into_iter().filter(|&to| may_enter(to));
+        closure(next, |at| self.after(at), may_enter).contains(&at)
     }
 
     fn can_be_probed(&self, at: u64) -> bool {

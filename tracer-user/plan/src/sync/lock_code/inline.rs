@@ -113,7 +113,7 @@ impl PointSearch<'_> {
     fn all(&self, releases: &[&WordUse]) -> Option<Vec<LockPoint>> {
         let at = LinkAddr(self.wait.accesses.first()?.at);
         let bytes = self.extent.bytes;
-        // A function that acquires it has probes of its own.
+        // A function that acquires it has probes.
         let acquires = match self.wait.as_call() {
             Some(_) => Vec::new(),
             None => self.acquire()?,

@@ -118,7 +118,7 @@ impl LockCode {
             .filter(|lock| lock.changes)
             .map(|lock| (lock.function, lock))
             .collect();
-        // Functions that release have probes of their own.
+        // Functions that release have probes.
         for (start, _) in self.functions.iter().filter(|(_, known)| known.role.releases()) {
             let index = search.functions.starting_at(*start);
             let mut effects = search.effects.borrow_mut();
@@ -148,7 +148,7 @@ impl LockCode {
         }
     }
 
-    /// Forgets releases in line that are calls of functions with probes of their own.
+    /// Forgets releases in line that are calls of functions with probes.
     fn forget_known_calls(&mut self, file: &ElfFile) {
         /// Length of a direct call, in bytes.
         const CALL: u64 = 5;
@@ -264,8 +264,8 @@ impl LockSearch<'_> {
         })
     }
 
-    /// Effect of a function of the file on the words of its caller: by its name, or by its code, if it is a short one of
-    /// the program, such as the single try of a lock.
+    /// Effect of a function of the file on the words of its caller: by its name, or by its code, if it is short, as the
+    /// single try of a lock is.
     fn effect(&self, index: usize) -> WordEffect {
         let Some(function) = self.functions.get(index) else { return WordEffect::Unknown };
         if let Some(&known) = self.effects.borrow().get(&index) {
