@@ -63,6 +63,16 @@ fn functions_of_own_libraries_are_regions_by_default() {
 }
 
 #[test]
+fn functions_of_a_library_that_it_calls_through_stubs_are_its_own() {
+    require_bpf!();
+    for level in ["-O0", "-O2"] {
+        let (code, report) = Depot::new(&[level], ".").run("stubs", &[]);
+        assert_eq!(code, Some(66), "{level}");
+        check_finds(&report, "stock_take");
+    }
+}
+
+#[test]
 fn what_takes_a_lock_in_a_library_takes_one_for_the_program() {
     require_bpf!();
     for level in ["-O0", "-O2"] {

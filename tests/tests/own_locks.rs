@@ -7,6 +7,8 @@ use tests::{Avtrace, Report, c, require_bpf, rust};
 fn run(program: &Program, arguments: &[&str]) -> (Option<i32>, Report) {
     let (ended, report) = Avtrace::on(program).seeing_memory().arguments(arguments).report();
     assert_eq!(report.counts.lost_events, 0, "{}", ended.stderr);
+    let notes = report.not_seen["notes"].to_string();
+    assert!(!notes.contains("of locks do"), "each release has one probe: {notes}");
     (ended.code, report)
 }
 
@@ -33,8 +35,9 @@ fn locks_in_c_are_known_by_their_code() {
         let program = c("own_lock", &["-g", level]);
         is_split(&program, &["spin", "split"], "transfer_spin");
         is_split(&program, &["ticket", "split"], "transfer_ticket");
-        for arguments in [["spin", "whole"], ["ticket", "whole"], ["poll", "whole"]] {
-            is_quiet(&program, &arguments);
+        is_split(&program, &["door", "split"], "transfer_door");
+        for kind in ["spin", "ticket", "door", "poll"] {
+            is_quiet(&program, &[kind, "whole"]);
         }
     }
 }
@@ -44,7 +47,9 @@ fn a_lock_in_rust_with_a_guard_is_known_by_its_code() {
     require_bpf!();
     for release in [false, true] {
         let program = rust("own_lock", release);
-        is_split(&program, &["split"], "own_lock::transfer");
-        is_quiet(&program, &["whole"]);
+        for how in ["swap", "try"] {
+            is_split(&program, &["split", how], "own_lock::transfer");
+            is_quiet(&program, &["whole", how]);
+        }
     }
 }

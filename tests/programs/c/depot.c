@@ -1,12 +1,14 @@
 /*
- * depot.c library|program - a program and its own library, stock.c; the addition of the other thread is lost.
+ * depot.c library|stubs|program - a program and its own library, stock.c; the addition of the other thread is lost.
  *
  *     run_teller                                    run_other
  *
  *     library: stock_move reads in the library
+ *     stubs: stock_take calls stock_get in the library
  *     program: deposit calls stock_get
  *                                                   stock_add adds 5
  *     library: stock_move writes there
+ *     stubs: stock_take calls stock_set in the library
  *     program: deposit calls stock_set
  */
 #ifdef VENDORED
@@ -22,7 +24,7 @@
 
 static turn_t go_other;
 static turn_t go_teller;
-static int in_library;
+static const char *where;
 static volatile int deposits;
 
 static void between(void)
@@ -42,8 +44,10 @@ static __attribute__((noinline)) void deposit(long amount)
 static void *run_teller(void *unused)
 {
     (void)unused;
-    if (in_library)
+    if (strcmp(where, "library") == 0)
         stock_move(100, between);
+    else if (strcmp(where, "stubs") == 0)
+        stock_take(100, between);
     else
         deposit(100);
     return NULL;
@@ -60,7 +64,7 @@ static void *run_other(void *unused)
 
 int main(int argc, char **argv)
 {
-    in_library = argc > 1 && strcmp(argv[1], "library") == 0;
+    where = argc > 1 ? argv[1] : "program";
     make_turn(go_other);
     make_turn(go_teller);
 

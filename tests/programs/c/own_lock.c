@@ -1,13 +1,15 @@
 /*
- * own_lock.c spin|ticket|poll split|whole - locks that the program makes itself, which no option names.
+ * own_lock.c spin|ticket|door|poll split|whole - locks that the program makes itself, which no option names.
  *
  * split: `transfer` releases the lock between its read and its write, and the audit comes in between: an update is
  * lost. whole: `transfer` holds the lock, and nothing is to be found.
- * spin, ticket: a word that is exchanged, and tickets. poll: no lock; threads count themselves and wait until all are
- * there, so that nothing is to be found on the counter.
+ * spin, ticket: a word that is exchanged, and tickets. door: a static word beside the data, with a function that tries
+ * once, and one that is not inlined where its counterpart is. poll: no lock; threads count themselves and wait until
+ * all are there, so that nothing is to be found on the counter.
  */
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #include "threads.h"
 #include "two_turns.h"
@@ -29,6 +31,8 @@ struct account {
 };
 
 static struct account *account;
+static atomic_int door;
+static long till = 1000; /* guarded by door */
 static atomic_uint arrived;
 static const char *kind;
 static int is_split;
@@ -55,6 +59,35 @@ static void draw(struct tickets *tickets)
 static void call_next(struct tickets *tickets)
 {
     atomic_store(&tickets->serving, atomic_load(&tickets->serving) + 1);
+}
+
+static bool try_door(void)
+{
+    return !atomic_exchange(&door, 1);
+}
+
+static __attribute__((noinline)) void open_door(void)
+{
+    while (!try_door())
+        sched_yield();
+}
+
+static void close_door(void)
+{
+    atomic_store(&door, 0);
+}
+
+static void transfer_door(long amount)
+{
+    open_door();
+    long seen = till;
+    if (is_split) {
+        close_door();
+        let_other();
+        open_door();
+    }
+    till = seen - amount;
+    close_door();
 }
 
 static void transfer_spin(struct account *from, long amount)
@@ -89,6 +122,10 @@ static void audit(struct account *of)
         spin_enter(&of->spin);
         of->balance -= 5;
         spin_leave(&of->spin);
+    } else if (*kind == 'd') {
+        open_door();
+        till -= 5;
+        close_door();
     } else {
         draw(&of->tickets);
         of->balance -= 5;
@@ -109,6 +146,8 @@ static void *first(void *unused)
         start_together();
     else if (*kind == 's')
         transfer_spin(account, 100);
+    else if (*kind == 'd')
+        transfer_door(100);
     else
         transfer_ticket(account, 100);
     if (!is_split)
@@ -138,6 +177,6 @@ int main(int argc, char **argv)
 
     join(teller);
     join(auditor);
-    printf("balance: %ld\n", account->balance);
+    printf("balance: %ld\n", *kind == 'd' ? till : account->balance);
     return 0;
 }

@@ -6,5 +6,6 @@ long stock_get(void);
 void stock_set(long value);
 void stock_add(long amount);
 void stock_move(long amount, void (*between)(void));
+void stock_take(long amount, void (*between)(void));
 
 #endif

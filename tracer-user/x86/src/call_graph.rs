@@ -208,27 +208,26 @@ fn note(
     held: &FxHashMap<Register, u64>,
     facts: &mut CallFacts,
 ) {
-    let in_slot = |slot: &u64| {
-        imports.slots.get(slot).and_then(|target| match target {
-            LinkerSlot::Import(import) => Some(Callee::Import(Arc::clone(import))),
-            LinkerSlot::Own(address) => functions.starting_at(*address).map(Callee::Own),
-        })
+    let in_slot = |slot: &LinkerSlot| match slot {
+        LinkerSlot::Import(import) => Some(Callee::Import(Arc::clone(import))),
+        LinkerSlot::Own(address) => functions.starting_at(*address).map(Callee::Own),
     };
+    let at_slot = |slot: &u64| imports.slots.get(slot).and_then(in_slot);
     let callee = match instruction.flow_control() {
         FlowControl::Call | FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
             let target = LinkAddr(instruction.near_branch_target());
             match functions.starting_at(target) {
                 Some(own) => Some(Callee::Own(own)),
-                None => imports.behind(file, target).map(Callee::Import),
+                None => imports.slot_of(file, target).and_then(in_slot),
             }
         }
         FlowControl::IndirectCall | FlowControl::IndirectBranch
             if instruction.is_ip_rel_memory_operand() =>
         {
-            in_slot(&instruction.ip_rel_memory_address())
+            at_slot(&instruction.ip_rel_memory_address())
         }
         FlowControl::IndirectCall if instruction.op0_kind() == OpKind::Register => {
-            held.get(&instruction.op0_register()).and_then(in_slot)
+            held.get(&instruction.op0_register()).and_then(at_slot)
         }
         _ => None,
     };
@@ -368,6 +367,15 @@ impl Imports {
         match self.slot_of(file, stub)? {
             LinkerSlot::Import(import) => Some(Arc::clone(import)),
             LinkerSlot::Own(_) => None,
+        }
+    }
+
+    /// The function of the file itself that the linker's stub at an address jumps to.
+    #[must_use]
+    pub fn own_behind(&self, file: &ElfFile, stub: LinkAddr) -> Option<LinkAddr> {
+        match self.slot_of(file, stub)? {
+            LinkerSlot::Own(address) => Some(*address),
+            LinkerSlot::Import(_) => None,
         }
     }
 

@@ -48,8 +48,8 @@ pub trait Code {
 /// Effect of a called function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Its code says it.
-    Code,
+    /// The code of the function with this entry says it.
+    Code(u64),
     /// Its result depends on no argument, and it writes to no memory of its caller: a lock function, for example.
     Constant,
     /// It copies memory from its second argument to its first, and returns the first.
@@ -391,26 +391,26 @@ impl<'code> Analysis<'code> {
 
     /// Returns the summary of the function that a call leads to.
     fn summary(&mut self, target: u64) -> Rc<Summary> {
-        match self.code.effect(target) {
-            Effect::Code => {}
+        let entry = match self.code.effect(target) {
+            Effect::Code(entry) => entry,
             Effect::Constant => return Rc::new(Summary::constant()),
             Effect::Copies => return Rc::new(Summary::copies()),
             Effect::Unknown => return Rc::default(),
-        }
-        if let Some(known) = self.summaries.get(&target) {
+        };
+        if let Some(known) = self.summaries.get(&entry) {
             return known.clone();
         }
-        if self.active.len() >= MAX_DEPTH || self.active.contains(&target) {
+        if self.active.len() >= MAX_DEPTH || self.active.contains(&entry) {
             return Rc::default();
         }
-        let body = self.body(target).filter(|body| body.entry() == target);
+        let body = self.body(entry).filter(|body| body.entry() == entry);
         let Some(body) = body else { return Rc::default() };
-        self.active.push(target);
+        self.active.push(entry);
         let summary = Rc::new(self.solve(&body, None).summary());
         self.active.pop();
         // With other functions active, calls of those may count as unknown here.
         if self.active.is_empty() {
-            self.summaries.insert(target, summary.clone());
+            self.summaries.insert(entry, summary.clone());
         }
         summary
     }

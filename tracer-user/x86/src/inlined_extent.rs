@@ -16,6 +16,9 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 use super::instruction::{decode, jump_condition};
 use super::{exits::Part, placement::PlaceRules};
 
+/// Maximum number of conditional jumps of the caller between the code of an inlined function.
+const MAX_BRANCHES: usize = 64;
+
 /// Places for the probes of an inlined function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InlinedExtent {
@@ -79,7 +82,8 @@ pub fn places(
         return Err(InlinedExtentError::Invalid(entry));
     }
     let start = parts.first().map_or(entry, |part| part.start);
-    let entry = graph.entered(start, own).unwrap_or(entry);
+    let entered = graph.entered(start, own).or_else(|| graph.first_seen(start, own));
+    let entry = entered.unwrap_or(entry);
     let without = if start == entry {
         BTreeSet::new()
     } else {
@@ -119,9 +123,17 @@ pub fn places(
             behind.intersection(&before).copied().chain([entry]).collect()
         }
     };
-    let foreign = |at: &&u64| !own(**at) && graph.nodes.get(at).is_some_and(|node| node.calls);
-    if let Some(&call) = inside.iter().find(foreign) {
-        return Err(InlinedExtentError::Mixed(call));
+    let foreign = || inside.iter().copied().filter(|at| !own(*at));
+    let has = |at: u64, holds: fn(&ExtentNode) -> bool| graph.nodes.get(&at).is_some_and(holds);
+    let mut branches = foreign().filter(|&at| has(at, |node| node.condition.is_some()));
+    let mixed = foreign()
+        .find(|&at| has(at, |node| node.calls))
+        .or_else(|| {
+            branches.by_ref().take(MAX_BRANCHES).find(|&at| graph.loops(at, entry, &inside))
+        })
+        .or_else(|| branches.next());
+    if let Some(mixed) = mixed {
+        return Err(InlinedExtentError::Mixed(mixed));
     }
     let leaving: BTreeSet<u64> =
         inside.iter().flat_map(|&at| graph.after(at)).filter(|at| !inside.contains(at)).collect();
@@ -300,6 +312,24 @@ impl Graph {
         entered.next().filter(|_| entered.next().is_none())
     }
 
+    /// Returns the one instruction of the function that others can see and that control comes to first. The caller's
+    /// instructions between its own may look like ways into it, such as the counter of a loop around it.
+    fn first_seen(&self, start: u64, own: &dyn Fn(u64) -> bool) -> Option<u64> {
+        let is_first = |at: u64| own(at) && self.can_be_seen(at);
+        let after = |at| if is_first(at) { Vec::new() } else { self.after(at) };
+        let reached = closure([start], after, |_| true);
+        let mut first = reached.into_iter().filter(|at| is_first(*at));
+        first.next().filter(|_| first.next().is_none())
+    }
+
+    /// Returns true if control can come from an instruction to itself again without the entry. A jump of the caller
+    /// then decides on a loop around the function, which makes several executions of one.
+    fn loops(&self, at: u64, entry: u64, inside: &BTreeSet<u64>) -> bool {
+        let may_enter = |to: u64| to != entry && inside.contains(&to);
+        let next = self.after(at).into_iter().filter(|&to| may_enter(to));
+        closure(next, |at| self.after(at), may_enter).contains(&at)
+    }
+
     fn can_be_probed(&self, at: u64) -> bool {
         self.nodes.get(&at).is_some_and(|node| node.can_be_probed)
     }
@@ -412,6 +442,21 @@ mod tests {
         // store; je +3; store; nop; ret; ret
         let code = code(&[&STORE, &[0x74, 3], &STORE, &[0x90, 0xc3, 0xc3]]);
         assert_eq!(find(&code, 0, &[(0, 6)]), Ok((0, vec![6, 7])));
+    }
+
+    #[test]
+    fn it_begins_at_its_first_effect_where_the_callers_code_lies_between() {
+        // 0: jmp 7; 2: (caller) nop; 3: (own) store; 5: (caller) je 11; 7: (own) store; 9: jmp 2; 11: ret
+        let code = code(&[&[0xeb, 5, 0x90], &STORE, &[0x74, 4], &STORE, &[0xeb, 0xf7, 0xc3]]);
+        assert_eq!(find(&code, 3, &[(3, 5), (7, 11)]), Ok((7, vec![5])));
+    }
+
+    #[test]
+    fn a_loop_of_the_caller_makes_no_two_executions_one() {
+        // 0: (own) store; 2: (caller) je 8; 4: (own) store; 6: (caller) jne 4; 8: ret
+        let code = code(&[&STORE, &[0x74, 4], &STORE, &[0x75, 0xfc, 0xc3]]);
+        let mixed = Err(InlinedExtentError::Mixed(6));
+        assert_eq!(find(&code, 0, &[(0, 2), (4, 6)]), mixed);
     }
 
     #[test]

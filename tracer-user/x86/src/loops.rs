@@ -44,27 +44,30 @@ impl Flow {
     }
 
     /// Returns the instructions of the loop from `first` to the jump back at `last`; none if control does not come from
-    /// one to the other.
+    /// one to the other. Each loop has a jump back to the lowest of its instructions: what comes there by lower ones is
+    /// a loop around it.
     #[must_use]
     pub fn body(&self, first: u64, last: u64) -> BTreeSet<u64> {
         // A loop may be entered behind its first instruction, at its condition: what comes before it reaches the jump
         // as well, but not from the first instruction.
-        let reached = reach(&self.after, first, last);
+        let reached = reach(&self.after, first, last, first);
         if reached.contains(&last) {
-            reach(&self.before, last, first).intersection(&reached).copied().collect()
+            reach(&self.before, last, first, first).intersection(&reached).copied().collect()
         } else {
             BTreeSet::new()
         }
     }
 }
 
-/// Returns what the edges lead to from one address, itself included, without going on at the other one.
-fn reach(edges: &BTreeMap<u64, Vec<u64>>, from: u64, until: u64) -> BTreeSet<u64> {
+/// Returns what the edges lead to from one address, itself included, without going on at the other one, and never below
+/// the lowest one.
+fn reach(edges: &BTreeMap<u64, Vec<u64>>, from: u64, until: u64, lowest: u64) -> BTreeSet<u64> {
     let mut known = BTreeSet::from([from]);
     let mut todo = vec![from];
     while let Some(at) = todo.pop() {
         let next = edges.get(&at).filter(|_| at != until);
-        todo.extend(next.into_iter().flatten().filter(|&&next| known.insert(next)));
+        let next = next.into_iter().flatten().filter(|&&next| next >= lowest);
+        todo.extend(next.filter(|&&next| known.insert(next)));
     }
     known
 }
@@ -98,6 +101,14 @@ mod tests {
         assert_eq!(of(&[0x74, 2, 0x90, 0xc3, 0xeb, 0xfc], 2, 4), [0; 0]);
         // jmp to itself
         assert_eq!(of(&[0xeb, 0xfe], 0, 0), [0]);
+    }
+
+    #[test]
+    fn a_loop_around_code_behind_the_rest_makes_no_loop_of_its_jump_back() {
+        // 0: nop; 1: je 7; 3: nop; 4: jne 0; 6: ret; 7: nop; 8: jmp 3
+        let code = [0x90, 0x74, 4, 0x90, 0x75, 0xfa, 0xc3, 0x90, 0xeb, 0xf9];
+        assert_eq!(of(&code, 3, 8), [0; 0]);
+        assert_eq!(of(&code, 0, 4), [0, 1, 3, 4, 7, 8]);
     }
 
     #[test]

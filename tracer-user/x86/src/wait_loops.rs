@@ -9,7 +9,7 @@ use iced_x86::{
 };
 
 use super::{
-    dataflow::{DataState, Dataflow, RESULT, Value, ValueOrigin},
+    dataflow::{DataState, Dataflow, RESULT, Value, ValueOrigin, number},
     exits::Part,
     instruction::{ARGUMENTS, decode},
 };
@@ -32,6 +32,8 @@ pub enum WordStep {
     Store,
     /// Compares it and exchanges it in one step.
     Compare,
+    /// Replaces its value in one step by another one that does not depend on it.
+    Exchange,
     /// Changes it in one step in another way.
     Change,
 }
@@ -39,8 +41,10 @@ pub enum WordStep {
 /// Effect of a call on the words of its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WordEffect {
-    /// Accesses the word that the first argument points to.
-    Word(WordStep),
+    /// Accesses the word at this address, from the values at its own entry.
+    Word(WordStep, Value),
+    /// Waits until it has acquired a lock by the word at this address, from the values at its own entry.
+    Acquires(Value),
     /// Lets time pass, or computes from values of the caller.
     Nothing,
     /// Anything else.
@@ -64,7 +68,7 @@ pub struct WordUse {
     pub is_call: bool,
 }
 
-/// Loop that waits for a word.
+/// Loop that waits for a word, or a call that does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WaitLoop {
     /// Address of the word.
@@ -136,6 +140,14 @@ fn reads_memory(instruction: &Instruction) -> bool {
         && !matches!(instruction.mnemonic(), Mnemonic::Lea | Mnemonic::Nop)
 }
 
+impl WaitLoop {
+    /// Returns the call that waits, if it is one and no loop.
+    #[must_use]
+    pub fn as_call(&self) -> Option<&WordUse> {
+        self.accesses.first().filter(|access| access.is_call && self.body.len() == 1)
+    }
+}
+
 impl UsedWords {
     /// Finds the accesses and loops of a function, from all of its parts. `call` returns the effect of the call at an
     /// address; see [`Dataflow::analyze`] for the rest. `None` if it cannot be taken apart.
@@ -156,24 +168,21 @@ impl UsedWords {
         for index in 0..count {
             let instruction = &words.values.instructions()[index];
             if is_call(instruction) {
-                match call(instruction.ip()) {
-                    WordEffect::Unknown => words.calls_unknown = true,
-                    WordEffect::Nothing => {}
-                    WordEffect::Word(step) => {
-                        let state = words.values.before(index, is_slot);
-                        let word = state.map(|state| state.register(ARGUMENTS[0]));
-                        if word.is_none_or(|word| word.on_stack().is_none()) {
-                            let access = |word| WordUse {
-                                at: instruction.ip(),
-                                index,
-                                word,
-                                size: 0,
-                                step,
-                                is_call: true,
-                            };
-                            words.accesses.push(word.map(access));
-                        }
+                let (step, word) = match call(instruction.ip()) {
+                    WordEffect::Unknown => {
+                        words.calls_unknown = true;
+                        continue;
                     }
+                    WordEffect::Nothing => continue,
+                    WordEffect::Word(step, word) => (step, word),
+                    WordEffect::Acquires(word) => (WordStep::Exchange, word),
+                };
+                let at = instruction.ip();
+                let state = words.values.before(index, is_slot);
+                let word = state.and_then(|state| word.in_caller(state.register(ARGUMENTS[0])));
+                if word.is_none_or(|word| word.on_stack().is_none()) {
+                    let access = |word| WordUse { at, index, word, size: 0, step, is_call: true };
+                    words.accesses.push(word.map(access));
                 }
             } else if let Some(access) = words.access(index, is_slot) {
                 words.accesses.push(access);
@@ -190,7 +199,40 @@ impl UsedWords {
             .filter_map(|(first, last)| words.wait_loop(words.body(first, last), is_slot, call))
             .collect();
         words.loops = loops;
+        let calls = words.accesses.iter().flatten().filter(|access| access.is_call);
+        let acquires = calls
+            .filter(|access| matches!(call(access.at), WordEffect::Acquires(_)))
+            .map(|access| {
+                let (accesses, body) = (vec![*access], BTreeSet::from([access.index]));
+                WaitLoop { word: access.word, accesses, body }
+            });
+        let acquires: Vec<WaitLoop> = acquires.collect();
+        words.loops.extend(acquires);
         Some(words)
+    }
+
+    /// Effect of a call of the function on the words of its caller: that of its one step that changes a word, or of its
+    /// reads of one word. A function that waits itself has an unknown effect.
+    #[must_use]
+    pub fn effect(&self) -> WordEffect {
+        let (0, false) = (self.loops.len(), self.calls_unknown) else {
+            return WordEffect::Unknown;
+        };
+        let Some(first) = self.accesses.first() else { return WordEffect::Nothing };
+        let mut changes = self.accesses().filter(|access| access.step != WordStep::Load);
+        let (change, more) = (changes.next(), changes.next());
+        let Some(access) = change.or(first.as_ref()) else { return WordEffect::Unknown };
+        let all: BTreeSet<usize> = (0..self.values.instructions().len()).collect();
+        let step = match access.step {
+            WordStep::Compare if self.expects_constant(access, &all) => WordStep::Exchange,
+            step => step,
+        };
+        let is_one = |other: &Option<WordUse>| other.is_some_and(|other| other.word == access.word);
+        if more.is_none() && self.accesses.iter().all(is_one) && access.word.is_of_caller() {
+            WordEffect::Word(step, access.word)
+        } else {
+            WordEffect::Unknown
+        }
     }
 
     /// Accesses to words, as far as their places are known.
@@ -265,7 +307,7 @@ impl UsedWords {
         let one = |index: &usize| &instructions[*index];
         let is_quiet = |index: &usize| match one(index).flow_control() {
             FlowControl::Call | FlowControl::IndirectCall => {
-                call(one(index).ip()) != WordEffect::Unknown
+                !matches!(call(one(index).ip()), WordEffect::Unknown | WordEffect::Acquires(_))
             }
             FlowControl::Return | FlowControl::IndirectBranch => false,
             _ => true,
@@ -300,12 +342,9 @@ impl UsedWords {
             !value.base.is_some_and(made) && !value.index.is_some_and(|(index, _)| made(index))
         };
         let is_wait = |access: &WordUse| match access.step {
-            WordStep::Load => access.word == word,
-            WordStep::Store => false,
-            WordStep::Compare => {
-                access.word == word && self.expects_constant(access, &body, is_slot)
-            }
-            WordStep::Change => access.word == word && self.exchanges(access),
+            WordStep::Load | WordStep::Exchange => access.word == word,
+            WordStep::Compare => access.word == word && self.expects_constant(access, &body),
+            WordStep::Store | WordStep::Change => false,
         };
         (is_fixed(word) && accesses.iter().all(is_wait)).then_some(WaitLoop {
             word,
@@ -314,24 +353,11 @@ impl UsedWords {
         })
     }
 
-    /// Returns true if an access exchanges the value for one that does not depend on it.
-    fn exchanges(&self, access: &WordUse) -> bool {
-        access.is_call || {
-            let instruction = &self.values.instructions()[access.index];
-            matches!(instruction.mnemonic(), Mnemonic::Xchg | Mnemonic::Bts)
-        }
-    }
-
     /// Returns true if a compare-and-exchange expects a constant: one that expects what was read changes a value, and
     /// is repeated if another thread was faster.
-    fn expects_constant(
-        &self,
-        access: &WordUse,
-        body: &BTreeSet<usize>,
-        is_slot: &dyn Fn(u64) -> bool,
-    ) -> bool {
+    fn expects_constant(&self, access: &WordUse, body: &BTreeSet<usize>) -> bool {
         let register = if access.is_call { ARGUMENTS[1] } else { RESULT };
-        let state = self.values.before(access.index, is_slot);
+        let state = self.before(access.index);
         let is_constant =
             state.is_some_and(|state| state.register(register).as_constant().is_some());
         // Unoptimised code has it on the stack.
@@ -344,6 +370,43 @@ impl UsedWords {
         is_constant || body.iter().any(sets)
     }
 
+    /// Returns true for a step that acquires a lock if it finds it free: it exchanges the word for something else than
+    /// zero, or for an unknown value and uses the result.
+    #[must_use]
+    pub fn tries(&self, access: &WordUse) -> bool {
+        let instruction = &self.values.instructions()[access.index];
+        let source = match (access.step, access.is_call) {
+            (WordStep::Exchange, true) => Some(ARGUMENTS[1]),
+            (WordStep::Compare, true) => Some(ARGUMENTS[2]),
+            (WordStep::Exchange | WordStep::Compare, false) => number(instruction.op1_register()),
+            _ => return false,
+        };
+        let state = self.before(access.index);
+        let value = source.and_then(|source| state?.register(source).as_constant());
+        value.map_or_else(|| self.uses_result(access), |value| value != 0)
+    }
+
+    /// Returns true if the value that a step found in the word is read soon behind it.
+    fn uses_result(&self, access: &WordUse) -> bool {
+        let instructions = self.values.instructions();
+        let result = match (access.step, access.is_call) {
+            (WordStep::Exchange, false) => number(instructions[access.index].op1_register()),
+            _ => Some(RESULT),
+        };
+        let mut info = InstructionInfoFactory::new();
+        let mut index = access.index;
+        for _ in 0..MAX_TIGHT {
+            let [next] = self.values.successors(index)[..] else { return false };
+            index = next;
+            let used = info.info(&instructions[index]).used_registers();
+            let mut of_result = used.iter().filter(|used| number(used.register()) == result);
+            if let Some(first) = of_result.next() {
+                return first.access() != OpAccess::Write;
+            }
+        }
+        false
+    }
+
     fn is_access(
         &self,
         index: usize,
@@ -352,9 +415,10 @@ impl UsedWords {
     ) -> bool {
         let instruction = &self.values.instructions()[index];
         if is_call(instruction) {
+            let WordEffect::Word(_, word) = call(instruction.ip()) else { return false };
             let state = self.values.before(index, is_slot);
-            return matches!(call(instruction.ip()), WordEffect::Word(_))
-                && state.is_none_or(|state| state.register(ARGUMENTS[0]).on_stack().is_none());
+            let word = state.and_then(|state| word.in_caller(state.register(ARGUMENTS[0])));
+            return word.is_none_or(|word| word.on_stack().is_none());
         }
         self.access(index, is_slot).is_some()
     }
@@ -387,8 +451,11 @@ impl UsedWords {
         let step = match (writes, is_locked) {
             (false, _) => WordStep::Load,
             (true, false) => WordStep::Store,
-            (true, true) if instruction.mnemonic() == Mnemonic::Cmpxchg => WordStep::Compare,
-            (true, true) => WordStep::Change,
+            (true, true) => match instruction.mnemonic() {
+                Mnemonic::Cmpxchg => WordStep::Compare,
+                Mnemonic::Xchg | Mnemonic::Bts => WordStep::Exchange,
+                _ => WordStep::Change,
+            },
         };
         let size = instruction.memory_size().size();
         let at = instruction.ip();

@@ -172,8 +172,8 @@ impl Code for Program {
         false
     }
 
-    fn effect(&self, _target: u64) -> Effect {
-        Effect::Code
+    fn effect(&self, target: u64) -> Effect {
+        Effect::Code(target)
     }
 }
 

@@ -242,9 +242,11 @@ impl Code for CodeOf<'_> {
             return effect_of(&import.symbol, &import.name);
         }
         let functions = &self.module.functions;
-        match functions.starting_at(LinkAddr(target)).and_then(|index| functions.get(index)) {
+        let behind = || functions.starting_at(imports.own_behind(self.file, LinkAddr(target))?);
+        let own = functions.starting_at(LinkAddr(target)).or_else(behind);
+        match own.and_then(|index| functions.get(index)) {
             Some(function) => match effect_of(&function.symbol, &function.name.short) {
-                Effect::Unknown => Effect::Code,
+                Effect::Unknown => Effect::Code(function.start.0),
                 known => known,
             },
             None => Effect::Unknown,

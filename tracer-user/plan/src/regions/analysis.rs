@@ -140,10 +140,15 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
                     let is_step = !is_library(name) && !takes_some(index);
                     on(is_lock_library(name) || is_drop_glue(name) || is_step)
                 });
+            let releases_in_line = |index: usize| {
+                let inline = locks.code().and_then(|code| code.inline(index));
+                inline.is_some_and(|inline| !inline.releases.is_empty())
+            };
             let lock =
                 Effect::analyze(takes, functions, facts, always, by_tables, |index, name| {
-                    let is_wrapper =
-                        !release.has(&facts[index]) && !tables.direct.contains_key(&index);
+                    let is_wrapper = !release.has(&facts[index])
+                        && !releases_in_line(index)
+                        && !tables.direct.contains_key(&index);
                     on(is_lock_library(name) || !is_library(name) && is_wrapper)
                 });
             (lock, release)

@@ -1,6 +1,6 @@
 //! Values of registers and of places on the stack at one point of a function, and what an instruction does to them.
 
-use crate::instruction::{RBP, RSP, is_direct, may_write, survives_call};
+use crate::instruction::{ARGUMENTS, RBP, RSP, is_direct, may_write, survives_call};
 use iced_x86::{Code, FlowControl, Instruction, InstructionInfoFactory, OpKind, Register};
 
 /// A register, by the processor's number, or a place on the stack, by its distance from the stack pointer at the
@@ -42,7 +42,9 @@ impl Value {
         Self { base: Some(origin), index: None, plus: 0 }
     }
 
-    const fn constant(plus: i64) -> Self {
+    /// A number.
+    #[must_use]
+    pub const fn constant(plus: i64) -> Self {
         Self { base: None, index: None, plus }
     }
 
@@ -52,6 +54,25 @@ impl Value {
         match self {
             Self { base: None, index: None, plus } => Some(plus.cast_unsigned()),
             _ => None,
+        }
+    }
+
+    /// Value that a function's first argument has, and this constant is added to.
+    #[must_use]
+    pub const fn behind_argument(plus: i64) -> Self {
+        Self { plus, ..Self::origin(ValueOrigin::Entry(ARGUMENTS[0])) }
+    }
+
+    /// Returns true if callers can compute the value: it is constant, or lies behind the first argument.
+    pub(crate) fn is_of_caller(self) -> bool {
+        self.as_constant().is_some() || self.distance_from(Self::behind_argument(0)).is_some()
+    }
+
+    /// Returns this value of a called function in terms of its caller, which passes `argument` as the first one.
+    pub(crate) fn in_caller(self, argument: Self) -> Option<Self> {
+        match self.distance_from(Self::behind_argument(0)) {
+            Some(plus) => Some(argument.add(plus)),
+            None => self.as_constant().map(|_| self),
         }
     }
 
@@ -228,6 +249,16 @@ impl DataState {
                 } else {
                     number(instruction.op1_register()).map(|from| (to, self.register(from)))
                 }
+            }
+            // The upper half becomes zero: what fits into the lower one is kept.
+            (Code::Mov_r32_rm32 | Code::Mov_rm32_r32, Some(to))
+                if instruction.op1_kind() == OpKind::Register =>
+            {
+                let from = number(instruction.op1_register()).map(|from| self.register(from));
+                from.filter(|from| {
+                    from.as_constant().is_some_and(|value| u32::try_from(value).is_ok())
+                })
+                .map(|value| (to, value))
             }
             (Code::Mov_r32_imm32 | Code::Mov_r64_imm64 | Code::Mov_rm64_imm32, Some(to)) => {
                 Some((to, Value::constant(instruction.immediate(1).cast_signed())))

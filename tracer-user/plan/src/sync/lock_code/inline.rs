@@ -22,20 +22,36 @@ const MAX_DISTANCE: usize = 16;
 const MAX_SIZE: i64 = 8;
 
 impl InlineLocks {
-    /// Finds the places in a function.
-    pub(super) fn of(words: &UsedWords, rules: PlaceRules) -> Self {
+    /// Finds the places in a function. `called` returns the extent of the lock that a called function acquires, by its
+    /// first instruction.
+    pub(super) fn of(
+        words: &UsedWords,
+        rules: PlaceRules,
+        called: &dyn Fn(LinkAddr) -> Option<LockExtent>,
+    ) -> Self {
         let mut found = Self::default();
         for wait in &words.loops {
             let releases = releases(words, wait);
             let Some(first) = wait.accesses.first().filter(|_| !releases.is_empty()) else {
                 continue;
             };
-            found.acquires.insert(LinkAddr(first.at));
+            let target = wait.as_call().map(|call| {
+                LinkAddr(words.values().instructions()[call.index].near_branch_target())
+            });
+            let extent = match target {
+                Some(target) => called(target),
+                None => Some(LockExtent::of(words, wait)),
+            };
+            let Some(extent) = extent else { continue };
+            if target.is_none() {
+                found.acquires.insert(LinkAddr(first.at));
+            }
             found.releases.extend(releases.iter().map(|access| LinkAddr(access.at)));
             let own = words.accesses().filter(|access| is_part(access, wait));
             found.accesses.extend(own.map(|access| LinkAddr(access.at)));
-            let points = PointSearch { words, wait, rules, extent: LockExtent::of(words, wait) };
-            for point in points.all(&releases).unwrap_or_default() {
+            let points = PointSearch { words, wait, rules, extent }.all(&releases);
+            found.called.extend(target.filter(|_| points.is_some()));
+            for point in points.unwrap_or_default() {
                 if found.points.iter().all(|known| known.point.address != point.point.address) {
                     found.points.push(point);
                 }
@@ -46,7 +62,7 @@ impl InlineLocks {
 }
 
 /// Writes to the word of a loop to which control comes from the loop, and that are in no loop that waits.
-fn releases<'words>(words: &'words UsedWords, wait: &WaitLoop) -> Vec<&'words WordUse> {
+pub(super) fn releases<'words>(words: &'words UsedWords, wait: &WaitLoop) -> Vec<&'words WordUse> {
     let mut behind = wait.body.clone();
     let mut todo: Vec<usize> = behind.iter().copied().collect();
     while let Some(index) = todo.pop() {
@@ -54,32 +70,34 @@ fn releases<'words>(words: &'words UsedWords, wait: &WaitLoop) -> Vec<&'words Wo
         todo.extend(next.into_iter().filter(|&next| behind.insert(next)));
     }
     let is_release = |access: &&WordUse| {
-        matches!(access.step, WordStep::Store | WordStep::Change)
+        matches!(access.step, WordStep::Store | WordStep::Exchange | WordStep::Change)
             && behind.contains(&access.index)
             && access.word == wait.word
             && !words.loops.iter().any(|one| one.body.contains(&access.index))
-            && !is_first_try(words, access)
+            && !(access.step != WordStep::Store && is_first_look(words, access))
     };
     words.accesses().filter(is_release).collect()
 }
 
-/// Returns true for a step whose result a jump into a loop that waits depends on.
-fn is_first_try(words: &UsedWords, access: &WordUse) -> bool {
+/// Returns true for a step whose result decides whether a loop is entered that waits for the same word: compilers put
+/// the first look before the loop.
+pub(super) fn is_first_look(words: &UsedWords, access: &WordUse) -> bool {
     let values = words.values();
-    let mut index = access.index;
-    for _ in 0..MAX_DISTANCE {
-        let next = values.successors(index);
-        let waits = |next: &usize| words.loops.iter().any(|one| one.body.contains(next));
-        match next[..] {
-            // Another step comes first.
-            [one] if waits(&one) || words.accesses().any(|other| other.index == one) => {
-                return false;
-            }
-            [one] => index = one,
-            _ => return access.step == WordStep::Change && next.iter().any(waits),
-        }
-    }
-    false
+    let is_wait = |index: usize| {
+        words.loops.iter().any(|one| one.word == access.word && one.body.contains(&index))
+    };
+    // Follows what is straight up to another step, a jump, or the loop.
+    let end = |start: usize| {
+        let straight = std::iter::successors(Some(start), |&index| {
+            let [next] = values.successors(index)[..] else { return None };
+            let is_step = is_wait(index) || words.accesses().any(|other| other.index == next);
+            (!is_step || is_wait(next)).then_some(next)
+        });
+        straight.take(MAX_DISTANCE).last().unwrap_or(start)
+    };
+    let jump = end(access.index);
+    let next = values.successors(jump);
+    !is_wait(jump) && next.len() > 1 && next.iter().any(|&next| is_wait(end(next)))
 }
 
 /// Search for the places of one lock.
@@ -95,7 +113,12 @@ impl PointSearch<'_> {
     fn all(&self, releases: &[&WordUse]) -> Option<Vec<LockPoint>> {
         let at = LinkAddr(self.wait.accesses.first()?.at);
         let bytes = self.extent.bytes;
-        let acquires = self.acquire()?.into_iter();
+        // A function that acquires it has probes.
+        let acquires = match self.wait.as_call() {
+            Some(_) => Vec::new(),
+            None => self.acquire()?,
+        };
+        let acquires = acquires.into_iter();
         let mut points: Vec<LockPoint> =
             acquires.map(|point| LockPoint { at, acquires: true, point, bytes }).collect();
         for release in releases {
@@ -221,7 +244,7 @@ pub(super) fn looks(words: &UsedWords, wait: &WaitLoop) -> BTreeSet<usize> {
 /// Returns true for an access to the word of a loop, and for a change in one step of the word next to it, from which
 /// tickets are drawn.
 fn is_part(access: &WordUse, wait: &WaitLoop) -> bool {
-    let is_change = matches!(access.step, WordStep::Change | WordStep::Compare);
+    let is_change = !matches!(access.step, WordStep::Load | WordStep::Store);
     let size = wait.accesses.iter().map(|access| access.size).max().unwrap_or_default();
     // Where only calls access them, the sizes are not known.
     let next = if size == 0 { MAX_SIZE } else { size as i64 };

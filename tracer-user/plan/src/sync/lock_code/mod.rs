@@ -51,6 +51,8 @@ pub(crate) struct InlineLocks {
     /// An access of each loop that waits.
     pub(crate) acquires: BTreeSet<LinkAddr>,
     pub(crate) releases: BTreeSet<LinkAddr>,
+    /// Functions that it calls to acquire locks which it releases in line, by their first instructions.
+    pub(crate) called: BTreeSet<LinkAddr>,
     /// Instructions that access the lock, these included.
     pub(crate) accesses: BTreeSet<LinkAddr>,
     /// Places for probes, of the locks for which there are all.
