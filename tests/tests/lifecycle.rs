@@ -430,6 +430,26 @@ fn once_the_program_is_gone_a_signal_ends_the_checking() {
     check_cut(&file);
 }
 
+#[test]
+fn signals_end_a_report_that_nobody_reads() {
+    let folder = tests::folder();
+    let file = folder.path().join("report");
+    nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+    let program = c("bank_fixed", &["-g", "-O1"]);
+    let mut running =
+        Avtrace::on(&program).capturing("inline").options(["-o"]).options([&file]).start();
+    // It is where `open` waits for the other end.
+    running.await_that("the report waits for its reader", |pid| {
+        let waits = fs::read_to_string(format!("/proc/{pid}/syscall"));
+        waits.is_ok_and(|call| call.starts_with(&format!("{} ", nix::libc::SYS_openat)))
+    });
+    running.signal("TERM");
+    running.signal("TERM");
+    let ended = running.wait();
+    assert_eq!((ended.code, ended.signal), (Some(1), None), "{}", ended.stderr);
+    assert!(ended.stderr.contains("ended by repeated signals"), "{}", ended.stderr);
+}
+
 /// Checks that a report says that it is not on all.
 #[track_caller]
 fn check_cut(file: &Path) {

@@ -74,6 +74,5 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
     let tracker = pipeline.finish()?;
     let Some(ending) = ended? else { return Err(InProcessError::NoMemory.into()) };
     let programs = tracker.end(ProgramEnd::Ended(ending));
-    signals.close();
-    Ok(Outcome { ending, programs })
+    Ok(Outcome { ending, programs, signals: Some(signals) })
 }

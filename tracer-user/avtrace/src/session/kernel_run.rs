@@ -73,8 +73,7 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
     let mut tracker = pipeline.finish()?;
     tracker.limit(copies.into_iter().flat_map(unrestored));
     let programs = tracker.end(ProgramEnd::Ended(ending));
-    signals.close();
-    Ok(Outcome { ending, programs })
+    Ok(Outcome { ending, programs, signals: Some(signals) })
 }
 
 /// A program to which all is attached, and that has not started.

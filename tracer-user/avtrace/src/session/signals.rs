@@ -2,7 +2,7 @@
 //! themselves.
 
 use std::{
-    io,
+    fmt, io,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -24,10 +24,9 @@ use linux::{
     tracee,
 };
 
-/// Signals while the program runs.
+/// Signals while the program runs and its report is written, until this is dropped.
 pub struct ForwardedSignals {
     handle: Handle,
-    thread: thread::JoinHandle<()>,
     /// Set when signals are meant for this process: the program has ended, and its children are waited for.
     is_alone: Arc<AtomicBool>,
     told_to_end: Arc<AtomicBool>,
@@ -71,11 +70,17 @@ impl ForwardedSignals {
     pub fn be_over(&self) {
         self.is_over.store(true, Ordering::Release);
     }
+}
 
-    /// Ends the forwarding.
-    pub fn close(self) {
+impl fmt::Debug for ForwardedSignals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ForwardedSignals").field("is_over", &self.is_over).finish_non_exhaustive()
+    }
+}
+
+impl Drop for ForwardedSignals {
+    fn drop(&mut self) {
         self.handle.close();
-        let _ = self.thread.join();
     }
 }
 
@@ -100,7 +105,7 @@ pub fn forward(pid: u32, cut: &Cut) -> io::Result<ForwardedSignals> {
     let on_end = Arc::clone(&reaction);
     let is_over = Arc::<AtomicBool>::default();
     let (over, cut, mut insistence) = (Arc::clone(&is_over), cut.clone(), Insistence::default());
-    let thread = thread::Builder::new().name("avtrace-signals".to_owned()).spawn(move || {
+    thread::Builder::new().name("avtrace-signals".to_owned()).spawn(move || {
         for info in signals.forever() {
             let is_over = over.load(Ordering::Acquire);
             match insistence.demand(info.si_signo, Instant::now(), is_over) {
@@ -126,7 +131,7 @@ pub fn forward(pid: u32, cut: &Cut) -> io::Result<ForwardedSignals> {
             }
         }
     })?;
-    Ok(ForwardedSignals { handle, thread, is_alone, told_to_end, is_over, on_end: reaction })
+    Ok(ForwardedSignals { handle, is_alone, told_to_end, is_over, on_end: reaction })
 }
 
 /// Returns whether a signal that this process has received was sent to the program as well.
