@@ -2,7 +2,7 @@
 //! themselves.
 
 use std::{
-    fmt, io,
+    fmt, io, process,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -15,12 +15,13 @@ use nix::unistd::{Pid, getpgid, getpgrp};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2},
     iterator::{Handle, SignalsInfo, exfiltrator::WithRawSiginfo},
+    low_level::emulate_default_handler,
 };
 
 use super::live_processes::LiveProcesses;
 use linux::{
     cut::{self, Cut, Demand, Insistence},
-    proc::{ProcessState, Stat},
+    proc::{Disposition, ProcessState, Stat, Status},
     tracee,
 };
 
@@ -92,11 +93,15 @@ impl Drop for ForwardedSignals {
 ///
 /// A signal that is repeated ([`Insistence`]) kills the program and cuts the checking short.
 ///
+/// Before `is_started` is set the program stands at its entry point, and dies with this process: a signal does what it
+/// does without a handler.
+///
 /// # Errors
 ///
 /// When the handlers cannot be installed.
-pub fn forward(pid: u32, cut: &Cut) -> io::Result<ForwardedSignals> {
+pub fn forward(pid: u32, cut: &Cut, is_started: Arc<AtomicBool>) -> io::Result<ForwardedSignals> {
     const PASSED: [i32; 6] = [SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];
+    let before = Status::of_process(process::id())?;
     let mut signals = SignalsInfo::<WithRawSiginfo>::new(PASSED)?;
     let handle = signals.handle();
     let (is_alone, told_to_end) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
@@ -107,6 +112,12 @@ pub fn forward(pid: u32, cut: &Cut) -> io::Result<ForwardedSignals> {
     let (over, cut, mut insistence) = (Arc::clone(&is_over), cut.clone(), Insistence::default());
     thread::Builder::new().name("avtrace-signals".to_owned()).spawn(move || {
         for info in signals.forever() {
+            if !is_started.load(Ordering::Acquire)
+                && before.disposition(info.si_signo) == Disposition::Default
+            {
+                // It ends this process.
+                let _ = emulate_default_handler(info.si_signo);
+            }
             let is_over = over.load(Ordering::Acquire);
             match insistence.demand(info.si_signo, Instant::now(), is_over) {
                 Demand::Usual => {}
