@@ -34,8 +34,8 @@ impl Engine {
         Some(Timestamp(now))
     }
 
-    /// Inserts an access as the last one of its thread to the variable, or as the last write. Returns it, and the row of
-    /// its thread if that has not ended.
+    /// Inserts an access as the last one of its thread to the variable, or as the last write. Returns it, and the row
+    /// of its thread if that has not ended.
     pub(crate) fn insert_deferred_access(
         &mut self,
         timestamp: &Timestamp,

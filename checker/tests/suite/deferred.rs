@@ -182,8 +182,8 @@ fn check(events: &[Event], options: Options, coarse: bool) {
     }
 }
 
-/// What a region writes first after a read that closes a cycle is a fact about variables that others use: writes of one
-/// that the thread owns are deferred.
+/// The first write after a read that closes a cycle is one of a variable that others use: writes of a variable that the
+/// thread owns are deferred.
 #[test]
 fn a_write_that_may_be_deferred_is_not_what_follows_a_read() {
     let (own, other) = (ThreadId(0), ThreadId(1));
