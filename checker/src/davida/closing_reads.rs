@@ -1,7 +1,7 @@
 //! Reads that have just closed a cycle: does their thread write the same variable next, like the second half of an
 //! update, and what does it write first? Accesses to other variables in between do not count, nor do reads, nor writes
-//! of variables that the thread owns: they may be deferred, and are then not seen. Bounded: the latest reads, until that
-//! write, any other action of their thread, or a change of the variable's identity by another thread.
+//! of variables that the thread owns: they may be deferred, and are then not seen. Bounded: the latest reads, until
+//! that write, any other action of their thread, or a change of the variable's identity by another thread.
 
 use super::cuts::Key;
 use crate::event::{Event, EventNumber, Op, ThreadId, VarId};
