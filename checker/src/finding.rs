@@ -203,7 +203,8 @@ pub struct Cut {
     /// Set if the critical section of the first step, or an earlier one of the same region at that place, wrote a
     /// variable that other threads had accessed.
     pub section_changes: bool,
-    /// Set if the critical section of the first step of the exemplar wrote any variable.
+    /// Set if the critical section of the first step of the exemplar wrote any variable. Writes of variables that no
+    /// other thread has accessed since may be deferred, and do not count then.
     pub section_writes: bool,
     /// Set if it wrote the variable of the first step, the latest ones that it wrote considered.
     pub section_updates: bool,
@@ -216,7 +217,8 @@ pub struct Cut {
     pub acquired: Vec<LockId>,
     /// Write of the variable that directly follows its closing read, if one does: the two may be an update.
     pub updated_at: Option<LocationId>,
-    /// First write of the region after its closing read, if one comes before any other action of the thread.
+    /// First write of the region after its closing read, if one comes before any other action of the thread. Writes of
+    /// variables that only this thread has used since it wrote them do not count.
     pub written_at: Option<LocationId>,
     /// Locks of other threads in the exemplar.
     pub others: OtherLocks,

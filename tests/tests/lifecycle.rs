@@ -430,6 +430,56 @@ fn once_the_program_is_gone_a_signal_ends_the_checking() {
     check_cut(&file);
 }
 
+#[test]
+fn a_signal_before_the_program_starts_ends_both_at_once() {
+    if !cfg!(debug_assertions) {
+        return machine::skip("plans are made slow in debug builds only");
+    }
+    let program = c("bank_fixed", &["-g", "-O1"]);
+    for signal in [2, 15] {
+        // The plan is not ready for hours.
+        let mut running = Avtrace::on(&program)
+            .capturing("inline")
+            .environment("AVTRACE_TEST_PLAN_DELAY_MS", "9999999")
+            .start();
+        let mut held = None;
+        running.await_that("the program is held", |pid| {
+            held = child_of(pid, &program.path);
+            held.is_some()
+        });
+        running.signal(&signal.to_string());
+        let ended = running.wait();
+        assert_eq!((ended.code, ended.signal), (None, Some(signal)), "{}", ended.stderr);
+        let process = format!("/proc/{}", held.expect("a process"));
+        let start = Instant::now();
+        while Path::new(&process).exists() {
+            assert!(start.elapsed() < Duration::from_secs(10), "the program is left");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+#[test]
+fn signals_end_a_report_that_nobody_reads() {
+    let folder = tests::folder();
+    let file = folder.path().join("report");
+    nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+    let program = c("bank_fixed", &["-g", "-O1"]);
+    let mut running =
+        Avtrace::on(&program).capturing("inline").options(["-o"]).options([&file]).start();
+    // It is where `open` waits for the other end.
+    running.await_that("the report waits for its reader", |pid| {
+        let waits = fs::read_to_string(format!("/proc/{pid}/syscall"));
+        waits.is_ok_and(|call| call.starts_with(&format!("{} ", nix::libc::SYS_openat)))
+    });
+    // Two of the same kind may arrive as one.
+    running.signal("TERM");
+    running.signal("INT");
+    let ended = running.wait();
+    assert_eq!((ended.code, ended.signal), (Some(1), None), "{}", ended.stderr);
+    assert!(ended.stderr.contains("ended by repeated signals"), "{}", ended.stderr);
+}
+
 /// Checks that a report says that it is not on all.
 #[track_caller]
 fn check_cut(file: &Path) {

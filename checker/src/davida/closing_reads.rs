@@ -1,7 +1,7 @@
 //! Reads that have just closed a cycle: does their thread write the same variable next, like the second half of an
-//! update, and what does it write first? Accesses to other variables in between do not count, nor do reads: they may be
-//! deferred, and are then not seen. Bounded: the latest reads, until that write, any other action of their thread, or a
-//! change of the variable's identity by another thread.
+//! update, and what does it write first? Accesses to other variables in between do not count, nor do reads, nor writes
+//! of variables that the thread owns: they may be deferred, and are then not seen. Bounded: the latest reads, until
+//! that write, any other action of their thread, or a change of the variable's identity by another thread.
 
 use super::cuts::Key;
 use crate::event::{Event, EventNumber, Op, ThreadId, VarId};
@@ -12,7 +12,7 @@ struct Closed {
     event: EventNumber,
     variable: VarId,
     key: Key,
-    /// The thread has written since.
+    /// The thread has written since, a variable that it did not own.
     has_written: bool,
 }
 
@@ -58,7 +58,11 @@ impl ClosingReads {
     /// Returns the cuts with a closing read that the event follows as a write of the same thread.
     #[cold]
     #[inline(never)]
-    pub(super) fn followed_by(&mut self, event: &Event) -> Vec<Following> {
+    pub(super) fn followed_by(
+        &mut self,
+        event: &Event,
+        is_owned: impl Fn(VarId) -> bool,
+    ) -> Vec<Following> {
         let accessed = match event.op {
             // They are no action of the thread.
             Op::Follow(_) | Op::Rest(_) | Op::Resume(_) | Op::Read(_) => return Vec::new(),
@@ -67,11 +71,12 @@ impl ClosingReads {
             }
             _ => None,
         };
+        let may_be_deferred = accessed.is_some_and(is_owned);
         let mut following = Vec::new();
         for closed in self.0.iter_mut().filter(|closed| closed.thread == event.thread) {
             let updates = event.op == Op::Write(closed.variable);
-            let is_first = accessed.is_some() && !closed.has_written;
-            closed.has_written |= accessed.is_some();
+            let is_first = accessed.is_some() && !may_be_deferred && !closed.has_written;
+            closed.has_written |= is_first;
             if is_first || updates {
                 following.push(Following { key: closed.key, is_first, updates });
             }

@@ -128,6 +128,14 @@ impl Locks {
         self.ended.push(Ended { hold, dropped: Dropped::default() });
     }
 
+    /// Notes a deferred write in the holds that it was made in and that have ended.
+    pub(super) fn insert_deferred_write(&mut self, write: &EventStamp) {
+        let start = self.ended.partition_point(|ended| ended.hold.released < write.event());
+        for Ended { hold, .. } in &mut self.ended[start..] {
+            hold.writes |= hold.covers(write);
+        }
+    }
+
     /// Treats the lock as never acquired.
     pub(super) fn forget(&mut self, lock: LockId) {
         self.held.retain(|hold| hold.lock != lock);

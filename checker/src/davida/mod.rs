@@ -77,7 +77,7 @@ impl Davida {
 
     #[inline]
     fn step(&mut self, event: &Event) -> Result<(), EventError> {
-        self.regions.follow_reads(event);
+        self.regions.follow_reads(event, &self.engine);
         if self.regions.follows {
             self.step_followed(event)
         } else {
@@ -174,7 +174,11 @@ impl DeferredChecker for Davida {
         writes: bool,
         location: LocationId,
     ) {
-        self.engine.insert_deferred_access(timestamp, variable, writes, location);
+        let (access, row) =
+            self.engine.insert_deferred_access(timestamp, variable, writes, location);
+        if let Some(row) = row.filter(|_| writes) {
+            self.regions.insert_deferred_write(row, &access);
+        }
     }
 
     fn insert_deferred_signal(

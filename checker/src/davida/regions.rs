@@ -15,7 +15,7 @@ use crate::event::{Event, EventNumber, LocationId, LockId, RegionId, ThreadId};
 use crate::finding::{
     Action, Counts, Edge, Evidence, Findings, Instance, Object, OpenRegion, OtherLocks, Tx,
 };
-use crate::hb::{Dependency, EndedHold, EventStamp, Visitor};
+use crate::hb::{Dependency, EndedHold, Engine, EventStamp, Visitor};
 use crate::verdicts::Verdicts;
 use rustc_hash::FxHashSet;
 
@@ -160,11 +160,19 @@ impl ActiveRegions {
 
     /// Looks at the event that follows a read which has closed a cycle, before it has any effect.
     #[inline(always)]
-    pub(super) fn follow_reads(&mut self, event: &Event) {
+    pub(super) fn follow_reads(&mut self, event: &Event, engine: &Engine) {
         if !self.reads.is_empty() {
-            for following in self.reads.followed_by(event) {
+            let is_owned = |variable| engine.is_owned(variable, event.thread);
+            for following in self.reads.followed_by(event, is_owned) {
                 self.cuts.note_write(&following, event.location);
             }
+        }
+    }
+
+    /// Notes a deferred write in the holds that it was made in and that have ended.
+    pub(super) fn insert_deferred_write(&mut self, row: usize, write: &EventStamp) {
+        if let Some(thread) = self.threads.get_mut(row) {
+            thread.locks.insert_deferred_write(write);
         }
     }
 

@@ -34,18 +34,25 @@ impl Engine {
         Some(Timestamp(now))
     }
 
-    /// Inserts an access as the last one of its thread to the variable, or as the last write.
+    /// Inserts an access as the last one of its thread to the variable, or as the last write. Returns it, and the row
+    /// of its thread if that has not ended.
     pub(crate) fn insert_deferred_access(
         &mut self,
         timestamp: &Timestamp,
         variable: VarId,
         writes: bool,
         location: LocationId,
-    ) {
+    ) -> (EventStamp, Option<usize>) {
         let action = if writes { Action::Write } else { Action::Read };
         let access = timestamp.0.deferred(action, location);
         self.variables.ensure(variable);
         self.variables.insert_deferred_access(variable, &access, writes, &self.threads.table);
+        let row = self.row(access.thread());
+        if let Some(row) = row.filter(|_| writes) {
+            let last_write = &mut self.threads.rows[row].last_write;
+            *last_write = (*last_write).max(access.event() + 1);
+        }
+        (access, row)
     }
 
     /// Inserts a signal as the last one of its thread to the object. The knowledge of its thread is not

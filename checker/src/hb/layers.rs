@@ -230,6 +230,11 @@ impl Layers {
         self.limit = 2 * self.threads.len();
     }
 
+    /// Returns whether all accesses since the last write were of one thread, this one.
+    pub(super) fn are_only_of(&self, thread: ThreadId) -> bool {
+        self.dropped == [0; 2] && self.threads.iter().all(|&other| other == thread)
+    }
+
     /// Returns the number of threads that have accesses stored.
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {

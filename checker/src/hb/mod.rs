@@ -183,6 +183,11 @@ impl Engine {
         }
     }
 
+    /// Returns whether a thread has written a variable that no other thread has accessed since.
+    pub(crate) fn is_owned(&self, variable: VarId, thread: ThreadId) -> bool {
+        self.variables.is_owned(variable, thread)
+    }
+
     /// Prefetches the states of the objects of `events`, if the tables are larger than a cache.
     #[inline]
     pub fn prefetch(&self, events: &[Event]) {

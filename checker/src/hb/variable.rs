@@ -399,6 +399,22 @@ impl Variables {
         })
     }
 
+    /// Returns whether a thread has written the variable, and no other thread has accessed it since. Its further
+    /// accesses may be deferred.
+    pub(crate) fn is_owned(&self, variable: VarId, thread: ThreadId) -> bool {
+        let Some(state) = self.table.get(variable) else { return false };
+        let Variable([write, reads @ ..]) = state;
+        if !write.is_event() || !write.is_of(thread) {
+            return false;
+        }
+        if let Some(index) = state.layers() {
+            return self.layers[index].are_only_of(thread);
+        }
+        let is_own = |read: &EventStamp| !read.is_event() || read.is_of(thread);
+        let lists = state.list().map(|list| &self.lists.lists[list]);
+        reads.iter().all(is_own) && lists.is_none_or(|list| list.dropped() == 0 && list.all(is_own))
+    }
+
     /// Returns the number of reads stored in lists, and of threads in layers.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {

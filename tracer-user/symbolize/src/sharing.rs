@@ -1,9 +1,10 @@
-//! Tables of the debug information that several units share. Each unit reads its own anew and keeps it, so that many
-//! units of a small file, which all name one long table, would take all memory.
+//! Tables of the debug information that several units or entries share. Each reads its own anew and keeps it, so that
+//! many units of a small file, which all name one long table, would take all memory, as would functions with one long
+//! list of ranges.
 
 use gimli::{
-    AttributeValue, DebugAbbrevOffset, DebugLineOffset, Reader as _, Section as _, UnitHeader,
-    UnitType,
+    AttributeValue, DebugAbbrevOffset, DebugLineOffset, Reader as _, Section as _, Unit,
+    UnitHeader, UnitType,
 };
 use rustc_hash::FxHashMap;
 
@@ -16,9 +17,24 @@ const FACTOR: u64 = 4;
 /// Number of bytes that units of a small file may read in any case.
 const ROOM: u64 = 4 << 20;
 
-/// Returns whether units read far more of tables than the file has.
+/// Returns whether units and their entries read far more of tables than the file has.
 pub(crate) fn is_excessive(dwarf: &Dwarf) -> bool {
-    is_beyond(dwarf).is_none()
+    is_beyond(dwarf).and_then(|()| ranges_are_beyond(dwarf)).is_none()
+}
+
+/// Returns `None` where the budget for lists of ranges does not last.
+fn ranges_are_beyond(dwarf: &Dwarf) -> Option<()> {
+    let mut budget = Budget::of(dwarf.ranges.debug_ranges().reader().len() as u64)
+        .and(dwarf.ranges.debug_rnglists().reader().len() as u64);
+    // Lengths by the places of the lists.
+    let mut known = FxHashMap::default();
+    let mut units = dwarf.units();
+    while let Ok(Some(header)) = units.next() {
+        if let Ok(unit) = dwarf.unit(header) {
+            budget.take_ranges(dwarf, &unit, &mut known)?;
+        }
+    }
+    Some(())
 }
 
 /// Returns `None` where a budget does not last.
@@ -68,6 +84,10 @@ impl Budget {
         Self(section.saturating_mul(FACTOR).saturating_add(ROOM))
     }
 
+    fn and(self, section: u64) -> Self {
+        Self(self.0.saturating_add(section.saturating_mul(FACTOR)))
+    }
+
     fn take(&mut self, bytes: u64) -> Option<()> {
         self.0 = self.0.checked_sub(bytes)?;
         Some(())
@@ -95,6 +115,53 @@ impl Budget {
             }
             self.take((before - table.len()) as u64)?;
             before = table.len();
+        }
+        Some(())
+    }
+}
+
+impl Budget {
+    /// Takes the lists of ranges that the entries of a unit name. Behind a damaged entry no other one is read.
+    fn take_ranges(
+        &mut self,
+        dwarf: &Dwarf,
+        unit: &Unit<Reader>,
+        known: &mut FxHashMap<usize, u64>,
+    ) -> Option<()> {
+        /// Length of the shortest form of a range: a byte for its kind, and two numbers (DWARF 5, section 7.25).
+        const SHORTEST: u64 = 3;
+        let Ok(mut entries) = unit.entries_raw(None) else { return Some(()) };
+        while !entries.is_empty() {
+            let abbreviation = match entries.read_abbreviation() {
+                Ok(Some(abbreviation)) => abbreviation,
+                Ok(None) => continue,
+                Err(_) => return Some(()),
+            };
+            let attributes = abbreviation.attributes();
+            if attributes.iter().all(|attribute| attribute.name() != gimli::DW_AT_ranges) {
+                if entries.skip_attributes(attributes).is_err() {
+                    return Some(());
+                }
+                continue;
+            }
+            for attribute in attributes {
+                let Ok(attribute) = entries.read_attribute(*attribute) else { return Some(()) };
+                let is_list = attribute.name() == gimli::DW_AT_ranges;
+                let offset = is_list.then(|| dwarf.attr_ranges_offset(unit, attribute.value()));
+                let Some(Ok(Some(offset))) = offset else { continue };
+                if let Some(&length) = known.get(&offset.0) {
+                    self.take(length)?;
+                    continue;
+                }
+                let mut length = 0;
+                if let Ok(mut ranges) = dwarf.raw_ranges(unit, offset) {
+                    while let Ok(Some(_)) = ranges.next() {
+                        length += SHORTEST;
+                        self.take(SHORTEST)?;
+                    }
+                }
+                known.insert(offset.0, length);
+            }
         }
         Some(())
     }
@@ -176,6 +243,42 @@ mod tests {
         ] {
             let dwarf = dwarf(units, header, abbreviations);
             assert_eq!(is_excessive(&dwarf), is, "{units} {header} {abbreviations}");
+        }
+    }
+
+    /// Debug information of so many functions that all name the same list of so many ranges.
+    fn functions(functions: usize, ranges: usize) -> Dwarf {
+        let abbrev = vec![1, 0x11, 1, 0, 0, 2, 0x2e, 0, 0x55, 0x17, 0, 0, 0];
+        let mut unit = vec![4, 0, 0, 0, 0, 0, 8, 1];
+        unit.extend([2, 0, 0, 0, 0].repeat(functions));
+        unit.push(0);
+        let mut info = (unit.len() as u32).to_le_bytes().to_vec();
+        info.extend(unit);
+        let range = [0x1000_u64.to_le_bytes(), 0x1001_u64.to_le_bytes()].concat();
+        let mut list = range.repeat(ranges);
+        list.extend([0; 16]);
+        let section = |id: SectionId| -> Result<Reader, ()> {
+            let bytes = match id {
+                SectionId::DebugInfo => info.clone(),
+                SectionId::DebugAbbrev => abbrev.clone(),
+                SectionId::DebugRanges => list.clone(),
+                _ => Vec::new(),
+            };
+            Ok(Reader::new(Bytes::from(bytes), LittleEndian))
+        };
+        Dwarf::load(section).expect("sections")
+    }
+
+    #[test]
+    fn functions_may_share_short_lists_of_ranges_and_no_long_ones() {
+        for (count, ranges, is) in [
+            (1, 100_000, false),
+            (100_000, 1, false),
+            (4, 100_000, false),
+            (1000, 1000, false),
+            (5000, 5600, true),
+        ] {
+            assert_eq!(is_excessive(&functions(count, ranges)), is, "{count} {ranges}");
         }
     }
 }

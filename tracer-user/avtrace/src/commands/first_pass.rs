@@ -19,7 +19,7 @@ pub(super) fn run(arguments: &RunArgs) -> Result<u8, Failure> {
     };
     check_file("first pass", path)?;
     let (options, _) = run_options(arguments)?;
-    let Outcome { ending, mut programs } = session::run(&options)
+    let Outcome { ending, mut programs, signals: _signals } = session::run(&options)
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
     // The others are added to the file of the program that was started.
     programs.sort_by_key(|ProgramReport { report, .. }| match report.subject {

@@ -15,7 +15,7 @@ pub(super) fn run(arguments: RecordArgs) -> Result<u8, Failure> {
     let (options, _) = capture_options(&arguments.capture, &arguments.program)?;
     let record = record_to(&arguments.output, arguments.keep, arguments.embed_sources, 1)?;
     let options = RunOptions { record: Some(record), ..options };
-    let Outcome { ending, programs } = session::run(&options)
+    let Outcome { ending, programs, signals: _signals } = session::run(&options)
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
     for ProgramReport { report, recorded, .. } in programs {
         warn(&report);

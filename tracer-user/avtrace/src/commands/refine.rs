@@ -88,7 +88,7 @@ fn current(path: &Path) -> Result<String, Failure> {
 
 /// Runs the program, which must end well.
 fn good_run(options: &RunOptions, number: u32, runs: u32) -> Result<Vec<Report>, Failure> {
-    let Outcome { ending, programs } = session::run(options)
+    let Outcome { ending, programs, signals: _signals } = session::run(options)
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
     let status = ending.shell_status();
     if status != 0 {

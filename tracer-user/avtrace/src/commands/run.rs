@@ -38,7 +38,7 @@ pub(super) fn run(arguments: RunArgs) -> Result<u8, Failure> {
     let record = arguments.record.as_deref();
     let record = record.map(|path| record_to(path, arguments.keep, arguments.embed_sources, 1));
     let options = RunOptions { record: record.transpose()?, ..options };
-    let Outcome { ending, programs } = session::run(&options)
+    let Outcome { ending, programs, signals: _signals } = session::run(&options)
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
     let report_dir = arguments.report_dir.as_deref();
     let also = Also { report_dir, quiet: arguments.quiet, is_started: true };

@@ -1,7 +1,15 @@
 //! Course of a run with probes in the process: this thread starts the program and holds it by ptrace until its end, the
 //! others plan, read, check and report. No privileges are needed.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::Duration,
+};
 
 use super::{
     cpu_affinity,
@@ -19,7 +27,7 @@ use capture::{
     backend::Backend,
     in_process::{self, Followed, InProcessError, StartError},
 };
-use linux::{self, cut::Cut, ids::NsPid, ptrace_breakpoint};
+use linux::{self, cut::Cut, ids::NsPid, ptrace_breakpoint, test_number};
 
 /// Runs a program and checks it, and what it becomes.
 pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunError> {
@@ -56,24 +64,29 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
     let (reader, batches) = read.map_err(RunError::system("cannot start a thread"))?;
     let end = in_process.end();
     let options = Arc::new(options.clone());
+    let is_started = Arc::<AtomicBool>::default();
+    let starts = Arc::clone(&is_started);
     // Plans, and lets the program start.
     let track = move || {
         let mut backend = Backend::from(in_process);
         let id = first_program(&options, pid, NsPid(pid));
         let first = prepare_first(&options, &mut backend, id, &RecordingNumbers::default())?;
         let mut tracker = ProcessTracker::new(&options, backend, first)?;
+        if let Some(delay) = test_number::get("AVTRACE_TEST_PLAN_DELAY_MS") {
+            thread::sleep(Duration::from_millis(delay));
+        }
+        starts.store(true, Ordering::Release);
         tracker.start_first();
         Ok(tracker)
     };
     let pipeline = Pipeline::start(reader, batches, &cut, (), track)?;
-    let signals =
-        signals::forward(pid, &cut).map_err(RunError::system("cannot install signal handlers"))?;
+    let signals = signals::forward(pid, &cut, is_started)
+        .map_err(RunError::system("cannot install signal handlers"))?;
     let ended =
         tracer.run(|| signals.be_alone(end)).map_err(RunError::system("cannot follow the program"));
     signals.be_over();
     let tracker = pipeline.finish()?;
     let Some(ending) = ended? else { return Err(InProcessError::NoMemory.into()) };
     let programs = tracker.end(ProgramEnd::Ended(ending));
-    signals.close();
-    Ok(Outcome { ending, programs })
+    Ok(Outcome { ending, programs, signals: Some(signals) })
 }

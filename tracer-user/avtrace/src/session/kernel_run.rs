@@ -62,8 +62,8 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
     let alive = tracker.alive();
     let in_case = guardian.in_case_of_panic();
     let pipeline = Pipeline::start(reader, batches, &cut, in_case, || Ok(tracker))?;
-    let signals =
-        signals::forward(pid, &cut).map_err(RunError::system("cannot install signal handlers"))?;
+    let signals = signals::forward(pid, &cut, Arc::new(true.into()))
+        .map_err(RunError::system("cannot install signal handlers"))?;
     let running = held.release().map_err(RunError::system("cannot let the program go"))?;
     let ending = running.await_end().map_err(RunError::system("cannot wait for the program"))?;
     if options.follow_forks {
@@ -73,8 +73,7 @@ pub(super) fn run(options: &RunOptions, program: &Path) -> Result<Outcome, RunEr
     let mut tracker = pipeline.finish()?;
     tracker.limit(copies.into_iter().flat_map(unrestored));
     let programs = tracker.end(ProgramEnd::Ended(ending));
-    signals.close();
-    Ok(Outcome { ending, programs })
+    Ok(Outcome { ending, programs, signals: Some(signals) })
 }
 
 /// A program to which all is attached, and that has not started.

@@ -7,6 +7,7 @@ use super::{
     options::RunOptions,
     program_end::{self, ProgramEnd},
     record::Recorder,
+    signals::ForwardedSignals,
 };
 use crate::{first_pass::FirstPassFile, names};
 use linux::{ids::NsPid, tracee::Ending};
@@ -19,6 +20,8 @@ pub struct Outcome {
     /// Each program that was traced, in the order of their ends: more than one when the process replaced its program,
     /// or children were followed.
     pub programs: Vec<ProgramReport>,
+    /// Has signals end this process meanwhile: a report may wait for its reader without end.
+    pub signals: Option<ForwardedSignals>,
 }
 
 /// Returns the outcome for a program that ran nothing of its own. Where the dynamic linker refused it, the linker has
@@ -47,5 +50,6 @@ pub(super) fn ended_early(
         None => None,
     };
     let first_pass = options.first_pass.then(FirstPassFile::default);
-    Ok(Outcome { ending, programs: vec![ProgramReport { report, recorded, first_pass }] })
+    let programs = vec![ProgramReport { report, recorded, first_pass }];
+    Ok(Outcome { ending, programs, signals: None })
 }

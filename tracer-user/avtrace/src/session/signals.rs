@@ -2,7 +2,7 @@
 //! themselves.
 
 use std::{
-    io,
+    fmt, io, process,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -15,19 +15,19 @@ use nix::unistd::{Pid, getpgid, getpgrp};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2},
     iterator::{Handle, SignalsInfo, exfiltrator::WithRawSiginfo},
+    low_level::emulate_default_handler,
 };
 
 use super::live_processes::LiveProcesses;
 use linux::{
     cut::{self, Cut, Demand, Insistence},
-    proc::{ProcessState, Stat},
+    proc::{Disposition, ProcessState, Stat, Status},
     tracee,
 };
 
-/// Signals while the program runs.
+/// Signals while the program runs and its report is written, until this is dropped.
 pub struct ForwardedSignals {
     handle: Handle,
-    thread: thread::JoinHandle<()>,
     /// Set when signals are meant for this process: the program has ended, and its children are waited for.
     is_alone: Arc<AtomicBool>,
     told_to_end: Arc<AtomicBool>,
@@ -71,11 +71,17 @@ impl ForwardedSignals {
     pub fn be_over(&self) {
         self.is_over.store(true, Ordering::Release);
     }
+}
 
-    /// Ends the forwarding.
-    pub fn close(self) {
+impl fmt::Debug for ForwardedSignals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ForwardedSignals").field("is_over", &self.is_over).finish_non_exhaustive()
+    }
+}
+
+impl Drop for ForwardedSignals {
+    fn drop(&mut self) {
         self.handle.close();
-        let _ = self.thread.join();
     }
 }
 
@@ -87,11 +93,15 @@ impl ForwardedSignals {
 ///
 /// A signal that is repeated ([`Insistence`]) kills the program and cuts the checking short.
 ///
+/// Before `is_started` is set the program stands at its entry point, and dies with this process: a signal does what it
+/// does without a handler.
+///
 /// # Errors
 ///
 /// When the handlers cannot be installed.
-pub fn forward(pid: u32, cut: &Cut) -> io::Result<ForwardedSignals> {
+pub fn forward(pid: u32, cut: &Cut, is_started: Arc<AtomicBool>) -> io::Result<ForwardedSignals> {
     const PASSED: [i32; 6] = [SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2];
+    let before = Status::of_process(process::id())?;
     let mut signals = SignalsInfo::<WithRawSiginfo>::new(PASSED)?;
     let handle = signals.handle();
     let (is_alone, told_to_end) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
@@ -100,8 +110,14 @@ pub fn forward(pid: u32, cut: &Cut) -> io::Result<ForwardedSignals> {
     let on_end = Arc::clone(&reaction);
     let is_over = Arc::<AtomicBool>::default();
     let (over, cut, mut insistence) = (Arc::clone(&is_over), cut.clone(), Insistence::default());
-    let thread = thread::Builder::new().name("avtrace-signals".to_owned()).spawn(move || {
+    thread::Builder::new().name("avtrace-signals".to_owned()).spawn(move || {
         for info in signals.forever() {
+            if !is_started.load(Ordering::Acquire)
+                && before.disposition(info.si_signo) == Disposition::Default
+            {
+                // It ends this process.
+                let _ = emulate_default_handler(info.si_signo);
+            }
             let is_over = over.load(Ordering::Acquire);
             match insistence.demand(info.si_signo, Instant::now(), is_over) {
                 Demand::Usual => {}
@@ -126,7 +142,7 @@ pub fn forward(pid: u32, cut: &Cut) -> io::Result<ForwardedSignals> {
             }
         }
     })?;
-    Ok(ForwardedSignals { handle, thread, is_alone, told_to_end, is_over, on_end: reaction })
+    Ok(ForwardedSignals { handle, is_alone, told_to_end, is_over, on_end: reaction })
 }
 
 /// Returns whether a signal that this process has received was sent to the program as well.

@@ -104,12 +104,16 @@ pub(super) struct Message {
 }
 
 impl Message {
-    /// Creates a message without placeholders: braces of names, as in `main::{closure#0}`, are doubled (3.11.5).
+    /// Creates a message without placeholders: braces of names, as in `main::{closure#0}`, are doubled (3.11.5). Names
+    /// make no links either: a bracket that would end the text of one is escaped (3.11.6).
     pub(super) fn new(text: String) -> Self {
-        if !text.contains(['{', '}']) {
+        if !text.contains(['{', '}']) && !text.contains("](") {
             return Self { text };
         }
-        Self { text: text.replace('{', "{{").replace('}', "}}") }
+        let text = text.replace('{', "{{").replace('}', "}}");
+        // `operator[](long)` is no link: a link has a text.
+        let text = text.replace("](", "\\](").replace("[\\](", "[](");
+        Self { text }
     }
 }
 
@@ -325,4 +329,21 @@ pub(super) struct GraphEdge {
     pub(super) label: Message,
     pub(super) source_node_id: String,
     pub(super) target_node_id: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_neither_placeholders_nor_links() {
+        for (text, expected) in [
+            ("main::{closure#0}", "main::{{closure#0}}"),
+            ("operator[](long)", "operator[](long)"),
+            ("[x](https://example.org)", r"[x\](https://example.org)"),
+            ("a[0] (b)", "a[0] (b)"),
+        ] {
+            assert_eq!(Message::new(text.to_owned()).text, expected);
+        }
+    }
 }
