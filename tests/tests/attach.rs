@@ -137,7 +137,9 @@ fn defects_are_named_when_they_are_found() {
     avtrace.await_stderr(found);
     service.does("t");
     avtrace.signal("USR1");
-    avtrace.await_stderr("avtrace: so far:\nlikely d1: `transfer` was split by `audit`: ");
+    avtrace.await_stderr(
+        "avtrace: so far:\nlikely d1: lost update of `account.balance` in `transfer`, by `audit`",
+    );
     avtrace.await_stderr("avtrace: 1 likely defect");
     service.does("t");
     avtrace.signal("INT");

@@ -36,7 +36,7 @@ fn a_defect_is_a_value_with_its_witness() {
     assert_ne!(audit.thread, witness.steps[0].thread);
     let values = witness.steps.iter().filter_map(|step| step.value.as_ref());
     assert!(values.into_iter().any(|value| value.after.as_deref() == Some("995")), "{witness:#?}");
-    assert!(run.text.contains("likely d1: `transfer` was split by `audit`: "), "{}", run.text);
+    assert!(run.text.contains(" in `transfer`, by `audit`"), "{}", run.text);
 
     let error = run.into_atomic().expect_err("it is not atomic");
     assert!(matches!(&error, Error::NotAtomic { .. }), "{error}");

@@ -33,12 +33,13 @@ fn text_that_the_c_library_reads_and_writes_is_data() {
 fn nodes_that_the_cpp_library_links_are_data() {
     require_bpf!();
     for level in ["-O0", "-O2"] {
-        let report = report_on(&cpp("containers", &["-g", level]));
+        let program = cpp("containers", &["-g", level]);
+        let report = report_on(&program);
         let found = |violation: &&tests::Violation| {
-            let is_linked = violation
-                .edges
-                .iter()
-                .any(|edge| edge.source_label.contains("_Rb_tree_insert_and_rebalance"));
+            let is_linked = violation.edges.iter().any(|edge| {
+                let line = edge.source.as_ref().and_then(|place| place.line);
+                edge.source_action == "write" && line == Some(program.line("insert"))
+            });
             violation.region == "open_session" && violation.evidence == "data" && is_linked
         };
         assert!(report.violations.iter().any(|one| found(&one)), "{level}: {report:#?}");

@@ -296,7 +296,7 @@ fn a_crash_loses_nothing_that_was_found() {
     let summary = ended.stderr.lines().last().expect("a summary");
     assert!(summary.starts_with("avtrace: 1 possible defect;"), "{summary}");
     assert!(summary.ends_with("; the program was killed by SIGSEGV"), "{summary}");
-    assert!(ended.stderr.contains("`transfer` was split by `audit`: "), "{}", ended.stderr);
+    assert!(ended.stderr.contains(" in `transfer`, by `audit`"), "{}", ended.stderr);
 }
 
 #[test]

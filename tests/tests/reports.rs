@@ -178,7 +178,9 @@ fn refinement_leaves_nothing_to_find() {
     assert!(ended.stderr.contains("run 2: nothing new"), "{}", ended.stderr);
     let text = std::fs::read_to_string(&config).expect("the file");
     assert!(
-        text.starts_with("# Mine.\natomic = []\n\n# `transfer` was split by `audit`: "),
+        text.starts_with(
+            "# Mine.\natomic = []\n\n# lost update of `account.balance` in `transfer`, by `audit`"
+        ),
         "{text}"
     );
     let spec: [&std::ffi::OsStr; 2] = ["--spec".as_ref(), config.as_ref()];

@@ -110,7 +110,7 @@ fn gap(source: &str) -> [String; 2] {
 /// Checks that output has the report on the transfer.
 #[track_caller]
 fn check_report(output: &str, region: &str, source: &str) {
-    let headline = format!("`{region}` was split by ");
+    let headline = format!(" in `{region}`, by ");
     let is_headline = |line: &str| line.contains(&headline) && line.contains(": lost update of ");
     assert!(output.lines().any(is_headline), "{output}");
     for place in gap(source) {
@@ -349,7 +349,7 @@ fn a_fleet_divides_a_hunt() {
     let command = "python3 fleet.py --workers 2 --runs 20 -- ./test";
     let ended = setup.documented(command, &[("--runs 20", &runs), ("./test", &program)], "lost");
     assert_eq!(ended.code, Some(66), "{}", all(&ended));
-    assert!(ended.stdout.contains("`deposit` was split by"), "{}", all(&ended));
+    assert!(ended.stdout.contains(" in `deposit`, by "), "{}", all(&ended));
     let shards = ["shard-1-of-2.avth", "shard-2-of-2.avth"].map(|name| results.join(name));
     let mut words: Vec<OsString> = vec!["merge".into(), "--format=json".into()];
     words.extend(shards.iter().map(Into::into));
@@ -376,12 +376,7 @@ fn reports_of_programs_side_by_side_are_shown_together() {
     assert_eq!(count(&directory), 3);
     let shown = setup.run(&format!("avtrace report {}", directory.display()), &[]);
     assert_eq!(shown.code, Some(66), "{}", all(&shown));
-    assert_eq!(
-        shown.stdout.matches("`transfer` was split by `audit`: ").count(),
-        1,
-        "{}",
-        shown.stdout
-    );
+    assert_eq!(shown.stdout.matches(" in `transfer`, by `audit`").count(), 1, "{}", shown.stdout);
     assert!(shown.stdout.contains("(likely): in 2 of 3 reports: bank\n"), "{}", shown.stdout);
     assert!(!shown.stdout.contains("not serializable"), "{}", shown.stdout);
 

@@ -23,6 +23,8 @@ pub(crate) struct Names<'a> {
     describe: &'a mut dyn Describe,
     regions: FxHashMap<RegionId, RegionInfo>,
     places: FxHashMap<LocationId, PlaceInfo>,
+    /// Places in executions of regions.
+    places_in: FxHashMap<(RegionId, LocationId), PlaceInfo>,
     subjects: FxHashMap<Object, SubjectInfo>,
 }
 
@@ -32,6 +34,7 @@ impl<'a> Names<'a> {
             describe,
             regions: FxHashMap::default(),
             places: FxHashMap::default(),
+            places_in: FxHashMap::default(),
             subjects: FxHashMap::default(),
         }
     }
@@ -49,6 +52,13 @@ impl<'a> Names<'a> {
         self.places.entry(location).or_insert_with(|| self.describe.place(location))
     }
 
+    /// Describes the line of the program at a step in an execution of a region.
+    fn line(&mut self, region: RegionId, point: &Point) -> &PlaceInfo {
+        let region = point.tx.region.unwrap_or(region);
+        let key = (region, point.location);
+        self.places_in.entry(key).or_insert_with(|| self.describe.place_in(region, point.location))
+    }
+
     pub(crate) fn subject(&mut self, object: Object) -> &SubjectInfo {
         self.subjects.entry(object).or_insert_with(|| self.describe.subject(object))
     }
@@ -57,14 +67,14 @@ impl<'a> Names<'a> {
     fn number_lines(&mut self) {
         let mut lines: FxHashMap<(Option<String>, PlaceKey), Vec<u32>> = FxHashMap::default();
         let of_text = |place: &PlaceInfo| (place.file.clone(), PlaceKey::of(place));
-        for place in self.places.values() {
+        for place in self.places.values().chain(self.places_in.values()) {
             lines.entry(of_text(place)).or_default().extend(place.line);
         }
         for lines in lines.values_mut() {
             lines.sort_unstable();
             lines.dedup();
         }
-        for place in self.places.values_mut() {
+        for place in self.places.values_mut().chain(self.places_in.values_mut()) {
             let before = lines.get(&of_text(place)).into_iter().flatten();
             place.ordinal += before.filter(|&&line| Some(line) < place.line).count() as u32;
         }
@@ -87,9 +97,13 @@ impl<'a> Names<'a> {
         PlaceKey::of(self.place(location))
     }
 
+    fn line_key(&mut self, region: RegionId, point: &Point) -> PlaceKey {
+        PlaceKey::of(self.line(region, point))
+    }
+
     /// Returns a label of a place for reasons, such as `a.c:3`.
-    fn label(&mut self, location: LocationId) -> String {
-        let place = self.place(location);
+    fn label(&mut self, region: RegionId, point: &Point) -> String {
+        let place = self.line(region, point);
         match (&place.file, place.line) {
             (Some(file), Some(line)) => {
                 format!("{}:{line}", file.rsplit('/').next().unwrap_or(file))
@@ -165,9 +179,11 @@ pub(super) fn all<'a>(findings: &'a Findings, names: &mut Names<'_>) -> Vec<Cand
         (!violation.edges.is_empty()).then_some((cut, number, violation))
     };
     let found: Vec<_> = found.iter().filter_map(witnessed).collect();
-    for (_, _, violation) in &found {
+    for (cut, _, violation) in &found {
+        let region = cut.map_or(violation.region, |cut| cut.region);
         for point in points(violation) {
             names.place(point.location);
+            names.line(region, point);
         }
     }
     names.number_lines();
@@ -207,7 +223,7 @@ fn of<'a>(
 
     let lock = violation.released_locks.iter().filter(|lock| lock.holder.is_some());
     let lock = lock.min_by_key(|lock| {
-        let place = |names: &mut Names<'_>, point: &Point| names.place_key(point.location);
+        let place = |names: &mut Names<'_>, point: &Point| names.line_key(region, point);
         let name = names.subject(Object::Lock(lock.lock)).name.clone();
         (name, place(names, &lock.released), place(names, &lock.reacquired))
     });
@@ -215,20 +231,20 @@ fn of<'a>(
     let (from, to, subjects_of_key) = match &lock {
         Some(lock) => {
             let subject = names.subject(Object::Lock(lock.lock)).name.clone();
-            (lock.released.location, lock.reacquired.location, vec![subject])
+            (&lock.released, &lock.reacquired, vec![subject])
         }
         None if is_freed => {
             let name = &subjects[1].name;
             let subject = owner(name).unwrap_or(name).to_owned();
-            (left.location, returned.location, vec![subject])
+            (left, returned, vec![subject])
         }
         None => {
             let mut subjects = subjects.each_ref().map(|subject| subject.name.clone()).to_vec();
             subjects.dedup();
-            (left.location, returned.location, subjects)
+            (left, returned, subjects)
         }
     };
-    let ends_of_gap = [from, to].map(|end| names.place_key(end));
+    let ends_of_gap = [from, to].map(|end| names.line_key(region, end));
     // One lock over all accesses mends every gap of an unguarded variable; a lost update stays separate.
     let is_unlocked = lock.is_none()
         && pattern != Pattern::LostUpdate
@@ -250,8 +266,8 @@ fn of<'a>(
         kind == GapKind::Callees && cut.is_some_and(|cut| cut.kind == GapKind::OneActivation);
     let split = lock.map(|lock| Split {
         lock: names.subject(Object::Lock(lock.lock)).name.clone(),
-        released: names.label(lock.released.location),
-        acquired: names.label(lock.reacquired.location),
+        released: names.label(region, &lock.released),
+        acquired: names.label(region, &lock.reacquired),
         by_itself: !is_inlined && cut.is_some_and(|cut| cut.split_by_itself.contains(&lock.lock)),
     });
     let nowhere = GapEnd::default();
@@ -282,7 +298,10 @@ fn of<'a>(
         called.find(|name| *name != info.name)
     });
     if is_inlined {
-        let called = |place: &PlaceInfo| place.function.clone().filter(|name| *name != info.name);
+        let called = |place: &PlaceInfo| {
+            let name = place.function.as_deref().filter(|name| **name != info.name)?;
+            Some(if name.contains('<') { operation(name) } else { name.to_owned() })
+        };
         callees = [called(&left_place), called(&returned_place)];
     }
     let seen_whole = cut
@@ -372,6 +391,22 @@ fn of<'a>(
     };
     let ends = ends_of_gap;
     Some(Candidate { cut, violation, number, region, key, ends, lock, objects, facts })
+}
+
+/// Returns a generic function by its type and name, without arguments.
+fn operation(name: &str) -> String {
+    let mut depth = 0_usize;
+    let mut bare = String::new();
+    for character in name.chars() {
+        match character {
+            '<' => depth += 1,
+            '>' => depth = depth.saturating_sub(1),
+            _ if depth == 0 => bare.push(character),
+            _ => {}
+        }
+    }
+    let parts: Vec<&str> = bare.split("::").filter(|part| !part.is_empty()).collect();
+    parts[parts.len().saturating_sub(2)..].join("::")
 }
 
 /// Use that a region makes, after the gap, of the value that it read before it.

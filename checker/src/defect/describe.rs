@@ -12,6 +12,11 @@ pub trait Describe {
     fn region(&mut self, region: RegionId) -> RegionInfo;
     /// Describes a code location.
     fn place(&mut self, location: LocationId) -> PlaceInfo;
+    /// Describes a code location in an execution of a region, by the line of the program there: where a library is at
+    /// work, the line that called it.
+    fn place_in(&mut self, _region: RegionId, location: LocationId) -> PlaceInfo {
+        self.place(location)
+    }
     /// Describes the class of an object.
     fn subject(&mut self, object: Object) -> SubjectInfo;
     /// Returns whether the write of that event changed the value of the variable; `None` if that is not known.

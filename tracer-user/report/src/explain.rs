@@ -27,7 +27,8 @@ pub fn file_name(path: &str) -> &str {
 pub fn place(location: Option<&Location>, label: &str) -> String {
     match location {
         Some(Location { file, line: Some(line), .. }) => format!("{}:{line}", file_name(file)),
-        _ => label.to_owned(),
+        Some(Location { file, line: None, .. }) => file_name(file).to_owned(),
+        None => label.to_owned(),
     }
 }
 
@@ -94,18 +95,14 @@ fn without_place(object: &Object) -> Object {
     }
 }
 
-/// Describes the action of a step of several. Its object is named with its place only by the first step, unless
-/// another one differs by that alone.
+/// Describes the action of a step of several. Its object is named with its place only if another one differs by that
+/// alone.
 #[must_use]
 pub fn describe_step_among(step: &Step, steps: &[&Step]) -> String {
     let Some(name) = &step.object else { return describe_step(step) };
     let brief = without_place(name);
-    let like = |other: &&&Step| {
-        other.object.as_ref().is_some_and(|other| without_place(other).name == brief.name)
-    };
-    let mut alike = steps.iter().filter(like);
-    let is_first = alike.clone().next().is_none_or(|first| first.event == step.event);
-    if is_first || alike.any(|other| other.object.as_ref() != Some(name)) {
+    let mut others = steps.iter().filter_map(|other| other.object.as_ref());
+    if others.any(|other| other != name && without_place(other).name == brief.name) {
         return describe_step(step);
     }
     describe_step(&Step { object: Some(brief), ..step.clone() })
@@ -311,7 +308,7 @@ pub fn cycle(
     let others = others(violation, who)?;
     let region = &violation.region;
     let mut sentence = format!(
-        "{others} got in between two parts of {}'s `{region}`",
+        "{others} came between two parts of {}'s `{region}`",
         who(violation.transaction.thread)
     );
     if let Some((first, last)) = gap_steps(violation, number) {
@@ -322,18 +319,23 @@ pub fn cycle(
     Some(sentence)
 }
 
-/// Says who came in between, and after which step, as [`cycle`] does where the region is named already.
+/// Says who came between the steps of a region, and what they did there that matters.
 #[must_use]
-pub fn came_between(
-    violation: &Violation,
-    who: &dyn Fn(u32) -> String,
-    number: &dyn Fn(u64) -> Option<usize>,
-) -> Option<String> {
-    let others = others(violation, who)?;
-    Some(match gap_steps(violation, number) {
-        Some((first, last)) => format!("{others} got in after step {first} and before step {last}"),
-        None => format!("{others} got in between"),
-    })
+pub fn between(violation: &Violation, who: &dyn Fn(u32) -> String) -> Option<String> {
+    let steps: Vec<&Step> = violation.steps.iter().collect();
+    let (first, last) = violation.edges.first().zip(violation.edges.last())?;
+    let remote = [(first.sink_event, first.sink_action), (last.source_event, last.source_action)];
+    let describe = |(event, action): (u64, Action)| {
+        let step = steps.iter().find(|step| step.event == event && step.action == action)?;
+        let who = match &step.region {
+            Some(region) => format!("{} in `{region}`", who(step.thread)),
+            None => who(step.thread),
+        };
+        let place = place(step.location.as_ref(), &step.label);
+        Some(format!("{who} {} ({place})", describe_step_among(step, &steps)))
+    };
+    let did = distinct(remote.into_iter().filter_map(describe));
+    if did.is_empty() { others(violation, who) } else { Some(did.join("; ")) }
 }
 
 /// The transactions of a cycle that came in between, as the subject of a sentence.
@@ -385,7 +387,7 @@ fn unary(violation: &Violation, tx: &Transaction, who: &str) -> String {
     }
 }
 
-/// The locks that others held in between, one sentence for each pair of places.
+/// The locks that others held between the steps, one sentence for each pair of places.
 #[must_use]
 pub fn split_notes(violation: &Violation) -> Vec<String> {
     let note = |split: &Split| {
@@ -394,11 +396,11 @@ pub fn split_notes(violation: &Violation) -> Vec<String> {
         let reacquired = place(split.reacquired.as_ref(), &split.reacquired_label);
         if released == reacquired && split.released.is_some() {
             return format!(
-                "{lock} was released and taken again at {released}: other threads got in between"
+                "{lock} was released and taken again at {released}: other threads came between"
             );
         }
         format!(
-            "{lock} was released at {released} and taken again at {reacquired}: other threads got in between"
+            "{lock} was released at {released} and taken again at {reacquired}: other threads came between"
         )
     };
     let notes = distinct(supported_splits(violation).map(note));

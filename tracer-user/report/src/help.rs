@@ -233,11 +233,18 @@ fn held_longer(defect: &Defect, violation: &Violation, locks: &str, span: &str) 
             let label = &split.reacquired_label;
             lock_place(violation, split.reacquired_event, split.reacquired.as_ref(), label)
         });
+        let reacquired = distinct(reacquired);
+        if released == reacquired {
+            return format!(
+                "hold {locks} from the first step to the second in `{}`{mode}: do not release it in between",
+                defect.region
+            );
+        }
         return format!(
             "hold {locks} over that part of `{}`{mode}: do not release it {} only to take it again {}",
             defect.region,
             list(&released),
-            list(&distinct(reacquired))
+            list(&reacquired)
         );
     }
     format!("hold {locks} {span}{mode}: do not release it {}", list(&released))

@@ -45,6 +45,12 @@ pub trait Names {
     /// The frames of a place, innermost inlined call first; empty for an unknown place.
     fn frames(&mut self, location: LocationId) -> Vec<SourceFrame>;
 
+    /// The frames of a place in an execution of a region. Where only code of libraries was recorded, the program's code
+    /// may say where the region called it.
+    fn frames_in(&mut self, _region: RegionId, location: LocationId) -> Vec<SourceFrame> {
+        self.frames(location)
+    }
+
     /// The object's kind, name and process address.
     fn object(&mut self, object: finding::Object) -> Object;
 
@@ -197,7 +203,7 @@ impl Context {
 
 impl Value {
     /// The value of `length` bytes before an access, where known, and after it. Most integers in programs are
-    /// signed, and small: they are shown so.
+    /// signed, and small: they are shown so, and what looks like a pointer in hexadecimal.
     #[must_use]
     pub fn observed(before: Option<u64>, after: u64, length: u8, written: bool) -> Self {
         let show = |number: u64| Some(signed(number, length));
@@ -210,6 +216,11 @@ impl Value {
 }
 
 fn signed(number: u64, length: u8) -> String {
+    /// Addresses of programs' memory on x86-64.
+    const ADDRESSES: std::ops::Range<u64> = 1 << 40..1 << 47;
+    if length == 8 && ADDRESSES.contains(&number) {
+        return format!("{number:#x}");
+    }
     let unused = 64 - 8 * u32::from(length.clamp(1, 8));
     (((number << unused) as i64) >> unused).to_string()
 }
@@ -267,5 +278,11 @@ mod tests {
         assert_eq!(signed(0xff, 2), "255");
         assert_eq!(signed(u64::MAX, 8), "-1");
         assert_eq!(signed(0x80, 1), "-128");
+    }
+
+    #[test]
+    fn pointers_are_shown_in_hexadecimal() {
+        assert_eq!(signed(0x7f64_a800_0d40, 8), "0x7f64a8000d40");
+        assert_eq!(signed(1_000_000_000_000, 8), "1000000000000");
     }
 }

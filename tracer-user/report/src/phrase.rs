@@ -10,7 +10,7 @@ use super::{
 };
 use symbolize::suffixes;
 
-/// Longest name of a region that came in between, in a headline, in columns.
+/// Longest name of a region that came between, in a headline, in columns.
 const HEADLINE_COLUMNS: usize = 48;
 
 /// Name of a class.
@@ -30,40 +30,28 @@ pub fn what(defect: &Defect) -> String {
     match defect.pattern {
         Pattern::LostUpdate => format!("lost update of {subject}"),
         Pattern::StaleRead => format!("stale read of {subject}"),
-        Pattern::IntermediateState => format!("intermediate state seen of {subject}"),
+        Pattern::IntermediateState => format!("intermediate state of {subject} seen"),
         Pattern::Overwritten => format!("overwritten {subject}"),
-        Pattern::Torn => format!("torn apart {subject}"),
+        Pattern::Torn => format!("torn access to {subject}"),
         Pattern::Chain => format!("cycle through {subject}"),
-        Pattern::SplitSection => format!("section split by {subject}"),
+        Pattern::SplitSection => format!("split section of {subject}"),
         Pattern::UseAfterFree => format!("use of freed {subject}"),
     }
 }
 
-/// A defect in one sentence: `` `transfer` was split by `audit`: lost update of `account.balance` ``. `region` is the
-/// region's name, as long as it may be.
+/// A defect in one sentence: ``lost update of `account.balance` in `transfer`, by `audit` ``. `region` is the region's
+/// name, as long as it may be.
 #[must_use]
 pub fn headline(defect: &Defect, violation: &Violation, region: &str) -> String {
-    let Some(others) = split_by(violation) else {
-        return format!("`{region}` is not atomic: {}", what(defect));
-    };
-    let subject = subject(defect);
-    let are = if defect.objects.len() > 1 { "were" } else { "was" };
-    let what = match defect.pattern {
-        Pattern::IntermediateState => format!("{subject} {are} seen between two writes"),
-        Pattern::Overwritten => format!("{subject} {are} overwritten before it was read back"),
-        Pattern::Torn => format!("its steps on {subject} were torn apart"),
-        Pattern::SplitSection if violation.edges.iter().all(|edge| edge.object.kind.is_lock()) => {
-            format!("{subject} {are} taken in between")
-        }
-        Pattern::SplitSection => format!("through {subject}"),
-        Pattern::UseAfterFree => format!("{subject} {are} freed before it was used"),
-        Pattern::LostUpdate | Pattern::StaleRead | Pattern::Chain => what(defect),
-    };
-    format!("`{region}` was split by {others}: {what}")
+    let what = what(defect);
+    match others(violation) {
+        Some(others) => format!("{what} in `{region}`, by {others}"),
+        None => format!("{what} in `{region}`"),
+    }
 }
 
-/// The transactions that came in between, by their regions, or by their functions outside every region.
-fn split_by(violation: &Violation) -> Option<String> {
+/// The transactions that came between, by their regions, or by their functions outside every region.
+fn others(violation: &Violation) -> Option<String> {
     let [_, between @ .., _] = violation.witness.as_slice() else { return None };
     let mut names: Vec<String> = Vec::new();
     for tx in between {
@@ -149,29 +137,28 @@ pub fn short_name(name: &str, columns: usize) -> String {
     escape::cut_middle(shorter, columns).into_owned()
 }
 
-/// Frequency of a defect: `50 times; others came in during 3 of 120,412 runs of `transfer`; 4 ways, one is shown`.
+/// Frequency of a defect: ``in 3 of 120,412 runs of `transfer` ``, or `twice` where no run of the region was counted.
 #[must_use]
 pub fn seen(defect: &Defect) -> String {
-    let mut text = match defect.occurrences {
+    if defect.runs > 0 {
+        return format!("in {} of `{}`", runs(defect), defect.region);
+    }
+    match defect.occurrences {
         0 | 1 => "once".to_owned(),
         2 => "twice".to_owned(),
         more => format!("{} times", grouped(more)),
-    };
-    if defect.runs > 0 {
-        let region = &defect.region;
-        text.push_str(&format!("; {} of `{region}`", cut(defect)));
     }
-    match defect.ways {
-        0 | 1 => {}
-        ways => text.push_str(&format!("; in {} ways, of which one is shown", grouped(ways))),
-    }
-    text
 }
 
-/// Frequency of an interference: `cut in 3 of 120,412 runs`.
+/// Frequency of a defect: `3 of 120,412 runs`.
+fn runs(defect: &Defect) -> String {
+    format!("{} of {}", grouped(defect.cut_runs), count(defect.runs, "run"))
+}
+
+/// Frequency of an interference: `in 3 of 120,412 runs`.
 #[must_use]
 pub fn cut(defect: &Defect) -> String {
-    format!("cut in {} of {}", grouped(defect.cut_runs), count(defect.runs, "run"))
+    format!("in {}", runs(defect))
 }
 
 /// A defect in a line: ``` `transfer` at bank.c:14 -> 20: lost update of `account.balance` (likely)```.

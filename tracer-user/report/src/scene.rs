@@ -11,6 +11,7 @@ use super::{
     phrase,
     rule::Rule,
 };
+use symbolize::suffixes;
 
 /// Longest name of a wrapper, in columns.
 const NAME_COLUMNS: usize = 60;
@@ -92,16 +93,8 @@ impl<'r> Finding<'r> {
             (Some(defect), _) => {
                 let gap = &defect.gap;
                 vec![
-                    (
-                        gap.left.as_ref(),
-                        gap.left_at.label.as_str(),
-                        "others came in after this step",
-                    ),
-                    (
-                        gap.returned.as_ref(),
-                        gap.returned_at.label.as_str(),
-                        "others came in before this step",
-                    ),
+                    (gap.left.as_ref(), gap.left_at.label.as_str(), "others came after this step"),
+                    (gap.returned.as_ref(), gap.returned_at.label.as_str(), "and before this one"),
                 ]
             }
             (None, Some(violation)) => {
@@ -184,8 +177,8 @@ impl<'r> Scene<'r> {
     pub(super) fn action(&self, step: &Step) -> String {
         let steps: Vec<&Step> = self.violation.steps.iter().collect();
         let mut text = explain::describe_step_among(step, &steps);
-        if let Some(wrapper) = step.via.first() {
-            text.push_str(&format!(" via `{}`", without_arguments(wrapper)));
+        if let Some(operation) = operation(step) {
+            text.push_str(&format!(" by `{operation}`"));
         }
         if step.roles.contains(&Role::Closes) {
             text.push_str(": the cycle closes");
@@ -292,6 +285,21 @@ pub(super) fn labels(report: &Report, threads: &[u32]) -> BTreeMap<u32, String> 
     });
     let sign = if taken { '#' } else { 'T' };
     threads.iter().map(|&id| (id, format!("{sign}{id}"))).collect()
+}
+
+/// The public operation of a library that made a step, by its type and name: `HashMap::insert`. `None` where that says
+/// nothing: of the end of a value's life.
+pub(super) fn operation(step: &Step) -> Option<String> {
+    let name = without_arguments(step.via.first()?);
+    let is_end = name.ends_with("::drop")
+        || name.ends_with("drop_in_place")
+        || name.rsplit("::").next().is_some_and(|last| last.starts_with('~'));
+    if is_end {
+        return None;
+    }
+    let parts: Vec<&str> = suffixes(&name).collect();
+    let short = parts.len().checked_sub(2).map_or(&*name, |at| parts[at]);
+    Some(short.to_owned())
 }
 
 /// A C++ or Rust name without its template arguments: `std::lock_guard<std::mutex>::lock_guard(…)` is

@@ -307,6 +307,8 @@ pub(crate) struct Unit {
     pub(crate) unit: gimli::Unit<Reader>,
     origin: UnitOrigin,
     is_rust: OnceLock<bool>,
+    /// Namespaces outside of all others, by their offsets.
+    namespaces: OnceLock<Vec<(UnitOffset, String)>>,
 }
 
 /// File of a unit, to which the unit's references are relative.
@@ -335,6 +337,31 @@ impl Unit {
     }
 
     /// Returns whether the unit's language is Rust.
+    /// Returns the outermost namespace around an entry: in Rust the crate.
+    pub(crate) fn outermost_namespace(&self, offset: UnitOffset) -> Option<&str> {
+        let namespaces = self.namespaces.get_or_init(|| self.read_namespaces().unwrap_or_default());
+        let after = namespaces.partition_point(|(start, _)| *start <= offset);
+        let (_, name) = &namespaces[after.checked_sub(1)?];
+        (!name.is_empty()).then_some(name)
+    }
+
+    /// Reads the entries right below the root, those that are no namespaces with an empty name.
+    fn read_namespaces(&self) -> Option<Vec<(UnitOffset, String)>> {
+        let mut found: Vec<(UnitOffset, String)> = Vec::new();
+        let mut tree = self.unit.entries_tree(None).ok()?;
+        let mut children = tree.root().ok()?.children();
+        while let Ok(Some(child)) = children.next() {
+            let entry = child.entry();
+            let is_namespace = entry.tag() == gimli::DW_TAG_namespace;
+            let name = entry.attr_value(gimli::DW_AT_name).filter(|_| is_namespace);
+            let name = name.and_then(|name| self.string(name)).unwrap_or_default();
+            if found.last().is_none_or(|(_, last)| *last != name) {
+                found.push((entry.offset(), name));
+            }
+        }
+        Some(found)
+    }
+
     pub(crate) fn is_rust(&self) -> bool {
         *self.is_rust.get_or_init(|| {
             let mut entries = self.unit.entries();
@@ -387,7 +414,13 @@ impl UnitSet {
     fn load(&self, index: usize, origin: UnitOrigin) -> Option<Unit> {
         let header = self.headers.get(index)?.clone();
         let unit = self.dwarf.unit(header).ok()?;
-        Some(Unit { dwarf: Arc::clone(&self.dwarf), unit, origin, is_rust: OnceLock::new() })
+        Some(Unit {
+            dwarf: Arc::clone(&self.dwarf),
+            unit,
+            origin,
+            is_rust: OnceLock::new(),
+            namespaces: OnceLock::new(),
+        })
     }
 
     fn index_of(&self, offset: usize) -> Option<usize> {
@@ -404,7 +437,13 @@ impl UnitSet {
         let place = types.get(&signature.0)?;
         let unit = self.dwarf.unit(place.header.clone()).ok()?;
         let dwarf = Arc::clone(&self.dwarf);
-        let unit = Unit { dwarf, unit, origin: origin.clone(), is_rust: OnceLock::new() };
+        let unit = Unit {
+            dwarf,
+            unit,
+            origin: origin.clone(),
+            is_rust: OnceLock::new(),
+            namespaces: OnceLock::new(),
+        };
         Some(DebugEntry { unit: Arc::new(unit), offset: place.offset })
     }
 

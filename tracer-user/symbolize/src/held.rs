@@ -17,10 +17,24 @@ use super::{
         Types,
         pointee::{PartPlace, without_indices},
     },
+    wrapper::{is_system_file, library_folder},
 };
 
 /// Largest number of scopes around an instruction, and of references between entries, that are followed.
 const MAX_DEPTH: usize = 64;
+
+/// Types of libraries that hold a lock while they exist.
+const GUARDS: [&str; 9] = [
+    "MappedMutexGuard",
+    "MutexGuard",
+    "Ref",
+    "RefMut",
+    "RwLockReadGuard",
+    "RwLockWriteGuard",
+    "lock_guard",
+    "scoped_lock",
+    "unique_lock",
+];
 
 /// Place of a value at an instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,8 +92,22 @@ pub struct DataClass {
     pub rank: DataRank,
     /// Distance of the memory from the start of the library's type that the name ends with, such as a vector.
     pub inside: Option<u64>,
+    /// Name of that type.
+    pub container: Option<String>,
+    /// Name of the type that the memory is the start of, without its arguments.
+    pub kind: Option<String>,
+    /// Variable in a source file of the program that the path begins at.
+    pub variable: Option<String>,
     /// Number of the function's parameter, from 0, if the first value of the path is one: the caller may know more.
     pub parameter: Option<usize>,
+}
+
+impl DataClass {
+    /// Returns whether the class says more than another one.
+    #[must_use]
+    pub fn is_better(&self, other: &Self) -> bool {
+        (self.rank, self.variable.is_none()) < (other.rank, other.variable.is_none())
+    }
 }
 
 /// Variable with the place that it has at an instruction.
@@ -89,6 +117,8 @@ struct HeldVariable {
     place: VariableLocation,
     /// Number of the parameter of the function.
     parameter: Option<usize>,
+    /// Set if it is in a source file of the program.
+    is_own: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -109,7 +139,8 @@ impl ElfFile {
         if let Holder::Static(address) = path.holder {
             let definition = self.definitions(info).starting_at(info, address.0)?;
             let kind = definition.kind.as_ref()?;
-            return follow(info, kind, 0, Root::Variable(&definition.name), path);
+            let class = follow(info, kind, 0, Root::Variable(&definition.name), path)?;
+            return Some(DataClass { variable: Some(definition.name.clone()), ..class });
         }
         if let Holder::Result(function) = path.holder {
             return of_result(info, function, path);
@@ -125,14 +156,38 @@ impl ElfFile {
                 }
                 Holder::Static(_) | Holder::Result(_) => None,
             };
-            let class = class.map(|class| DataClass { parameter: held.parameter, ..class });
+            let variable = held.is_own.then(|| held.name.clone());
+            let class =
+                class.map(|class| DataClass { parameter: held.parameter, variable, ..class });
             if let Some(class) = class
-                && best.as_ref().is_none_or(|best| class.rank < best.rank)
+                && best.as_ref().is_none_or(|best| class.is_better(best))
             {
                 best = Some(class);
             }
         }
         best
+    }
+
+    /// Returns the type of the container of a library, such as a map, that a function of the library works on: that of
+    /// its first parameter, by the name in debug information.
+    #[must_use]
+    pub fn container_of_method(&self, function: LinkAddr) -> Option<String> {
+        let info = self.debug_info().ok()??;
+        let unit = unit_around(info, function)?;
+        let offset = function_around(&unit, function)?;
+        let mut tree = unit.unit.entries_tree(Some(offset)).ok()?;
+        container_of(info, &unit, tree.root().ok()?)
+    }
+
+    /// Returns the type of the container of a library that the outermost method works on which a compiler has put in
+    /// line at an instruction.
+    #[must_use]
+    pub fn container_in_line(&self, at: LinkAddr) -> Option<String> {
+        let info = self.debug_info().ok()??;
+        let unit = unit_around(info, at)?;
+        let offset = function_around(&unit, at)?;
+        let mut tree = unit.unit.entries_tree(Some(offset)).ok()?;
+        container_below(info, &unit, tree.root().ok()?, at, 0)
     }
 
     /// Returns the variables that the code at an address may name, the innermost scope first.
@@ -149,6 +204,55 @@ impl ElfFile {
         let held = walk.scopes.into_iter().rev().flatten().collect();
         Some(Scope { function: name, held })
     }
+}
+
+/// Returns the type of the container that the function of an entry works on.
+fn container_of(
+    info: &DebugInfo,
+    unit: &Arc<Unit>,
+    function: EntriesTreeNode<'_, '_, Reader>,
+) -> Option<String> {
+    let mut children = function.children();
+    let parameter = loop {
+        let child = children.next().ok()??;
+        if child.entry().tag() == gimli::DW_TAG_formal_parameter {
+            break child.entry().offset();
+        }
+    };
+    let entry = DebugEntry { unit: Arc::clone(unit), offset: parameter };
+    let name = text_of(info, &entry, gimli::DW_AT_name)?;
+    if !["self", "this"].contains(&&*name) {
+        return None;
+    }
+    let (unit, kind) = attribute(info, &entry, gimli::DW_AT_type)?;
+    Types::new(info).container_behind(&info.follow(&unit, kind)?)
+}
+
+/// Returns the type of the container that the outermost function works on which is in line at an instruction, below an
+/// entry.
+fn container_below(
+    info: &DebugInfo,
+    unit: &Arc<Unit>,
+    scope: EntriesTreeNode<'_, '_, Reader>,
+    at: LinkAddr,
+    depth: usize,
+) -> Option<String> {
+    let mut children = scope.children();
+    while let Ok(Some(child)) = children.next() {
+        let (tag, offset) = (child.entry().tag(), child.entry().offset());
+        let is_scope =
+            matches!(tag, gimli::DW_TAG_lexical_block | gimli::DW_TAG_inlined_subroutine);
+        if !is_scope || depth >= MAX_DEPTH || !covers(unit, child.entry(), at) {
+            continue;
+        }
+        let mut tree = unit.unit.entries_tree(Some(offset)).ok()?;
+        let here = match tag {
+            gimli::DW_TAG_inlined_subroutine => container_of(info, unit, tree.root().ok()?),
+            _ => None,
+        };
+        return here.or_else(|| container_below(info, unit, child, at, depth + 1));
+    }
+    None
 }
 
 struct Scope {
@@ -252,18 +356,21 @@ fn follow(
         kind = types.pointee(&leaf)?;
         offset = u64::try_from(next).ok()?;
     }
-    let parameter = None;
+    let (parameter, variable) = (None, None);
     let place = PartPlace { offset, length: path.length, is_indexed: path.is_indexed };
     let part = types.part(&kind, place);
+    let starts = if offset == 0 { types.base_name(&kind) } else { None };
     if part.is_none() && root.is_ok() && types.is_record(&kind) {
         tracing::trace!(offset, "memory behind a record has no name");
         return None;
     }
+    let mut container = part.as_ref().and_then(|part| part.container.clone());
     let (name, rank, inside) = match (root, part) {
         (_, Some(part)) if part.is_own => (part.name, DataRank::Field, part.inside),
         (Err(variable), _) => {
             let place = types.at(&kind, offset, path.length);
             let name = format!("{variable}{}", without_indices(&place.path));
+            container = place.container;
             (name, DataRank::Local, place.inside)
         }
         (Ok(_), Some(part)) => (part.name, DataRank::Library, part.inside),
@@ -272,7 +379,7 @@ fn follow(
         }
         (Ok(pointer), None) => (format!("*{pointer}"), DataRank::Pointee, None),
     };
-    Some(DataClass { name, rank, inside, parameter })
+    Some(DataClass { name, rank, inside, container, kind: starts, variable, parameter })
 }
 
 fn last_part(name: &str) -> &str {
@@ -396,7 +503,17 @@ impl Walk<'_> {
         let name = text_of(self.info, &entry, gimli::DW_AT_name)?;
         let (unit, kind) = attribute(self.info, &entry, gimli::DW_AT_type)?;
         let kind = self.info.follow(&unit, kind)?;
-        Some(HeldVariable { name, kind, place, parameter })
+        let file =
+            attribute(self.info, &entry, gimli::DW_AT_decl_file).and_then(|(unit, value)| {
+                let AttributeValue::FileIndex(number) = value else { return None };
+                Unit::file(&unit, number)
+            });
+        // A guard stands for what it guards, which has a name of its own.
+        let is_guard = |name: String| GUARDS.contains(&&*name);
+        let is_own = file
+            .is_some_and(|file| !is_system_file(&file) && library_folder(&file).is_none())
+            && !Types::new(self.info).base_name(&kind).is_some_and(is_guard);
+        Some(HeldVariable { name, kind, place, parameter, is_own })
     }
 
     /// Returns the expression that holds at the instruction.

@@ -22,7 +22,7 @@ const MAX_STEPS: usize = 200_000;
 
 /// Members of library types that only wrap a value; people speak of the value by the name of the
 /// whole. The first is how the name of the type starts.
-const TRANSPARENT: [(&str, &str); 16] = [
+const TRANSPARENT: [(&str, &str); 18] = [
     // Rust's core and std, and crossbeam's padding.
     ("Atomic", "v"),
     ("UnsafeCell<", "value"),
@@ -32,6 +32,8 @@ const TRANSPARENT: [(&str, &str); 16] = [
     ("ManuallyDrop<", "value"),
     ("MaybeDangling<", "__0"),
     ("Wrapping<", "__0"),
+    ("Mutex<", "data"),
+    ("RwLock<", "data"),
     ("CachePadded<", "value"),
     // libstdc++.
     ("atomic<", "_M_i"),
@@ -45,13 +47,16 @@ const TRANSPARENT: [(&str, &str); 16] = [
 ];
 
 /// Types of Rust's libraries with members that only the library knows, and values of users elsewhere.
-const RUST_CONTAINERS: [&str; 9] = [
+const RUST_CONTAINERS: [&str; 11] = [
     "BTreeMap",
     "BTreeSet",
     "BinaryHeap",
     "HashMap",
     "HashSet",
     "LinkedList",
+    // What a HashMap consists of.
+    "RawTable",
+    "RawTableInner",
     "String",
     "Vec",
     "VecDeque",
@@ -80,6 +85,8 @@ pub(crate) struct TypePlace {
     /// Distance from the start of the library's type that the named part is, such as a vector or a map, if it has no
     /// names for the bytes that users know.
     pub(crate) inside: Option<u64>,
+    /// Name of that type.
+    pub(crate) container: Option<String>,
     /// Set if a record of the program is on the path.
     is_in_own: bool,
 }
@@ -206,8 +213,12 @@ impl<'a> Types<'a> {
             }
             Shape::Record(members) => {
                 let is_library = self.is_library(kind, &found);
-                let hidden =
-                    TypePlace { size: found.size, inside: Some(offset), ..TypePlace::default() };
+                let hidden = TypePlace {
+                    size: found.size,
+                    inside: Some(offset),
+                    container: found.name.clone(),
+                    ..TypePlace::default()
+                };
                 // Values of users are elsewhere in Rust, and records of theirs in C++.
                 let is_rust = kind.unit.is_rust();
                 let hides = |member: &str, is_in_own: bool| {

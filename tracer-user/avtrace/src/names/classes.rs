@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use checker::{
-    event::{LocationId, VarId},
-    finding::{Findings, Object},
+    event::{LocationId, LockId, RegionId, ThreadId, VarId},
+    finding::{Action, Edge, Findings, Object, ReleasedLock},
     format::IdSpace,
     gap::Gap,
 };
@@ -50,23 +50,65 @@ impl PlaceClass {
     const LIBRARY: u8 = DataRank::Library as u8;
 }
 
+/// Access to a variable in an execution of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RegionAccess {
+    pub(crate) region: RegionId,
+    pub(crate) location: LocationId,
+    /// Set for plain writes.
+    pub(crate) is_write: bool,
+}
+
 /// Places in the code that accessed the variables of findings.
 #[derive(Debug, Default)]
-pub(crate) struct Touches(FxHashMap<VarId, BTreeSet<LocationId>>);
+pub(crate) struct Touches {
+    places: FxHashMap<VarId, BTreeSet<LocationId>>,
+    /// Accesses with the regions that they are in.
+    accesses: FxHashMap<VarId, BTreeSet<RegionAccess>>,
+    /// Places that acquired locks again.
+    acquisitions: FxHashMap<LockId, BTreeSet<LocationId>>,
+}
 
 impl Touches {
     /// Collects the places of all findings.
     pub(crate) fn of(findings: &Findings) -> Self {
         let mut touches = Self::default();
-        let violations = findings.violations.iter().chain(&findings.exemplars);
-        let edges = violations.flat_map(|violation| &violation.edges);
-        for edge in edges.chain(&findings.cycle_edges) {
-            if let Object::Variable(variable) = edge.object {
-                let places = touches.0.entry(variable).or_default();
-                places.extend([edge.source.location, edge.sink.location]);
+        for violation in findings.violations.iter().chain(&findings.exemplars) {
+            let own = (violation.transaction.thread, violation.region);
+            violation.edges.iter().for_each(|edge| touches.add(edge, Some(own)));
+            for ReleasedLock { lock, reacquired, .. } in &violation.released_locks {
+                touches.acquisitions.entry(*lock).or_default().insert(reacquired.location);
             }
         }
+        findings.cycle_edges.iter().for_each(|edge| touches.add(edge, None));
         touches
+    }
+
+    /// Adds both ends of an edge; `own` is the region that is violated, with its thread.
+    fn add(&mut self, edge: &Edge, own: Option<(ThreadId, RegionId)>) {
+        let Object::Variable(variable) = edge.object else { return };
+        let places = self.places.entry(variable).or_default();
+        places.extend([edge.source.location, edge.sink.location]);
+        for point in [&edge.source, &edge.sink] {
+            let followed = own.filter(|(thread, _)| *thread == point.thread);
+            let region = point.tx.region.or_else(|| Some(followed?.1));
+            if let Some(region) = region {
+                let is_write = point.action == Action::Write;
+                let access = RegionAccess { region, location: point.location, is_write };
+                self.accesses.entry(variable).or_default().insert(access);
+            }
+        }
+    }
+
+    /// Returns the places at which a lock was acquired again.
+    pub(crate) fn acquisitions(&self, of: Object) -> Vec<LocationId> {
+        let Object::Lock(lock) = of else { return Vec::new() };
+        self.acquisitions.get(&lock).into_iter().flatten().copied().collect()
+    }
+
+    /// Returns the accesses to a variable in regions.
+    pub(crate) fn accesses(&self, variable: VarId) -> Vec<RegionAccess> {
+        self.accesses.get(&variable).into_iter().flatten().copied().collect()
     }
 
     /// Adds the places of gaps between accesses.
@@ -75,7 +117,7 @@ impl Touches {
             let ends = [(gap.objects.first(), gap.left), (gap.objects.last(), gap.returned)];
             for (object, place) in ends {
                 if let Some(Object::Variable(variable)) = object {
-                    self.0.entry(*variable).or_default().insert(place);
+                    self.places.entry(*variable).or_default().insert(place);
                 }
             }
         }
@@ -83,7 +125,7 @@ impl Touches {
 
     /// Returns the places that accessed a variable.
     pub(crate) fn places(&self, variable: VarId) -> Vec<LocationId> {
-        self.0.get(&variable).into_iter().flatten().copied().collect()
+        self.places.get(&variable).into_iter().flatten().copied().collect()
     }
 }
 
@@ -113,7 +155,10 @@ pub(crate) fn shown_name(
 ) -> Option<String> {
     let class = touched.filter(|class| match storage {
         Storage::Named(_) => false,
-        Storage::Block(_) => class.rank == PlaceClass::FIELD,
+        Storage::Block(_) => {
+            class.rank == PlaceClass::FIELD
+                || class.rank == PlaceClass::LIBRARY && class.inside.is_some()
+        }
         Storage::Stack | Storage::Unknown => true,
     });
     match (class, name) {

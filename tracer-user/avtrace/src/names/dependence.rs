@@ -1,8 +1,9 @@
 //! Dependence between two steps of a region, by the code of the module that holds both. The steps are known by the
 //! addresses of their instructions; the calls that lead there are found in the code.
 
-use std::{cell::RefCell, collections::BTreeSet};
+use std::{cell::RefCell, collections::BTreeSet, sync::Arc};
 
+use super::containers::after_call;
 use checker::defect::{Certainty, Dependence};
 use plan::sync::functions;
 use rustc_hash::FxHashMap;
@@ -11,7 +12,7 @@ use x86::{
     call_graph::{Callee, Imports, facts_of},
     dependence::{self, Analysis, Code, Effect},
     exits::Part,
-    functions::Functions,
+    functions::{Function, Functions},
 };
 
 /// Limit of nested calls from a region's function down to a step.
@@ -22,6 +23,9 @@ const MAX_WAYS: usize = 8;
 
 /// Limit of functions that are looked at on the way to a step.
 const MAX_FUNCTIONS: usize = 400;
+
+/// Limit of functions that are looked at on the way to code of a library.
+const MAX_LIBRARY_FUNCTIONS: usize = 2000;
 
 /// Limit of the code of one function, in bytes.
 const MAX_CODE: usize = 1 << 16;
@@ -59,13 +63,40 @@ pub(crate) struct StepsInCode {
     pub(crate) later: Vec<u64>,
 }
 
+/// Call of a library's function, by link-time addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LibraryCall {
+    /// Instruction that calls.
+    pub(crate) at: u64,
+    /// First instruction of the function, if it is in the same module.
+    pub(crate) callee: Option<u64>,
+}
+
+/// Code of a library: an instruction in the same module, or a function of another one, by its symbol.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LibraryCode<'name> {
+    Here(u64),
+    Elsewhere(&'name str),
+}
+
+/// Caller of a function of a library.
+#[derive(Clone, Copy)]
+enum Caller {
+    /// Function of a library, by its number.
+    Library(usize),
+    /// Call in the program's own code.
+    Own(LibraryCall),
+}
+
 /// Functions of one module, and what they call.
 #[derive(Debug)]
 pub(crate) struct ModuleCode {
     functions: Functions,
     imports: Imports,
-    /// Calls of own functions: the place and the callee, by the caller.
-    calls: RefCell<FxHashMap<usize, Vec<(u64, usize)>>>,
+    /// Calls: the place and the callee, by the caller.
+    calls: RefCell<FxHashMap<usize, Arc<[(u64, Callee)]>>>,
+    /// Functions that are known to be a library's, or not to be.
+    libraries: RefCell<FxHashMap<usize, bool>>,
 }
 
 impl ModuleCode {
@@ -74,6 +105,7 @@ impl ModuleCode {
             functions: Functions::from_file(file),
             imports: Imports::from_file(file),
             calls: RefCell::default(),
+            libraries: RefCell::default(),
         }
     }
 
@@ -163,25 +195,107 @@ impl ModuleCode {
             if way.len() >= MAX_CALLS || seen.len() > MAX_FUNCTIONS {
                 continue;
             }
-            for (at, callee) in self.calls_of(file, function) {
+            for (at, callee) in &*self.calls_of(file, function) {
+                let Callee::Own(callee) = *callee else { continue };
                 if callee == target || !seen.contains(&callee) {
-                    todo.push((callee, [&way[..], &[at]].concat()));
+                    todo.push((callee, [&way[..], &[*at]].concat()));
                 }
             }
         }
         ways
     }
 
-    fn calls_of(&self, file: &ElfFile, function: usize) -> Vec<(u64, usize)> {
+    /// Returns the calls in the program's own code from which a function comes to code of a library, through
+    /// functions of libraries alone, each with the function that it calls. Empty if too much code would have to be looked
+    /// at.
+    pub(crate) fn calls_of_library(
+        &self,
+        file: &ElfFile,
+        from: u64,
+        to: LibraryCode<'_>,
+        is_library: &dyn Fn(&Function) -> bool,
+    ) -> BTreeSet<LibraryCall> {
+        let Some(from) = self.functions.containing(LinkAddr(from)) else {
+            return BTreeSet::new();
+        };
+        let start = |function| self.functions.get(function).map(|function| function.start.0);
+        let target = match to {
+            LibraryCode::Here(at) => self.functions.containing(LinkAddr(at)),
+            LibraryCode::Elsewhere(_) => None,
+        };
+        let is_library = |function| {
+            let find = || self.functions.get(function).is_some_and(is_library);
+            *self.libraries.borrow_mut().entry(function).or_insert_with(find)
+        };
+        // The callers of each function of a library: functions of libraries, and calls of the program's own.
+        let mut callers: FxHashMap<usize, Vec<Caller>> = FxHashMap::default();
+        let mut reached: Vec<Caller> = Vec::new();
+        let mut seen = BTreeSet::from([from]);
+        let mut todo = vec![from];
+        while let Some(function) = todo.pop() {
+            let of_library = function != from && is_library(function);
+            for (at, callee) in &*self.calls_of(file, function) {
+                let own = |callee| Caller::Own(LibraryCall { at: *at, callee });
+                match callee {
+                    Callee::Own(callee) => {
+                        if is_library(*callee) {
+                            callers.entry(*callee).or_default().push(match of_library {
+                                true => Caller::Library(function),
+                                false => own(start(*callee)),
+                            });
+                        }
+                        if seen.insert(*callee) {
+                            todo.push(*callee);
+                        }
+                    }
+                    Callee::Import(import) => {
+                        if matches!(to, LibraryCode::Elsewhere(symbol) if symbol == import.symbol) {
+                            reached.push(match of_library {
+                                true => Caller::Library(function),
+                                false => own(None),
+                            });
+                        }
+                    }
+                }
+            }
+            if seen.len() > MAX_LIBRARY_FUNCTIONS {
+                return BTreeSet::new();
+            }
+        }
+        reached.extend(target.and_then(|target| callers.remove(&target)).unwrap_or_default());
+        let mut found = BTreeSet::new();
+        while let Some(caller) = reached.pop() {
+            match caller {
+                Caller::Own(call) => {
+                    found.insert(call);
+                }
+                Caller::Library(function) => {
+                    reached.extend(callers.remove(&function).unwrap_or_default());
+                }
+            }
+        }
+        found
+    }
+
+    /// Returns the call before a return address.
+    pub(crate) fn call_before(&self, file: &ElfFile, after: u64) -> Option<LibraryCall> {
+        let function = self.functions.containing(LinkAddr(after.checked_sub(1)?))?;
+        let calls = self.calls_of(file, function);
+        let (at, callee) = calls.iter().filter(|(at, _)| *at < after).max_by_key(|(at, _)| *at)?;
+        let callee = match callee {
+            Callee::Own(callee) => Some(self.functions.get(*callee)?.start.0),
+            Callee::Import(_) => None,
+        };
+        let call = LibraryCall { at: *at, callee };
+        (after_call(file, LinkAddr(*at)) == Some(LinkAddr(after))).then_some(call)
+    }
+
+    fn calls_of(&self, file: &ElfFile, function: usize) -> Arc<[(u64, Callee)]> {
         let find = || {
             let facts = facts_of(file, &self.functions, &self.imports, function);
-            let own = facts.calls.iter().filter_map(|call| match call.callee {
-                Callee::Own(callee) => Some((call.at.0, callee)),
-                Callee::Import(_) => None,
-            });
-            own.collect::<Vec<_>>()
+            facts.calls.into_iter().map(|call| (call.at.0, call.callee)).collect()
         };
-        self.calls.borrow_mut().entry(function).or_insert_with(find).clone()
+        Arc::clone(self.calls.borrow_mut().entry(function).or_insert_with(find))
     }
 }
 

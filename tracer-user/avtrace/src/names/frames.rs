@@ -88,6 +88,36 @@ pub(crate) fn mark_own(frames: &mut [SourceFrame]) {
     }
 }
 
+/// Returns the frames of the call that leads to a place, of all that may; of several those of the line that they are
+/// on, if it is one line of one function.
+pub(crate) fn on_one_line(calls: &[Vec<SourceFrame>]) -> Option<Vec<SourceFrame>> {
+    let line = |frames: &Vec<SourceFrame>| {
+        let own = frames.iter().position(|frame| !frame.is_wrapper && frame.line.is_some())?;
+        let mut frames = frames[own..].to_vec();
+        frames[0].column = None;
+        Some(frames)
+    };
+    let mut lines = calls.iter().map(line).collect::<Option<Vec<_>>>()?;
+    lines.dedup();
+    match (calls, &*lines) {
+        ([only], [_]) => Some(only.clone()),
+        (_, [_]) => lines.pop(),
+        _ => None,
+    }
+}
+
+/// Returns the function that all calls are in which may lead to a place, without a line.
+pub(crate) fn in_one_function(calls: &[Vec<SourceFrame>]) -> Option<Vec<SourceFrame>> {
+    let function = |frames: &Vec<SourceFrame>| {
+        // The lines of functions that are in line differ; the function around them is one.
+        let own = frames.iter().rfind(|frame| !frame.is_wrapper && frame.file.is_some())?;
+        Some(SourceFrame { line: None, column: None, ..own.clone() })
+    };
+    let mut functions = calls.iter().map(function).collect::<Option<Vec<_>>>()?;
+    functions.dedup();
+    if functions.len() == 1 { Some(functions) } else { None }
+}
+
 /// Returns the origin of the code at a place: that of its innermost frame which is not of a language's library.
 pub(crate) fn origin_of(frames: &[SourceFrame], author: impl Fn(&SourceFrame) -> Author) -> Origin {
     let mut authors = frames.iter().map(author);
@@ -108,7 +138,7 @@ pub(crate) fn author_of(origins: &Origins, module: Option<&Module>, frame: &Sour
 #[cfg(test)]
 mod tests {
     use super::{Author, Origin};
-    use super::{mark_own, origin_of, without_internals};
+    use super::{in_one_function, mark_own, on_one_line, origin_of, without_internals};
     use report::SourceFrame;
 
     const CORE: &str = "/rustc/59807616/library/core/src/sync/atomic.rs";
@@ -135,6 +165,22 @@ mod tests {
         let thread = "/rustc/59807616/library/std/src/thread/mod.rs";
         assert_eq!(shown(&[(CORE, true), (thread, true)]), thread);
         mark_own(&mut []);
+    }
+
+    #[test]
+    fn calls_on_several_lines_leave_the_place_open() {
+        let call = |line, column| {
+            let library = SourceFrame { is_wrapper: true, ..SourceFrame::from_label("map.rs:9") };
+            vec![library, SourceFrame::from_label(&format!("bank.rs:{line}:{column}"))]
+        };
+        assert_eq!(on_one_line(&[call(7, 3)]), Some(call(7, 3)));
+        let line = on_one_line(&[call(7, 3), call(7, 9)]).expect("it is one line");
+        assert_eq!(line, [SourceFrame::from_label("bank.rs:7")], "in front of both or behind");
+        assert_eq!(on_one_line(&[call(7, 3), call(8, 3)]), None);
+        let function = in_one_function(&[call(7, 3), call(8, 3)]).expect("it is one file");
+        assert_eq!((function.len(), function[0].line), (1, None));
+        assert_eq!(on_one_line(&[]), None);
+        assert_eq!(on_one_line(&[call(7, 3)[..1].to_vec()]), None, "nobody's line");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Names for a live run's findings: symbols, lines and variables of the traced process, looked up when the report
 //! asks for them.
 
+mod libraries;
 mod subjects;
 
 use std::{
@@ -28,7 +29,10 @@ use x86::{
 use super::{
     classes::{PlaceClass, Storage, Touches, shown_name},
     dependence::{ModuleCode, StepsInCode},
-    frames::{author_of, mark_own, origin_of, show_declaration, source_frames, without_internals},
+    frames::{
+        author_of, in_one_function, mark_own, on_one_line, origin_of, show_declaration,
+        source_frames, without_internals,
+    },
 };
 use events::{
     location::Location,
@@ -56,6 +60,8 @@ pub struct LiveNames<'run> {
     synchronising: FxHashSet<u64>,
     /// Code that accessed the variables of findings.
     touches: Touches,
+    /// Containers that own variables of findings.
+    owners: FxHashMap<VarId, Option<String>>,
     known: KnownCode,
 }
 
@@ -72,6 +78,10 @@ pub struct KnownCode {
     /// Code of the modules in which dependences were looked for, by their paths.
     code: FxHashMap<PathBuf, ModuleCode>,
     dependences: FxHashMap<Steps, Dependence>,
+    /// Names of synchronisation objects by their uses, and the sizes that were asked for.
+    names_at_uses: FxHashMap<(LocationId, u64), Option<String>>,
+    /// Frames of places within a region.
+    frames_in: FxHashMap<(RegionId, LocationId), Vec<SourceFrame>>,
     /// The program's own code, with so many modules.
     origins: OnceCell<Origins>,
     modules: usize,
@@ -100,6 +110,7 @@ impl<'run> LiveNames<'run> {
             values,
             synchronising,
             touches: Touches::default(),
+            owners: FxHashMap::default(),
             known: KnownCode::default(),
         }
     }
@@ -285,6 +296,17 @@ impl<'run> LiveNames<'run> {
         Some(code.depends(file, &StepsInCode { region, earlier, later }))
     }
 
+    /// Returns the frames of what was recorded of a location.
+    fn recorded_frames(&mut self, location: LocationId) -> Vec<SourceFrame> {
+        let known = self.source.locations().modules_known(location);
+        match self.source.locations().get(location) {
+            Some(Location::Site(site)) => self.site(site, known),
+            Some(Location::Call(stack)) => self.call_stack(stack, known),
+            Some(Location::Access(stack)) => self.stack(stack, false, known),
+            None => Vec::new(),
+        }
+    }
+
     /// Returns the address of a location's code, and whether it is the return address of a call.
     fn address(&self, location: LocationId) -> Option<(u64, bool)> {
         Some(match self.source.locations().get(location)? {
@@ -345,16 +367,25 @@ impl LiveNames<'_> {
         self.values.get(&event).copied().or_else(|| self.source.watches().value(event))
     }
 
-    fn synchronisation(&self, known: Option<Known>, unknown: ObjectKind) -> Object {
-        let Some(Known { address, object, first_used, .. }) = known else {
+    fn known_synchronisation(&self, of: finding::Object) -> Option<Known> {
+        match of {
+            finding::Object::Lock(lock) => self.source.lock(lock),
+            finding::Object::Sync(sync) => self.source.sync(sync),
+            _ => None,
+        }
+    }
+
+    fn synchronisation(&mut self, of: finding::Object, unknown: ObjectKind) -> Object {
+        let Some(Known { address, object, first_used, .. }) = self.known_synchronisation(of) else {
             return Object::unnamed(unknown);
         };
         let modules = self.source.locations().modules_known(first_used);
         let described =
             describe(self.symbolizer, ProcessAddr(address), size_of_kind(object), modules);
         let name = described.map(|described| without_internals(&described));
-        let name = name.or_else(|| self.typed_name(first_used, size_of_kind(object)));
-        Object { name, address: Some(address), ..Object::unnamed(object) }
+        let name = name.or_else(|| self.typed_name(of, first_used, size_of_kind(object)));
+        let named = Object { name, address: Some(address), ..Object::unnamed(object) };
+        named.classified(|| Some(self.synchronisation_class(of, unknown)))
     }
 }
 
@@ -406,14 +437,39 @@ impl Names for LiveNames<'_> {
     }
 
     fn frames(&mut self, location: LocationId) -> Vec<SourceFrame> {
-        let known = self.source.locations().modules_known(location);
-        let mut frames = match self.source.locations().get(location) {
-            Some(Location::Site(site)) => self.site(site, known),
-            Some(Location::Call(stack)) => self.call_stack(stack, known),
-            Some(Location::Access(stack)) => self.stack(stack, false, known),
-            None => Vec::new(),
-        };
+        let mut frames = self.recorded_frames(location);
         mark_own(&mut frames);
+        frames
+    }
+
+    fn frames_in(&mut self, region: RegionId, location: LocationId) -> Vec<SourceFrame> {
+        let key = (region, location);
+        if let Some(frames) = self.known.frames_in.get(&key) {
+            return frames.clone();
+        }
+        let mut frames = self.frames_of_library(location);
+        if frames.iter().all(|frame| frame.is_wrapper) {
+            let known = self.source.locations().modules_known(location);
+            let (mut calls, mut callee) = (Vec::new(), None);
+            if let Some((module, found)) = self.calls_of_library(region, location) {
+                callee = self.callee(module, &found);
+                let addresses = found.iter().map(|call| module.process_address(LinkAddr(call.at)));
+                calls = addresses.flatten().map(|at| self.resolve(at.0, false, known)).collect();
+            }
+            let mut call = on_one_line(&calls).or_else(|| in_one_function(&calls));
+            if call.is_none() && !calls.is_empty() {
+                // Somewhere in what the region does.
+                let begin = self.source.regions().get(region).map(|region| region.location);
+                let begin = begin.map(|begin| self.frames(begin)).unwrap_or_default();
+                call = in_one_function(&[begin]);
+            }
+            if let Some(call) = call {
+                frames.extend(callee);
+                frames.extend(call);
+            }
+        }
+        mark_own(&mut frames);
+        self.known.frames_in.insert(key, frames.clone());
         frames
     }
 
@@ -443,16 +499,8 @@ impl Names for LiveNames<'_> {
     fn object(&mut self, object: finding::Object) -> Object {
         match object {
             finding::Object::Variable(variable) => self.variable(variable),
-            finding::Object::Lock(lock) => {
-                let lock = self.source.lock(lock);
-                let named = self.synchronisation(lock, ObjectKind::Lock);
-                named.classified(|| Some(self.synchronisation_class(lock, ObjectKind::Lock)))
-            }
-            finding::Object::Sync(sync) => {
-                let sync = self.source.sync(sync);
-                let named = self.synchronisation(sync, ObjectKind::Sync);
-                named.classified(|| Some(self.synchronisation_class(sync, ObjectKind::Sync)))
-            }
+            finding::Object::Lock(_) => self.synchronisation(object, ObjectKind::Lock),
+            finding::Object::Sync(_) => self.synchronisation(object, ObjectKind::Sync),
             finding::Object::Thread(thread) => {
                 let name = self.thread(thread).name;
                 Object { name, ..Object::unnamed(ObjectKind::Thread) }
@@ -463,6 +511,7 @@ impl Names for LiveNames<'_> {
 
     fn learn(&mut self, findings: &Findings) {
         self.touches = Touches::of(findings);
+        self.owners.clear();
     }
 
     fn learn_gaps(&mut self, gaps: &[Gap]) {

@@ -1,6 +1,7 @@
 //! Names for findings: symbols, source lines and variables, shared by live runs and recorded traces.
 
 pub(crate) mod classes;
+pub(crate) mod containers;
 pub(crate) mod dependence;
 mod frames;
 pub mod live;
@@ -11,7 +12,8 @@ use checker::{
 };
 
 pub(crate) use self::frames::{
-    author_of, begin_frames, mark_own, origin_of, source_frames, without_internals,
+    author_of, begin_frames, in_one_function, mark_own, on_one_line, origin_of, source_frames,
+    without_internals,
 };
 use report::{Names, Object, ObjectKind, RegionName, SourceFrame, ThreadName};
 

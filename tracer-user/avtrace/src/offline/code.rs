@@ -3,15 +3,19 @@
 
 use std::{path::Path, sync::Arc};
 
-use checker::defect::Dependence;
+use checker::defect::{Dependence, Origin};
 use checker::format::{CodeAddress, Location, LocationKind, ModuleId, Names};
 use rustc_hash::FxHashMap;
 use symbolize::{LinkAddr, ProcessAddr, Symbolizer};
-use x86::after_step::{after_instruction, after_release};
+use x86::{
+    after_step::{after_instruction, after_release},
+    functions::Function,
+};
 
 use crate::debug_files;
-use crate::names::dependence::{ModuleCode, StepsInCode};
-use crate::names::{begin_frames, mark_own, source_frames};
+use crate::names::dependence::{LibraryCall, LibraryCode, ModuleCode, StepsInCode};
+use crate::names::{begin_frames, in_one_function, mark_own, on_one_line, source_frames};
+use plan::origin::Origins;
 use report::{CodePlace, SourceFrame};
 
 /// Meaning of an address.
@@ -121,6 +125,44 @@ impl Code {
         let code = self.modules.entry(id).or_insert_with(|| ModuleCode::of(&file));
         let (region, earlier, later) = (region.address, stack(earlier), stack(later));
         Some(code.depends(&file, &StepsInCode { region, earlier, later }))
+    }
+
+    /// Returns the frames of the call in the program's own code that led from a region, which begins at the first
+    /// location, to the second one, of which only code of libraries was recorded.
+    pub(super) fn call_of_library(
+        &mut self,
+        names: &Names,
+        [region, location]: [&Location; 2],
+    ) -> Option<Vec<SourceFrame>> {
+        let (begin, outermost) = (*region.stack.first()?, *location.stack.last()?);
+        let id = begin.module?;
+        let is_return = location.kind == LocationKind::Call || location.stack.len() > 1;
+        let calls = {
+            let other = match outermost.module {
+                Some(other) if other != id => {
+                    let file = self.file(names, other)?.executable()?.file().ok()?;
+                    Some(file.symbol_at(LinkAddr(outermost.address))?.0.name.to_owned())
+                }
+                _ => None,
+            };
+            let file = Arc::clone(self.file(names, id)?.executable()?.file().ok()?);
+            self.modules.entry(id).or_insert_with(|| ModuleCode::of(&file));
+            let (code, symbolizer) = (&self.modules[&id], self.files.get(&id)?.as_ref()?);
+            let origins = Origins::of(symbolizer);
+            let module = symbolizer.executable()?;
+            let is_library = |function: &Function| {
+                origins.of_function(symbolizer, module, function) == Origin::Library
+            };
+            let to = match &other {
+                Some(symbol) => LibraryCode::Elsewhere(symbol),
+                None => LibraryCode::Here(outermost.address - u64::from(is_return)),
+            };
+            code.calls_of_library(&file, begin.address, to, &is_library)
+        };
+        let at = |call: LibraryCall| CodeAddress { address: call.at, ..begin };
+        let calls: Vec<_> =
+            calls.into_iter().map(|call| self.resolve(names, at(call), At::Instruction)).collect();
+        on_one_line(&calls).or_else(|| in_one_function(&calls))
     }
 
     /// Returns the variable at a process address.

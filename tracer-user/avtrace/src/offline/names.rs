@@ -1,7 +1,7 @@
 //! Names for findings in a recorded trace: those in the trace, and source lines from the files that it
 //! names. Names are recorded by `checker`'s readers, or where the trace was recorded.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
 use checker::defect::{Dependence, Origin, RegionRole, Steps, SubjectInfo};
 use checker::event::{EventNumber, LocationId, RegionId, ThreadId};
@@ -10,6 +10,7 @@ use checker::format::{self, Frame, ObservedValue};
 use checker::gap::Gap;
 
 use rustc_hash::FxHashMap;
+use symbolize::{is_system_file, library_folder};
 
 use super::{code::Code, recording, recording::RecordedRun, sources::Sources};
 use crate::names::{
@@ -38,6 +39,8 @@ pub struct TraceNames {
     touches: Touches,
     code: Code,
     dependences: FxHashMap<Steps, Dependence>,
+    /// Frames of places within a region.
+    frames_in: FxHashMap<(RegionId, LocationId), Vec<SourceFrame>>,
     sources: Sources,
 }
 
@@ -60,6 +63,7 @@ impl TraceNames {
             values,
             begins,
             code: Code::default(),
+            frames_in: FxHashMap::default(),
         }
     }
 
@@ -102,6 +106,12 @@ impl TraceNames {
 }
 
 impl TraceNames {
+    /// Returns the location at which a region begins.
+    fn begin(&self, region: RegionId) -> Option<format::Location> {
+        let known = self.names.region(region)?;
+        self.names.location(known.location.or_else(|| *self.begins.get(region.index())?)?)
+    }
+
     /// Returns the role of regions without one in the trace. In traces of other tools, somebody has named the regions.
     fn role(&self) -> RegionRole {
         if recording::is_live(&self.names) { RegionRole::default() } else { RegionRole::Named }
@@ -135,6 +145,24 @@ impl Names for TraceNames {
         let begins = self.begins.contains(&Some(location));
         let recorded = self.names.location(location);
         recorded.map_or_else(Vec::new, |location| self.code.frames(&self.names, &location, begins))
+    }
+
+    fn frames_in(&mut self, region: RegionId, location: LocationId) -> Vec<SourceFrame> {
+        let key = (region, location);
+        if let Some(frames) = self.frames_in.get(&key) {
+            return frames.clone();
+        }
+        let mut frames = self.frames(location);
+        if frames.iter().all(is_of_library)
+            && let Some(begin) = self.begin(region)
+            && let Some(place) = self.names.location(location)
+            && let Some(call) = self.code.call_of_library(&self.names, [&begin, &place])
+        {
+            frames.iter_mut().for_each(|frame| frame.is_wrapper = true);
+            frames.extend(call);
+        }
+        self.frames_in.insert(key, frames.clone());
+        frames
     }
 
     fn origin(&mut self, location: LocationId) -> Origin {
@@ -226,13 +254,10 @@ impl Names for TraceNames {
         if let Some(&known) = self.dependences.get(&steps) {
             return known;
         }
-        let begin = self.names.region(steps.region).and_then(|region| {
-            region.location.or_else(|| *self.begins.get(steps.region.index())?)
-        });
-        let locations = begin.map(|begin| [begin, steps.earlier, steps.later]);
-        let locations = locations.map(|all| all.map(|location| self.names.location(location)));
-        match locations {
-            Some([Some(region), Some(earlier), Some(later)]) => {
+        let region = steps.region;
+        let steps = [steps.earlier, steps.later].map(|location| self.names.location(location));
+        match (self.begin(region), steps) {
+            (Some(region), [Some(earlier), Some(later)]) => {
                 self.code.dependence(&self.names, [&region, &earlier, &later]).unwrap_or_default()
             }
             _ => Dependence::default(),
@@ -250,6 +275,12 @@ impl Names for TraceNames {
     fn threads(&mut self) -> Vec<ThreadId> {
         (0..self.names.thread_count() as u32).map(ThreadId).collect()
     }
+}
+
+/// Returns whether a frame is in a source file of a library.
+fn is_of_library(frame: &SourceFrame) -> bool {
+    let file = frame.file.as_ref().map(Path::new);
+    file.is_some_and(|file| is_system_file(file) || library_folder(file).is_some())
 }
 
 fn source_frame(frame: Frame<'_>) -> SourceFrame {

@@ -54,7 +54,7 @@ fn what_was_found_in_a_part_counts() {
     folder.write("cut.avt", &whole[..whole.len() - 1]);
     let ended = folder.run(&["check", "cut.avt"]);
     ended.check_error(66, &["cut.avt", "cut short", "20 events"]);
-    assert!(ended.stdout.contains("`transfer` was split by `audit`: "));
+    assert!(ended.stdout.contains(" in `transfer`, by `audit`"));
     assert!(ended.stdout.contains("the trace is incomplete"), "{}", ended.stdout);
     // With nothing found, a part is no proof.
     folder.write("cut.avt", &whole[..40]);

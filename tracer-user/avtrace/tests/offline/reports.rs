@@ -33,7 +33,7 @@ fn each_trace_has_its_report_and_the_worst_is_the_status() {
     assert!(text.starts_with("good.std:\n"), "{text}");
     let (good, bad) = text.split_once("\nbad.std:\n").expect("two reports");
     assert!(good.contains("no atomicity violation found"));
-    assert!(bad.contains("`transfer` was split by `audit`: "));
+    assert!(bad.contains(" in `transfer`, by `audit`"));
 }
 
 #[test]

@@ -140,7 +140,7 @@ fn only_what_is_not_in_the_baseline_counts() {
     folder.write("old.json", old.to_string());
     let ended = check(&folder, &["--baseline", "old.json"]);
     assert_eq!(ended.code, Some(66));
-    assert!(ended.stdout.contains(" (new): `deposit` was split by "), "{}", ended.stdout);
+    assert!(ended.stdout.contains(" in `deposit`, by "), "{}", ended.stdout);
     assert!(ended.stdout.contains("1 defect known from the baseline"), "{}", ended.stdout);
     folder.write("old.json", "{}");
     check(&folder, &["--baseline", "old.json"]).check_error(3, &["old.json"]);
@@ -152,7 +152,7 @@ fn generated_suppressions_suppress_all_that_counts() {
     let ended = check(&folder, &["--gen-suppressions=s.toml"]);
     assert_eq!(ended.code, Some(66));
     let entries = String::from_utf8(folder.read("s.toml")).expect("text");
-    assert!(entries.contains("# `deposit` was split by "), "{entries}");
+    assert!(entries.contains(" in `deposit`, by "), "{entries}");
     assert_eq!(check(&folder, &["--suppress", "s.toml"]).code, Some(0));
     let printed = check(&folder, &["--gen-suppressions"]).stdout;
     assert!(printed.ends_with(&format!("\n\n{entries}")), "{printed}");

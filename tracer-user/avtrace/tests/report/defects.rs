@@ -73,7 +73,7 @@ fn all_of_them_are_shown_when_asked_for() {
     let report = report(2, 3, 4);
     let shown = |all, max| {
         let text = render(&report, &TextOptions { all, max, ..TextOptions::default() });
-        text.matches(" was split by ").count()
+        text.matches(", by another `").count()
     };
     assert_eq!(shown(false, None), 2);
     assert_eq!(shown(false, Some(1)), 1);
@@ -84,12 +84,10 @@ fn all_of_them_are_shown_when_asked_for() {
 #[test]
 fn one_possible_defect_is_shown_in_full_where_none_is_likely() {
     let text = text(&report(0, 3, 0));
-    assert_eq!(text.matches(" was split by ").count(), 1, "{text}");
-    assert!(
-        text.starts_with(
-            "possible d1: `handler_0` was split by another `handler_0`: lost update of"
-        )
-    );
+    assert_eq!(text.matches(", by another `").count(), 1, "{text}");
+    assert!(text.starts_with(
+        "possible d1: lost update of `hits[0]` in `handler_0`, by another `handler_0` [AV1]"
+    ));
     assert!(text.contains("\npossible d2: `handler_1` handlers.c:201 -> 202: lost"));
 }
 
@@ -176,13 +174,13 @@ fn places_without_lines_are_short() {
     report.defects[0].class = Class::Likely;
     let shown = text(&report);
     assert!(
-        shown.contains("\n  --> nginx+0x4a3f0+0x4: others came in after this step\n"),
+        shown.contains("\n  --> nginx+0x4a3f0+0x4: T0 releases mutex `account.lock`\n"),
         "{shown}"
     );
     report.defects.push(Defect { class: Class::Possible, ..report.defects[0].clone() });
     report.defects[1].id = "d2".to_owned();
     let shown = text(&report);
-    let line = "\npossible d2: `nginx+0x4a3f0` +0x4 -> +0x7: section split by mutex `account.lock`";
+    let line = "\npossible d2: `nginx+0x4a3f0` +0x4 -> +0x7: split section of mutex `account.lock`";
     assert!(shown.contains(line), "{shown}");
 }
 
@@ -213,10 +211,9 @@ fn long_names_are_shown_in_short() {
     }
     let text = text(&story.report());
     let joined = text.split_whitespace().filter(|&word| word != "|").collect::<Vec<_>>().join(" ");
-    assert!(joined.contains(&format!("reads `Shared<..>.len {place}`")), "{text}");
-    assert!(joined.contains("writes `Shared<..>.len`: "), "the place is said once: {text}");
-    assert!(joined.contains("were seen to meet on `Shared<..>.len` ="), "{text}");
-    assert!(joined.contains("= help: protect `Shared<..>.len` by one lock: "), "{text}");
+    assert!(joined.contains("reads `Shared<..>.len` = "), "there is one instance: {text}");
+    assert!(joined.contains("writes `Shared<..>.len`: "), "{text}");
+    assert!(joined.contains("= fix: protect `Shared<..>.len` by one lock: "), "{text}");
 }
 
 #[test]

@@ -118,7 +118,7 @@ fn unary_transaction() {
 fn transactions_outside_every_region_are_listed_with_one_comma_between() {
     let text = text(&stories::several_unary().report());
     assert!(!text.contains(",,") && !text.contains(", ,"), "{text}");
-    let listed = "T1's write of `account.limit` outside every region and T1's read of";
+    let listed = "T1 writes `account.limit` (bank.c:90); T1 reads `account.limit`";
     let unwrapped = text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(unwrapped.contains(listed), "{text}");
 }
@@ -174,7 +174,7 @@ fn no_lock_is_named_that_the_other_side_never_held() {
         story.split(lock, split.released, split.reacquired, None);
         let text = text(&story.report());
         assert!(!text.contains("stats_lock"), "{text}");
-        assert!(remark(&text, "help").starts_with("hold mutex `account.lock` "), "{text}");
+        assert!(remark(&text, "fix").starts_with("hold mutex `account.lock` "), "{text}");
         story.findings.violations[0].released_locks.remove(0);
         let text = self::text(&story.report());
         assert!(!text.contains("stats_lock"), "{text}");

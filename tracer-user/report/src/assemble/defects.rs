@@ -57,6 +57,7 @@ impl Resolver<'_> {
         finding: &finding::Violation,
         violation: &Violation,
     ) -> Defect {
+        self.within = Some((found.gap.left.thread, found.region));
         let Known { name: region, role, origin, .. } = self.known_region(found.region);
         let (region, role, origin) = (region.clone(), *role, *origin);
         let outer = |id: &RegionId| self.known_region(*id).name.clone();
@@ -122,6 +123,28 @@ impl Resolver<'_> {
         let hint = violation.hint.clone();
         defect.help = if is_wait { hint } else { help(&defect, violation, found.gap.obstacle) };
         defect
+    }
+
+    /// Describes a place for the checker.
+    fn info(&mut self, location: LocationId, place: Place) -> PlaceInfo {
+        let frame = place.frames.get(place.shown).cloned().unwrap_or_default();
+        // A language's library works for its callers, which are not known here: the region decides.
+        let of_language = |frame: &SourceFrame| {
+            frame.file.as_deref().is_some_and(|file| is_system_file(Path::new(file)))
+        };
+        let origin = if place.frames.iter().all(of_language) {
+            Origin::default()
+        } else {
+            self.names.origin(location)
+        };
+        PlaceInfo {
+            ordinal: lines_alike(self.names, &frame).len() as u32,
+            text: place.source_text.or_else(|| line_in_function(&frame)).unwrap_or(place.label),
+            file: frame.file,
+            line: frame.line,
+            function: frame.function,
+            origin,
+        }
     }
 
     /// Returns the objects of locks that were held, if these are known.
@@ -221,24 +244,12 @@ impl Describe for Resolver<'_> {
 
     fn place(&mut self, location: LocationId) -> PlaceInfo {
         let place = self.place(location);
-        let frame = place.frames.get(place.shown).cloned().unwrap_or_default();
-        // A language's library works for its callers, which are not known here: the region decides.
-        let of_language = |frame: &SourceFrame| {
-            frame.file.as_deref().is_some_and(|file| is_system_file(Path::new(file)))
-        };
-        let origin = if place.frames.iter().all(of_language) {
-            Origin::default()
-        } else {
-            self.names.origin(location)
-        };
-        PlaceInfo {
-            ordinal: lines_alike(self.names, &frame).len() as u32,
-            text: place.source_text.or_else(|| line_in_function(&frame)).unwrap_or(place.label),
-            file: frame.file,
-            line: frame.line,
-            function: frame.function,
-            origin,
-        }
+        self.info(location, place)
+    }
+
+    fn place_in(&mut self, region: RegionId, location: LocationId) -> PlaceInfo {
+        let place = self.place_in(Some(region), location);
+        self.info(location, place)
     }
 
     fn subject(&mut self, object: finding::Object) -> SubjectInfo {

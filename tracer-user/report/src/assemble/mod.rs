@@ -49,7 +49,7 @@ pub fn assemble(findings: &Findings, names: &mut dyn Names, context: Context) ->
         if cycle.is_some() || !violations.is_empty() { Some(false) } else { findings.serializable };
     let mut not_seen = context.not_seen;
     not_seen.gaps += findings.counts.gaps;
-    not_seen.unresolved_locations += resolver.unresolved;
+    not_seen.unresolved_locations += resolver.unresolved.len() as u64;
     let lost_events = not_seen.lost_events.iter().map(|lost| lost.count).sum();
     let counts = &findings.counts;
     let count = counts.unshown_violations;

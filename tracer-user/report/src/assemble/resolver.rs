@@ -53,11 +53,15 @@ pub(super) struct Known {
 /// Looks names up once and keeps them.
 pub(super) struct Resolver<'a> {
     pub(super) names: &'a mut dyn Names,
-    places: HashMap<LocationId, Place>,
+    places: HashMap<(Option<RegionId>, LocationId), Place>,
     regions: BTreeMap<RegionId, Known>,
     threads: BTreeSet<ThreadId>,
     objects: HashMap<finding::Object, Object>,
-    pub(super) unresolved: u64,
+    /// Objects that are parts of a container of a library, or are known not to be.
+    parts: HashMap<finding::Object, bool>,
+    /// Region that a thread runs at its steps outside transactions, if it is one that is followed.
+    pub(super) within: Option<(ThreadId, RegionId)>,
+    pub(super) unresolved: BTreeSet<LocationId>,
 }
 
 impl<'a> Resolver<'a> {
@@ -68,18 +72,30 @@ impl<'a> Resolver<'a> {
             regions: BTreeMap::new(),
             threads: BTreeSet::new(),
             objects: HashMap::new(),
-            unresolved: 0,
+            parts: HashMap::new(),
+            within: None,
+            unresolved: BTreeSet::new(),
         }
     }
 
     pub(super) fn place(&mut self, id: LocationId) -> Place {
-        if let Some(place) = self.places.get(&id) {
+        self.place_in(None, id)
+    }
+
+    /// The place of a step in an execution of a region, if it is in one.
+    pub(super) fn place_in(&mut self, region: Option<RegionId>, id: LocationId) -> Place {
+        if let Some(place) = self.places.get(&(region, id)) {
             return place.clone();
         }
-        let frames = self.names.frames(id);
+        let frames = match region {
+            Some(region) => self.names.frames_in(region, id),
+            None => self.names.frames(id),
+        };
         let place = self.place_of(frames);
-        self.unresolved += u64::from(place.is_unknown());
-        self.places.insert(id, place.clone());
+        if place.is_unknown() {
+            self.unresolved.insert(id);
+        }
+        self.places.insert((region, id), place.clone());
         place
     }
 
@@ -91,7 +107,9 @@ impl<'a> Resolver<'a> {
     /// The place of an event. Within a region that is a function, what is shown is in it or what it calls: never in a
     /// caller, even where all of it is a wrapper.
     pub(super) fn point(&mut self, point: &Point) -> Place {
-        let place = self.place(point.location);
+        let followed = self.within.filter(|(thread, _)| *thread == point.thread);
+        let region = point.tx.region.or_else(|| Some(followed?.1));
+        let place = self.place_in(region, point.location);
         let Some(region) = point.tx.region else { return place };
         let region = self.region(region).0;
         let is_region = |frame: &SourceFrame| frame.function.as_ref() == Some(&region);
@@ -163,6 +181,7 @@ impl<'a> Resolver<'a> {
     }
 
     pub(super) fn violation(&mut self, found: &finding::Violation) -> Violation {
+        self.within = Some((found.transaction.thread, found.region));
         let (region, region_place) = self.region(found.region);
         let mut begin = self.place(found.begin.location);
         if begin.is_unknown() {
@@ -255,7 +274,7 @@ impl<'a> Resolver<'a> {
             step.add_role(Role::Begin);
         }
         for edge in &found.edges {
-            let object = Some(self.object(edge.object));
+            let object = (Some(self.object(edge.object)), Some(edge.object));
             self.add_step(&mut steps, &edge.source, object.clone(), Role::Source);
             self.add_step(&mut steps, &edge.sink, object.clone(), Role::Sink);
             if edge.sink.event == found.trigger_event {
@@ -264,7 +283,7 @@ impl<'a> Resolver<'a> {
         }
         // Of others it is not known that they let anybody in.
         for split in found.released_locks.iter().filter(|split| split.holder.is_some()) {
-            let lock = Some(self.object(finding::Object::Lock(split.lock)));
+            let lock = (Some(self.object(finding::Object::Lock(split.lock))), None);
             self.add_step(&mut steps, &split.released, lock.clone(), Role::Released);
             self.add_step(&mut steps, &split.reacquired, lock, Role::Reacquired);
         }
@@ -275,7 +294,7 @@ impl<'a> Resolver<'a> {
         &mut self,
         steps: &mut BTreeMap<(u64, Action), Step>,
         point: &Point,
-        object: Option<Object>,
+        (object, part_of): (Option<Object>, Option<finding::Object>),
         role: Role,
     ) {
         self.threads.insert(point.thread);
@@ -283,11 +302,17 @@ impl<'a> Resolver<'a> {
         let step = steps.entry((point.event, action)).or_insert_with(|| {
             let region = point.tx.region.map(|region| self.region(region).0);
             let mut step = self.point(point).step(point.event, point.thread, region, action);
+            // What a library stores in its objects says nothing to others.
+            let is_part = part_of.is_some_and(|of| {
+                let names = &mut *self.names;
+                let find = || names.subject(of).container.is_some();
+                *self.parts.entry(of).or_insert_with(find)
+            });
             if matches!(
                 action,
                 Action::Read | Action::Write | Action::Update | Action::CommutingUpdate
             ) {
-                step.value = self.names.value(point.event);
+                step.value = self.names.value(point.event).filter(|_| !is_part);
             }
             step
         });

@@ -264,10 +264,7 @@ fn notes(finding: &Finding<'_>, scene: Option<&Scene<'_>>) -> Vec<[String; 2]> {
     notes.push(("help", finding.help().to_owned()));
     if let Some(scene) = scene {
         let who = |thread| scene.who(thread);
-        let number = |event| scene.number(event);
-        notes.extend(
-            explain::came_between(scene.violation, &who, &number).map(|text| ("why", text)),
-        );
+        notes.extend(explain::between(scene.violation, &who).map(|text| ("between", text)));
     }
     if let (Some(defect), Some(scene)) = (finding.defect, scene) {
         let number = |event| scene.number(event);

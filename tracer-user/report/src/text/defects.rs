@@ -13,10 +13,10 @@ use crate::{
     escape, explain,
     listing::list,
     locks,
-    model::{Class, Defect, Location, Order, Report, SetAsideBy, Violation},
+    model::{Class, Defect, Evidence, Location, Order, Report, SetAsideBy, Violation},
     phrase,
     quantity::{count, grouped},
-    scene::join_calls,
+    rule::Rule,
 };
 
 /// Likely defects that are shown in full by default.
@@ -208,7 +208,8 @@ fn in_full(
     let region = escape::printable(&defect.region).into_owned();
     let region = escape::cut_middle(&region, room);
     let new = if is_new { " (new)" } else { "" };
-    let headline = format!(" {}{new}: {}", defect.id, phrase::headline(defect, violation, &region));
+    let headline = phrase::headline(defect, violation, &region);
+    let headline = format!(" {}{new}: {headline} [{}]", defect.id, Rule::of(defect.pattern).id);
     let kind = phrase::class(defect.class);
     page.put(style(defect.class), kind);
     let columns = page.width.saturating_sub(kind.len());
@@ -219,26 +220,52 @@ fn in_full(
         page.put(PLAIN, &" ".repeat(indent)).put(STRONG, text).end();
     }
     let gap = &defect.gap;
-    for (end, location, step) in [
-        ("others came in after this step", &gap.left, &gap.left_at),
-        ("and before this one", &gap.returned, &gap.returned_at),
-    ] {
-        let place = place(location.as_ref(), &step.label, options);
-        let function = location.as_ref().and_then(|location| location.function.as_deref());
-        let function = || Some(escape::cut_middle(function?, NAME_COLUMNS).into_owned());
-        let calls = join_calls(&step.chain)
-            .or_else(function)
-            .map(|calls| format!(" in {calls}"))
-            .unwrap_or_default();
-        page.put(FRAME, &format!("{:>1$}--> ", "", view.gutter))
-            .put(PLAIN, &format!("{place}{calls}: {end}"))
-            .end();
+    for (location, end) in [(&gap.left, &gap.left_at), (&gap.returned, &gap.returned_at)] {
+        let place = place(location.as_ref(), &end.label, options);
+        let step = violation
+            .steps
+            .iter()
+            .find(|step| step.event == end.event && step.action == end.action);
+        let does = step.map(|step| format!(": {}", view.does(step))).unwrap_or_default();
+        let indent = view.gutter + 5;
+        page.wrapped(indent, &format!("{place}{does}"), |page, first| match first {
+            true => {
+                page.put(FRAME, &format!("{:>1$}--> ", "", view.gutter));
+            }
+            false => {
+                page.put(PLAIN, &" ".repeat(indent));
+            }
+        });
+        if let Some(source) = &end.source_text {
+            let columns = page.width.saturating_sub(indent);
+            let column = location.as_ref().and_then(|location| location.column);
+            let source = expression(&escape::printable(source), column, columns);
+            view.bar(page).put(PLAIN, "  ").put(PLAIN, &source).end();
+        }
     }
+    if let Some(sentence) = explain::between(violation, &|thread| view.who(thread)) {
+        view.remark(page, FRAME, "between", &sentence);
+    }
+    view.remark(page, HELP, "fix", &defect.help);
+    view.remark(page, FRAME, "seen", &phrase::seen(defect));
     view.bar(page).end();
     view.legend(page);
     view.interleaving(page);
     view.bar(page).end();
     meaning(page, &view, defect, options);
+}
+
+/// Cuts a source line to so many columns, so that the expression at a column, counted from 1, remains.
+fn expression(source: &str, column: Option<u32>, columns: usize) -> String {
+    // Enough before the expression to see what becomes of it, and enough of it.
+    const BEFORE: usize = 30;
+    const EXPRESSION: usize = 30;
+    let column = column.map_or(0, |column| column as usize);
+    if escape::width(source) <= columns || column + EXPRESSION <= columns {
+        return escape::cut_end(source, columns).into_owned();
+    }
+    let rest: String = source.chars().skip(column.saturating_sub(BEFORE)).collect();
+    escape::cut_end(&format!("...{rest}"), columns).into_owned()
 }
 
 /// A place with its whole path, so that it can be followed.
@@ -257,9 +284,6 @@ fn meaning(page: &mut Page, view: &View<'_>, defect: &Defect, options: &TextOpti
         view.remark(page, FRAME, "cycle", &view.path());
     }
     let number = |event| view.number(event);
-    if let Some(sentence) = explain::came_between(violation, &|thread| view.who(thread), &number) {
-        view.remark(page, FRAME, "why", &sentence);
-    }
     if let Some(sentence) = locks::sentence(defect, violation, &number) {
         view.remark(page, FRAME, "locks", &sentence);
     }
@@ -299,21 +323,41 @@ fn meaning(page: &mut Page, view: &View<'_>, defect: &Defect, options: &TextOpti
     let reasons = defect.reasons.iter().filter(|reason| !is_said_elsewhere(&reason.kind));
     let reasons: Vec<&str> = reasons.map(|reason| reason.text.as_str()).collect();
     if !reasons.is_empty() {
-        view.remark(page, FRAME, phrase::class(defect.class), &reasons.join("; "));
+        let kind = format!("why {}", phrase::class(defect.class));
+        view.remark(page, FRAME, &kind, &reasons.join("; "));
     }
-    view.remark(page, FRAME, "seen", &phrase::seen(defect));
     for (kind, text) in defect.hunted.iter().flat_map(hunt::remarks) {
         view.remark(page, FRAME, kind, &text);
     }
     if let (Some(of), Some(all)) = (&defect.merged, &view.report.merged) {
         view.remark(page, FRAME, "reports", &merged::remark(of, all));
     }
-    view.remark(page, FRAME, "evidence", &explain::evidence(violation, view.report));
+    if violation.evidence == Evidence::Sync {
+        view.remark(page, FRAME, "evidence", &explain::evidence(violation, view.report));
+    }
     if violation.order == Order::Racy {
         view.remark(page, FRAME, "order", &explain::order(violation, &number));
     }
     if let Some(decision) = defect.set_aside.as_ref().filter(|_| options.all) {
         view.remark(page, FRAME, "set aside", &decision.reason);
     }
-    view.remark(page, HELP, "help", &defect.help);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::expression;
+
+    #[test]
+    fn a_long_line_is_cut_around_its_expression() {
+        let line = "let n = { let g = db.read().unwrap(); g.get(k).copied().unwrap_or(0) }; g.insert(k, n);";
+        assert_eq!(expression(line, Some(75), 100), line);
+        let shown = expression(line, Some(75), 60);
+        assert!(shown.starts_with("...") && shown.ends_with("g.insert(k, n);"), "{shown}");
+        let shown = expression(line, Some(20), 60);
+        assert!(
+            shown.starts_with("let n = { let g = db.read()") && shown.ends_with("..."),
+            "{shown}"
+        );
+        assert!(expression(line, None, 60).starts_with("let n = {"));
+    }
 }

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use super::TextOptions;
 use super::kinds;
 use super::lanes::{Arrow, Cell, Lanes};
+use super::layout::wrap_cut;
 use super::paint::{self, ERROR, FAINT, FRAME, HELP, PLAIN, Page, STRONG};
 use crate::model::{Action, Defect, Location, Order, Report, Role, Step, Violation};
-use crate::scene::{calls, is_function, join_calls, labels, without_arguments};
+use crate::scene::{calls, is_function, join_calls, labels, operation};
 use crate::{
     escape, explain,
     listing::list,
@@ -20,8 +21,8 @@ const NAME_COLUMNS: usize = 60;
 const HEADLINE_COLUMNS: usize = 40;
 const MAX_LEGEND: usize = 12;
 
-/// Columns that a source line needs beside its place; with fewer it gets a separate line.
-const MIN_SOURCE_COLUMNS: usize = 24;
+/// Columns that a sentence needs beside the place of its step; with fewer the place gets a separate line.
+const MIN_SENTENCE_COLUMNS: usize = 40;
 
 /// Writes one violation in full, and a line for each of the others of its kind.
 pub(super) fn write(
@@ -96,7 +97,7 @@ impl<'a> View<'a> {
             .collect();
         let arrows = arrows(violation);
         let mut shortened = BTreeMap::new();
-        let place_columns = (width * 2 / 5).min(48);
+        let place_columns = (width / 3).min(48);
         let places = steps
             .iter()
             .map(|step| short_place(step, place_columns, options, &mut shortened))
@@ -174,7 +175,8 @@ impl<'a> View<'a> {
             }
             let label = self.who(thread);
             let known = self.report.threads.iter().find(|known| known.id == thread);
-            let name = known.and_then(|known| known.name.as_deref()).filter(|name| *name != label);
+            let name = known.and_then(|known| known.name.as_deref());
+            let name = name.filter(|name| !name.is_empty() && *name != label);
             let mut text = match name {
                 Some(name) => format!(" is thread `{}`", escape::cut_middle(name, NAME_COLUMNS)),
                 None => " is a thread".to_owned(),
@@ -213,7 +215,8 @@ impl<'a> View<'a> {
             }
             page.end();
         }
-        let beside = self.places.iter().map(|place| escape::width(place)).max().unwrap_or(0);
+        let places = self.places.iter().map(|place| escape::width(place));
+        let beside = places.max().unwrap_or(0).min(page.width / 3);
         let mut at = 0;
         while at < self.steps.len() {
             if let Some(&left_out) = self.elided.get(&at) {
@@ -255,8 +258,17 @@ impl<'a> View<'a> {
         let indent = self.gutter + 3 + self.lanes.as_ref().map_or(0, Lanes::width);
         let label = self.who(step.thread);
         let hang = escape::width(&label) + 1;
-        page.wrapped(indent + hang, &self.sentence(step), |page, first| {
-            if first {
+        let sentence = escape::printable(&self.sentence(step)).into_owned();
+        let place = self.place_of(at);
+        let column = page.width.saturating_sub(beside);
+        let beside = column.saturating_sub(indent + hang + 2);
+        let room = match beside >= MIN_SENTENCE_COLUMNS {
+            true => beside,
+            false => page.width.saturating_sub(indent + hang).max(20),
+        };
+        let lines = wrap_cut(&sentence, room);
+        for (number, line) in lines.iter().enumerate() {
+            if number == 0 {
                 page.put(FRAME, &format!("{:>1$} | ", at + 1, self.gutter));
                 self.draw(page, self.lanes.as_ref().map(|lanes| lanes.step(at)));
                 page.put(paint::lane(lane), &label).put(PLAIN, " ");
@@ -265,35 +277,32 @@ impl<'a> View<'a> {
                 self.draw(page, self.lanes.as_ref().map(|lanes| lanes.after(at, '|')));
                 page.put(PLAIN, &" ".repeat(hang));
             }
-        });
-        let columns = page.width.saturating_sub(indent + 4);
-        let place = escape::cut_path(&self.places[at], columns).into_owned();
-        let Some(source) = &step.source_text else {
-            // A function without lines begins at itself.
-            let begins = |region: &String| step.label.strip_prefix(region.as_str());
-            let begins = step.region.as_ref().and_then(begins);
-            if step.action == Action::Begin && begins.is_some_and(|rest| rest.starts_with("+0x0")) {
-                return;
+            page.put(PLAIN, line);
+            if number + 1 == lines.len() && !place.is_empty() {
+                let used = indent + hang + escape::width(line);
+                if used + 2 > column {
+                    page.end();
+                    self.under(page, at);
+                    let columns = page.width.saturating_sub(indent + 4);
+                    page.put(FAINT, &escape::cut_middle(&place, columns));
+                } else {
+                    page.put(PLAIN, &" ".repeat(column - used)).put(FAINT, &place);
+                }
             }
-            let place = match &step.location {
-                Some(Location { function: Some(function), .. }) => format!("{place} in {function}"),
-                _ => place,
-            };
-            self.under(page, at)
-                .put(FAINT, &escape::cut_middle(&escape::printable(&place), columns))
-                .end();
-            return;
-        };
-        let source = escape::printable(source).into_owned();
-        if beside + 3 + MIN_SOURCE_COLUMNS <= columns {
-            let pad = " ".repeat(beside.saturating_sub(escape::width(&place)));
-            self.under(page, at).put(FAINT, &format!("{place}{pad} | "));
-            page.put(PLAIN, &escape::cut_end(&source, columns - beside - 3)).end();
-        } else {
-            self.under(page, at).put(FAINT, &place).end();
-            self.under(page, at).put(FAINT, "| ");
-            page.put(PLAIN, &escape::cut_end(&source, columns - 2)).end();
+            page.end();
         }
+    }
+
+    /// The place of a step; empty where it says nothing that the step does not.
+    fn place_of(&self, at: usize) -> String {
+        let step = self.steps[at];
+        // A function without lines begins at itself.
+        let begins = |region: &String| step.label.strip_prefix(region.as_str());
+        let begins = step.region.as_ref().and_then(begins);
+        let is_itself = step.action == Action::Begin
+            && step.source_text.is_none()
+            && begins.is_some_and(|rest| rest.starts_with("+0x0"));
+        if is_itself { String::new() } else { self.places[at].clone() }
     }
 
     /// Writes the frames that were recorded with a step, innermost first.
@@ -329,11 +338,27 @@ impl<'a> View<'a> {
         page.put(PLAIN, "    ")
     }
 
+    /// Says who does a step, and what it does.
+    pub(super) fn does(&self, step: &Step) -> String {
+        let mut text = format!(
+            "{} {}",
+            self.who(step.thread),
+            explain::describe_step_among(step, &self.steps)
+        );
+        if let Some(operation) = operation(step) {
+            text.push_str(&format!(" by `{operation}`"));
+        }
+        if let Some(calls) = self.calls.get(&step.event) {
+            text.push_str(&format!(" in {calls}"));
+        }
+        text
+    }
+
     /// Describes the action of a step, its predecessor, and its object.
     fn sentence(&self, step: &Step) -> String {
         let mut text = explain::describe_step_among(step, &self.steps);
-        if let Some(wrapper) = step.via.first() {
-            text.push_str(&format!(" via `{}`", without_arguments(wrapper)));
+        if let Some(operation) = operation(step) {
+            text.push_str(&format!(" by `{operation}`"));
         }
         if let Some(calls) = self.calls.get(&step.event).filter(|_| step.action != Action::Begin) {
             text.push_str(&format!(" in {calls}"));
@@ -463,7 +488,8 @@ fn arrows(violation: &Violation) -> Vec<Arrow> {
         .collect()
 }
 
-/// The place of a step, cut to fit beside its source line; notes in `shortened` the whole path of a cut one.
+/// The place of a step by the name of its file; notes in `shortened` the whole path, and returns it for a second file
+/// of that name.
 fn short_place(
     step: &Step,
     columns: usize,
@@ -475,11 +501,17 @@ fn short_place(
     };
     let line = line.map_or_else(String::new, |line| format!(":{line}"));
     let whole = escape::printable(options.relative(file)).into_owned();
-    let short = escape::cut_path(&whole, columns.saturating_sub(line.len())).into_owned();
-    if short != whole {
-        shortened.insert(short.clone(), whole);
+    let name = escape::cut_middle(explain::file_name(&whole), columns).into_owned();
+    if name == whole || shortened.get(&name).is_some_and(|known| *known != whole) {
+        return format!("{}{line}", escape::cut_path(&whole, columns));
     }
-    format!("{short}{line}")
+    shortened.insert(name.clone(), whole);
+    match &step.location {
+        Some(Location { line: None, function: Some(function), .. }) => {
+            escape::cut_middle(&format!("{function} ({name})"), columns).into_owned()
+        }
+        _ => format!("{name}{line}"),
+    }
 }
 
 /// Chooses the steps to leave out so that at most `max` remain: the first of each run, with its length. Releases and

@@ -3,7 +3,7 @@
 
 use gimli::AttributeValue;
 
-use super::{MAX_DEPTH, Shape, Type, Types, WHOLE};
+use super::{MAX_DEPTH, RUST_CONTAINERS, Shape, Type, Types, WHOLE};
 use crate::{
     dwarf::{DebugEntry, Unit},
     wrapper::is_system_file,
@@ -49,9 +49,29 @@ const RUST_WRAPPERS: [&str; 36] = [
     "Wrapping",
 ];
 
+/// Containers of C++'s library that own the memory of their elements.
+const CPP_CONTAINERS: [&str; 13] = [
+    "basic_string",
+    "deque",
+    "forward_list",
+    "list",
+    "map",
+    "multimap",
+    "multiset",
+    "set",
+    "unordered_map",
+    "unordered_multimap",
+    "unordered_multiset",
+    "unordered_set",
+    "vector",
+];
+
 /// Starts of the names of library types that stand for a value or a lock as a whole.
 const LIBRARY_NAMES: [&str; 8] =
     ["Atomic", "{closure_env", "(", "&", "__", "pthread_", "atomic<", "lambda"];
+
+/// Crates of Rust's standard library, and what its maps are made of.
+const RUST_LIBRARIES: [&str; 4] = ["alloc", "core", "hashbrown", "std"];
 
 /// Place of some memory behind a pointer to a type.
 #[derive(Clone, Copy, Debug)]
@@ -73,6 +93,8 @@ pub(crate) struct TypePart {
     pub(crate) is_own: bool,
     /// Distance from the start of the library's type that the part is.
     pub(crate) inside: Option<u64>,
+    /// Name of that type.
+    pub(crate) container: Option<String>,
 }
 
 impl Types<'_> {
@@ -126,6 +148,25 @@ impl Types<'_> {
         self.part_in(kind, offset, length, 0)
     }
 
+    /// Returns the name of a type without its arguments.
+    pub(crate) fn base_name(&mut self, kind: &DebugEntry) -> Option<String> {
+        let name = self.spoken_name(kind)?;
+        Some(name.split('<').next().unwrap_or(&name).to_owned())
+    }
+
+    /// Returns the name of the container of a library that values of a type point to.
+    pub(crate) fn container_behind(&mut self, kind: &DebugEntry) -> Option<String> {
+        let target = self.pointee(kind)?;
+        let name = self.spoken_name(&target)?;
+        let base = name.split('<').next().unwrap_or(&name);
+        let is_container = if target.unit.is_rust() {
+            RUST_CONTAINERS.contains(&base)
+        } else {
+            CPP_CONTAINERS.contains(&base) && self.is_declared_by_system(&target)
+        };
+        is_container.then_some(name)
+    }
+
     /// Returns true if memory of a type is named by members: of a structure, a class or a union.
     pub(crate) fn is_record(&mut self, kind: &DebugEntry) -> bool {
         self.read(kind).is_some_and(|found| matches!(found.shape, Shape::Record(_)))
@@ -167,7 +208,7 @@ impl Types<'_> {
             let rest = if place.rest > 0 { format!("+{:#x}", place.rest) } else { String::new() };
             let path = without_indices(&place.path);
             let name = format!("{}{path}{rest}", name.clone()?);
-            Some(TypePart { name, is_own, inside: place.inside })
+            Some(TypePart { name, is_own, inside: place.inside, container: place.container })
         };
         if is_own {
             return named(self, true);
@@ -229,7 +270,7 @@ impl Types<'_> {
         None
     }
 
-    /// Returns true if a type is declared in a header of the system or of a standard library.
+    /// Returns true if a type is declared in a header of the system or in a standard library.
     pub(super) fn is_declared_by_system(&mut self, kind: &DebugEntry) -> bool {
         let declared = |plain: &DebugEntry| {
             let entry = plain.unit.unit.entry(plain.offset).ok()?;
@@ -239,8 +280,13 @@ impl Types<'_> {
             };
             Unit::file(&plain.unit, number)
         };
-        let plain = self.plain(kind);
-        plain.and_then(|plain| declared(&plain)).is_some_and(|file| is_system_file(&file))
+        let Some(plain) = self.plain(kind) else { return false };
+        // Types of Rust have no source file in debug information.
+        if plain.unit.is_rust() {
+            let of = plain.unit.outermost_namespace(plain.offset);
+            return of.is_some_and(|of| RUST_LIBRARIES.contains(&of));
+        }
+        declared(&plain).is_some_and(|file| is_system_file(&file))
     }
 }
 

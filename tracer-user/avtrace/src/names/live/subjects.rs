@@ -7,12 +7,16 @@ use checker::{
     finding,
 };
 use symbolize::{
-    DataClass, DataPath, DataRank, ElfFile, Holder, LinkAddr, ProcessAddr, Symbolizer,
+    DataClass, DataPath, DataRank, ElfFile, Holder, LinkAddr, Name, ProcessAddr, Symbolizer,
+    is_system_file, suffixes,
 };
 use x86::data_paths::{to_access, to_argument};
 
-use super::{LiveNames, describe, size_of_kind, watched_as, without_internals};
-use crate::names::classes::{self, MAX_RECORD, PlaceClass, RecordedClasses, Storage, grouped};
+use super::{LiveNames, describe, size_of_kind, source_frames, watched_as, without_internals};
+use crate::names::{
+    classes::{self, MAX_RECORD, PlaceClass, RecordedClasses, Storage, grouped},
+    containers::{after_call, receiver_at, spoken},
+};
 use events::{
     location::Location,
     memory::{Block, Origin},
@@ -40,7 +44,8 @@ impl LiveNames<'_> {
             _ => None,
         };
         let class = class.map(|DataClass { name, rank, inside, .. }| {
-            let rank = rank as u8;
+            let is_type = rank == DataRank::Library && inside.is_some();
+            let (name, rank) = (if is_type { spoken(&name) } else { name }, rank as u8);
             PlaceClass { rank, name, inside }
         });
         self.known.place_classes.insert(location, class.clone());
@@ -56,8 +61,18 @@ impl LiveNames<'_> {
         let name = described.ok().map(|described| described.to_string()).or_else(label);
         match (name, block) {
             (Some(name), _) => Storage::Named(name),
-            (None, Some(block)) => self.block_class(address, &block),
-            (None, None) => Storage::Unknown,
+            (None, block) => {
+                let touched = self.touched(variable);
+                let is_field =
+                    touched.as_ref().is_some_and(|class| class.rank == DataRank::Field as u8);
+                let is_inside = touched.is_some_and(|class| class.inside.is_some());
+                let owner = if is_field { None } else { self.owner(variable, is_inside) };
+                match (owner, block) {
+                    (Some(container), _) => Storage::Named(container),
+                    (None, Some(block)) => self.block_class(address, &block),
+                    (None, None) => Storage::Unknown,
+                }
+            }
         }
     }
 
@@ -92,7 +107,8 @@ impl LiveNames<'_> {
     pub(super) fn own_line(&mut self, location: LocationId) -> Option<String> {
         let frames = self.frames(location);
         frames.iter().filter(|frame| !frame.is_wrapper).find_map(|frame| {
-            let file = Path::new(frame.file.as_ref()?).file_name()?.to_string_lossy();
+            let file = Path::new(frame.file.as_ref()?);
+            let file = file.file_name().filter(|_| !is_system_file(file))?.to_string_lossy();
             Some(format!("{file}:{}", frame.line?))
         })
     }
@@ -100,10 +116,10 @@ impl LiveNames<'_> {
     /// Returns the class of a lock or another synchronisation object, with the kind to call it by.
     pub(super) fn synchronisation_class(
         &mut self,
-        known: Option<Known>,
+        of: finding::Object,
         unknown: ObjectKind,
     ) -> String {
-        let Some(Known { address, object, first_used, .. }) = known else {
+        let Some(Known { address, object, first_used, .. }) = self.known_synchronisation(of) else {
             return format!("a {unknown}");
         };
         let modules = self.source.locations().modules_known(first_used);
@@ -111,7 +127,7 @@ impl LiveNames<'_> {
         if let Some(name) = describe(self.symbolizer, ProcessAddr(address), bytes, modules) {
             return classes::class_of(&Storage::Named(without_internals(&name)), None);
         }
-        if let Some(name) = self.typed_name(first_used, bytes) {
+        if let Some(name) = self.typed_name(of, first_used, bytes) {
             return name;
         }
         if let Some(block) = self.source.memory().block(address).copied()
@@ -125,17 +141,68 @@ impl LiveNames<'_> {
         }
     }
 
-    /// Returns the name of a synchronisation object by the type and field that its first use gets its address from.
-    pub(super) fn typed_name(&self, first_used: LocationId, bytes: u64) -> Option<String> {
+    /// Returns the name of a synchronisation object by the type and field that its uses get its address from, or by the
+    /// program's variable that leads to it: of the uses in findings the one that says most, and else of the first use.
+    pub(super) fn typed_name(
+        &mut self,
+        of: finding::Object,
+        first_used: LocationId,
+        bytes: u64,
+    ) -> Option<String> {
+        let used = self.touches.acquisitions(of);
+        let names: Vec<_> =
+            used.into_iter().filter_map(|place| self.known_name_at_use(place, bytes)).collect();
+        // A field says more than a variable, and the order of uses is another one in each run.
+        let best = names.into_iter().min_by_key(|name| (!name.contains('.'), name.clone()));
+        best.or_else(|| self.known_name_at_use(first_used, bytes))
+    }
+
+    fn known_name_at_use(&mut self, place: LocationId, bytes: u64) -> Option<String> {
+        if let Some(known) = self.known.names_at_uses.get(&(place, bytes)) {
+            return known.clone();
+        }
+        let name = self.name_at_use(place, bytes);
+        self.known.names_at_uses.insert((place, bytes), name.clone());
+        name
+    }
+
+    fn name_at_use(&self, first_used: LocationId, bytes: u64) -> Option<String> {
         let modules = self.source.locations().modules_known(first_used);
-        let class = match self.source.locations().get(first_used)? {
-            Location::Call(stack) => class_of_argument(self.symbolizer, &stack, bytes, modules),
-            Location::Access(stack) => class_of_access(self.symbolizer, &stack, modules),
-            Location::Site(_) => None,
-        }?;
-        // A type of the implementation, as `__gthread_mutex_t`, distinguishes nothing.
-        let is_known = class.rank <= DataRank::Library && !class.name.starts_with("__");
-        is_known.then(|| without_internals(&class.name))
+        let (stack, class) = match self.source.locations().get(first_used)? {
+            Location::Call(stack) => {
+                (stack, class_of_argument(self.symbolizer, &stack, bytes, modules))
+            }
+            Location::Access(stack) => (stack, class_of_access(self.symbolizer, &stack, modules)),
+            Location::Site(_) => return None,
+        };
+        // A type of a library or of the implementation, as `RwLock` or `__gthread_mutex_t`, distinguishes nothing.
+        let is_known =
+            |class: &DataClass| class.rank < DataRank::Library && !class.name.starts_with("__");
+        let whole = |name: String| {
+            // The lock of Rust's library by its parts.
+            let end =
+                [".inner.futex", ".inner.state", ".inner"].iter().find(|end| name.ends_with(**end));
+            without_internals(name.strip_suffix(*end.unwrap_or(&"")).unwrap_or(&name))
+        };
+        if let Some(class) = class.as_ref().filter(|class| is_known(class)) {
+            return Some(whole(class.name.clone()));
+        }
+        let variable = class.and_then(|class| class.variable);
+        variable.or_else(|| self.lock_at_call(&stack, modules)).map(whole)
+    }
+
+    /// Returns the variable or field of the program that is a lock, or that leads to it, by the innermost call in the
+    /// program's own code.
+    fn lock_at_call(&self, stack: &[u64], known: usize) -> Option<String> {
+        let is_own = |after: &u64| {
+            let resolution = self.symbolizer.resolve_of(ProcessAddr(*after), true, known);
+            let frames = resolution.map(|resolution| source_frames(&resolution));
+            frames.is_ok_and(|frames| frames.iter().any(|frame| !frame.is_wrapper))
+        };
+        // The first address of an access is no return address, and its code was looked at before.
+        let after = stack.iter().take_while(|at| **at != 0).find(|after| is_own(after))?;
+        let (file, after) = locate(self.symbolizer, *after, known)?;
+        lock_of_call(file, after)
     }
 
     pub(super) fn class(&mut self, object: finding::Object) -> Option<String> {
@@ -146,10 +213,10 @@ impl LiveNames<'_> {
                 classes::class_of(&storage, touched.as_ref())
             }
             finding::Object::Lock(lock) => {
-                self.synchronisation_class(self.source.lock(lock), ObjectKind::Lock)
+                self.synchronisation_class(finding::Object::Lock(lock), ObjectKind::Lock)
             }
             finding::Object::Sync(sync) => {
-                self.synchronisation_class(self.source.sync(sync), ObjectKind::Sync)
+                self.synchronisation_class(finding::Object::Sync(sync), ObjectKind::Sync)
             }
             finding::Object::Thread(_) => "a thread".to_owned(),
             _ => return None,
@@ -214,6 +281,81 @@ fn locate(symbolizer: &Symbolizer, address: u64, known: usize) -> Option<(&ElfFi
     })
 }
 
+/// Functions of libraries that lead from what holds or guards a value to the value.
+const LEADING: [&str; 8] =
+    ["as_mut", "as_ref", "borrow", "deref", "deref_mut", "get", "operator*", "operator->"];
+
+/// Limit of calls of such functions for one value.
+const MAX_LEADING: usize = 4;
+
+/// Types of libraries that are locks, without their namespaces.
+const LOCKS: [&str; 9] = [
+    "Mutex",
+    "ReentrantLock",
+    "RwLock",
+    "mutex",
+    "recursive_mutex",
+    "recursive_timed_mutex",
+    "shared_mutex",
+    "shared_timed_mutex",
+    "timed_mutex",
+];
+
+/// Returns the variable or field of the program that is the lock which a call works on, or that leads to it, by the
+/// return address of the call. In front of the lock may be the place for a result, or a guard.
+fn lock_of_call(file: &ElfFile, after: LinkAddr) -> Option<String> {
+    let is_lock =
+        |class: &DataClass| class.kind.as_deref().is_some_and(|kind| LOCKS.contains(&kind));
+    [0, 1].into_iter().find_map(|number| {
+        let (mut variable, mut result) = (None, None);
+        for path in to_argument(file, after, number, &receiver_at(after)) {
+            let Some(class) = file.data_class(&path) else { continue };
+            if class.rank == DataRank::Field {
+                return Some(class.name);
+            }
+            if !is_lock(&class) {
+                continue;
+            }
+            variable = variable.or(class.variable);
+            if let Holder::Result(function) = path.holder {
+                result = result.or_else(|| holder_of_result(file, path.at, function, 0));
+            }
+        }
+        variable.or(result)
+    })
+}
+
+/// Returns the variable or field of the program that holds or guards what a call of a library's function leads to.
+fn holder_of_result(
+    file: &ElfFile,
+    call: LinkAddr,
+    function: LinkAddr,
+    depth: usize,
+) -> Option<String> {
+    if depth == MAX_LEADING || !is_leading(file, function) {
+        return None;
+    }
+    let after = after_call(file, call)?;
+    let (mut variable, mut result) = (None, None);
+    for path in to_argument(file, after, 0, &receiver_at(after)) {
+        if let Some(class) = file.data_class(&path) {
+            if class.rank == DataRank::Field {
+                return Some(class.name);
+            }
+            variable = variable.or(class.variable);
+        }
+        if let Holder::Result(function) = path.holder {
+            result = result.or_else(|| holder_of_result(file, path.at, function, depth + 1));
+        }
+    }
+    variable.or(result)
+}
+
+fn is_leading(file: &ElfFile, function: LinkAddr) -> bool {
+    let name = file.symbol_at(function).map(|(symbol, _)| Name::demangle(symbol.name).short);
+    name.is_some_and(|name| LEADING.contains(&suffixes(&name).last().unwrap_or(&name)))
+}
+
 /// Returns the class of the memory that an instruction accesses, with its callers' return addresses.
 fn class_of_access(symbolizer: &Symbolizer, stack: &[u64], known: usize) -> Option<DataClass> {
     let (&instruction, callers) = stack.split_first()?;
@@ -230,9 +372,7 @@ fn class_of_argument(
 ) -> Option<DataClass> {
     let (&after, callers) = stack.split_first()?;
     let (file, after) = locate(symbolizer, after, known)?;
-    let offsets = vec![0];
-    let itself =
-        DataPath { at: after, holder: Holder::Register(0), offsets, is_indexed: false, length };
+    let itself = DataPath { length, ..receiver_at(after) };
     climb(symbolizer, file, to_argument(file, after, 0, &itself), callers, known)
 }
 
@@ -253,7 +393,7 @@ fn climb<'s>(
             if passed.is_none() {
                 passed = class.parameter.map(|number| (number, path.clone()));
             }
-            if best.as_ref().is_none_or(|best| class.rank < best.rank) {
+            if best.as_ref().is_none_or(|best| class.is_better(best)) {
                 best = Some(class);
             }
         }

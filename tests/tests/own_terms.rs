@@ -1,0 +1,75 @@
+//! Reports in terms of the program: steps at its own lines, data and locks by its own names, also where a library does
+//! the work.
+
+use serde_json::Value;
+use tests::{Avtrace, Program, Report, cpp, rust};
+
+/// Names of the inside of libraries.
+const INTERNAL: [&str; 6] =
+    ["hashbrown", "RawTable", "_Rb_tree", "alloc.rs", "block of", "/rustc/"];
+
+fn report_on(program: &Program, options: &[&str]) -> (String, Report) {
+    let run = Avtrace::on(program).inline().options(options);
+    let text = run.run().stderr;
+    let run = Avtrace::on(program).inline().options(options);
+    let (ended, report) = run.report();
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    (text, report)
+}
+
+/// The likely defects of a region.
+fn likely<'r>(report: &'r Report, region: &str) -> Vec<&'r Value> {
+    let is_it = |defect: &&Value| defect["region"] == region && defect["class"] == "likely";
+    report.defects.iter().filter(is_it).collect()
+}
+
+/// The lines at both ends of a defect's gap.
+fn lines(defect: &Value) -> [u64; 2] {
+    ["left", "returned"].map(|end| defect["gap"][end]["line"].as_u64().unwrap_or_default())
+}
+
+fn assert_is_readable(text: &str) {
+    let head = text.lines().take_while(|line| !line.contains("= seen:"));
+    for line in head.filter(|line| !line.starts_with("warning")) {
+        assert!(!INTERNAL.iter().any(|name| line.contains(name)), "{line}\n{text}");
+    }
+}
+
+#[test]
+fn what_a_map_does_is_at_the_line_that_called_it() {
+    for release in [false, true] {
+        let program = rust("hit_counts", release);
+        let (text, report) = report_on(&program, &["--overhead", "1000000"]);
+        for (region, look, insert, lock) in [
+            ("hit_counts::hit", "look", "insert", "hits"),
+            ("hit_counts::Archive::count", "archive_look", "archive_insert", "Archive.counts"),
+        ] {
+            let found = likely(&report, region);
+            let [defect] = found.as_slice() else {
+                panic!("release {release}, {region}: {found:#?}")
+            };
+            let wanted = [look, insert].map(|mark| u64::from(program.line(mark)));
+            assert_eq!(lines(defect), wanted, "release {release}: {defect:#?}");
+            assert_eq!(defect["gap"]["lock"]["lock"]["name"], lock, "release {release}");
+            let subject = defect["subject"].as_str().unwrap_or_default();
+            let names = ["HashMap<String, u64>", "Archive.counts"];
+            assert!(names.contains(&subject), "release {release}: {subject}");
+        }
+        assert_is_readable(&text);
+    }
+}
+
+#[test]
+fn what_a_map_of_cpp_does_is_at_the_line_that_called_it() {
+    for level in ["-O0"] {
+        let program = cpp("containers", &["-g", level]);
+        let (text, report) = report_on(&program, &["--overhead", "1000000"]);
+        let found = likely(&report, "open_session");
+        let [defect] = found.as_slice() else { panic!("{level}: {:#?}", report.defects) };
+        let wanted = ["find", "insert"].map(|mark| u64::from(program.line(mark)));
+        assert_eq!(lines(defect), wanted, "{level}: {defect:#?}");
+        assert_eq!(defect["subject"], "sessions.by_user_", "{level}: {text}");
+        assert_eq!(defect["gap"]["lock"]["lock"]["name"], "sessions.lock_", "{level}");
+        assert_is_readable(&text);
+    }
+}
