@@ -6,7 +6,7 @@
 //! often it takes the lock later, that comes after. So these holds are retained as long as the dependency is, and a few
 //! that follow them.
 
-use crate::event::{EventNumber, LocationId, LockId};
+use crate::event::{EventNumber, LocationId, LockId, VarId};
 use crate::hb::{EndedHold, EventStamp, Written};
 use rustc_hash::FxHashMap;
 
@@ -129,10 +129,13 @@ impl Locks {
     }
 
     /// Notes a deferred write in the holds that it was made in and that have ended.
-    pub(super) fn insert_deferred_write(&mut self, write: &EventStamp) {
+    pub(super) fn insert_deferred_write(&mut self, variable: VarId, write: &EventStamp) {
         let start = self.ended.partition_point(|ended| ended.hold.released < write.event());
         for Ended { hold, .. } in &mut self.ended[start..] {
-            hold.writes |= hold.covers(write);
+            if hold.covers(write) && !hold.written.contains(&Some(variable)) {
+                hold.written.rotate_right(1);
+                hold.written[0] = Some(variable);
+            }
         }
     }
 

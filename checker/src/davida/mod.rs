@@ -177,7 +177,7 @@ impl DeferredChecker for Davida {
         let (access, row) =
             self.engine.insert_deferred_access(timestamp, variable, writes, location);
         if let Some(row) = row.filter(|_| writes) {
-            self.regions.insert_deferred_write(row, &access);
+            self.regions.insert_deferred_write(row, variable, &access);
         }
     }
 

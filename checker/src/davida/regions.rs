@@ -170,9 +170,14 @@ impl ActiveRegions {
     }
 
     /// Notes a deferred write in the holds that it was made in and that have ended.
-    pub(super) fn insert_deferred_write(&mut self, row: usize, write: &EventStamp) {
+    pub(super) fn insert_deferred_write(
+        &mut self,
+        row: usize,
+        variable: VarId,
+        write: &EventStamp,
+    ) {
         if let Some(thread) = self.threads.get_mut(row) {
-            thread.locks.insert_deferred_write(write);
+            thread.locks.insert_deferred_write(variable, write);
         }
     }
 

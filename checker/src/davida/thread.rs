@@ -332,7 +332,8 @@ impl Surroundings<'_> {
         Facts {
             kind: if goes_back { GapKind::Iterations } else { kind },
             section_changes: section.is_some_and(|section| section.changes),
-            section_writes: section.is_some_and(|section| section.written[0].is_some()),
+            section_writes: section
+                .is_some_and(|section| section.written.iter().any(Option::is_some)),
             section_updates: section.is_some_and(|section| match first.object {
                 Object::Variable(variable) => section.written.contains(&Some(variable)),
                 _ => false,

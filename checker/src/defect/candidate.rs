@@ -189,7 +189,11 @@ pub(super) fn all<'a>(findings: &'a Findings, names: &mut Names<'_>) -> Vec<Cand
     names.number_lines();
     let released = Released::of(findings);
     let candidates = found.into_iter();
-    candidates.filter_map(|found| of(findings, found, &released, names)).collect()
+    candidates
+        .filter_map(|(cut, number, violation)| {
+            of(findings, &released, cut, number, violation, names)
+        })
+        .collect()
 }
 
 /// Returns the points of a violation that its key and its facts are about.

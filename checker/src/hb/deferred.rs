@@ -49,8 +49,7 @@ impl Engine {
         self.variables.insert_deferred_access(variable, &access, writes, &self.threads.table);
         let row = self.row(access.thread());
         if let Some(row) = row.filter(|_| writes) {
-            let last_write = &mut self.threads.rows[row].last_write;
-            *last_write = (*last_write).max(access.event() + 1);
+            self.threads.rows[row].last_writes.add(variable, access.event() + 1);
         }
         (access, row)
     }

@@ -16,8 +16,9 @@ impl LastWrites {
     #[inline]
     pub(crate) fn add(&mut self, variable: VarId, number: EventNumber) {
         let known = self.0.iter().position(|(written, _)| *written == Some(variable));
+        let before = known.map_or(0, |known| self.0[known].1);
         self.0[known.unwrap_or(0)..].rotate_left(1);
-        self.0[WRITTEN - 1] = (Some(variable), number);
+        self.0[WRITTEN - 1] = (Some(variable), number.max(before));
     }
 
     fn since(&self, since: EventNumber) -> Written {
