@@ -11,7 +11,7 @@ use super::resting::RestingAccesses;
 use super::thread::{Facts, LeftAt, Level, Thread};
 use super::witness::{Violated, clarity, way};
 use crate::check::{Options, Regions, Relation};
-use crate::event::{Event, EventNumber, LocationId, LockId, RegionId, ThreadId};
+use crate::event::{Event, EventNumber, LocationId, LockId, RegionId, ThreadId, VarId};
 use crate::finding::{
     Action, Counts, Edge, Evidence, Findings, Instance, Object, OpenRegion, OtherLocks, Tx,
 };
