@@ -233,11 +233,14 @@ fn the_text_shows_the_steps_with_their_source() {
         "audit_unlock",
         "transfer_relock",
     ] {
-        let place = format!("bank.c:{} ", bank.line(mark));
+        let place = format!(" bank.c:{}", bank.line(mark));
+        let shown = lines.find(|line| line.starts_with(' ') && line.ends_with(&place));
+        assert!(shown.is_some(), "{place}, in the order of time, in\n{text}");
+    }
+    for mark in ["transfer_unlock", "transfer_relock"] {
         let code = bank.line_text(mark);
         let code = code.split(';').next().expect("a statement");
-        let shown = lines.find(|line| line.contains(&place) && line.contains(code));
-        assert!(shown.is_some(), "{place}with `{code}`, in the order of time, in\n{text}");
+        assert!(text.contains(&format!("   |   {code}")), "`{code}` in\n{text}");
     }
     let summary = text.lines().last().expect("a summary");
     for part in ["1 possible defect", "events", "3 threads", "transactions", "dependenc", "0 lost"]

@@ -9,9 +9,9 @@ const INTERNAL: [&str; 6] =
     ["hashbrown", "RawTable", "_Rb_tree", "alloc.rs", "block of", "/rustc/"];
 
 fn report_on(program: &Program, options: &[&str]) -> (String, Report) {
-    let run = Avtrace::on(program).inline().options(options);
+    let run = Avtrace::on(program).inline().seeing_memory().options(options);
     let text = run.run().stderr;
-    let run = Avtrace::on(program).inline().options(options);
+    let run = Avtrace::on(program).inline().seeing_memory().options(options);
     let (ended, report) = run.report();
     assert_eq!(ended.code, Some(66), "{}", ended.stderr);
     (text, report)
@@ -72,4 +72,15 @@ fn what_a_map_of_cpp_does_is_at_the_line_that_called_it() {
         assert_eq!(defect["gap"]["lock"]["lock"]["name"], "sessions.lock_", "{level}");
         assert_is_readable(&text);
     }
+}
+
+/// Where a call by a pointer leads is in no code: no line is better than one of a call that was not made.
+#[test]
+fn what_was_called_by_a_pointer_is_at_no_other_line() {
+    let program = cpp("changed_by_pointer", &["-g", "-O0"]);
+    let (text, report) = report_on(&program, &["--overhead", "1000000"]);
+    assert!(!likely(&report, "open_session").is_empty(), "{:#?}", report.defects);
+    assert!(text.contains(&format!("changed_by_pointer.cpp:{}", program.line("find"))), "{text}");
+    let never = format!("changed_by_pointer.cpp:{}", program.line("never"));
+    assert!(!text.contains(&never), "{text}");
 }

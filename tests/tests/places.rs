@@ -198,3 +198,16 @@ fn a_store_that_stands_alone_is_seen() {
     let expected = (Some(program.line("publish")), Some(program.line("update")));
     assert_eq!((line(&last.source), line(&last.sink)), expected, "{last:#?}");
 }
+
+/// The stack of each step tells the two calls of the helper apart, though what it calls through a pointer is in no code
+/// that could be followed.
+#[test]
+fn a_helper_that_is_called_at_two_places_makes_no_loop() {
+    let program = c("under_lock", &["-g", "-O0"]);
+    let (ended, report) = Avtrace::on(&program).inline().seeing_memory().report();
+    assert_eq!((ended.code, &*ended.stdout), (Some(66), "torn\n"), "{}", ended.stderr);
+    let [defect] = &report.defects[..] else { panic!("{:#?}", report.defects) };
+    assert_eq!((&defect["region"], &defect["class"]), (&"publish".into(), &"likely".into()));
+    let lines = ["left", "returned"].map(|end| defect["gap"][end]["line"].as_u64());
+    assert_eq!(lines, ["width", "height"].map(|mark| Some(program.line(mark).into())));
+}

@@ -25,8 +25,8 @@ fn a_region_begins_at_its_name_and_no_lock_is_blamed_that_nobody_else_held() {
         let text = Avtrace::on(&program).options(options).run().stderr;
         let joined = joined(&text);
         assert!(!text.contains("stats_lock"), "{text}");
-        assert!(joined.contains("help: hold mutex `account_lock` "), "{text}");
-        assert!(joined.contains("evidence: data: the transactions were seen to meet"), "{text}");
+        assert!(joined.contains("fix: hold mutex `account_lock` "), "{text}");
+        assert!(joined.contains("T1 reads `balance` = 1000"), "{text}");
         assert!(joined.ends_with("; the program exited with status 3"), "{text}");
     }
 }

@@ -264,6 +264,9 @@ fn of<'a>(
     let kind = match kind(cut, left, returned, lock.as_ref(), &info, names) {
         // By the code there is no loop that makes the step again: a callee was called at two places.
         GapKind::Iterations if names.dependence(steps).repeats == Certainty::No => GapKind::Callees,
+        GapKind::Iterations if lock.is_some_and(|lock| !may_repeat(region, &lock, names)) => {
+            GapKind::Callees
+        }
         kind => kind,
     };
     let is_inlined =
@@ -509,6 +512,12 @@ fn takes_out(kind: GapKind, cut: Option<&Cut>, subjects: &[SubjectInfo; 2]) -> b
     cut.is_some_and(|cut| {
         cut.section_updates || calls_container && cut.section_changes && cut.section_writes
     })
+}
+
+/// Returns whether a loop of the region may lead from the release of a lock to its acquisition.
+fn may_repeat(region: RegionId, lock: &ReleasedLock, names: &mut Names<'_>) -> bool {
+    let (earlier, later) = (lock.released.location, lock.reacquired.location);
+    names.dependence(Steps { region, earlier, later }).repeats != Certainty::No
 }
 
 /// Returns whether a read decides by its value if it is made again: a loop around it waits, or tries again. The read

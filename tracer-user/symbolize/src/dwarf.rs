@@ -336,7 +336,6 @@ impl Unit {
         Some(text.to_string_lossy().ok()?.into_owned())
     }
 
-    /// Returns whether the unit's language is Rust.
     /// Returns the outermost namespace around an entry: in Rust the crate.
     pub(crate) fn outermost_namespace(&self, offset: UnitOffset) -> Option<&str> {
         let namespaces = self.namespaces.get_or_init(|| self.read_namespaces().unwrap_or_default());
@@ -362,6 +361,7 @@ impl Unit {
         Some(found)
     }
 
+    /// Returns whether the unit's language is Rust.
     pub(crate) fn is_rust(&self) -> bool {
         *self.is_rust.get_or_init(|| {
             let mut entries = self.unit.entries();

@@ -90,9 +90,10 @@ pub(crate) fn describe(
     {
         let place = Types::new(info).at(kind, offset, len);
         described.is_inside = place.inside.is_some();
-        if !place.path.is_empty() || described.is_inside {
-            let rest = place.inside.unwrap_or(place.rest);
-            let skipped = offset.saturating_sub(rest);
+        // A wrapper's only value has the name of the whole, wherever it is in it.
+        let rest = place.inside.unwrap_or(place.rest);
+        let skipped = offset.saturating_sub(rest);
+        if !place.path.is_empty() || described.is_inside || skipped > 0 {
             let variable = &mut described.variable;
             variable.name.push_str(&place.path);
             variable.link_address = LinkAddr(start.0.saturating_add(skipped));

@@ -88,13 +88,22 @@ enum Caller {
     Own(LibraryCall),
 }
 
+/// Calls that a function makes.
+#[derive(Debug)]
+struct Calls {
+    /// With a known callee, by the place.
+    direct: Vec<(u64, Callee)>,
+    /// Set if it makes others.
+    by_pointers: bool,
+}
+
 /// Functions of one module, and what they call.
 #[derive(Debug)]
 pub(crate) struct ModuleCode {
     functions: Functions,
     imports: Imports,
-    /// Calls: the place and the callee, by the caller.
-    calls: RefCell<FxHashMap<usize, Arc<[(u64, Callee)]>>>,
+    /// Calls, by the caller.
+    calls: RefCell<FxHashMap<usize, Arc<Calls>>>,
     /// Functions that are known to be a library's, or not to be.
     libraries: RefCell<FxHashMap<usize, bool>>,
 }
@@ -195,7 +204,7 @@ impl ModuleCode {
             if way.len() >= MAX_CALLS || seen.len() > MAX_FUNCTIONS {
                 continue;
             }
-            for (at, callee) in &*self.calls_of(file, function) {
+            for (at, callee) in &self.calls_of(file, function).direct {
                 let Callee::Own(callee) = *callee else { continue };
                 if callee == target || !seen.contains(&callee) {
                     todo.push((callee, [&way[..], &[*at]].concat()));
@@ -206,8 +215,8 @@ impl ModuleCode {
     }
 
     /// Returns the calls in the program's own code from which a function comes to code of a library, through
-    /// functions of libraries alone, each with the function that it calls. Empty if too much code would have to be looked
-    /// at.
+    /// functions of libraries alone, each with the function that it calls. Empty if too much code would have to be
+    /// looked at, or if the program's own code on the way calls by pointers.
     pub(crate) fn calls_of_library(
         &self,
         file: &ElfFile,
@@ -234,7 +243,12 @@ impl ModuleCode {
         let mut todo = vec![from];
         while let Some(function) = todo.pop() {
             let of_library = function != from && is_library(function);
-            for (at, callee) in &*self.calls_of(file, function) {
+            let calls = self.calls_of(file, function);
+            // Where a call by a pointer leads is not known, so that a line could be another one's.
+            if calls.by_pointers && !of_library {
+                return BTreeSet::new();
+            }
+            for (at, callee) in &calls.direct {
                 let own = |callee| Caller::Own(LibraryCall { at: *at, callee });
                 match callee {
                     Callee::Own(callee) => {
@@ -277,11 +291,26 @@ impl ModuleCode {
         found
     }
 
+    /// Returns the stack of a step with the instruction at its top: of a call, the call.
+    pub(crate) fn step(
+        &self,
+        file: &ElfFile,
+        mut stack: Vec<u64>,
+        is_call: bool,
+    ) -> Option<Vec<u64>> {
+        if is_call {
+            let after = stack.first_mut()?;
+            *after = self.call_before(file, *after)?.at;
+        }
+        Some(stack)
+    }
+
     /// Returns the call before a return address.
     pub(crate) fn call_before(&self, file: &ElfFile, after: u64) -> Option<LibraryCall> {
         let function = self.functions.containing(LinkAddr(after.checked_sub(1)?))?;
         let calls = self.calls_of(file, function);
-        let (at, callee) = calls.iter().filter(|(at, _)| *at < after).max_by_key(|(at, _)| *at)?;
+        let (at, callee) =
+            calls.direct.iter().filter(|(at, _)| *at < after).max_by_key(|(at, _)| *at)?;
         let callee = match callee {
             Callee::Own(callee) => Some(self.functions.get(*callee)?.start.0),
             Callee::Import(_) => None,
@@ -290,10 +319,11 @@ impl ModuleCode {
         (after_call(file, LinkAddr(*at)) == Some(LinkAddr(after))).then_some(call)
     }
 
-    fn calls_of(&self, file: &ElfFile, function: usize) -> Arc<[(u64, Callee)]> {
+    fn calls_of(&self, file: &ElfFile, function: usize) -> Arc<Calls> {
         let find = || {
             let facts = facts_of(file, &self.functions, &self.imports, function);
-            facts.calls.into_iter().map(|call| (call.at.0, call.callee)).collect()
+            let direct = facts.calls.into_iter().map(|call| (call.at.0, call.callee)).collect();
+            Arc::new(Calls { direct, by_pointers: facts.pointer_calls > 0 })
         };
         Arc::clone(self.calls.borrow_mut().entry(function).or_insert_with(find))
     }

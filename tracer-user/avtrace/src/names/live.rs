@@ -281,18 +281,20 @@ impl<'run> LiveNames<'run> {
         let region = self.source.regions().get(steps.region)?.location;
         let region = ProcessAddr(self.address(region)?.0);
         let module = self.symbolizer.module_at(region)?;
-        let stack = |location| {
-            let Location::Access(frames) = self.source.locations().get(location)? else {
-                return None;
-            };
-            let known = frames.into_iter().take_while(|&frame| frame != 0);
-            let known = known.map_while(|frame| module.link_address(ProcessAddr(frame)));
-            Some(known.map(|address| address.0).collect::<Vec<u64>>())
-        };
-        let (earlier, later) = (stack(steps.earlier)?, stack(steps.later)?);
         let (region, file) = (module.link_address(region)?.0, module.file().ok()?);
         let open = || ModuleCode::of(file);
         let code = self.known.code.entry(module.path().to_owned()).or_insert_with(open);
+        let stack = |location| {
+            let (frames, is_call) = match self.source.locations().get(location)? {
+                Location::Access(frames) => (frames, false),
+                Location::Call(frames) => (frames, true),
+                Location::Site(_) => return None,
+            };
+            let known = frames.into_iter().take_while(|&frame| frame != 0);
+            let known = known.map_while(|frame| module.link_address(ProcessAddr(frame)));
+            code.step(file, known.map(|address| address.0).collect(), is_call)
+        };
+        let (earlier, later) = (stack(steps.earlier)?, stack(steps.later)?);
         Some(code.depends(file, &StepsInCode { region, earlier, later }))
     }
 

@@ -104,26 +104,27 @@ impl Code {
         Some(CodePlace { module: path, address: address.0 })
     }
 
-    /// Returns how the access at the last of three locations depends on that at the second one, in the region that
-    /// begins at the first.
+    /// Returns how the step at the last of three locations depends on that at the second one, in the region that begins
+    /// at the first.
     pub(super) fn dependence(
         &mut self,
         names: &Names,
         [region, earlier, later]: [&Location; 3],
     ) -> Option<Dependence> {
-        let is_access = |location: &Location| location.kind == LocationKind::Access;
-        if !is_access(earlier) || !is_access(later) {
-            return None;
-        }
         let region = region.stack.first()?;
         let id = region.module?;
-        let stack = |location: &Location| {
-            let known = location.stack.iter().take_while(|place| place.module == Some(id));
-            known.map(|place| place.address).collect::<Vec<u64>>()
-        };
         let file = Arc::clone(self.file(names, id)?.executable()?.file().ok()?);
         let code = self.modules.entry(id).or_insert_with(|| ModuleCode::of(&file));
-        let (region, earlier, later) = (region.address, stack(earlier), stack(later));
+        let stack = |location: &Location| {
+            let known = location.stack.iter().take_while(|place| place.module == Some(id));
+            let known = known.map(|place| place.address).collect();
+            match location.kind {
+                LocationKind::Access => Some(known),
+                LocationKind::Call => code.step(&file, known, true),
+                _ => None,
+            }
+        };
+        let (region, earlier, later) = (region.address, stack(earlier)?, stack(later)?);
         Some(code.depends(&file, &StepsInCode { region, earlier, later }))
     }
 

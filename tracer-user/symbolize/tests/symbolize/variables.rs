@@ -318,7 +318,7 @@ fn rust_statics_go_by_their_paths() {
         let data = find(&vault, "LOCKED.data");
         assert_eq!((data.size, data.address > locked), (Some(8), true));
         let described = vault.describe(data.address, 8).expect("known");
-        assert_eq!(described.to_string(), "vault::bank::LOCKED.data");
+        assert_eq!(described.to_string(), "vault::bank::LOCKED", "people speak of the value so");
         assert_eq!(find(&vault, "deposit::CALLS").size, Some(4));
         let since = find(&vault, "DOOR.0.Open.since");
         let described = vault.describe(since.address, 8).expect("known").to_string();
