@@ -199,8 +199,8 @@ fn a_store_that_stands_alone_is_seen() {
     assert_eq!((line(&last.source), line(&last.sink)), expected, "{last:#?}");
 }
 
-/// The stack of each step tells the two calls of the helper apart, though what it calls through a pointer is in no code
-/// that could be followed.
+/// The stack of each step shows which of the two calls of the helper led to it, though the code does not say where the
+/// helper calls by its pointer.
 #[test]
 fn a_helper_that_is_called_at_two_places_makes_no_loop() {
     let program = c("under_lock", &["-g", "-O0"]);

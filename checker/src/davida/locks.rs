@@ -7,7 +7,7 @@
 //! that follow them.
 
 use crate::event::{EventNumber, LocationId, LockId, VarId};
-use crate::hb::{EndedHold, EventStamp, Written};
+use crate::hb::{EndedHold, EventStamp, WrittenVariables};
 use rustc_hash::FxHashMap;
 
 /// Number of the latest ended holds that are retained.
@@ -36,7 +36,7 @@ pub(super) struct Hold {
     /// the region.
     pub(super) changes: bool,
     /// Variables that it wrote, if it has ended.
-    pub(super) written: Written,
+    pub(super) written: WrittenVariables,
 }
 
 impl Hold {
@@ -108,7 +108,7 @@ impl Locks {
             acquired,
             released,
             changes: false,
-            written: Written::default(),
+            written: WrittenVariables::default(),
         });
     }
 
@@ -260,7 +260,7 @@ mod tests {
     use crate::finding::Action;
 
     fn ended(since: EventNumber) -> EndedHold {
-        EndedHold { since, changes: false, written: Written::default() }
+        EndedHold { since, changes: false, written: WrittenVariables::default() }
     }
 
     fn at(event: EventNumber) -> EventStamp {

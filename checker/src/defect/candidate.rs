@@ -504,8 +504,8 @@ fn are_used_together(
     }
 }
 
-/// Returns whether the section of the first end takes something out: it writes what it has read there, as one does that
-/// draws a number, or a call in it takes an element out of a container of a library.
+/// Returns whether the section of the first end takes something out: it writes a variable that it has read there, as to
+/// draw a number, or a call in it takes an element out of a container of a library.
 fn takes_out(kind: GapKind, cut: Option<&Cut>, subjects: &[SubjectInfo; 2]) -> bool {
     let calls_container =
         kind == GapKind::Callees && subjects.iter().any(|subject| subject.container.is_some());

@@ -102,7 +102,7 @@ pub(crate) fn transactions_without_data<'a>(ends: impl Iterator<Item = &'a Event
 const WRITTEN: usize = 4;
 
 /// Variables that a thread has written in a hold, the latest first, as far as they are remembered.
-pub type Written = [Option<VarId>; WRITTEN];
+pub type WrittenVariables = [Option<VarId>; WRITTEN];
 
 /// Outermost hold of a lock that has ended.
 #[derive(Clone, Copy, Debug)]
@@ -112,7 +112,7 @@ pub struct EndedHold {
     /// Set if the thread wrote a variable meanwhile that another thread had accessed.
     pub changes: bool,
     /// Variables that the thread wrote meanwhile.
-    pub written: Written,
+    pub written: WrittenVariables,
 }
 
 /// Receiver of the effects of each event: `started` and `acquired` come before its dependencies, all other

@@ -6,7 +6,7 @@ use crate::event::{Event, EventNumber, LockId, Op, RegionId, SyncId, ThreadId, V
 use crate::finding::Action;
 use crate::hb::stamp::EventStamp;
 use crate::hb::table::{Entry, ThreadTable};
-use crate::hb::{EndedHold, WRITTEN, Written};
+use crate::hb::{EndedHold, WRITTEN, WrittenVariables};
 
 /// The latest variables that a thread has written, each with its last write, the latest last.
 #[derive(Clone, Copy, Default)]
@@ -21,7 +21,7 @@ impl LastWrites {
         self.0[WRITTEN - 1] = (Some(variable), number.max(before));
     }
 
-    fn since(&self, since: EventNumber) -> Written {
+    fn since(&self, since: EventNumber) -> WrittenVariables {
         let mut written = self.0.map(|(variable, number)| variable.filter(|_| number > since));
         written.reverse();
         written

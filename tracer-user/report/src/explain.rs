@@ -319,7 +319,7 @@ pub fn cycle(
     Some(sentence)
 }
 
-/// Says who came between the steps of a region, and what they did there that matters.
+/// Says who came between the steps of a region, and their accesses that matter.
 #[must_use]
 pub fn between(violation: &Violation, who: &dyn Fn(u32) -> String) -> Option<String> {
     let steps: Vec<&Step> = violation.steps.iter().collect();

@@ -508,7 +508,7 @@ impl Walk<'_> {
                 let AttributeValue::FileIndex(number) = value else { return None };
                 Unit::file(&unit, number)
             });
-        // A guard stands for what it guards, which has a name of its own.
+        // A guard stands for the guarded data, which has its own name.
         let is_guard = |name: String| GUARDS.contains(&&*name);
         let is_own = file
             .is_some_and(|file| !is_system_file(&file) && library_folder(&file).is_none())

@@ -59,8 +59,8 @@ impl Flow {
     }
 }
 
-/// Returns what the edges lead to from one address, itself included, without going on at the other one, and never below
-/// the lowest one.
+/// Returns the addresses that the edges lead to from one address, itself included, without going on at the other one,
+/// and never below the lowest one.
 fn reach(edges: &BTreeMap<u64, Vec<u64>>, from: u64, until: u64, lowest: u64) -> BTreeSet<u64> {
     let mut known = BTreeSet::from([from]);
     let mut todo = vec![from];

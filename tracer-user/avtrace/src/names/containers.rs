@@ -2,12 +2,9 @@
 //! written. Which container a call works on is for its first parameter to say.
 
 use symbolize::{DataClass, DataPath, DataRank, ElfFile, Holder, LinkAddr, suffixes};
-use x86::{data_paths::to_argument, instruction::decode_first};
+use x86::data_paths::to_argument;
 
-use super::dependence::LibraryCall;
-
-/// Longest instruction, in bytes.
-const MAX_INSTRUCTION: usize = 15;
+use super::dependence::{LibraryCall, after_call};
 
 /// Operations of containers that also write to memory of another container.
 const ON_TWO: [&str; 8] =
@@ -35,7 +32,7 @@ pub(crate) struct Container {
 }
 
 impl Container {
-    /// Returns what is known of a container from all places that work on it. `None` if they are of several types, or
+    /// Returns the knowledge of a container from all places that work on it. `None` if they are of several types, or
     /// one of them is of no container.
     pub(crate) fn common(places: impl IntoIterator<Item = Option<Self>>) -> Option<Self> {
         let mut places = places.into_iter();
@@ -82,12 +79,6 @@ pub(crate) fn container_in_line(file: &ElfFile, at: LinkAddr) -> Option<Containe
 /// Returns whether an operation also writes to another container than the one that it works on.
 pub(crate) fn is_on_two(operation: &str) -> bool {
     ON_TWO.contains(&suffixes(operation).last().unwrap_or(operation))
-}
-
-/// Returns the return address of a call.
-pub(crate) fn after_call(file: &ElfFile, call: LinkAddr) -> Option<LinkAddr> {
-    let code = file.bytes_at(call, MAX_INSTRUCTION)?;
-    Some(LinkAddr(decode_first(code, call.0).next_ip()))
 }
 
 /// Returns the way to what an argument of a call points to, by the return address of the call.

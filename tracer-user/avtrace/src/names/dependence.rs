@@ -3,7 +3,6 @@
 
 use std::{cell::RefCell, collections::BTreeSet, sync::Arc};
 
-use super::containers::after_call;
 use checker::defect::{Certainty, Dependence};
 use plan::sync::functions;
 use rustc_hash::FxHashMap;
@@ -13,6 +12,7 @@ use x86::{
     dependence::{self, Analysis, Code, Effect},
     exits::Part,
     functions::{Function, Functions},
+    instruction::decode_first,
 };
 
 /// Limit of nested calls from a region's function down to a step.
@@ -26,6 +26,9 @@ const MAX_FUNCTIONS: usize = 400;
 
 /// Limit of functions that are looked at on the way to code of a library.
 const MAX_LIBRARY_FUNCTIONS: usize = 2000;
+
+/// Longest instruction, in bytes.
+const MAX_INSTRUCTION: usize = 15;
 
 /// Limit of the code of one function, in bytes.
 const MAX_CODE: usize = 1 << 16;
@@ -79,9 +82,9 @@ pub(crate) enum LibraryCode<'name> {
     Elsewhere(&'name str),
 }
 
-/// Caller of a function of a library.
+/// LibraryCaller of a function of a library.
 #[derive(Clone, Copy)]
-enum Caller {
+enum LibraryCaller {
     /// Function of a library, by its number.
     Library(usize),
     /// Call in the program's own code.
@@ -237,8 +240,8 @@ impl ModuleCode {
             *self.libraries.borrow_mut().entry(function).or_insert_with(find)
         };
         // The callers of each function of a library: functions of libraries, and calls of the program's own.
-        let mut callers: FxHashMap<usize, Vec<Caller>> = FxHashMap::default();
-        let mut reached: Vec<Caller> = Vec::new();
+        let mut callers: FxHashMap<usize, Vec<LibraryCaller>> = FxHashMap::default();
+        let mut reached: Vec<LibraryCaller> = Vec::new();
         let mut seen = BTreeSet::from([from]);
         let mut todo = vec![from];
         while let Some(function) = todo.pop() {
@@ -249,12 +252,12 @@ impl ModuleCode {
                 return BTreeSet::new();
             }
             for (at, callee) in &calls.direct {
-                let own = |callee| Caller::Own(LibraryCall { at: *at, callee });
+                let own = |callee| LibraryCaller::Own(LibraryCall { at: *at, callee });
                 match callee {
                     Callee::Own(callee) => {
                         if is_library(*callee) {
                             callers.entry(*callee).or_default().push(match of_library {
-                                true => Caller::Library(function),
+                                true => LibraryCaller::Library(function),
                                 false => own(start(*callee)),
                             });
                         }
@@ -265,7 +268,7 @@ impl ModuleCode {
                     Callee::Import(import) => {
                         if matches!(to, LibraryCode::Elsewhere(symbol) if symbol == import.symbol) {
                             reached.push(match of_library {
-                                true => Caller::Library(function),
+                                true => LibraryCaller::Library(function),
                                 false => own(None),
                             });
                         }
@@ -280,10 +283,10 @@ impl ModuleCode {
         let mut found = BTreeSet::new();
         while let Some(caller) = reached.pop() {
             match caller {
-                Caller::Own(call) => {
+                LibraryCaller::Own(call) => {
                     found.insert(call);
                 }
-                Caller::Library(function) => {
+                LibraryCaller::Library(function) => {
                     reached.extend(callers.remove(&function).unwrap_or_default());
                 }
             }
@@ -327,6 +330,12 @@ impl ModuleCode {
         };
         Arc::clone(self.calls.borrow_mut().entry(function).or_insert_with(find))
     }
+}
+
+/// Returns the return address of a call.
+pub(crate) fn after_call(file: &ElfFile, call: LinkAddr) -> Option<LinkAddr> {
+    let code = file.bytes_at(call, MAX_INSTRUCTION)?;
+    Some(LinkAddr(decode_first(code, call.0).next_ip()))
 }
 
 /// Returns whether two ways part at different calls.

@@ -298,7 +298,7 @@ impl<'run> LiveNames<'run> {
         Some(code.depends(file, &StepsInCode { region, earlier, later }))
     }
 
-    /// Returns the frames of what was recorded of a location.
+    /// Returns the recorded frames of a location.
     fn recorded_frames(&mut self, location: LocationId) -> Vec<SourceFrame> {
         let known = self.source.locations().modules_known(location);
         match self.source.locations().get(location) {
@@ -460,7 +460,7 @@ impl Names for LiveNames<'_> {
             }
             let mut call = on_one_line(&calls).or_else(|| in_one_function(&calls));
             if call.is_none() && !calls.is_empty() {
-                // Somewhere in what the region does.
+                // Somewhere in the region.
                 let begin = self.source.regions().get(region).map(|region| region.location);
                 let begin = begin.map(|begin| self.frames(begin)).unwrap_or_default();
                 call = in_one_function(&[begin]);

@@ -274,18 +274,18 @@ impl<'a> Resolver<'a> {
             step.add_role(Role::Begin);
         }
         for edge in &found.edges {
-            let object = (Some(self.object(edge.object)), Some(edge.object));
-            self.add_step(&mut steps, &edge.source, object.clone(), Role::Source);
-            self.add_step(&mut steps, &edge.sink, object.clone(), Role::Sink);
+            let (object, part_of) = (self.object(edge.object), Some(edge.object));
+            self.add_step(&mut steps, &edge.source, &object, part_of, Role::Source);
+            self.add_step(&mut steps, &edge.sink, &object, part_of, Role::Sink);
             if edge.sink.event == found.trigger_event {
-                self.add_step(&mut steps, &edge.sink, object, Role::Closes);
+                self.add_step(&mut steps, &edge.sink, &object, part_of, Role::Closes);
             }
         }
         // Of others it is not known that they let anybody in.
         for split in found.released_locks.iter().filter(|split| split.holder.is_some()) {
-            let lock = (Some(self.object(finding::Object::Lock(split.lock))), None);
-            self.add_step(&mut steps, &split.released, lock.clone(), Role::Released);
-            self.add_step(&mut steps, &split.reacquired, lock, Role::Reacquired);
+            let lock = self.object(finding::Object::Lock(split.lock));
+            self.add_step(&mut steps, &split.released, &lock, None, Role::Released);
+            self.add_step(&mut steps, &split.reacquired, &lock, None, Role::Reacquired);
         }
         steps.into_values().collect()
     }
@@ -294,7 +294,8 @@ impl<'a> Resolver<'a> {
         &mut self,
         steps: &mut BTreeMap<(u64, Action), Step>,
         point: &Point,
-        (object, part_of): (Option<Object>, Option<finding::Object>),
+        object: &Object,
+        part_of: Option<finding::Object>,
         role: Role,
     ) {
         self.threads.insert(point.thread);
@@ -316,7 +317,7 @@ impl<'a> Resolver<'a> {
             }
             step
         });
-        step.object = step.object.take().or(object);
+        step.object.get_or_insert_with(|| object.clone());
         step.add_role(role);
     }
 

@@ -338,7 +338,7 @@ impl<'a> View<'a> {
         page.put(PLAIN, "    ")
     }
 
-    /// Says who does a step, and what it does.
+    /// Says who does a step, and the step.
     pub(super) fn does(&self, step: &Step) -> String {
         let mut text = format!(
             "{} {}",

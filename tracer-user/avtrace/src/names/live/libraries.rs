@@ -19,7 +19,7 @@ use plan::origin::{Author, Origins};
 use report::SourceFrame;
 
 impl<'run> LiveNames<'run> {
-    /// Returns the frames of what was recorded of a location. Functions of libraries count as wrappers without source
+    /// Returns the recorded frames of a location. Functions of libraries count as wrappers without source
     /// lines, too.
     pub(super) fn frames_of_library(&mut self, location: LocationId) -> Vec<SourceFrame> {
         let mut frames = self.recorded_frames(location);
@@ -87,7 +87,7 @@ impl<'run> LiveNames<'run> {
     }
 
     /// Returns the name of the container of a library that owns a variable, if all writes to it that are part of
-    /// findings are of calls that work on that container. What is known to be in a container's own object may be read
+    /// findings are of calls that work on that container. Data known to be in a container's own object may be read
     /// alone.
     pub(super) fn owner(&mut self, variable: VarId, is_inside: bool) -> Option<String> {
         if let Some(known) = self.owners.get(&variable) {

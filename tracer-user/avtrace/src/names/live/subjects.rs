@@ -15,7 +15,8 @@ use x86::data_paths::{to_access, to_argument};
 use super::{LiveNames, describe, size_of_kind, source_frames, watched_as, without_internals};
 use crate::names::{
     classes::{self, MAX_RECORD, PlaceClass, RecordedClasses, Storage, grouped},
-    containers::{after_call, receiver_at, spoken},
+    containers::{receiver_at, spoken},
+    dependence::after_call,
 };
 use events::{
     location::Location,

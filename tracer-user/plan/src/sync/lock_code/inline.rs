@@ -86,7 +86,7 @@ pub(super) fn is_first_look(words: &UsedWords, access: &WordUse) -> bool {
     let is_wait = |index: usize| {
         words.loops.iter().any(|one| one.word == access.word && one.body.contains(&index))
     };
-    // Follows what is straight up to another step, a jump, or the loop.
+    // Follows the straight code up to another step, a jump, or the loop.
     let end = |start: usize| {
         let straight = std::iter::successors(Some(start), |&index| {
             let [next] = values.successors(index)[..] else { return None };
