@@ -206,7 +206,7 @@ pub struct Cut {
     /// Set if the critical section of the first step of the exemplar wrote any variable. Writes of variables that no
     /// other thread has accessed since may be deferred, and do not count then.
     pub section_writes: bool,
-    /// Set if it wrote the variable of the first step, the latest ones that it wrote considered.
+    /// Set if the first step's variable is among the last ones that it wrote.
     pub section_updates: bool,
     /// Fact against holding a lock from one step to the other, in any execution.
     pub obstacle: Option<Obstacle>,

@@ -72,7 +72,7 @@ fn what_a_map_of_cpp_does_is_at_the_line_that_called_it() {
     assert_is_readable(&text);
 }
 
-/// No code says where a call by a pointer leads: no line is better than that of a call that was not made.
+/// A call by a pointer can lead anywhere. A line of another call would be false.
 #[test]
 fn what_was_called_by_a_pointer_is_at_no_other_line() {
     let program = cpp("changed_by_pointer", &["-g", "-O0"]);

@@ -362,7 +362,7 @@ enum When {
     Always,
     /// The code does not say that both steps belong together: the rule guesses it, by locks, callees and rates.
     Guess,
-    /// The code says that they belong together: the rule replaces those that guess.
+    /// The code says that both steps belong together: the rule replaces the guessing ones.
     Known,
 }
 

@@ -76,7 +76,7 @@ pub(crate) fn container_in_line(file: &ElfFile, at: LinkAddr) -> Option<Containe
     Some(Container { kind, variable: None })
 }
 
-/// Returns whether an operation also writes to another container than the one that it works on.
+/// Returns whether an operation also writes to a second container.
 pub(crate) fn is_on_two(operation: &str) -> bool {
     ON_TWO.contains(&suffixes(operation).last().unwrap_or(operation))
 }

@@ -151,7 +151,7 @@ pub fn convert_recording(
 
 struct Copy<'out> {
     out: Box<dyn TraceWriter + 'out>,
-    /// Names of the whole trace, where those that come with its events may lack some.
+    /// Names of the whole trace. Those that come with its events may lack some.
     names: Option<Names>,
 }
 
