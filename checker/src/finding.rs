@@ -126,6 +126,13 @@ impl Violation {
         let is_same = |tx: &Tx| (tx.thread, tx.region) == (first.thread, first.region);
         first.region.filter(|_| between.iter().all(is_same))
     }
+
+    /// Returns whether a single thread came in between, outside of every region.
+    pub(crate) fn is_by_one_thread_outside(&self) -> bool {
+        let between = self.witness.get(1..self.witness.len().saturating_sub(1));
+        let Some(between @ [first, ..]) = between else { return false };
+        between.iter().all(|tx| (tx.thread, tx.region) == (first.thread, None))
+    }
 }
 
 /// End of a gap.
@@ -150,6 +157,14 @@ pub struct OtherLocks {
     pub left: Option<Vec<LockId>>,
     /// Locks held from one event to the other in one hold; empty if the events are of different threads.
     pub throughout: Option<Vec<LockId>>,
+}
+
+impl OtherLocks {
+    /// Returns whether a lock was held at both.
+    pub(crate) fn are_under_one_lock(&self) -> bool {
+        let [Some(entered), Some(left)] = [&self.entered, &self.left] else { return false };
+        entered.iter().any(|lock| left.contains(lock))
+    }
 }
 
 /// A region that was cut: left at one place, and returned to at another one after other threads came in between.

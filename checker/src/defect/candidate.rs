@@ -211,7 +211,17 @@ fn of<'a>(
     violation: &'a Violation,
     names: &mut Names<'_>,
 ) -> Option<Candidate<'a>> {
-    let accesses = Accesses::of(violation, |object| names.subject(object).container)?;
+    let mut accesses = Accesses::of(violation, |object| names.subject(object).container)?;
+    let together = are_used_together(violation, &accesses, names);
+    let in_one_hold = cut
+        .and_then(|cut| released.held_over_both(cut, violation))
+        .is_some_and(|held| !held.is_empty());
+    // Outside of regions the code says that one look, which was repeated, has both.
+    let is_one_look = violation.is_by_one_thread_outside()
+        && together == Certainty::Yes
+        && cut.is_some_and(|cut| cut.others.are_under_one_lock());
+    let seen_whole = in_one_hold || is_one_look;
+    accesses.by_one |= seen_whole;
     let (left, returned) = (&accesses.first.source, &accesses.closing.sink);
     let region = cut.map_or(violation.region, |cut| cut.region);
     let info = names.region(region).clone();
@@ -260,7 +270,7 @@ fn of<'a>(
     let ends_of_key = if has_no_ends { Default::default() } else { ends_of_gap.clone() };
     let key = GapKey { ends: ends_of_key, subjects: subjects_of_key };
 
-    let steps = Steps { region, earlier: left.location, later: returned.location };
+    let steps = Steps::of(region, left.location, returned.location);
     let kind = match kind(cut, left, returned, lock.as_ref(), &info, names) {
         // By the code there is no loop that makes the step again: a callee was called at two places.
         GapKind::Iterations if names.dependence(steps).repeats == Certainty::No => GapKind::Callees,
@@ -311,9 +321,6 @@ fn of<'a>(
         };
         callees = [called(&left_place), called(&returned_place)];
     }
-    let seen_whole = cut
-        .and_then(|cut| released.held_over_both(cut, violation))
-        .is_some_and(|held| !held.is_empty());
     let takes_out = takes_out(kind, cut, &subjects);
     let usage = Usage::of(region, &accesses, cut, seen_whole, kind, takes_out, names);
     // In a critical section a loop tries again. Without one it waits for others, or tries to change the variable.
@@ -327,10 +334,7 @@ fn of<'a>(
         acts: usage.acts,
         checked_again: usage.checked_again,
         validated: usage.validated,
-        used_together: match seen_whole {
-            true => are_used_together(violation, &accesses, names),
-            false => Certainty::No,
-        },
+        used_together: if seen_whole { together } else { Certainty::No },
         seen_whole,
         pattern: if lock_word { Pattern::SplitSection } else { pattern },
         evidence: violation.evidence,
@@ -447,7 +451,7 @@ impl Usage {
             true => cut.and_then(|cut| cut.written_at),
             false => Some(returned.location),
         };
-        let mut depends = |earlier, later| names.dependence(Steps { region, earlier, later });
+        let mut depends = |earlier, later| names.dependence(Steps::of(region, earlier, later));
         let second = depends(left.location, returned.location);
         // Another variable is chosen, or looked at, because of the value.
         let reaches = if on_one { Certainty::Unknown } else { second.acts() };
@@ -478,7 +482,8 @@ impl Usage {
     }
 }
 
-/// Returns whether another region, in which both variables were read, uses the values together: by its code.
+/// Returns whether another thread, which has read both variables in one transaction or section, uses the values
+/// together: by its code.
 fn are_used_together(
     violation: &Violation,
     accesses: &Accesses<'_>,
@@ -487,14 +492,13 @@ fn are_used_together(
     let (entered, left) = (&accesses.first.sink, &accesses.closing.source);
     let [.., remote, _] = &violation.witness[..] else { return Certainty::No };
     let is_pair = accesses.are_on_variables() && !accesses.on_one;
-    let (Some(region), true) = (remote.region, is_pair) else { return Certainty::No };
-    if writes(entered.action) || writes(left.action) {
+    if !is_pair || writes(entered.action) || writes(left.action) {
         return Certainty::No;
     }
     // They may be of different executions of the region.
     let orders = [[entered.location, left.location], [left.location, entered.location]];
     let found = orders.map(|[earlier, later]| {
-        let found = names.dependence(Steps { region, earlier, later });
+        let found = names.dependence(Steps { region: remote.region, earlier, later });
         found.compared.max(found.combined)
     });
     // Of both orders, the code may have one only.
@@ -517,13 +521,13 @@ fn takes_out(kind: GapKind, cut: Option<&Cut>, subjects: &[SubjectInfo; 2]) -> b
 /// Returns whether a loop of the region may lead from the release of a lock to its acquisition.
 fn may_repeat(region: RegionId, lock: &ReleasedLock, names: &mut Names<'_>) -> bool {
     let (earlier, later) = (lock.released.location, lock.reacquired.location);
-    names.dependence(Steps { region, earlier, later }).repeats != Certainty::No
+    names.dependence(Steps::of(region, earlier, later)).repeats != Certainty::No
 }
 
 /// Returns whether a read decides by its value if it is made again: a loop around it waits, or tries again. The read
 /// that ends the loop may be unseen, as quiet repetitions are.
 fn repeats(region: RegionId, read: &Point, names: &mut Names<'_>) -> bool {
-    let steps = Steps { region, earlier: read.location, later: read.location };
+    let steps = Steps::of(region, read.location, read.location);
     reads(read.action) && names.dependence(steps).control == Certainty::Yes
 }
 
@@ -610,10 +614,8 @@ fn changed(
     let of_gap = others.filter(|violation| ends(violation) == ends(exemplar));
     let mut known = Vec::new();
     for violation in std::iter::once(exemplar).chain(of_gap) {
-        let Some(accesses) = Accesses::of(violation, |object| names.subject(object).container)
-        else {
-            continue;
-        };
+        let container = |object| names.subject(object).container;
+        let Some(accesses) = Accesses::of(violation, container) else { continue };
         let values: Vec<Option<bool>> =
             accesses.remote_writes().map(|event| names.describe.changed_value(event)).collect();
         let torn = !accesses.on_one;

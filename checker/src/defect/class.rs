@@ -222,13 +222,14 @@ impl Facts {
     }
 
     /// Only dependence could link the two steps: a callee looks at one variable, and another callee writes another one;
-    /// or no section of any thread has both. Two writes may leave a mixture nevertheless.
+    /// or no section of any thread has both. Two writes may leave a mixture nevertheless, two updates do not.
     fn is_loose(&self) -> bool {
         let asks_then_writes =
             self.kind == GapKind::Callees && self.left_reads && !self.returned_reads;
         let writes_both = !self.left_reads && !self.returned_reads && !self.returned_updates;
         let by_nobody = matches!(self.guard, Guard::Common(_)) && !self.seen_whole && !writes_both;
-        (asks_then_writes || by_nobody) && !self.one_class
+        let updates_both = self.takes_out && self.returned_updates && !self.seen_whole;
+        (asks_then_writes || by_nobody) && !self.one_class || updates_both
     }
 
     /// The use of an element that was taken out stands for itself, unless it is known to depend on it.

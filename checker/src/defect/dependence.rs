@@ -17,16 +17,23 @@ pub enum Certainty {
     Yes,
 }
 
-/// Two steps of one region.
+/// Two steps of one region, or of code outside of all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Steps {
-    /// Region that contains both.
-    pub region: RegionId,
+    /// Region that contains both; without one, they are in the innermost function whose activation made both.
+    pub region: Option<RegionId>,
     /// Read of a variable.
     pub earlier: LocationId,
     /// Access, later in the same execution of the region.
     pub later: LocationId,
+}
+
+impl Steps {
+    /// Two steps of a region.
+    pub(crate) const fn of(region: RegionId, earlier: LocationId, later: LocationId) -> Self {
+        Self { region: Some(region), earlier, later }
+    }
 }
 
 /// Ways in which a later step depends on the value that an earlier step has read.

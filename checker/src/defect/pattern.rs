@@ -19,8 +19,8 @@ pub(super) struct Accesses<'a> {
     pub(super) first: &'a Edge,
     pub(super) closing: &'a Edge,
     evidence: Evidence,
-    /// A single thread came in between: in one transaction, or in executions of one region.
-    by_one: bool,
+    /// A single thread came in between: in one transaction, in executions of one region, or in one section of a lock.
+    pub(super) by_one: bool,
     /// Both dependencies are on one variable: one object, or parts of one object of a library.
     pub(super) on_one: bool,
 }

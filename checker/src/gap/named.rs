@@ -70,7 +70,7 @@ fn acts(gap: &Gap, names: &mut Names<'_>) -> Certainty {
     let ends = [gap.left, gap.returned];
     let at = if gap.kind == Kind::Access { Some(ends) } else { gap.data_at };
     let Some([earlier, later]) = at else { return Certainty::Unknown };
-    names.dependence(Steps { region: gap.region, earlier, later }).acts()
+    names.dependence(Steps::of(gap.region, earlier, later)).acts()
 }
 
 fn key(gap: &Gap, names: &mut Names<'_>) -> Key {

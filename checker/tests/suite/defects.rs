@@ -196,6 +196,49 @@ fn parts_of_one_container_are_one_variable() {
     assert!(parts.iter().all(|line| line.ends_with("StaleRead user")), "{parts:?}");
 }
 
+/// `f` writes x and y in two sections. In between, code outside of every region reads both in `looks` sections.
+fn looks_outside(looks: usize) -> String {
+    let look = "t2 acq(l) @20; t2 r(x) @21; t2 r(y) @22; t2 rel(l) @23;".repeat(looks);
+    format!(
+        "t1 begin(f); t1 acq(l) @1; t1 w(x) @2; t1 rel(l) @3
+         {look}
+         t1 acq(l) @4; t1 w(y) @5; t1 rel(l) @6; t1 end"
+    )
+}
+
+#[test]
+fn a_section_outside_of_regions_sees_a_pair_torn() {
+    let used = meeting(Certainty::Yes, Certainty::No);
+    let found = |looks| {
+        Program::new(&looks_outside(looks)).changed(true).dependence(21, 22, used).summary()
+    };
+    assert_eq!(found(1), ["likely Torn f"]);
+    assert_eq!(found(3), ["likely Torn f"], "only the first read of the one, and the last of the other");
+    // Without the code, several sections need not have both.
+    assert_eq!(Program::new(&looks_outside(1)).summary(), ["likely Torn f"]);
+    assert_eq!(Program::new(&looks_outside(3)).summary(), ["by design Chain f"]);
+}
+
+#[test]
+fn two_updates_that_nobody_looks_at_together_are_hardly_torn() {
+    let update = |thread: &str, variable: &str, line: u32| {
+        let (next, last) = (line + 1, line + 2);
+        format!(
+            "{thread} acq(l) @{line}; {thread} r({variable}) @{next}; {thread} w({variable}) @{next}
+             {thread} rel(l) @{last}"
+        )
+    };
+    let trace = |other: &str| {
+        let (x, y) = (update("t1", "x", 1), update("t1", "y", 4));
+        format!("t1 begin(f); {x}; t2 begin(g); {other}; t2 end; {y}; t1 end")
+    };
+    let by_updates = trace(&format!("{}; {}", update("t2", "x", 21), update("t2", "y", 24)));
+    let class = |trace: &str| Program::new(trace).one_class(&["x", "y"]).summary();
+    assert_eq!(class(&by_updates), ["possible Torn f"]);
+    let seen = trace("t2 acq(l) @21; t2 r(x) @22; t2 r(y) @23; t2 rel(l) @24");
+    assert_eq!(class(&seen), ["likely Torn f"]);
+}
+
 #[test]
 fn a_value_that_is_compared_with_its_earlier_copy_is_validated() {
     let trace = "t1 begin(f); t1 acq(l) @1; t1 r(x) @2; t1 rel(l) @3

@@ -57,8 +57,8 @@ pub struct CallFacts {
     pub calls: Vec<DirectCall>,
     /// The functions whose addresses it takes.
     pub takes: Vec<usize>,
-    /// Number of calls through pointers that the linker does not know.
-    pub pointer_calls: u64,
+    /// Calls through pointers that the linker does not know.
+    pub pointer_calls: Vec<LinkAddr>,
     /// Everything else that its code does.
     pub activity: Activity,
 }
@@ -92,7 +92,10 @@ pub fn facts_of(
             let call = facts.calls.last_mut().filter(|call| call.at.0 == instruction.ip());
             match call {
                 Some(call) => constants.name_wait(call),
-                None => facts.pointer_calls += u64::from(is_pointer_call(instruction)),
+                None if is_pointer_call(instruction) => {
+                    facts.pointer_calls.push(LinkAddr(instruction.ip()));
+                }
+                None => {}
             }
             hold(instruction, imports, &mut held);
             constants.follow(instruction);

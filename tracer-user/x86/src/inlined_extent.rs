@@ -82,7 +82,10 @@ pub fn places(
         return Err(InlinedExtentError::Invalid(entry));
     }
     let start = parts.first().map_or(entry, |part| part.start);
-    let entered = graph.entered(start, own).or_else(|| graph.first_seen(start, own));
+    let entered = graph.entered(start, own).or_else(|| {
+        let seen = graph.first_seen(start, own)?;
+        Some(if graph.leads_only_to(start, entry, seen) { entry } else { seen })
+    });
     let entry = entered.unwrap_or(entry);
     let without = if start == entry {
         BTreeSet::new()
@@ -322,6 +325,16 @@ impl Graph {
         first.next().filter(|_| first.next().is_none())
     }
 
+    /// Returns true if control comes to an instruction only from the entry, with nothing in between that others can see.
+    /// What was inlined into a function may begin at its entry, which is then no later.
+    fn leads_only_to(&self, start: u64, entry: u64, seen: u64) -> bool {
+        let without = closure([start], |at| self.after(at), |at| at != entry);
+        let before = closure([seen], |at| self.before(at), |at| at != entry);
+        let between = closure([entry], |at| self.after(at), |at| before.contains(&at));
+        let is_quiet = between.iter().all(|&at| at == seen || !self.can_be_seen(at));
+        start != entry && !without.contains(&seen) && between.contains(&seen) && is_quiet
+    }
+
     /// Returns true if control can come from an instruction to itself again without the entry. A jump of the caller
     /// then decides on a loop around the function, which makes several executions of one.
     fn loops(&self, at: u64, entry: u64, inside: &BTreeSet<u64>) -> bool {
@@ -449,6 +462,13 @@ mod tests {
         // 0: jmp 7; 2: (caller) nop; 3: (own) store; 5: (caller) je 11; 7: (own) store; 9: jmp 2; 11: ret
         let code = code(&[&[0xeb, 5, 0x90], &STORE, &[0x74, 4], &STORE, &[0xeb, 0xf7, 0xc3]]);
         assert_eq!(find(&code, 3, &[(3, 5), (7, 11)]), Ok((7, vec![5])));
+    }
+
+    #[test]
+    fn it_begins_at_its_entry_where_computations_were_moved_before_that() {
+        // 0: (own) nop; 1: (caller) nop; 2: (own) mov eax, 1; 7: (own) store; 9: ret
+        let code = code(&[&[0x90, 0x90, 0xb8, 1, 0, 0, 0], &STORE, &[0xc3]]);
+        assert_eq!(find(&code, 2, &[(0, 1), (2, 9)]), Ok((2, vec![9])));
     }
 
     #[test]

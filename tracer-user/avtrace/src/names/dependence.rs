@@ -58,8 +58,8 @@ const INDEPENDENT: [&str; 14] = [
 /// the calls that led there, the innermost first, as far as they are known and in this module.
 #[derive(Clone, Debug)]
 pub(crate) struct StepsInCode {
-    /// Code of the region's function.
-    pub(crate) region: u64,
+    /// Begin of the region. Without one, the steps are in the innermost function whose activation made both.
+    pub(crate) region: Option<u64>,
     /// Instruction that reads.
     pub(crate) earlier: Vec<u64>,
     /// Instruction that accesses memory later.
@@ -96,8 +96,10 @@ enum LibraryCaller {
 struct Calls {
     /// With a known callee, by the place.
     direct: Vec<(u64, Callee)>,
-    /// Set if it makes others.
-    by_pointers: bool,
+    /// Places of the others.
+    by_pointers: Vec<u64>,
+    /// Functions whose addresses the function takes.
+    takes: Vec<usize>,
 }
 
 /// Functions of one module, and what they call.
@@ -125,11 +127,19 @@ impl ModuleCode {
     /// steps are not known, and several ways in the code do, all must agree.
     pub(crate) fn depends(&self, file: &ElfFile, steps: &StepsInCode) -> Dependence {
         let unknown = Dependence::default();
-        let Some(region) = self.functions.containing(LinkAddr(steps.region)) else {
-            return unknown;
+        let function_at = |at: u64| self.functions.containing(LinkAddr(at));
+        let has = |stack: &[u64], function| stack.iter().any(|&at| function_at(at) == function);
+        let mut of_both = steps.earlier.iter().map(|&at| function_at(at));
+        let region = match steps.region {
+            Some(region) => function_at(region),
+            None => of_both.find(|function| has(&steps.later, *function)).flatten(),
         };
+        let Some(region) = region else { return unknown };
         let code = CodeOf { module: self, file };
-        let mut analysis = Analysis::new(&code).within(steps.region);
+        let mut analysis = Analysis::new(&code);
+        if let Some(begin) = steps.region {
+            analysis = analysis.within(begin);
+        }
         let [earlier, later] = [&steps.earlier, &steps.later].map(|stack| {
             let Some(&access) = stack.first() else { return Vec::new() };
             let known = self.way_of(&mut analysis, region, stack);
@@ -137,7 +147,7 @@ impl ModuleCode {
         });
         let pairs = earlier.iter().flat_map(|one| later.iter().map(move |other| (one, other)));
         // One call leads to both steps only if it is made again, or contains both.
-        let mut pairs: Vec<_> = pairs.filter(|(one, other)| are_apart(one, other)).collect();
+        let mut pairs: Vec<_> = pairs.filter(|(one, other)| self.are_apart(one, other)).collect();
         if pairs.is_empty() {
             pairs = earlier.iter().flat_map(|one| later.iter().map(move |it| (one, it))).collect();
         }
@@ -189,13 +199,14 @@ impl ModuleCode {
         None
     }
 
-    /// Returns the ways from a function down to an instruction: the calls, and the instruction at last.
+    /// Returns the ways from a function down to an instruction: the calls, and the instruction at last. A call by a
+    /// pointer may lead to each function whose address was taken on the way.
     fn ways(&self, file: &ElfFile, from: usize, to: u64) -> Vec<Vec<u64>> {
         let Some(target) = self.functions.containing(LinkAddr(to)) else { return Vec::new() };
         let mut ways = Vec::new();
         let mut seen = BTreeSet::new();
-        let mut todo = vec![(from, Vec::new())];
-        while let Some((function, way)) = todo.pop() {
+        let mut todo = vec![(from, Vec::new(), Vec::new())];
+        while let Some((function, way, mut taken)) = todo.pop() {
             if function == target {
                 ways.push([&way[..], &[to]].concat());
                 if ways.len() > MAX_WAYS {
@@ -207,10 +218,17 @@ impl ModuleCode {
             if way.len() >= MAX_CALLS || seen.len() > MAX_FUNCTIONS {
                 continue;
             }
-            for (at, callee) in &self.calls_of(file, function).direct {
-                let Callee::Own(callee) = *callee else { continue };
+            let calls = self.calls_of(file, function);
+            taken.extend(&calls.takes);
+            let direct = calls.direct.iter().filter_map(|(at, callee)| match callee {
+                Callee::Own(callee) => Some((*at, *callee)),
+                Callee::Import(_) => None,
+            });
+            let at_pointers = calls.by_pointers.iter();
+            let by_pointers = at_pointers.flat_map(|at| taken.iter().map(|&callee| (*at, callee)));
+            for (at, callee) in direct.chain(by_pointers) {
                 if callee == target || !seen.contains(&callee) {
-                    todo.push((callee, [&way[..], &[*at]].concat()));
+                    todo.push((callee, [&way[..], &[at]].concat(), taken.clone()));
                 }
             }
         }
@@ -248,7 +266,7 @@ impl ModuleCode {
             let of_library = function != from && is_library(function);
             let calls = self.calls_of(file, function);
             // Where a call by a pointer leads is not known, so that a line could be another one's.
-            if calls.by_pointers && !of_library {
+            if !calls.by_pointers.is_empty() && !of_library {
                 return BTreeSet::new();
             }
             for (at, callee) in &calls.direct {
@@ -322,11 +340,22 @@ impl ModuleCode {
         (after_call(file, LinkAddr(*at)) == Some(LinkAddr(after))).then_some(call)
     }
 
+    /// Returns whether two ways part at different instructions of one function. A call by a pointer that leads to two
+    /// functions is made twice.
+    fn are_apart(&self, one: &[u64], other: &[u64]) -> bool {
+        let parting = one.iter().zip(other).find(|(a, b)| a != b);
+        parting.map_or(one.len() != other.len(), |(&a, &b)| {
+            let [a, b] = [a, b].map(|at| self.functions.containing(LinkAddr(at)));
+            a == b
+        })
+    }
+
     fn calls_of(&self, file: &ElfFile, function: usize) -> Arc<Calls> {
         let find = || {
             let facts = facts_of(file, &self.functions, &self.imports, function);
             let direct = facts.calls.into_iter().map(|call| (call.at.0, call.callee)).collect();
-            Arc::new(Calls { direct, by_pointers: facts.pointer_calls > 0 })
+            let by_pointers = facts.pointer_calls.into_iter().map(|at| at.0).collect();
+            Arc::new(Calls { direct, by_pointers, takes: facts.takes })
         };
         Arc::clone(self.calls.borrow_mut().entry(function).or_insert_with(find))
     }
@@ -336,12 +365,6 @@ impl ModuleCode {
 pub(crate) fn after_call(file: &ElfFile, call: LinkAddr) -> Option<LinkAddr> {
     let code = file.bytes_at(call, MAX_INSTRUCTION)?;
     Some(LinkAddr(decode_first(code, call.0).next_ip()))
-}
-
-/// Returns whether two ways part at different calls.
-fn are_apart(one: &[u64], other: &[u64]) -> bool {
-    let parting = one.iter().zip(other).position(|(a, b)| a != b);
-    parting.is_some() || one.len() != other.len()
 }
 
 fn answer(certainty: dependence::Certainty) -> Certainty {

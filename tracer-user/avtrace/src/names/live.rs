@@ -136,7 +136,9 @@ impl<'run> LiveNames<'run> {
     pub fn dependences(&self) -> Vec<(Steps, Dependence)> {
         let mut known: Vec<_> =
             self.known.dependences.iter().map(|(&steps, &found)| (steps, found)).collect();
-        known.sort_by_key(|(Steps { region, earlier, later }, _)| (region.0, earlier.0, later.0));
+        known.sort_by_key(|(Steps { region, earlier, later }, _)| {
+            (region.map(|region| region.0), earlier.0, later.0)
+        });
         known
     }
 
@@ -278,10 +280,14 @@ impl<'run> LiveNames<'run> {
 
     /// Finds how a later step depends on an earlier one; `None` where the code is not in one module, or is not known.
     fn find_dependence(&mut self, steps: Steps) -> Option<Dependence> {
-        let region = self.source.regions().get(steps.region)?.location;
-        let region = ProcessAddr(self.address(region)?.0);
-        let module = self.symbolizer.module_at(region)?;
-        let (region, file) = (module.link_address(region)?.0, module.file().ok()?);
+        let begin = match steps.region {
+            Some(region) => Some(self.source.regions().get(region)?.location),
+            None => None,
+        };
+        let at = ProcessAddr(self.address(begin.unwrap_or(steps.earlier))?.0);
+        let module = self.symbolizer.module_at(at)?;
+        let file = module.file().ok()?;
+        let region = begin.and_then(|_| Some(module.link_address(at)?.0));
         let open = || ModuleCode::of(file);
         let code = self.known.code.entry(module.path().to_owned()).or_insert_with(open);
         let stack = |location| {

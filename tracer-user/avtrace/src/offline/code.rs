@@ -104,15 +104,16 @@ impl Code {
         Some(CodePlace { module: path, address: address.0 })
     }
 
-    /// Returns how the step at the last of three locations depends on that at the second one, in the region that begins
-    /// at the first.
+    /// Returns how the step at the last of two locations depends on that at the first one, in the region that begins
+    /// there, if it is in one.
     pub(super) fn dependence(
         &mut self,
         names: &Names,
-        [region, earlier, later]: [&Location; 3],
+        region: Option<&Location>,
+        [earlier, later]: [&Location; 2],
     ) -> Option<Dependence> {
-        let region = region.stack.first()?;
-        let id = region.module?;
+        let at = region.unwrap_or(earlier).stack.first()?;
+        let id = at.module?;
         let file = Arc::clone(self.file(names, id)?.executable()?.file().ok()?);
         let code = self.modules.entry(id).or_insert_with(|| ModuleCode::of(&file));
         let stack = |location: &Location| {
@@ -124,7 +125,8 @@ impl Code {
                 _ => None,
             }
         };
-        let (region, earlier, later) = (region.address, stack(earlier)?, stack(later)?);
+        let (earlier, later) = (stack(earlier)?, stack(later)?);
+        let region = region.map(|_| at.address);
         Some(code.depends(&file, &StepsInCode { region, earlier, later }))
     }
 

@@ -254,13 +254,15 @@ impl Names for TraceNames {
         if let Some(&known) = self.dependences.get(&steps) {
             return known;
         }
-        let region = steps.region;
+        let begin = steps.region.map(|region| self.begin(region));
         let steps = [steps.earlier, steps.later].map(|location| self.names.location(location));
-        match (self.begin(region), steps) {
-            (Some(region), [Some(earlier), Some(later)]) => {
-                self.code.dependence(&self.names, [&region, &earlier, &later]).unwrap_or_default()
+        match (begin, steps) {
+            // The code of a region is not known where its begin is not.
+            (Some(None), _) | (_, [None, _] | [_, None]) => Dependence::default(),
+            (begin, [Some(earlier), Some(later)]) => {
+                let (begin, steps) = (begin.flatten(), [&earlier, &later]);
+                self.code.dependence(&self.names, begin.as_ref(), steps).unwrap_or_default()
             }
-            _ => Dependence::default(),
         }
     }
 

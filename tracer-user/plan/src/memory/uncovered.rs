@@ -124,7 +124,7 @@ impl Uncovered {
         covered: &BTreeSet<usize>,
         library_of: &mut dyn FnMut(&str) -> Option<String>,
     ) {
-        self.pointer_calls += facts.pointer_calls;
+        self.pointer_calls += facts.pointer_calls.len() as u64;
         for call in facts.calls.iter().filter(|call| !call.is_cold) {
             match &call.callee {
                 // The program may change the contents of the slot.

@@ -61,8 +61,6 @@ pub(super) struct Analysis<'facts, 'rules> {
 /// Loop with a call that waits, reads input or sleeps.
 pub(super) struct Loop {
     pub(super) first: LinkAddr,
-    /// The jump back.
-    pub(super) last: LinkAddr,
     /// Its instructions.
     pub(super) body: BTreeSet<u64>,
 }
@@ -226,7 +224,7 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
                 }
                 let body = (code.loop_body)(function, (first, last));
                 if waits(&|at| body.contains(&at.0)) {
-                    found.entry(function).or_default().push(Loop { first, last, body });
+                    found.entry(function).or_default().push(Loop { first, body });
                 }
             }
         }

@@ -303,7 +303,8 @@ impl Analysis<'_, '_> {
             // Libraries repeat interrupted calls: such a loop is no loop of tasks.
             let around = self.inlining.around(function, one.first);
             let is_own = !around.iter().any(|&number| self.inlining.is_library(number));
-            takes && is_own && in_unit(one.first) && in_unit(one.last)
+            // The jump back of its caller's loop may count as its own code.
+            takes && is_own && one.body.iter().all(|&at| in_unit(LinkAddr(at)))
         });
         self.waiting(function, unit, &self.waiting_or_pausing(), |at| {
             loops.iter().any(|one| one.body.contains(&at.0))

@@ -23,7 +23,7 @@ use crate::{
 
 /// Starts of names of functions by which threads synchronise, in Rust and in C++. A value in their types is reached by
 /// references to it, so that the users' code accesses it; or it is handed from thread to thread.
-const SYNCHRONISE: [&str; 60] = [
+const SYNCHRONISE: [&str; 53] = [
     "std::sync::",
     "std::sys::sync::",
     "std::sys_common::",
@@ -70,13 +70,6 @@ const SYNCHRONISE: [&str; 60] = [
     "mio::",
     "polling::",
     "want::",
-    "std::mutex::",
-    "std::__mutex_base",
-    "std::recursive_mutex::",
-    "std::timed_mutex::",
-    "std::shared_mutex::",
-    "std::__shared_mutex",
-    "std::shared_timed_mutex::",
     "std::condition_variable",
     "std::_V2::condition_variable",
     "std::counting_semaphore",
@@ -84,6 +77,18 @@ const SYNCHRONISE: [&str; 60] = [
     "std::__detail::__waiter",
     "std::__future_base::",
     "std::__call_once",
+];
+
+/// Starts of names of C++'s locks. They only call functions of libraries: what a compiler has put among the
+/// instructions of such a call (GCC's extents of inlined functions have its scheduler's order) is their caller's.
+const WRAPPERS: [&str; 7] = [
+    "std::mutex::",
+    "std::__mutex_base",
+    "std::recursive_mutex::",
+    "std::timed_mutex::",
+    "std::shared_mutex::",
+    "std::__shared_mutex",
+    "std::shared_timed_mutex::",
 ];
 
 /// Classes of the C++ library by which threads synchronise, whose names go on with their arguments.
@@ -110,7 +115,8 @@ pub(crate) fn is_other_library(name: &Name) -> bool {
     /// Its locks are words that wait in a loop, as those of programs are.
     const SPIN: &str = "spin::";
     let bare = name.short.trim_start_matches(['<', '&']);
-    !bare.starts_with(SPIN) && SYNCHRONISE.iter().any(|start| bare.starts_with(start))
+    let mut locks = SYNCHRONISE.iter().chain(&WRAPPERS);
+    !bare.starts_with(SPIN) && locks.any(|start| bare.starts_with(start))
 }
 
 /// Owner of the accesses of a function's code.
@@ -412,6 +418,8 @@ mod tests {
             "std::collections::hash::map::HashMap<K,V>::get",
             "core::ptr::drop_in_place<std::sync::MutexGuard<u64>>",
             "dashmap::DashMap<K,V>::get",
+            "std::mutex::unlock",
+            "std::recursive_mutex::unlock",
         ] {
             assert_eq!(part(name), AccessOwner::Helper, "{name}");
         }

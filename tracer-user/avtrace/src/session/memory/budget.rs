@@ -12,13 +12,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Allowance before the program has done much, in nanoseconds.
-const START_ALLOWANCE_NS: u64 = 10_000_000;
+/// Allowance before the program has done much, in nanoseconds: a short run is seen as a whole. It is spent once, and is
+/// of the order of what the analysis of the program takes before it starts.
+const START_ALLOWANCE_NS: u64 = 1_000_000_000;
 
-/// Costs in all of the groups that stay attached whatever others cost, in nanoseconds: the cheapest ones.
-const COLD_ALLOWANCE_NS: u64 = 40_000_000;
-
-/// These costs as a share of what is allowed, in percent: avtrace's own work for their records comes on top.
+/// Costs in all of the groups that stay attached whatever others cost, the cheapest ones, as a share of what is
+/// allowed, in percent: avtrace's own work for their records comes on top.
 const COLD_PERCENT: u64 = 50;
 
 /// Cost at which a group is detached where only the accessed memory is to be learned, in nanoseconds.
@@ -36,6 +35,8 @@ const REATTACH_PERCENT: u64 = 70;
 pub(crate) struct Budget {
     /// Allowed overhead, in percent of the program's own time.
     percent: u64,
+    /// Allowance before the program has done much.
+    start_allowance: u64,
     /// Groups are detached for good once it is known what they access.
     learns: bool,
     /// Groups change their state at no cost: those that come back fill the room, and all have their turns.
@@ -104,6 +105,7 @@ impl Budget {
     pub(crate) fn new(percent: u32) -> Self {
         Self {
             percent: percent.into(),
+            start_allowance: START_ALLOWANCE_NS,
             learns: false,
             rotates: false,
             costs: Vec::new(),
@@ -149,11 +151,11 @@ impl Budget {
             }
         }
         let spent = all.in_target + all.in_tracer;
-        let allowed = START_ALLOWANCE_NS
+        let allowed = self.start_allowance
             + worked.saturating_sub(all.in_target) / 100 * self.percent / 100 * TARGET_PERCENT;
         let mut change = Change { is_over: spent > allowed, ..Change::default() };
         if change.is_over {
-            let bound = COLD_ALLOWANCE_NS.max(allowed / 100 * COLD_PERCENT);
+            let bound = allowed / 100 * COLD_PERCENT;
             let cold = self.cold(bound);
             let attached = self
                 .groups
@@ -249,9 +251,14 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
     const NOTHING: OtherCosts = OtherCosts { in_target: 0, in_tracer: 0 };
 
+    /// A budget of 100 percent with an allowance of so many milliseconds at the start.
+    fn with_allowance(milliseconds: u64) -> Budget {
+        Budget { start_allowance: milliseconds * 1_000_000, ..Budget::new(100) }
+    }
+
     #[test]
     fn the_most_costly_group_goes_first_and_comes_back_when_there_is_room() {
-        let mut budget = Budget::new(100);
+        let mut budget = with_allowance(10);
         assert_eq!(budget.change(SECOND, &[SECOND / 10, SECOND / 10], NOTHING), Change::default());
         let half = OtherCosts { in_target: SECOND / 2, in_tracer: 0 };
         let change = budget.change(2 * SECOND, &[SECOND, SECOND / 10 + 1], half);
@@ -267,7 +274,7 @@ mod tests {
     #[test]
     fn what_has_cost_little_in_all_stays_though_others_cost_too_much() {
         const MILLISECOND: u64 = SECOND / 1000;
-        let mut budget = Budget::new(100);
+        let mut budget = with_allowance(80);
         let mut detached = |costs: &[u64]| budget.change(SECOND, costs, NOTHING).detach;
         let costs = |cold: u64| [SECOND, cold, 2 * MILLISECOND];
         assert_eq!(detached(&costs(MILLISECOND)), BTreeSet::from([0]));
@@ -280,7 +287,7 @@ mod tests {
 
     #[test]
     fn what_has_cost_little_for_what_is_allowed_comes_back_though_others_cost_too_much() {
-        let mut budget = Budget::new(100);
+        let mut budget = with_allowance(10);
         let mut change = |own: u64, costs: [u64; 2]| {
             let change = budget.change(own + costs.iter().sum::<u64>(), &costs, NOTHING);
             assert!(change.is_over);
@@ -300,7 +307,7 @@ mod tests {
 
     #[test]
     fn in_rotation_each_group_has_its_turn_however_costly_it_is() {
-        let mut budget = Budget::in_rotation(100);
+        let mut budget = Budget { rotates: true, ..with_allowance(10) };
         let of = |groups: &[u16]| groups.iter().copied().collect::<BTreeSet<u16>>();
         let mut change = |worked: u64, costs: [u64; 3]| {
             let in_target = costs.iter().sum();
@@ -327,18 +334,18 @@ mod tests {
 
     #[test]
     fn costs_of_groups_may_be_on_avtraces_time() {
-        let mut budget = Budget::new(100);
+        let mut budget = with_allowance(10);
         let all = OtherCosts { in_target: SECOND / 10, in_tracer: SECOND };
         let change = budget.decide(SECOND, &[SECOND, SECOND / 10], all);
         assert_eq!(change.detach, BTreeSet::from([0]));
         // Of the program's time only its own part is taken away.
         let worked = SECOND / 10 + all.in_tracer / TARGET_PERCENT * 100 + SECOND / 5;
-        assert!(!Budget::new(100).decide(worked, &[SECOND, SECOND / 10], all).is_over);
+        assert!(!with_allowance(10).decide(worked, &[SECOND, SECOND / 10], all).is_over);
     }
 
     #[test]
     fn what_costs_nothing_stays() {
-        let mut budget = Budget::new(10);
+        let mut budget = Budget { percent: 10, ..with_allowance(10) };
         let change = budget.change(SECOND, &[0, SECOND / 2, 0], NOTHING);
         assert_eq!(change.detach, BTreeSet::from([1]));
     }

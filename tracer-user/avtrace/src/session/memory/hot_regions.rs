@@ -15,7 +15,7 @@ use plan::plan::Plan;
 use report::Limitation;
 
 /// Allowance before the program has done much, in nanoseconds.
-const START_ALLOWANCE_NS: u64 = 5_000_000;
+const START_ALLOWANCE_NS: u64 = 100_000_000;
 
 /// Bound on the costs of these regions together, in percent of the allowed overhead.
 const MAX_PERCENT: u64 = 5;
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn what_was_given_up_counts_neither_again_nor_as_work() {
-        let spent = BTreeMap::from([(1, SECOND), (2, SECOND / 20)]);
+        let spent = BTreeMap::from([(1, SECOND), (2, SECOND * 3 / 20)]);
         let given_up = BTreeSet::from([1]);
         assert_eq!(too_costly(&spent, &given_up, 3 * SECOND, 100), BTreeSet::new());
         assert_eq!(too_costly(&spent, &given_up, SECOND + SECOND / 2, 100), BTreeSet::from([2]));
