@@ -279,7 +279,12 @@ impl ActiveRegions {
             true if self.is_full_relation() => self.violated_levels(Column::Data, closing),
             true => full,
         };
-        let cut = if self.cuts.are_collected() { self.cut(full, data, closing) } else { None };
+        let cut = if self.cuts.are_collected() {
+            let in_sections = if data == 0 { self.levels_by_sections(closing) } else { data };
+            self.cut(full, in_sections.min(full), closing)
+        } else {
+            None
+        };
         let selected = if self.options.regions == Regions::All { full } else { 1 };
         for level in 0..selected {
             let evidence = if level < data { Evidence::Data } else { Evidence::Sync };
@@ -288,6 +293,27 @@ impl ActiveRegions {
             }
         }
         self.cuts.count(cut, selected as u64);
+    }
+
+    /// Returns the number of levels that a dependency on a variable violates in the data relation, if the accesses of
+    /// one section of a lock count as one step: others can have made them in either order.
+    fn levels_by_sections(&self, closing: &Node) -> usize {
+        if !closing.is_variable() || !self.is_full_relation() {
+            return 0;
+        }
+        let is_violated = |slot: &usize| self.entered_in_section(*slot, closing).is_some();
+        self.threads[closing.row()].slots().take_while(is_violated).count()
+    }
+
+    /// Returns the event at which a region has reached, by data, the section of the source of a closing dependency.
+    fn entered_in_section(&self, slot: usize, closing: &Node) -> Option<EventNumber> {
+        let u = closing.from();
+        if !self.forest.contains(Column::Data, u, slot) {
+            return None;
+        }
+        let entered = self.forest.path(Column::Data, slot, u).next()?.sink;
+        let held = self.threads[u].locks.during(&closing.source, &entered)?;
+        (!held.is_empty()).then(|| entered.event())
     }
 
     /// Returns the column of the forest that has the paths of that evidence.
@@ -339,6 +365,11 @@ impl ActiveRegions {
     ) -> Option<u32> {
         let column = self.column(evidence);
         let (u, event) = (closing.from(), closing.source.event());
+        let slot_at = |level| self.threads[closing.row()].surroundings(level)?.of.slot;
+        let until = slot_at(level)
+            .filter(|_| evidence == Evidence::Data)
+            .and_then(|slot| self.entered_in_section(slot as usize, closing))
+            .map_or(event, |entered| entered.max(event));
         let Self { threads, forest, cuts, reads, resting, options, .. } = self;
         let forest = &*forest;
         let around = threads[closing.row()].surroundings(level)?;
@@ -348,7 +379,7 @@ impl ActiveRegions {
         // The latest departure shows the tightest gap; without one, the cycle goes through other threads.
         let is_data = evidence == Evidence::Data;
         let departures = &around.trail.departures;
-        let latest = departures.latest(u, begin.event(), event, closing.object, is_data).copied();
+        let latest = departures.latest(u, begin.event(), until, closing.object, is_data).copied();
         let (pair, long);
         let path: &[&Node] = match &latest {
             Some(latest) => {
@@ -396,8 +427,9 @@ impl ActiveRegions {
             let others = OtherLocks {
                 entered: at(first.row(), entered, entered),
                 left: at(u, left, left),
-                throughout: match first.row() == u && entered.event() <= event {
-                    true => at(u, entered, left),
+                throughout: match first.row() == u {
+                    true if entered.event() <= event => at(u, entered, left),
+                    true => at(u, left, entered),
                     false => Some(Vec::new()),
                 },
             };

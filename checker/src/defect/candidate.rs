@@ -277,6 +277,11 @@ fn of<'a>(
         GapKind::Iterations if lock.is_some_and(|lock| !may_repeat(region, &lock, names)) => {
             GapKind::Callees
         }
+        GapKind::OneActivation | GapKind::Callees
+            if names.dependence(steps).goes_back == Certainty::Yes =>
+        {
+            GapKind::Iterations
+        }
         kind => kind,
     };
     let is_inlined =
@@ -354,7 +359,8 @@ fn of<'a>(
                     Pattern::LostUpdate => &accesses.closing.source,
                     _ => returned,
                 };
-                names.describe.same_value(left.event, last.event) == Some(true)
+                let events = left.own_event().zip(last.own_event());
+                events.and_then(|(left, last)| names.describe.same_value(left, last)) == Some(true)
             },
         waits_for: returned_repeats || left_repeats && !accesses.on_one,
         polled: left_repeats || cut.is_some_and(|cut| cut.polled),
@@ -616,8 +622,8 @@ fn changed(
     for violation in std::iter::once(exemplar).chain(of_gap) {
         let container = |object| names.subject(object).container;
         let Some(accesses) = Accesses::of(violation, container) else { continue };
-        let values: Vec<Option<bool>> =
-            accesses.remote_writes().map(|event| names.describe.changed_value(event)).collect();
+        let mut changed = |event: Option<_>| names.describe.changed_value(event?);
+        let values: Vec<Option<bool>> = accesses.remote_writes().map(&mut changed).collect();
         let torn = !accesses.on_one;
         known.push(match (values.contains(&Some(true)), values.contains(&Some(false))) {
             // One of two variables alone is not torn.

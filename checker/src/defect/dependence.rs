@@ -48,6 +48,9 @@ pub struct Dependence {
     pub control: Certainty,
     /// The earlier step can be made again in the same execution of the region.
     pub repeats: Certainty,
+    /// The later step is always made before the earlier one as well: behind that, it is one of another iteration.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub goes_back: Certainty,
     /// The values that both steps read are compared with one another.
     #[cfg_attr(feature = "serde", serde(default))]
     pub compared: Certainty,

@@ -78,12 +78,13 @@ impl<'a> Accesses<'a> {
         self.closing.sink.action == Action::Free && self.pattern() != Pattern::UseAfterFree
     }
 
-    /// Returns the events of other threads at which the variables of both ends were written.
-    pub(super) fn remote_writes(&self) -> impl Iterator<Item = u64> + use<> {
+    /// Returns the events of other threads at which the variables of both ends were written; without a number, if they
+    /// were deferred.
+    pub(super) fn remote_writes(&self) -> impl Iterator<Item = Option<u64>> + use<> {
         let (entered, left) = (self.first.sink, self.closing.source);
-        let events = [entered, left].map(|point| writes(point.action).then_some(point.event));
-        let same = events[0] == events[1];
-        events.into_iter().take(if same { 1 } else { 2 }).flatten()
+        let number = if entered == left { 1 } else { 2 };
+        let written = [entered, left].into_iter().take(number).filter(|it| writes(it.action));
+        written.map(|point| point.own_event())
     }
 
     /// Returns whether both steps are on one variable, or on two.

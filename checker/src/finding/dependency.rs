@@ -78,6 +78,9 @@ impl Action {
 pub struct Point {
     /// Position in the trace.
     pub event: EventNumber,
+    /// Set for a deferred access: it was made after the event at that position, which is another one of its thread.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub deferred: bool,
     /// Thread of the event.
     pub thread: ThreadId,
     /// Operation of the event.
@@ -86,6 +89,14 @@ pub struct Point {
     pub location: LocationId,
     /// Transaction that the event belongs to.
     pub tx: Tx,
+}
+
+impl Point {
+    /// Returns the number of the event, if it has one of its own.
+    #[must_use]
+    pub fn own_event(&self) -> Option<EventNumber> {
+        (!self.deferred).then_some(self.event)
+    }
 }
 
 /// The object that a dependency is about.

@@ -227,6 +227,7 @@ impl EventStamp {
     pub fn point(&self) -> Point {
         Point {
             event: self.event(),
+            deferred: self.0[0] & DEFERRED != 0,
             thread: self.thread(),
             action: self.action(),
             location: self.location(),
@@ -278,7 +279,12 @@ mod tests {
         let event = access.advance(44, Action::Acquire, LocationId(1));
         let late = event.deferred(Action::Write, LocationId(2));
         assert_eq!((event.known_with(), late.known_with()), (44, 45));
-        let expected = Point { action: Action::Write, location: LocationId(2), ..event.point() };
+        let expected = Point {
+            deferred: true,
+            action: Action::Write,
+            location: LocationId(2),
+            ..event.point()
+        };
         assert_eq!(late.point(), expected);
         assert!(late.is_event());
     }
@@ -296,6 +302,7 @@ mod tests {
         let access = access.advance(MAX_EVENTS, Action::Free, LocationId(u32::MAX));
         let point = Point {
             event: MAX_EVENTS,
+            deferred: false,
             thread: tx.thread,
             action: Action::Free,
             location: LocationId(u32::MAX),

@@ -220,6 +220,23 @@ fn a_section_outside_of_regions_sees_a_pair_torn() {
 }
 
 #[test]
+fn a_section_sees_a_pair_torn_in_whichever_order_it_reads() {
+    let section = "t2 begin(g); t2 acq(l) @20; t2 r(y) @21; t2 r(x) @22; t2 rel(l) @23; t2 end";
+    let trace = |others: &str| {
+        format!(
+            "t1 begin(f); t1 acq(l) @1; t1 w(x) @2; t1 rel(l) @3
+             {others}
+             t1 acq(l) @4; t1 w(y) @5; t1 rel(l) @6; t1 end"
+        )
+    };
+    assert_eq!(Program::new(&trace(section)).summary(), ["likely Torn f"]);
+    // In sections of its own, the first look may have been before the region began.
+    let apart = section.replace("t2 r(x)", "t2 rel(l) @23; t2 acq(l) @20; t2 r(x)");
+    let found = Program::new(&trace(&apart)).summary();
+    assert!(found.iter().all(|line| line.ends_with("SplitSection f")), "{found:?}");
+}
+
+#[test]
 fn two_updates_that_nobody_looks_at_together_are_hardly_torn() {
     let update = |thread: &str, variable: &str, line: u32| {
         let (next, last) = (line + 1, line + 2);

@@ -125,8 +125,13 @@ pub fn is_unused<'code>(
     const INSTRUCTIONS: usize = 16;
     let mut info = InstructionInfoFactory::new();
     let mut at = at;
+    // Code that is not optimised keeps values in its frame, and takes all of a result from there.
+    let mut is_result_from_frame = false;
     for _ in 0..INSTRUCTIONS {
         let Some(instruction) = instruction_at(code_at, at) else { return false };
+        if instruction.op0_register().full_register() == Register::RAX {
+            is_result_from_frame = is_load_from_frame(&instruction);
+        }
         match register_use(&mut info, &instruction, register) {
             Use::Reads => return false,
             Use::Overwrites => return true,
@@ -135,7 +140,10 @@ pub fn is_unused<'code>(
         match instruction.flow_control() {
             FlowControl::Next => at = instruction.next_ip(),
             FlowControl::UnconditionalBranch => at = instruction.near_branch_target(),
-            FlowControl::Return => return is_dead_at_return(register),
+            FlowControl::Return => {
+                return is_dead_at_return(register)
+                    || register == Register::RDX && is_result_from_frame;
+            }
             FlowControl::Call | FlowControl::IndirectCall => return is_dead_at_call(register),
             _ => return false,
         }
@@ -290,6 +298,13 @@ fn instruction_at<'code>(
 ) -> Option<Instruction> {
     let instruction = decode_first(code_at(at)?, at);
     (!instruction.is_invalid()).then_some(instruction)
+}
+
+fn is_load_from_frame(instruction: &Instruction) -> bool {
+    instruction.mnemonic() == Mnemonic::Mov
+        && instruction.op1_kind() == OpKind::Memory
+        && instruction.memory_base() == Register::RBP
+        && instruction.memory_index() == Register::None
 }
 
 const fn is_dead_at_return(register: Register) -> bool {

@@ -157,6 +157,27 @@ impl<'code> Analysis<'code> {
         Some(false)
     }
 
+    /// Returns whether each way in the region to the instruction at `second` leads over that at `first`, in the same
+    /// function: what is done at `first` after `second` is done again.
+    pub fn comes_first(&mut self, first: u64, second: u64) -> Option<bool> {
+        let body = self.body(first)?;
+        let entry = body.values.at(body.entry())?;
+        let start = self.boundary.and_then(|at| body.values.at(at)).unwrap_or(entry);
+        let (first, second) = (body.values.at(first)?, body.values.at(second)?);
+        let mut seen = vec![false; body.steps.len()];
+        let mut todo = vec![start];
+        while let Some(at) = todo.pop() {
+            if at == first || std::mem::replace(&mut seen[at], true) {
+                continue;
+            }
+            if at == second {
+                return Some(false);
+            }
+            todo.extend(body.values.successors(at));
+        }
+        Some(first != second)
+    }
+
     /// Returns the call after which a function goes on at an address.
     pub fn call_before(&mut self, after: u64) -> Option<u64> {
         let body = self.body(after.checked_sub(1)?)?;

@@ -5,7 +5,7 @@
 use iced_x86::{
     FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
 };
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use symbolize::LinkAddr;
 
 use crate::instruction::survives_call;
@@ -39,7 +39,40 @@ pub enum Pointer {
     Value(u32),
     /// The contents of a global variable.
     In(LinkAddr),
+    /// An argument of the function, by its number.
+    Argument(u8),
 }
+
+/// What a call passes to the function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PassedPointers {
+    /// The call.
+    pub at: LinkAddr,
+    /// By number of the argument; `None` for what is no known pointer.
+    arguments: [Option<HeldPointer>; ARGUMENTS.len()],
+}
+
+impl PassedPointers {
+    /// Returns the place that the caller knows as this one of the function.
+    #[must_use]
+    pub fn outside(&self, place: SharedPlace) -> Option<SharedPlace> {
+        let SharedPlace::Field(pointer, offset) = place else { return Some(place) };
+        match pointer {
+            Pointer::In(_) => Some(place),
+            Pointer::Value(_) => None,
+            Pointer::Argument(number) => match (*self.arguments.get(usize::from(number))?)? {
+                HeldPointer::Stack => None,
+                HeldPointer::Address(at) => {
+                    Some(SharedPlace::Global(LinkAddr(at.0.wrapping_add_signed(offset))))
+                }
+                HeldPointer::Pointer(pointer) => Some(SharedPlace::Field(pointer, offset)),
+            },
+        }
+    }
+}
+
+/// Registers of the first arguments (System V ABI, section 3.2.3).
+const ARGUMENTS: [Register; 4] = [Register::RDI, Register::RSI, Register::RDX, Register::RCX];
 
 /// Accesses of a function, and where it does something else in between.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,9 +83,11 @@ pub struct SharedAccesses {
     pub taken: Vec<LinkAddr>,
     /// Calls, and jumps back.
     pub long: Vec<LinkAddr>,
+    /// Direct calls.
+    pub calls: Vec<PassedPointers>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HeldPointer {
     Pointer(Pointer),
     Address(LinkAddr),
@@ -83,7 +118,10 @@ pub fn shared_accesses(instructions: &[Instruction]) -> SharedAccesses {
         }
         let is_back = || instruction.near_branch_target() <= at.0;
         match instruction.flow_control() {
-            FlowControl::Call | FlowControl::IndirectCall => found.long.push(at),
+            FlowControl::Call | FlowControl::IndirectCall => {
+                found.long.push(at);
+                found.calls.push(state.passed(at));
+            }
             FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch if is_back() => {
                 found.long.push(at);
             }
@@ -104,6 +142,8 @@ struct PointerState {
     stack: FxHashMap<(Register, i64), HeldPointer>,
     values: u32,
     has_frame: bool,
+    /// Registers that do not hold what the caller has passed any more.
+    changed: FxHashSet<Register>,
 }
 
 impl PointerState {
@@ -116,9 +156,23 @@ impl PointerState {
         if let Some(&held) = self.registers.get(&register) {
             return held;
         }
-        let value = self.value();
+        let value = self.argument(register).unwrap_or_else(|| self.value());
         self.registers.insert(register, value);
         value
+    }
+
+    /// The argument that a register still holds.
+    fn argument(&self, register: Register) -> Option<HeldPointer> {
+        let number = ARGUMENTS.iter().position(|&argument| argument == register)?;
+        let is_same = !self.changed.contains(&register);
+        is_same.then_some(HeldPointer::Pointer(Pointer::Argument(number as u8)))
+    }
+
+    fn passed(&self, at: LinkAddr) -> PassedPointers {
+        let held = |register| {
+            self.registers.get(&register).copied().or_else(|| self.argument(register))
+        };
+        PassedPointers { at, arguments: ARGUMENTS.map(held) }
     }
 
     fn is_stack(&self, base: Register) -> bool {
@@ -174,6 +228,7 @@ impl PointerState {
         match instruction.flow_control() {
             FlowControl::Call | FlowControl::IndirectCall => {
                 self.registers.retain(|&register, _| survives_call(register.number() as u8));
+                self.changed.extend(ARGUMENTS);
                 return;
             }
             FlowControl::Next => {}
@@ -234,6 +289,7 @@ impl PointerState {
             .collect();
         for register in written {
             self.registers.remove(&register);
+            self.changed.insert(register);
         }
         if let Some(held) = held {
             self.registers.insert(to, held);

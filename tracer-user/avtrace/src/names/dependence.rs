@@ -159,18 +159,20 @@ impl ModuleCode {
             let common = common.min(one.len() - 1).min(other.len() - 1);
             let found = analysis.depends(&one[common..], &other[common..]);
             let calls = one[..=common].iter().map(|&at| analysis.repeats(at));
-            let repeats = calls.map(|repeats| match repeats {
+            let certainly = |known: Option<bool>| match known {
                 Some(false) => Certainty::No,
                 Some(true) => Certainty::Yes,
                 None => Certainty::Unknown,
-            });
-            let repeats = repeats.max().unwrap_or_default();
+            };
+            let repeats = calls.map(certainly).max().unwrap_or_default();
+            let goes_back = certainly(analysis.comes_first(other[common], one[common]));
             let meeting = analysis.meets(&one[common..], &other[common..]);
             Dependence {
                 value: answer(found.value),
                 address: answer(found.address),
                 control: answer(found.control),
                 repeats,
+                goes_back,
                 compared: answer(meeting.compared),
                 combined: answer(meeting.combined),
             }
@@ -383,6 +385,7 @@ fn agreed(one: Dependence, other: Dependence) -> Dependence {
         address: both(one.address, other.address),
         control: both(one.control, other.control),
         repeats: both(one.repeats, other.repeats),
+        goes_back: both(one.goes_back, other.goes_back),
         compared: both(one.compared, other.compared),
         combined: both(one.combined, other.combined),
     }

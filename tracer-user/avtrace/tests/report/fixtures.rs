@@ -227,7 +227,7 @@ pub fn tx(thread: ThreadId, ordinal: u64, region: Option<RegionId>, begin_event:
 }
 
 pub fn point(tx: Tx, event: u64, action: Action, location: Place) -> Point {
-    Point { event, thread: tx.thread, action, location, tx }
+    Point { event, deferred: false, thread: tx.thread, action, location, tx }
 }
 
 pub fn edge(object: Object, source: Point, sink: Point) -> Edge {

@@ -39,7 +39,15 @@ struct Pair {
     is_global: bool,
     /// Set if there is a call or a loop in between.
     is_long: bool,
+    /// Set if a function that is called makes one of them.
+    is_called: bool,
 }
+
+/// Limit of nested calls through which accesses are looked for.
+const MAX_DEPTH: usize = 3;
+
+/// Limit of accesses of one function, with those of the functions that it calls.
+const MAX_ACCESSES: usize = 200;
 
 impl Analysis<'_, '_> {
     /// Adds the functions that take no lock, if few others are candidates.
@@ -63,7 +71,9 @@ impl Analysis<'_, '_> {
             .map(|function| {
                 let inline = self.inline(function);
                 let is_lock = |at| inline.is_some_and(|inline| inline.accesses.contains(&at));
-                let mut found = pairs(&all[function], &changing);
+                let mut accesses = self.with_callees(&all, function, MAX_DEPTH);
+                accesses.sort_by_key(|access| access.at);
+                let mut found = pairs(&accesses, &all[function].long, &changing);
                 found.retain(|pair| !is_lock(pair.first) && !is_lock(pair.second));
                 (function, found)
             })
@@ -81,7 +91,8 @@ impl Analysis<'_, '_> {
         for (&function, pairs) in &pairs {
             for pair in pairs {
                 let Some(unit) = self.unit_of(function, pair) else { continue };
-                let rank = u32::from(!pair.is_long) << 1 | u32::from(!pair.is_global);
+                let facts = [pair.is_called, !pair.is_long, !pair.is_global];
+                let rank = facts.into_iter().fold(0, |rank, fact| rank << 1 | u32::from(fact));
                 let known = found.entry(unit).or_insert((function, rank));
                 known.1 = known.1.min(rank);
             }
@@ -98,6 +109,30 @@ impl Analysis<'_, '_> {
         unlocked.sort_by_key(|candidate| candidate.rank);
         unlocked.truncate(MAX_UNLOCKED);
         candidates.extend(unlocked);
+    }
+
+    /// The accesses of a function, and those of the functions that it calls, at their calls: to global variables, behind
+    /// those, and behind pointers that it passes on.
+    fn with_callees(
+        &self,
+        all: &[SharedAccesses],
+        function: usize,
+        depth: usize,
+    ) -> Vec<SharedAccess> {
+        let mut found = all[function].accesses.clone();
+        for call in self.facts[function].calls.iter().filter(|call| call.returns && depth > 0) {
+            let passed = all[function].calls.iter().find(|passed| passed.at == call.at);
+            if let (Callee::Own(callee), Some(passed)) = (&call.callee, passed)
+                && *callee != function
+                && found.len() < MAX_ACCESSES
+            {
+                let inner = self.with_callees(all, *callee, depth - 1).into_iter();
+                found.extend(inner.filter_map(|access| {
+                    Some(SharedAccess { at: call.at, place: passed.outside(access.place)?, ..access })
+                }));
+            }
+        }
+        found
     }
 
     /// The functions that threads other than the first can run: what threads start with, what may be called through
@@ -203,20 +238,29 @@ fn changing(all: &[SharedAccesses]) -> HashSet<LinkAddr> {
 
 /// The pairs of accesses of a function between which others can get in: one after the other to one place, and not both
 /// additions.
-fn pairs(shared: &SharedAccesses, changing: &HashSet<LinkAddr>) -> Vec<Pair> {
+fn pairs(
+    accesses: &[SharedAccess],
+    long: &[LinkAddr],
+    changing: &HashSet<LinkAddr>,
+) -> Vec<Pair> {
     let mut last: BTreeMap<SharedPlace, SharedAccess> = BTreeMap::new();
     let mut found = Vec::new();
-    for &access in &shared.accesses {
+    for &access in accesses {
         let is_global = match access.place {
             SharedPlace::Global(at) if !changing.contains(&at) => continue,
             SharedPlace::Global(_) => true,
             SharedPlace::Field(..) => false,
         };
         let before = last.insert(access.place, access);
-        if let Some(before) = before.filter(|before| !(before.adds && access.adds)) {
+        // Both may be in one call, whose function makes the pair.
+        let is_pair = |before: &SharedAccess| {
+            before.at != access.at && !(before.adds && access.adds)
+        };
+        if let Some(before) = before.filter(is_pair) {
             let (first, second) = (before.at, access.at);
-            let is_long = shared.long.iter().any(|at| (first..second).contains(at));
-            found.push(Pair { first, second, is_global, is_long });
+            let is_long = long.iter().any(|at| (first..second).contains(at));
+            let is_called = [first, second].iter().any(|at| long.contains(at));
+            found.push(Pair { first, second, is_global, is_long, is_called });
         }
     }
     found
@@ -244,9 +288,10 @@ mod tests {
             ],
             taken: Vec::new(),
             long: vec![LinkAddr(0x20)],
+            ..SharedAccesses::default()
         };
-        let found = pairs(&shared, &changing(std::slice::from_ref(&shared)));
-        let [Pair { first: LinkAddr(0x10), second: LinkAddr(0x30), is_global, is_long }] =
+        let found = pairs(&shared.accesses, &shared.long, &changing(std::slice::from_ref(&shared)));
+        let [Pair { first: LinkAddr(0x10), second: LinkAddr(0x30), is_global, is_long, .. }] =
             found[..]
         else {
             panic!("nobody writes the other: {found:?}")
@@ -258,6 +303,7 @@ mod tests {
     fn additions_are_no_steps() {
         let accesses = vec![access(0x10, GLOBAL, true, true), access(0x20, GLOBAL, true, true)];
         let shared = SharedAccesses { accesses, ..SharedAccesses::default() };
-        assert!(pairs(&shared, &changing(std::slice::from_ref(&shared))).is_empty());
+        let changing = changing(std::slice::from_ref(&shared));
+        assert!(pairs(&shared.accesses, &shared.long, &changing).is_empty());
     }
 }

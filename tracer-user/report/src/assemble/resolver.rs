@@ -50,6 +50,26 @@ pub(super) struct Known {
     pub(super) origin: Origin,
 }
 
+/// Place of a step in time. Deferred accesses follow the event that they have been made after, of which there may be
+/// several.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct StepKey {
+    event: u64,
+    deferred_at: Option<LocationId>,
+    action: Action,
+}
+
+impl StepKey {
+    const fn of_event(event: u64, action: Action) -> Self {
+        Self { event, deferred_at: None, action }
+    }
+
+    fn of(point: &Point) -> Self {
+        let deferred_at = point.deferred.then_some(point.location);
+        Self { event: point.event, deferred_at, action: point.action }
+    }
+}
+
 /// Looks names up once and keeps them.
 pub(super) struct Resolver<'a> {
     pub(super) names: &'a mut dyn Names,
@@ -259,15 +279,15 @@ impl<'a> Resolver<'a> {
 
     /// The events that matter, in time order. An event may matter in several ways.
     fn steps(&mut self, found: &finding::Violation, begin: &Place) -> Vec<Step> {
-        let mut steps = BTreeMap::<(u64, Action), Step>::new();
+        let mut steps = BTreeMap::<StepKey, Step>::new();
         let (at, name) = (&found.begin, self.region(found.region).0);
         let mut opening = begin.step(at.event, at.thread, Some(name), at.action);
         opening.add_role(Role::Begin);
-        steps.insert((at.event, opening.action), opening);
+        steps.insert(StepKey::of_event(at.event, opening.action), opening);
         for tx in &found.witness {
             // A unary transaction is its one event; the violating one may be nested, and is there already.
             let Some(region) = tx.region.filter(|_| *tx != found.transaction) else { continue };
-            let step = steps.entry((tx.begin_event, Action::Begin)).or_insert_with(|| {
+            let step = steps.entry(StepKey::of_event(tx.begin_event, Action::Begin)).or_insert_with(|| {
                 let (name, place) = self.region(region);
                 place.step(tx.begin_event, tx.thread, Some(name), Action::Begin)
             });
@@ -292,7 +312,7 @@ impl<'a> Resolver<'a> {
 
     fn add_step(
         &mut self,
-        steps: &mut BTreeMap<(u64, Action), Step>,
+        steps: &mut BTreeMap<StepKey, Step>,
         point: &Point,
         object: &Object,
         part_of: Option<finding::Object>,
@@ -300,7 +320,7 @@ impl<'a> Resolver<'a> {
     ) {
         self.threads.insert(point.thread);
         let action = point.action;
-        let step = steps.entry((point.event, action)).or_insert_with(|| {
+        let step = steps.entry(StepKey::of(point)).or_insert_with(|| {
             let region = point.tx.region.map(|region| self.region(region).0);
             let mut step = self.point(point).step(point.event, point.thread, region, action);
             // What a library stores in its objects says nothing to others.
@@ -313,7 +333,8 @@ impl<'a> Resolver<'a> {
                 action,
                 Action::Read | Action::Write | Action::Update | Action::CommutingUpdate
             ) {
-                step.value = self.names.value(point.event).filter(|_| !is_part);
+                let value = point.own_event().and_then(|event| self.names.value(event));
+                step.value = value.filter(|_| !is_part);
             }
             step
         });
