@@ -107,6 +107,17 @@ fn a_function_without_a_lock_is_a_region_where_no_other_takes_one() {
     }
 }
 
+#[test]
+fn steps_without_a_lock_may_be_in_the_functions_that_are_called() {
+    require_bpf!();
+    for level in ["-O0", "-O2"] {
+        let regions = listed(&c("callees", &["-g", level]), &[], "regions");
+        let mut names: Vec<&str> = regions.iter().map(|(name, _)| &**name).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["claim", "reserve"], "{level}");
+    }
+}
+
 /// Returns the report's words on the defects of a function: its class, pattern, subject, lock, reasons and help.
 fn said(program: &Program, arguments: &[&str], function: &str) -> Vec<Value> {
     let folder = tests::folder();

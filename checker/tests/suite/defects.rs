@@ -213,7 +213,11 @@ fn a_section_outside_of_regions_sees_a_pair_torn() {
         Program::new(&looks_outside(looks)).changed(true).dependence(21, 22, used).summary()
     };
     assert_eq!(found(1), ["likely Torn f"]);
-    assert_eq!(found(3), ["likely Torn f"], "only the first read of the one, and the last of the other");
+    assert_eq!(
+        found(3),
+        ["likely Torn f"],
+        "only the first read of the one, and the last of the other"
+    );
     // Without the code, several sections need not have both.
     assert_eq!(Program::new(&looks_outside(1)).summary(), ["likely Torn f"]);
     assert_eq!(Program::new(&looks_outside(3)).summary(), ["by design Chain f"]);
@@ -254,6 +258,20 @@ fn two_updates_that_nobody_looks_at_together_are_hardly_torn() {
     assert_eq!(class(&by_updates), ["possible Torn f"]);
     let seen = trace("t2 acq(l) @21; t2 r(x) @22; t2 r(y) @23; t2 rel(l) @24");
     assert_eq!(class(&seen), ["likely Torn f"]);
+}
+
+#[test]
+fn what_always_comes_before_a_step_is_of_the_next_iteration_behind_it() {
+    // The second callee of one iteration, and the first callee of the next one.
+    let trace = "t1 begin(f)
+        t1 begin(item); t1 acq(l) @a:1; t1 r(x) @a:2; t1 rel(l) @a:3; t1 end
+        t2 acq(l) @8; t2 w(x) @9; t2 rel(l) @10
+        t1 begin(count); t1 acq(l) @b:4; t1 r(x) @b:5; t1 rel(l) @b:6; t1 end; t1 end";
+    let acts = Dependence { control: Certainty::Yes, ..Dependence::default() };
+    let found = |found| Program::new(trace).changed(true).dependence(2, 5, found).summary();
+    assert_eq!(found(acts), ["likely StaleRead f"]);
+    let back = Dependence { goes_back: Certainty::Yes, ..acts };
+    assert_eq!(found(back), ["by design StaleRead f"]);
 }
 
 #[test]

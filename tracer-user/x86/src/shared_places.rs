@@ -169,9 +169,8 @@ impl PointerState {
     }
 
     fn passed(&self, at: LinkAddr) -> PassedPointers {
-        let held = |register| {
-            self.registers.get(&register).copied().or_else(|| self.argument(register))
-        };
+        let held =
+            |register| self.registers.get(&register).copied().or_else(|| self.argument(register));
         PassedPointers { at, arguments: ARGUMENTS.map(held) }
     }
 
@@ -343,6 +342,29 @@ mod tests {
         // mov eax, [rbx]; call; mov [rbx], eax
         let found = places(&[&[0x8b, 0x03], &[0xe8, 0, 0, 0, 0], &[0x89, 0x03]]);
         assert_eq!(found[0].0, found[1].0);
+    }
+
+    #[test]
+    fn a_callers_name_of_a_place_is_known_where_it_passes_the_pointer_on() {
+        // mov rbx, rdi; call; lea rdi, [rip+0x100]; mov rsi, rbx; call; call
+        let found = of(&[
+            &[0x48, 0x89, 0xfb],
+            &[0xe8, 0, 0, 0, 0],
+            &[0x48, 0x8d, 0x3d, 0, 1, 0, 0],
+            &[0x48, 0x89, 0xde],
+            &[0xe8, 0, 0, 0, 0],
+            &[0xe8, 0, 0, 0, 0],
+        ]);
+        let outside = |call: usize, argument| {
+            found.calls[call].outside(SharedPlace::Field(Pointer::Argument(argument), 8))
+        };
+        let of_caller = Some(SharedPlace::Field(Pointer::Argument(0), 8));
+        assert_eq!(outside(0, 0), of_caller);
+        assert_eq!(outside(1, 0), Some(SharedPlace::Global(LinkAddr(0x1117))));
+        assert_eq!(outside(1, 1), of_caller, "kept over the first call");
+        assert_eq!(outside(2, 0), None, "not known any more");
+        let global = SharedPlace::Field(Pointer::In(LinkAddr(0x5000)), 8);
+        assert_eq!(found.calls[2].outside(global), Some(global));
     }
 
     #[test]

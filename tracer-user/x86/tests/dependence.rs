@@ -311,6 +311,34 @@ fn values_that_are_compared_or_combined_meet() {
 }
 
 #[test]
+fn a_step_that_is_always_made_before_another_one_comes_first() {
+    let text = format!(
+        "{PRELUDE}APART void one(void) {{ other(1); }}\nAPART void two(void) {{ other(2); }}\n\
+         APART void loop(long n) {{ for (long i = 0; i < n; i++) {{ one(); other(i); two(); }} }}\n\
+         APART void branch(long n) {{ if (n) one(); other(n); two(); }}\n\
+         int main(void) {{ return 0; }}\n"
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    let (source, program) = (folder.path().join("order.c"), folder.path().join("order"));
+    fs::write(&source, text).expect("a source file");
+    for option in ["-O0", "-O1", "-O2", "-O3"] {
+        let mut command = Command::new("gcc");
+        command.args([option, "-w", "-no-pie", "-o"]).args([&program, &source]);
+        assert!(command.status().expect("gcc").success());
+        let program = Program::open(&program);
+        let [one, two] = ["one", "two"].map(|name| program.function(name));
+        let first = |within: &str, first, second| {
+            let within = program.function(within);
+            let [first, second] = [first, second].map(|target| program.calls(within, target)[0]);
+            Analysis::new(&program).comes_first(first, second)
+        };
+        assert_eq!(first("loop", one, two), Some(true), "{option}");
+        assert_eq!(first("loop", two, one), Some(false), "{option}");
+        assert_eq!(first("branch", one, two), Some(false), "{option}: it may be left out");
+    }
+}
+
+#[test]
 fn a_value_that_is_written_where_it_cannot_be_followed_may_be_used_anywhere() {
     let text = format!(
         "{PRELUDE}static long copies[2];\n\

@@ -1,6 +1,7 @@
 //! Assembling of a report from findings: merging, numbering, order and counts.
 
 use checker::finding::Action::{Acquire, Read, Release, Write};
+use checker::finding::Point;
 use report::{Action, LostEvents, Role, SourceFrame};
 
 use crate::fixtures::{Story, edge, point, tx};
@@ -105,6 +106,31 @@ fn one_event_is_one_step_though_two_edges_meet_in_it() {
     let events: Vec<_> = report.violations[0].steps.iter().map(|step| step.event).collect();
     assert_eq!(events, [10, 11, 12, 14, 15]);
     assert_eq!(report.violations[0].steps[3].roles, [Role::Source, Role::Sink]);
+}
+
+#[test]
+fn deferred_accesses_after_one_event_are_steps_of_their_own_without_its_value() {
+    let mut s = Story::new();
+    let (one, two) = (s.thread("one", 1), s.thread("two", 2));
+    let (region, begin) = s.region("work", "work.c", 10, "");
+    let [x, y] = [(0, "x"), (1, "y")].map(|(id, name)| s.variable(id, name));
+    let [first, last, read_x, read_y] =
+        [20, 21, 30, 31].map(|line| s.place("work.c", line, "work", ""));
+    let (a, b) = (tx(one, 0, Some(region), 0), tx(two, 0, Some(region), 1));
+    let deferred = |place| Point { deferred: true, ..point(b, 3, Read, place) };
+    let edges = vec![
+        edge(x, point(a, 2, Write, first), deferred(read_x)),
+        edge(y, deferred(read_y), point(a, 4, Write, last)),
+    ];
+    s.violation(begin, &[a, b, a], edges, 1);
+    s.value(3, None, Some("7"));
+    s.value(4, Some("8"), Some("9"));
+    let report = s.report();
+    let steps = &report.violations[0].steps;
+    let read = steps.iter().filter(|step| step.action == Action::Read);
+    let read: Vec<_> = read.map(|step| (step.label.as_str(), step.value.is_some())).collect();
+    assert_eq!(read, [("work.c:30", false), ("work.c:31", false)]);
+    assert!(steps.last().is_some_and(|step| step.value.is_some()));
 }
 
 #[test]

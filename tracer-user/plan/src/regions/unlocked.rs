@@ -128,7 +128,11 @@ impl Analysis<'_, '_> {
             {
                 let inner = self.with_callees(all, *callee, depth - 1).into_iter();
                 found.extend(inner.filter_map(|access| {
-                    Some(SharedAccess { at: call.at, place: passed.outside(access.place)?, ..access })
+                    Some(SharedAccess {
+                        at: call.at,
+                        place: passed.outside(access.place)?,
+                        ..access
+                    })
                 }));
             }
         }
@@ -238,11 +242,7 @@ fn changing(all: &[SharedAccesses]) -> HashSet<LinkAddr> {
 
 /// The pairs of accesses of a function between which others can get in: one after the other to one place, and not both
 /// additions.
-fn pairs(
-    accesses: &[SharedAccess],
-    long: &[LinkAddr],
-    changing: &HashSet<LinkAddr>,
-) -> Vec<Pair> {
+fn pairs(accesses: &[SharedAccess], long: &[LinkAddr], changing: &HashSet<LinkAddr>) -> Vec<Pair> {
     let mut last: BTreeMap<SharedPlace, SharedAccess> = BTreeMap::new();
     let mut found = Vec::new();
     for &access in accesses {
@@ -253,9 +253,8 @@ fn pairs(
         };
         let before = last.insert(access.place, access);
         // Both may be in one call, whose function makes the pair.
-        let is_pair = |before: &SharedAccess| {
-            before.at != access.at && !(before.adds && access.adds)
-        };
+        let is_pair =
+            |before: &SharedAccess| before.at != access.at && !(before.adds && access.adds);
         if let Some(before) = before.filter(is_pair) {
             let (first, second) = (before.at, access.at);
             let is_long = long.iter().any(|at| (first..second).contains(at));

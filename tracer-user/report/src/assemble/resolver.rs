@@ -287,10 +287,12 @@ impl<'a> Resolver<'a> {
         for tx in &found.witness {
             // A unary transaction is its one event; the violating one may be nested, and is there already.
             let Some(region) = tx.region.filter(|_| *tx != found.transaction) else { continue };
-            let step = steps.entry(StepKey::of_event(tx.begin_event, Action::Begin)).or_insert_with(|| {
-                let (name, place) = self.region(region);
-                place.step(tx.begin_event, tx.thread, Some(name), Action::Begin)
-            });
+            let step = steps
+                .entry(StepKey::of_event(tx.begin_event, Action::Begin))
+                .or_insert_with(|| {
+                    let (name, place) = self.region(region);
+                    place.step(tx.begin_event, tx.thread, Some(name), Action::Begin)
+                });
             step.add_role(Role::Begin);
         }
         for edge in &found.edges {
