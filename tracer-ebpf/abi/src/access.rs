@@ -10,6 +10,7 @@ use super::Operand;
 /// stands for 0.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct AccessDescriptor {
     /// The summand; with no register, the address itself.
     pub displacement: i64,

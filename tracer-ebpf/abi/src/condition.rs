@@ -3,6 +3,7 @@
 /// Condition of the processor's flags, as instructions encode it: the low four bits of the opcodes of `jcc`, `setcc`
 /// and `cmovcc` (Intel SDM, volume 1, appendix B).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct FlagCondition(u8);
 
 impl FlagCondition {

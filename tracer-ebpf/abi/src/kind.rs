@@ -28,6 +28,7 @@ macro_rules! kinds {
         /// Kind of a record: the event that it reports. The numbers are part of the ABI.
         #[repr(u32)]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
         #[non_exhaustive]
         pub enum Kind {
             $($($(#[$doc])* $kind = Index::$kind as u32 + 1,)*)*

@@ -2,6 +2,7 @@
 
 /// The programs that are attached to places in the traced program's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum ProbeProgram {
     /// Markers of regions.
     Region,

@@ -1,6 +1,7 @@
 //! The command line: options and their help. Their effects are elsewhere.
 
 mod attach;
+mod cache;
 mod diff;
 mod doctor;
 mod environment;
@@ -15,6 +16,7 @@ mod record;
 mod refine;
 
 pub use attach::{AttachArgs, ProcessesArgs};
+pub use cache::{CacheAction, CacheArgs};
 pub use diff::DiffArgs;
 pub use doctor::DoctorArgs;
 pub use explain::ExplainArgs;
@@ -113,6 +115,8 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Say what a word of a report means, and the usual repair.
     Explain(ExplainArgs),
+    /// Describe the cache of analysed programs, or clear it.
+    Cache(CacheArgs),
 }
 
 /// Default size of the ring buffer, in MiB.
@@ -256,6 +260,10 @@ pub struct CaptureArgs {
     /// impossible before the program starts, `auto` takes the other one, and the report says why.
     #[arg(long, value_enum, default_value_t = CaptureArg::Auto, help_heading = heading::CAPTURE)]
     pub capture: CaptureArg,
+
+    /// Analyse the program and its libraries anew, and do not store the result. See `avtrace cache`.
+    #[arg(long, help_heading = heading::CAPTURE)]
+    pub no_cache: bool,
 
     /// Have threads wait where avtrace cannot keep up, and lose no event. The default with `--capture inline`, and not
     /// possible with `--capture kernel`.

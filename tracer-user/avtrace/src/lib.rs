@@ -10,6 +10,7 @@ mod first_pass;
 mod hunt;
 mod names;
 pub mod offline;
+mod plan_cache;
 mod printer;
 pub mod progress;
 pub mod session;

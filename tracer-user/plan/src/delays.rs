@@ -1,5 +1,6 @@
-//! Probes of delays (`run --perturb`) in a plan: each is at the start of an instruction. No access is reported on the
-//! other side of one, and of the probes at one place it acts first, so that no record is on the wrong side of a delay.
+//! Probes of delays (`run --perturb`) in a plan that has all others: each is at the start of an instruction. No access
+//! is reported on the other side of one, and of the probes at one place it acts first, so that no record is on the
+//! wrong side of a delay. For that the accesses of a function with a delay are planned again.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +22,7 @@ use super::plan::{
 };
 use crate::perturbation::Delay;
 
-/// Adds the delays in the modules of a step.
+/// Adds the delays in the modules of a step to a plan that has all other probes of these modules.
 pub(super) fn add(plan: &mut Plan, step: PlanStep<'_>) {
     let PlanStep { symbolizer, pid, wanted: Wanted { delays, .. }, .. } = step;
     if delays.is_empty() {
@@ -33,6 +34,8 @@ pub(super) fn add(plan: &mut Plan, step: PlanStep<'_>) {
         let Some(file) = here.peek().and_then(|_| module.file().ok()) else { continue };
         let functions = Functions::from_file(file);
         let mut planner = Planner { plan, module, file, pid };
+        let before = planner.plan.probes.len();
+        let mut delayed = BTreeSet::new();
         for (number, delay) in here {
             let at = LinkAddr(delay.address);
             let purpose = ProbePurpose::Delay { id: delay.id.clone() };
@@ -40,7 +43,8 @@ pub(super) fn add(plan: &mut Plan, step: PlanStep<'_>) {
                 planner.skip(purpose, SkipReason::NotInFile);
                 continue;
             }
-            let function = functions.containing(at).and_then(|index| functions.get(index));
+            let index = functions.containing(at);
+            let function = index.and_then(|index| functions.get(index));
             let parts = function.and_then(|function| function.parts(file)).unwrap_or_default();
             let found = place(&parts, at).and_then(|at| Some((at, module.process_address(at)?)));
             let Some((at, address)) = found else {
@@ -51,6 +55,12 @@ pub(super) fn add(plan: &mut Plan, step: PlanStep<'_>) {
             let cookie = Cookie((number as u64) << 32 | u64::from(site));
             planner.add_probe(ProbeProgram::Delay, at, cookie, purpose);
             planner.plan.facts.delays.insert(delay.id.clone());
+            delayed.extend(index);
+        }
+        let delays = planner.plan.probes.len() - before;
+        planner.plan.probes.rotate_right(delays);
+        for function in delayed.into_iter().filter_map(|index| functions.get(index)) {
+            planner.replan_accesses(function);
         }
     }
     if plan.state.leaves_program

@@ -11,6 +11,7 @@ pub mod plan;
 pub mod point;
 pub mod regions;
 mod selection;
+mod static_text;
 pub mod sync;
 
 pub use self::{

@@ -3,13 +3,15 @@
 use std::{io, path::PathBuf};
 
 use abi::{AccessDescriptor, ProbeProgram};
+use serde::{Deserialize, Serialize};
 
 /// A probe to attach.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProbePoint {
     /// The program.
     pub program: ProbeProgram,
     /// The file, by a path that works in this process's mount namespace.
+    #[serde(skip)]
     pub file: PathBuf,
     /// Offset in the file.
     pub offset: u64,

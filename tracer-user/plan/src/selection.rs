@@ -3,20 +3,25 @@
 use std::collections::BTreeMap;
 
 use checker::defect::RegionRole;
+use serde::{Deserialize, Serialize};
 use symbolize::{ElfFile, InlinedCall, Module, Symbolizer, nearest};
 use x86::functions::Functions;
 
-use super::regions::{
-    line_function::{LineError, LineFunction},
-    patterns::Pattern,
+use super::{
+    regions::{
+        line_function::{LineError, LineFunction},
+        patterns::Pattern,
+    },
+    static_text::{self, StaticText},
 };
 
 /// Error in the user's selection of functions.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("{option} {pattern}: {problem}")]
 pub struct SelectError {
     /// The option.
-    pub option: &'static str,
+    #[serde(deserialize_with = "static_text::deserialize")]
+    pub option: StaticText,
     /// The pattern.
     pub pattern: String,
     /// Reason.
@@ -24,7 +29,7 @@ pub struct SelectError {
 }
 
 /// Reason for which a pattern has no match.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum SelectProblem {
     /// The pattern matches no function.
     #[error("no function of {place} is called that{hint}")]

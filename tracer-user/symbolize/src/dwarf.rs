@@ -13,6 +13,7 @@ use gimli::{
 };
 use rustc_hash::FxHashMap;
 
+use super::code_entries::CodeEntries;
 use super::debug_file::{self, DebugSearch};
 use super::elf::ElfImage;
 use super::error::Error;
@@ -48,12 +49,7 @@ impl DebugInfo {
         debug_file: Option<&ElfImage>,
         search: &DebugSearch,
     ) -> Result<Option<Self>, Error> {
-        let candidates = [Some(file), debug_file];
-        let holder = candidates
-            .into_iter()
-            .flatten()
-            .find(|file| file.has_contents(".debug_info") || file.has_contents(".zdebug_info"));
-        let Some(holder) = holder else { return Ok(None) };
+        let Some(holder) = debug_info_holder(file, debug_file) else { return Ok(None) };
 
         let mut dwarf = gimli::Dwarf::load(|id| load_section(holder, main_name(id)))?;
         let supplement = find_supplement(holder, search);
@@ -255,8 +251,18 @@ impl DebugInfo {
     }
 }
 
+/// Returns the file with the debug information: a file or its separate debug file.
+pub(crate) fn debug_info_holder<'image>(
+    file: &'image ElfImage,
+    debug_file: Option<&'image ElfImage>,
+) -> Option<&'image ElfImage> {
+    let has_debug_info =
+        |file: &&ElfImage| file.has_contents(".debug_info") || file.has_contents(".zdebug_info");
+    [Some(file), debug_file].into_iter().flatten().find(has_debug_info)
+}
+
 /// Finds the supplement: the file to which `dwz` moved common parts of several debug files.
-fn find_supplement(holder: &ElfImage, search: &DebugSearch) -> Option<ElfImage> {
+pub(crate) fn find_supplement(holder: &ElfImage, search: &DebugSearch) -> Option<ElfImage> {
     let section = holder.section(".gnu_debugaltlink").ok()??;
     let end = section.data.iter().position(|&byte| byte == 0)?;
     let build_id = &section.data[end + 1..];
@@ -309,6 +315,7 @@ pub(crate) struct Unit {
     is_rust: OnceLock<bool>,
     /// Namespaces outside of all others, by their offsets.
     namespaces: OnceLock<Vec<(UnitOffset, String)>>,
+    pub(crate) code_entries: OnceLock<CodeEntries>,
 }
 
 /// File of a unit, to which the unit's references are relative.
@@ -420,6 +427,7 @@ impl UnitSet {
             origin,
             is_rust: OnceLock::new(),
             namespaces: OnceLock::new(),
+            code_entries: OnceLock::new(),
         })
     }
 
@@ -443,6 +451,7 @@ impl UnitSet {
             origin: origin.clone(),
             is_rust: OnceLock::new(),
             namespaces: OnceLock::new(),
+            code_entries: OnceLock::new(),
         };
         Some(DebugEntry { unit: Arc::new(unit), offset: place.offset })
     }

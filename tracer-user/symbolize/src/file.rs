@@ -13,7 +13,7 @@ use gimli::{DebugLoc, DebugLocLists, LittleEndian, LocationLists};
 use super::address::LinkAddr;
 use super::debug_file::{self, DebugSearch};
 use super::demangle::Name;
-use super::dwarf::{DebugInfo, load_section};
+use super::dwarf::{DebugInfo, debug_info_holder, load_section};
 use super::elf::ElfImage;
 use super::error::Error;
 use super::extent::{CallerFrame, Extents, FunctionExtent, Reader, UnwindRange};
@@ -66,6 +66,10 @@ impl ElfFile {
     /// Reads an open file that is known as `path`.
     pub(crate) fn of_file(file: &File, path: &Path, search: &DebugSearch) -> Result<Self, Error> {
         Ok(Self::new(ElfImage::of_file(file, path)?, search))
+    }
+
+    pub(crate) fn search(&self) -> &DebugSearch {
+        &self.search
     }
 
     /// Keeps the file open, as no name leads to it that others could use.
@@ -217,11 +221,7 @@ impl ElfFile {
     /// types of accessed memory only.
     pub(crate) fn location_lists(&self) -> &LocationLists<Reader> {
         self.location_lists.get_or_init(|| {
-            let has_debug_info = |image: &&ElfImage| {
-                image.has_contents(".debug_info") || image.has_contents(".zdebug_info")
-            };
-            let own = Some(&self.image).filter(has_debug_info);
-            let holder = own.or_else(|| self.debug_file().filter(has_debug_info));
+            let holder = debug_info_holder(self, self.debug_file());
             let section = |name| {
                 let found = holder.and_then(|holder| load_section(holder, Some(name)).ok());
                 found.unwrap_or_else(|| Reader::new(Bytes::from(Vec::new()), LittleEndian))

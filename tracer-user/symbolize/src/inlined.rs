@@ -1,10 +1,15 @@
 //! Calls that a compiler has inlined: the function, where its code begins, and which code belongs to it.
 
-use std::{collections::HashMap, path::Path, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    path::Path,
+    sync::{Arc, PoisonError},
+};
 
 use gimli::{AttributeValue, Section as _, UnitOffset};
 
 use super::address::LinkAddr;
+use super::code_entries::{CallOrigin, CodeEntries, KnownNames, Stretch};
 use super::dwarf::{DebugInfo, Unit};
 use super::extent::Reader;
 use super::file::ElfFile;
@@ -60,7 +65,8 @@ impl ElfFile {
         let Ok(Some(info)) = self.debug_info() else { return Vec::new() };
         let mut calls = Vec::new();
         for unit in (0..info.unit_count()).filter_map(|index| info.unit(index)) {
-            let mut names = InlinedNames { info, unit: &unit, known: HashMap::new() };
+            let mut known = HashMap::new();
+            let mut names = InlinedNames { info, unit: &unit, known: &mut known };
             let mut entries = unit.unit.entries();
             while let Ok(Some(entry)) = entries.next_dfs() {
                 if entry.tag() != gimli::DW_TAG_inlined_subroutine {
@@ -116,46 +122,65 @@ impl ElfFile {
             if !covered.is_empty() && !has_any(&covered) {
                 continue;
             }
-            let mut names = InlinedNames { info, unit: &unit, known: HashMap::new() };
-            let mut entries = unit.unit.entries();
-            let first = calls.len();
-            // By number of the call: where its function is declared without a mangled symbol.
-            let mut unqualified: Vec<(usize, UnitOffset)> = Vec::new();
-            // Depth of the function, or of the inlined call, without such instructions that the entries are below.
-            let mut left_out: Option<isize> = None;
-            while let Ok(Some(entry)) = entries.next_dfs() {
-                if left_out.is_some_and(|depth| entry.depth() > depth) {
-                    continue;
-                }
-                left_out = None;
-                let is_call = entry.tag() == gimli::DW_TAG_inlined_subroutine;
-                if !is_call && entry.tag() != gimli::DW_TAG_subprogram {
-                    continue;
-                }
-                let ranges = ranges(&unit, entry);
-                // A declaration has no code, and may have a definition inside.
-                if !ranges.is_empty() && !has_any(&ranges) {
-                    left_out = Some(entry.depth());
-                } else if is_call && let Some(origin) = names.of_call(entry) {
-                    let declaration = origin.declaration;
-                    let call = inlined_call(&unit, entry, origin, ranges);
-                    if let (Some(_), Some(declaration)) = (&call, declaration) {
-                        unqualified.push((calls.len(), declaration));
-                    }
-                    calls.extend(call);
-                }
-            }
-            if calls.len() > first && !unqualified.is_empty() {
-                let scopes = scopes(&unit, |offset| unqualified.iter().any(|one| one.1 == offset));
-                for (number, declaration) in unqualified {
-                    if let Some(scope) = scopes.get(&declaration).filter(|scope| !scope.is_empty())
-                    {
-                        calls[number].symbol = format!("{scope}::{}", calls[number].symbol);
-                    }
-                }
-            }
+            unit.add_inlined_calls(info, &has_any, &mut calls);
         }
         calls
+    }
+}
+
+impl Unit {
+    /// Returns the functions and inlined calls that have code.
+    fn code_entries(&self) -> &CodeEntries {
+        self.code_entries.get_or_init(|| {
+            let mut found = CodeEntries::default();
+            let mut entries = self.unit.entries();
+            while let Ok(Some(entry)) = entries.next_dfs() {
+                let is_call = entry.tag() == gimli::DW_TAG_inlined_subroutine;
+                if is_call || entry.tag() == gimli::DW_TAG_subprogram {
+                    found.add(entry.offset(), entry.depth(), is_call, ranges(self, entry));
+                }
+            }
+            found
+        })
+    }
+
+    /// Adds the inlined calls with code in a wanted stretch.
+    fn add_inlined_calls(
+        self: &Arc<Self>,
+        info: &DebugInfo,
+        has_any: &dyn Fn(&[Stretch]) -> bool,
+        calls: &mut Vec<InlinedCall>,
+    ) {
+        let entries = self.code_entries();
+        let mut known = entries.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let KnownNames { origins, scopes: known_scopes } = &mut *known;
+        let mut names = InlinedNames { info, unit: self, known: origins };
+        // By number of the call: where its function is declared without a mangled symbol.
+        let mut unqualified: Vec<(usize, UnitOffset)> = Vec::new();
+        entries.visit(has_any, &mut |offset, ranges| {
+            let Ok(entry) = self.unit.entry(offset) else { return };
+            let Some(origin) = names.of_call(&entry) else { return };
+            let declaration = origin.declaration;
+            let call = inlined_call(self, &entry, origin, ranges.to_vec());
+            if let (Some(_), Some(declaration)) = (&call, declaration) {
+                unqualified.push((calls.len(), declaration));
+            }
+            calls.extend(call);
+        });
+        let unknown: HashSet<UnitOffset> = unqualified
+            .iter()
+            .map(|(_, declaration)| *declaration)
+            .filter(|declaration| !known_scopes.contains_key(declaration))
+            .collect();
+        if !unknown.is_empty() {
+            known_scopes.extend(scopes(self, |offset| unknown.contains(&offset)));
+        }
+        for (number, declaration) in unqualified {
+            let scope = known_scopes.entry(declaration).or_default();
+            if !scope.is_empty() {
+                calls[number].symbol = format!("{scope}::{}", calls[number].symbol);
+            }
+        }
     }
 }
 
@@ -236,21 +261,11 @@ fn inlined_call(
     Some(InlinedCall { symbol, entry, ranges, declared, file })
 }
 
-/// A function that a unit's entries refer to.
-#[derive(Clone)]
-struct CallOrigin {
-    symbol: String,
-    declared: Option<u32>,
-    file: Option<Arc<Path>>,
-    /// Declaration in the same unit, of a function without a mangled symbol.
-    declaration: Option<UnitOffset>,
-}
-
 /// The functions that a unit's entries refer to.
 struct InlinedNames<'info> {
     info: &'info DebugInfo,
     unit: &'info Arc<Unit>,
-    known: HashMap<UnitOffset, Option<CallOrigin>>,
+    known: &'info mut HashMap<UnitOffset, Option<CallOrigin>>,
 }
 
 impl InlinedNames<'_> {

@@ -31,6 +31,7 @@
 
 mod address;
 pub mod bytes;
+mod code_entries;
 mod debug_file;
 mod debuginfod;
 mod demangle;
@@ -41,6 +42,7 @@ mod extent;
 mod file;
 mod file_lines;
 mod held;
+mod identity;
 mod inlined;
 mod landing_pads;
 mod lines;

@@ -6,6 +6,7 @@ use iced_x86::{
     Code, ConditionCode, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
     OpKind, Register, RflagsBits,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::instruction::decode_first;
 
@@ -13,7 +14,7 @@ use crate::instruction::decode_first;
 const MAX_INSTRUCTIONS: usize = 48;
 
 /// Instruction that updates memory and commutes with others of its kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CommutingUpdate {
     /// The change that it makes.
     pub change: CommutingChange,
@@ -22,7 +23,7 @@ pub struct CommutingUpdate {
 }
 
 /// Changes that commute with one another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum CommutingChange {
     /// An addition or a subtraction.
     Adds,

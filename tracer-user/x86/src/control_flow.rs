@@ -6,12 +6,13 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use iced_x86::{
     Code, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register,
 };
+use serde::{Deserialize, Serialize};
 
 use super::indirect_jump::{Destination, Policy, destination};
 use super::instruction::{CALLEE_SAVED, decode_first, may_write};
 
 /// Reason why control flow is unknown.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum ControlFlowError {
     /// An indirect jump with unknown targets.
     #[error("an indirect jump at +{0:#x} hides where it goes on")]

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 
 use abi::FlagCondition;
 use iced_x86::{FlowControl, Instruction};
+use serde::{Deserialize, Serialize};
 
 use super::indirect_jump::{Destination, Policy, destination};
 use super::instruction::{decode, decode_first, is_direct_jump, jump_condition};
@@ -19,7 +20,9 @@ pub struct Part<'code> {
 }
 
 impl Part<'_> {
-    pub(super) fn contains(&self, address: u64) -> bool {
+    /// Returns whether an address is in it.
+    #[must_use]
+    pub fn contains(&self, address: u64) -> bool {
         address.checked_sub(self.start).is_some_and(|offset| offset < self.code.len() as u64)
     }
 }
@@ -56,7 +59,7 @@ impl Exit {
 }
 
 /// Condition under which an instruction leaves the function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Leaves {
     /// Always: a jump to other code.
     Always,
@@ -70,7 +73,7 @@ pub enum Leaves {
 }
 
 /// Reason why the exits of a function are unknown.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum ExitsError {
     /// Bytes that are no instructions.
     #[error("the bytes at {0:#x} are no instruction")]

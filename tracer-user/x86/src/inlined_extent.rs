@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use abi::FlagCondition;
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
+use serde::{Deserialize, Serialize};
 
 use super::instruction::{decode, jump_condition};
 use super::{exits::Part, placement::PlaceRules};
@@ -41,7 +42,7 @@ pub enum InlinedEnd {
 }
 
 /// Reason why an inlined function cannot be a region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum InlinedExtentError {
     /// Bytes that are no instructions.
     #[error("the bytes at {0:#x} are no instruction")]

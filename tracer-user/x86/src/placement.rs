@@ -13,12 +13,13 @@ use iced_x86::{
     Code, EncodingKind, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
     Register, UsedMemory,
 };
+use serde::{Deserialize, Serialize};
 
 use super::instruction::{decode, decode_first};
 use super::{control_flow::writes, optimized_nops};
 
 /// Cost of a probe on an instruction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Cost {
     /// A jump to a trampoline displaces the instruction: some nanoseconds.
     Displaced,
@@ -186,11 +187,11 @@ fn reserved(instruction: &Instruction) -> Option<u16> {
 }
 
 /// Reason why no probe goes on an instruction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum Refusal {
     /// The kernel does not accept one, or takes the instruction for another one.
     #[error("the kernel refuses probes on `{0:?}`")]
-    Kernel(Mnemonic),
+    Kernel(#[serde(with = "mnemonic_number")] Mnemonic),
     /// The kernel would replace it by a call, which harms the program.
     #[error(
         "the kernel would replace the nop by a call, which may overwrite memory below the stack pointer and does not \
@@ -206,6 +207,22 @@ pub enum Refusal {
     /// The bytes are no instruction.
     #[error("the bytes there are no instruction")]
     Undecodable,
+}
+
+/// Mnemonics as numbers, for values that are stored.
+mod mnemonic_number {
+    use iced_x86::Mnemonic;
+    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+    pub fn serialize<S: Serializer>(mnemonic: &Mnemonic, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_u16(*mnemonic as u16)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Mnemonic, D::Error> {
+        let number = u16::deserialize(from)?;
+        Mnemonic::try_from(usize::from(number)).map_err(|_| D::Error::custom("no mnemonic"))
+    }
 }
 
 /// Returns the cost of a probe of the kernel on an instruction; `None` if it refuses one, takes the instruction for

@@ -16,7 +16,7 @@ pub(super) const USAGE: &str = "avtrace [OPTIONS] <PROGRAM [ARGS]>...
 const GROUPS: [(&str, &[&str]); 3] = [
     ("Commands that trace", &["run", "attach", "record", "hunt", "explore", "refine"]),
     ("Commands for recordings and reports", &["check", "convert", "report", "diff", "merge"]),
-    ("Commands that explain", &["doctor", "probes", "explain", "help"]),
+    ("Commands that explain", &["doctor", "probes", "explain", "cache", "help"]),
 ];
 
 /// End of the short help.
@@ -60,6 +60,9 @@ decisions of single parts, as RUST_LOG=plan=debug,capture=trace.
 Files:
 avtrace.toml, in the current directory or the nearest one above, has regions, watches, locks and suppressions; see \
 --spec. --no-config leaves it out.
+
+The analysis of a program and its libraries is stored, so that the next start is quick: `avtrace cache` has the place, \
+and --no-cache does without.
 
 Regions are marked in the source, at the cost of a nop:
   C, C++  AVTRACE_REGION(\"transfer\");                   with avtrace.h

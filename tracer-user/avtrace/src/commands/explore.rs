@@ -81,6 +81,7 @@ fn capture(arguments: &ExploreArgs) -> RunOptions {
         locks: Vec::new(),
         accesses: Accesses { level: Level::Sync, overhead: 0, depth: None, also: Vec::new() },
         own_code: OwnCode::Probe,
+        is_cached: false,
         serialize: false,
         checker: None,
         record: None,

@@ -2,6 +2,7 @@
 //! elsewhere.
 
 mod attach;
+mod cache;
 mod check;
 mod collector;
 mod convert;
@@ -81,6 +82,7 @@ pub fn run(cli: Cli) -> Result<u8, Failure> {
         Some(Command::Merge(arguments)) => merge::run(&arguments),
         Some(Command::Doctor(arguments)) => doctor::run(&arguments),
         Some(Command::Explain(arguments)) => explain::run(&arguments),
+        Some(Command::Cache(arguments)) => cache::run(&arguments),
     }
 }
 

@@ -87,6 +87,7 @@ pub(super) fn capture_options(
         locks,
         accesses,
         own_code,
+        is_cached: !capture.no_cache,
         serialize: capture.serialize,
         checker: None,
         record: None,

@@ -72,11 +72,10 @@ use self::{
     launching::{hold, start_error},
     listing::Listing,
 };
-use crate::{debug_files, progress::Steps, status_line::StatusLine};
+use crate::{debug_files, plan_cache, progress::Steps, status_line::StatusLine};
 use capture::kernel::{check_privileges, privileges};
 pub(crate) use end_signals::EndSignals;
 use linux::{privileged_file, tracee::Start, user};
-use plan::plan::Plan;
 
 /// Plans what would be probed in a program, and does not run it: it is started, held before its first instruction
 /// with its libraries loaded, and killed there.
@@ -94,7 +93,8 @@ pub(crate) fn inspect(options: &RunOptions) -> Result<Listing, RunError> {
             let steps = Steps::on_terminal();
             steps.step(|| traced_program::reading(&symbolizer));
             options.focus.as_ref().map_or(Ok(()), |focus| focus.check(&symbolizer))?;
-            let plan = Plan::build(&symbolizer, held.pid(), options.wanted());
+            let (wanted, is_cached) = (options.wanted(), options.is_cached);
+            let plan = plan_cache::plan_of(&symbolizer, held.pid(), wanted, is_cached);
             drop(steps);
             match plan.facts.unmatched.first() {
                 Some((_, error)) => Err(error.clone().into()),

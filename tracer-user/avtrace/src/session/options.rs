@@ -53,6 +53,8 @@ pub struct RunOptions {
     pub locks: Vec<LockRule>,
     pub accesses: Accesses,
     pub own_code: OwnCode,
+    /// Take plans from the cache, and store them there.
+    pub is_cached: bool,
     /// Run all threads on one processor.
     pub serialize: bool,
     /// Options of the checker; `None` to check nothing.

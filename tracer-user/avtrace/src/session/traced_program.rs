@@ -41,7 +41,7 @@ use super::{
     stops::Stops,
     traps::Known,
 };
-use crate::{debug_files, names::live::LiveNames, progress::Steps};
+use crate::{debug_files, names::live::LiveNames, plan_cache, progress::Steps};
 use ::capture::backend::{Backend, PlanStart};
 use events::{code_map::CodeMap as _, process_code::ProcessCode, source::Source};
 use linux::{ids::KernelPid, memory, perf::Trial, proc, tracee::Ending};
@@ -101,7 +101,7 @@ impl TracedProgram {
         if let Some(focus) = options.focus.as_ref().filter(|_| is_initial) {
             focus.check(&symbolizer)?;
         }
-        let plan = Plan::build(&symbolizer, pid, options.wanted());
+        let plan = plan_cache::plan_of(&symbolizer, pid, options.wanted(), options.is_cached);
         if is_initial && let Some(error) = must_match(&plan, options.follow_forks) {
             return Err(error.clone().into());
         }

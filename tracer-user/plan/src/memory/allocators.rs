@@ -13,6 +13,7 @@ use x86::{
 
 use crate::sync::call_points::{CallPointsError, Function};
 use iced_x86::Register;
+use serde::{Deserialize, Serialize};
 
 /// A function that gives memory out or takes it back, by its exported name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +25,7 @@ pub struct AllocatorSpec {
 }
 
 /// Allocation or deallocation by a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Allocator {
     /// Gives out as many bytes as its first argument says.
     First,

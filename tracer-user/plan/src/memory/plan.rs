@@ -3,7 +3,7 @@
 
 use std::{
     cell::OnceCell,
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
 };
 
 use abi::{ACCESS_GROUPS, AccessDescriptor, Cookie, Kind, ProbeProgram};
@@ -19,7 +19,7 @@ use x86::{
 };
 
 use super::{
-    instructions::{self, AccessOptions, AccessProbe, AccessProbes, PlannedAccess},
+    instructions::{self, AccessOptions, AccessProbe, AccessProbes, Coverage, PlannedAccess},
     library_calls::LibraryCalls,
     site::{AccessGroup, AccessPlace, MemorySite},
 };
@@ -185,9 +185,7 @@ fn add_containers(plan: &mut Plan, step: PlanStep<'_>, symbols: &BTreeSet<String
         let known = ExistingProbes::from_plan(planner.plan, module);
         let mut calls = LibraryCalls::of(file);
         for function in &found {
-            // Strings are everywhere, and are seldom shared.
-            let single_step = planner.plan.state.place_rules == PlaceRules::InProcess
-                || !runtime_libraries::is_string(&function.symbol);
+            let single_step = planner.is_single_stepped(function);
             planner.access_probes(function, &known, &mut calls, single_step, false);
         }
     }
@@ -306,6 +304,17 @@ const fn cost(cost: Cost) -> u8 {
     }
 }
 
+/// Way of placing the probes of a function.
+#[derive(Clone, Copy)]
+struct Placing {
+    /// Number of the group.
+    group: usize,
+    /// Set if probes may be on instructions that the kernel executes as single steps.
+    single_step: bool,
+    /// Set if watchpoints move to what is accessed.
+    samples: bool,
+}
+
 #[derive(Clone, Copy)]
 struct AccessProbeSpec<'name> {
     program: ProbeProgram,
@@ -328,6 +337,8 @@ struct ExistingProbes {
     inner: BTreeMap<ProcessAddr, ProcessAddr>,
     /// Code of libraries by which threads synchronise, also where it was inlined.
     libraries: LibraryCode,
+    /// The accesses that had probes, by instruction, where they are planned again: no others get probes.
+    earlier: Option<HashMap<ProcessAddr, AccessPlace>>,
 }
 
 impl ExistingProbes {
@@ -339,6 +350,7 @@ impl ExistingProbes {
             locks: plan.sites.iter().filter_map(lock).collect(),
             inner: inner(plan),
             libraries: LibraryCode::default(),
+            earlier: None,
         }
     }
 }
@@ -479,9 +491,60 @@ impl Planner<'_, '_> {
         single_step: bool,
         samples: bool,
     ) {
-        let name = function.name.short.clone();
         let group = self.plan.access_groups.len();
-        let Some(parts) = function.parts(self.file).filter(|_| !function.picked) else { return };
+        let placing = Placing { group, single_step, samples };
+        if let Some(coverage) = self.place_accesses(function, known, calls, placing) {
+            let name = function.name.short.clone();
+            self.plan.access_groups.push(AccessGroup { function: name, coverage });
+        }
+    }
+
+    /// Plans the accesses of a function again, as it has other probes now. The properties of an access stay the same.
+    pub(crate) fn replan_accesses(&mut self, function: &Function) {
+        let Some(parts) = function.parts(self.file) else { return };
+        let is_inside = |at: LinkAddr| parts.iter().any(|part| part.contains(at.0));
+        let mut earlier = HashMap::new();
+        let (plan, module) = (&mut *self.plan, self.module);
+        plan.probes.retain(|probe| {
+            let number = Cookie(probe.point.cookie).site().number() as usize;
+            let is_here = module.link_address(probe.address).is_some_and(is_inside);
+            let Some(site) = plan.sites.get_mut(number).filter(|_| is_here) else { return true };
+            let SiteKind::Memory(MemorySite::Access(place)) = site.kind else { return true };
+            earlier.insert(place.instruction, place);
+            site.kind = SiteKind::Unwatched;
+            false
+        });
+        let Some(group) = earlier.values().map(|place| place.group).min() else { return };
+        let known = ExistingProbes {
+            earlier: Some(earlier),
+            ..ExistingProbes::from_plan(self.plan, self.module)
+        };
+        let single_step = self.is_single_stepped(function);
+        let placing = Placing { group, single_step, samples: false };
+        let mut calls = LibraryCalls::of(self.file);
+        if let Some(coverage) = self.place_accesses(function, &known, &mut calls, placing) {
+            self.plan.access_groups[group].coverage = coverage;
+        }
+    }
+
+    /// Returns whether instructions of a function get probes that the kernel has to single-step. Strings of C++ are
+    /// everywhere, and are seldom shared.
+    fn is_single_stepped(&self, function: &Function) -> bool {
+        self.plan.state.place_rules == PlaceRules::InProcess
+            || runtime_libraries::own(&self.module.name()).is_none()
+            || !runtime_libraries::is_string(&function.symbol)
+    }
+
+    /// Adds the probes of a function to a group. Returns the numbers of accesses; `None` for code without probes.
+    fn place_accesses(
+        &mut self,
+        function: &Function,
+        known: &ExistingProbes,
+        calls: &mut LibraryCalls<'_>,
+        Placing { group, single_step, samples }: Placing,
+    ) -> Option<Coverage> {
+        let name = function.name.short.clone();
+        let parts = function.parts(self.file).filter(|_| !function.picked)?;
         let file = self.file;
         let word_at = |address| {
             let bytes = file.bytes_at(LinkAddr(address), 4)?.first_chunk()?;
@@ -506,8 +569,14 @@ impl Planner<'_, '_> {
                 self.plan.globals.push((address, global.size.into(), global.is_written));
             }
         }
-        self.plan.access_groups.push(AccessGroup { function: name.clone(), coverage });
-        let stores = stores(file, &points);
+        let stores = match &known.earlier {
+            None => stores(file, &points),
+            Some(earlier) => {
+                let stores = earlier.values().filter(|place| place.stores);
+                let linked = |place: &AccessPlace| self.module.link_address(place.instruction);
+                stores.filter_map(linked).map(|at| at.0).collect()
+            }
+        };
         for point in points {
             // The breakpoint is expensive; a further access at the same point is cheap.
             let costs = std::iter::once(cost(point.cost)).chain(std::iter::repeat(2));
@@ -531,6 +600,7 @@ impl Planner<'_, '_> {
                 self.access_probe(probe, planned, known);
             }
         }
+        Some(coverage)
     }
 
     fn access_probe(
@@ -557,6 +627,10 @@ impl Planner<'_, '_> {
             let Some(address) = self.module.process_address(address) else { return };
             descriptor.displacement = address.0.cast_signed();
         }
+        let earlier = known.earlier.as_ref().map(|earlier| earlier.get(&instruction));
+        if earlier.is_some_and(|place| place.is_none()) {
+            return;
+        }
         // The access is to the lock, which other probes report.
         let is_inner = || {
             let before = known.inner.range(..=instruction).next_back();
@@ -573,14 +647,16 @@ impl Planner<'_, '_> {
         let returns_to = returns_to.flatten();
         let lock_code = self.plan.state.lock_code.get(&self.module.name());
         let polls = lock_code.is_some_and(|code| code.polls(linked));
+        let earlier = earlier.flatten();
         let place = AccessPlace {
             instruction,
             returns_to,
             group,
             commuting,
             stores,
-            polls,
-            is_library: known.libraries.contains(LinkAddr(linked))
+            polls: polls || earlier.is_some_and(|place| place.polls),
+            is_library: earlier.is_some_and(|place| place.is_library)
+                || known.libraries.contains(LinkAddr(linked))
                 || lock_code.is_some_and(|code| code.is_part(LinkAddr(linked))),
             sees_value,
         };
@@ -592,6 +668,7 @@ impl Planner<'_, '_> {
             && Cookie(probe.point.cookie).site().number() == site
         {
             probe.point.access = Some(descriptor);
+            probe.has_address = is_static;
         }
     }
 }

@@ -1,12 +1,13 @@
 //! Sites of memory: instructions that access it, and functions that give it out or take it back.
 
+use serde::{Deserialize, Serialize};
 use symbolize::ProcessAddr;
 use x86::commuting::CommutingUpdate;
 
 use super::{allocators::Allocator, instructions::Coverage};
 
 /// Site of memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MemorySite {
     /// Beside an instruction that accesses memory.
     Access(AccessPlace),
@@ -15,7 +16,7 @@ pub enum MemorySite {
 }
 
 /// A function that gives memory out or takes it back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AllocatorSite {
     /// Effect on memory.
     pub role: Allocator,
@@ -24,7 +25,7 @@ pub struct AllocatorSite {
 }
 
 /// An instruction that accesses memory, and is seen from a probe nearby.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessPlace {
     /// The instruction; of a library function's access, the call.
     pub instruction: ProcessAddr,
@@ -45,7 +46,7 @@ pub struct AccessPlace {
 }
 
 /// The instructions of a function that are probed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccessGroup {
     /// The function's name.
     pub function: String,

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use serde::{Deserialize, Serialize};
 use symbolize::{Module, Symbolizer};
 use x86::{
     call_graph::{self, CallFacts, Callee, Imports},
@@ -20,7 +21,7 @@ use crate::{
 };
 
 /// Code that regions call and that the probes of a plan leave out.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Uncovered {
     /// Depth of calls down to which functions are probed.
     pub depth: u32,

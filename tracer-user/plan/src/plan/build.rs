@@ -15,6 +15,8 @@ use crate::{delays, memory, regions, regions::site::RegionSite, sync};
 
 impl Plan {
     /// Plans the probes of a process from its modules.
+    ///
+    /// Without the delays of `wanted` it is the same plan before [`delay`](Self::delay).
     #[must_use]
     pub fn build(symbolizer: &Symbolizer, pid: u32, wanted: Wanted<'_>) -> Self {
         let state = BuilderState {
@@ -48,6 +50,12 @@ impl Plan {
         plan
     }
 
+    /// Adds the delays to a plan that was made without, for the same modules.
+    pub fn delay(&mut self, symbolizer: &Symbolizer, pid: u32, wanted: Wanted<'_>) {
+        let all = self.modules(symbolizer);
+        delays::add(self, PlanStep { symbolizer, pid, wanted, which: &all, first: true });
+    }
+
     /// Adds the probes of modules that were loaded later, by their indices.
     pub fn extend(
         &mut self,
@@ -71,12 +79,11 @@ impl Plan {
     }
 
     fn add(&mut self, step: PlanStep<'_>) {
-        // Accesses are planned last, because a probe of an access stays on its side of a delay.
-        delays::add(self, step);
         self.add_modules(step);
         sync::lock_plan::add(self, step);
         regions::plan::add(self, step);
         memory::plan::add(self, step);
+        delays::add(self, step);
         tracing::info!(
             pid = step.pid,
             modules = step.which.len(),

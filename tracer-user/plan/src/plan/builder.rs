@@ -57,6 +57,7 @@ impl Planner<'_, '_> {
                 regions: None,
             },
             address,
+            has_address: false,
             cost,
             purpose,
         });

@@ -6,6 +6,7 @@ pub(super) mod builder;
 pub mod own_code;
 pub mod skipped;
 pub(crate) mod step;
+mod stored;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -15,6 +16,7 @@ use std::{
 
 use abi::Cookie;
 use checker::defect::RegionRole;
+use serde::{Deserialize, Serialize};
 use symbolize::ProcessAddr;
 use x86::placement::{Cost, PlaceRules};
 
@@ -40,7 +42,7 @@ use super::{
 use crate::{focus::Focus, perturbation::Delay, point::ProbePoint};
 
 /// Meaning of the records of a site number.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Site {
     /// The place in the process.
     pub address: ProcessAddr,
@@ -58,7 +60,7 @@ impl Site {
 }
 
 /// Kind of a site.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SiteKind {
     /// Site of a region.
     Region(RegionSite),
@@ -132,7 +134,7 @@ impl From<MemorySite> for SiteKind {
 }
 
 /// A function that is a region.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WatchedFunction {
     /// Name of the function and of the region.
     pub name: String,
@@ -145,7 +147,7 @@ pub struct WatchedFunction {
 }
 
 /// A function that could be a region and is not.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnwatchedFunction {
     /// Name.
     pub name: String,
@@ -156,12 +158,14 @@ pub struct UnwatchedFunction {
 }
 
 /// A probe to attach, and its cost.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PlannedProbe {
     /// For the kernel.
     pub point: ProbePoint,
     /// Place in the process, where the breakpoint must appear.
     pub address: ProcessAddr,
+    /// Set if the displacement of the accessed memory is an address in the process.
+    pub has_address: bool,
     /// Cost of a hit.
     pub cost: Cost,
     /// Purpose.
@@ -211,7 +215,7 @@ impl Wanted<'_> {
 }
 
 /// Probes of a process, and what their records mean.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Plan {
     /// Meaning of the site numbers: a site's number is its index.
     pub sites: Vec<Site>,
@@ -236,7 +240,7 @@ pub struct Plan {
 }
 
 /// Facts about a plan, for reports: probes and regions that it leaves out, and reasons.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct PlanFacts {
     /// Probes that cannot be attached.
     pub skipped: Vec<SkippedProbe>,

@@ -5,10 +5,16 @@
 
 use std::fs;
 
+use serde::{Deserialize, Serialize};
 use symbolize::{Module, Symbolizer};
 
 use super::skipped::SkipReason;
-use crate::{memory::options::Accesses, regions::patterns::Rule, sync::lock_rule::LockRule};
+use crate::{
+    memory::options::Accesses,
+    regions::patterns::Rule,
+    static_text::{self, StaticText},
+    sync::lock_rule::LockRule,
+};
 
 /// Decision about probes in the program's own code. Libraries always get probes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,14 +100,17 @@ impl Remapper {
 }
 
 /// Function that maps the program's own code anew.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemappedCode {
     /// Symbol of the function.
-    pub function: &'static str,
+    #[serde(deserialize_with = "static_text::deserialize")]
+    pub function: StaticText,
     /// Product that the function belongs to, for people.
-    pub product: &'static str,
+    #[serde(deserialize_with = "static_text::deserialize")]
+    pub product: StaticText,
     /// Setting that decides whether the function runs, where there is one.
-    pub setting: Option<&'static str>,
+    #[serde(deserialize_with = "static_text::deserialize_option")]
+    pub setting: Option<StaticText>,
 }
 
 /// Outcome for the program's own code.
@@ -132,20 +141,32 @@ pub(crate) fn decide(
         };
         symbolizer.modules().any(has)
     };
-    let texts = || {
-        let read = |what| fs::read(format!("/proc/{pid}/{what}")).unwrap_or_default();
-        [read("cmdline"), read("environ")].concat()
-    };
     REMAPPERS
         .iter()
         .filter(is_there)
-        .map(|remapper| judge(remapper, &texts(), choice == OwnCode::Probe || is_named))
+        .map(|remapper| judge(remapper, &texts(pid), choice == OwnCode::Probe || is_named))
         .max_by_key(|decision| match decision {
             Decision::Probe => 0,
             Decision::Risk(_) => 1,
             Decision::Leave(_) => 2,
         })
         .unwrap_or(Decision::Probe)
+}
+
+/// Returns the switches on which [`decide`] depends that are on in a process.
+pub(crate) fn switches(pid: u32) -> Vec<StaticText> {
+    let texts = texts(pid);
+    let switch = |remapper: &Remapper| match remapper.when {
+        When::Switched(text) if is_switched(&texts, text) => Some(text),
+        _ => None,
+    };
+    REMAPPERS.iter().filter_map(switch).collect()
+}
+
+/// Returns the arguments and the environment of a process, each text ended by a zero.
+fn texts(pid: u32) -> Vec<u8> {
+    let read = |what| fs::read(format!("/proc/{pid}/{what}")).unwrap_or_default();
+    [read("cmdline"), read("environ")].concat()
 }
 
 /// Returns true if the user names functions of the program itself, and so wants probes there.

@@ -2,12 +2,16 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use x86::{exits::ExitsError, inlined_extent::InlinedExtentError, placement::Refusal};
 
-use crate::sync::{call_points::CallPointsError, inline_locks::UnrecognisedLock};
+use crate::{
+    static_text::{self, StaticText},
+    sync::{call_points::CallPointsError, inline_locks::UnrecognisedLock},
+};
 
 /// A probe that was wanted and cannot be placed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SkippedProbe {
     /// Events that it would have shown.
     pub purpose: ProbePurpose,
@@ -16,7 +20,7 @@ pub struct SkippedProbe {
 }
 
 /// Events that a probe, or several, show. [`Display`](fmt::Display) names them for people.
-#[derive(Clone, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[derive(Clone, Debug, PartialEq, Eq, strum::IntoStaticStr, Serialize, Deserialize)]
 #[strum(serialize_all = "snake_case")]
 pub enum ProbePurpose {
     /// All events in a module.
@@ -112,18 +116,22 @@ pub enum ProbePurpose {
     /// Operation on a lock in a function.
     InlinedLockOf {
         /// Operation.
-        action: &'static str,
+        #[serde(deserialize_with = "static_text::deserialize")]
+        action: StaticText,
         /// Name of the lock's function.
-        lock: &'static str,
+        #[serde(deserialize_with = "static_text::deserialize")]
+        lock: StaticText,
         /// Name of the function around it.
         function: String,
     },
     /// Operation on a lock in a module.
     InlinedLock {
         /// Operation.
-        action: &'static str,
+        #[serde(deserialize_with = "static_text::deserialize")]
+        action: StaticText,
         /// Name of the lock's function.
-        lock: &'static str,
+        #[serde(deserialize_with = "static_text::deserialize")]
+        lock: StaticText,
         /// Name of the module.
         module: String,
     },
@@ -135,23 +143,27 @@ pub enum ProbePurpose {
     /// Step of a wait.
     Wait {
         /// Step.
-        step: &'static str,
+        #[serde(deserialize_with = "static_text::deserialize")]
+        step: StaticText,
         /// Name of the awaited object.
-        name: &'static str,
+        #[serde(deserialize_with = "static_text::deserialize")]
+        name: StaticText,
         /// Name of the module.
         module: String,
     },
     /// Messages of channels.
     Messages {
         /// Name of the operation.
-        name: &'static str,
+        #[serde(deserialize_with = "static_text::deserialize")]
+        name: StaticText,
         /// Name of the module.
         module: String,
     },
     /// A wait that was inlined.
     InlinedWait {
         /// Name of the operation.
-        name: &'static str,
+        #[serde(deserialize_with = "static_text::deserialize")]
+        name: StaticText,
         /// Name of the function around it.
         function: String,
     },
@@ -165,7 +177,7 @@ pub enum ProbePurpose {
 }
 
 /// Part of a call that a probe shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CallPart {
     /// The call as a whole, or its entry.
     Entry,
@@ -258,7 +270,9 @@ impl fmt::Display for ProbePurpose {
 }
 
 /// Reason for which a probe was not placed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, strum::IntoStaticStr)]
+#[derive(
+    Clone, Debug, PartialEq, Eq, thiserror::Error, strum::IntoStaticStr, Serialize, Deserialize,
+)]
 #[strum(serialize_all = "snake_case")]
 pub enum SkipReason {
     // The file and its code.
@@ -328,9 +342,11 @@ pub enum SkipReason {
     )]
     RemappedCode {
         /// Function that maps the code.
-        function: &'static str,
+        #[serde(deserialize_with = "static_text::deserialize")]
+        function: StaticText,
         /// Product that the function belongs to.
-        product: &'static str,
+        #[serde(deserialize_with = "static_text::deserialize")]
+        product: StaticText,
     },
 
     // Regions and markers.

@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use serde::{Deserialize, Serialize};
 use symbolize::{Module, Symbolizer};
 use x86::placement::PlaceRules;
 
@@ -9,21 +10,25 @@ use super::Wanted;
 use crate::{focus::Focus, sync::lock_code::LockCode};
 
 /// State of the builder that lasts from the first step to later ones.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct BuilderState {
     /// Regions and functions that the plan is limited to.
+    #[serde(skip)]
     pub(crate) focus: Option<Arc<Focus>>,
     /// Set if functions are regions by default.
     pub(crate) by_default: bool,
     /// Set if the program's own code gets no probes.
     pub(crate) leaves_program: bool,
     /// Rules of the back end for the places of probes.
+    #[serde(skip)]
     pub(crate) place_rules: PlaceRules,
     /// Set if there are regions, so that non-local exits matter.
     pub(crate) has_regions: bool,
     /// Set if memory accesses are seen.
     pub(crate) sees_memory: bool,
-    /// Locks that the program makes itself, by the file names of its own modules.
+    /// Locks that the program makes itself, by the file names of its own modules. A step needs only the ones of its
+    /// own modules.
+    #[serde(skip)]
     pub(crate) lock_code: Arc<HashMap<String, LockCode>>,
 }
 

@@ -176,6 +176,7 @@ mod tests {
                     regions: None,
                 },
                 address: ProcessAddr(0),
+                has_address: false,
                 cost: if number == 5 { Cost::SingleStepped } else { Cost::Emulated },
                 purpose: ProbePurpose::RegionBegin { region: "f".to_owned() },
             });

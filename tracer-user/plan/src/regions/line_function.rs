@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
 use symbolize::{InlinedCall, LinkAddr, Module, Name, ProcessAddr, Resolution, Symbolizer};
 use x86::functions::Functions;
 
@@ -20,7 +21,7 @@ pub struct LineFunction {
 }
 
 /// Reason for which there is no function around a source line.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum LineError {
     /// The module's file cannot be read.
     #[error("its file cannot be read")]

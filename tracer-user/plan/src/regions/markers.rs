@@ -4,6 +4,7 @@
 //! Format of the notes: SystemTap's `sys/sdt.h`, version 3: the addresses of the probe point, of
 //! `.stapsdt.base` and of a semaphore, then provider, name and arguments, each ended by a zero.
 
+use serde::{Deserialize, Serialize};
 use symbolize::{ElfFile, LinkAddr};
 
 /// A marker.
@@ -16,7 +17,7 @@ pub struct Marker {
 }
 
 /// Meaning of a marker.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Meaning {
     /// A region begins.
     Begin(String),
@@ -47,7 +48,7 @@ impl Meaning {
 }
 
 /// A variable that the program named as worth watching.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedVariable {
     /// Name that the program gives to the variable.
     pub label: String,
@@ -58,7 +59,7 @@ pub struct SharedVariable {
 }
 
 /// A memory operand in AT&T syntax, as an assembler prints it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Operand {
     /// A place that is known before the program runs: a symbol and an offset from it.
     Symbol {

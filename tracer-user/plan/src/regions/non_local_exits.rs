@@ -2,8 +2,10 @@
 //! thread, changes of the stack. New ones are a line here; what becomes of open regions is decided in
 //! `live::region_stack`.
 
+use serde::{Deserialize, Serialize};
+
 /// Effect of a call of such a function on the frames of its thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NonLocalExit {
     /// An unknown number of them is left.
     All,

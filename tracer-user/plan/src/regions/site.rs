@@ -1,6 +1,7 @@
 //! Sites of regions: markers, places of functions that are regions, and non-local exits.
 
 use checker::defect::RegionRole;
+use serde::{Deserialize, Serialize};
 use symbolize::ProcessAddr;
 use x86::exits::Leaves;
 
@@ -10,7 +11,7 @@ use super::{
 };
 
 /// Site of a region, or of a variable that a marker names.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RegionSite {
     /// A marker.
     Marker(Meaning),
@@ -64,7 +65,7 @@ impl RegionSite {
 }
 
 /// A place in a function that is a region.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FunctionPlace {
     /// Entry of the function.
     Entry {
@@ -91,7 +92,7 @@ pub enum FunctionPlace {
 }
 
 /// A place where functions end that were inlined, and then others begin: one may follow another at once.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InlinedRegions {
     /// Numbers of the functions that have ended when control comes here, or end by the jump here.
     pub ends: Vec<(u32, Leaves)>,
@@ -100,7 +101,7 @@ pub struct InlinedRegions {
 }
 
 /// Begin of a function that was inlined.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InlinedBegin {
     /// The function's number.
     pub function: u32,

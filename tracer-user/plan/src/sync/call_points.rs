@@ -3,6 +3,7 @@
 
 use abi::{CallCookie, Kind, ProbeProgram};
 use iced_x86::FlowControl;
+use serde::{Deserialize, Serialize};
 use symbolize::{ElfFile, LinkAddr};
 use x86::{
     control_flow::{Code64, ControlFlowError, Flow, TailCall},
@@ -28,7 +29,7 @@ pub struct CallPoint {
 }
 
 /// Reason why a function cannot be probed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum CallPointsError {
     /// No code in the file.
     #[error("its code is not in the file")]

@@ -7,12 +7,16 @@ use abi::{CallCookie, Kind, ProbeProgram};
 use checker::format::ObjectKind;
 use iced_x86::Register;
 use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+
+use crate::static_text::{self, StaticText};
 
 /// A function to probe, by its exported name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallSpec {
     /// Name in the symbol table.
-    pub name: &'static str,
+    #[serde(deserialize_with = "static_text::deserialize")]
+    pub name: StaticText,
     /// Kind of the object, which is the first argument or the one in `argument`.
     pub object: ObjectKind,
     /// Effect of a call on the object.
@@ -60,7 +64,7 @@ impl CallSpec {
 }
 
 /// Meaning of a call of a function: its effect, the condition of the effect, and the end of the call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Role {
     /// Effect of the call.
     pub effect: CallEffect,
@@ -71,7 +75,7 @@ pub struct Role {
 }
 
 /// Effect of a call. The object is the first argument, unless the effect names another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CallEffect {
     /// Acquires the lock.
     Acquire,
@@ -111,7 +115,7 @@ pub enum CallEffect {
 }
 
 /// Result of a call that has had its effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Success {
     /// The number 0.
     Zero,

@@ -382,7 +382,8 @@ impl Planner<'_, '_> {
                     RecordedCallers::OneOf(returns.iter().filter_map(in_process).collect())
                 }
             };
-            let inlined = InlinedPlace { plus, callers, ..inlined.clone() };
+            let plus_is_address = lock.is_static;
+            let inlined = InlinedPlace { plus, plus_is_address, callers, ..inlined.clone() };
             let site = self.add_site(place, SyncSite::Inlined(inlined));
             let mut operand = lock.operand;
             let mut flags = 0;

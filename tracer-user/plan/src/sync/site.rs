@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use abi::Kind;
+use serde::{Deserialize, Serialize};
 use symbolize::ProcessAddr;
 
 use super::{functions::CallSpec, slow_paths::FastPath};
 
 /// Site of synchronisation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SyncSite {
     /// A function that synchronises.
     Call {
@@ -26,7 +27,7 @@ pub enum SyncSite {
 }
 
 /// Extent of an object whose kind does not determine it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectExtent {
     /// Distance in bytes of the object from the argument.
     pub plus: u64,
@@ -55,7 +56,7 @@ impl SyncSite {
 }
 
 /// Place of the fast path of a lock that was inlined.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InlinedPlace {
     /// Whose lock it is.
     pub spec: CallSpec,
@@ -67,6 +68,8 @@ pub struct InlinedPlace {
     pub at: ProcessAddr,
     /// Number to add to the address of the recorded object.
     pub plus: u64,
+    /// Set if that is an address in the process.
+    pub plus_is_address: bool,
     /// Number of bytes that are the object's own; 0 for those of its kind.
     pub bytes: u64,
     /// Set if the record counts only where `rax` is 1.
@@ -76,14 +79,28 @@ pub struct InlinedPlace {
 }
 
 /// Frames that records have after the first.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RecordedCallers {
     /// The chain of frame pointers.
     Chain,
     /// A caller.
     One,
     /// A caller, if the frame is in this sorted list of return addresses.
-    OneOf(Arc<[ProcessAddr]>),
+    OneOf(#[serde(with = "shared_list")] Arc<[ProcessAddr]>),
+}
+
+/// Lists that sites share; each that is stored is on its own when it is read.
+mod shared_list {
+    use super::{Arc, Deserialize, ProcessAddr, Serialize};
+    use serde::{Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(list: &Arc<[ProcessAddr]>, to: S) -> Result<S::Ok, S::Error> {
+        list[..].serialize(to)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<[ProcessAddr]>, D::Error> {
+        Vec::deserialize(from).map(Arc::from)
+    }
 }
 
 impl InlinedPlace {
@@ -96,6 +113,7 @@ impl InlinedPlace {
             fast,
             at,
             plus: 0,
+            plus_is_address: false,
             bytes: 0,
             if_one: false,
             callers: RecordedCallers::Chain,

@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 
 use checker::format::ObjectKind;
 use regex::Regex;
+use serde::{Deserialize, Serialize};
 use symbolize::Name;
 
 use super::functions::{CallSpec, Role};
@@ -23,7 +24,7 @@ pub struct SlowPath {
 }
 
 /// Effect of inlined code on the lock at the address that the slow path gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FastPath {
     /// Taken, when a compare-and-exchange succeeds.
     Acquire,

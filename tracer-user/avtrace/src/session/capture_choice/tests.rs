@@ -17,6 +17,7 @@ fn options(capture: CaptureBackend) -> RunOptions {
         locks: Vec::new(),
         accesses: Accesses { level: Level::Auto, overhead: 100, depth: None, also: Vec::new() },
         own_code: OwnCode::Auto,
+        is_cached: false,
         serialize: false,
         checker: None,
         record: None,

@@ -22,6 +22,7 @@ use std::{
 
 use abi::AccessDescriptor;
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, Register};
+use serde::{Deserialize, Serialize};
 use x86::instruction::{decode, is_direct};
 pub use x86::operands::{compares, is_locked, is_masked};
 use x86::{
@@ -62,7 +63,7 @@ pub struct AccessProbe {
 }
 
 /// Reason why no probe reports an access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum UnprobedReason {
     /// The instruction is inside a restartable sequence, where no probe may be.
     Restartable,
@@ -117,7 +118,7 @@ impl fmt::Display for UnprobedReason {
 
 /// Numbers of accesses of some code, by the way they are reported. Each is counted once, however often it is
 /// executed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Coverage {
     /// By probes on emulated instructions, or in the process.
     pub emulated: u64,

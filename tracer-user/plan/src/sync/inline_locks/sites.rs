@@ -1,6 +1,7 @@
 //! Places of inlined acquires and releases, and the questions that finding them asks of its caller.
 
 use abi::{FlagCondition, Operand};
+use serde::{Deserialize, Serialize};
 use x86::placement::PlaceRules;
 
 use crate::sync::slow_paths::FastPath;
@@ -54,7 +55,7 @@ pub struct Unrecognised {
 }
 
 /// Reason for which the fast path before a slow one was not found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum UnrecognisedLock {
     /// No atomic instruction leads to the call.
     #[error("no atomic instruction was found before it")]
