@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use abi::{AccessRecord, LastAccess, OwnedRecord, WatchpointRecord};
 use checker::{
-    event::{EventNumber, LocationId, Op},
+    event::{EventNumber, LocationId, Op, VarId},
     format::ObservedValue,
 };
 use plan::{
@@ -411,8 +411,8 @@ impl Accesses {
         }
     }
 
-    /// Returns whether an update by a commuting instruction commutes with other threads' updates. A non-atomic update
-    /// does not if the region has read the variable before: the update may depend on the value read.
+    /// Returns whether an update by a commuting instruction commutes with other threads' updates. It does not if the
+    /// region has read the variable before: the value read may decide on the update.
     fn commutes<C>(
         &mut self,
         access: &SeenAccess,
@@ -421,8 +421,8 @@ impl Accesses {
     ) -> bool {
         let &SeenAccess { thread, epoch, extent, .. } = access;
         let execution = cx.regions.execution(thread, epoch);
-        let was_read = !update.is_atomic
-            && execution.is_some_and(|number| self.read.contains(thread, number, extent.address));
+        let was_read =
+            execution.is_some_and(|number| self.read.contains(thread, number, extent.address));
         self.counters.update(thread, extent, update, cx.stream.held().of(thread)) && !was_read
     }
 
@@ -437,16 +437,13 @@ impl Accesses {
     fn emit<C>(&mut self, access: &SeenAccess, emission: Emission, cx: &mut Context<'_, C>) {
         let &SeenAccess { thread, epoch, effect, .. } = access;
         let Emission { operation, location, since, value } = emission;
-        if let AccessSource::Probe { value: Some(value), .. } = access.source
-            && let &[variable] = cx.memory.touched()
-        {
-            let ProbedValue { value, length, moment } = value;
-            let (event, is_shared) = (cx.stream.events(), cx.memory.is_shared(variable));
-            let at = ValueAt { event, variable, value, length, is_shared };
-            self.note_value(at, operation(variable), moment, effect.writes());
-        }
         for &variable in cx.memory.touched() {
             let op = operation(variable);
+            if let AccessSource::Probe { value: Some(probed), .. } = access.source
+                && let Some(at) = part_of(probed, access.extent, variable, cx)
+            {
+                self.note_value(at, op, probed.moment, effect.writes());
+            }
             match value {
                 Some(value) => self.watches.store(value_at(op, value, cx.stream.events())),
                 None if effect.writes() && !matches!(access.source, AccessSource::Probe { .. }) => {
@@ -575,6 +572,25 @@ fn variable_since(access: &SeenAccess, memory: &ProcessMemory) -> Option<EventNu
         Some(block) if access.epoch < block.born.epoch => None,
         _ => Some(0),
     }
+}
+
+/// Returns the part of an access's value that a variable has, at the next event. `None` where the variable begins
+/// before the access or ends behind it.
+fn part_of<C>(
+    probed: ProbedValue,
+    extent: Extent,
+    variable: VarId,
+    cx: &Context<'_, C>,
+) -> Option<ValueAt> {
+    let cell = cx.memory.variable(variable)?;
+    let offset = cell.address.checked_sub(extent.address)?;
+    if offset + cell.length > u64::from(probed.length) {
+        return None;
+    }
+    let value = probed.value >> (8 * offset);
+    let (event, is_shared) = (cx.stream.events(), cx.memory.is_shared(variable));
+    let length = u8::try_from(cell.length).ok()?;
+    Some(ValueAt { event, variable, value, length, is_shared })
 }
 
 /// Returns the value of a named range at an operation, which is the next event. The read of an access that reads and
