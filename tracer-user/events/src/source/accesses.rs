@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use abi::{AccessRecord, LastAccess, OwnedRecord, WatchpointRecord};
 use checker::{
-    event::{EventNumber, LocationId, Op, VarId},
+    event::{EventNumber, LocationId, Op},
     format::ObservedValue,
 };
 use plan::{
@@ -437,13 +437,16 @@ impl Accesses {
     fn emit<C>(&mut self, access: &SeenAccess, emission: Emission, cx: &mut Context<'_, C>) {
         let &SeenAccess { thread, epoch, effect, .. } = access;
         let Emission { operation, location, since, value } = emission;
+        if let AccessSource::Probe { value: Some(value), .. } = access.source
+            && let &[variable] = cx.memory.touched()
+        {
+            let ProbedValue { value, length, moment } = value;
+            let (event, is_shared) = (cx.stream.events(), cx.memory.is_shared(variable));
+            let at = ValueAt { event, variable, value, length, is_shared };
+            self.note_value(at, operation(variable), moment, effect.writes());
+        }
         for &variable in cx.memory.touched() {
             let op = operation(variable);
-            if let AccessSource::Probe { value: Some(probed), .. } = access.source
-                && let Some(at) = part_of(probed, access.extent, variable, cx)
-            {
-                self.note_value(at, op, probed.moment, effect.writes());
-            }
             match value {
                 Some(value) => self.watches.store(value_at(op, value, cx.stream.events())),
                 None if effect.writes() && !matches!(access.source, AccessSource::Probe { .. }) => {
@@ -572,25 +575,6 @@ fn variable_since(access: &SeenAccess, memory: &ProcessMemory) -> Option<EventNu
         Some(block) if access.epoch < block.born.epoch => None,
         _ => Some(0),
     }
-}
-
-/// Returns the part of an access's value that a variable has, at the next event. `None` where the variable begins
-/// before the access or ends behind it.
-fn part_of<C>(
-    probed: ProbedValue,
-    extent: Extent,
-    variable: VarId,
-    cx: &Context<'_, C>,
-) -> Option<ValueAt> {
-    let cell = cx.memory.variable(variable)?;
-    let offset = cell.address.checked_sub(extent.address)?;
-    if offset + cell.length > u64::from(probed.length) {
-        return None;
-    }
-    let value = probed.value >> (8 * offset);
-    let (event, is_shared) = (cx.stream.events(), cx.memory.is_shared(variable));
-    let length = u8::try_from(cell.length).ok()?;
-    Some(ValueAt { event, variable, value, length, is_shared })
 }
 
 /// Returns the value of a named range at an operation, which is the next event. The read of an access that reads and

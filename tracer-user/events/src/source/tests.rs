@@ -128,30 +128,6 @@ fn what_a_library_accesses_is_no_variable() {
 }
 
 #[test]
-fn each_part_of_an_access_has_its_part_of_the_value() {
-    let half = |tid| match write(tid, 0x5004, 1, 0) {
-        Record::Access(access) => Record::Access(AccessRecord { size: 4, ..access }),
-        other => other,
-    };
-    let whole = |tid| match write(tid, 0x5000, 1, 0) {
-        Record::Access(access) => {
-            let flags = access.flags | AccessRecord::HAS_VALUE;
-            let mut seen = AccessRecord { flags, value: 7 << 32 | 5, ..access };
-            seen.frames[0] = 0x1003;
-            Record::Access(seen)
-        }
-        other => other,
-    };
-    let source = source(&[fork(1, 2), half(1), whole(2)]);
-    let writes = source.stream().ops().into_iter().enumerate();
-    let written = writes.filter(|(_, (thread, op))| *thread == 1 && matches!(op, Op::Write(_)));
-    let values = written.map(|(event, _)| source.watches().value(event as u64));
-    let values: Vec<_> =
-        values.map(|value| value.map(|value| (value.after, value.length))).collect();
-    assert_eq!(values, [Some((5, 4)), Some((7, 4))]);
-}
-
-#[test]
 fn an_update_of_what_the_region_has_read_does_not_commute() {
     let code = vec![0x48, 0x89, 0x07, 0xc3];
     let mut code = FakeCode { start: 0x1000, code, is_program: true, ..FakeCode::default() };
