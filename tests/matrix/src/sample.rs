@@ -17,6 +17,8 @@ pub struct Selection {
     pub has_crates: bool,
     /// Lock of all programs, of whichever half; any without one.
     pub lock: Option<Lock>,
+    /// Language of all programs; any without one.
+    pub language: Option<Language>,
 }
 
 /// Random numbers: SplitMix64.
@@ -46,7 +48,7 @@ impl Random {
         let half = selection.half;
         // A pattern, and a language, before the rest: no value is rare since it suits few others.
         let pattern = self.choose(half, |pattern: Pattern| pattern.is_control() == is_control);
-        let language = self.choose(half, |_: Language| true);
+        let language = selection.language.unwrap_or_else(|| self.choose(half, |_: Language| true));
         loop {
             let program = Program {
                 pattern,

@@ -62,12 +62,20 @@ fn without_clone_suffix(symbol: &str) -> &str {
 
 fn demangle_rust(symbol: &str) -> Option<Name> {
     // A C++ variable in a namespace looks like an old Rust name but for the hash.
-    if symbol.starts_with("_Z") && !has_rust_hash(symbol) {
+    if symbol.starts_with("_Z") && !has_rust_hash(without_number(symbol)) {
         return None;
     }
     let demangled = rustc_demangle::try_demangle(symbol).ok()?;
     let full = write_bounded(format_args!("{demangled:#}"))?;
     Some(Name { short: shorten(&full), full })
+}
+
+/// Returns the symbol without the number that LLVM adds to each part of a `static` that it has divided.
+fn without_number(symbol: &str) -> &str {
+    match symbol.rsplit_once('.') {
+        Some((whole, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => whole,
+        _ => symbol,
+    }
 }
 
 /// Returns true if the last component is `h` and sixteen hexadecimal digits.
@@ -210,6 +218,7 @@ mod tests {
             "<bank::Account as core::clone::Clone>::clone",
             "<bank::Account as core::clone::Clone>::clone",
         );
+        check("_ZN4bank5TOTAL17h0123456789abcdefE.1", "bank::TOTAL.1", "bank::TOTAL.1");
         check("_RNvC6_123foo3bar", "123foo::bar", "123foo::bar");
         check(
             "_RINvNtC3std3mem8align_ofdE",

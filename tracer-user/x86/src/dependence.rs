@@ -207,11 +207,13 @@ impl<'code> Analysis<'code> {
             levels.push(self.of_call(call, inner)?);
         }
         let (_, second) = levels.pop()?;
-        let (&access, earlier_calls) = earlier.split_last()?;
-        let (body, load) = self.of_load_at(access)?;
+        let (&earlier_access, earlier_calls) = earlier.split_last()?;
+        let (body, load) = self.of_load_at(earlier_access)?;
         let (mut body, first) = self.returned(body, load, earlier_calls)?;
         let mut found = self.meeting(&body, &|at| first.uses(&body, at), &second);
-        found.combined = found.combined.max(both(&first.left(), &second.left()));
+        let behind = |access: u64| Solution::loads_behind(&body, body.values.at(access)?);
+        let left = [first.left(behind(earlier_access)), second.left(behind(access))];
+        found.combined = found.combined.max(both(&left[0], &left[1]));
         let mut passed: Option<Substitution> = None;
         for &call in calls {
             let at = body.values.at(call)?;
@@ -349,12 +351,25 @@ impl<'code> Analysis<'code> {
         let (body, solution) = self.returned(Rc::clone(body), solution, calls)?;
         let found = self.sink(&body, &solution, later)?;
         let at = body.values.at(*later.first()?)?;
-        let least = if solution.has_escaped(at) { Certainty::Unknown } else { Certainty::No };
+        // What writes a constant reads nothing.
+        let reads = !self.writes_constant(*later.last()?);
+        let least = match reads && solution.has_escaped(at) {
+            true => Certainty::Unknown,
+            false => Certainty::No,
+        };
         Some(Dependence {
             value: found.value.max(least),
             address: found.address,
             control: found.control,
         })
+    }
+
+    fn writes_constant(&mut self, access: u64) -> bool {
+        let step = self.body(access).and_then(|body| {
+            let index = body.values.at(access)?;
+            body.steps[index].as_ref().map(|step| step.stores() && step.is_constant())
+        });
+        step.unwrap_or_default()
     }
 
     fn sink(&mut self, body: &Body, solution: &Solution, later: &[u64]) -> Option<Dependence> {

@@ -8,14 +8,17 @@
 //! entry, or that has a call of its caller in between, is refused: a region must not be longer than the
 //! function.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
 
 use abi::FlagCondition;
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 use serde::{Deserialize, Serialize};
 
 use super::instruction::{decode, jump_condition};
-use super::{exits::Part, placement::PlaceRules};
+use super::{exits::Part, operands::is_locked, placement::PlaceRules};
 
 /// Maximum number of conditional jumps of the caller between the code of an inlined function.
 const MAX_BRANCHES: usize = 64;
@@ -61,11 +64,14 @@ pub enum InlinedExtentError {
     Refused(u64),
 }
 
-/// Finds the begin and the ends of an inlined function.
+/// Finds the begin and the ends of an inlined function, or of each of its copies: a compiler that takes iterations out
+/// of a loop, or makes two loops of one, copies the functions that were inlined there. Copies are looked for where the
+/// code of the whole is mixed with its caller's.
 ///
 /// `parts` is the code of the function around it, the start first; `entry` is its own first instruction; `own` holds
-/// for its own code. `rules` decide on which instructions a probe may be, and `refused` holds for places where none may
-/// be for other reasons.
+/// for its own code. `inner` returns the code of each call that was inlined into it: copies have code of the same
+/// calls, and halves of a function have not. `rules` decide on which instructions a probe may be, and `refused`
+/// holds for places where none may be for other reasons.
 ///
 /// # Errors
 ///
@@ -74,15 +80,47 @@ pub fn places(
     parts: &[Part<'_>],
     entry: u64,
     own: &dyn Fn(u64) -> bool,
+    inner: &dyn Fn() -> Vec<Vec<Range<u64>>>,
     rules: PlaceRules,
     refused: &dyn Fn(u64) -> bool,
-) -> Result<InlinedExtent, InlinedExtentError> {
+) -> Result<Vec<InlinedExtent>, InlinedExtentError> {
     let graph =
         Graph::build(parts, &|at: &Instruction| rules.cost(at).is_some() && !refused(at.ip()))?;
     if !graph.nodes.contains_key(&entry) {
         return Err(InlinedExtentError::Invalid(entry));
     }
     let start = parts.first().map_or(entry, |part| part.start);
+    let error = match extent(&graph, start, entry, own) {
+        Err(error @ InlinedExtentError::Mixed(_)) => error,
+        whole => return Ok(vec![whole?]),
+    };
+    let copies = graph.copies(start, own);
+    let Some((first, others)) = copies.split_first().filter(|(_, others)| !others.is_empty())
+    else {
+        return Err(error);
+    };
+    let inner = inner();
+    let has = |copy: &BTreeSet<u64>, call: &[Range<u64>]| {
+        call.iter().any(|range| copy.range(range.clone()).next().is_some())
+    };
+    let is_copy = |other| inner.iter().any(|call| has(first, call) && has(other, call));
+    if !others.iter().all(is_copy) {
+        return Err(error);
+    }
+    let extents = copies.iter().map(|copy| {
+        let entry = copy.first().copied().unwrap_or(entry);
+        extent(&graph, start, entry, &|at| copy.contains(&at))
+    });
+    extents.collect()
+}
+
+/// Finds the begin and the ends of an inlined function, or of a copy of it.
+fn extent(
+    graph: &Graph,
+    start: u64,
+    entry: u64,
+    own: &dyn Fn(u64) -> bool,
+) -> Result<InlinedExtent, InlinedExtentError> {
     let entered = graph.entered(start, own).or_else(|| {
         let seen = graph.first_seen(start, own)?;
         Some(if graph.leads_only_to(start, entry, seen) { entry } else { seen })
@@ -94,9 +132,7 @@ pub fn places(
         closure([start], |at| graph.after(at), |at| at != entry)
     };
     let behind = closure([entry], |at| graph.after(at), |_| true);
-    // Where control does not come back from, such as a call of `abort`, compilers put the ends of many together.
-    let leaving = graph.nodes.iter().filter(|(_, node)| node.leaves).map(|(&at, _)| at);
-    let returning = closure(leaving, |at| graph.before(at), |_| true);
+    let returning = graph.returning();
     // Code that only an exception reaches is in neither.
     let seen: Vec<u64> = graph
         .nodes
@@ -162,6 +198,15 @@ struct ExtentNode {
     /// Condition under which it jumps.
     condition: Option<(FlagCondition, u64)>,
     can_be_probed: bool,
+    /// The instruction before it is atomic: only a probe here sees that access.
+    is_behind_atomic: bool,
+}
+
+impl ExtentNode {
+    /// Returns whether a probe here takes no other one's place.
+    fn is_free(&self) -> bool {
+        self.can_be_probed && !self.is_behind_atomic
+    }
 }
 
 /// The flow of control in a function.
@@ -182,6 +227,7 @@ impl Graph {
             })
         };
         for part in parts {
+            let mut is_behind_atomic = false;
             for instruction in decode(part.code, part.start) {
                 let at = instruction.ip();
                 if instruction.is_invalid() {
@@ -207,8 +253,10 @@ impl Graph {
                         condition: jump_condition(&instruction)
                             .map(|condition| (condition, instruction.near_branch_target())),
                         can_be_probed: can_be_probed(&instruction),
+                        is_behind_atomic,
                     },
                 );
+                is_behind_atomic = is_locked(&instruction);
             }
         }
         let mut before: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
@@ -223,24 +271,61 @@ impl Graph {
         Ok(Self { nodes, before })
     }
 
-    /// The first place from here on that can be probed, with nothing in between that can be seen; `at` itself where
-    /// there is none that `may` be one.
-    fn behind_unseen(&self, at: u64, may: &dyn Fn(u64) -> bool) -> u64 {
-        let mut here = at;
-        while let Some(node) = self.nodes.get(&here)
-            && !node.can_be_probed
-        {
-            match node.after[..] {
-                [next] if !node.can_be_seen && may(next) => here = next,
-                _ => return at,
+    /// The code from which control comes back to the caller. Where it does not, such as before a call of `abort`,
+    /// compilers put the ends of many together.
+    fn returning(&self) -> BTreeSet<u64> {
+        let leaving = self.nodes.iter().filter(|(_, node)| node.leaves).map(|(&at, _)| at);
+        closure(leaving, |at| self.before(at), |_| true)
+    }
+
+    /// Divides a function's own code into the parts between which there is code of the caller that others can see, or
+    /// that decides. Parts that nobody else can see are left out.
+    fn copies(&self, start: u64, own: &dyn Fn(u64) -> bool) -> Vec<BTreeSet<u64>> {
+        let is_neutral = |at: u64| {
+            let node = self.nodes.get(&at);
+            own(at) || node.is_some_and(|node| !node.can_be_seen && node.condition.is_none())
+        };
+        let mut reached = closure([start], |at| self.after(at), |_| true);
+        // All copies come to the code that ends in a panic.
+        let returning = self.returning();
+        reached.retain(|at| returning.is_empty() || returning.contains(at));
+        let mut left: BTreeSet<u64> = reached.iter().copied().filter(|at| own(*at)).collect();
+        let mut copies = Vec::new();
+        while let Some(&first) = left.first() {
+            let around = |at| [self.after(at), self.before(at)].concat();
+            let mut copy = closure([first], around, |at| reached.contains(&at) && is_neutral(at));
+            copy.retain(|at| own(*at));
+            left.retain(|at| !copy.contains(at));
+            if copy.iter().any(|&at| self.can_be_seen(at)) {
+                copies.push(copy);
             }
         }
-        here
+        copies
+    }
+
+    /// The first place from here on that fits, with nothing in between that can be seen, and that `may` be one.
+    fn behind_unseen(
+        &self,
+        at: u64,
+        fits: fn(&ExtentNode) -> bool,
+        may: &dyn Fn(u64) -> bool,
+    ) -> Option<u64> {
+        let mut here = at;
+        loop {
+            let node = self.nodes.get(&here)?;
+            match node.after[..] {
+                _ if fits(node) => return Some(here),
+                [next] if !node.can_be_seen && may(next) => here = next,
+                _ => return None,
+            }
+        }
     }
 
     /// The place where a function with that entry begins: there, behind it, or before it on the only way to it.
     fn begin(&self, entry: u64) -> u64 {
-        let behind = self.behind_unseen(entry, &|at| self.before(at).len() == 1);
+        let is_only_way = |at| self.before(at).len() == 1;
+        let found = self.behind_unseen(entry, |node| node.can_be_probed, &is_only_way);
+        let behind = found.unwrap_or(entry);
         let mut here = behind;
         while !self.can_be_probed(here) {
             match self.before(here)[..] {
@@ -259,8 +344,10 @@ impl Graph {
         inside: &BTreeSet<u64>,
         ends: &mut BTreeMap<u64, InlinedEnd>,
     ) -> Result<(), InlinedExtentError> {
-        let behind = self.behind_unseen(at, &|at| !inside.contains(&at));
-        if self.can_be_probed(behind) {
+        let is_outside = |at| !inside.contains(&at);
+        let free = self.behind_unseen(at, ExtentNode::is_free, &is_outside);
+        let any = || self.behind_unseen(at, |node| node.can_be_probed, &is_outside);
+        if let Some(behind) = free.or_else(any) {
             ends.insert(behind, InlinedEnd::Always);
             return Ok(());
         }
@@ -424,9 +511,10 @@ mod tests {
     ) -> Result<(u64, Vec<u64>), InlinedExtentError> {
         let part = Part { start: START, code };
         let is_own = |at: u64| own.iter().any(|&(from, to)| (from..to).contains(&(at - START)));
-        places(&[part], START + entry, &is_own, PlaceRules::Kernel, &|_| false)
-            .map(|InlinedExtent { begin, ends }| {
-                (begin - START, ends.into_keys().map(|at| at - START).collect())
+        places(&[part], START + entry, &is_own, &Vec::new, PlaceRules::Kernel, &|_| false)
+            .map(|found| {
+                let [InlinedExtent { begin, ends }] = &found[..] else { panic!("one") };
+                (begin - START, ends.keys().map(|at| at - START).collect())
             })
             .map_err(|error| match error {
                 InlinedExtentError::Mixed(at) => InlinedExtentError::Mixed(at - START),
@@ -508,6 +596,17 @@ mod tests {
     }
 
     #[test]
+    fn an_end_leaves_the_place_behind_an_atomic_access_to_it() {
+        const LOCKED: [u8; 3] = [0xf0, 0xff, 0x0f];
+        // store; lock dec [rdi]; nop; nop; ret
+        let far = code(&[&STORE, &LOCKED, &[0x90, 0x90, 0xc3]]);
+        assert_eq!(find(&far, 0, &[(0, 5)]), Ok((0, vec![6])));
+        // store; lock dec [rdi]; store; ret: the store is not of it
+        let near = code(&[&STORE, &LOCKED, &STORE, &[0xc3]]);
+        assert_eq!(find(&near, 0, &[(0, 5)]), Ok((0, vec![5])));
+    }
+
+    #[test]
     fn what_is_reached_on_other_ways_is_refused() {
         // je +4; store; the caller's store; store; ret
         let code = code(&[&[0x74, 4], &STORE, &STORE, &STORE, &[0xc3]]);
@@ -525,13 +624,37 @@ mod tests {
     }
 
     #[test]
+    fn copies_have_begins_and_ends_of_their_own() {
+        // store; the caller's store; store; the caller's store; jne to the second of its own; ret
+        let code = code(&[&STORE, &STORE, &STORE, &STORE, &[0x75, 0xfa, 0xc3]]);
+        let part = Part { start: START, code: &code };
+        let is_own = |at: u64| matches!(at - START, 0 | 4);
+        let find = |inner: &[Range<u64>]| {
+            let inner = || vec![inner.to_vec()];
+            places(&[part], START, &is_own, &inner, PlaceRules::Kernel, &|_| false)
+        };
+        let copy = |begin, end| InlinedExtent {
+            begin: START + begin,
+            ends: [(START + end, InlinedEnd::Always)].into(),
+        };
+        let both = [START..START + 2, START + 4..START + 6];
+        assert_eq!(find(&both), Ok(vec![copy(0, 2), copy(4, 6)]));
+        let mixed = Err(InlinedExtentError::Mixed(START + 8));
+        assert_eq!(find(&both[..1]), mixed, "halves of one");
+    }
+
+    #[test]
     fn ends_that_cannot_be_probed_are_beside_them() {
         const LOCKED: [u8; 3] = [0xf0, 0xff, 0x0f];
         let ends = |code: &[u8], length: u64| {
             let part = Part { start: START, code };
-            let found =
-                places(&[part], START, &|at| at < START + length, PlaceRules::Kernel, &|_| false)?;
-            Ok(found.ends.into_iter().map(|(at, end)| (at - START, end)).collect::<Vec<_>>())
+            let own = |at| at < START + length;
+            let found = places(&[part], START, &own, &Vec::new, PlaceRules::Kernel, &|_| false)?;
+            Ok(found
+                .into_iter()
+                .flat_map(|found| found.ends)
+                .map(|(at, end)| (at - START, end))
+                .collect::<Vec<_>>())
         };
         // store; je to the end; store; jmp to the end; end: lock dec [rdi]; ret
         let jumps = code(&[&STORE, &[0x74, 4], &STORE, &[0xeb, 0], &LOCKED, &[0xc3]]);
@@ -580,22 +703,29 @@ mod tests {
         let code = code(&[&[0x90], &STORE, &[0x90, 0xc3]]);
         let find = |refused: u64| {
             let part = Part { start: START, code: &code };
-            places(&[part], START, &|at| at < START + 3, PlaceRules::Kernel, &|at| {
+            places(&[part], START, &|at| at < START + 3, &Vec::new, PlaceRules::Kernel, &|at| {
                 at == START + refused
             })
         };
-        assert_eq!(find(1).map(|places| places.ends), Ok([(START + 3, InlinedEnd::Always)].into()));
         assert_eq!(
-            find(3).map(|places| places.ends),
+            find(1).map(|mut found| found.remove(0).ends),
+            Ok([(START + 3, InlinedEnd::Always)].into())
+        );
+        assert_eq!(
+            find(3).map(|mut found| found.remove(0).ends),
             Ok([(START + 4, InlinedEnd::Always)].into()),
             "behind the nop"
         );
-        assert_eq!(find(4).map(|places| places.ends), Ok([(START + 3, InlinedEnd::Always)].into()));
+        assert_eq!(
+            find(4).map(|mut found| found.remove(0).ends),
+            Ok([(START + 3, InlinedEnd::Always)].into())
+        );
         let stores = |at: u64| at < START + 1;
         let part = Part { start: START + 1, code: &code[1..] };
-        let found = places(&[part], START + 1, &|at| !stores(at), PlaceRules::Kernel, &|at| {
-            at == START + 1
-        });
+        let found =
+            places(&[part], START + 1, &|at| !stores(at), &Vec::new, PlaceRules::Kernel, &|at| {
+                at == START + 1
+            });
         assert_eq!(found, Err(InlinedExtentError::Refused(START + 1)));
     }
 

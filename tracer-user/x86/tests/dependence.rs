@@ -311,6 +311,34 @@ fn values_that_are_compared_or_combined_meet() {
 }
 
 #[test]
+fn values_that_are_written_back_are_left_to_nobody() {
+    let text = format!(
+        "{PRELUDE}APART void region(long *to) {{ to[0] += 1; other(1); to[3] += 2; }}\n\
+         int main(void) {{ return 0; }}\n"
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    let (source, program) = (folder.path().join("back.c"), folder.path().join("back"));
+    fs::write(&source, text).expect("a source file");
+    for option in ["-O1", "-O2"] {
+        let mut command = Command::new("gcc");
+        command.args([option, "-w", "-no-pie", "-o"]).args([&program, &source]);
+        assert!(command.status().expect("gcc").success());
+        let program = Program::open(&program);
+        let region = program.function("region");
+        let updates = program.instructions(region).into_iter();
+        let updates: Vec<u64> = updates
+            .filter(|one| {
+                one.mnemonic() == iced_x86::Mnemonic::Add
+                    && one.op0_kind() == iced_x86::OpKind::Memory
+            })
+            .map(|one| one.ip())
+            .collect();
+        let found = Analysis::new(&program).meets(&updates[..1], &updates[1..2]);
+        assert_eq!(found, Meeting::default(), "{option}");
+    }
+}
+
+#[test]
 fn a_step_that_is_always_made_before_another_one_comes_first() {
     let text = format!(
         "{PRELUDE}APART void one(void) {{ other(1); }}\nAPART void two(void) {{ other(2); }}\n\
@@ -344,7 +372,8 @@ fn a_value_that_is_written_where_it_cannot_be_followed_may_be_used_anywhere() {
         "{PRELUDE}static long copies[2];\n\
          APART long *copy(void) {{ long *to = &copies[argument & 1]; *to = input; return to; }}\n\
          APART void store(long *from) {{ output = *from; }}\n\
-         APART void region(void) {{ long *at = copy(); *at += 10; store(at); }}\n\
+         APART void reset(void) {{ calls = 0; }}\n\
+         APART void region(void) {{ long *at = copy(); *at += 10; store(at); reset(); }}\n\
          int main(void) {{ return 0; }}\n"
     );
     let folder = tempfile::tempdir().expect("a folder");
@@ -361,5 +390,9 @@ fn a_value_that_is_written_where_it_cannot_be_followed_may_be_used_anywhere() {
         let later = [program.calls(region, store)[0], program.access(store, output)];
         let found = Analysis::new(&program).depends(&earlier, &later);
         assert_ne!(found.any(), Certainty::No, "{option}");
+        let [reset, calls] = ["reset", "calls"].map(|name| program.function(name));
+        let later = [program.calls(region, reset)[0], program.access(reset, calls)];
+        let found = Analysis::new(&program).depends(&earlier, &later);
+        assert_eq!(found.any(), Certainty::No, "{option}: a constant is read nowhere");
     }
 }

@@ -18,7 +18,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
-use matrix::{Dimension as _, Half, Lock, Program, Selection};
+use matrix::{Dimension as _, Half, Language, Lock, Program, Selection};
 
 use crate::workspace;
 use run::{Place, Row};
@@ -48,6 +48,9 @@ struct Options {
     /// Only programs with this lock, of whichever half it is
     #[arg(long, value_name = "LOCK", value_parser = |word: &str| Lock::parse(word).ok_or("no lock of the matrix"))]
     lock: Option<Lock>,
+    /// Only programs in this language
+    #[arg(long, value_name = "LANGUAGE", value_parser = |word: &str| Language::parse(word).ok_or("c, cpp or rust"))]
+    language: Option<Language>,
     /// Only the program with this identifier: prints its folder, runs it, and keeps the report; repeatable
     #[arg(long, value_name = "ID")]
     case: Vec<String>,
@@ -114,7 +117,8 @@ fn chosen(options: &Options) -> Result<Vec<Program>> {
     };
     let has_crates =
         options.crates || options.lock == Some(Lock::ParkingLot) || (options.all && has_crates()?);
-    let selection = Selection { half, seed: options.seed, has_crates, lock: options.lock };
+    let Options { seed, lock, language, .. } = *options;
+    let selection = Selection { half, seed, has_crates, lock, language };
     Ok(if options.all {
         matrix::pairs(selection)
     } else {

@@ -6,7 +6,7 @@ use std::{cell::RefCell, collections::BTreeSet, sync::Arc};
 use checker::defect::{Certainty, Dependence};
 use plan::sync::functions;
 use rustc_hash::FxHashMap;
-use symbolize::{ElfFile, LinkAddr};
+use symbolize::{ElfFile, LinkAddr, name_starts_with};
 use x86::{
     call_graph::{Callee, Imports, facts_of},
     dependence::{self, Analysis, Code, Effect},
@@ -37,7 +37,7 @@ const MAX_CODE: usize = 1 << 16;
 const COPYING: [&str; 4] = ["memcpy", "memmove", "mempcpy", "__memcpy_chk"];
 
 /// Functions that give and take memory, and let time pass: no value of their callers comes back from them.
-const INDEPENDENT: [&str; 14] = [
+const INDEPENDENT: [&str; 16] = [
     "malloc",
     "calloc",
     "free",
@@ -49,10 +49,38 @@ const INDEPENDENT: [&str; 14] = [
     "usleep",
     "sleep",
     "nanosleep",
+    "clock_nanosleep",
     "sched_yield",
+    "__errno_location",
     "puts",
     "putchar",
 ];
+
+/// Starts of names of functions of Rust's locks, and of others that a critical section calls, which get no value of
+/// their callers: slow paths, the test for a panic, sleeps.
+const INDEPENDENT_IN_RUST: [&str; 10] = [
+    "std::sys::sync::",
+    "std::sys::pal::unix::futex::",
+    "std::panicking::panic_count::",
+    "std::panicking::panicking",
+    "std::thread::functions::sleep",
+    "std::thread::functions::yield_now",
+    "std::thread::sleep",
+    "std::thread::yield_now",
+    "parking_lot::raw_",
+    "parking_lot_core::",
+];
+
+/// No dependence of any kind.
+const NONE: Dependence = Dependence {
+    value: Certainty::No,
+    address: Certainty::No,
+    control: Certainty::No,
+    repeats: Certainty::No,
+    goes_back: Certainty::No,
+    compared: Certainty::No,
+    combined: Certainty::No,
+};
 
 /// Two steps in one module, by link-time addresses: of the accessing instructions, each with the return addresses of
 /// the calls that led there, the innermost first, as far as they are known and in this module.
@@ -166,6 +194,10 @@ impl ModuleCode {
             };
             let repeats = calls.map(certainly).max().unwrap_or_default();
             let goes_back = certainly(analysis.comes_first(other[common], one[common]));
+            if one == other && repeats == Certainty::No {
+                // Nothing comes from a step to itself that is made once.
+                return Dependence { repeats, ..NONE };
+            }
             let meeting = analysis.meets(&one[common..], &other[common..]);
             Dependence {
                 value: answer(found.value),
@@ -411,7 +443,7 @@ impl Code for CodeOf<'_> {
     }
 
     fn is_slot(&self, address: u64) -> bool {
-        self.module.imports.slot(address).is_some()
+        self.module.imports.slot(address).is_some() || self.own_at_slot(address).is_some()
     }
 
     fn effect(&self, target: u64) -> Effect {
@@ -423,7 +455,7 @@ impl Code for CodeOf<'_> {
         let functions = &self.module.functions;
         let behind = || functions.starting_at(imports.own_behind(self.file, LinkAddr(target))?);
         let own = functions.starting_at(LinkAddr(target)).or_else(behind);
-        match own.and_then(|index| functions.get(index)) {
+        match own.or_else(|| self.own_at_slot(target)).and_then(|index| functions.get(index)) {
             Some(function) => match effect_of(&function.symbol, &function.name.short) {
                 Effect::Unknown => Effect::Code(function.start.0),
                 known => known,
@@ -433,12 +465,24 @@ impl Code for CodeOf<'_> {
     }
 }
 
+impl CodeOf<'_> {
+    /// Returns the number of the function of the file itself whose address the linker fills in at a slot for good, as
+    /// in Rust for calls of another crate.
+    fn own_at_slot(&self, slot: u64) -> Option<usize> {
+        let own = self.module.imports.own_at(slot)?;
+        let is_for_good = self.file.is_constant(LinkAddr(slot));
+        self.module.functions.starting_at(own).filter(|_| is_for_good)
+    }
+}
+
 /// Effect of a function that is known by name.
 fn effect_of(symbol: &str, name: &str) -> Effect {
     if COPYING.contains(&symbol) {
         return Effect::Copies;
     }
-    if INDEPENDENT.contains(&symbol) || functions::is_known(name) {
+    let is_independent_in_rust =
+        || INDEPENDENT_IN_RUST.iter().any(|start| name_starts_with(name, start));
+    if INDEPENDENT.contains(&symbol) || functions::is_known(name) || is_independent_in_rust() {
         return Effect::Constant;
     }
     Effect::Unknown

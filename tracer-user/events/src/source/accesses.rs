@@ -411,8 +411,8 @@ impl Accesses {
         }
     }
 
-    /// Returns whether an update by a commuting instruction commutes with other threads' updates. A non-atomic update
-    /// does not if the region has read the variable before: the update may depend on the value read.
+    /// Returns whether an update by a commuting instruction commutes with other threads' updates. It does not if the
+    /// region has read the variable before: the value read may decide on the update.
     fn commutes<C>(
         &mut self,
         access: &SeenAccess,
@@ -421,8 +421,8 @@ impl Accesses {
     ) -> bool {
         let &SeenAccess { thread, epoch, extent, .. } = access;
         let execution = cx.regions.execution(thread, epoch);
-        let was_read = !update.is_atomic
-            && execution.is_some_and(|number| self.read.contains(thread, number, extent.address));
+        let was_read =
+            execution.is_some_and(|number| self.read.contains(thread, number, extent.address));
         self.counters.update(thread, extent, update, cx.stream.held().of(thread)) && !was_read
     }
 

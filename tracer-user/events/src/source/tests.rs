@@ -2,6 +2,7 @@
 
 use abi::{AccessDescriptor, AccessRecord, CallRecord, Header, PlanNumber, WatchpointRecord};
 use checker::event::{RegionId, VarId};
+use x86::commuting::{CommutingChange, CommutingUpdate};
 
 use super::*;
 use crate::{
@@ -124,6 +125,37 @@ fn what_a_library_accesses_is_no_variable() {
     assert_eq!(source.stream().ops(), [(0, Op::Fork(ThreadId(1)))]);
     assert_eq!(source.omissions().lock_accesses, 2);
     assert!(!source.shared_words().is_shared(0x5000));
+}
+
+#[test]
+fn an_update_of_what_the_region_has_read_does_not_commute() {
+    let code = vec![0x48, 0x89, 0x07, 0xc3];
+    let mut code = FakeCode { start: 0x1000, code, is_program: true, ..FakeCode::default() };
+    let (mut source, mut sites) = (Source::new(1, 1), sites());
+    let mut update = sites[ACCESS as usize].clone();
+    if let SiteKind::Memory(MemorySite::Access(place)) = &mut update.kind {
+        let change = CommutingChange::Adds;
+        place.commuting = Some(CommutingUpdate { change, is_atomic: true });
+    }
+    sites.push(update);
+    source.extend(&sites, &code);
+    let access = |flags: u8, site: usize| {
+        let header = header(1, site as u32, 0);
+        let access =
+            AccessRecord { header, flags: flags.into(), epoch: 1, ..AccessRecord::default() };
+        Record::Access(AccessRecord { address: 0x5000, size: 8, sp: 0x100, ..access })
+    };
+    let read = access(AccessDescriptor::READ, ACCESS as usize);
+    let flags = AccessDescriptor::READ | AccessDescriptor::WRITE | AccessDescriptor::ATOMIC;
+    let update = access(flags, sites.len() - 1);
+    let (begin, end) = (region(Kind::Begin, 1, BEGIN), region(Kind::EndInnermost, 1, END));
+    for record in [begin, update, read, update, end, update] {
+        source.record(&record, &sites, &mut code);
+    }
+    let ops: Vec<Op> = source.stream().ops().into_iter().map(|(_, op)| op).collect();
+    let is_commuting = |op: &Op| matches!(op, Op::CommutingUpdate(_));
+    let found: Vec<bool> = ops.iter().map(is_commuting).collect();
+    assert_eq!(found, [false, true, false, false, false, true], "{ops:?}");
 }
 
 /// That a thread has left a frame shows in accesses of its caller, which may be silent.

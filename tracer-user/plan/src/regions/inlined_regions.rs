@@ -2,13 +2,14 @@
 //! and the probes where they begin and end. Machine code is in `x86::inlined_extent`, debug information in `symbolize`.
 
 use std::{
-    cell::RefCell,
+    cell::{OnceCell, RefCell},
     collections::{BTreeMap, BTreeSet, HashMap},
+    ops::Range,
 };
 
 use abi::{Cookie, Kind, ProbeProgram};
 use checker::defect::RegionRole;
-use symbolize::{InlinedCall, LinkAddr, Name};
+use symbolize::{ElfFile, InlinedCall, LinkAddr, Name};
 use x86::{
     exits::Leaves,
     functions::Functions,
@@ -51,6 +52,40 @@ impl RuleHere<'_> {
     }
 }
 
+/// Calls that were inlined into others, which are looked up once they are needed.
+struct InnerCalls {
+    /// Code of the others, sorted and without overlaps.
+    code: Vec<(LinkAddr, LinkAddr)>,
+    found: OnceCell<Vec<InlinedCall>>,
+}
+
+impl InnerCalls {
+    fn of<'call>(calls: impl Iterator<Item = &'call InlinedCall>) -> Self {
+        let mut ranges: Vec<_> = calls.flat_map(|call| call.ranges.iter().copied()).collect();
+        ranges.sort_unstable();
+        let mut code: Vec<(LinkAddr, LinkAddr)> = Vec::new();
+        for (start, end) in ranges {
+            match code.last_mut() {
+                Some((_, last)) if start <= *last => *last = end.max(*last),
+                _ => code.push((start, end)),
+            }
+        }
+        Self { code, found: OnceCell::new() }
+    }
+
+    /// Returns the code of each of the calls that were inlined into this one.
+    fn within(&self, file: &ElfFile, call: &InlinedCall) -> Vec<Vec<Range<u64>>> {
+        let calls = self.found.get_or_init(|| file.inlined_calls_within(&self.code));
+        let is_inner = |inner: &&InlinedCall| {
+            inner.ranges != call.ranges
+                && inner.ranges.iter().all(|(start, _)| call.contains(*start))
+        };
+        let code =
+            |inner: &InlinedCall| inner.ranges.iter().map(|(start, end)| start.0..end.0).collect();
+        calls.iter().filter(is_inner).map(code).collect()
+    }
+}
+
 /// Places of inlined regions: several may begin or end at one.
 type RegionEdges = BTreeMap<u64, InlinedRegions>;
 
@@ -73,19 +108,22 @@ impl Planner<'_, '_> {
         };
         let calls = self.file.inlined_calls(&wanted);
         let names = names.into_inner();
+        let inner = InnerCalls::of(calls.iter());
         let mut matched = BTreeSet::new();
         let mut places = RegionEdges::new();
-        for call in calls {
+        for call in &calls {
             let Some(Some(name)) = names.get(&call.symbol) else { continue };
             let matching: Vec<&RuleHere<'_>> =
-                rules.iter().filter(|rule| rule.names(&call, name)).collect();
+                rules.iter().filter(|rule| rule.names(call, name)).collect();
             matched.extend(matching.iter().map(|rule| rule.number));
             // The last rule that matches says whether a function is a region.
             if let Some(RuleHere { rule, .. }) = matching.last().filter(|last| last.rule.atomic) {
                 let why = format!("{} {}", rule.option(), rule.pattern);
                 let chosen = Chosen { why, role: RegionRole::Named, followed: false };
-                if let Err(reason) = self.inlined_call(&call, &chosen, functions, &mut places) {
-                    self.skip_inlined(&call, functions, reason);
+                if let Err(reason) =
+                    self.inlined_call(call, &inner, &chosen, functions, &mut places)
+                {
+                    self.skip_inlined(call, functions, reason);
                 }
             }
         }
@@ -102,6 +140,7 @@ impl Planner<'_, '_> {
         functions: &Functions,
     ) -> Vec<(usize, Chosen)> {
         let mut instead = Vec::new();
+        let inner = InnerCalls::of(calls.iter().map(|chosen| &chosen.call));
         let mut places = RegionEdges::new();
         for ChosenCall { call, around, instead: role, chosen, .. } in calls {
             let name = Name::demangle(&call.symbol);
@@ -114,7 +153,7 @@ impl Planner<'_, '_> {
                 }
                 continue;
             }
-            if let Err(reason) = self.inlined_call(call, chosen, functions, &mut places) {
+            if let Err(reason) = self.inlined_call(call, &inner, chosen, functions, &mut places) {
                 match role {
                     &Some((role, followed)) => {
                         let why = Reason::Inlined { callee: name.short }.to_string();
@@ -151,6 +190,7 @@ impl Planner<'_, '_> {
     fn inlined_call(
         &mut self,
         call: &InlinedCall,
+        inner: &InnerCalls,
         chosen: &Chosen,
         functions: &Functions,
         places: &mut RegionEdges,
@@ -165,10 +205,11 @@ impl Planner<'_, '_> {
         };
         let own = |at: u64| call.ranges.iter().any(|&(start, end)| (start.0..end.0).contains(&at));
         let refused = |at: u64| restartable_sequences(self.file).contains(LinkAddr(at));
-        let InlinedExtent { begin, ends } = inlined_extent::places(
+        let extents = inlined_extent::places(
             &parts,
             call.entry.0,
             &own,
+            &|| inner.within(self.file, call),
             self.plan.state.place_rules,
             &refused,
         )?;
@@ -179,22 +220,25 @@ impl Planner<'_, '_> {
         let number = self.plan.functions.len() as u32;
         let (into, role, followed) = (&around.name.short, chosen.role, chosen.followed);
         let why = format!("{}; inlined into `{into}`", chosen.why);
-        let at = format_args!("{:#x}", address.0);
-        tracing::debug!(name, address = at, why, ?role, ends = ends.len(), "an inlined region");
+        let (at, copies) = (format_args!("{:#x}", address.0), extents.len());
+        tracing::debug!(name, address = at, why, ?role, copies, "an inlined region");
         self.plan.functions.push(WatchedFunction { name: name.clone(), address, why, role });
-        let ends_before = ends.values().filter_map(|end| match end {
-            InlinedEnd::After(at) => self.module.process_address(LinkAddr(*at)),
-            _ => None,
-        });
-        let ends_before = ends_before.collect();
-        let begins = InlinedBegin { function: number, name, role, followed, ends_before };
-        places.entry(begin).or_default().begins.push(begins);
-        for (at, end) in ends {
-            let leaves = match end {
-                InlinedEnd::If(condition) => Leaves::If(condition),
-                InlinedEnd::Always | InlinedEnd::After(_) => Leaves::Always,
-            };
-            places.entry(at).or_default().ends.push((number, leaves));
+        for InlinedExtent { begin, ends } in extents {
+            let ends_before = ends.values().filter_map(|end| match end {
+                InlinedEnd::After(at) => self.module.process_address(LinkAddr(*at)),
+                _ => None,
+            });
+            let ends_before = ends_before.collect();
+            let name = name.clone();
+            let begins = InlinedBegin { function: number, name, role, followed, ends_before };
+            places.entry(begin).or_default().begins.push(begins);
+            for (at, end) in ends {
+                let leaves = match end {
+                    InlinedEnd::If(condition) => Leaves::If(condition),
+                    InlinedEnd::Always | InlinedEnd::After(_) => Leaves::Always,
+                };
+                places.entry(at).or_default().ends.push((number, leaves));
+            }
         }
         Ok(())
     }

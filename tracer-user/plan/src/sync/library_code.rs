@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use checker::defect::Origin;
-use iced_x86::{FlowControl, Instruction, Mnemonic};
-use symbolize::{ElfFile, InlinedCall, LinkAddr, Name, Symbolizer};
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind};
+use symbolize::{ElfFile, InlinedCall, LinkAddr, Name, Symbolizer, name_starts_with};
 use x86::{
     call_graph::Imports,
     functions::{Function, Functions},
@@ -134,8 +134,26 @@ enum AccessOwner {
     Program,
 }
 
+/// Types with a lock of lock_api's traits: all of their functions are those of a lock.
+#[derive(Debug, Default)]
+struct LockTypes(BTreeSet<String>);
+
+impl LockTypes {
+    fn of<'name>(names: impl Iterator<Item = &'name Name>) -> Self {
+        let named = names.filter_map(|name| {
+            let (implementor, _) = name.full.strip_prefix('<')?.split_once(" as lock_api::")?;
+            Some(implementor.to_owned())
+        });
+        Self(named.collect())
+    }
+
+    fn has(&self, name: &Name) -> bool {
+        self.0.iter().any(|implementor| name_starts_with(&name.short, &format!("{implementor}::")))
+    }
+}
+
 impl AccessOwner {
-    fn of(name: &Name, author: Author) -> Self {
+    fn of(name: &Name, author: Author, locks: &LockTypes) -> Self {
         if author == Author::Own {
             return Self::Program;
         }
@@ -146,7 +164,11 @@ impl AccessOwner {
             class.is_some_and(|class| CLASSES.contains(&class))
         };
         // Whoever implements the traits of locks has locks.
-        if starts(&SYNCHRONISE) || is_class() || name.full.contains(" as lock_api::") {
+        if starts(&SYNCHRONISE)
+            || is_class()
+            || locks.has(name)
+            || name.full.contains(" as lock_api::")
+        {
             Self::Library
         } else if starts(&COUNTS) {
             Self::Counts
@@ -192,11 +214,12 @@ impl LibraryCode {
         origins: &Origins,
     ) -> Self {
         let Choice { module, file, functions, .. } = choice;
+        let locks = LockTypes::of(functions.iter().map(|function| &function.name));
         let owners: Vec<(AccessOwner, Author)> = functions
             .iter()
             .map(|function| {
                 let author = origins.author(Some(module), None, Some(&function.name));
-                (AccessOwner::of(&function.name, author), author)
+                (AccessOwner::of(&function.name, author, &locks), author)
             })
             .collect();
         let mut code = Self::default();
@@ -219,7 +242,8 @@ impl LibraryCode {
         for InlinedCall { symbol, ranges, file, .. } in file.inlined_calls_within(&extents) {
             let part = *known.entry(symbol).or_insert_with_key(|symbol| {
                 let name = Name::demangle(symbol);
-                AccessOwner::of(&name, origins.author(Some(module), file.as_deref(), Some(&name)))
+                let author = origins.author(Some(module), file.as_deref(), Some(&name));
+                AccessOwner::of(&name, author, &locks)
             });
             for (start, end) in ranges {
                 code.paint(start, end, part);
@@ -329,8 +353,10 @@ impl Helpers<'_> {
         let imports = Imports::from_file(self.file);
         for (caller, function) in self.functions.iter().enumerate() {
             for part in function.parts(self.file).unwrap_or_default() {
-                for instruction in decode(part.code, part.start) {
-                    let Some((target, is_call)) = target(&instruction, &imports) else { continue };
+                let instructions: Vec<Instruction> = decode(part.code, part.start).collect();
+                for (number, instruction) in instructions.iter().enumerate() {
+                    let Some((target, is_call)) = target(instruction, &imports) else { continue };
+                    let is_call = is_call || is_called(instruction, &instructions[number + 1..]);
                     let found = self.functions.starting_at(target).filter(|&at| at != caller);
                     if let Some(helper) = found.filter(|&at| self.is_helper(at)) {
                         let mention = HelperUse { at: LinkAddr(instruction.ip()), caller, is_call };
@@ -386,12 +412,49 @@ fn target(instruction: &Instruction, imports: &Imports) -> Option<(LinkAddr, boo
     }
 }
 
+/// Returns whether the address that an instruction loads is only called, by one of the instructions that follow it
+/// without a jump, as unoptimised code calls functions of other crates.
+fn is_called(load: &Instruction, following: &[Instruction]) -> bool {
+    /// Most instructions between both, which pass the arguments.
+    const MOST: usize = 24;
+    let register = load.op0_register();
+    let uses = |one: &Instruction| {
+        let mut operands = (0..one.op_count()).filter(|&at| one.op_kind(at) == OpKind::Register);
+        operands.any(|at| one.op_register(at).full_register() == register)
+            || [one.memory_base(), one.memory_index()].contains(&register)
+    };
+    let ends = |one: &&Instruction| one.flow_control() != FlowControl::Next || uses(one);
+    let end = following.iter().take(MOST).find(ends);
+    load.mnemonic() == Mnemonic::Mov
+        && load.op0_kind() == OpKind::Register
+        && end.is_some_and(|call| {
+            call.flow_control() == FlowControl::IndirectCall && call.op0_register() == register
+        })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    #[test]
+    fn an_address_in_a_register_may_be_called() {
+        let called = |code: &[u8]| {
+            let instructions: Vec<Instruction> = decode(code, 0x1000).collect();
+            is_called(&instructions[0], &instructions[1..])
+        };
+        // mov [rip], rax; lea rdi, [rsp + 8]; call rax
+        let load = [0x48, 0x8b, 0x05, 0, 0, 0, 0];
+        let argument = [0x48, 0x8d, 0x7c, 0x24, 8];
+        assert!(called(&[&load[..], &argument, &[0xff, 0xd0]].concat()));
+        // mov rdi, rax; call rax
+        assert!(!called(&[&load[..], &[0x48, 0x89, 0xc7], &[0xff, 0xd0]].concat()), "passed");
+        // call [rip]; call rax
+        assert!(!called(&[&load[..], &[0xff, 0x15, 0, 0, 0, 0], &[0xff, 0xd0]].concat()));
+    }
+
     fn part(name: &str) -> AccessOwner {
-        AccessOwner::of(&Name { short: name.to_owned(), full: name.to_owned() }, Author::Language)
+        let name = Name { short: name.to_owned(), full: name.to_owned() };
+        AccessOwner::of(&name, Author::Language, &LockTypes::default())
     }
 
     #[test]
@@ -424,7 +487,22 @@ mod tests {
             assert_eq!(part(name), AccessOwner::Helper, "{name}");
         }
         let own = Name::demangle("_ZN4bank8transferEv");
-        assert_eq!(AccessOwner::of(&own, Author::Own), AccessOwner::Program);
+        let locks = LockTypes::default();
+        assert_eq!(AccessOwner::of(&own, Author::Own, &locks), AccessOwner::Program);
+    }
+
+    #[test]
+    fn all_functions_of_a_lock_are_a_locks() {
+        let name = |name: &str| Name { short: name.to_owned(), full: name.to_owned() };
+        let known = name("<dashmap::lock::RawRwLock as lock_api::rwlock::RawRwLock>::lock_shared");
+        let locks = LockTypes::of([&known].into_iter());
+        for one in [
+            "dashmap::lock::RawRwLock::lock_exclusive_slow",
+            "<dashmap::lock::RawRwLock>::lock_shared_slow::{closure#0}",
+        ] {
+            assert!(locks.has(&name(one)), "{one}");
+        }
+        assert!(!locks.has(&name("dashmap::lock::RawRwLockGuard::new")));
     }
 
     /// Whose the accesses of each byte of ten are, after functions were inlined into one another.

@@ -247,17 +247,29 @@ impl Solution {
         known.uses(step).into_iter().chain([source]).collect()
     }
 
-    /// Labels of each value that the function leaves to its caller: in registers, and behind each argument.
-    pub fn left(&self) -> Vec<Labels> {
+    /// Labels of each value that the function leaves to its caller: in registers, and behind each argument but one of
+    /// which it is known that the value was loaded there: writing back leaves it to nobody.
+    pub fn left(&self, loaded_behind: Option<usize>) -> Vec<Labels> {
         let Summary { result, second_result, vector_result, stores, .. } = &self.summary;
         let registers = [*result, *second_result, *vector_result];
         let places: BTreeMap<(usize, i64), Labels> =
-            stores.iter().map(|store| ((store.argument, store.offset), store.value)).collect();
+            (stores.iter().filter(|store| Some(store.argument) != loaded_behind))
+                .map(|store| ((store.argument, store.offset), store.value))
+                .collect();
         // The same places for each value.
         let behind = |argument: usize| (0..BEHIND).step_by(4).map(move |offset| (argument, offset));
         let all = (0..ARGUMENTS.len()).flat_map(behind);
         let stored = all.map(|place| places.get(&place).copied().unwrap_or_default());
         registers.into_iter().chain(stored).collect()
+    }
+
+    /// The argument behind which an instruction loads.
+    pub fn loads_behind(body: &Body, index: usize) -> Option<usize> {
+        let accesses = &body.steps[index].as_ref()?.accesses;
+        match accesses.iter().find(|access| access.reads)?.spot {
+            Spot::At(place) => argument(place),
+            _ => None,
+        }
     }
 
     /// The values that a call passes to its callee.
