@@ -392,14 +392,15 @@ impl ActiveRegions {
             let violation = violated.build(path.iter().copied());
             let facts = around.facts(first, closing, &violation.released_locks);
             let (entered, left) = (&first.sink, &closing.source);
-            let at = |row: usize, from: &_, to: &_| threads[row].locks.during(from, to);
+            let at = |row: usize, point: &_| threads[row].locks.during(point, point);
             let others = OtherLocks {
-                entered: at(first.row(), entered, entered),
-                left: at(u, left, left),
+                entered: at(first.row(), entered),
+                left: at(u, left),
                 throughout: match first.row() == u && entered.event() <= event {
-                    true => at(u, entered, left),
+                    true => threads[u].locks.at_both(entered, left),
                     false => Some(Vec::new()),
                 },
+                followed: threads[u].followed.as_ref().map(|followed| followed.region()),
             };
             (violation, Facts { others, partly_seen, ..facts })
         })?;

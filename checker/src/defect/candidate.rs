@@ -211,7 +211,7 @@ fn of<'a>(
     violation: &'a Violation,
     names: &mut Names<'_>,
 ) -> Option<Candidate<'a>> {
-    let accesses = Accesses::of(violation, |object| names.subject(object).container)?;
+    let accesses = Accesses::of(violation, cut, |object| names.subject(object).container)?;
     let (left, returned) = (&accesses.first.source, &accesses.closing.sink);
     let region = cut.map_or(violation.region, |cut| cut.region);
     let info = names.region(region).clone();
@@ -328,7 +328,7 @@ fn of<'a>(
         checked_again: usage.checked_again,
         validated: usage.validated,
         used_together: match seen_whole {
-            true => are_used_together(violation, &accesses, names),
+            true => are_used_together(violation, cut, &accesses, names),
             false => Certainty::No,
         },
         seen_whole,
@@ -481,13 +481,15 @@ impl Usage {
 /// Returns whether another region, in which both variables were read, uses the values together: by its code.
 fn are_used_together(
     violation: &Violation,
+    cut: Option<&Cut>,
     accesses: &Accesses<'_>,
     names: &mut Names<'_>,
 ) -> Certainty {
     let (entered, left) = (&accesses.first.sink, &accesses.closing.source);
     let [.., remote, _] = &violation.witness[..] else { return Certainty::No };
     let is_pair = accesses.are_on_variables() && !accesses.on_one;
-    let (Some(region), true) = (remote.region, is_pair) else { return Certainty::No };
+    let region = remote.region.or_else(|| cut?.others.followed);
+    let (Some(region), true) = (region, is_pair) else { return Certainty::No };
     if writes(entered.action) || writes(left.action) {
         return Certainty::No;
     }
@@ -610,8 +612,8 @@ fn changed(
     let of_gap = others.filter(|violation| ends(violation) == ends(exemplar));
     let mut known = Vec::new();
     for violation in std::iter::once(exemplar).chain(of_gap) {
-        let Some(accesses) = Accesses::of(violation, |object| names.subject(object).container)
-        else {
+        let container = |object| names.subject(object).container;
+        let Some(accesses) = Accesses::of(violation, cut, container) else {
             continue;
         };
         let values: Vec<Option<bool>> =
