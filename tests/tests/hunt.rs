@@ -133,7 +133,7 @@ fn a_thread_that_is_over_before_the_others_come_starts_late() {
     assert_eq!(defect["subject"], "account.funds");
     let hunted = &defect["hunted"];
     let shown = hunted["by"].as_str().unwrap_or_default();
-    assert!(shown.ends_with(", and threads that start late"), "{hunted:#}");
+    assert!(shown.ends_with(", and threads that come late"), "{hunted:#}");
     assert!(hunted["replayed"]["runs"].as_u64() > Some(5), "by the same delays: {hunted:#}");
 }
 
