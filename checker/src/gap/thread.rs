@@ -147,8 +147,7 @@ impl Thread {
                 let step = (discriminant(&event.op), event.location);
                 let begin = followed.since;
                 let in_section = |hold: &Hold| begin.is_some_and(|begin| begin <= hold.since);
-                let is_again =
-                    followed.steps.contains(&step) && !self.held.iter().any(in_section);
+                let is_again = followed.steps.contains(&step) && !self.held.iter().any(in_section);
                 if is_again || followed.steps.len() >= MAX_ITERATION {
                     followed.since = None;
                     followed.steps.clear();

@@ -102,8 +102,7 @@ pub fn run(arguments: &[String]) -> Result<()> {
     fs::create_dir_all(&folder)
         .with_context(|| format!("failed to create {}", folder.display()))?;
     let hunt_runs = options.hunt.then_some(options.runs);
-    let place =
-        Place { folder, avtrace, limit: Duration::from_secs(options.limit), hunt_runs };
+    let place = Place { folder, avtrace, limit: Duration::from_secs(options.limit), hunt_runs };
     if !options.case.is_empty() || options.no_run {
         return cases(&place, &programs, options.no_run);
     }
