@@ -4,7 +4,9 @@
 //! An execution is one iteration. It begins with a step that the thread makes outside all other regions, or with the
 //! begin of a region, and ends before a step that is made again, and where the thread waits for another one: later
 //! steps are not meant to be atomic with earlier ones. A step that is made again under a lock that the execution has
-//! acquired is one of an inner loop: a critical section is one unit. Only dependencies on variables count. Its slot takes part in
+//! acquired is a step of an inner loop: a critical section is one unit.
+//!
+//! Only dependencies on variables count. Its slot takes part in
 //! the data relation alone, and in no verdict and no count.
 
 use super::forest::{Column, Node, RegionBits};

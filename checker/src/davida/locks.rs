@@ -214,8 +214,8 @@ impl Locks {
         Some(locks)
     }
 
-    /// Returns the locks held at two events, in one hold or in holds that begin at one place, by id; `None` if some may
-    /// be forgotten.
+    /// Returns the locks held at two events, in one hold or in holds that begin at one place, by id, unless some may be
+    /// forgotten.
     pub(super) fn at_both(&self, from: &EventStamp, to: &EventStamp) -> Option<Vec<LockId>> {
         let around = |point: &EventStamp| {
             let holds = self.ended_since(point.event())?.chain(&self.held);

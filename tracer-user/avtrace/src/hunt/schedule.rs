@@ -83,8 +83,8 @@ pub struct PlannedDelay {
     pub threads: DelayedThreads,
     /// The copy of the code in which they are delayed; `None` for all.
     pub copy: Option<u32>,
-    /// Set if threads are delayed at their start, too, and before they could come in: half as long, and each as likely as
-    /// not.
+    /// Set if threads are delayed at their start, too, and before they could come in: half as long, and each as likely
+    /// as not.
     pub late_starts: bool,
 }
 

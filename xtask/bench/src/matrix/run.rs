@@ -59,8 +59,8 @@ pub struct Row {
 }
 
 impl Place {
-    /// Builds and runs a program and its twin, or hunts them. `None` if a program with a bug is not hunted, since its
-    /// plain run does harm.
+    /// Builds and runs a program and its twin, or hunts them. A program with a bug whose plain run does harm is not
+    /// hunted, and makes no row.
     pub fn row(&self, program: Program) -> Option<Row> {
         let is_control = program.pattern.is_control();
         let run = |is_twin, twin: Option<&Value>, hunt_runs| {
@@ -108,7 +108,7 @@ impl Place {
         if let Some(runs) = hunt_runs {
             let time = format!("{}s", self.limit.as_secs());
             command.args(["hunt", "--runs", &runs.to_string(), "--time", &time]);
-            // No run fails by this, as none does by default.
+            // All runs pass by this, as by default.
             command.args(["--fail-if", &format!("cat \"$AVTRACE_OUTPUT\" >> {HUNTED}; false")]);
             command.args(["--repeat", "0", "--results"]).arg(path("hunt.avth"));
         }

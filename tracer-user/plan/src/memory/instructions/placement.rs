@@ -166,7 +166,7 @@ impl<'line> Chooser<'line> {
         if is_locked(accessing) {
             // What others see of a lock, they see at once.
             let after: Vec<Way> = after.into_iter().take(1).collect();
-            // Of one that nothing follows the result is not looked at in its line: it is a store.
+            // Of the last one the result is not looked at in its line: it is a store.
             return if after.is_empty() && here == 0 && self.store == Some(cost) {
                 way(here).into_iter().collect()
             } else {
@@ -354,9 +354,9 @@ fn are_apart(one: &Located, other: &Located) -> bool {
         || from(other, one).is_some_and(|distance| beyond(distance, one.operand.size))
 }
 
-/// Returns true if an atomic instruction takes a probe itself where nothing follows it in its line, and leaves no result
-/// in a register but an exchange's. The kernel refuses a `lock` prefix, not an exchange, which is atomic without one, also
-/// out of line (`arch/x86/kernel/uprobes.c`, `is_prefix_bad`).
+/// Returns true if an atomic instruction takes a probe itself where it ends its line: an exchange, or an update that
+/// leaves no result in a register. The kernel refuses a `lock` prefix, not an exchange, which is atomic without one,
+/// also out of line (`arch/x86/kernel/uprobes.c`, `is_prefix_bad`).
 fn is_store(instruction: &Instruction, cost: Cost) -> bool {
     use Mnemonic::{Add, And, Dec, Inc, Neg, Not, Or, Sub, Xor};
     let updates =
