@@ -155,16 +155,11 @@ pub struct OtherLocks {
     pub entered: Option<Vec<LockId>>,
     /// Locks held at the source of the closing dependency.
     pub left: Option<Vec<LockId>>,
-    /// Locks held from one event to the other in one hold; empty if the events are of different threads.
+    /// Locks held at both events, in one hold or in holds that begin at one place; empty if the events are of different
+    /// threads.
     pub throughout: Option<Vec<LockId>>,
-}
-
-impl OtherLocks {
-    /// Returns whether a lock was held at both.
-    pub(crate) fn are_under_one_lock(&self) -> bool {
-        let [Some(entered), Some(left)] = [&self.entered, &self.left] else { return false };
-        entered.iter().any(|lock| left.contains(lock))
-    }
+    /// Region that the thread of the closing dependency's source follows.
+    pub followed: Option<RegionId>,
 }
 
 /// A region that was cut: left at one place, and returned to at another one after other threads came in between.

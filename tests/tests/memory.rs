@@ -61,6 +61,20 @@ fn a_use_of_memory_that_another_thread_has_freed_is_reported() {
     }
 }
 
+#[test]
+fn an_atomic_update_whose_result_nobody_uses_is_seen() {
+    let program = c("freed", &["-g", "-O2", "-DRESULT_UNUSED"]);
+    let (code, output, report) =
+        run_with(Avtrace::on(&program).inline().seeing_memory(), &["looked_up"]);
+    assert_eq!((code, &*output), (Some(66), "done\n"));
+    let defect = &report.defects[0];
+    let known = ["region", "class", "pattern"].map(|key| defect[key].as_str().unwrap());
+    assert_eq!(known, ["get", "likely", "use-after-free"]);
+    let closing = report.violations.iter().filter_map(|violation| violation.edges.last());
+    let closing = { closing }.find(|edge| edge.source_action == "free").unwrap();
+    assert_eq!(closing.sink.as_ref().unwrap().line, Some(program.line("taken")));
+}
+
 /// The first access of `update` comes before any other thread has touched the variable.
 #[test]
 fn a_variable_on_a_stack_is_shared_once_a_new_thread_has_its_address() {

@@ -3,7 +3,10 @@
 //!
 //! An execution is one iteration. It begins with a step that the thread makes outside all other regions, or with the
 //! begin of a region, and ends before a step that is made again, and where the thread waits for another one: later
-//! steps are not meant to be atomic with earlier ones. Only dependencies on variables count. Its slot takes part in
+//! steps are not meant to be atomic with earlier ones. A step that is made again under a lock that the execution has
+//! acquired is a step of an inner loop: a critical section is one unit.
+//!
+//! Only dependencies on variables count. Its slot takes part in
 //! the data relation alone, and in no verdict and no count.
 
 use super::forest::{Column, Node, RegionBits};
@@ -97,7 +100,10 @@ impl ActiveRegions {
             _ => {}
         }
         let step = (discriminant(&event.op), event.location);
-        if followed.steps.contains(&step) || followed.steps.len() >= MAX_STEPS {
+        let is_in_section =
+            followed.level.is_some_and(|level| thread.locks.holds_since(level.begin.event()));
+        let is_again = followed.steps.contains(&step) && !is_in_section;
+        if is_again || followed.steps.len() >= MAX_STEPS {
             self.end_iteration(row);
         }
         if let Some(followed) = &mut self.threads[row].followed {

@@ -7,6 +7,7 @@
 //! that follow them.
 
 use crate::event::{EventNumber, LocationId, LockId, VarId};
+use crate::format::NO_LOCATION;
 use crate::hb::{EndedHold, EventStamp, WrittenVariables};
 use rustc_hash::FxHashMap;
 
@@ -213,6 +214,25 @@ impl Locks {
         Some(locks)
     }
 
+    /// Returns the locks held at two events, in one hold or in holds that begin at one place, by id, unless some may be
+    /// forgotten.
+    pub(super) fn at_both(&self, from: &EventStamp, to: &EventStamp) -> Option<Vec<LockId>> {
+        let around = |point: &EventStamp| {
+            let holds = self.ended_since(point.event())?.chain(&self.held);
+            Some(holds.filter(|hold| hold.covers(point)).copied().collect::<Vec<Hold>>())
+        };
+        let (first, second) = (around(from)?, around(to)?);
+        let is_one = |one: &Hold, other: &Hold| {
+            let is_same_place = one.at == other.at && one.at != NO_LOCATION;
+            one.lock == other.lock && (is_same_place || one.acquired == other.acquired)
+        };
+        let at_first = |hold: &&Hold| first.iter().any(|one| is_one(one, hold));
+        let mut locks: Vec<LockId> = second.iter().filter(at_first).map(|hold| hold.lock).collect();
+        locks.sort_unstable();
+        locks.dedup();
+        Some(locks)
+    }
+
     /// Returns the holds that ended at an event or later; `None` if one around it may be forgotten.
     fn ended_since(&self, at: EventNumber) -> Option<impl Iterator<Item = &Hold>> {
         let next = self.ended.partition_point(|ended| ended.hold.released < at);
@@ -226,6 +246,11 @@ impl Locks {
     /// Returns the locks that are held now.
     pub(super) fn held(&self) -> impl Iterator<Item = LockId> {
         self.held.iter().map(|hold| hold.lock)
+    }
+
+    /// Returns whether a lock is held that was acquired at an event or later.
+    pub(super) fn holds_since(&self, event: EventNumber) -> bool {
+        self.held.iter().any(|hold| event <= hold.acquired)
     }
 
     /// Returns the locks that were acquired after an event, as far as is known, by id.

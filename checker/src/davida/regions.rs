@@ -423,15 +423,16 @@ impl ActiveRegions {
             let violation = violated.build(path.iter().copied());
             let facts = around.facts(first, closing, &violation.released_locks);
             let (entered, left) = (&first.sink, &closing.source);
-            let at = |row: usize, from: &_, to: &_| threads[row].locks.during(from, to);
+            let at = |row: usize, point: &_| threads[row].locks.during(point, point);
             let others = OtherLocks {
-                entered: at(first.row(), entered, entered),
-                left: at(u, left, left),
+                entered: at(first.row(), entered),
+                left: at(u, left),
                 throughout: match first.row() == u {
-                    true if entered.event() <= event => at(u, entered, left),
-                    true => at(u, left, entered),
+                    true if entered.event() <= event => threads[u].locks.at_both(entered, left),
+                    true => threads[u].locks.at_both(left, entered),
                     false => Some(Vec::new()),
                 },
+                followed: threads[u].followed.as_ref().map(|followed| followed.region()),
             };
             (violation, Facts { others, partly_seen, ..facts })
         })?;

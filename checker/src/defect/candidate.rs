@@ -211,17 +211,16 @@ fn of<'a>(
     violation: &'a Violation,
     names: &mut Names<'_>,
 ) -> Option<Candidate<'a>> {
-    let mut accesses = Accesses::of(violation, |object| names.subject(object).container)?;
-    let together = are_used_together(violation, &accesses, names);
+    let container = |object| names.subject(object).container;
+    let mut accesses = Accesses::of(violation, cut, container)?;
+    let together = are_used_together(violation, cut, &accesses, names);
     let in_one_hold = cut
         .and_then(|cut| released.held_over_both(cut, violation))
         .is_some_and(|held| !held.is_empty());
-    // Outside of regions the code says that one look, which was repeated, has both.
-    let is_one_look = violation.is_by_one_thread_outside()
-        && together == Certainty::Yes
-        && cut.is_some_and(|cut| cut.others.are_under_one_lock());
-    let seen_whole = in_one_hold || is_one_look;
-    accesses.by_one |= seen_whole;
+    // Holds that begin at one place need not be of one section: a function may take the lock for many.
+    let is_split = violation.is_by_one_thread_outside() && together == Some(Certainty::No);
+    let seen_whole = in_one_hold && !is_split;
+    accesses.by_one &= !is_split;
     let (left, returned) = (&accesses.first.source, &accesses.closing.sink);
     let region = cut.map_or(violation.region, |cut| cut.region);
     let info = names.region(region).clone();
@@ -339,7 +338,7 @@ fn of<'a>(
         acts: usage.acts,
         checked_again: usage.checked_again,
         validated: usage.validated,
-        used_together: if seen_whole { together } else { Certainty::No },
+        used_together: together.filter(|_| seen_whole).unwrap_or(Certainty::No),
         seen_whole,
         pattern: if lock_word { Pattern::SplitSection } else { pattern },
         evidence: violation.evidence,
@@ -489,29 +488,31 @@ impl Usage {
 }
 
 /// Returns whether another thread, which has read both variables in one transaction or section, uses the values
-/// together: by its code.
+/// together: by its code; `None` if it has not read both.
 fn are_used_together(
     violation: &Violation,
+    cut: Option<&Cut>,
     accesses: &Accesses<'_>,
     names: &mut Names<'_>,
-) -> Certainty {
+) -> Option<Certainty> {
     let (entered, left) = (&accesses.first.sink, &accesses.closing.source);
-    let [.., remote, _] = &violation.witness[..] else { return Certainty::No };
+    let [.., remote, _] = &violation.witness[..] else { return None };
     let is_pair = accesses.are_on_variables() && !accesses.on_one;
     if !is_pair || writes(entered.action) || writes(left.action) {
-        return Certainty::No;
+        return None;
     }
+    let region = remote.region.or_else(|| cut?.others.followed);
     // They may be of different executions of the region.
     let orders = [[entered.location, left.location], [left.location, entered.location]];
     let found = orders.map(|[earlier, later]| {
-        let found = names.dependence(Steps { region: remote.region, earlier, later });
+        let found = names.dependence(Steps { region, earlier, later });
         found.compared.max(found.combined)
     });
     // Of both orders, the code may have one only.
-    match found.contains(&Certainty::Yes) {
+    Some(match found.contains(&Certainty::Yes) {
         true => Certainty::Yes,
         false => found[0].min(found[1]),
-    }
+    })
 }
 
 /// Returns whether the section of the first end takes something out: it writes a variable that it has read there, as to
@@ -621,7 +622,7 @@ fn changed(
     let mut known = Vec::new();
     for violation in std::iter::once(exemplar).chain(of_gap) {
         let container = |object| names.subject(object).container;
-        let Some(accesses) = Accesses::of(violation, container) else { continue };
+        let Some(accesses) = Accesses::of(violation, cut, container) else { continue };
         let mut changed = |event: Option<_>| names.describe.changed_value(event?);
         let values: Vec<Option<bool>> = accesses.remote_writes().map(&mut changed).collect();
         let torn = !accesses.on_one;

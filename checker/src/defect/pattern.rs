@@ -1,7 +1,7 @@
 //! The pattern of a violation, from the accesses at its gap and in between.
 
 use super::fact::Pattern;
-use crate::finding::{Action, Edge, Evidence, Object, Order, Violation};
+use crate::finding::{Action, Cut, Edge, Evidence, Object, Order, Violation};
 
 /// Returns whether an event of that kind reads a variable.
 pub(super) const fn reads(action: Action) -> bool {
@@ -19,21 +19,26 @@ pub(super) struct Accesses<'a> {
     pub(super) first: &'a Edge,
     pub(super) closing: &'a Edge,
     evidence: Evidence,
-    /// A single thread came in between: in one transaction, in executions of one region, or in one section of a lock.
+    /// A single thread came in between: in one transaction, or in executions of one region or one critical section.
     pub(super) by_one: bool,
     /// Both dependencies are on one variable: one object, or parts of one object of a library.
     pub(super) on_one: bool,
 }
 
 impl<'a> Accesses<'a> {
-    /// Returns the accesses of a violation with a witness. `container` says which object of a library a variable is in.
+    /// Returns the accesses of a violation with a witness, and with the cut that it belongs to. `container` says which
+    /// object of a library a variable is in.
     pub(super) fn of(
         violation: &'a Violation,
+        cut: Option<&Cut>,
         container: impl FnMut(Object) -> Option<u64>,
     ) -> Option<Self> {
         let (first, closing) = (violation.edges.first()?, violation.edges.last()?);
         let transactions = violation.witness.len().saturating_sub(1);
-        let by_one = transactions == 2 || violation.region_between().is_some();
+        let throughout = cut.and_then(|cut| cut.others.throughout.as_ref());
+        let by_one = transactions == 2
+            || violation.region_between().is_some()
+            || throughout.is_some_and(|locks| !locks.is_empty());
         let on_one = first.object == closing.object || {
             let [one, other] = [first.object, closing.object].map(container);
             one.is_some() && one == other

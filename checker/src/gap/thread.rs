@@ -145,7 +145,10 @@ impl Thread {
             Op::Reset(_) | Op::Follow(_) | Op::Rest(_) | Op::Resume(_) | Op::Exit => {}
             _ => {
                 let step = (discriminant(&event.op), event.location);
-                if followed.steps.contains(&step) || followed.steps.len() >= MAX_ITERATION {
+                let begin = followed.since;
+                let in_section = |hold: &Hold| begin.is_some_and(|begin| begin <= hold.since);
+                let is_again = followed.steps.contains(&step) && !self.held.iter().any(in_section);
+                if is_again || followed.steps.len() >= MAX_ITERATION {
                     followed.since = None;
                     followed.steps.clear();
                 }

@@ -322,6 +322,28 @@ fn halves_that_others_use_together_are_torn_at_any_rate() {
     assert!(apart.iter().all(|line| !line.starts_with("likely")), "{apart:?}");
 }
 
+/// `put` writes x and y in two sections. In between another thread reads both, outside all regions, in sections that
+/// begin at these places: of a repeated read, only the first is in the cycle.
+fn read_outside_regions(places: [&str; 2]) -> Program {
+    let [one, other] = places;
+    let section = |at: &str| format!("t2 acq(l) @{at}; t2 r(x) @9; t2 r(y) @10; t2 rel(l) @11");
+    Program::new(&format!(
+        "t2 follow(work); t1 begin(put); t1 acq(l) @1; t1 w(x) @2; t1 rel(l) @3
+         {}; t2 r(z) @12; {}
+         t1 acq(l) @4; t1 w(y) @5; t1 rel(l) @6; t1 end",
+        section(one),
+        section(other)
+    ))
+}
+
+#[test]
+fn a_critical_section_is_one_look_also_outside_of_regions() {
+    let class = |places, found| read_outside_regions(places).dependence(9, 10, found).summary();
+    let together = meeting(Certainty::Yes, Certainty::No);
+    assert_eq!(class(["8", "8"], together)[0], "likely Torn put");
+    assert_eq!(class(["8", "18"], together)[0], "by design Chain put");
+}
+
 #[test]
 fn a_number_that_was_drawn_is_complete() {
     // Others draw numbers, too, and write what this region accesses with its number, in another transaction.

@@ -222,7 +222,11 @@ impl<'a> Model<'a> {
                 Op::End(_) | Op::Arrive(_) | Op::Follow(_) => {}
                 Op::Rest(_) | Op::Resume(_) | Op::Exit => {}
                 _ => {
-                    if steps.iter().any(same) && self.mistake != Mistake::NoIterations {
+                    let begin = steps.first().copied();
+                    let is_in_section = (self.holds(thread, at).iter())
+                        .any(|hold| begin.is_some_and(|begin| begin <= hold.2));
+                    let is_again = steps.iter().any(same) && !is_in_section;
+                    if is_again && self.mistake != Mistake::NoIterations {
                         steps.clear();
                     }
                     steps.push(at);

@@ -17,8 +17,6 @@ pub struct Selection {
     pub has_crates: bool,
     /// Lock of all programs, of whichever half; any without one.
     pub lock: Option<Lock>,
-    /// Language of all programs; any without one.
-    pub language: Option<Language>,
 }
 
 /// Random numbers: SplitMix64.
@@ -48,7 +46,7 @@ impl Random {
         let half = selection.half;
         // A pattern, and a language, before the rest: no value is rare since it suits few others.
         let pattern = self.choose(half, |pattern: Pattern| pattern.is_control() == is_control);
-        let language = selection.language.unwrap_or_else(|| self.choose(half, |_: Language| true));
+        let language = self.choose(half, |_: Language| true);
         loop {
             let program = Program {
                 pattern,

@@ -8,7 +8,7 @@ use matrix::{
 };
 
 const ALL: Selection =
-    Selection { half: Half::Both, seed: 1, has_crates: true, lock: None, language: None };
+    Selection { half: Half::Both, seed: 1, has_crates: true, lock: None };
 
 fn words<D: Dimension>() -> impl Iterator<Item = (&'static str, &'static str)> {
     D::ALL.iter().map(|value| (D::NAME, value.word()))
@@ -39,7 +39,7 @@ fn every_value_is_in_some_program() {
 fn a_sample_of_a_half_has_values_of_that_half_alone() {
     for half in [Half::Decided, Half::Judged] {
         for program in
-            sample(Selection { half, seed: 3, has_crates: true, lock: None, language: None }, 100)
+            sample(Selection { half, seed: 3, has_crates: true, lock: None }, 100)
         {
             assert_eq!(program.half(), Some(half), "{}", program.id());
         }

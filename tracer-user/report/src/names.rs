@@ -34,6 +34,11 @@ pub trait Names {
         None
     }
 
+    /// Returns the first instruction of a region, where code is known.
+    fn begin(&self, _region: RegionId) -> Option<CodePlace> {
+        None
+    }
+
     /// Returns the first instructions of the functions that threads start with, where code is known.
     fn thread_starts(&self) -> Vec<CodePlace> {
         Vec::new()

@@ -39,6 +39,12 @@ struct Options {
     /// Also programs in Rust that need crates; with --all they are there if cargo can get the crates
     #[arg(long)]
     crates: bool,
+    /// Hunts of the programs whose plain run does no harm, and of their twins and the controls
+    #[arg(long)]
+    hunt: bool,
+    /// Number of runs of a hunt
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    runs: u64,
     /// Two busy loops for each processor beside the programs
     #[arg(long)]
     busy: bool,
@@ -48,9 +54,9 @@ struct Options {
     /// Only programs with this lock, of whichever half it is
     #[arg(long, value_name = "LOCK", value_parser = |word: &str| Lock::parse(word).ok_or("no lock of the matrix"))]
     lock: Option<Lock>,
-    /// Only programs in this language
-    #[arg(long, value_name = "LANGUAGE", value_parser = |word: &str| Language::parse(word).ok_or("c, cpp or rust"))]
-    language: Option<Language>,
+    /// Only programs with this value of a dimension; repeatable, and of one dimension any will do
+    #[arg(long, value_name = "DIMENSION=VALUE", conflicts_with = "all", value_parser = value)]
+    with: Vec<(String, String)>,
     /// Only the program with this identifier: prints its folder, runs it, and keeps the report; repeatable
     #[arg(long, value_name = "ID")]
     case: Vec<String>,
@@ -60,13 +66,16 @@ struct Options {
     /// Folder for programs and reports (default: one below the builds)
     #[arg(long, value_name = "DIRECTORY")]
     folder: Option<PathBuf>,
-    /// Seconds after which a run is ended
+    /// Seconds after which a run is ended, and a hunt begins no other run
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     limit: u64,
     /// This executable instead of the release build of this tree
     #[arg(long, value_name = "FILE")]
     avtrace: Option<PathBuf>,
 }
+
+/// Number of programs among which one with the wanted values is looked for.
+const RARITY: usize = 200;
 
 /// Programs that are built and run at the same time.
 const JOBS: usize = 2;
@@ -92,7 +101,8 @@ pub fn run(arguments: &[String]) -> Result<()> {
     };
     fs::create_dir_all(&folder)
         .with_context(|| format!("failed to create {}", folder.display()))?;
-    let place = Place { folder, avtrace, limit: Duration::from_secs(options.limit) };
+    let hunt_runs = options.hunt.then_some(options.runs);
+    let place = Place { folder, avtrace, limit: Duration::from_secs(options.limit), hunt_runs };
     if !options.case.is_empty() || options.no_run {
         return cases(&place, &programs, options.no_run);
     }
@@ -100,6 +110,12 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let rows = rows(&place, programs);
     print!("{}", table::whole(&rows));
     Ok(())
+}
+
+/// Reads a value of a dimension.
+fn value(text: &str) -> Result<(String, String), &'static str> {
+    let (dimension, word) = text.split_once('=').ok_or("such as `gap=nothing`")?;
+    Ok((dimension.to_owned(), word.to_owned()))
 }
 
 /// Programs that the options choose.
@@ -117,13 +133,26 @@ fn chosen(options: &Options) -> Result<Vec<Program>> {
     };
     let has_crates =
         options.crates || options.lock == Some(Lock::ParkingLot) || (options.all && has_crates()?);
-    let Options { seed, lock, language, .. } = *options;
-    let selection = Selection { half, seed, has_crates, lock, language };
-    Ok(if options.all {
-        matrix::pairs(selection)
-    } else {
-        matrix::sample(selection, options.sample)
-    })
+    let selection = Selection { half, seed: options.seed, has_crates, lock: options.lock };
+    if options.all {
+        return Ok(matrix::pairs(selection));
+    }
+    if options.with.is_empty() {
+        return Ok(matrix::sample(selection, options.sample));
+    }
+    let mut programs = matrix::sample(selection, options.sample.saturating_mul(RARITY));
+    programs.retain(|program| has_values(program, &options.with));
+    programs.truncate(options.sample);
+    Ok(programs)
+}
+
+/// Returns whether a program has these values; of each dimension one of them.
+fn has_values(program: &Program, wanted: &[(String, String)]) -> bool {
+    let values = program.values();
+    let is_of = |(dimension, word): &(String, String)| {
+        values.iter().any(|value| value.dimension == dimension && value.word == word)
+    };
+    wanted.iter().all(|(dimension, _)| wanted.iter().any(|one| one.0 == *dimension && is_of(one)))
 }
 
 /// Returns whether cargo can get the crates of the programs. Says so where it cannot.
@@ -147,7 +176,7 @@ fn cases(place: &Place, programs: &[Program], is_only_built: bool) -> Result<()>
             if !is_only_built {
                 println!("    {}", place.shown(&case));
                 let is_correct = is_twin || program.pattern.is_control();
-                let outcome = place.trace(program, &case, report.as_ref())?;
+                let outcome = place.trace(program, &case, report.as_ref(), place.hunt_runs)?;
                 println!("    {}", table::outcome(&outcome, is_correct));
                 report = Some(outcome.report);
             }
@@ -166,7 +195,7 @@ fn rows(place: &Place, programs: Vec<Program>) -> Vec<Row> {
         for _ in 0..JOBS {
             scope.spawn(|| {
                 while let Some(program) = next() {
-                    let row = place.row(program);
+                    let Some(row) = place.row(program) else { continue };
                     let mut rows = rows.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
                     rows.push(row);
                     let line = rows.last().map(table::line).unwrap_or_default();

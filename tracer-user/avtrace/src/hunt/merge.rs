@@ -110,7 +110,7 @@ impl Whole {
                     more => format!(" and {more} more gaps"),
                 };
                 let late = match delays.iter().any(|delay| delay.late_starts) {
-                    true => ", and threads that start late",
+                    true => ", and threads that come late",
                     false => "",
                 };
                 format!("with delays of {}{more}{late}", named.join(", "))

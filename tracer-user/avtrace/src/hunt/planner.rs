@@ -109,10 +109,13 @@ impl Planner {
         tenth.clamp(1, LONGEST_STARVATION_MS)
     }
 
-    /// Returns the delays of threads at their start, beside those at a gap.
+    /// Returns the delays of threads at their start and before they could come in, beside those at a gap.
     fn late_starts(&self, planned: &PlannedDelay) -> impl Iterator<Item = Delay> {
-        let starts = self.thread_starts.iter().take(MAX_THREAD_STARTS).enumerate();
-        starts.map(|(copy, (module, address))| Delay {
+        let starts = self.thread_starts.iter().take(MAX_THREAD_STARTS);
+        let gap = self.gaps.get(&planned.gap);
+        let remotes = gap.into_iter().flat_map(|gap| &gap.remotes_at);
+        let all = starts.chain(remotes.filter(|at| !self.thread_starts.contains(*at)));
+        all.enumerate().map(|(copy, (module, address))| Delay {
             id: delay_id(THREAD_START, copy),
             module: module.clone(),
             address: *address,

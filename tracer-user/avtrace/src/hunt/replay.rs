@@ -98,6 +98,9 @@ fn plan_of_build(
         let same = seen.iter().find(|gap| gap.id == id);
         same.or_else(|| seen.iter().find(|gap| Some(&gap.label) == label))
     };
+    let gaps = delays.iter().filter_map(|delay| found(gap_of(&delay.id)));
+    let remotes: BTreeSet<(String, u64)> =
+        gaps.flat_map(|gap| gap.remotes_at.iter().cloned()).collect();
     // This build may have another number of copies of the code.
     for delay in delays {
         let gap = gap_of(&delay.id);
@@ -105,7 +108,10 @@ fn plan_of_build(
             continue;
         }
         let places: Vec<&(String, u64)> = match gap {
-            THREAD_START => starts.iter().take(MAX_THREAD_STARTS).collect(),
+            THREAD_START => {
+                let starts_at = starts.iter().take(MAX_THREAD_STARTS);
+                starts_at.chain(remotes.iter().filter(|at| !starts.contains(*at))).collect()
+            }
             _ => found(gap).into_iter().flat_map(FoundGap::places).collect(),
         };
         plan.delays.extend(places.into_iter().enumerate().map(|(copy, (module, address))| Delay {

@@ -66,6 +66,9 @@ pub struct FoundGap {
     pub delay_at: Option<(String, u64)>,
     /// Such places in further copies of the code.
     pub also_delay_at: Vec<(String, u64)>,
+    /// Places for delays where the regions begin that could come in.
+    #[serde(default)]
+    pub remotes_at: Vec<(String, u64)>,
     /// Most that runs have shown of it.
     pub seen: SeenGap,
 }
@@ -199,6 +202,7 @@ impl RunResult {
                     region: gap.region.name.clone(),
                     delay_at: gap.delay_at.as_ref().map(place),
                     also_delay_at: gap.also_delay_at.iter().map(place).collect(),
+                    remotes_at: gap.remotes_at.iter().map(place).collect(),
                 };
                 self.gaps.push(found);
             }
@@ -308,7 +312,8 @@ pub fn delay_id(gap: &str, copy: usize) -> String {
     if copy == 0 { gap.to_owned() } else { format!("{gap}{COPY}{copy}") }
 }
 
-/// Name of delays at the start of threads, in place of a gap's.
+/// Name of delays of threads that are to come late, in place of a gap's: at their start, and where a region begins that
+/// could come in.
 pub const THREAD_START: &str = "thread-start";
 
 /// Returns the gap that a delay of this name is at.
@@ -480,6 +485,7 @@ mod tests {
             region: String::new(),
             delay_at: addresses.first().map(|&address| place(address)),
             also_delay_at: addresses.iter().skip(1).map(|&address| place(address)).collect(),
+            remotes_at: Vec::new(),
             seen: SeenGap {
                 id: "g".to_owned(),
                 promise: 0.5,

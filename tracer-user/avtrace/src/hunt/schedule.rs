@@ -5,7 +5,7 @@
 //! at a time, or a few where there are more than runs. Where nobody came in, a gap loses weight, and its next delay
 //! has another length. Some runs starve threads at random (the chaos mode of rr) or put them on random processors, for
 //! what no gap was seen of. A thread that is over before the others come waits for nobody: then threads are held at
-//! their start as well, some of them, so that the others are the first.
+//! their start as well, and before they could come in, some of them, so that the others are the first.
 
 use std::collections::BTreeMap;
 
@@ -83,7 +83,8 @@ pub struct PlannedDelay {
     pub threads: DelayedThreads,
     /// The copy of the code in which they are delayed; `None` for all.
     pub copy: Option<u32>,
-    /// Set if threads are delayed at their start, too: half as long, and each as likely as not.
+    /// Set if threads are delayed at their start, too, and before they could come in: half as long, and each as likely
+    /// as not.
     pub late_starts: bool,
 }
 
@@ -143,7 +144,7 @@ enum Variant {
     AllCopies,
     /// In one copy of the code.
     Copy(u32),
-    /// In all copies, and at the start of threads.
+    /// In all copies, at the start of threads, and before others could come in.
     LateStarts,
 }
 

@@ -539,6 +539,14 @@ impl Names for LiveNames<'_> {
         Some(CodePlace { module: module.path().to_string_lossy().into_owned(), address: address.0 })
     }
 
+    fn begin(&self, region: RegionId) -> Option<CodePlace> {
+        let (address, is_call) = self.address(self.source.regions().get(region)?.location)?;
+        let module = self.symbolizer.module_at(ProcessAddr(address))?;
+        let LinkAddr(address) = module.link_address(ProcessAddr(address))?;
+        let module = module.path().to_string_lossy().into_owned();
+        (!is_call).then_some(CodePlace { module, address })
+    }
+
     fn thread_starts(&self) -> Vec<CodePlace> {
         let starts = |site: &&Site| site.kind == SiteKind::ThreadStart;
         let places = self.sites.iter().filter(starts).filter_map(|site| {

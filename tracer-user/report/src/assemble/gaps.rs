@@ -12,6 +12,9 @@ use super::{
 
 const MAX_GAPS: usize = 1000;
 
+/// Limit of the places at which threads come late to one gap.
+const MAX_REMOTES: usize = 8;
+
 /// Returns the gaps, the most promising first.
 pub(super) fn gaps(gaps: &[Gap], resolver: &mut Resolver<'_>) -> Vec<RegionGap> {
     resolver.names.learn_gaps(gaps);
@@ -36,6 +39,9 @@ impl Resolver<'_> {
                 remote_regions.push(name);
             }
         }
+        let remotes = gap.remotes.iter().filter_map(|remote| remote.region);
+        let remotes_at = remotes.filter_map(|region| self.names.begin(region)).take(MAX_REMOTES);
+        let remotes_at = remotes_at.collect();
         let is_call = gap.kind != Kind::Access;
         let delay_at = self.names.after(gap.left, is_call);
         let mut also_delay_at: Vec<CodePlace> = Vec::new();
@@ -59,6 +65,7 @@ impl Resolver<'_> {
             data: gap.data,
             other_threads: gap.other_threads as u64,
             remote_regions,
+            remotes_at,
             promise: (promise * 1000.0).round() / 1000.0,
         }
     }

@@ -44,6 +44,9 @@ pub struct RegionGap {
     pub other_threads: u64,
     /// Regions of these threads, or functions where they were in no region, as far as they are known.
     pub remote_regions: Vec<String>,
+    /// First instructions of these regions, where code is known: a thread that is delayed there comes later.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remotes_at: Vec<CodePlace>,
     /// Likelihood that it is a bug which shows when a thread is delayed there, from 0 to 1.
     #[cfg_attr(feature = "schema", schemars(range(min = 0, max = 1)))]
     pub promise: f64,

@@ -17,12 +17,17 @@ use crate::{
     process::{self, Privilege},
 };
 
+/// File with what the program printed in all runs of a hunt.
+const HUNTED: &str = "hunted";
+
 /// Paths, and the time limit.
 pub struct Place {
     /// Folder of all programs.
     pub folder: PathBuf,
     pub avtrace: PathBuf,
     pub limit: Duration,
+    /// Number of runs of a hunt, if programs are hunted.
+    pub hunt_runs: Option<u64>,
 }
 
 /// Program that was built.
@@ -34,8 +39,10 @@ pub struct Case {
 /// Outcome of one run.
 #[derive(Debug, Clone)]
 pub struct Outcome {
-    /// Anomalies that the program counted.
+    /// Anomalies that the program counted, in all runs.
     pub harm: u64,
+    /// Set if a bug is to be named: it did harm, or it was hunted.
+    pub is_to_be_named: bool,
     /// Exit status of avtrace.
     pub status: i32,
     pub verdict: Verdict,
@@ -52,17 +59,24 @@ pub struct Row {
 }
 
 impl Place {
-    /// Builds and runs a program and its twin.
-    pub fn row(&self, program: Program) -> Row {
-        let run = |is_twin, twin: Option<&Value>| {
+    /// Builds and runs a program and its twin, or hunts them. A program with a bug whose plain run does harm is not
+    /// hunted, and makes no row.
+    pub fn row(&self, program: Program) -> Option<Row> {
+        let is_control = program.pattern.is_control();
+        let run = |is_twin, twin: Option<&Value>, hunt_runs| {
             let case = self.build(&program, is_twin)?;
-            self.trace(&program, &case, twin)
+            self.trace(&program, &case, twin, hunt_runs)
         };
+        let has_harm = || run(false, None, None).is_ok_and(|plain| plain.harm > 0);
+        if self.hunt_runs.is_some() && !is_control && has_harm() {
+            return None;
+        }
         let words = |error: anyhow::Error| format!("{error:#}");
         // The twin first: a defect that it has as well is not the bug.
-        let twin = run(true, None).map_err(words);
+        let twin = run(true, None, self.hunt_runs).map_err(words);
         let report = twin.as_ref().ok().map(|twin| &twin.report);
-        Row { program, outcome: run(false, report).map_err(words), twin }
+        let outcome = run(false, report, self.hunt_runs).map_err(words);
+        Some(Row { program, outcome, twin })
     }
 
     /// Writes a program and builds it, unless the same one is there.
@@ -88,26 +102,47 @@ impl Place {
         Ok(Case { folder, source })
     }
 
-    fn command(&self, case: &Case) -> Command {
+    fn command(&self, case: &Case, hunt_runs: Option<u64>) -> Command {
         let mut command = Command::new(&self.avtrace);
-        command.args(["--format", "json", "-o"]).arg(case.folder.join("report.json"));
-        command.arg(case.folder.join(EXECUTABLE));
+        let path = |name: &str| case.folder.join(name);
+        if let Some(runs) = hunt_runs {
+            let time = format!("{}s", self.limit.as_secs());
+            command.args(["hunt", "--runs", &runs.to_string(), "--time", &time]);
+            // All runs pass by this, as by default.
+            command.args(["--fail-if", &format!("cat \"$AVTRACE_OUTPUT\" >> {HUNTED}; false")]);
+            command.args(["--repeat", "0", "--results"]).arg(path("hunt.avth"));
+        }
+        command.args(["--format", "json", "-o"]).arg(path("report.json"));
+        command.arg(path(EXECUTABLE));
         command
     }
 
     /// The command that shows the report of a program to people.
     pub fn shown(&self, case: &Case) -> String {
-        process::display(Command::new(&self.avtrace).arg(case.folder.join(EXECUTABLE)))
+        let mut command = Command::new(&self.avtrace);
+        if let Some(runs) = self.hunt_runs {
+            command.args(["hunt", "--runs", &runs.to_string()]);
+        }
+        process::display(command.arg(case.folder.join(EXECUTABLE)))
     }
 
-    /// Runs a program under avtrace by default options.
-    /// `twin` is the report on its twin, if it has been run.
-    pub fn trace(&self, program: &Program, case: &Case, twin: Option<&Value>) -> Result<Outcome> {
+    /// Runs a program under avtrace by default options, or hunts it. `twin` is the report on its twin, if it has been
+    /// run.
+    pub fn trace(
+        &self,
+        program: &Program,
+        case: &Case,
+        twin: Option<&Value>,
+        hunt_runs: Option<u64>,
+    ) -> Result<Outcome> {
         let path = |name: &str| case.folder.join(name);
         let create = |name: &str| {
             File::create(path(name)).with_context(|| format!("failed to create {name}"))
         };
-        let mut command = self.command(case);
+        let mut command = self.command(case, hunt_runs);
+        if hunt_runs.is_some() {
+            create(HUNTED)?;
+        }
         command.stdin(Stdio::null()).stdout(create("stdout")?).stderr(create("stderr")?);
         command.current_dir(&case.folder).process_group(0);
         let started = Instant::now();
@@ -116,15 +151,19 @@ impl Place {
             if let Some(status) = child.try_wait()? {
                 break status;
             }
-            if started.elapsed() > self.limit {
+            // A hunt ends by itself.
+            let limit = if hunt_runs.is_some() { 3 * self.limit } else { self.limit };
+            if started.elapsed() > limit {
                 wait_within(child, Duration::ZERO, Privilege::Root)?;
-                bail!("not done after {} s", self.limit.as_secs());
+                bail!("not done after {} s", limit.as_secs());
             }
             std::thread::sleep(Duration::from_millis(5));
         };
-        let printed = fs::read_to_string(path("stdout")).unwrap_or_default();
-        let harm = printed.lines().find_map(|line| line.strip_prefix("harm "));
-        let harm = harm.and_then(|number| number.parse().ok());
+        let printed = if hunt_runs.is_some() { HUNTED } else { "stdout" };
+        let printed = fs::read_to_string(path(printed)).unwrap_or_default();
+        let counted = printed.lines().filter_map(|line| line.strip_prefix("harm "));
+        let counted = counted.filter_map(|number| number.parse::<u64>().ok());
+        let harm = counted.reduce(|one, other| one + other);
         let (Some(harm), Some(status)) = (harm, status.code()) else {
             bail!("it ended with {status} and counted nothing: {}", last_line(&path("stderr")));
         };
@@ -132,6 +171,7 @@ impl Place {
         let report: Value = serde_json::from_str(&report).context("the report is no JSON")?;
         Ok(Outcome {
             harm,
+            is_to_be_named: harm > 0 || hunt_runs.is_some(),
             status,
             verdict: verdict(&report, program, &case.source, twin),
             report,

@@ -16,7 +16,7 @@ const FINDINGS: i32 = 66;
 struct Counts {
     programs: usize,
     harmful: usize,
-    /// By [`Naming::ALL`], of those that did harm.
+    /// By [`Naming::ALL`], of those that did harm, or were hunted.
     named: [usize; 5],
     correct: usize,
     findings: usize,
@@ -31,8 +31,8 @@ impl Counts {
         if !is_control {
             self.programs += 1;
             match &row.outcome {
-                Ok(outcome) if outcome.harm > 0 => {
-                    self.harmful += 1;
+                Ok(outcome) if outcome.is_to_be_named => {
+                    self.harmful += usize::from(outcome.harm > 0);
                     let place = Naming::ALL.iter().position(|one| *one == outcome.verdict.naming);
                     self.named[place.unwrap_or(4)] += 1;
                 }
@@ -61,9 +61,9 @@ impl Counts {
         for count in self.named {
             let _ = write!(line, " {count:>9}");
         }
-        let share = match self.harmful {
+        let share = match self.named.iter().sum::<usize>() {
             0 => "-".to_owned(),
-            harmful => format!("{} %", 100 * self.named[0] / harmful),
+            to_be_named => format!("{} %", 100 * self.named[0] / to_be_named),
         };
         let quiet = self.correct - self.possible - self.likely;
         let _ = writeln!(
@@ -138,13 +138,16 @@ fn dimension<D: Dimension>(text: &mut String, half: Half, counts: &HashMap<(&str
 pub fn outcome(outcome: &Outcome, is_correct: bool) -> String {
     let Outcome { harm, status, verdict, seconds, .. } = outcome;
     let first = verdict.headline.as_deref().unwrap_or("no defect");
-    if is_correct {
-        return format!("harm {harm}, status {status}, {seconds:.1} s; first: {first}");
-    }
-    format!(
-        "harm {harm}, status {status}, {}, {seconds:.1} s; first: {first}",
-        verdict.naming.words()
-    )
+    let naming = match is_correct {
+        true => String::new(),
+        false => format!("{}, ", verdict.naming.words()),
+    };
+    let gaps = &outcome.report["hunt"]["gaps"];
+    let gaps = match gaps.is_object() {
+        true => format!("gaps {}, delayed {}, cut {}, ", gaps["known"], gaps["tried"], gaps["cut"]),
+        false => String::new(),
+    };
+    format!("harm {harm}, status {status}, {naming}{gaps}{seconds:.1} s; first: {first}")
 }
 
 fn described(result: &Result<Outcome, String>, is_correct: bool) -> String {
@@ -192,7 +195,7 @@ fn is_as_it_should_be(result: &Result<Outcome, String>, is_correct: bool) -> boo
             let defects = done.verdict.likely + done.verdict.possible;
             done.status != FINDINGS && defects == 0 && done.harm == 0
         }
-        Ok(done) => done.harm == 0 || done.verdict.naming == Naming::First,
+        Ok(done) => !done.is_to_be_named || done.verdict.naming == Naming::First,
         Err(_) => false,
     }
 }
@@ -206,7 +209,8 @@ mod tests {
     fn done(harm: u64, naming: Naming, likely: usize) -> Result<Outcome, String> {
         let status = if likely > 0 { FINDINGS } else { 0 };
         let verdict = Verdict { naming, likely, possible: 0, headline: None };
-        Ok(Outcome { harm, status, verdict, report: serde_json::Value::Null, seconds: 1.0 })
+        let (is_to_be_named, report) = (harm > 0, serde_json::Value::Null);
+        Ok(Outcome { harm, is_to_be_named, status, verdict, report, seconds: 1.0 })
     }
 
     fn row(pattern: &str, outcome: Result<Outcome, String>, twin: Result<Outcome, String>) -> Row {
@@ -236,6 +240,14 @@ mod tests {
         assert_eq!(numbers("pattern: two-counters"), [0, 0, 0, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0]);
         assert_eq!(text.matches("twin: ").count(), 2, "{text}");
         assert_eq!(text.matches("program: ").count(), 1, "{text}");
+    }
+
+    #[test]
+    fn a_hunt_is_to_name_a_bug_that_did_no_harm() {
+        let hunted = done(0, Naming::Missed, 0).map(|of| Outcome { is_to_be_named: true, ..of });
+        let text = whole(&[row("lost-update", hunted, done(0, Naming::Missed, 0))]);
+        assert!(text.contains("program: harm 0, status 0, missed"), "{text}");
+        assert!(text.lines().any(|line| line.starts_with("whole") && line.contains("0 %")));
     }
 
     #[test]

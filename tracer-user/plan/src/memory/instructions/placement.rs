@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use abi::{AccessDescriptor, Operand as AbiOperand};
-use iced_x86::{EncodingKind, FlowControl, Instruction, Register, RflagsBits};
+use iced_x86::{EncodingKind, FlowControl, Instruction, Mnemonic, Register, RflagsBits};
 use x86::placement::{Cost, PlaceRules};
 use x86::{
     affine::{Sum, Symbol},
@@ -40,8 +40,8 @@ pub struct Chooser<'line> {
     located: &'line [&'line Located],
     /// Cost of a probe at each instruction, `None` where there can be none.
     costs: Vec<Option<Cost>>,
-    /// Cost of a probe on the first instruction, if that is an exchange with memory which takes one itself.
-    exchange: Option<Cost>,
+    /// Cost of a probe on the first instruction, if that is an atomic one which takes one itself.
+    store: Option<Cost>,
     left: Vec<usize>,
     chosen: Vec<Chosen>,
 }
@@ -67,11 +67,11 @@ impl<'line> Chooser<'line> {
         taken: &dyn Fn(u64) -> bool,
     ) -> Self {
         let cost = |instruction| cost(rules, instruction);
-        let exchange = line
+        let store = line
             .instructions
             .first()
-            .filter(|first| is_locked(first) && !first.has_lock_prefix() && !taken(first.ip()))
-            .and_then(cost);
+            .filter(|first| is_locked(first) && !taken(first.ip()))
+            .and_then(|first| cost(first).filter(|&cost| is_store(first, cost)));
         let costs = line
             .instructions
             .iter()
@@ -83,7 +83,7 @@ impl<'line> Chooser<'line> {
             })
             .collect();
         let left = (0..located.len()).collect();
-        Self { line, located, costs, exchange, left, chosen: Vec::new() }
+        Self { line, located, costs, store, left, chosen: Vec::new() }
     }
 
     /// Chooses points, the cheap ones first. Returns them with the accesses that stay without a point.
@@ -166,10 +166,8 @@ impl<'line> Chooser<'line> {
         if is_locked(accessing) {
             // What others see of a lock, they see at once.
             let after: Vec<Way> = after.into_iter().take(1).collect();
-            // The kernel refuses a `lock` prefix, not an exchange, which is atomic without one, also out of
-            // line (`arch/x86/kernel/uprobes.c`, `is_prefix_bad`). Of one that nothing follows the result is
-            // not looked at in its line: it is a store.
-            return if after.is_empty() && here == 0 && self.exchange == Some(cost) {
+            // Of the last one the result is not looked at in its line: it is a store.
+            return if after.is_empty() && here == 0 && self.store == Some(cost) {
                 way(here).into_iter().collect()
             } else {
                 after
@@ -354,6 +352,16 @@ fn are_apart(one: &Located, other: &Located) -> bool {
     let beyond = |distance: u64, size: u16| distance >= size.into() && distance.cast_signed() > 0;
     from(one, other).is_some_and(|distance| beyond(distance, other.operand.size))
         || from(other, one).is_some_and(|distance| beyond(distance, one.operand.size))
+}
+
+/// Returns true if an atomic instruction takes a probe itself where it ends its line: an exchange, or an update that
+/// leaves no result in a register. The kernel refuses a `lock` prefix, not an exchange, which is atomic without one,
+/// also out of line (`arch/x86/kernel/uprobes.c`, `is_prefix_bad`).
+fn is_store(instruction: &Instruction, cost: Cost) -> bool {
+    use Mnemonic::{Add, And, Dec, Inc, Neg, Not, Or, Sub, Xor};
+    let updates =
+        matches!(instruction.mnemonic(), Add | Sub | Inc | Dec | And | Or | Xor | Neg | Not);
+    !instruction.has_lock_prefix() || cost == Cost::Displaced && updates
 }
 
 fn number(register: Register) -> u8 {

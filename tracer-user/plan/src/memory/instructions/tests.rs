@@ -70,8 +70,11 @@ fn in_the_process_all_instructions_are_as_good() {
     let counted = at(R | W | AccessDescriptor::ATOMIC, 4, RDI, 0);
     assert_eq!(left_out(&code, ANY), [(UnprobedReason::Locked, 1)]);
     assert_eq!(planned(&code, IN_PROCESS), [(3, 0, counted)]);
-    // lock inc dword [rdi]; ret: no probe before what others see as one.
-    assert_eq!(left_out(&[0xf0, 0xff, 7, 0xc3], IN_PROCESS), [(UnprobedReason::Locked, 1)]);
+    // lock inc dword [rdi]; ret: nobody looks at the result.
+    assert_eq!(left_out(&[0xf0, 0xff, 7, 0xc3], ANY), [(UnprobedReason::Locked, 1)]);
+    assert_eq!(planned(&[0xf0, 0xff, 7, 0xc3], IN_PROCESS), [(0, 0, counted)]);
+    // lock xadd [rdi],eax; ret: it returns the result, and no probe goes before what others see as one.
+    assert_eq!(left_out(&[0xf0, 0x0f, 0xc1, 7, 0xc3], IN_PROCESS), [(UnprobedReason::Locked, 1)]);
     // cmp dword [rdi],0; je +0; ret
     let code = [0x83, 0x3f, 0, 0x74, 0, 0xc3];
     assert_eq!(planned(&code, IN_PROCESS), [(3, 0, at(R, 4, RDI, 0))]);
