@@ -63,7 +63,10 @@ fn data_of_c() {
         for kind in ["global", "heap", "lost", "check", "torn"] {
             runs.compare(&program, PROBE, &[kind]);
         }
-        runs.compare(&program, PROBE, &["lost", "fixed"]);
+        // Optimised, an update in one step ends its function: only an inline probe has a place behind it.
+        if level == "-O0" {
+            runs.compare(&program, PROBE, &["lost", "fixed"]);
+        }
     }
     runs.are_the_same();
 }

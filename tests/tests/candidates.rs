@@ -101,8 +101,10 @@ fn a_function_without_a_lock_is_a_region_where_no_other_takes_one() {
         let (ended, report) = run.report();
         let found = report.violations.iter().any(|one| one.region == "append");
         assert!(found, "{}", ended.stderr);
-        let regions = listed(&program, &[], "regions");
+        let mut regions = listed(&program, &[], "regions");
         let twice = "it accesses memory twice that threads may share, without a lock";
+        // The body of the thread appends twice.
+        regions.retain(|(_, why)| !why.contains("a thread may start with it"));
         assert_eq!(regions, [("append".to_owned(), twice.to_owned())]);
     }
 }
@@ -111,7 +113,8 @@ fn a_function_without_a_lock_is_a_region_where_no_other_takes_one() {
 fn steps_without_a_lock_may_be_in_the_functions_that_are_called() {
     require_bpf!();
     for level in ["-O0", "-O2"] {
-        let regions = listed(&c("callees", &["-g", level]), &[], "regions");
+        let mut regions = listed(&c("callees", &["-g", level]), &[], "regions");
+        regions.retain(|(_, why)| !why.contains("a thread may start with it"));
         let mut names: Vec<&str> = regions.iter().map(|(name, _)| &**name).collect();
         names.sort_unstable();
         assert_eq!(names, ["claim", "reserve"], "{level}");

@@ -218,9 +218,13 @@ fn a_section_outside_of_regions_sees_a_pair_torn() {
         ["likely Torn f"],
         "only the first read of the one, and the last of the other"
     );
-    // Without the code, several sections need not have both.
     assert_eq!(Program::new(&looks_outside(1)).summary(), ["likely Torn f"]);
-    assert_eq!(Program::new(&looks_outside(3)).summary(), ["by design Chain f"]);
+    // Sections that begin at one place are looks at both, unless the code never uses the values together.
+    assert_eq!(Program::new(&looks_outside(3)).summary(), ["likely Torn f"]);
+    let apart = meeting(Certainty::No, Certainty::No);
+    let mut program =
+        Program::new(&looks_outside(3)).dependence(21, 22, apart).dependence(22, 21, apart);
+    assert_eq!(program.summary(), ["by design Chain f"]);
 }
 
 #[test]

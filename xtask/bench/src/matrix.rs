@@ -18,7 +18,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 use clap::Parser;
-use matrix::{Dimension as _, Half, Language, Lock, Program, Selection};
+use matrix::{Dimension as _, Half, Lock, Program, Selection};
 
 use crate::workspace;
 use run::{Place, Row};

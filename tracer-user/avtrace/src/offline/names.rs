@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, path::Path};
 use checker::defect::{Dependence, Origin, RegionRole, Steps, SubjectInfo};
 use checker::event::{EventNumber, LocationId, RegionId, ThreadId};
 use checker::finding::{self, Findings};
-use checker::format::{self, Frame, ObservedValue};
+use checker::format::{self, Frame, LocationKind, ObservedValue};
 use checker::gap::Gap;
 
 use rustc_hash::FxHashMap;
@@ -107,7 +107,7 @@ impl TraceNames {
 
 impl TraceNames {
     /// Returns the location at which a region begins.
-    fn begin(&self, region: RegionId) -> Option<format::Location> {
+    fn location_of_begin(&self, region: RegionId) -> Option<format::Location> {
         let known = self.names.region(region)?;
         self.names.location(known.location.or_else(|| *self.begins.get(region.index())?)?)
     }
@@ -154,7 +154,7 @@ impl Names for TraceNames {
         }
         let mut frames = self.frames(location);
         if frames.iter().all(is_of_library)
-            && let Some(begin) = self.begin(region)
+            && let Some(begin) = self.location_of_begin(region)
             && let Some(place) = self.names.location(location)
             && let Some(call) = self.code.call_of_library(&self.names, [&begin, &place])
         {
@@ -206,6 +206,13 @@ impl Names for TraceNames {
         self.touches.add_gaps(gaps);
     }
 
+    fn begin(&self, region: RegionId) -> Option<CodePlace> {
+        let location = self.location_of_begin(region)?;
+        let at = location.stack.first().filter(|_| location.kind != LocationKind::Call)?;
+        let module = self.names.module(at.module?)?.path.clone();
+        Some(CodePlace { module, address: at.address })
+    }
+
     fn after(&mut self, location: LocationId, is_release: bool) -> Option<CodePlace> {
         let location = self.names.location(location)?;
         self.code.after(&self.names, &location, is_release)
@@ -254,7 +261,7 @@ impl Names for TraceNames {
         if let Some(&known) = self.dependences.get(&steps) {
             return known;
         }
-        let begin = steps.region.map(|region| self.begin(region));
+        let begin = steps.region.map(|region| self.location_of_begin(region));
         let steps = [steps.earlier, steps.later].map(|location| self.names.location(location));
         match (begin, steps) {
             // The code of a region is not known where its begin is not.
