@@ -7,8 +7,7 @@ use matrix::{
     Threads, pairs, sample, source,
 };
 
-const ALL: Selection =
-    Selection { half: Half::Both, seed: 1, has_crates: true, lock: None };
+const ALL: Selection = Selection { half: Half::Both, seed: 1, has_crates: true, lock: None };
 
 fn words<D: Dimension>() -> impl Iterator<Item = (&'static str, &'static str)> {
     D::ALL.iter().map(|value| (D::NAME, value.word()))
@@ -38,9 +37,7 @@ fn every_value_is_in_some_program() {
 #[test]
 fn a_sample_of_a_half_has_values_of_that_half_alone() {
     for half in [Half::Decided, Half::Judged] {
-        for program in
-            sample(Selection { half, seed: 3, has_crates: true, lock: None }, 100)
-        {
+        for program in sample(Selection { half, seed: 3, has_crates: true, lock: None }, 100) {
             assert_eq!(program.half(), Some(half), "{}", program.id());
         }
     }

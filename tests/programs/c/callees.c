@@ -10,33 +10,36 @@ struct slot {
 };
 static struct slot *first;
 
-__attribute__((noinline)) static long owner(void) { return first->owner; }
+__attribute__((noipa)) static long owner(void) { return first->owner; }
 
-__attribute__((noinline)) static void set_owner(long owner) { first->owner = owner; }
+__attribute__((noipa)) static void set_owner(long owner) { first->owner = owner; }
 
-__attribute__((noinline)) static long is_used(struct slot *slot) { return slot->used; }
+__attribute__((noipa)) static long is_used(struct slot *slot) { return slot->used; }
 
-__attribute__((noinline)) static void use(struct slot *slot, long by) { slot->used = by; }
+__attribute__((noipa)) static void use(struct slot *slot, long by) { slot->used = by; }
 
-__attribute__((noinline)) static void claim(long me) {
+// What is called last by a jump has left the function: it goes on behind the call.
+__attribute__((noipa)) static long claim(long me) {
     if (owner() == 0) {
         set_owner(me);
+        return me;
     }
+    return 0;
 }
 
-__attribute__((noinline)) static void reserve(struct slot *slot, long me) {
+__attribute__((noipa)) static long reserve(struct slot *slot, long me) {
     if (is_used(slot) == 0) {
         use(slot, me);
+        return me;
     }
+    return 0;
 }
 
 // Two places: no step needs the other one.
-__attribute__((noinline)) static long both(struct slot *slot) { return owner() + is_used(slot); }
+__attribute__((noipa)) static long both(struct slot *slot) { return owner() + is_used(slot); }
 
 static void *work(void *me) {
-    claim((long)me);
-    reserve(first, (long)me);
-    return (void *)both(first);
+    return (void *)(claim((long)me) + reserve(first, (long)me) + both(first));
 }
 
 int main(void) {

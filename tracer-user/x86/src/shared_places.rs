@@ -100,8 +100,20 @@ pub fn shared_accesses(instructions: &[Instruction]) -> SharedAccesses {
     let mut found = SharedAccesses::default();
     let mut state = PointerState::default();
     let mut info = InstructionInfoFactory::new();
+    // Code behind a return is reached by a jump before it: what the return has restored does not count there.
+    let mut at_jumps: FxHashMap<u64, PointerState> = FxHashMap::default();
+    let mut falls_through = true;
     for instruction in instructions {
         let at = LinkAddr(instruction.ip());
+        if let Some(before) = at_jumps.remove(&at.0).filter(|_| !falls_through) {
+            state = PointerState { values: state.values, ..before };
+        }
+        let ends = matches!(
+            instruction.flow_control(),
+            FlowControl::Return | FlowControl::UnconditionalBranch
+        );
+        // Padding is not reached either.
+        falls_through = !ends && (falls_through || instruction.mnemonic() != Mnemonic::Nop);
         if let Some(place) = state.place(instruction) {
             let access = info.info(instruction).used_memory().first().map(|used| used.access());
             let is_write = access.is_some_and(|access| {
@@ -125,6 +137,9 @@ pub fn shared_accesses(instructions: &[Instruction]) -> SharedAccesses {
             FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch if is_back() => {
                 found.long.push(at);
             }
+            FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => {
+                at_jumps.entry(instruction.near_branch_target()).or_insert_with(|| state.clone());
+            }
             _ => {}
         }
         state.follow(instruction, &mut info, &mut found.taken);
@@ -135,7 +150,7 @@ pub fn shared_accesses(instructions: &[Instruction]) -> SharedAccesses {
 }
 
 /// Pointers in registers and on the stack.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct PointerState {
     registers: FxHashMap<Register, HeldPointer>,
     /// By register and offset of the place on the stack.
@@ -365,6 +380,13 @@ mod tests {
         assert_eq!(outside(2, 0), None, "not known any more");
         let global = SharedPlace::Field(Pointer::In(LinkAddr(0x5000)), 8);
         assert_eq!(found.calls[2].outside(global), Some(global));
+    }
+
+    #[test]
+    fn code_behind_a_return_is_reached_from_before_it() {
+        // mov eax, [rbx]; je +3; pop rbx; ret; nop; mov [rbx], eax
+        let found = places(&[&[0x8b, 0x03], &[0x74, 3], &[0x5b, 0xc3, 0x90], &[0x89, 0x03]]);
+        assert_eq!(found[0].0, found[1].0);
     }
 
     #[test]
