@@ -280,8 +280,9 @@ impl ActiveRegions {
             true => full,
         };
         let cut = if self.cuts.are_collected() {
-            let in_sections = if data == 0 { self.levels_by_sections(closing) } else { data };
-            self.cut(full, in_sections.min(full), closing)
+            let by_sections = || self.levels_by_sections(closing) >= full;
+            let data = if data == 0 && by_sections() { full } else { data };
+            self.cut(full, data, closing)
         } else {
             None
         };

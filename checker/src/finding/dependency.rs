@@ -92,7 +92,7 @@ pub struct Point {
 }
 
 impl Point {
-    /// Returns the number of the event, if it has one of its own.
+    /// Returns the number of the event, unless that is another event.
     #[must_use]
     pub fn own_event(&self) -> Option<EventNumber> {
         (!self.deferred).then_some(self.event)

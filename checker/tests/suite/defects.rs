@@ -238,7 +238,7 @@ fn a_section_sees_a_pair_torn_in_whichever_order_it_reads() {
         )
     };
     assert_eq!(Program::new(&trace(section)).summary(), ["likely Torn f"]);
-    // In sections of its own, the first look may have been before the region began.
+    // In a section apart, the first look may have been before the region began.
     let apart = section.replace("t2 r(x)", "t2 rel(l) @23; t2 acq(l) @20; t2 r(x)");
     let found = Program::new(&trace(&apart)).summary();
     assert!(found.iter().all(|line| line.ends_with("SplitSection f")), "{found:?}");

@@ -8,7 +8,7 @@ use std::{
 
 use serde::{Deserialize as _, Deserializer, de::Error as _};
 
-/// Text of a table. The name of the type keeps `serde` from borrowing it from what is read.
+/// Text of a table. The name of the type keeps `serde` from borrowing it from the input.
 pub type StaticText = &'static str;
 
 /// Limit of the different texts that are read: the tables have a few hundred.

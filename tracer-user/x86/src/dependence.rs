@@ -158,7 +158,7 @@ impl<'code> Analysis<'code> {
     }
 
     /// Returns whether each way in the region to the instruction at `second` leads over that at `first`, in the same
-    /// function: what is done at `first` after `second` is done again.
+    /// function: a step at `first` after one at `second` is made again.
     pub fn comes_first(&mut self, first: u64, second: u64) -> Option<bool> {
         let body = self.body(first)?;
         let entry = body.values.at(body.entry())?;

@@ -413,8 +413,8 @@ impl Graph {
         first.next().filter(|_| first.next().is_none())
     }
 
-    /// Returns true if control comes to an instruction only from the entry, with nothing in between that others can see.
-    /// What was inlined into a function may begin at its entry, which is then no later.
+    /// Returns true if control comes to an instruction only from the entry, with nothing in between that others can
+    /// see. Code that was inlined into a function may begin at its entry, which is then no later.
     fn leads_only_to(&self, start: u64, entry: u64, seen: u64) -> bool {
         let without = closure([start], |at| self.after(at), |at| at != entry);
         let before = closure([seen], |at| self.before(at), |at| at != entry);

@@ -43,12 +43,12 @@ pub enum Pointer {
     Argument(u8),
 }
 
-/// What a call passes to the function.
+/// Pointers that a call passes to the function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PassedPointers {
     /// The call.
     pub at: LinkAddr,
-    /// By number of the argument; `None` for what is no known pointer.
+    /// By number of the argument; `None` for a value that is no known pointer.
     arguments: [Option<HeldPointer>; ARGUMENTS.len()],
 }
 

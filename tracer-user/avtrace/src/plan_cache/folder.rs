@@ -48,7 +48,7 @@ pub(crate) enum FolderError {
     /// It cannot be created or opened.
     #[error("`{0}` cannot be used: {1}")]
     Unusable(PathBuf, io::Error),
-    /// Others could have written what is in it.
+    /// Others could have written its contents.
     #[error("`{0}` is not trusted: it must belong to user {1}, and no other user may write to it")]
     Untrusted(PathBuf, u32),
 }
@@ -127,7 +127,7 @@ impl Folder {
         }
         let mut bytes = Vec::new();
         (&file).take(self.limits.one).read_to_end(&mut bytes).ok()?;
-        // The order of use decides what is removed; without it, another entry is.
+        // The order of use decides which entry is removed; without it, another one is.
         let _ = file.set_modified(SystemTime::now());
         Some(bytes)
     }

@@ -311,7 +311,7 @@ struct Placing {
     group: usize,
     /// Set if probes may be on instructions that the kernel executes as single steps.
     single_step: bool,
-    /// Set if watchpoints move to what is accessed.
+    /// Set if watchpoints move to accessed memory.
     samples: bool,
 }
 

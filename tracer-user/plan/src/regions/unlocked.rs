@@ -111,8 +111,8 @@ impl Analysis<'_, '_> {
         candidates.extend(unlocked);
     }
 
-    /// The accesses of a function, and those of the functions that it calls, at their calls: to global variables, behind
-    /// those, and behind pointers that it passes on.
+    /// The accesses of a function, and those of the functions that it calls, at their calls: to global variables,
+    /// behind those, and behind pointers that it passes on.
     fn with_callees(
         &self,
         all: &[SharedAccesses],

@@ -16,8 +16,8 @@ use std::{
 /// of the order of what the analysis of the program takes before it starts.
 const START_ALLOWANCE_NS: u64 = 1_000_000_000;
 
-/// Costs in all of the groups that stay attached whatever others cost, the cheapest ones, as a share of what is
-/// allowed, in percent: avtrace's own work for their records comes on top.
+/// Costs in all of the groups that stay attached whatever others cost, the cheapest ones, as a share of the
+/// allowed costs, in percent: avtrace's own work for their records comes on top.
 const COLD_PERCENT: u64 = 50;
 
 /// Cost at which a group is detached where only the accessed memory is to be learned, in nanoseconds.
