@@ -301,7 +301,9 @@ fn of<'a>(
         info.origin == Origin::Library || lock.is_none() && steps.contains(&Origin::Library);
     let lock_word = matches!(accesses.closing.object, Object::Variable(_) | Object::Sync(_))
         && subjects.iter().all(|subject| subject.is_lock_word);
-    let guard = cut.map(|cut| Guard::of(cut, violation, released)).unwrap_or_default();
+    let mut lock_name = |lock| names.subject(Object::Lock(lock)).name.clone();
+    let guard = cut.map(|cut| Guard::of(cut, violation, released, &mut lock_name));
+    let guard = guard.unwrap_or_default();
     let is_variable = |object: Object| matches!(object, Object::Variable(_));
     let of_line = |place: &PlaceInfo| (place.file.clone(), place.function.clone(), place.line);
     let returned_updates = is_variable(accesses.closing.object)

@@ -22,8 +22,13 @@ pub(super) enum Guard {
 }
 
 impl Guard {
-    /// Returns the protection of the steps of a cut, by its exemplar.
-    pub(super) fn of(cut: &Cut, exemplar: &Violation, released: &Released) -> Self {
+    /// Returns the protection of the steps of a cut, by its exemplar. Of several locks, the name decides.
+    pub(super) fn of(
+        cut: &Cut,
+        exemplar: &Violation,
+        released: &Released,
+        mut name: impl FnMut(LockId) -> String,
+    ) -> Self {
         let ends = [&cut.left_end.held, &cut.returned_end.held];
         let [Some(left), Some(returned)] = ends else { return Self::Unknown };
         let others = &cut.others;
@@ -33,24 +38,24 @@ impl Guard {
         // A lock that the region held all the time kept nobody out.
         let guards = |lock: &&LockId| !cut.held_throughout.contains(lock);
         let by_both = |one: &[LockId], other: &[LockId]| {
-            one.iter().filter(guards).copied().filter(|lock| other.contains(lock)).min()
+            let both = one.iter().filter(guards).copied().filter(|lock| other.contains(lock));
+            both.collect::<Vec<LockId>>()
         };
         let (first, second) = (by_both(left, entered), by_both(returned, gave_back));
         let Some(throughout) = released.held_over_both(cut, exemplar) else { return Self::Unknown };
-        if first.is_none() || second.is_none() {
+        if first.is_empty() || second.is_empty() {
             let locks = [left, returned, entered, gave_back];
             let is_free = locks.iter().all(|held| held.is_empty());
             return if is_free { Self::Absent } else { Self::Partial };
         }
         // Others touched both under one lock, which the region takes for one of them; or both sides take it for each.
-        let in_one_hold = by_both(left, &throughout).or_else(|| by_both(returned, &throughout));
-        let in_each = || {
-            let of_all = |lock: &LockId| {
-                [returned, entered, gave_back].iter().all(|held| held.contains(lock))
-            };
-            left.iter().filter(guards).copied().filter(of_all).min()
-        };
-        in_one_hold.or_else(in_each).map_or(Self::Separate, Self::Common)
+        let of_all =
+            |lock: &LockId| [returned, entered, gave_back].iter().all(|held| held.contains(lock));
+        let in_each = || left.iter().filter(guards).copied().filter(of_all).collect();
+        let in_one_hold = [by_both(left, &throughout), by_both(returned, &throughout)];
+        let common =
+            in_one_hold.into_iter().find(|locks| !locks.is_empty()).unwrap_or_else(in_each);
+        common.into_iter().min_by_key(|&lock| name(lock)).map_or(Self::Separate, Self::Common)
     }
 }
 
