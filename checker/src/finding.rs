@@ -121,17 +121,20 @@ pub enum Obstacle {
 impl Violation {
     /// Returns the region of which all transactions in between are executions, by one thread.
     pub(crate) fn region_between(&self) -> Option<RegionId> {
-        let between = self.witness.get(1..self.witness.len().checked_sub(1)?)?;
-        let first = between.first()?;
-        let is_same = |tx: &Tx| (tx.thread, tx.region) == (first.thread, first.region);
-        first.region.filter(|_| between.iter().all(is_same))
+        self.by_one_thread().and_then(|tx| tx.region)
     }
 
     /// Returns whether a single thread came in between, outside of every region.
     pub(crate) fn is_by_one_thread_outside(&self) -> bool {
-        let between = self.witness.get(1..self.witness.len().saturating_sub(1));
-        let Some(between @ [first, ..]) = between else { return false };
-        between.iter().all(|tx| (tx.thread, tx.region) == (first.thread, None))
+        self.by_one_thread().is_some_and(|tx| tx.region.is_none())
+    }
+
+    /// Returns the first transaction in between, if all are by one thread, and of one region or outside of all.
+    fn by_one_thread(&self) -> Option<&Tx> {
+        let between = self.witness.get(1..self.witness.len().checked_sub(1)?)?;
+        let first = between.first()?;
+        let is_same = |tx: &Tx| (tx.thread, tx.region) == (first.thread, first.region);
+        between.iter().all(is_same).then_some(first)
     }
 }
 
@@ -216,7 +219,7 @@ pub struct Cut {
     /// Set if the critical section of the first step of the exemplar wrote any variable. Writes of variables that no
     /// other thread has accessed since may be deferred, and do not count then.
     pub section_writes: bool,
-    /// Set if the first step's variable is among the last ones that it wrote.
+    /// Set if that section wrote the variable of the first step, as far as its latest writes are remembered.
     pub section_updates: bool,
     /// Fact against holding a lock from one step to the other, in any execution.
     pub obstacle: Option<Obstacle>,

@@ -18,7 +18,7 @@ __attribute__((noipa)) static long is_used(struct slot *slot) { return slot->use
 
 __attribute__((noipa)) static void use(struct slot *slot, long by) { slot->used = by; }
 
-// What is called last by a jump has left the function: it goes on behind the call.
+// A last call that is a jump leaves the function, so each function goes on behind its calls.
 __attribute__((noipa)) static long claim(long me) {
     if (owner() == 0) {
         set_owner(me);

@@ -110,7 +110,7 @@ pub(crate) enum LibraryCode<'name> {
     Elsewhere(&'name str),
 }
 
-/// LibraryCaller of a function of a library.
+/// Caller of a function of a library.
 #[derive(Clone, Copy)]
 enum LibraryCaller {
     /// Function of a library, by its number.
@@ -185,7 +185,6 @@ impl ModuleCode {
         let found = pairs.into_iter().map(|(one, other)| {
             let common = one.iter().zip(other).take_while(|(a, b)| a == b).count();
             let common = common.min(one.len() - 1).min(other.len() - 1);
-            let found = analysis.depends(&one[common..], &other[common..]);
             let calls = one[..=common].iter().map(|&at| analysis.repeats(at));
             let certainly = |known: Option<bool>| match known {
                 Some(false) => Certainty::No,
@@ -193,11 +192,12 @@ impl ModuleCode {
                 None => Certainty::Unknown,
             };
             let repeats = calls.map(certainly).max().unwrap_or_default();
-            let goes_back = certainly(analysis.comes_first(other[common], one[common]));
             if one == other && repeats == Certainty::No {
                 // Nothing comes from a step to itself that is made once.
-                return Dependence { repeats, ..NONE };
+                return NONE;
             }
+            let goes_back = certainly(analysis.comes_first(other[common], one[common]));
+            let found = analysis.depends(&one[common..], &other[common..]);
             let meeting = analysis.meets(&one[common..], &other[common..]);
             Dependence {
                 value: answer(found.value),

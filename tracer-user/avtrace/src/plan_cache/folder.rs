@@ -22,7 +22,7 @@ const NAME: &str = "avtrace";
 const ENTRY: &str = ".plan";
 /// End of the names of files that become entries.
 const UNFINISHED: &str = ".part";
-/// Age from which an unfinished file is one that its writer has left.
+/// Age from which an unfinished file counts as abandoned.
 const ABANDONED: Duration = Duration::from_secs(3600);
 
 /// Limits that bound the disk space, and the memory for reading an entry.
@@ -62,7 +62,7 @@ pub(super) struct EntryFile {
     used: SystemTime,
 }
 
-/// Open folder of a user, to which nobody else can write.
+/// Folder of a user, opened once. Nobody else can write to it.
 #[derive(Debug)]
 pub(crate) struct Folder {
     handle: File,

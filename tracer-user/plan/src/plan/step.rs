@@ -26,8 +26,7 @@ pub(crate) struct BuilderState {
     pub(crate) has_regions: bool,
     /// Set if memory accesses are seen.
     pub(crate) sees_memory: bool,
-    /// Locks that the program makes itself, by the file names of its own modules. A step needs only the ones of its
-    /// own modules.
+    /// Locks that the program makes itself, by the file names of its modules. A step uses the locks of its modules.
     #[serde(skip)]
     pub(crate) lock_code: Arc<HashMap<String, LockCode>>,
 }

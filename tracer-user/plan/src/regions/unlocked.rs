@@ -46,7 +46,7 @@ struct Pair {
 /// Limit of nested calls through which accesses are looked for.
 const MAX_DEPTH: usize = 3;
 
-/// Limit of accesses of one function, with those of the functions that it calls.
+/// Limit of the accesses of a function and of its callees together.
 const MAX_ACCESSES: usize = 200;
 
 impl Analysis<'_, '_> {

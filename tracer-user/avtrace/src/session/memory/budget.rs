@@ -251,7 +251,7 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
     const NOTHING: OtherCosts = OtherCosts { in_target: 0, in_tracer: 0 };
 
-    /// A budget of 100 percent with an allowance of so many milliseconds at the start.
+    /// A budget of 100 percent with this allowance at the start, in milliseconds.
     fn with_allowance(milliseconds: u64) -> Budget {
         Budget { start_allowance: milliseconds * 1_000_000, ..Budget::new(100) }
     }

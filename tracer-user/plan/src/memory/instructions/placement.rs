@@ -40,7 +40,7 @@ pub struct Chooser<'line> {
     located: &'line [&'line Located],
     /// Cost of a probe at each instruction, `None` where there can be none.
     costs: Vec<Option<Cost>>,
-    /// Cost of a probe on the first instruction, if that is an atomic one which takes one itself.
+    /// Cost of a probe on the first instruction, if that is atomic and can be probed.
     store: Option<Cost>,
     left: Vec<usize>,
     chosen: Vec<Chosen>,

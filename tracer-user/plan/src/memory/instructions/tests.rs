@@ -70,7 +70,7 @@ fn in_the_process_all_instructions_are_as_good() {
     let counted = at(R | W | AccessDescriptor::ATOMIC, 4, RDI, 0);
     assert_eq!(left_out(&code, ANY), [(UnprobedReason::Locked, 1)]);
     assert_eq!(planned(&code, IN_PROCESS), [(3, 0, counted)]);
-    // lock inc dword [rdi]; ret: nobody looks at the result.
+    // lock inc dword [rdi]; ret: the result is unused.
     assert_eq!(left_out(&[0xf0, 0xff, 7, 0xc3], ANY), [(UnprobedReason::Locked, 1)]);
     assert_eq!(planned(&[0xf0, 0xff, 7, 0xc3], IN_PROCESS), [(0, 0, counted)]);
     // lock xadd [rdi],eax; ret: it returns the result, and no probe goes before what others see as one.
