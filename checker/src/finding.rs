@@ -226,6 +226,8 @@ pub struct Cut {
     /// Set if an end is on a variable that threads have polled until another thread changed it; of an update, if the
     /// region itself has.
     pub polled: bool,
+    /// Set if an end is an overwritten write of a variable that nobody has read in the whole run.
+    pub unread: bool,
     /// Locks that the region acquired after the first step of the exemplar, up to the second one.
     pub acquired: Vec<LockId>,
     /// Write of the variable that directly follows its closing read, if one does: the two may be an update.
@@ -233,6 +235,8 @@ pub struct Cut {
     /// First write of the region after its closing read, if one comes before any other action of the thread. Writes of
     /// variables that only this thread has used since it wrote them do not count.
     pub written_at: Option<LocationId>,
+    /// Reads of the region after the gap, before the second step and in its critical section: variables and places.
+    pub looks: Vec<(VarId, LocationId)>,
     /// Locks of other threads in the exemplar.
     pub others: OtherLocks,
 }
@@ -240,6 +244,8 @@ pub struct Cut {
 impl Cut {
     /// Limit of the distinct ways that are counted.
     pub const MAX_WAYS: u64 = 64;
+    /// Limit of the reads after the second step that are stored.
+    pub const MAX_LOOKS: usize = 32;
 }
 
 /// A region that was open when its thread ended, and that another thread had depended on by then.

@@ -2,10 +2,11 @@
 //! limit of cuts, whatever the number of witnesses.
 
 use super::closing_reads::Following;
+use super::observed::Observed;
 use super::obstacles::Obstacles;
 use super::thread::Facts;
 use crate::check::Options;
-use crate::event::{EventNumber, LocationId, RegionId};
+use crate::event::{EventNumber, LocationId, RegionId, VarId};
 use crate::finding::{Counts, Cut, Evidence, Obstacle, Order, Violation};
 use rustc_hash::FxHashMap;
 
@@ -124,6 +125,15 @@ impl Cuts {
         }
     }
 
+    /// Notes a read in the critical section of the second step: its variable and place.
+    pub(super) fn note_look(&mut self, key: &Key, look: (VarId, LocationId)) {
+        let Some(&number) = self.by_key.get(key) else { return };
+        let looks = &mut self.entries[number as usize].cut.looks;
+        if looks.len() < Cut::MAX_LOOKS && !looks.contains(&look) {
+            looks.push(look);
+        }
+    }
+
     /// Notes a fact against holding a lock over the gap of a cut.
     pub(super) fn note_obstacle(&mut self, number: u32, obstacle: Obstacle) {
         let known = &mut self.entries[number as usize].cut.obstacle;
@@ -162,6 +172,7 @@ impl Cuts {
         violations: &[Violation],
         positions: &[usize],
         obstacles: &Obstacles,
+        observed: &Observed,
     ) -> (Vec<Cut>, Vec<Violation>) {
         let mut listed: FxHashMap<(EventNumber, EventNumber, EventNumber), usize> =
             FxHashMap::default();
@@ -181,6 +192,7 @@ impl Cuts {
             cut.ways = ways.len() as u64;
             cut.obstacle = obstacles.of(&cut, &exemplar);
             cut.polled = obstacles.is_polled(&exemplar);
+            cut.unread = observed.is_unread(&exemplar);
             let same = |number: &usize| violations[*number].edges == exemplar.edges;
             let shown = listed.get(&instance(&exemplar)).copied().filter(same);
             cut.exemplar = shown.unwrap_or_else(|| {
@@ -219,9 +231,11 @@ impl Cut {
             section_updates: false,
             obstacle: None,
             polled: false,
+            unread: false,
             acquired: Vec::new(),
             updated_at: None,
             written_at: None,
+            looks: Vec::new(),
             others: Default::default(),
         }
     }
@@ -232,6 +246,7 @@ impl Cut {
         (self.held_throughout, self.split_by_itself) = (held_throughout, split_by_itself);
         (self.waited, self.notified) = (waited, facts.notified);
         self.read_again = facts.read_again;
+        self.looks = facts.looks;
         self.partly_seen = facts.partly_seen;
         self.section_changes = facts.section_changes;
         self.section_writes = facts.section_writes;

@@ -38,6 +38,7 @@ mod lock_events;
 mod locks;
 #[cfg(test)]
 mod memory_bounds;
+mod observed;
 mod obstacles;
 mod open_at_end;
 mod reacquired;
@@ -45,6 +46,7 @@ mod recent;
 mod regions;
 mod released_locks;
 mod resting;
+mod second_looks;
 mod thread;
 mod witness;
 
@@ -78,6 +80,7 @@ impl Davida {
     #[inline]
     fn step(&mut self, event: &Event) -> Result<(), EventError> {
         self.regions.follow_reads(event, &self.engine);
+        self.regions.observe(event);
         if self.regions.follows {
             self.step_followed(event)
         } else {
@@ -153,7 +156,14 @@ impl DeferredChecker for Davida {
 
     fn findings(&self) -> Findings {
         let ActiveRegions {
-            verdicts, cuts, executions, open_at_end, obstacles, reacquired, ..
+            verdicts,
+            cuts,
+            executions,
+            open_at_end,
+            obstacles,
+            observed,
+            reacquired,
+            ..
         } = &self.regions;
         let found = Found {
             verdict: self.regions.verdict(),
@@ -162,6 +172,7 @@ impl DeferredChecker for Davida {
             executions: executions.clone(),
             open_at_end: open_at_end.clone(),
             obstacles: obstacles.clone(),
+            observed: observed.clone(),
             reacquired: reacquired.clone(),
         };
         found.into_findings(self.counts())

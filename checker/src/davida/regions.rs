@@ -5,13 +5,15 @@ use super::cuts::Cuts;
 use super::cycle;
 use super::followed::SlotSet;
 use super::forest::{Column, Forest, Node, RegionBits};
+use super::observed::Observed;
 use super::obstacles::Obstacles;
 use super::reacquired::ReacquiredLocks;
 use super::resting::RestingAccesses;
+use super::second_looks::SecondLooks;
 use super::thread::{Facts, LeftAt, Level, Thread};
 use super::witness::{Violated, clarity, way};
 use crate::check::{Options, Regions, Relation};
-use crate::event::{Event, EventNumber, LocationId, LockId, RegionId, ThreadId, VarId};
+use crate::event::{Event, EventNumber, LocationId, LockId, Op, RegionId, ThreadId, VarId};
 use crate::finding::{
     Action, Counts, Edge, Evidence, Findings, Instance, Object, OpenRegion, OtherLocks, Tx,
 };
@@ -37,6 +39,7 @@ pub(super) struct ActiveRegions {
     pub(super) verdicts: Verdicts,
     pub(super) cuts: Cuts,
     reads: ClosingReads,
+    second_looks: SecondLooks,
     /// Executions of each region.
     pub(super) executions: Vec<u64>,
     /// Regions that were open when their thread ended.
@@ -44,6 +47,8 @@ pub(super) struct ActiveRegions {
     /// Sections that have written variables which others had accessed: region, and place of the acquire.
     pub(super) changing: FxHashSet<(Option<RegionId>, LocationId)>,
     pub(super) obstacles: Obstacles,
+    /// Variables that were read, if cuts are collected.
+    pub(super) observed: Observed,
     pub(super) reacquired: ReacquiredLocks,
     resting: RestingAccesses,
     /// Slots of regions that are followed.
@@ -61,6 +66,7 @@ pub(super) struct Found {
     pub(super) executions: Vec<u64>,
     pub(super) open_at_end: Vec<OpenRegion>,
     pub(super) obstacles: Obstacles,
+    pub(super) observed: Observed,
     pub(super) reacquired: ReacquiredLocks,
 }
 
@@ -73,12 +79,13 @@ impl Found {
             executions,
             open_at_end,
             obstacles,
+            observed,
             reacquired,
         } = self;
         let (cycle, cycle_edges) = cycle.unzip();
         let cycle_edges = cycle_edges.unwrap_or_default();
         let (violations, positions, instances) = verdicts.into_lists();
-        let (cuts, exemplars) = cuts.into_lists(&violations, &positions, &obstacles);
+        let (cuts, exemplars) = cuts.into_lists(&violations, &positions, &obstacles, &observed);
         Findings {
             counts,
             serializable,
@@ -116,10 +123,12 @@ impl ActiveRegions {
             verdicts: Verdicts::new(&options),
             cuts: Cuts::new(&options),
             reads: ClosingReads::default(),
+            second_looks: SecondLooks::default(),
             executions: Vec::new(),
             open_at_end: Vec::new(),
             changing: FxHashSet::default(),
             obstacles: Obstacles::default(),
+            observed: Observed::default(),
             reacquired: ReacquiredLocks::default(),
             resting: RestingAccesses::default(),
             followed: SlotSet::default(),
@@ -144,8 +153,10 @@ impl ActiveRegions {
     /// Returns the findings, at the end of the trace.
     pub(super) fn into_found(self) -> Found {
         let verdict = self.verdict();
-        let Self { verdicts, cuts, executions, open_at_end, obstacles, reacquired, .. } = self;
-        Found { verdict, verdicts, cuts, executions, open_at_end, obstacles, reacquired }
+        let Self {
+            verdicts, cuts, executions, open_at_end, obstacles, observed, reacquired, ..
+        } = self;
+        Found { verdict, verdicts, cuts, executions, open_at_end, obstacles, observed, reacquired }
     }
 
     pub(super) fn is_full_relation(&self) -> bool {
@@ -165,6 +176,17 @@ impl ActiveRegions {
             let is_owned = |variable| engine.is_owned(variable, event.thread);
             for following in self.reads.followed_by(event, is_owned) {
                 self.cuts.note_write(&following, event.location);
+            }
+        }
+    }
+
+    /// Notes the reads that facts of cuts are about.
+    #[inline(always)]
+    pub(super) fn observe(&mut self, event: &Event) {
+        if self.cuts.are_collected() {
+            self.observed.note(event);
+            if matches!(event.op, Op::Release(_) | Op::ReleaseShared(_) | Op::End(_) | Op::Exit) {
+                self.second_looks.end(event.thread);
             }
         }
     }
@@ -371,7 +393,7 @@ impl ActiveRegions {
             .filter(|_| evidence == Evidence::Data)
             .and_then(|slot| self.entered_in_section(slot as usize, closing))
             .map_or(event, |entered| entered.max(event));
-        let Self { threads, forest, cuts, reads, resting, options, .. } = self;
+        let Self { threads, forest, cuts, reads, second_looks, resting, options, .. } = self;
         let forest = &*forest;
         let around = threads[closing.row()].surroundings(level)?;
         let Level { region, begin, slot } = around.of;
@@ -404,7 +426,8 @@ impl ActiveRegions {
         if let Object::Variable(variable) = closing.object
             && matches!(closing.sink.action(), Action::Read | Action::Update)
         {
-            threads[closing.row()].trail_mut(level)?.read(variable, trigger);
+            let at = closing.sink.location();
+            threads[closing.row()].trail_mut(level)?.read(variable, trigger, at);
         }
         let key = (region, first.source.location(), closing.sink.location());
         let partly_seen = is_data && resting.rested_since(region, left.event);
@@ -414,6 +437,9 @@ impl ActiveRegions {
             && closing.sink.action() == Action::Read
         {
             reads.closed(closing.sink.thread(), trigger, variable, key);
+        }
+        if is_data && closing.is_variable() && first.object != closing.object {
+            second_looks.closed(closing.sink.thread(), key);
         }
         let around = threads[closing.row()].surroundings(level)?;
         let number = cuts.cut(key, level.is_none(), clarity, || {
@@ -522,6 +548,14 @@ impl Visitor for ActiveRegions {
             let Self { threads, obstacles, .. } = self;
             let thread = &mut threads[v];
             let spins = thread.spins(dependency.object, dependency.sink);
+            if !self.second_looks.is_empty()
+                && let Object::Variable(variable) = dependency.object
+                && matches!(dependency.sink.action(), Action::Read | Action::Update)
+            {
+                let look = (variable, dependency.sink.location());
+                let sections = self.second_looks.of(dependency.sink.thread());
+                sections.for_each(|key| self.cuts.note_look(key, look));
+            }
             if dependency.sink.action() == Action::Read {
                 thread.looked(dependency.object, dependency.sink);
             } else {

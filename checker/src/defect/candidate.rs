@@ -10,7 +10,7 @@ use crate::event::{LocationId, LockId, RegionId};
 use crate::finding::{
     Action, Cut, Evidence, Findings, GapEnd, GapKind, Object, Order, Point, ReleasedLock, Violation,
 };
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Number of calls of regions from which on a step is far down in the region: what calls both is a task of many.
 const FAR: usize = 4;
@@ -150,6 +150,8 @@ pub(super) struct Candidate<'a> {
     pub(super) key: GapKey,
     /// Lines of both ends, which are not in the key where a variable has no lock.
     pub(super) ends: [PlaceKey; 2],
+    /// Line of the first step.
+    left_line: PlaceKey,
     /// Lock that explains the gap.
     pub(super) lock: Option<ReleasedLock>,
     pub(super) objects: Vec<Object>,
@@ -188,12 +190,19 @@ pub(super) fn all<'a>(findings: &'a Findings, names: &mut Names<'_>) -> Vec<Cand
     }
     names.number_lines();
     let released = Released::of(findings);
-    let candidates = found.into_iter();
-    candidates
+    let mut candidates: Vec<Candidate<'a>> = (found.into_iter())
         .filter_map(|(cut, number, violation)| {
             of(findings, &released, cut, number, violation, names)
         })
-        .collect()
+        .collect();
+    // One call of a library reads much of an object, such as the nodes of a map, and is repeated as a whole.
+    let step = |it: &Candidate<'_>| (it.region, it.left_line.clone());
+    let looked_again: FxHashSet<_> =
+        candidates.iter().filter(|it| it.facts.looked_again).map(step).collect();
+    for candidate in &mut candidates {
+        candidate.facts.looked_again |= looked_again.contains(&step(candidate));
+    }
+    candidates
 }
 
 /// Returns the points of a violation that its key and its facts are about.
@@ -329,6 +338,7 @@ fn of<'a>(
     }
     let takes_out = takes_out(kind, cut, &subjects);
     let usage = Usage::of(region, &accesses, cut, seen_whole, kind, takes_out, names);
+    let looked_again = cut.is_some_and(|cut| looks_again(region, &accesses, cut, names));
     // In a critical section a loop tries again. Without one it waits for others, or tries to change the variable.
     let [left_repeats, returned_repeats] =
         [(left, ends[0]), (returned, ends[1])].map(|(point, end)| {
@@ -340,6 +350,7 @@ fn of<'a>(
         acts: usage.acts,
         checked_again: usage.checked_again,
         validated: usage.validated,
+        looked_again,
         used_together: together.filter(|_| seen_whole).unwrap_or(Certainty::No),
         seen_whole,
         pattern: if lock_word { Pattern::SplitSection } else { pattern },
@@ -365,8 +376,10 @@ fn of<'a>(
             },
         waits_for: returned_repeats || left_repeats && !accesses.on_one,
         polled: left_repeats || cut.is_some_and(|cut| cut.polled),
+        unread: cut.is_some_and(|cut| cut.unread),
         left_reads: is_variable(accesses.first.object) && !writes(left.action),
         takes_out,
+        left_draws: matches!(left.action, Action::Update | Action::CommutingUpdate),
         left_changes: cut.is_some_and(|cut| cut.section_changes),
         returned_reads: is_variable(accesses.closing.object)
             && !writes(returned.action)
@@ -408,7 +421,8 @@ fn of<'a>(
         runs: 0,
     };
     let ends = ends_of_gap;
-    Some(Candidate { cut, violation, number, region, key, ends, lock, objects, facts })
+    let left_line = names.line_key(region, left);
+    Some(Candidate { cut, violation, number, region, key, ends, left_line, lock, objects, facts })
 }
 
 /// Returns a generic function by its type and name, without arguments.
@@ -487,6 +501,29 @@ impl Usage {
             validated: on_one && is_read && is_compared && kind == GapKind::OneActivation,
         }
     }
+}
+
+/// Returns whether the region reads the first variable, or another part of its object, again in the critical section of
+/// the second step, and may decide by it what it writes there: the first look was a hint.
+fn looks_again(
+    region: RegionId,
+    accesses: &Accesses<'_>,
+    cut: &Cut,
+    names: &mut Names<'_>,
+) -> bool {
+    let first = accesses.first.object;
+    let returned = &accesses.closing.sink;
+    let act = if writes(returned.action) { Some(returned.location) } else { cut.written_at };
+    let Some(act) = act.filter(|_| accesses.are_on_variables() && !accesses.on_one) else {
+        return false;
+    };
+    let container = names.subject(first).container;
+    cut.looks.iter().any(|&(variable, at)| {
+        let object = Object::Variable(variable);
+        let is_same =
+            object == first || container.is_some() && names.subject(object).container == container;
+        is_same && names.dependence(Steps::of(region, at, act)).control != Certainty::No
+    })
 }
 
 /// Returns whether another thread, which has read both variables in one transaction or section, uses the values

@@ -50,6 +50,8 @@ pub(super) struct Facts {
     pub(super) checked_again: bool,
     /// A second read of the variable, after the gap, is only compared with the first one.
     pub(super) validated: bool,
+    /// The region looks at the first variable again together with the second one, and may decide by it.
+    pub(super) looked_again: bool,
     /// Others held a lock from their access to the first variable to their access to the second.
     pub(super) seen_whole: bool,
     /// By their code, others who read both variables under one hold compare the values, or compute something from both.
@@ -60,10 +62,14 @@ pub(super) struct Facts {
     pub(super) waits_for: bool,
     /// Threads poll the variable of an end; of an update, by the read at the first end.
     pub(super) polled: bool,
+    /// Nobody has ever read the variable of an end, which one write overwrites another one of.
+    pub(super) unread: bool,
     /// The first end only reads its variable, and is no part of an update.
     pub(super) left_reads: bool,
     /// Before the gap the region drew a number, or took an element out of a container, or changed it otherwise.
     pub(super) takes_out: bool,
+    /// The first end is one atomic update.
+    pub(super) left_draws: bool,
     /// The function of the first end changed something before the gap.
     pub(super) left_changes: bool,
     /// The second end only reads its variable.
@@ -133,6 +139,7 @@ impl Facts {
         self.acts == Certainty::Yes
             && !self.checked_again
             && !self.validated
+            && !self.looked_again
             && self.changed != Some(false)
     }
 
@@ -144,7 +151,9 @@ impl Facts {
     /// Others use the values of both variables together, of which the region had written one alone.
     fn is_seen_torn(&self) -> bool {
         let used_together = self.used_together == Certainty::Yes;
-        self.is(Pattern::Torn) && used_together && self.changed != Some(false)
+        let seen = self.is(Pattern::Torn) && used_together && self.changed != Some(false);
+        // A number that was drawn in one step, without the lock, is complete before it is used.
+        seen && (!self.left_draws || matches!(self.guard, Guard::Common(_)))
     }
 
     /// Others read both variables under one hold, of which the region had written one alone, and may use them together.
@@ -206,9 +215,9 @@ impl Facts {
         !self.left_reads && (self.returned_reads || self.returned_updates)
     }
 
-    /// The region's own value came back to it through several others.
+    /// The region's own value came back to it through several others. An update, as of a count, asks for no value.
     fn flows_back(&self) -> bool {
-        self.is(Pattern::Chain) && self.flows && self.held.is_none()
+        self.is(Pattern::Chain) && self.flows && self.held.is_none() && !self.returned_updates
     }
 
     /// It came back though the region neither had others work on it nor waited for them.
@@ -401,6 +410,9 @@ static RULES: &[Rule] = rules! {
     Always AtMost(ByDesign, -3), |_| Some(Reason::FreedUnused), if |f| f.freed_unused;
     Guess AtMost(ByDesign, -3), |_| Some(Reason::FreesIt), if |f| f.frees;
 
+    // Values that nobody ever reads make no difference.
+    Always AtMost(Possible, -3), |_| Some(Reason::Unread), if |f| f.unread;
+
     // The pattern. Only a lost update is wrong whatever the program means; the others are wrong if the two steps
     // belong together. They do if another transaction came between them on two variables, and fields of one object
     // all the more.
@@ -436,6 +448,10 @@ static RULES: &[Rule] = rules! {
     Known Note, |_| Some(Reason::ActsOnValue), if |f| f.loses_update() || f.acts_unchecked();
     Always AtMost(Possible, -3), |_| Some(Reason::Independent), if Facts::is_independent;
     Always AtMost(ByDesign, -3), |_| Some(Reason::CheckedAgain), if Facts::checks_itself;
+    Always AtMost(Possible, -1), |_| Some(Reason::CheckedAgain), if |f| f.looked_again && !f.checks_itself();
+    // Through several others each under locks of its own, values are of different times by design.
+    Always AtMost(Possible, -2), |_| Some(Reason::SeparateLocks),
+        if |f| f.is(Pattern::Chain) && f.is_unit() && f.is_separate() && !f.one_class;
 
     Guess AtMost(Possible, -1), |_| Some(Reason::CompleteCall), if Facts::is_complete_call;
 

@@ -75,6 +75,8 @@ pub enum Reason {
     ValueUnchanged,
     /// The region had read the same value before that others left.
     SameValue,
+    /// A write was overwritten that nobody has ever read.
+    Unread,
     /// Threads poll the variables: they are flags.
     Polled,
     /// The region acts after the gap on the value that it read before: it computes with it, or decides by it.
@@ -200,6 +202,7 @@ impl fmt::Display for Reason {
             Self::SameValue => {
                 f.write_str("what the region had read before is the value that others left")
             }
+            Self::Unread => f.write_str("nobody has read the overwritten value, or any other one there"),
             Self::Polled => {
                 f.write_str("threads poll the variables until another thread changes them")
             }

@@ -23,7 +23,8 @@ fn pair(left: &str, returned: &str, others: &[&str], x: &str, y: &str) -> String
     format!(
         "t1 begin(f); t1 acq({left}) @1; t1 w({x}) @2; t1 rel({left}) @3
          t2 begin(g); {between} t2 end
-         t1 acq({returned}) @4; t1 w({y}) @5; t1 rel({returned}) @6; t1 end"
+         t1 acq({returned}) @4; t1 w({y}) @5; t1 rel({returned}) @6; t1 end
+         t3 r({x}) @30; t3 r({y}) @31"
     )
 }
 
@@ -53,11 +54,31 @@ fn a_pair_that_one_lock_guards_is_likely() {
 }
 
 #[test]
+fn an_overwrite_that_nobody_looks_at_is_no_bug() {
+    let trace = pair("l", "l", &["l"], "rows", "padding");
+    let last_look = "t3 r(padding) @31";
+    assert_eq!(Program::new(&trace).summary(), ["likely Torn f"]);
+    let mut unread = Program::new(&trace.replace(last_look, "t3 exit"));
+    assert_eq!(unread.summary(), ["by design Torn f"]);
+    assert!(has_reason(
+        &mut unread,
+        "nobody has read the overwritten value, or any other one there"
+    ));
+    // A thread that reads its own value back learns nothing of others.
+    let own = trace.replace(last_look, "t1 r(padding) @6");
+    assert_eq!(Program::new(&own).summary(), ["by design Torn f"]);
+    // Both parts of a variable have its past.
+    let before = format!("t0 w(whole); t3 r(whole); t3 split(whole,padding)\n{trace}");
+    assert_eq!(Program::new(&before.replace(last_look, "t3 exit")).summary(), ["likely Torn f"]);
+}
+
+#[test]
 fn a_pair_that_others_change_within_a_section_of_one_of_its_locks_is_likely() {
     let trace = "t1 begin(f); t1 acq(l) @1; t1 w(rows) @2; t1 rel(l) @3
          t2 begin(g); t2 acq(l) @20; t2 w(rows) @21; t2 acq(m) @22; t2 w(records) @23; t2 rel(m) @24
          t2 rel(l) @25; t2 end
-         t1 acq(m) @4; t1 w(records) @5; t1 rel(m) @6; t1 end";
+         t1 acq(m) @4; t1 w(records) @5; t1 rel(m) @6; t1 end
+         t3 r(rows) @30; t3 r(records) @31";
     let mut program = Program::new(trace);
     assert_eq!(program.summary()[0], "likely Torn f");
     assert!(has_reason(&mut program, "`l` guards both variables"));
@@ -73,7 +94,7 @@ fn variables_that_others_access_without_the_lock_are_hardly_a_pair() {
     assert!(has_reason(&mut program, reason));
     let free =
         "t1 begin(f); t1 w(o.rows) @2; t2 begin(g); t2 w(o.rows) @8; t2 w(o.records) @9; t2 end
-        t1 w(o.records) @5; t1 end";
+        t1 w(o.records) @5; t1 end; t3 r(o.rows) @30; t3 r(o.records) @31";
     assert_eq!(Program::new(free).summary(), ["likely Torn f"]);
 }
 
@@ -370,6 +391,10 @@ fn values_that_come_back_through_others_unasked_are_likely() {
         assert_eq!(asked.summary()[0], "possible Chain f", "{notifies}");
         assert!(!has_reason(&mut asked, reason));
     }
+    // An update of a count asks for no value.
+    let counted = chain("").replace("t1 r(y) @5;", "t1 r(y) @5; t1 w(y) @5;");
+    let found = Program::new(&counted).summary();
+    assert!(found.iter().all(|line| !line.starts_with("likely")), "{found:?}");
     // Others write over the value, rather than that they read it.
     let over = chain("").replace("t2 r(x)", "t2 w(x)");
     let found = Program::new(&over).summary();
@@ -422,7 +447,8 @@ fn pairs_of_libraries_are_by_design() {
 fn calls_that_are_seldom_run_as_a_whole_are_possible_at_most() {
     let trace = "t1 begin(f); t1 begin(a); t1 acq(l) @a:1; t1 w(o.x) @a:2; t1 rel(l) @a:3; t1 end
          t2 acq(l) @11; t2 w(o.x) @12; t2 w(o.y) @13; t2 rel(l) @14
-         t1 begin(b); t1 acq(l) @b:4; t1 w(o.y) @b:5; t1 rel(l) @b:6; t1 end; t1 end\n";
+         t1 begin(b); t1 acq(l) @b:4; t1 w(o.y) @b:5; t1 rel(l) @b:6; t1 end; t1 end
+         t3 r(o.x) @30; t3 r(o.y) @31\n";
     let cut = trace
         .replace("t2 acq(l) @11;", "t2 begin(g); t2 acq(l) @11;")
         .replace("t2 rel(l) @14", "t2 rel(l) @14; t2 end");
@@ -469,7 +495,8 @@ fn a_pair_whose_locks_are_forgotten_is_possible_at_most() {
             "t1 begin(f); t1 acq(l) @1; t1 w(x) @2; t1 rel(l) @3
              t2 begin(g); t2 acq(l) @11; t2 w(x) @12; t2 rel(l) @13
              {between} t2 acq(l) @17; t2 w(y) @18; t2 rel(l) @19; {after} t2 end
-             {own} t1 acq(l) @4; t1 w(y) @5; t1 rel(l) @6; t1 end"
+             {own} t1 acq(l) @4; t1 w(y) @5; t1 rel(l) @6; t1 end
+             t3 r(x) @30; t3 r(y) @31"
         )
     };
     assert_eq!(Program::new(&trace(3, 1)).summary()[0], "likely Torn f");

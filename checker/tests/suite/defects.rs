@@ -356,7 +356,8 @@ fn a_number_that_was_drawn_is_complete() {
             "t1 begin(work); t1 acq(l) @take:1; t1 r(next) @take:2; {write} t1 rel(l) @take:3
              t2 begin(take); t2 acq(l) @take:1; t2 r(next) @take:2; t2 w(next) @take:2; t2 rel(l) @take:3; t2 end
              t2 begin(serve); t2 w(last) @serve:9; t2 end
-             t1 w(last) @serve:9; t1 end"
+             t1 w(last) @serve:9; t1 end
+             t3 r(last) @30"
         )
     };
     let acts = Dependence { control: Certainty::Yes, ..Dependence::default() };
@@ -592,4 +593,73 @@ fn the_data_relation_has_its_defects() {
     assert_eq!(found.len(), 1);
     assert_eq!(program.region_name(found[0].region), "deposit");
     assert_eq!((found[0].class, found[0].evidence), (Class::Likely, Evidence::Data));
+}
+
+/// Dependence of a step that a branch decides on.
+fn control() -> Dependence {
+    let no = Certainty::No;
+    Dependence { value: no, address: no, control: Certainty::Yes, ..Dependence::default() }
+}
+
+#[test]
+fn a_look_that_is_repeated_with_the_lock_held_was_a_hint() {
+    // Others add an element; the region looks for it, and again before it adds one itself.
+    let trace = |again: &str| {
+        format!(
+            "t1 begin(get); t1 acq(l) @1; t1 r(map) @2; t1 rel(l) @3
+             t2 begin(get); t2 acq(l) @4; t2 w(map) @7; t2 w(names) @8; t2 rel(l) @9; t2 end
+             t1 acq(l) @4; t1 r(names) @5; {again} t1 w(names) @8; t1 rel(l) @9; t1 end"
+        )
+    };
+    let found = |again, decides: Dependence| {
+        let program = Program::new(&trace(again)).changed(true);
+        program.dependence(2, 8, control()).dependence(6, 8, decides).summary()
+    };
+    assert_eq!(found("", control())[0], "likely Torn get");
+    // The second look decides, or may.
+    for decides in [control(), Dependence::default()] {
+        let again = found("t1 r(map) @6;", decides);
+        assert!(again.iter().all(|line| !line.starts_with("likely Torn")), "{again:?}");
+    }
+    let independent = Dependence { control: Certainty::No, ..control() };
+    assert_eq!(found("t1 r(map) @6;", independent)[0], "likely Torn get");
+    // Before the second step it is no other thing.
+    let before = trace("").replace("t1 r(names) @5;", "t1 r(map) @6; t1 r(names) @5;");
+    let program = Program::new(&before).changed(true);
+    let before = program.dependence(2, 8, control()).dependence(6, 8, control()).summary();
+    assert!(before.iter().all(|line| !line.starts_with("likely Torn")), "{before:?}");
+}
+
+#[test]
+fn a_value_that_is_used_under_another_lock_is_of_its_time() {
+    // Settings are read, changed by one thread, and read by another one, which reports first.
+    let trace =
+        "t1 begin(serve); t1 begin(settings); t1 acq(l) @1; t1 r(limit) @2; t1 rel(l) @3; t1 end
+         t2 acq(l) @11; t2 w(limit) @12; t2 rel(l) @13
+         t3 begin(serve); t3 acq(l) @1; t3 r(limit) @2; t3 rel(l) @3
+         t3 acq(m) @4; t3 w(line) @5; t3 rel(m) @6; t3 end
+         t1 begin(report); t1 acq(m) @4; t1 w(line) @5; t1 rel(m) @6; t1 end; t1 end
+         t4 acq(m) @21; t4 r(line) @22; t4 rel(m) @23";
+    let value = Dependence { value: Certainty::Yes, ..Dependence::default() };
+    let found = Program::new(trace).changed(true).dependence(2, 5, value).summary();
+    assert!(found.iter().all(|line| !line.starts_with("likely")), "{found:?}");
+    // One lock over both: nobody's report can be older than what another one has reported.
+    let common = trace.replace("(m)", "(l)");
+    let found = Program::new(&common).changed(true).dependence(2, 5, value).summary();
+    assert_eq!(found[0], "likely Chain serve");
+}
+
+#[test]
+fn a_number_that_one_step_draws_needs_no_lock_until_it_is_stored() {
+    let trace = |first: &str| {
+        format!(
+            "t1 begin(put); {first} t1 acq(l) @4; t1 w(stamp) @5; t1 rel(l) @6; t1 end"
+        )
+        .replace("t1 acq(l) @4;", "t2 begin(sweep); t2 acq(l) @11; t2 r(clock) @12; t2 r(stamp) @13; t2 rel(l) @14; t2 end\n t1 acq(l) @4;")
+    };
+    let together = meeting(Certainty::Yes, Certainty::Yes);
+    let found = |first| Program::new(&trace(first)).dependence(12, 13, together).summary();
+    assert_eq!(found("t1 acq(l) @1; t1 w(clock) @2; t1 rel(l) @3;")[0], "likely Torn put");
+    let drawn = found("t1 u(clock) @2;");
+    assert!(drawn.iter().all(|line| !line.starts_with("likely")), "{drawn:?}");
 }

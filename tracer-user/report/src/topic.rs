@@ -126,6 +126,14 @@ pub const TOPICS: &[Topic] = &[
     ),
     topic(
         Against,
+        "unread",
+        "One write overwrote another one, and no thread has read a value there in the whole run: padding that is copied \
+         with a structure, or a note for debuggers.",
+        "None in this run. Where reads were not captured, hold one lock over both steps.",
+        examples::UNREAD,
+    ),
+    topic(
+        Against,
         "polled",
         "Threads read the variables again and again until another thread changes them: they are flags, by which threads wait \
          for one another.",

@@ -14,9 +14,10 @@
 mod body;
 mod labels;
 mod solution;
+mod stack;
 mod summary;
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use iced_x86::{FlowControl, Instruction};
 use rustc_hash::FxHashMap;
@@ -52,6 +53,8 @@ pub enum Effect {
     Code(u64),
     /// Its result depends on no argument, and it writes to no memory of its caller: a lock function, for example.
     Constant,
+    /// It does not return.
+    NoReturn,
     /// It copies memory from its second argument to its first, and returns the first.
     Copies,
     /// It is unknown: the result may depend on each argument.
@@ -106,12 +109,32 @@ impl Meeting {
 /// Number of nested calls that are followed.
 const MAX_DEPTH: usize = 6;
 
-/// Answers questions about the code of one program; keeps what it has found out about functions.
+/// Limit of the instructions for which labels are kept.
+const MAX_KEPT: usize = 1 << 17;
+
+/// Knowledge of one program's functions, by the addresses of their first instructions.
+#[derive(Debug, Default)]
+pub struct Knowledge {
+    bodies: FxHashMap<u64, Option<Arc<Body>>>,
+    summaries: FxHashMap<u64, Arc<Summary>>,
+    /// Labels of the value that one instruction loads, or those of the arguments alone.
+    solutions: FxHashMap<Question, Arc<Solution>>,
+    /// Instructions of all solutions.
+    kept: usize,
+}
+
+/// Labels in one function that were asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Question {
+    entry: u64,
+    load: Option<usize>,
+    boundary: Option<usize>,
+}
+
+/// Answers questions about the code of one program.
 pub struct Analysis<'code> {
     code: &'code dyn Code,
-    /// By the address of the first instruction.
-    bodies: FxHashMap<u64, Option<Rc<Body>>>,
-    summaries: FxHashMap<u64, Rc<Summary>>,
+    known: &'code mut Knowledge,
     /// Functions whose summaries are being made, outermost first.
     active: Vec<u64>,
     /// Instruction at which an execution of the region begins.
@@ -119,16 +142,10 @@ pub struct Analysis<'code> {
 }
 
 impl<'code> Analysis<'code> {
-    /// Makes an analysis that knows no function yet.
+    /// Makes an analysis that adds to what is known of the program.
     #[must_use]
-    pub fn new(code: &'code dyn Code) -> Self {
-        Self {
-            code,
-            bodies: FxHashMap::default(),
-            summaries: FxHashMap::default(),
-            active: Vec::new(),
-            boundary: None,
-        }
+    pub const fn new(code: &'code dyn Code, known: &'code mut Knowledge) -> Self {
+        Self { code, known, active: Vec::new(), boundary: None }
     }
 
     /// Looks at steps within executions of a region that begin at an address.
@@ -145,7 +162,7 @@ impl<'code> Analysis<'code> {
         let mut seen = vec![false; body.steps.len()];
         let mut todo = vec![start];
         while let Some(at) = todo.pop() {
-            for next in body.values.successors(at) {
+            for &next in body.successors(at) {
                 if next == start {
                     return Some(boundary != Some(start));
                 }
@@ -173,7 +190,7 @@ impl<'code> Analysis<'code> {
             if at == second {
                 return Some(false);
             }
-            todo.extend(body.values.successors(at));
+            todo.extend(body.successors(at));
         }
         Some(first != second)
     }
@@ -250,7 +267,7 @@ impl<'code> Analysis<'code> {
                 Kind::Call { target, .. } | Kind::TailCall { target, .. } => {
                     let effect = target.map_or(Effect::Unknown, |target| self.code.effect(target));
                     let most = match effect {
-                        Effect::Constant => Certainty::No,
+                        Effect::Constant | Effect::NoReturn => Certainty::No,
                         _ => Certainty::Unknown,
                     };
                     (both.min(most), &mut found.combined)
@@ -268,7 +285,7 @@ impl<'code> Analysis<'code> {
     }
 
     /// Labels of the value that the instruction at an address loads.
-    fn of_load_at(&mut self, access: u64) -> Option<(Rc<Body>, Solution)> {
+    fn of_load_at(&mut self, access: u64) -> Option<(Arc<Body>, Arc<Solution>)> {
         let body = self.body(access)?;
         let index = body.values.at(access)?;
         body.steps[index].as_ref().filter(|step| step.loads())?;
@@ -279,10 +296,10 @@ impl<'code> Analysis<'code> {
     /// Labels of a value that was loaded in calls, the innermost last, in the function that makes the first of them.
     fn returned(
         &mut self,
-        mut body: Rc<Body>,
-        mut solution: Solution,
+        mut body: Arc<Body>,
+        mut solution: Arc<Solution>,
         calls: &[u64],
-    ) -> Option<(Rc<Body>, Solution)> {
+    ) -> Option<(Arc<Body>, Arc<Solution>)> {
         for &call in calls.iter().rev() {
             (body, solution) = self.of_call(call, solution.summary())?;
         }
@@ -290,10 +307,10 @@ impl<'code> Analysis<'code> {
     }
 
     /// Labels, in the function that contains a call, of a value that its callee has loaded.
-    fn of_call(&mut self, call: u64, callee: Summary) -> Option<(Rc<Body>, Solution)> {
+    fn of_call(&mut self, call: u64, callee: Summary) -> Option<(Arc<Body>, Arc<Solution>)> {
         let body = self.body(call)?;
         let index = body.values.at(call)?;
-        let solution = self.solve(&body, Some(Source::Call(index, Rc::new(callee))));
+        let solution = self.solve(&body, Some(Source::Call(index, Arc::new(callee))));
         Some((body, solution))
     }
 
@@ -342,13 +359,13 @@ impl<'code> Analysis<'code> {
 
     fn of_load(
         &mut self,
-        body: &Rc<Body>,
+        body: &Arc<Body>,
         load: usize,
         calls: &[u64],
         later: &[u64],
     ) -> Option<Dependence> {
         let solution = self.solve(body, Some(Source::Load(load)));
-        let (body, solution) = self.returned(Rc::clone(body), solution, calls)?;
+        let (body, solution) = self.returned(Arc::clone(body), solution, calls)?;
         let found = self.sink(&body, &solution, later)?;
         let at = body.values.at(*later.first()?)?;
         // What writes a constant reads nothing.
@@ -404,49 +421,81 @@ impl<'code> Analysis<'code> {
         None
     }
 
-    fn body(&mut self, address: u64) -> Option<Rc<Body>> {
+    fn body(&mut self, address: u64) -> Option<Arc<Body>> {
         let parts = self.code.parts(address)?;
         let entry = parts.first()?.start;
-        if let Some(known) = self.bodies.get(&entry) {
+        if let Some(known) = self.known.bodies.get(&entry) {
             return known.clone();
         }
-        let body = Body::read(&parts, self.code).map(Rc::new);
-        self.bodies.insert(entry, body.clone());
+        let body = Body::read(&parts, self.code).map(Arc::new);
+        self.known.bodies.insert(entry, body.clone());
         body
     }
 
-    fn solve(&mut self, body: &Body, source: Option<Source>) -> Solution {
-        let callees = body.callees();
-        let summaries: FxHashMap<u64, Rc<Summary>> =
-            callees.into_iter().map(|target| (target, self.summary(target))).collect();
+    /// Returns the labels in a function, of which those without a call as source are kept.
+    fn solve(&mut self, body: &Body, source: Option<Source>) -> Arc<Solution> {
         let boundary = self.boundary.and_then(|at| body.values.at(at));
+        let question = match source {
+            // Without an earlier step no execution of it ends.
+            None => Question { entry: body.entry(), load: None, boundary: None },
+            Some(Source::Load(load)) => {
+                Question { entry: body.entry(), load: Some(load), boundary }
+            }
+            Some(Source::Call(..)) => return Arc::new(self.find_solution(body, source, boundary)),
+        };
+        if let Some(known) = self.known.solutions.get(&question) {
+            return Arc::clone(known);
+        }
+        let found = Arc::new(self.find_solution(body, source, boundary));
+        // Of functions that are active the summaries are unknown for now.
+        if self.active.is_empty() {
+            let known = &mut *self.known;
+            known.kept += body.steps.len();
+            if known.kept > MAX_KEPT {
+                known.solutions.clear();
+                known.kept = body.steps.len();
+            }
+            known.solutions.insert(question, Arc::clone(&found));
+        }
+        found
+    }
+
+    fn find_solution(
+        &mut self,
+        body: &Body,
+        source: Option<Source>,
+        boundary: Option<usize>,
+    ) -> Solution {
+        let callees = body.callees();
+        let summaries: FxHashMap<u64, Arc<Summary>> =
+            callees.into_iter().map(|target| (target, self.summary(target))).collect();
         Solution::find(body, source, boundary, &|target| {
             target.and_then(|target| summaries.get(&target).cloned()).unwrap_or_default()
         })
     }
 
     /// Returns the summary of the function that a call leads to.
-    fn summary(&mut self, target: u64) -> Rc<Summary> {
+    fn summary(&mut self, target: u64) -> Arc<Summary> {
         let entry = match self.code.effect(target) {
             Effect::Code(entry) => entry,
-            Effect::Constant => return Rc::new(Summary::constant()),
-            Effect::Copies => return Rc::new(Summary::copies()),
-            Effect::Unknown => return Rc::default(),
+            Effect::Constant | Effect::NoReturn => return Arc::new(Summary::independent()),
+            Effect::Copies => return Arc::new(Summary::copies()),
+            Effect::Unknown => return Arc::default(),
         };
-        if let Some(known) = self.summaries.get(&entry) {
+        if let Some(known) = self.known.summaries.get(&entry) {
             return known.clone();
         }
         if self.active.len() >= MAX_DEPTH || self.active.contains(&entry) {
-            return Rc::default();
+            return Arc::default();
         }
         let body = self.body(entry).filter(|body| body.entry() == entry);
-        let Some(body) = body else { return Rc::default() };
+        let Some(body) = body else { return Arc::default() };
         self.active.push(entry);
-        let summary = Rc::new(self.solve(&body, None).summary());
+        let summary = Arc::new(self.solve(&body, None).summary());
         self.active.pop();
         // With other functions active, calls of those may count as unknown here.
         if self.active.is_empty() {
-            self.summaries.insert(entry, summary.clone());
+            self.known.summaries.insert(entry, summary.clone());
         }
         summary
     }

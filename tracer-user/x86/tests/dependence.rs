@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path, process::Comma
 use proptest::{prelude::*, strategy::ValueTree as _, test_runner::TestRunner};
 use symbolize::{ElfFile, LinkAddr};
 use x86::{
-    dependence::{Analysis, Certainty, Code, Dependence, Effect, Meeting},
+    dependence::{Analysis, Certainty, Code, Dependence, Effect, Knowledge, Meeting},
     exits::Part,
     instruction::decode,
 };
@@ -173,7 +173,14 @@ impl Code for Program {
     }
 
     fn effect(&self, target: u64) -> Effect {
-        Effect::Code(target)
+        let is = |name: &str| {
+            self.file.symbols_named(name).next().is_some_and(|found| found.address.0 == target)
+        };
+        match () {
+            () if is("fail") => Effect::NoReturn,
+            () if is("lock") => Effect::Constant,
+            () => Effect::Code(target),
+        }
     }
 }
 
@@ -197,7 +204,8 @@ fn compare(functions: &[String], options: &[&str]) -> Counts {
     assert_eq!(changes.len(), functions.len());
 
     let program = Program::open(&program);
-    let mut analysis = Analysis::new(&program);
+    let mut known = Knowledge::default();
+    let mut analysis = Analysis::new(&program, &mut known);
     let mut counts = Counts::default();
     let [input, output] = ["input", "output"].map(|name| program.function(name));
     let set = program.function("set");
@@ -303,7 +311,7 @@ fn values_that_are_compared_or_combined_meet() {
             let callee = if body.contains("same") { same } else { two };
             let earlier = [program.calls(region, one)[0], program.access(one, first)];
             let later = [program.calls(region, callee)[0], program.access(callee, second)];
-            let found = Analysis::new(&program).meets(&earlier, &later);
+            let found = Analysis::new(&program, &mut Knowledge::default()).meets(&earlier, &later);
             let expected = Meeting { compared, combined };
             assert_eq!(found, expected, "{option}: {body}");
         }
@@ -333,7 +341,8 @@ fn values_that_are_written_back_are_left_to_nobody() {
             })
             .map(|one| one.ip())
             .collect();
-        let found = Analysis::new(&program).meets(&updates[..1], &updates[1..2]);
+        let found =
+            Analysis::new(&program, &mut Knowledge::default()).meets(&updates[..1], &updates[1..2]);
         assert_eq!(found, Meeting::default(), "{option}");
     }
 }
@@ -358,7 +367,7 @@ fn a_step_that_is_always_made_before_another_one_comes_first() {
         let first = |within: &str, first, second| {
             let within = program.function(within);
             let [first, second] = [first, second].map(|target| program.calls(within, target)[0]);
-            Analysis::new(&program).comes_first(first, second)
+            Analysis::new(&program, &mut Knowledge::default()).comes_first(first, second)
         };
         assert_eq!(first("loop", one, two), Some(true), "{option}");
         assert_eq!(first("loop", two, one), Some(false), "{option}");
@@ -388,11 +397,57 @@ fn a_value_that_is_written_where_it_cannot_be_followed_may_be_used_anywhere() {
         let [input, output] = ["input", "output"].map(|name| program.function(name));
         let earlier = [program.calls(region, copy)[0], program.access(copy, input)];
         let later = [program.calls(region, store)[0], program.access(store, output)];
-        let found = Analysis::new(&program).depends(&earlier, &later);
+        let found = Analysis::new(&program, &mut Knowledge::default()).depends(&earlier, &later);
         assert_ne!(found.any(), Certainty::No, "{option}");
         let [reset, calls] = ["reset", "calls"].map(|name| program.function(name));
         let later = [program.calls(region, reset)[0], program.access(reset, calls)];
-        let found = Analysis::new(&program).depends(&earlier, &later);
+        let found = Analysis::new(&program, &mut Knowledge::default()).depends(&earlier, &later);
         assert_eq!(found.any(), Certainty::No, "{option}: a constant is read nowhere");
+    }
+}
+
+#[test]
+fn a_lock_that_may_fail_on_two_ways_makes_no_step_behind_depend_on_the_way() {
+    let text = format!(
+        "{PRELUDE}APART __attribute__((noreturn)) void fail(void) {{ exit(1); }}\n\
+         APART int lock(void) {{ return 0; }}\nAPART void store(void) {{ output = calls; }}\n\
+         APART void one(void) {{ other(1); }}\nAPART void two(void) {{ other(2); }}\n\
+         APART void region(void) {{\n\
+             if (get() > 3) {{ if (lock()) fail(); one(); }} else {{ if (lock()) fail(); two(); }}\n\
+             store();\n\
+         }}\n\
+         APART void guarded(void) {{ if (get() > 3) fail(); store(); }}\n\
+         int main(void) {{ return 0; }}\n"
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    let (source, program) = (folder.path().join("fail.c"), folder.path().join("fail"));
+    fs::write(&source, text).expect("a source file");
+    for option in ["-O0", "-O1", "-O2"] {
+        let mut command = Command::new("gcc");
+        command.args([option, "-w", "-no-pie", "-o"]).args([&program, &source]);
+        assert!(command.status().expect("gcc").success());
+        let program = Program::open(&program);
+        let [get, one, store] = ["get", "one", "store"].map(|name| program.function(name));
+        let [input, output] = ["input", "output"].map(|name| program.function(name));
+        let earlier = |within| [program.calls(within, get)[0], program.access(get, input)];
+        let stores = |within| {
+            [*program.calls(within, store).last().expect("a call"), program.access(store, output)]
+        };
+        let found = |within, later: &[u64]| {
+            Analysis::new(&program, &mut Knowledge::default()).depends(&earlier(within), later)
+        };
+        let region = program.function("region");
+        let decided = found(region, &program.calls(region, one)[..1]);
+        assert_eq!(decided.control, Certainty::Yes, "{option}");
+        if program.calls(region, store).len() == 1 {
+            assert_eq!(
+                found(region, &stores(region)).any(),
+                Certainty::No,
+                "{option}: both ways lead there"
+            );
+        }
+        let guarded = program.function("guarded");
+        let behind = found(guarded, &stores(guarded));
+        assert_eq!(behind.control, Certainty::Yes, "{option}: the check lets it through");
     }
 }

@@ -9,10 +9,11 @@ use rustc_hash::FxHashMap;
 use symbolize::{ElfFile, LinkAddr, name_starts_with};
 use x86::{
     call_graph::{Callee, Imports, facts_of},
-    dependence::{self, Analysis, Code, Effect},
+    dependence::{self, Analysis, Code, Effect, Knowledge},
     exits::Part,
     functions::{Function, Functions},
     instruction::decode_first,
+    no_return::never_returns,
 };
 
 /// Limit of nested calls from a region's function down to a step.
@@ -139,6 +140,8 @@ pub(crate) struct ModuleCode {
     calls: RefCell<FxHashMap<usize, Arc<Calls>>>,
     /// Functions that are known to be a library's, or not to be.
     libraries: RefCell<FxHashMap<usize, bool>>,
+    /// Flow of values.
+    known: RefCell<Knowledge>,
 }
 
 impl ModuleCode {
@@ -148,6 +151,7 @@ impl ModuleCode {
             imports: Imports::from_file(file),
             calls: RefCell::default(),
             libraries: RefCell::default(),
+            known: RefCell::default(),
         }
     }
 
@@ -164,7 +168,8 @@ impl ModuleCode {
         };
         let Some(region) = region else { return unknown };
         let code = CodeOf { module: self, file };
-        let mut analysis = Analysis::new(&code);
+        let mut known = self.known.borrow_mut();
+        let mut analysis = Analysis::new(&code, &mut known);
         if let Some(begin) = steps.region {
             analysis = analysis.within(begin);
         }
@@ -199,6 +204,7 @@ impl ModuleCode {
             let goes_back = certainly(analysis.comes_first(other[common], one[common]));
             let found = analysis.depends(&one[common..], &other[common..]);
             let meeting = analysis.meets(&one[common..], &other[common..]);
+            tracing::trace!(?one, ?other, ?found, ?meeting, "dependence by one way");
             Dependence {
                 value: answer(found.value),
                 address: answer(found.address),
@@ -477,6 +483,9 @@ impl CodeOf<'_> {
 
 /// Effect of a function that is known by name.
 fn effect_of(symbol: &str, name: &str) -> Effect {
+    if never_returns(symbol, name) {
+        return Effect::NoReturn;
+    }
     if COPYING.contains(&symbol) {
         return Effect::Copies;
     }

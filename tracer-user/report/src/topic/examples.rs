@@ -138,6 +138,12 @@ if (!stopping && !stop)                 /* nothing has changed for the region */
     work();
 ";
 
+pub(super) const UNREAD: &str = "\
+lock(&m); last_user = me; unlock(&m);   /* T1 notes it */
+                                        /*     last_user = other;       T2 notes another one */
+lock(&m); served++; unlock(&m);         /* nobody ever reads last_user */
+";
+
 pub(super) const POLLED: &str = "\
 while (ready != me)                     /* T1 polls it */
     sched_yield();                      /*     ready = me;              T2 lets T1 go on */

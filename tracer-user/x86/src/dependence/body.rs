@@ -8,7 +8,7 @@ use iced_x86::{
     UsedMemory,
 };
 
-use super::Code;
+use super::{Code, Effect};
 use crate::{
     dataflow::{DataState, Dataflow, Value, ValueOrigin, number},
     exits::Part,
@@ -121,14 +121,24 @@ impl Step {
     }
 }
 
+/// Branch, with the instructions whose execution it decides on.
+#[derive(Debug)]
+pub(super) struct Decision {
+    pub branch: usize,
+    pub decided: BTreeSet<usize>,
+    /// One way leads to no return of the function: to the end of the program, or to an exception.
+    pub may_leave: bool,
+}
+
 #[derive(Debug)]
 pub(super) struct Body {
     pub values: Dataflow,
     /// By the number of the instruction; `None` where control never comes.
     pub steps: Vec<Option<Step>>,
     entry: u64,
-    /// By the number of a branch: the instructions whose execution it decides on.
-    decided: Vec<(usize, BTreeSet<usize>)>,
+    /// By the number of the instruction; none behind a call that does not return.
+    successors: Vec<Vec<usize>>,
+    decisions: Vec<Decision>,
 }
 
 impl Body {
@@ -142,9 +152,25 @@ impl Body {
             let instruction = &values.instructions()[index];
             steps[index] = Some(step(&values, instruction, state, &mut info, &is_slot));
         });
-        let mut body = Self { values, steps, entry, decided: Vec::new() };
-        body.decided = body.decisions();
+        let leaves = |step: &Option<Step>| match step.as_ref().map(|step| &step.kind) {
+            Some(Kind::Call { target: Some(target), .. }) => {
+                code.effect(*target) == Effect::NoReturn
+            }
+            _ => false,
+        };
+        let successors = steps
+            .iter()
+            .enumerate()
+            .map(|(at, step)| if leaves(step) { Vec::new() } else { values.successors(at) })
+            .collect();
+        let mut body = Self { values, steps, entry, successors, decisions: Vec::new() };
+        body.decisions = body.decide();
         Some(body)
+    }
+
+    /// Instructions that may come next.
+    pub fn successors(&self, at: usize) -> &[usize] {
+        &self.successors[at]
     }
 
     /// Address of the first instruction.
@@ -173,34 +199,66 @@ impl Body {
     }
 
     /// The branches, and for each the instructions whose execution it decides on.
-    pub fn decided(&self) -> &[(usize, BTreeSet<usize>)] {
-        &self.decided
+    pub fn decisions(&self) -> &[Decision] {
+        &self.decisions
     }
 
-    fn decisions(&self) -> Vec<(usize, BTreeSet<usize>)> {
+    /// Finds them. Ways that lead to no return count as not taken, if others do: else all that comes after a call which
+    /// may throw would depend on whatever had decided between two such calls.
+    fn decide(&self) -> Vec<Decision> {
         let count = self.steps.len();
-        let successors: Vec<Vec<usize>> = (0..count).map(|at| self.values.successors(at)).collect();
-        let after = PostDominators::find(&successors, &|at| self.steps[at].is_some());
+        let mut successors = self.successors.clone();
+        let returning = self.returning(&successors);
+        let returns = |at: usize| returning.as_ref().is_none_or(|returning| returning[at]);
+        let mut may_leave = vec![false; count];
+        for (at, nexts) in successors.iter_mut().enumerate().filter(|(at, _)| returns(*at)) {
+            let before = nexts.len();
+            nexts.retain(|&next| returns(next));
+            may_leave[at] = nexts.len() < before;
+        }
+        let is_reached = |at: usize| self.steps[at].is_some() && returns(at);
+        let after = PostDominators::find(&successors, &is_reached);
         let is_branch = |at: &usize| {
             matches!(self.steps[*at], Some(Step { kind: Kind::Branch, .. }))
-                && successors[*at].len() > 1
+                && (successors[*at].len() > 1 || may_leave[*at])
         };
         (0..count)
             .filter(is_branch)
             .map(|branch| {
-                let mut reached = BTreeSet::new();
-                let mut todo: Vec<usize> = successors[branch].clone();
+                // Where all ways meet again, the branch decides nothing more.
+                let meeting = after.next[branch].filter(|_| !may_leave[branch]);
+                let mut decided = BTreeSet::new();
+                let mut todo = self.successors[branch].clone();
                 while let Some(at) = todo.pop() {
-                    if reached.insert(at) {
+                    if Some(at) != meeting && decided.insert(at) {
                         todo.extend(&successors[at]);
                     }
                 }
-                for always in after.chain(branch) {
-                    reached.remove(&always);
-                }
-                (branch, reached)
+                Decision { branch, decided, may_leave: may_leave[branch] }
             })
             .collect()
+    }
+
+    /// Returns the instructions from which a return can be reached; `None` if the function has none.
+    fn returning(&self, successors: &[Vec<usize>]) -> Option<Vec<bool>> {
+        let mut predecessors = vec![Vec::new(); successors.len()];
+        for (at, nexts) in successors.iter().enumerate() {
+            nexts.iter().for_each(|&next| predecessors[next].push(at));
+        }
+        let is_return = |step: &Option<Step>| {
+            let kind = step.as_ref().map(|step| &step.kind);
+            matches!(kind, Some(Kind::Return | Kind::TailCall { .. }))
+        };
+        let mut todo: Vec<usize> =
+            (0..self.steps.len()).filter(|&at| is_return(&self.steps[at])).collect();
+        let mut returning = vec![false; successors.len()];
+        let any = !todo.is_empty();
+        while let Some(at) = todo.pop() {
+            if !std::mem::replace(&mut returning[at], true) {
+                todo.extend(&predecessors[at]);
+            }
+        }
+        any.then_some(returning)
     }
 }
 
@@ -281,13 +339,6 @@ impl PostDominators {
         }
         next.truncate(count);
         Self { next }
-    }
-
-    /// The instructions that are executed after this one on all ways to an end.
-    fn chain(&self, from: usize) -> impl Iterator<Item = usize> {
-        let count = self.next.len();
-        std::iter::successors(self.next[from], move |&at| self.next.get(at).copied().flatten())
-            .take_while(move |&at| at < count)
     }
 }
 

@@ -54,6 +54,11 @@ impl Labels {
         Self { certain: self.certain & source, possible: self.possible & source }
     }
 
+    /// Returns whether all labels are possible ones that `other` has, too.
+    pub const fn is_implied_by(self, other: Self) -> bool {
+        self.certain == 0 && self.possible & !(other.certain | other.possible) == 0
+    }
+
     pub const fn is_none(self) -> bool {
         self.certain | self.possible == 0
     }

@@ -2,12 +2,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    rc::Rc,
+    sync::Arc,
 };
 
 use super::{
-    body::{Access, Body, Cell, Kind, Spot, Step},
+    body::{Access, Body, Cell, Decision, Kind, Spot, Step},
     labels::{Certainty, Labels, Substitution},
+    stack::StackBytes,
     summary::{StoreBehind, Summary},
 };
 use crate::{
@@ -26,11 +27,11 @@ pub(super) enum Source {
     /// The instruction loads the value.
     Load(usize),
     /// The value was loaded in a call, whose summary has its label.
-    Call(usize, Rc<Summary>),
+    Call(usize, Arc<Summary>),
 }
 
 /// Summary of the function at a target.
-pub(super) type Callee<'a> = &'a dyn Fn(Option<u64>) -> Rc<Summary>;
+pub(super) type Callee<'a> = &'a dyn Fn(Option<u64>) -> Arc<Summary>;
 
 /// Labels of everything at one point.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -42,7 +43,7 @@ struct Known {
     flags: Labels,
     /// Labels of each byte, by its distance from the stack pointer at the entry. A missing byte has no labels if it is
     /// below, and is an argument if it is above.
-    stack: BTreeMap<i64, Labels>,
+    stack: StackBytes,
     /// Labels of other memory.
     memory: Vec<(Value, u32, Labels)>,
     /// Labels of values that were stored where they cannot be followed.
@@ -94,8 +95,8 @@ impl Solution {
         loop {
             solution.flow(body, source.as_ref(), renewed, callee);
             let mut changed = false;
-            for (branch, decided) in body.decided() {
-                let condition = solution.condition(body, *branch);
+            for Decision { branch, decided, may_leave } in body.decisions() {
+                let condition = solution.condition(body, *branch, *may_leave);
                 for &at in decided {
                     let joined = solution.control[at].join(condition);
                     changed |= solution.control[at] != joined;
@@ -108,12 +109,19 @@ impl Solution {
         }
     }
 
-    /// Labels of the condition of a branch.
-    fn condition(&self, body: &Body, branch: usize) -> Labels {
+    /// Labels of the condition of a branch. One that leads to no return checks for errors: it says little of what had
+    /// decided that it comes to the check, and nothing if the error does not depend on any value, as that of a lock.
+    fn condition(&self, body: &Body, branch: usize, may_leave: bool) -> Labels {
         let (Some(known), Some(step)) = (&self.before[branch], &body.steps[branch]) else {
             return Labels::NONE;
         };
-        known.used(step).join(self.control[branch])
+        let own = known.used(step);
+        match may_leave {
+            // What it has is no more than that the branch itself is on such a way.
+            true if own.is_implied_by(self.control[branch]) => Labels::NONE,
+            true => own.join(self.control[branch].possibly()),
+            false => own.join(self.control[branch]),
+        }
     }
 
     /// Lets labels flow to a fixpoint. Where the step is `renewed`, the label of its last execution ends.
@@ -152,7 +160,7 @@ impl Solution {
                 _ => known.step(step, at_source, implicit),
             }
             known.forget(body.values.instructions()[at].ip(), step);
-            for next in body.values.successors(at) {
+            for &next in body.successors(at) {
                 let mut passed = known.clone();
                 if renewed.contains(&Some(next)) {
                     passed.end_source();
@@ -359,7 +367,7 @@ impl Known {
         match spot {
             Spot::Stack(offset) => self.on_stack(offset, size),
             Spot::StackFrom(offset) => {
-                let known = self.stack.range(offset..offset.saturating_add(BEHIND));
+                let known = self.stack.range(offset..offset.saturating_add(BEHIND)).iter();
                 known.fold(Labels::NONE, |all, (_, one)| all.join(*one)).possibly()
             }
             Spot::At(place) => {
@@ -390,8 +398,8 @@ impl Known {
         const FIRST_ARGUMENT: i64 = 8;
         let end = offset.saturating_add(size);
         let known = self.stack.range(offset..end);
-        let mut found = known.fold(Labels::NONE, |all, (_, value)| all.join(*value));
-        if offset >= FIRST_ARGUMENT && !self.stack.contains_key(&offset) {
+        let mut found = known.iter().fold(Labels::NONE, |all, (_, value)| all.join(*value));
+        if offset >= FIRST_ARGUMENT && !self.stack.has(offset) {
             found = found.join(Labels::STACK);
         }
         found
@@ -401,13 +409,13 @@ impl Known {
         match spot {
             Spot::Stack(offset) => {
                 for byte in offset..offset.saturating_add(size) {
-                    let old = self.stack.entry(byte).or_default();
+                    let old = self.stack.entry(byte);
                     *old = if is_conditional { old.join(value) } else { value };
                 }
             }
             Spot::StackFrom(offset) => {
                 let end = offset.saturating_add(BEHIND);
-                for (_, old) in self.stack.range_mut(offset..end) {
+                for old in self.stack.range_mut(offset..end) {
                     *old = old.join(value.possibly());
                 }
             }
@@ -491,7 +499,7 @@ impl Known {
         passed.set_vectors(vectors.iter().fold(Labels::NONE, |all, one| all.join(*one)));
         if let Some(stack) = stack {
             let values = self.stack.range(stack..stack.saturating_add(ON_STACK));
-            passed.set_stack(values.fold(Labels::NONE, |all, (_, one)| all.join(*one)));
+            passed.set_stack(values.iter().fold(Labels::NONE, |all, (_, one)| all.join(*one)));
         }
         passed
     }
@@ -503,7 +511,7 @@ impl Known {
         let mut found = Labels::NONE;
         if let Some(offset) = pointer.on_stack() {
             // Bytes below were left there by other calls; bytes at the entry and above belong to the caller.
-            for (&byte, value) in self.stack.range(offset..offset.saturating_add(BEHIND)) {
+            for (byte, value) in self.stack.range(offset..offset.saturating_add(BEHIND)) {
                 let is_first = byte - offset < FIRST;
                 found = found.join(if is_first { *value } else { value.possibly() });
             }
@@ -547,8 +555,9 @@ impl Known {
             let place = Value { base: None, index: None, plus: address.cast_signed() };
             self.store(Spot::At(place), 8, passed.apply(value).join(implicit), true);
         }
+        let of_way = if summary.is_of_no_way { Labels::NONE } else { implicit };
         let results = [summary.result, summary.second_result, summary.vector_result]
-            .map(|labels| passed.apply(labels).join(implicit));
+            .map(|labels| passed.apply(labels).join(of_way));
         for register in (0..16).filter(|&register| !survives_call(register)) {
             self.write(Cell::Full(register), Labels::NONE, false);
         }
@@ -575,7 +584,7 @@ impl Known {
     fn end_source(&mut self) {
         let registers = self.low.iter_mut().chain(&mut self.high).chain(&mut self.vectors);
         let memory = self.memory.iter_mut().map(|(_, _, value)| value);
-        for labels in registers.chain(self.stack.values_mut()).chain(memory) {
+        for labels in registers.chain(self.stack.iter_mut()).chain(memory) {
             *labels = labels.without_source();
         }
         self.flags = self.flags.without_source();
@@ -584,7 +593,12 @@ impl Known {
 
     /// Takes in what another path brings; returns whether anything changed.
     fn join(&mut self, other: &Self) -> bool {
-        let before = self.clone();
+        let changed = std::cell::Cell::new(false);
+        let add = |mine: &mut Labels, theirs: Labels| {
+            let joined = mine.join(theirs);
+            changed.set(changed.get() || joined != *mine);
+            *mine = joined;
+        };
         let pairs = [
             (&mut self.low, &other.low),
             (&mut self.high, &other.high),
@@ -592,23 +606,25 @@ impl Known {
         ];
         for (mine, theirs) in pairs {
             for (mine, theirs) in mine.iter_mut().zip(theirs) {
-                *mine = mine.join(*theirs);
+                add(mine, *theirs);
             }
         }
-        self.flags = self.flags.join(other.flags);
-        self.escaped = self.escaped.join(other.escaped);
-        for (&byte, value) in &other.stack {
-            let mine = self.stack.entry(byte).or_default();
-            *mine = mine.join(*value);
-        }
+        add(&mut self.flags, other.flags);
+        add(&mut self.escaped, other.escaped);
+        changed.set(self.stack.join(&other.stack) || changed.get());
         for &(place, size, value) in &other.memory {
             let has_room = self.memory.len() < MAX_PLACES;
-            match self.memory.iter_mut().find(|(at, length, _)| *at == place && *length == size) {
-                Some((_, _, mine)) => *mine = mine.join(value),
-                None if has_room => self.memory.push((place, size, value)),
+            let same =
+                |(at, length, _): &&mut (Value, u32, Labels)| *at == place && *length == size;
+            match self.memory.iter_mut().find(same) {
+                Some((_, _, mine)) => add(mine, value),
+                None if has_room => {
+                    changed.set(true);
+                    self.memory.push((place, size, value));
+                }
                 None => {}
             }
         }
-        before != *self
+        changed.get()
     }
 }

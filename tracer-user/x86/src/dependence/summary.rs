@@ -18,6 +18,8 @@ pub(super) struct Summary {
     pub fixed: Vec<(u64, Labels)>,
     /// Values that were written where they cannot be followed: behind pointers that the function did not get.
     pub escaped: Labels,
+    /// The result says nothing of the way that led to the call: that a lock was taken, for example.
+    pub is_of_no_way: bool,
 }
 
 /// A write to memory that an argument points to.
@@ -48,11 +50,17 @@ impl Default for Summary {
             stores: (0..ARGUMENTS.len()).map(behind).collect(),
             fixed: Vec::new(),
             escaped: Labels::NONE,
+            is_of_no_way: false,
         }
     }
 }
 
 impl Summary {
+    /// Summary of a function that gets nothing and gives nothing back but success.
+    pub fn independent() -> Self {
+        Self { is_of_no_way: true, ..Self::constant() }
+    }
+
     pub fn constant() -> Self {
         Self {
             result: Labels::NONE,
@@ -61,6 +69,7 @@ impl Summary {
             stores: Vec::new(),
             fixed: Vec::new(),
             escaped: Labels::NONE,
+            is_of_no_way: false,
         }
     }
 

@@ -1,0 +1,67 @@
+//! Variables of which some thread has read a value that it had not written itself. Where nobody ever does, an overwrite
+//! makes no difference to anybody: of padding, which copies of a structure write, or of a note for debuggers.
+
+use crate::event::{Event, Op, ThreadId, VarId};
+use crate::finding::{Action, Edge, Object, Violation};
+
+/// Last writer of a variable, and its readers so far.
+#[derive(Clone, Copy, Default)]
+struct History {
+    writer: Option<ThreadId>,
+    is_observed: bool,
+}
+
+/// History of each variable.
+#[derive(Clone, Default)]
+pub(super) struct Observed(Vec<History>);
+
+impl Observed {
+    /// Notes an access, or the division of a variable, of which both parts keep the past.
+    ///
+    /// Deferred accesses need not be noted: the thread itself wrote the value, or its read of it came as an event.
+    #[inline]
+    pub(super) fn note(&mut self, event: &Event) {
+        match event.op {
+            Op::Read(variable) => self.of(variable).read_by(event.thread),
+            Op::Write(variable) => self.of(variable).writer = Some(event.thread),
+            Op::Update(variable) => {
+                let history = self.of(variable);
+                history.read_by(event.thread);
+                history.writer = Some(event.thread);
+            }
+            Op::SplitVariable { from, to } => *self.of(to) = *self.of(from),
+            Op::Alloc(variable) => *self.of(variable) = History::default(),
+            _ => {}
+        }
+    }
+
+    #[inline]
+    fn of(&mut self, variable: VarId) -> &mut History {
+        let index = variable.index();
+        if index >= self.0.len() {
+            self.0.resize(index + 1, History::default());
+        }
+        &mut self.0[index]
+    }
+
+    /// Returns whether the first or the last dependency of a witness is from one write to another of a variable of
+    /// which nobody has read a value of others.
+    pub(super) fn is_unread(&self, violation: &Violation) -> bool {
+        let is_unread = |edge: &Edge| {
+            let actions = [edge.source.action, edge.sink.action];
+            let variable = match edge.object {
+                Object::Variable(variable) if actions == [Action::Write; 2] => variable,
+                _ => return false,
+            };
+            self.0.get(variable.index()).is_some_and(|history| !history.is_observed)
+        };
+        [violation.edges.first(), violation.edges.last()].into_iter().flatten().any(is_unread)
+    }
+}
+
+impl History {
+    #[inline]
+    fn read_by(&mut self, thread: ThreadId) {
+        self.is_observed |= self.writer != Some(thread);
+    }
+}

@@ -1,0 +1,97 @@
+//! Labels of the bytes of a function's stack, in the order of their places: states are copied and joined at each
+//! instruction, which a tree of single bytes is slow at.
+
+use std::ops::Range;
+
+use super::labels::Labels;
+
+/// Labels of each byte that has any, by its distance from the stack pointer at the entry.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct StackBytes(Vec<(i64, Labels)>);
+
+impl StackBytes {
+    fn place(&self, byte: i64) -> Result<usize, usize> {
+        self.0.binary_search_by_key(&byte, |(at, _)| *at)
+    }
+
+    pub fn has(&self, byte: i64) -> bool {
+        self.place(byte).is_ok()
+    }
+
+    fn between(&self, range: &Range<i64>) -> Range<usize> {
+        let start = self.0.partition_point(|(at, _)| *at < range.start);
+        start..self.0.partition_point(|(at, _)| *at < range.end).max(start)
+    }
+
+    /// Bytes of a range with their labels.
+    pub fn range(&self, range: Range<i64>) -> &[(i64, Labels)] {
+        &self.0[self.between(&range)]
+    }
+
+    pub fn range_mut(&mut self, range: Range<i64>) -> impl Iterator<Item = &mut Labels> {
+        let places = self.between(&range);
+        self.0[places].iter_mut().map(|(_, labels)| labels)
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Labels> {
+        self.0.iter_mut().map(|(_, labels)| labels)
+    }
+
+    /// Labels of a byte, which has some from then on.
+    pub fn entry(&mut self, byte: i64) -> &mut Labels {
+        let place = self.place(byte).unwrap_or_else(|place| {
+            self.0.insert(place, (byte, Labels::NONE));
+            place
+        });
+        &mut self.0[place].1
+    }
+
+    /// Takes in the labels of another path; returns whether anything changed.
+    pub fn join(&mut self, other: &Self) -> bool {
+        let mut changed = false;
+        let mut place = 0;
+        for &(byte, theirs) in &other.0 {
+            place += self.0[place..].partition_point(|(at, _)| *at < byte);
+            match self.0.get_mut(place) {
+                Some((at, mine)) if *at == byte => {
+                    let joined = mine.join(theirs);
+                    changed |= joined != *mine;
+                    *mine = joined;
+                }
+                _ => {
+                    self.0.insert(place, (byte, theirs));
+                    changed = true;
+                }
+            }
+            place += 1;
+        }
+        changed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_joined_byte_by_byte() {
+        let of = |bytes: &[(i64, usize)]| {
+            let mut stack = StackBytes::default();
+            bytes.iter().for_each(|&(byte, number)| *stack.entry(byte) = Labels::argument(number));
+            stack
+        };
+        let mut one = of(&[(-8, 0), (0, 1)]);
+        assert!(one.join(&of(&[(-16, 2), (0, 2), (4, 3)])));
+        let both = Labels::argument(1).join(Labels::argument(2));
+        let expected = [
+            (-16, Labels::argument(2)),
+            (-8, Labels::argument(0)),
+            (0, both),
+            (4, Labels::argument(3)),
+        ];
+        assert_eq!(one.range(-100..100), expected);
+        assert_eq!(one.range(-8..1), &expected[1..3]);
+        assert!(one.has(4) && !one.has(5));
+        assert!(!one.join(&of(&[(-8, 0), (4, 3)])), "nothing new");
+    }
+}
