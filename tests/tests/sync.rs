@@ -205,8 +205,8 @@ fn a_wait_that_times_out_has_let_go_of_the_mutex_and_nothing_let_it_through() {
     }
 }
 
-/// Checks that a wake-up is lost, between the look at the line with the first mark and the wait, and that the notifier's
-/// line is in the cycle.
+/// Checks that a wake-up is lost, between the look at the line with the first mark and the wait, by the signal at the
+/// line with the second one.
 fn loses_wake_up(program: &Program, how: &str, look: &'static str, signal: &'static str) {
     for _ in 0..runs(1) {
         let (ended, report) = Avtrace::on(program).seeing_memory().arguments(&[how]).report();

@@ -211,7 +211,7 @@ fn of<'a>(
     violation: &'a Violation,
     names: &mut Names<'_>,
 ) -> Option<Candidate<'a>> {
-    let mut accesses = Accesses::of(violation, cut, names)?;
+    let mut accesses = Accesses::of(violation, cut, |object| names.subject(object).clone())?;
     let together = are_used_together(violation, cut, &accesses, names);
     let in_one_hold = cut
         .and_then(|cut| released.held_over_both(cut, violation))
@@ -335,8 +335,16 @@ fn of<'a>(
             let may_wait = violation.order == Order::Racy || is_free && !accesses.on_one;
             may_wait && repeats(region, point, names)
         });
+    let entered_late = accesses.first.sink.event > accesses.closing.source.event;
+    let skewed = (accesses.by_one && !accesses.on_one && entered_late && !in_one_hold).then(|| {
+        let (earlier, later) = (&accesses.closing.source, &accesses.first.sink);
+        let steps = [earlier, later].map(|step| step.location);
+        let region = earlier.tx.region;
+        names.dependence(Steps { region, earlier: steps[0], later: steps[1] }).acts()
+    });
     let facts = Facts {
         acts: usage.acts,
+        others_act: skewed,
         checked_again: usage.checked_again,
         validated: usage.validated,
         used_together: together.filter(|_| seen_whole).unwrap_or(Certainty::No),
@@ -623,7 +631,8 @@ fn changed(
     let of_gap = others.filter(|violation| ends(violation) == ends(exemplar));
     let mut known = Vec::new();
     for violation in std::iter::once(exemplar).chain(of_gap) {
-        let Some(accesses) = Accesses::of(violation, cut, names) else { continue };
+        let subject = |object| names.subject(object).clone();
+        let Some(accesses) = Accesses::of(violation, cut, subject) else { continue };
         let mut changed = |event: Option<_>| names.describe.changed_value(event?);
         let values: Vec<Option<bool>> = accesses.remote_writes().map(&mut changed).collect();
         let torn = !accesses.on_one;

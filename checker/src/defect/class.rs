@@ -46,6 +46,8 @@ pub(super) struct Facts {
     pub(super) changed: Option<bool>,
     /// The region acts after the gap on the value that it read before.
     pub(super) acts: Certainty,
+    /// Others act on the value of the second variable when they access the first one, if they did so afterwards.
+    pub(super) others_act: Option<Certainty>,
     /// A second read of the variable, after the gap, decides whether the region acts.
     pub(super) checked_again: bool,
     /// A second read of the variable, after the gap, is only compared with the first one.
@@ -96,7 +98,7 @@ pub(super) struct Facts {
     /// Both variables are fields of one object, or of one type.
     pub(super) one_owner: bool,
     pub(super) lock_word: bool,
-    /// One of the ends is on the set of a condition variable's waiters.
+    /// An end is on the set of a condition variable's waiters.
     pub(super) on_waiters: bool,
     /// Others freed what the region had accessed before, and did not access again.
     pub(super) freed_unused: bool,
@@ -296,8 +298,8 @@ impl Facts {
         one_variable && self.kind == GapKind::OneActivation || !self.returned_reads
     }
 
-    /// Giving up the lock is no excuse: freed memory is used, a wake-up or an update is lost, or two writes or a read and a write
-    /// are torn.
+    /// Giving up the lock is no excuse: freed memory is used, a wake-up or an update is lost, or two writes or a read
+    /// and a write are torn.
     fn is_excused_by_nothing(&self) -> bool {
         if self.is(Pattern::UseAfterFree) || self.is(Pattern::LostWakeUp) {
             return true;
@@ -451,6 +453,10 @@ static RULES: &[Rule] = rules! {
     Known Note, |_| Some(Reason::ActsOnValue), if |f| f.loses_update() || f.acts_unchecked();
     Always AtMost(Possible, -3), |_| Some(Reason::Independent), if Facts::is_independent;
     Always AtMost(ByDesign, -3), |_| Some(Reason::CheckedAgain), if Facts::checks_itself;
+    // Each relies on what the other one changes: neither order of the two is right. If others do not rely on it, their
+    // two steps can stand on either side of the region.
+    Always AtMost(Possible, 0), |_| None, if |f| f.others_act == Some(Certainty::Unknown);
+    Always AtMost(ByDesign, -3), |_| None, if |f| f.others_act == Some(Certainty::No);
 
     Guess AtMost(Possible, -1), |_| Some(Reason::CompleteCall), if Facts::is_complete_call;
 

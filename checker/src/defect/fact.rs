@@ -150,7 +150,7 @@ pub enum Reason {
     },
     /// Each end is an atomic update in one step, so that no update was lost.
     AtomicUpdates,
-    /// One of the steps notifies waiting threads or begins to wait, and no wake-up is lost.
+    /// A step notifies waiting threads or begins to wait, and no wake-up is lost.
     MayComeAnyTime,
     /// The variable is the word of a lock.
     LockWord,
@@ -278,7 +278,7 @@ impl fmt::Display for Reason {
                 f.write_str("the variable is updated atomically, so that no update is lost")
             }
             Self::MayComeAnyTime => f.write_str(
-                "one of the steps notifies or begins to wait, which may come at any time: no wake-up is lost",
+                "a step notifies or begins to wait, which may come at any time: no wake-up is lost",
             ),
             Self::LockWord => f.write_str("the variable is the word of a lock"),
             Self::FreedUnused => {

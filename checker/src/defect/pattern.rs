@@ -1,6 +1,6 @@
 //! The pattern of a violation, from the accesses at its gap and in between.
 
-use super::candidate::Names;
+use super::describe::SubjectInfo;
 use super::fact::Pattern;
 use crate::finding::{Action, Cut, Edge, Evidence, Object, Order, Violation};
 
@@ -29,11 +29,12 @@ pub(super) struct Accesses<'a> {
 }
 
 impl<'a> Accesses<'a> {
-    /// Returns the accesses of a violation with a witness, and with the cut that it belongs to.
+    /// Returns the accesses of a violation with a witness, and with the cut that it belongs to. `subject` describes
+    /// objects.
     pub(super) fn of(
         violation: &'a Violation,
         cut: Option<&Cut>,
-        names: &mut Names<'_>,
+        mut subject: impl FnMut(Object) -> SubjectInfo,
     ) -> Option<Self> {
         let (first, closing) = (violation.edges.first()?, violation.edges.last()?);
         let transactions = violation.witness.len().saturating_sub(1);
@@ -43,10 +44,10 @@ impl<'a> Accesses<'a> {
             || throughout.is_some_and(|locks| !locks.is_empty());
         let on_one = first.object == closing.object || {
             let [one, other] =
-                [first.object, closing.object].map(|object| names.subject(object).container);
+                [first.object, closing.object].map(|object| subject(object).container);
             one.is_some() && one == other
         };
-        let on_waiters = names.subject(closing.object).is_set_of_waiters;
+        let on_waiters = subject(closing.object).is_set_of_waiters;
         Some(Self { first, closing, evidence: violation.evidence, by_one, on_one, on_waiters })
     }
 

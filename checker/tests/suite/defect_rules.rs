@@ -536,3 +536,22 @@ fn a_notification_that_comes_late_is_by_design() {
     let mut program = Program::new(late).set_of_waiters("q").changed(true);
     assert_eq!(program.summary(), ["by design SplitSection g"]);
 }
+
+#[test]
+fn a_write_skew_is_likely_where_each_acts_on_what_it_read() {
+    // Each looks at the variable of the other one, and writes its own: one of them within the other one's gap.
+    let skew = "t1 begin(f); t1 acq(m) @1; t1 r(x) @2; t1 rel(m) @3
+         t2 begin(g); t2 acq(m) @11; t2 r(y) @12; t2 rel(m) @13; t2 acq(m) @14; t2 w(x) @15; t2 rel(m) @16; t2 end
+         t1 acq(m) @4; t1 w(y) @5; t1 rel(m) @6; t1 end";
+    let by =
+        |control| Dependence { control, value: control, address: control, ..Dependence::default() };
+    let of = |region, others| {
+        let program = Program::new(skew).changed(true).dependence(2, 5, by(region));
+        program.dependence(12, 15, by(others)).summary()[0].clone()
+    };
+    let (yes, unknown, no) = (Certainty::Yes, Certainty::Unknown, Certainty::No);
+    assert_eq!(of(yes, yes), "likely Torn f");
+    assert_eq!(of(yes, unknown), "possible Torn f");
+    assert_eq!(of(yes, no), "by design Torn f");
+    assert!(!of(no, yes).starts_with("likely"));
+}
