@@ -242,6 +242,22 @@ fn wake_ups_that_come_between_the_look_and_the_wait_are_lost() {
 }
 
 #[test]
+fn a_write_skew_is_a_torn_pair_unless_one_side_does_not_act_on_what_it_read() {
+    require_bpf!();
+    for program in in_c("write_skew") {
+        let (ended, report) = Avtrace::on(&program).seeing_memory().arguments(&["skew"]).report();
+        let defect = report.defects.first().unwrap_or_else(|| panic!("{}", ended.stderr));
+        let found = ["class", "pattern", "region"].map(|key| defect[key].as_str().expect("text"));
+        assert_eq!(found, ["likely", "torn", "leave_y"], "{defect:#}");
+        let lines = ["left", "returned"].map(|end| defect["gap"][end]["line"].as_u64());
+        assert_eq!(lines, ["look", "leave"].map(|mark| Some(u64::from(program.line(mark)))));
+        let (ended, report) = Avtrace::on(&program).seeing_memory().arguments(&["apart"]).report();
+        let is_by_design = |defect: &serde_json::Value| defect["class"] == "by-design";
+        assert!(report.defects.iter().all(is_by_design), "{}", ended.stderr);
+    }
+}
+
+#[test]
 fn a_wait_that_is_cancelled_has_taken_the_mutex_again() {
     require_bpf!();
     for program in in_c("condvar") {
