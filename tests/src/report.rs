@@ -21,6 +21,8 @@ pub struct Report {
     pub serializable: Option<bool>,
     pub violations: Vec<Violation>,
     #[serde(default)]
+    pub exemplars: Vec<Violation>,
+    #[serde(default)]
     pub defects: Vec<Value>,
     pub not_seen: Value,
     pub summary: Value,

@@ -205,6 +205,58 @@ fn a_wait_that_times_out_has_let_go_of_the_mutex_and_nothing_let_it_through() {
     }
 }
 
+/// Checks that a wake-up is lost, between the look at the line with the first mark and the wait, by the signal at the
+/// line with the second one.
+fn loses_wake_up(program: &Program, how: &str, look: &'static str, signal: &'static str) {
+    for _ in 0..runs(1) {
+        let (ended, report) = Avtrace::on(program).seeing_memory().arguments(&[how]).report();
+        let defect = report.defects.first().unwrap_or_else(|| panic!("{how}: {}", ended.stderr));
+        let is_lost =
+            (&defect["pattern"], &defect["class"]) == (&"lost-wake-up".into(), &"likely".into());
+        assert!(is_lost, "{how}: {defect:#}");
+        let mut shown = report.violations.iter().chain(&report.exemplars);
+        let violation = shown.next().expect("a violation");
+        let (first, closing) = (&violation.edges[0], violation.edges.last().expect("an edge"));
+        assert_eq!((&*closing.object.kind, closing.name()), ("condvar", "changed"));
+        check_end(program, first, ("read", look), true);
+        check_end(program, first, ("write", "news"), false);
+        check_end(program, closing, ("read", signal), true);
+        check_end(program, closing, ("commuting_update", "wait"), false);
+    }
+}
+
+#[test]
+fn wake_ups_that_come_between_the_look_and_the_wait_are_lost() {
+    require_bpf!();
+    for program in in_c("lost_wake_up") {
+        loses_wake_up(&program, "split", "look", "signal");
+        loses_wake_up(&program, "flag", "test", "signal_after");
+        for how in ["again", "whole", "after"] {
+            let (ended, report) = Avtrace::on(&program).seeing_memory().arguments(&[how]).report();
+            let is_quiet = |defect: &serde_json::Value| {
+                defect["class"] != "likely" && defect["pattern"] != "lost-wake-up"
+            };
+            assert!(report.defects.iter().all(is_quiet), "{how}: {}", ended.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_write_skew_is_a_torn_pair_unless_one_side_does_not_act_on_what_it_read() {
+    require_bpf!();
+    for program in in_c("write_skew") {
+        let (ended, report) = Avtrace::on(&program).seeing_memory().arguments(&["skew"]).report();
+        let defect = report.defects.first().unwrap_or_else(|| panic!("{}", ended.stderr));
+        let found = ["class", "pattern", "region"].map(|key| defect[key].as_str().expect("text"));
+        assert_eq!(found, ["likely", "torn", "leave_y"], "{defect:#}");
+        let lines = ["left", "returned"].map(|end| defect["gap"][end]["line"].as_u64());
+        assert_eq!(lines, ["look", "leave"].map(|mark| Some(u64::from(program.line(mark)))));
+        let (ended, report) = Avtrace::on(&program).seeing_memory().arguments(&["apart"]).report();
+        let is_by_design = |defect: &serde_json::Value| defect["class"] == "by-design";
+        assert!(report.defects.iter().all(is_by_design), "{}", ended.stderr);
+    }
+}
+
 #[test]
 fn a_wait_that_is_cancelled_has_taken_the_mutex_again() {
     require_bpf!();

@@ -319,7 +319,8 @@ impl ActiveRegions {
     }
 
     /// Returns the number of levels that a dependency on a variable violates in the data relation, if the accesses of
-    /// one section of a lock count as one step: others can have made them in either order.
+    /// one section of a lock, or a read and a write in one execution of a region, count as one step: whatever their
+    /// order, and since the write may rely on the read.
     fn levels_by_sections(&self, closing: &Node) -> usize {
         if !closing.is_variable() || !self.is_full_relation() {
             return 0;
@@ -328,15 +329,22 @@ impl ActiveRegions {
         self.threads[closing.row()].slots().take_while(is_violated).count()
     }
 
-    /// Returns the event at which a region has reached, by data, the section of the source of a closing dependency.
+    /// Returns the event at which a region has reached, by data, the section of the source of a closing dependency; or,
+    /// after a read, the execution of a region that it is in, by a write.
     fn entered_in_section(&self, slot: usize, closing: &Node) -> Option<EventNumber> {
         let u = closing.from();
         if !self.forest.contains(Column::Data, u, slot) {
             return None;
         }
         let entered = self.forest.path(Column::Data, slot, u).next()?.sink;
-        let held = self.threads[u].locks.during(&closing.source, &entered)?;
-        (!held.is_empty()).then(|| entered.event())
+        let (source, tx) = (&closing.source, entered.tx());
+        let reads_then_writes = source.action() == Action::Read && entered.action() != Action::Read;
+        let in_one_region = reads_then_writes && tx.region.is_some() && tx == source.tx();
+        let in_one_hold = || {
+            let held = self.threads[u].locks.during(source, &entered);
+            held.is_some_and(|held| !held.is_empty())
+        };
+        (in_one_region || in_one_hold()).then(|| entered.event())
     }
 
     /// Returns the column of the forest that has the paths of that evidence.

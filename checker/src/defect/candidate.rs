@@ -220,8 +220,7 @@ fn of<'a>(
     violation: &'a Violation,
     names: &mut Names<'_>,
 ) -> Option<Candidate<'a>> {
-    let container = |object| names.subject(object).container;
-    let mut accesses = Accesses::of(violation, cut, container)?;
+    let mut accesses = Accesses::of(violation, cut, |object| names.subject(object).clone())?;
     let together = are_used_together(violation, cut, &accesses, names);
     let in_one_hold = cut
         .and_then(|cut| released.held_over_both(cut, violation))
@@ -238,7 +237,7 @@ fn of<'a>(
     let subjects = ends_on.map(|object| names.subject(object).clone());
     let is_freed = pattern == Pattern::UseAfterFree;
     let objects = match ends_on {
-        [_, freed] if is_freed => vec![freed],
+        [_, closing] if is_freed || pattern == Pattern::LostWakeUp => vec![closing],
         [one, _] if subjects[0].name == subjects[1].name => vec![one],
         both => both.to_vec(),
     };
@@ -346,8 +345,16 @@ fn of<'a>(
             let may_wait = violation.order == Order::Racy || is_free && !accesses.on_one;
             may_wait && repeats(region, point, names)
         });
+    let entered_late = accesses.first.sink.event > accesses.closing.source.event;
+    let skewed = (accesses.by_one && !accesses.on_one && entered_late && !in_one_hold).then(|| {
+        let (earlier, later) = (&accesses.closing.source, &accesses.first.sink);
+        let steps = [earlier, later].map(|step| step.location);
+        let region = earlier.tx.region;
+        names.dependence(Steps { region, earlier: steps[0], later: steps[1] }).acts()
+    });
     let facts = Facts {
         acts: usage.acts,
+        others_act: skewed,
         checked_again: usage.checked_again,
         validated: usage.validated,
         looked_again,
@@ -406,6 +413,7 @@ fn of<'a>(
         atomic: accesses.is_updated_atomically()
             || pattern == Pattern::Overwritten && returned_updates && accesses.is_remote_update(),
         lock_word,
+        on_waiters: subjects.iter().any(|subject| subject.is_set_of_waiters),
         freed_unused: accesses.is_freed_unused(),
         frees: accesses.frees(),
         one_class: subjects[0].name == subjects[1].name,
@@ -660,8 +668,8 @@ fn changed(
     let of_gap = others.filter(|violation| ends(violation) == ends(exemplar));
     let mut known = Vec::new();
     for violation in std::iter::once(exemplar).chain(of_gap) {
-        let container = |object| names.subject(object).container;
-        let Some(accesses) = Accesses::of(violation, cut, container) else { continue };
+        let subject = |object| names.subject(object).clone();
+        let Some(accesses) = Accesses::of(violation, cut, subject) else { continue };
         let mut changed = |event: Option<_>| names.describe.changed_value(event?);
         let values: Vec<Option<bool>> = accesses.remote_writes().map(&mut changed).collect();
         let torn = !accesses.on_one;

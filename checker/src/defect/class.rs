@@ -46,6 +46,8 @@ pub(super) struct Facts {
     pub(super) changed: Option<bool>,
     /// The region acts after the gap on the value that it read before.
     pub(super) acts: Certainty,
+    /// Others act on the value of the second variable when they access the first one, if they did so afterwards.
+    pub(super) others_act: Option<Certainty>,
     /// A second read of the variable, after the gap, decides whether the region acts.
     pub(super) checked_again: bool,
     /// A second read of the variable, after the gap, is only compared with the first one.
@@ -102,6 +104,8 @@ pub(super) struct Facts {
     /// Both variables are fields of one object, or of one type.
     pub(super) one_owner: bool,
     pub(super) lock_word: bool,
+    /// An end is on the set of a condition variable's waiters.
+    pub(super) on_waiters: bool,
     /// Others freed what the region had accessed before, and did not access again.
     pub(super) freed_unused: bool,
     /// The second step frees the memory.
@@ -246,6 +250,11 @@ impl Facts {
         self.takes_out && self.left_reads && self.has_data() && self.kind == GapKind::Callees
     }
 
+    /// Threads poll the variable. One that waits is to look again after each wake-up.
+    fn is_polled(&self) -> bool {
+        (self.polled || self.waits_for) && !self.lock_word && !self.is(Pattern::LostWakeUp)
+    }
+
     /// Two fields of one object that belong together, as far as locks say.
     fn tears_object(&self) -> bool {
         self.tears() && self.one_owner
@@ -298,10 +307,10 @@ impl Facts {
         one_variable && self.kind == GapKind::OneActivation || !self.returned_reads
     }
 
-    /// Giving up the lock is no excuse: freed memory is used, an update is lost, or two writes or a read and a write
-    /// are torn.
+    /// Giving up the lock is no excuse: freed memory is used, a wake-up or an update is lost, or two writes or a read
+    /// and a write are torn.
     fn is_excused_by_nothing(&self) -> bool {
-        if self.is(Pattern::UseAfterFree) {
+        if self.is(Pattern::UseAfterFree) || self.is(Pattern::LostWakeUp) {
             return true;
         }
         let tears = self.is(Pattern::Torn) && !self.returned_reads;
@@ -440,6 +449,14 @@ static RULES: &[Rule] = rules! {
     Always Weight(1), |_| Some(Reason::CameBack), if Facts::flows_back_unasked;
     Always Weight(0), of_pattern, if |f| f.is(Pattern::Chain) && !f.flows_back();
 
+    // A notification that comes between the last look at the condition and the begin of the wait is lost, and the
+    // thread sleeps on, if it waits for the reason that it looked.
+    Always Weight(2), of_pattern, if |f| f.is(Pattern::LostWakeUp) && !f.read_again;
+    Always AtMost(ByDesign, 0), |_| Some(Reason::ReadAgain), if |f| f.is(Pattern::LostWakeUp) && f.read_again;
+    Always AtMost(ByDesign, 0), |_| None, if |f| f.is(Pattern::LostWakeUp) && f.is_independent();
+    Always AtMost(ByDesign, -3), |_| Some(Reason::MayComeAnyTime),
+        if |f| f.on_waiters && !f.is(Pattern::LostWakeUp);
+
     // Dependence. A step that acts on the value of an earlier step belongs to it, whatever else is known. A step that
     // does not stands for itself, unless others see both as one.
     Known Weight(3), |_| Some(Reason::UsedTogether), if Facts::is_seen_torn;
@@ -452,6 +469,10 @@ static RULES: &[Rule] = rules! {
     // Through several others each under locks of its own, values are of different times by design.
     Always AtMost(Possible, -2), |_| Some(Reason::SeparateLocks),
         if |f| f.is(Pattern::Chain) && f.is_unit() && f.is_separate() && !f.one_class;
+    // Each relies on what the other one changes: neither order of the two is right. If others do not rely on it, their
+    // two steps can stand on either side of the region.
+    Always AtMost(Possible, 0), |_| None, if |f| f.others_act == Some(Certainty::Unknown);
+    Always AtMost(ByDesign, -3), |_| None, if |f| f.others_act == Some(Certainty::No);
 
     Guess AtMost(Possible, -1), |_| Some(Reason::CompleteCall), if Facts::is_complete_call;
 
@@ -504,9 +525,8 @@ static RULES: &[Rule] = rules! {
     // Kinds of variables and updates.
     Always Weight(-3), |_| Some(Reason::AtomicUpdates), if |f| f.atomic && !f.acts_unchecked();
     Always AtMost(Possible, -3), |_| Some(Reason::LockWord), if |f| f.lock_word;
-    Always AtMost(ByDesign, -3), |_| Some(Reason::Polled), if |f| f.waits_for && !f.lock_word;
-    Always AtMost(Possible, -3), |_| Some(Reason::Polled),
-        if |f| f.polled && !f.waits_for && !f.lock_word;
+    Always AtMost(ByDesign, -3), |_| Some(Reason::Polled), if |f| f.waits_for && f.is_polled();
+    Always AtMost(Possible, -3), |_| Some(Reason::Polled), if |f| !f.waits_for && f.is_polled();
 
     // Evidence by locks alone counts where no data can be seen.
     Always AtMost(Possible, -1), |_| Some(Reason::SyncOnly),

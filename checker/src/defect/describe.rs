@@ -4,6 +4,7 @@ use super::dependence::{Dependence, Steps};
 use super::fact::{Origin, RegionRole};
 use crate::event::{EventNumber, LocationId, RegionId};
 use crate::finding::Object;
+use crate::format::ObjectKind;
 
 /// Names and facts that findings do not contain. All text must be the same in another run of the same program:
 /// without addresses, thread numbers and process ids.
@@ -74,7 +75,23 @@ pub struct SubjectInfo {
     /// Object of a library, such as a vector or a map, that the variable is a part of: any number that its other parts
     /// have as well. Only the library knows the parts, which are one variable.
     pub container: Option<u64>,
+    /// Set if the variable stands for the set of a condition variable's waiters.
+    pub is_set_of_waiters: bool,
     /// Set if the variable is the word of a lock: only compare-and-swap, exchange and the stores that follow touched
     /// it.
     pub is_lock_word: bool,
+}
+
+impl SubjectInfo {
+    /// Describes an object of that kind.
+    #[must_use]
+    pub fn of(object: Object, kind: ObjectKind, name: String) -> Self {
+        let is_variable = matches!(object, Object::Variable(_));
+        Self {
+            name,
+            container: None,
+            is_set_of_waiters: is_variable && kind == ObjectKind::Condvar,
+            is_lock_word: kind == ObjectKind::LockWord,
+        }
+    }
 }

@@ -55,6 +55,8 @@ pub enum Pattern {
     SplitSection,
     /// Remote free of memory that the region had found, then an access to it.
     UseAfterFree,
+    /// Read of a variable, remote write of it and notification, then the begin of a wait for that notification.
+    LostWakeUp,
 }
 
 /// Reason for a defect's class: a fact, with its data. `Display` gives it in English.
@@ -150,6 +152,8 @@ pub enum Reason {
     },
     /// Each end is an atomic update in one step, so that no update was lost.
     AtomicUpdates,
+    /// A step notifies waiting threads or begins to wait, and no wake-up is lost.
+    MayComeAnyTime,
     /// The variable is the word of a lock.
     LockWord,
     /// Others only freed what the region had accessed, and the region did not access it again.
@@ -276,6 +280,9 @@ impl fmt::Display for Reason {
             Self::AtomicUpdates => {
                 f.write_str("the variable is updated atomically, so that no update is lost")
             }
+            Self::MayComeAnyTime => f.write_str(
+                "a step notifies or begins to wait, which may come at any time: no wake-up is lost",
+            ),
             Self::LockWord => f.write_str("the variable is the word of a lock"),
             Self::FreedUnused => {
                 f.write_str("others freed what it had accessed, and it did not access that again")
@@ -320,6 +327,9 @@ impl Pattern {
             Self::Chain => "the cycle goes through several transactions",
             Self::SplitSection => "another thread's critical section came between two steps",
             Self::UseAfterFree => "another thread freed the memory, which is used afterwards",
+            Self::LostWakeUp => {
+                "it began to wait for a notification that another thread had sent before"
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The pattern of a violation, from the accesses at its gap and in between.
 
+use super::describe::SubjectInfo;
 use super::fact::Pattern;
 use crate::finding::{Action, Cut, Edge, Evidence, Object, Order, Violation};
 
@@ -23,15 +24,17 @@ pub(super) struct Accesses<'a> {
     pub(super) by_one: bool,
     /// Both dependencies are on one variable: one object, or parts of one object of a library.
     pub(super) on_one: bool,
+    /// The closing dependency is on the set of a condition variable's waiters.
+    on_waiters: bool,
 }
 
 impl<'a> Accesses<'a> {
-    /// Returns the accesses of a violation with a witness, and with the cut that it belongs to. `container` says which
-    /// object of a library a variable is in.
+    /// Returns the accesses of a violation with a witness, and with the cut that it belongs to. `subject` describes
+    /// objects.
     pub(super) fn of(
         violation: &'a Violation,
         cut: Option<&Cut>,
-        container: impl FnMut(Object) -> Option<u64>,
+        mut subject: impl FnMut(Object) -> SubjectInfo,
     ) -> Option<Self> {
         let (first, closing) = (violation.edges.first()?, violation.edges.last()?);
         let transactions = violation.witness.len().saturating_sub(1);
@@ -40,10 +43,12 @@ impl<'a> Accesses<'a> {
             || violation.region_between().is_some()
             || throughout.is_some_and(|locks| !locks.is_empty());
         let on_one = first.object == closing.object || {
-            let [one, other] = [first.object, closing.object].map(container);
+            let [one, other] =
+                [first.object, closing.object].map(|object| subject(object).container);
             one.is_some() && one == other
         };
-        Some(Self { first, closing, evidence: violation.evidence, by_one, on_one })
+        let on_waiters = subject(closing.object).is_set_of_waiters;
+        Some(Self { first, closing, evidence: violation.evidence, by_one, on_one, on_waiters })
     }
 
     pub(super) fn pattern(&self) -> Pattern {
@@ -52,6 +57,13 @@ impl<'a> Accesses<'a> {
         }
         if self.closing.source.action == Action::Free {
             return Pattern::UseAfterFree;
+        }
+        // A notification that comes too late wakes a thread in vain, and no more.
+        if self.on_waiters {
+            return match (self.on_one, self.closing.sink.action) {
+                (false, Action::CommutingUpdate) => Pattern::LostWakeUp,
+                _ => Pattern::SplitSection,
+            };
         }
         if !self.on_one {
             return if self.by_one { Pattern::Torn } else { Pattern::Chain };

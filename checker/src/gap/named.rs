@@ -38,7 +38,12 @@ pub fn named(gaps: &[Gap], names: &mut dyn Describe) -> Vec<NamedGap> {
     let ends = gaps.iter().flat_map(|gap| [gap.left, gap.returned]);
     names.number_places(ends);
     let mut merged: BTreeMap<Key, (Gap, Vec<LocationId>)> = BTreeMap::new();
+    // What comes after a notification, or after a wait has begun, does not rely on it.
     for gap in gaps {
+        let first = gap.objects.first();
+        if first.is_some_and(|&object| names.subject(object).is_set_of_waiters) {
+            continue;
+        }
         let key = key(gap, &mut names);
         let Some((known, copies)) = merged.get_mut(&key) else {
             merged.insert(key, (gap.clone(), Vec::new()));

@@ -28,6 +28,10 @@ pub fn named(predictions: &[Prediction], names: &mut dyn Describe) -> Vec<NamedP
     names.number_places(ends);
     let mut merged: BTreeMap<Key, NamedPrediction> = BTreeMap::new();
     for found in predictions {
+        // Between two waits, notifications are what the thread waits for.
+        if names.subject(Object::Variable(found.left.variable)).is_set_of_waiters {
+            continue;
+        }
         let region = names.region(found.region).name.clone();
         let ends = [found.left, found.returned].map(|step| names.place_key(step.location));
         let subject = names.subject(Object::Variable(found.left.variable)).name.clone();

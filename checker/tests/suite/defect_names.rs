@@ -20,6 +20,7 @@ pub struct Program {
     roles: HashMap<String, RegionRole>,
     libraries: Vec<String>,
     lock_words: Vec<String>,
+    sets_of_waiters: Vec<String>,
     one_class: Vec<String>,
     parts: Vec<String>,
     dependences: HashMap<(u32, u32), Dependence>,
@@ -60,6 +61,7 @@ impl Program {
             roles: HashMap::new(),
             libraries: Vec::new(),
             lock_words: Vec::new(),
+            sets_of_waiters: Vec::new(),
             one_class: Vec::new(),
             parts: Vec::new(),
             dependences: HashMap::new(),
@@ -84,6 +86,12 @@ impl Program {
 
     pub fn lock_word(mut self, variable: &str) -> Self {
         self.lock_words.push(variable.to_owned());
+        self
+    }
+
+    /// Makes a variable the set of a condition variable's waiters.
+    pub fn set_of_waiters(mut self, variable: &str) -> Self {
+        self.sets_of_waiters.push(variable.to_owned());
         self
     }
 
@@ -209,6 +217,7 @@ impl Describe for Program {
         let is_one = self.one_class.iter().any(|variable| variable == name);
         SubjectInfo {
             name: if is_one { "one class" } else { name }.to_owned(),
+            is_set_of_waiters: self.sets_of_waiters.iter().any(|set| set == name),
             is_lock_word: self.lock_words.iter().any(|word| word == name),
             container: self.parts.iter().any(|part| part == name).then_some(1),
         }

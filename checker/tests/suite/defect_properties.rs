@@ -93,7 +93,12 @@ impl Describe for Few {
             Object::Sync(id) => format!("sync {}", self.renumbering.of(id.0)),
             _ => "thread".to_owned(),
         };
-        SubjectInfo { is_lock_word: name == "variable 2", name, container: None }
+        SubjectInfo {
+            is_set_of_waiters: name == "variable 1",
+            is_lock_word: name == "variable 2",
+            name,
+            container: None,
+        }
     }
 
     fn changed_value(&mut self, event: EventNumber) -> Option<bool> {

@@ -1,7 +1,7 @@
 //! Rules of the table of classes that are about the locks at both ends of a gap, and about updates.
 
 use crate::defect_names::Program;
-use checker::defect::{Class, Reason, RegionRole};
+use checker::defect::{Certainty, Class, Dependence, Reason, RegionRole};
 
 /// Returns whether the first defect has a reason of that text.
 fn has_reason(program: &mut Program, text: &str) -> bool {
@@ -523,4 +523,62 @@ fn a_callee_that_is_inlined_twice_is_called_again() {
         t2 acq(l) @8; t2 w(n) @9; t2 rel(l) @10
         t1 acq(l) @4; t1 r(n) @is_empty:2'; t1 rel(l) @5; t1 end";
     assert_eq!(Program::new(trace).changed(true).summary(), ["by design StaleRead drain"]);
+}
+
+/// `f` looks at x in a section of m, and waits in the next one; others change x and notify in between.
+const LOST_WAKE_UP: &str = "t1 begin(f); t1 acq(m) @1; t1 r(x) @2; t1 rel(m) @3
+     t2 begin(g); t2 acq(m) @20; t2 w(x) @21; t2 r(q) @22; t2 rel(m) @23; t2 end
+     t1 acq(m) @4; t1 add(q) @6; t1 rel(m) @6; t1 end";
+
+#[test]
+fn a_wake_up_that_comes_between_the_look_and_the_wait_is_lost() {
+    let program = || Program::new(LOST_WAKE_UP).set_of_waiters("q").changed(true);
+    assert_eq!(program().role("f", RegionRole::Waits).summary(), ["likely LostWakeUp f"]);
+    // The flag is changed, and the notification sent, without the mutex that `f` holds.
+    let flag = "t1 begin(f); t1 acq(m) @1; t1 r(x) @2; t2 w(x) @21; t2 r(q) @22; t1 add(q) @6; t1 rel(m) @6; t1 end";
+    let acts = Dependence { control: Certainty::Yes, ..Dependence::default() };
+    let flag = Program::new(flag).set_of_waiters("q").changed(true);
+    // A loop around the wait looks again, which is no polling.
+    let mut flag = flag.dependence(2, 6, acts).dependence(2, 2, acts);
+    assert_eq!(flag.summary(), ["likely LostWakeUp f"]);
+    let none = Certainty::No;
+    let other = Dependence { value: none, address: none, control: none, ..Dependence::default() };
+    assert_eq!(program().dependence(2, 6, other).summary(), ["by design LostWakeUp f"]);
+}
+
+#[test]
+fn a_wake_up_after_which_the_region_looks_again_is_not_lost() {
+    let again = LOST_WAKE_UP.replace("t1 add(q) @6", "t1 r(x) @5; t1 add(q) @6");
+    let program = Program::new(&again).set_of_waiters("q").changed(true);
+    let found = program.role("f", RegionRole::Waits).summary();
+    assert_eq!(found, ["possible StaleRead f"]);
+}
+
+#[test]
+fn a_notification_that_comes_late_is_by_design() {
+    // `g` changes x and notifies after its section, while another thread looks and waits.
+    let late = "t2 begin(g); t2 acq(m) @20; t2 w(x) @21; t2 rel(m) @23
+         t1 begin(f); t1 acq(m) @1; t1 r(x) @2; t1 add(q) @6; t1 rel(m) @6; t1 end
+         t2 r(q) @24; t2 end";
+    let mut program = Program::new(late).set_of_waiters("q").changed(true);
+    assert_eq!(program.summary(), ["by design SplitSection g"]);
+}
+
+#[test]
+fn a_write_skew_is_likely_where_each_acts_on_what_it_read() {
+    // Each looks at the variable of the other one, and writes its own: one of them within the other one's gap.
+    let skew = "t1 begin(f); t1 acq(m) @1; t1 r(x) @2; t1 rel(m) @3
+         t2 begin(g); t2 acq(m) @11; t2 r(y) @12; t2 rel(m) @13; t2 acq(m) @14; t2 w(x) @15; t2 rel(m) @16; t2 end
+         t1 acq(m) @4; t1 w(y) @5; t1 rel(m) @6; t1 end";
+    let by =
+        |control| Dependence { control, value: control, address: control, ..Dependence::default() };
+    let of = |region, others| {
+        let program = Program::new(skew).changed(true).dependence(2, 5, by(region));
+        program.dependence(12, 15, by(others)).summary()[0].clone()
+    };
+    let (yes, unknown, no) = (Certainty::Yes, Certainty::Unknown, Certainty::No);
+    assert_eq!(of(yes, yes), "likely Torn f");
+    assert_eq!(of(yes, unknown), "possible Torn f");
+    assert_eq!(of(yes, no), "by design Torn f");
+    assert!(!of(no, yes).starts_with("likely"));
 }

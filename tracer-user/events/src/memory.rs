@@ -331,6 +331,19 @@ impl Memory {
         self.states.len()
     }
 
+    /// Creates a variable for the state of a synchronisation object. It is no cell: code accesses it by calls alone.
+    pub fn add_state(&mut self, address: u64, length: u64) -> VarId {
+        self.states.push(VariableState {
+            address,
+            length,
+            toucher: SEVERAL,
+            block: NOWHERE,
+            watch: UNWATCHED,
+            freed_by: NOBODY,
+        });
+        VarId((self.states.len() - 1) as u32)
+    }
+
     fn new_cell(&mut self, address: u64, length: u64) -> VarId {
         let state = VariableState {
             address,

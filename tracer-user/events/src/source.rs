@@ -25,7 +25,7 @@ use abi::{
     RegionRecord, RegistersRecord, SiteId,
 };
 use checker::{
-    event::{LockId, Op, SyncId, ThreadId},
+    event::{LockId, Op, SyncId, ThreadId, VarId},
     format::NO_LOCATION,
 };
 use symbolize::ProcessAddr;
@@ -331,6 +331,12 @@ impl Source {
     #[must_use]
     pub fn sync(&self, sync: SyncId) -> Option<Known> {
         self.syncs.sync(sync).copied()
+    }
+
+    /// Returns the condition variable of whose waiters a variable stands for the set.
+    #[must_use]
+    pub fn condition_of(&self, set: VarId) -> Option<SyncId> {
+        self.syncs.condition_of(set)
     }
 
     /// Returns the number of releases of locks taken in line that did not count, since how they were taken was not

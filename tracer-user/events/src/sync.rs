@@ -12,7 +12,7 @@ mod semaphore;
 
 use abi::Kind;
 use checker::{
-    event::{LocationId, LockId, Op, SyncId, ThreadId},
+    event::{LocationId, LockId, Op, SyncId, ThreadId, VarId},
     format::ObjectKind,
 };
 use rustc_hash::FxHashMap;
@@ -80,6 +80,8 @@ struct Waiting {
 #[derive(Debug, Default)]
 struct Condition {
     waiters: u64,
+    /// Variable that stands for the set of its waiters.
+    set: Option<VarId>,
     /// For each thread that has signalled it: the object that stands for these signals, and when the last one was.
     signals: Vec<(ThreadId, SyncId, u64)>,
 }
@@ -113,6 +115,8 @@ pub struct SyncObjects {
     /// By thread.
     waiting: Vec<Option<Waiting>>,
     conditions: FxHashMap<u64, Condition>,
+    /// Condition variables, by the variables that stand for the sets of their waiters.
+    sets_of_waiters: FxHashMap<VarId, SyncId>,
     /// Signals of condition variables so far.
     signals: u64,
     semaphores: FxHashMap<u64, Semaphore>,
@@ -139,6 +143,29 @@ impl SyncObjects {
     #[must_use]
     pub fn sync(&self, sync: SyncId) -> Option<&Known> {
         self.syncs.get(sync.index())
+    }
+
+    /// Returns the condition variable of whose waiters a variable stands for the set.
+    #[must_use]
+    pub fn condition_of(&self, set: VarId) -> Option<SyncId> {
+        self.sets_of_waiters.get(&set).copied()
+    }
+
+    /// Returns the access of a call to the set of a condition variable's waiters: a wait begins by adding to the set,
+    /// and a signal reads it. `new` creates a variable for a set.
+    pub fn access_to_waiters(&mut self, call: &Call, new: impl FnOnce() -> VarId) -> Option<Op> {
+        let access = match call.kind {
+            Kind::ConditionWait => Op::CommutingUpdate,
+            Kind::Signal if call.object == ObjectKind::Condvar => Op::Read,
+            _ => return None,
+        };
+        let condition = self.conditions.entry(call.address).or_default();
+        let set = *condition.set.get_or_insert_with(|| {
+            let set = new();
+            self.sets_of_waiters.insert(set, new_id(&mut self.syncs, known(call)));
+            set
+        });
+        Some(access(set))
     }
 
     /// Creates an object for a word that synchronises, for which no function is known.
@@ -330,6 +357,7 @@ impl SyncObjects {
             ObjectKind::Condvar => {
                 if let Some(condition) = self.conditions.get_mut(&address) {
                     condition.waiters = 0;
+                    return condition.set.map(Op::Alloc);
                 }
             }
             ObjectKind::Semaphore => {

@@ -28,6 +28,14 @@ const NAME_COLUMNS: usize = 48;
 pub fn help(defect: &Defect, violation: &Violation, obstacle: Option<Obstacle>) -> String {
     let region = &defect.region;
     let (from, to) = ends(defect);
+    if defect.pattern == Pattern::LostWakeUp {
+        return format!(
+            "hold the mutex of the wait {}, look at the condition again in a loop around the wait, and change it \
+             under that mutex {}",
+            span(defect),
+            elsewhere(violation)
+        );
+    }
     if let Some(obstacle) = obstacle {
         return without_holding(defect, obstacle);
     }

@@ -14,8 +14,8 @@ use checker::{
 };
 
 use super::model::{
-    Capture, CodePlace, MemorySeen, NotSeen, Object, ObjectKind, Perturbation, SourceFrame,
-    Subject, Summary, TrapDeath, Value,
+    Capture, CodePlace, MemorySeen, NotSeen, Object, Perturbation, SourceFrame, Subject, Summary,
+    TrapDeath, Value,
 };
 
 /// Puts names on ids. Asked for what the findings mention only, and possibly more than once for one id.
@@ -79,9 +79,7 @@ pub trait Names {
     /// and process ids.
     fn subject(&mut self, object: finding::Object) -> SubjectInfo {
         let Object { kind, name, .. } = self.object(object);
-        let is_lock_word = kind == ObjectKind::LockWord;
-        let name = name.unwrap_or_else(|| format!("a {kind}"));
-        SubjectInfo { name, is_lock_word, container: None }
+        SubjectInfo::of(object, kind, name.unwrap_or_else(|| format!("a {kind}")))
     }
 
     /// Returns whether the write of an event changed the value of the variable; `None` if that is not known.

@@ -36,6 +36,7 @@ pub fn what(defect: &Defect) -> String {
         Pattern::Chain => format!("cycle through {subject}"),
         Pattern::SplitSection => format!("split section of {subject}"),
         Pattern::UseAfterFree => format!("use of freed {subject}"),
+        Pattern::LostWakeUp => format!("lost wake-up of {subject}"),
     }
 }
 

@@ -21,7 +21,7 @@ pub struct Rule {
 }
 
 /// All rules, by number.
-pub const RULES: [Rule; 11] = [
+pub const RULES: [Rule; 12] = [
     Rule {
         id: "AV1",
         name: "lost-update",
@@ -229,6 +229,29 @@ void touch(struct cache *cache, int key)
         repair: "Hold the lock of the look-up over the use, or take a reference to the object under that lock, and let \
                  whoever drops the last reference free it.",
     },
+    Rule {
+        id: "AV12",
+        name: "lost-wake-up",
+        summary: "a notification came between a look at the condition and the begin of the wait for it",
+        meaning: "The region looks at a condition, and begins to wait since it does not hold; in between another thread \
+                  makes it hold and notifies. Nobody waits yet, so the notification is lost, and the thread may sleep \
+                  for good.",
+        example: "\
+void wait_for_news(void)
+{
+    lock(&mailbox.lock);
+    bool news = mailbox.news;               /* none yet */
+    unlock(&mailbox.lock);
+                                            /* another thread brings news and signals */
+    lock(&mailbox.lock);
+    if (!news)
+        cond_wait(&mailbox.changed, &mailbox.lock);     /* sleeps until there is more */
+    unlock(&mailbox.lock);
+}
+",
+        repair: "Hold the mutex of the wait from the look to the wait, look again in a loop (`while (!condition) wait`), \
+                 and change the condition under that mutex.",
+    },
 ];
 
 impl Rule {
@@ -244,6 +267,7 @@ impl Rule {
             Pattern::Chain => 5,
             Pattern::SplitSection => 6,
             Pattern::UseAfterFree => 10,
+            Pattern::LostWakeUp => 11,
         }]
     }
 
@@ -276,6 +300,7 @@ mod tests {
             Pattern::Chain,
             Pattern::SplitSection,
             Pattern::UseAfterFree,
+            Pattern::LostWakeUp,
         ] {
             let name = serde_json::to_value(pattern).expect("a pattern has a name");
             assert_eq!(name, Rule::of(pattern).name);

@@ -345,6 +345,14 @@ pub const TOPICS: &[Topic] = &[
     ),
     topic(
         Against,
+        "may-come-any-time",
+        "One of the steps notifies threads that wait for a condition, or begins to wait for it. Neither belongs to \
+         another step, except that a notification which comes before the wait is lost: see `lost-wake-up`.",
+        "None: threads that are woken in vain look again.",
+        examples::MAY_COME_ANY_TIME,
+    ),
+    topic(
+        Against,
         "freed-unused",
         "Others freed memory that the region had accessed, and the region did not access it again.",
         "None: see whether the region had done with it. Where it has not, `--watch` on the memory shows the use.",

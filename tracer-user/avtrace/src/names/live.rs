@@ -228,6 +228,9 @@ impl<'run> LiveNames<'run> {
     }
 
     fn variable(&mut self, variable: VarId) -> Object {
+        if let Some(condition) = self.source.condition_of(variable) {
+            return self.synchronisation(finding::Object::Sync(condition), ObjectKind::Condvar);
+        }
         let Some(cell) = self.source.memory().variable(variable) else {
             return Object::unnamed(ObjectKind::Variable);
         };
@@ -560,12 +563,12 @@ impl Names for LiveNames<'_> {
 
     fn subject(&mut self, object: finding::Object) -> SubjectInfo {
         let name = self.class(object).unwrap_or_default();
-        let is_lock_word = self.object(object).kind == ObjectKind::LockWord;
+        let kind = self.object(object).kind;
         let container = match object {
             finding::Object::Variable(variable) => self.container(variable),
             _ => None,
         };
-        SubjectInfo { name, is_lock_word, container }
+        SubjectInfo { container, ..SubjectInfo::of(object, kind, name) }
     }
 
     fn thread(&mut self, thread: ThreadId) -> ThreadName {
@@ -589,7 +592,10 @@ impl Names for LiveNames<'_> {
 
     fn sees_data(&self) -> bool {
         let is_access = |site: &Site| matches!(site.kind.memory(), Some(MemorySite::Access(_)));
-        self.source.memory().variable(VarId(0)).is_some() || self.sites.iter().any(is_access)
+        let variables = (0..).map(VarId);
+        let mut variables = variables.take_while(|&id| self.source.memory().variable(id).is_some());
+        variables.any(|id| self.source.condition_of(id).is_none())
+            || self.sites.iter().any(is_access)
     }
 
     fn regions(&mut self) -> Vec<RegionId> {

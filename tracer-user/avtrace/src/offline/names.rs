@@ -230,12 +230,12 @@ impl Names for TraceNames {
             let Object { kind, name, .. } = self.object(object);
             name.unwrap_or_else(|| format!("a {kind}"))
         });
-        let is_lock_word = self.object(object).kind == ObjectKind::LockWord;
+        let kind = self.object(object).kind;
         let container = match object {
             finding::Object::Variable(variable) => self.classes.container(variable),
             _ => None,
         };
-        SubjectInfo { name, is_lock_word, container }
+        SubjectInfo { container, ..SubjectInfo::of(object, kind, name) }
     }
 
     fn thread(&mut self, thread: ThreadId) -> ThreadName {

@@ -241,6 +241,11 @@ impl Calls {
             sp,
             location,
         };
+        let memory = &mut *cx.memory;
+        let set = || memory.add_state(address, done.bytes);
+        if let Some(access) = cx.syncs.access_to_waiters(&call, set) {
+            cx.stream.emit(thread, access, location);
+        }
         let stream = &mut *cx.stream;
         cx.syncs.call(&call, &mut |op, at| stream.emit(thread, op, at));
         if kind == Kind::Release {

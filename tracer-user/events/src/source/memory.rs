@@ -200,6 +200,11 @@ impl ProcessMemory {
         self.memory.cell(variable)
     }
 
+    /// Creates a variable for the state of a synchronisation object.
+    pub(super) fn add_state(&mut self, address: u64, length: u64) -> VarId {
+        self.memory.add_state(address, length)
+    }
+
     /// Returns whether more than one thread has accessed a variable.
     #[must_use]
     pub fn is_shared(&self, variable: VarId) -> bool {

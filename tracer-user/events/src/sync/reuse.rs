@@ -80,6 +80,7 @@ impl SyncObjects {
         }
         if let Some(condition) = self.conditions.get_mut(&address) {
             condition.waiters = 0;
+            condition.set.into_iter().for_each(|set| emit(Op::Alloc(set)));
         }
         if let Some(semaphore) = self.semaphores.get_mut(&address) {
             semaphore.reset(0);

@@ -137,6 +137,25 @@ fn signals_that_nobody_waits_for_and_those_from_before_let_nobody_through() {
 }
 
 #[test]
+fn a_wait_begins_by_adding_to_the_set_that_signals_read() {
+    let mut world = World::default();
+    let mut access = |kind, address| {
+        let call = call(0, kind, ObjectKind::Condvar, address);
+        world.syncs.access_to_waiters(&call, || VarId(address as u32))
+    };
+    let set = VarId(0x200);
+    assert_eq!(access(Kind::Signal, 0x200), Some(Op::Read(set)), "nobody has waited yet");
+    assert_eq!(access(Kind::ConditionWait, 0x200), Some(Op::CommutingUpdate(set)));
+    assert_eq!(access(Kind::ConditionWake, 0x200), None);
+    assert_eq!(access(Kind::Signal, 0x300), Some(Op::Read(VarId(0x300))), "another one");
+    let known = world.syncs.condition_of(set).and_then(|id| world.syncs.sync(id));
+    assert_eq!(known.map(|known| known.address), Some(0x200));
+    assert_eq!(world.syncs.condition_of(VarId(0)), None);
+    let ended = world.call(0, Kind::LockReset, ObjectKind::Condvar, 0x200);
+    assert_eq!(ended, [Op::Alloc(set)], "the next condition variable there is another one");
+}
+
+#[test]
 fn a_wait_that_was_unwound_has_taken_the_mutex_again() {
     let mut world = World::default();
     world.wait(0);

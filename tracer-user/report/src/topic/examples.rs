@@ -184,6 +184,17 @@ lock(&list.lock);  list.length--;  unlock(&list.lock);
                                         /* list.lock guards both: they belong together */
 ";
 
+pub(super) const MAY_COME_ANY_TIME: &str = "\
+void put(struct item *item)
+{
+    lock(&queue.lock);
+    push(&queue, item);
+    unlock(&queue.lock);
+                                            /* another thread takes the item, and waits for the next one */
+    cond_signal(&queue.not_empty);          /* wakes it in vain */
+}
+";
+
 pub(super) const LOCK_WORD: &str = "\
 while (atomic_exchange(&busy, 1))       /* `busy` is a lock of the program's own */
     ;

@@ -55,6 +55,10 @@ impl LiveNames<'_> {
 
     /// Returns the memory that a variable is in.
     pub(super) fn storage(&mut self, variable: VarId) -> Storage {
+        if let Some(condition) = self.source.condition_of(variable) {
+            let condition = finding::Object::Sync(condition);
+            return Storage::Named(self.synchronisation_class(condition, ObjectKind::Condvar));
+        }
         let Some(cell) = self.source.memory().variable(variable) else { return Storage::Unknown };
         let (address, block) = (cell.address, cell.block.copied());
         let described = self.symbolizer.describe(ProcessAddr(address), cell.length);
@@ -79,6 +83,9 @@ impl LiveNames<'_> {
 
     /// Returns the address of the library's object, such as a vector, that a variable is a part of.
     pub(super) fn container(&mut self, variable: VarId) -> Option<u64> {
+        if self.source.condition_of(variable).is_some() {
+            return None;
+        }
         let cell = self.source.memory().variable(variable)?;
         let (address, length) = (cell.address, cell.length);
         let inside = match self.symbolizer.describe(ProcessAddr(address), length) {

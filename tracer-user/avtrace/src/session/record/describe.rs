@@ -12,8 +12,7 @@ use symbolize::{Module, ProcessAddr};
 use crate::names::live::{LiveNames, size_of_kind, watched_as};
 use events::{
     location::{Location, Locations},
-    memory::Cell,
-    source::{KnownRegion, SeenThread, Watches},
+    source::{KnownRegion, SeenThread, Source},
     sync::Known,
 };
 use plan::plan::Site;
@@ -76,19 +75,24 @@ pub(super) fn region(known: &KnownRegion) -> format::Region {
     format::Region { name: known.name.clone(), location: Some(known.location) }
 }
 
-pub(super) fn variable(watches: &Watches, cell: &Cell<'_>) -> format::Object {
-    format::Object {
-        name: watched_as(watches, cell),
+pub(super) fn variable(source: &Source, id: VarId) -> Option<format::Object> {
+    let cell = source.memory().variable(id)?;
+    let kind = match source.condition_of(id) {
+        Some(_) => format::ObjectKind::Condvar,
+        None => format::ObjectKind::Variable,
+    };
+    Some(format::Object {
+        name: watched_as(source.watches(), &cell),
         address: Some(cell.address),
         size: Some(cell.length),
-        ..format::Object::new(format::ObjectKind::Variable)
-    }
+        ..format::Object::new(kind)
+    })
 }
 
 pub(super) fn named_variable(names: &mut LiveNames<'_>, id: VarId) -> format::Object {
-    let report::Object { name, address, .. } = names.object(finding::Object::Variable(id));
+    let report::Object { kind, name, address, .. } = names.object(finding::Object::Variable(id));
     let size = names.source().memory().variable(id).map(|cell| cell.length);
-    format::Object { name, address, size, ..format::Object::new(format::ObjectKind::Variable) }
+    format::Object { name, address, size, ..format::Object::new(kind) }
 }
 
 pub(super) fn synchronisation(known: Known, name: Option<String>) -> format::Object {

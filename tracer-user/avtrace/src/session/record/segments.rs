@@ -398,11 +398,8 @@ impl Descriptions for Run<'_> {
             Space::Lock => self.source.lock(LockId(id)),
             Space::Sync => self.source.sync(SyncId(id)),
             Space::Variable => {
-                let cell = self.source.memory().variable(VarId(id));
-                return cell.map_or_else(
-                    || format::Object::new(format::ObjectKind::Variable),
-                    |cell| describe::variable(self.source.watches(), &cell),
-                );
+                let unknown = || format::Object::new(format::ObjectKind::Variable);
+                return describe::variable(self.source, VarId(id)).unwrap_or_else(unknown);
             }
         };
         known.map_or_else(

@@ -176,8 +176,7 @@ impl WholeRecorder {
             writer.sync(SyncId(defined.syncs), &synchronisation(known, None))?;
             defined.syncs += 1;
         }
-        while let Some(cell) = source.memory().variable(VarId(defined.variables)) {
-            let variable = describe::variable(source.watches(), &cell);
+        while let Some(variable) = describe::variable(source, VarId(defined.variables)) {
             writer.variable(VarId(defined.variables), &variable)?;
             defined.variables += 1;
         }
