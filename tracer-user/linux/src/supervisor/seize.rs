@@ -19,14 +19,21 @@ impl Supervisor {
     ///
     /// # Errors
     ///
-    /// `EPERM` when it may not be traced, `ESRCH` when it has ended, `TimedOut` when a thread does not stop. Then this
-    /// process has to end, which has those that did stop go on.
+    /// `EPERM` when it may not be traced, `ESRCH` when it has ended, `TimedOut` when a thread does not stop or executes
+    /// nothing. Then this process has to end, which has those that did stop go on.
     pub fn attach(process: u32) -> io::Result<Self> {
         let mut supervisor = Self::empty();
         supervisor.seize_all(process)?;
         if supervisor.threads.is_empty() {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
+        supervisor.try_call(process, Instant::now() + PATIENCE).map_err(|error| {
+            if error.kind() != io::ErrorKind::TimedOut {
+                return error;
+            }
+            let text = "its threads execute nothing, as where its control group is frozen: try again when it goes on";
+            io::Error::new(io::ErrorKind::TimedOut, text)
+        })?;
         tracing::info!(process, threads = supervisor.threads.len(), "attached");
         Ok(supervisor)
     }
