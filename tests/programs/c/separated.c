@@ -1,14 +1,18 @@
 /*
- * separated.c - a process that separates privileges: its child gives up its rights, and attacks it.
+ * separated.c [filtered] - a process that separates privileges: its child gives up its rights, and attacks it. With
+ * `filtered` it has had a filter of system calls from its start, as in a container.
  *
  * The child becomes nobody where it may. Then it writes ones to all memory with a name that it shares with its parent,
  * also to code if that can be made writable, and ends. Meanwhile the parent waits; afterwards its threads lock and
  * unlock. It prints what the child could change, and "end".
  */
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -60,9 +64,25 @@ static int attack(void)
     return is_written;
 }
 
-int main(void)
+/* Executes the program again, with a filter that allows everything. */
+static int filtered(void)
+{
+    struct sock_filter all[] = {BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    struct sock_fprog filter = {1, all};
+
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
+        return 1;
+    execl("/proc/self/exe", "separated", (char *)0);
+    return 1;
+}
+
+int main(int argc, char **argv)
 {
     int status;
+
+    (void)argv;
+    if (argc > 1)
+        return filtered();
 
     steps(0);
     pid_t child = fork();

@@ -16,13 +16,17 @@ impl Image {
     /// Replaces the memory of rings in a child process, which is held before its first instruction and has a copy of
     /// its parent's memory, by private memory with the block of threads that record nothing.
     ///
-    /// A child with a filter of system calls, which it has from its parent, keeps the memory: the filter might end it.
+    /// A child whose parent has denied itself system calls since it has mapped the memory keeps it: a filter might end
+    /// the child.
     ///
     /// # Errors
     ///
     /// When ptrace fails, the child ends, or its limits leave no room.
     pub(super) fn separate(&self, supervisor: &mut Supervisor, child: u32) -> io::Result<()> {
-        if proc::Status::of_process(child)?.seccomp() != Some(0) {
+        /// Mode in which a process can map nothing, and has no filters.
+        const STRICT: u64 = 1;
+        let status = proc::Status::of_process(child)?;
+        if status.seccomp() == Some(STRICT) || status.seccomp_filters() != self.filters {
             tracing::debug!(child, "shares the memory of probes with its parent: it has a filter");
             return Ok(());
         }

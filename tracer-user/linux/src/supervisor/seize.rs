@@ -27,13 +27,13 @@ impl Supervisor {
         if supervisor.threads.is_empty() {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
-        supervisor.try_call(process, Instant::now() + PATIENCE).map_err(|error| {
-            if error.kind() != io::ErrorKind::TimedOut {
-                return error;
-            }
+        // Any other error comes again where memory is shared, with its reason.
+        if let Err(error) = supervisor.try_call(process, Instant::now() + PATIENCE)
+            && error.kind() == io::ErrorKind::TimedOut
+        {
             let text = "its threads execute nothing, as where its control group is frozen: try again when it goes on";
-            io::Error::new(io::ErrorKind::TimedOut, text)
-        })?;
+            return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+        }
         tracing::info!(process, threads = supervisor.threads.len(), "attached");
         Ok(supervisor)
     }

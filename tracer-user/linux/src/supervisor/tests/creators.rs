@@ -98,7 +98,7 @@ fn end(process: u32) {
     waitpid(process, None).expect("its end");
 }
 
-/// Seizes all threads of a process, lets it go on and stops it again, and checks each time that none of it runs.
+/// Seizes all threads of a process, resumes it and stops it again, and checks each time that none of it runs.
 /// Returns the number of lists that it took to seize them.
 fn seize(process: u32) -> io::Result<u32> {
     let mut supervisor = Supervisor::empty();
@@ -109,7 +109,7 @@ fn seize(process: u32) -> io::Result<u32> {
     Ok(lists)
 }
 
-/// Lets a process go on for a while, and stops it again, in a bounded number of steps.
+/// Resumes a process for a while, and stops it again, in a bounded number of steps.
 fn stop_again(supervisor: &mut Supervisor, process: u32) -> io::Result<()> {
     /// Threads that go on before the second stop.
     const BIRTHS: usize = 20;
