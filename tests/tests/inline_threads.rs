@@ -129,7 +129,7 @@ fn handlers_of_faults_decode_generated_code() {
 #[test]
 fn handlers_of_faults_decode_own_code_where_no_probes_are() {
     let program = cpp("handlers", &["-g", "-O2", "-fnon-call-exceptions"]);
-    let alone = native(&program.path, &["decode", "200"], None).stdout;
+    let alone = native(&program.path, ["decode", "200"], None).stdout;
     assert_eq!(alone, "decoded: 200, not the program's own: 0, sum 1000\n");
     let traced = |options: [&str; 2]| {
         let run = Avtrace::on(&program).inline().arguments(["decode", "200"]);
