@@ -314,6 +314,17 @@ impl Group {
     fn takes(&self, pid: u32) {
         fs::write(self.0.join("cgroup.procs"), pid.to_string()).expect("a group");
     }
+
+    /// Freezes its processes, or has them go on, and waits until they do.
+    fn freeze(&self, is_frozen: bool) {
+        let number = u8::from(is_frozen);
+        fs::write(self.0.join("cgroup.freeze"), number.to_string()).expect("its freezer");
+        let state = format!("frozen {number}");
+        while !fs::read_to_string(self.0.join("cgroup.events")).expect("its state").contains(&state)
+        {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 impl Drop for Group {
@@ -337,6 +348,30 @@ fn mount() -> Option<PathBuf> {
         (fields.next()? == "cgroup2").then(|| PathBuf::from(mount))
     };
     mounts.lines().find_map(of_version_2)
+}
+
+/// Its threads stop for a tracer, and make no system call for it.
+#[test]
+fn a_process_whose_group_is_frozen_is_refused_and_goes_on_later() {
+    let name = format!("avtrace-test-frozen-{}", std::process::id());
+    let Some(group) = mount().and_then(|mount| Group::make(mount.join(&name))) else {
+        machine::skip("cgroups of version 2 cannot be made here");
+        return;
+    };
+    let mut services = Services::start("inline", 1);
+    group.takes(services.pid(0));
+    group.freeze(true);
+    let pid = services.pid(0).to_string();
+    let refused = avtrace_with(["attach", "--capture", "inline", "--pid", &pid]);
+    assert_eq!(refused.code, Some(3), "{}", refused.stderr);
+    assert!(refused.stderr.contains("its threads execute nothing"), "{}", refused.stderr);
+    group.freeze(false);
+    services.all[0].does("t");
+    let avtrace = services.attach(&["--pid", &pid]);
+    services.all[0].does("t");
+    avtrace.signal("INT");
+    assert_eq!(avtrace.wait().code, Some(66));
+    services.end();
 }
 
 #[test]

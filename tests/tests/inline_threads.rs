@@ -118,6 +118,28 @@ fn handlers_of_faults_return_behind_the_instruction() {
     same_handlers("skip", "200");
 }
 
+/// Compilers at run time rely on that, whose handlers turn faults of their code into exceptions.
+#[test]
+fn handlers_of_faults_decode_generated_code() {
+    same_handlers("generated", "200");
+}
+
+/// The documented limit: such a handler reads a jump if a patch begins there, and probes are not kept out of the
+/// program's own code.
+#[test]
+fn handlers_of_faults_decode_own_code_where_no_probes_are() {
+    let program = cpp("handlers", &["-g", "-O2", "-fnon-call-exceptions"]);
+    let alone = native(&program.path, ["decode", "200"], None).stdout;
+    assert_eq!(alone, "decoded: 200, not the program's own: 0, sum 1000\n");
+    let traced = |options: [&str; 2]| {
+        let run = Avtrace::on(&program).inline().arguments(["decode", "200"]);
+        run.options(options).run().stdout
+    };
+    assert_eq!(traced(["--own-code", "leave"]), alone);
+    let patched = "decoded: 200, not the program's own: 200, sum 1000\n";
+    assert_eq!(traced(["--atomic", "load_first"]), patched);
+}
+
 #[test]
 fn backtraces_of_a_sampling_profiler_are_whole() {
     same_handlers("profile", "200");

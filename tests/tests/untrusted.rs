@@ -365,6 +365,22 @@ fn nobody_cuts_the_memory_that_a_program_shares_with_avtrace() {
     assert!(tried > 0, "{}", ended.stderr);
 }
 
+/// A child that has fewer privileges than its parent would have the parent write anywhere.
+#[test]
+fn a_child_changes_no_memory_that_probes_of_its_parent_depend_on() {
+    let program = c("separated", &["-g", "-O1"]);
+    let stdout = "nothing was written, count 1200\nend\n";
+    for arguments in [&[][..], &["filtered"]] {
+        let (ended, reports) = Avtrace::on(&program).inline().arguments(arguments).reports();
+        assert_eq!((ended.code, &*ended.stdout), (Some(0), stdout), "{}", ended.stderr);
+        let report = reports.last().expect("a report");
+        assert_eq!(report.counts.lost_events, 0);
+        assert!(report.counts.events > 0, "there are no probes");
+        let limitations = report.not_seen["limitations"].to_string();
+        assert!(!limitations.contains("could not be decoded"), "{limitations}");
+    }
+}
+
 /// A folder of a user without privileges, and one of root beside it.
 struct Folders {
     all: TempDir,

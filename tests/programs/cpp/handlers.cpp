@@ -10,6 +10,8 @@
  * divide   the handler of SIGFPE compares the address of the fault with the place of the thread, and jumps out
  * switch   the handler of a timer switches to another context, which goes on elsewhere
  * restart  a signal comes again and again while SIGSEGV is mended
+ * generated  it decodes the instruction that has made the fault, in code that the program has generated, and skips it
+ * decode   the same in code of the program's file, where a line of instructions begins with it
  *
  * Prints what was done TIMES times. All memory is that of one thread, or is under a lock.
  */
@@ -238,6 +240,51 @@ static void skip()
     printf("skipped: %ld, sum %ld %ld, loads %ld\n", count, sum, data[4], data[3]);
 }
 
+/* generated and decode */
+
+static const unsigned char LOAD[] = {0x48, 0x8b, 0x07}; /* mov (%rdi), %rax */
+static long foreign;
+
+static void decodes(int, siginfo_t *, void *context)
+{
+    auto *machine = &((ucontext_t *)context)->uc_mcontext;
+
+    count++;
+    foreign += memcmp((void *)machine->gregs[REG_RIP], LOAD, sizeof LOAD) != 0;
+    machine->gregs[REG_RAX] = 5;
+    machine->gregs[REG_RIP] += sizeof LOAD;
+}
+
+/* Begins with LOAD. */
+extern "C" long load_first(long *from, long *to);
+__asm__(".text\n"
+        ".type load_first, @function\n"
+        "load_first:\n"
+        ".cfi_startproc\n"
+        "movq (%rdi), %rax\n"
+        "movq %rax, (%rsi)\n"
+        "movq %rax, 8(%rsi)\n"
+        "ret\n"
+        ".cfi_endproc\n"
+        ".size load_first, .-load_first\n");
+
+static void decode(bool is_generated)
+{
+    unsigned char *code = (unsigned char *)mmap(nullptr, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    long sum = 0;
+
+    memcpy(code, LOAD, sizeof LOAD);
+    code[sizeof LOAD] = 0xc3; /* ret */
+    mprotect(code, PAGE, PROT_READ | PROT_EXEC);
+    long (*function)(long *, long *) = is_generated ? (long (*)(long *, long *))code : load_first;
+    on(SIGSEGV, decodes, 0);
+    for (long i = 0; i < times; i++) {
+        touch(data);
+        sum += function(nowhere, (long *)page);
+    }
+    printf("decoded: %ld, not the program's own: %ld, sum %ld\n", count, foreign, sum);
+}
+
 /* profile */
 
 int main(int argc, char **argv);
@@ -376,6 +423,10 @@ int main(int argc, char **argv)
         mend(true);
     else if (strcmp(kind, "skip") == 0)
         skip();
+    else if (strcmp(kind, "generated") == 0)
+        decode(true);
+    else if (strcmp(kind, "decode") == 0)
+        decode(false);
     else if (strcmp(kind, "profile") == 0)
         profile();
     else if (strcmp(kind, "divide") == 0)

@@ -84,7 +84,9 @@ impl ArenaLayout {
         self.stacks().plus(STACKS_BYTES.next_multiple_of(PAGE))
     }
 
-    const fn first_segment(&self) -> u64 {
+    /// Offset of the first thread's block: the size of all that threads have in common.
+    #[must_use]
+    pub const fn first_segment(&self) -> u64 {
         self.delays().0 + DELAYS_BYTES.next_multiple_of(PAGE)
     }
 

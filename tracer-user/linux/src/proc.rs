@@ -213,6 +213,14 @@ impl Status {
         number(self.field("Seccomp")?, 10)
     }
 
+    /// Number of filters of system calls, which are never taken away and which children inherit.
+    ///
+    /// Minimum kernel version: 5.9; before that `None`.
+    #[must_use]
+    pub fn seccomp_filters(&self) -> Option<u64> {
+        number(self.field("Seccomp_filters")?, 10)
+    }
+
     /// Returns whether the process gets no privileges by executing a file (`PR_SET_NO_NEW_PRIVS`).
     #[must_use]
     pub fn no_new_privileges(&self) -> bool {

@@ -70,15 +70,18 @@ impl SharedMemory {
     }
 
     /// Maps so many bytes of an empty file of another process, which [`grow`](Self::grow) gives a length. Nobody can
-    /// make it shorter.
+    /// make it shorter, and who maps it later cannot write to it.
+    ///
+    /// Minimum kernel version: 5.1 (`F_SEAL_FUTURE_WRITE`).
     ///
     /// # Errors
     ///
     /// Errors of `fcntl` and `mmap`.
     pub fn over_empty(file: File, bytes: u64) -> io::Result<Self> {
-        seal(&file, SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_SEAL)?;
         let length = usize::try_from(bytes).map_err(io::Error::other)?;
         let mapping = MmapOptions::new().len(length).map_raw(&file)?;
+        let read_only = SealFlag::from_bits_retain(libc::F_SEAL_FUTURE_WRITE);
+        seal(&file, SealFlag::F_SEAL_SHRINK | read_only | SealFlag::F_SEAL_SEAL)?;
         Ok(Self { file, mapping })
     }
 
@@ -280,6 +283,12 @@ mod tests {
         theirs.set_len(16384).unwrap();
         memory.grow(12288).unwrap();
         memory.write(12280, b"written");
+        // A new mapping is for readers, and stays so.
+        assert!(MmapOptions::new().len(4096).map_raw(&theirs).is_err());
+        let mapping = MmapOptions::new().len(4096).map_raw_read_only(&theirs).unwrap();
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: the mapping is this function's own.
+        assert_eq!(unsafe { libc::mprotect(mapping.as_mut_ptr().cast(), 4096, access) }, -1);
         assert!(seal(&theirs, SealFlag::F_SEAL_GROW).is_err());
     }
 

@@ -60,6 +60,8 @@ pub struct Image {
     pub rings: Arc<SharedMemory>,
     arena: Mutex<Arena>,
     code: SharedMemory,
+    /// Number of the process's filters of system calls that let it map this.
+    pub(super) filters: Option<u64>,
     areas: Mutex<Vec<Area>>,
     trampolines: Mutex<BTreeMap<u64, Trampoline>>,
     switches: Mutex<Switches>,
@@ -143,6 +145,7 @@ impl Image {
             rings,
             arena,
             code,
+            filters: status.seccomp_filters(),
             areas,
             trampolines,
             switches,

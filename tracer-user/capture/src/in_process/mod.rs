@@ -22,6 +22,7 @@ mod records;
 mod remote_file;
 mod ring_sites;
 pub mod ring_surroundings;
+mod separation;
 mod shared;
 mod signal_places;
 mod stacks;

@@ -26,17 +26,20 @@ impl Supervisor {
     ///
     /// When ptrace fails.
     pub fn freeze(&mut self, process: u32) -> io::Result<()> {
-        self.freeze_by(process, None)
+        self.freeze_by(process, None).map(drop)
     }
 
-    /// Stops all threads of a process until a moment, as [`freeze`](Self::freeze) does.
+    /// Stops all threads of a process until a moment, as [`freeze`](Self::freeze) does. Returns the number of reports
+    /// of the kernel that it took: of each thread that ran, its stop and that it creates one more, and the stop of that
+    /// one. So it takes a bounded number, however fast a process creates threads.
     ///
     /// # Errors
     ///
     /// When ptrace fails, and `TimedOut` when a thread still runs then: it waits in the kernel for what cannot be
     /// interrupted.
-    pub(super) fn freeze_by(&mut self, process: u32, until: Option<Instant>) -> io::Result<()> {
+    pub(super) fn freeze_by(&mut self, process: u32, until: Option<Instant>) -> io::Result<u32> {
         let process = process as i32;
+        let mut reports = 0;
         self.frozen.insert(process);
         // Those that a thread creates on its way to the stop are held anyway.
         for (&id, thread) in self.threads.iter().filter(|(_, thread)| thread.process == process) {
@@ -50,14 +53,14 @@ impl Supervisor {
                 if self.meet_faults(process)? {
                     continue;
                 }
-                return Ok(());
+                return Ok(reports);
             }
             // A signal to this thread is noticed by whoever has sent it.
             let holds_an_end = self.holds_an_end(process);
             let report = if !holds_an_end && until.is_none() {
                 wait_for_any()?
             } else if holds_an_end && running.iter().all(|&id| awaits_others(process, id)) {
-                return Ok(());
+                return Ok(reports);
             } else if until.is_some_and(|until| Instant::now() >= until) {
                 let thread = running.first().copied().unwrap_or(process);
                 let text = format!(
@@ -72,6 +75,7 @@ impl Supervisor {
                 })
             };
             if let Some((id, status)) = report {
+                reports += 1;
                 self.take(id, status)?;
             }
         }
@@ -108,17 +112,30 @@ impl Supervisor {
     /// Waits until a thread of a frozen process that was let run stops or ends. Returns `None` if it does not before
     /// others that are held at their ends, or is not there any more: it runs no code of the program then.
     pub(super) fn wait_for(&mut self, id: i32) -> io::Result<Option<Status>> {
+        self.wait_until(id, None)
+    }
+
+    /// Waits for a thread as [`wait_for`](Self::wait_for) does, until a moment. `TimedOut` says that it still runs.
+    pub(super) fn wait_until(
+        &mut self,
+        id: i32,
+        until: Option<Instant>,
+    ) -> io::Result<Option<Status>> {
         loop {
             let Some(thread) = self.threads.get(&id) else { return Ok(None) };
             let process = thread.process;
             // The ends of others are reported while it waits for them.
-            let report = if self.holds_an_end(process) {
+            let holds_an_end = self.holds_an_end(process);
+            let report = if holds_an_end || until.is_some() {
                 let report = poll_for_any()?;
-                if report.is_none() && awaits_others(process, id) {
-                    self.set_state(id, ThreadState::Running);
-                    return Ok(None);
-                }
                 if report.is_none() {
+                    if holds_an_end && awaits_others(process, id) {
+                        self.set_state(id, ThreadState::Running);
+                        return Ok(None);
+                    }
+                    if until.is_some_and(|until| Instant::now() >= until) {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
                     thread::sleep(PAUSE);
                 }
                 report

@@ -3,7 +3,7 @@
 //! The thread makes them by an instruction that the process has anyway, with a stack on which all its registers are
 //! saved as for a signal: should it lose its tracer meanwhile, it returns from that signal, and goes on as before.
 
-use std::{fs::File, io, os::unix::fs::FileExt as _};
+use std::{fs::File, io, os::unix::fs::FileExt as _, time::Instant};
 
 use super::{Resume, Supervisor, extended_state, request};
 use crate::{proc, status::Status};
@@ -74,13 +74,18 @@ impl Supervisor {
             thread,
             registers: used,
             stack_pointer,
+            until: None,
             was_stopped: false,
             has_ended: false,
+            is_late: false,
         };
         let result = calls(&mut remote);
-        let RemoteCalls { was_stopped, has_ended, .. } = remote;
+        let RemoteCalls { was_stopped, has_ended, is_late, .. } = remote;
         if has_ended {
             return Err(gone());
+        }
+        if is_late {
+            return result;
         }
         if gadgets.is_none() {
             memory.write_all_at(&original, registers.rip)?;
@@ -95,6 +100,24 @@ impl Supervisor {
         // With its registers restored the thread needs the frame no more.
         memory.write_all_at(&stack, lowest)?;
         result
+    }
+
+    /// Has a process of which all threads are stopped make a system call without an effect, until a moment. A process
+    /// that its control group has frozen stops for a tracer, and executes nothing.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`with_calls`](Self::with_calls), and `TimedOut`: then this process has to end, and the thread goes on
+    /// as before.
+    pub(super) fn try_call(&mut self, process: u32, until: Instant) -> io::Result<()> {
+        self.with_calls(process, |calls| {
+            calls.until = Some(until);
+            // A filter may have another answer.
+            match calls.call(libc::SYS_getpid, [0; 6]) {
+                Err(error) if calls.is_late => Err(error),
+                _ => Ok(()),
+            }
+        })
     }
 }
 
@@ -214,9 +237,13 @@ pub struct RemoteCalls<'a> {
     thread: i32,
     registers: libc::user_regs_struct,
     stack_pointer: u64,
+    /// Moment until which calls are waited for.
+    until: Option<Instant>,
     /// The process has been stopped meanwhile, or goes on after a stop.
     was_stopped: bool,
     has_ended: bool,
+    /// A call was not made in time: the thread is not stopped.
+    is_late: bool,
 }
 
 impl RemoteCalls<'_> {
@@ -271,8 +298,9 @@ impl RemoteCalls<'_> {
     /// Waits until the thread stops. It is not resumed from its end, as it would not be reported before the others,
     /// which are held.
     fn wait(&mut self) -> io::Result<Status> {
-        let status = self.supervisor.wait_for(self.thread)?;
-        match status {
+        let status = self.supervisor.wait_until(self.thread, self.until);
+        self.is_late = matches!(&status, Err(error) if error.kind() == io::ErrorKind::TimedOut);
+        match status? {
             Some(status @ Status::Stopped { event, .. }) if event != libc::PTRACE_EVENT_EXIT => {
                 return Ok(status);
             }

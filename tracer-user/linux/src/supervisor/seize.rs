@@ -19,13 +19,20 @@ impl Supervisor {
     ///
     /// # Errors
     ///
-    /// `EPERM` when it may not be traced, `ESRCH` when it has ended, `TimedOut` when a thread does not stop. Then this
-    /// process has to end, which has those that did stop go on.
+    /// `EPERM` when it may not be traced, `ESRCH` when it has ended, `TimedOut` when a thread does not stop or executes
+    /// nothing. Then this process has to end, which has those that did stop go on.
     pub fn attach(process: u32) -> io::Result<Self> {
         let mut supervisor = Self::empty();
         supervisor.seize_all(process)?;
         if supervisor.threads.is_empty() {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        // Any other error comes again where memory is shared, with its reason.
+        if let Err(error) = supervisor.try_call(process, Instant::now() + PATIENCE)
+            && error.kind() == io::ErrorKind::TimedOut
+        {
+            let text = "its threads execute nothing, as where its control group is frozen: try again when it goes on";
+            return Err(io::Error::new(io::ErrorKind::TimedOut, text));
         }
         tracing::info!(process, threads = supervisor.threads.len(), "attached");
         Ok(supervisor)

@@ -85,6 +85,13 @@ impl Tracer {
             } else {
                 self.supervisor.set_gs_base(child, image.gs_base(MUTED))?;
             }
+            if followed.is_none()
+                && !shares_memory
+                && let Err(error) = image.separate(&mut self.supervisor, child)
+                && !proc::is_gone(&error)
+            {
+                tracing::info!(child, %error, "it shares the memory of probes with its parent");
+            }
         }
         let record = ChildProcessRecord {
             header: header(Kind::ChildProcess, process, parent),

@@ -18,7 +18,7 @@ use nix::{
 };
 
 use super::proc;
-use crate::supervisor::Supervisor;
+use crate::supervisor::{Event, Supervisor};
 
 /// Stacks of threads, one after the other. The thread that has used one is long gone when it is its turn again.
 const STACKS: usize = 4096;
@@ -98,10 +98,36 @@ fn end(process: u32) {
     waitpid(process, None).expect("its end");
 }
 
-/// Seizes all threads of a process, and checks that none of it runs. Returns the number of lists that it took.
+/// Seizes all threads of a process, resumes it and stops it again, and checks each time that none of it runs.
+/// Returns the number of lists that it took to seize them.
 fn seize(process: u32) -> io::Result<u32> {
     let mut supervisor = Supervisor::empty();
     let lists = supervisor.seize_all(process)?;
+    check_stopped(process)?;
+    stop_again(&mut supervisor, process)?;
+    check_stopped(process)?;
+    Ok(lists)
+}
+
+/// Resumes a process for a while, and stops it again, in a bounded number of steps.
+fn stop_again(supervisor: &mut Supervisor, process: u32) -> io::Result<()> {
+    /// Threads that go on before the second stop.
+    const BIRTHS: usize = 20;
+    supervisor.thaw(process)?;
+    let mut births = 0;
+    while births < BIRTHS {
+        let event = supervisor.next_event()?;
+        births += usize::from(matches!(event, Event::Thread { .. }));
+    }
+    let before = supervisor.threads(process).len();
+    let reports = supervisor.freeze_by(process, None)? as usize;
+    // Those of a thread that ran, and of the one that it has created meanwhile.
+    assert!(reports <= 4 * before, "{reports} reports of {before} threads");
+    Ok(())
+}
+
+/// Checks that a process stands still and is traced as a whole.
+fn check_stopped(process: u32) -> io::Result<()> {
     let own = gettid().as_raw().cast_unsigned();
     let threads = || -> BTreeSet<u32> { proc::threads(process).unwrap().into_iter().collect() };
     let before = threads();
@@ -111,7 +137,7 @@ fn seize(process: u32) -> io::Result<u32> {
         let status = proc::Status::of_thread(process, thread)?;
         assert_eq!(status.tracer(), Some(own), "{thread} of {before:?}");
     }
-    Ok(lists)
+    Ok(())
 }
 
 /// Has a process of its own [`seize`] all threads of another one: at its end they go on.
