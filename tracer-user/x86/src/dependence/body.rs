@@ -39,6 +39,16 @@ pub(super) enum Spot {
     Unknown,
 }
 
+impl Spot {
+    /// The value that the address is relative to.
+    pub fn base(self) -> Option<ValueOrigin> {
+        match self {
+            Self::At(place) => place.base,
+            _ => None,
+        }
+    }
+}
+
 /// An access to memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Access {
@@ -128,8 +138,13 @@ pub(super) struct Body {
     pub steps: Vec<Option<Step>>,
     entry: u64,
     /// By the number of a branch: the instructions whose execution it decides on.
-    decided: Vec<(usize, BTreeSet<usize>)>,
+    decided: Decisions,
+    /// Decisions where a branch to code that ends in a trap decides on all that follows.
+    possibly_decided: Decisions,
 }
+
+/// Instructions whose execution a branch decides on, with the number of the branch.
+pub(super) type Decisions = Vec<(usize, BTreeSet<usize>)>;
 
 impl Body {
     pub fn read(parts: &[Part<'_>], code: &dyn Code) -> Option<Self> {
@@ -142,8 +157,9 @@ impl Body {
             let instruction = &values.instructions()[index];
             steps[index] = Some(step(&values, instruction, state, &mut info, &is_slot));
         });
-        let mut body = Self { values, steps, entry, decided: Vec::new() };
-        body.decided = body.decisions();
+        let decided = Vec::new();
+        let mut body = Self { values, steps, entry, possibly_decided: decided.clone(), decided };
+        body.find_decisions();
         Some(body)
     }
 
@@ -172,36 +188,114 @@ impl Body {
         self.steps.iter().filter_map(target).collect()
     }
 
-    /// The branches, and for each the instructions whose execution it decides on.
-    pub fn decided(&self) -> &[(usize, BTreeSet<usize>)] {
-        &self.decided
+    /// The decisions of branches, for certain and possibly.
+    pub fn decided(&self) -> [&Decisions; 2] {
+        [&self.decided, &self.possibly_decided]
     }
 
-    fn decisions(&self) -> Vec<(usize, BTreeSet<usize>)> {
+    /// The ways from the begin of the region to an instruction.
+    pub fn ways_to(&self, to: usize, boundary: Option<usize>) -> WaysTo {
         let count = self.steps.len();
-        let successors: Vec<Vec<usize>> = (0..count).map(|at| self.values.successors(at)).collect();
-        let after = PostDominators::find(&successors, &|at| self.steps[at].is_some());
+        let mut successors: Vec<Vec<usize>> =
+            (0..count).map(|at| self.values.successors(at)).collect();
+        successors[to].clear();
+        let mut predecessors = vec![Vec::new(); count];
+        for (at, nexts) in successors.iter_mut().enumerate() {
+            nexts.retain(|&next| Some(next) != boundary);
+            for &next in &*nexts {
+                predecessors[next].push(at);
+            }
+        }
+        let mut leading = vec![false; count];
+        let mut todo = vec![to];
+        while let Some(at) = todo.pop() {
+            if !std::mem::replace(&mut leading[at], true) {
+                todo.extend(&predecessors[at]);
+            }
+        }
+        for nexts in &mut successors {
+            nexts.retain(|&next| leading[next]);
+        }
+        let is_reached = |at: usize| leading[at] && self.steps[at].is_some();
+        let decided = self.decisions(&successors, &is_reached);
+        let accesses = self.steps[to].iter().flat_map(|step| &step.accesses);
+        let object = accesses.filter(|access| access.writes).find_map(|access| access.spot.base());
+        WaysTo { leading, decided, object }
+    }
+
+    /// Finds the instructions that branches decide on, for certain and possibly: a failed check ends the program, or the
+    /// thread, and chooses nothing for those that go on.
+    fn find_decisions(&mut self) {
+        let mut successors: Vec<Vec<usize>> =
+            (0..self.steps.len()).map(|at| self.values.successors(at)).collect();
+        let is_reached = |at: usize| self.steps[at].is_some();
+        self.possibly_decided = self.decisions(&successors, &is_reached);
+        let dead = self.dead_ends(&successors);
+        for nexts in &mut successors {
+            nexts.retain(|&next| !dead[next]);
+        }
+        self.decided = self.decisions(&successors, &|at| is_reached(at) && !dead[at]);
+    }
+
+    fn decisions(
+        &self,
+        successors: &[Vec<usize>],
+        is_reached: &dyn Fn(usize) -> bool,
+    ) -> Decisions {
+        let after = PostDominators::find(successors, is_reached);
         let is_branch = |at: &usize| {
-            matches!(self.steps[*at], Some(Step { kind: Kind::Branch, .. }))
+            is_reached(*at)
+                && matches!(self.steps[*at], Some(Step { kind: Kind::Branch, .. }))
                 && successors[*at].len() > 1
         };
+        let count = self.steps.len();
         (0..count)
             .filter(is_branch)
             .map(|branch| {
+                // Where its sides meet, it has nothing more to decide.
+                let meet = after.next[branch].filter(|&at| at < count);
                 let mut reached = BTreeSet::new();
                 let mut todo: Vec<usize> = successors[branch].clone();
                 while let Some(at) = todo.pop() {
-                    if reached.insert(at) {
+                    if Some(at) != meet && reached.insert(at) {
                         todo.extend(&successors[at]);
                     }
-                }
-                for always in after.chain(branch) {
-                    reached.remove(&always);
                 }
                 (branch, reached)
             })
             .collect()
     }
+
+    /// Marks the instructions from which all ways end in a trap, or in a call that does not return.
+    fn dead_ends(&self, successors: &[Vec<usize>]) -> Vec<bool> {
+        let is_trap = |at: usize| {
+            let kind = self.steps[at].as_ref().map(|step| &step.kind);
+            successors[at].is_empty() && !matches!(kind, Some(Kind::Return | Kind::TailCall { .. }))
+        };
+        let mut dead: Vec<bool> = (0..successors.len()).map(is_trap).collect();
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for at in (0..successors.len()).rev().filter(|&at| !successors[at].is_empty()) {
+                if !dead[at] && successors[at].iter().all(|&next| dead[next]) {
+                    dead[at] = true;
+                    changed = true;
+                }
+            }
+        }
+        dead
+    }
+}
+
+/// The ways to an instruction in one execution of the region.
+#[derive(Debug)]
+pub(super) struct WaysTo {
+    /// Set for the instructions on one of them, by their numbers.
+    pub leading: Vec<bool>,
+    /// Decisions among them: a branch of which one side alone leads on decides nothing.
+    pub decided: Decisions,
+    /// Base of the address that the instruction writes to.
+    pub object: Option<ValueOrigin>,
 }
 
 /// The next instruction that all ways from an instruction to an end of the function have in common.
@@ -281,13 +375,6 @@ impl PostDominators {
         }
         next.truncate(count);
         Self { next }
-    }
-
-    /// The instructions that are executed after this one on all ways to an end.
-    fn chain(&self, from: usize) -> impl Iterator<Item = usize> {
-        let count = self.next.len();
-        std::iter::successors(self.next[from], move |&at| self.next.get(at).copied().flatten())
-            .take_while(move |&at| at < count)
     }
 }
 
