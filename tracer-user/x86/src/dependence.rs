@@ -102,7 +102,7 @@ pub struct Meeting {
     pub combined: Certainty,
 }
 
-/// Labels of a later step: what it computes with, what its address comes from, and what decides on it.
+/// Labels of a later step: of its operands, of its address, and of the branches that decide on it.
 struct Sink {
     value: Labels,
     address: Labels,

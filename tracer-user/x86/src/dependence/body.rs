@@ -223,8 +223,8 @@ impl Body {
         WaysTo { leading, decided, object }
     }
 
-    /// Finds the instructions that branches decide on, for certain and possibly: a failed check ends the program, or the
-    /// thread, and chooses nothing for those that go on.
+    /// Finds the instructions that branches decide on, for certain and possibly: a failed check ends the program, or
+    /// the thread, and chooses nothing for those that go on.
     fn find_decisions(&mut self) {
         let mut successors: Vec<Vec<usize>> =
             (0..self.steps.len()).map(|at| self.values.successors(at)).collect();
