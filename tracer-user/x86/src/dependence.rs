@@ -24,9 +24,9 @@ use rustc_hash::FxHashMap;
 
 pub use self::labels::Certainty;
 use self::{
-    body::{Body, Kind},
+    body::{Body, Kind, WaysTo},
     labels::{Labels, Substitution},
-    solution::{Solution, Source},
+    solution::{Callee, Solution, Source},
     summary::Summary,
 };
 use super::exits::Part;
@@ -55,6 +55,8 @@ pub enum Effect {
     Constant,
     /// It does not return.
     NoReturn,
+    /// It throws an exception, by which its caller ends as by a return.
+    Throws,
     /// It copies memory from its second argument to its first, and returns the first.
     Copies,
     /// It is unknown: the result may depend on each argument.
@@ -80,6 +82,15 @@ impl Dependence {
         control: Certainty::Unknown,
     };
 
+    fn max(self, other: Self) -> Self {
+        let Self { value, address, control } = other;
+        Self {
+            value: self.value.max(value),
+            address: self.address.max(address),
+            control: self.control.max(control),
+        }
+    }
+
     /// Returns whether there is a dependence of any kind.
     #[must_use]
     pub fn any(self) -> Certainty {
@@ -94,6 +105,21 @@ pub struct Meeting {
     pub compared: Certainty,
     /// An instruction computes something else from both, a call gets both, or the function leaves both to its caller.
     pub combined: Certainty,
+}
+
+/// Labels of a later step: of its operands, of its address, and of the branches that decide on it.
+struct Sink {
+    value: Labels,
+    address: Labels,
+    control: Labels,
+}
+
+impl Sink {
+    fn of_source(&self) -> Dependence {
+        let [value, address, control] =
+            [self.value, self.address, self.control].map(Labels::of_source);
+        Dependence { value, address, control }
+    }
 }
 
 impl Meeting {
@@ -267,7 +293,7 @@ impl<'code> Analysis<'code> {
                 Kind::Call { target, .. } | Kind::TailCall { target, .. } => {
                     let effect = target.map_or(Effect::Unknown, |target| self.code.effect(target));
                     let most = match effect {
-                        Effect::Constant | Effect::NoReturn => Certainty::No,
+                        Effect::Constant | Effect::NoReturn | Effect::Throws => Certainty::No,
                         _ => Certainty::Unknown,
                     };
                     (both.min(most), &mut found.combined)
@@ -318,43 +344,80 @@ impl<'code> Analysis<'code> {
         let (&access, calls) = earlier.split_last()?;
         let body = self.body(access)?;
         let index = body.values.at(access)?;
-        let of_load = |one: &mut Self, load| one.of_load(&body, load, calls, later);
         if body.steps[index].as_ref()?.loads() {
-            return of_load(self, index);
+            return self.of_load(&body, index, calls, later);
         }
-        let loads = self.loads_of(&body, index)?;
         let mut all = Dependence::default();
-        for load in loads {
-            let one = of_load(self, load)?;
-            all = Dependence {
-                value: all.value.max(one.value),
-                address: all.address.max(one.address),
-                control: all.control.max(one.control),
+        let inputs = self.of_store(&body, index, calls, later, &mut all)?;
+        // Both steps may have a value in common that the region got from outside.
+        if !inputs.is_none() {
+            let body = self.body(*earlier.first()?)?;
+            let unknown_if = |is_shared| match is_shared {
+                true => Certainty::Unknown,
+                false => Certainty::No,
             };
+            let solution = self.solve(&body, None);
+            let found = self.sink(&body, &solution, later)?;
+            all = all.max(Dependence {
+                value: unknown_if(found.value.may_meet(inputs)),
+                address: unknown_if(found.address.has_label_of(inputs)),
+                control: unknown_if(found.control.may_meet(inputs)),
+            });
         }
         Some(all)
     }
 
-    /// Returns the loads from which a store computes its value; `None` where the value comes from elsewhere as well, or
-    /// is a constant.
-    fn loads_of(&mut self, body: &Body, store: usize) -> Option<Vec<usize>> {
-        /// Limit of loads that are looked at.
-        const MOST: usize = 40;
-        let (value, _) = self.solve(body, None).operands(body, store)?;
-        let all: Vec<usize> = body.loads().collect();
-        if !value.is_none() || all.len() > MOST {
-            return None;
-        }
-        let mut found = Vec::new();
-        for load in all {
-            let solution = self.solve(body, Some(Source::Load(load)));
-            match solution.operands(body, store)?.0.of_source() {
-                Certainty::Yes => found.push(load),
-                Certainty::Unknown => return None,
-                Certainty::No => {}
+    /// Adds the dependence on the loads from which a store computes its value, in its function and in those that led
+    /// there; returns the labels that the value has from what the outermost function got. `None` where a part of the
+    /// value comes from a load that is not known.
+    fn of_store(
+        &mut self,
+        body: &Arc<Body>,
+        store: usize,
+        calls: &[u64],
+        later: &[u64],
+        all: &mut Dependence,
+    ) -> Option<Labels> {
+        /// Limit of loads that are looked at in one function.
+        const MOST: usize = 60;
+        let (mut body, mut at, mut calls) = (Arc::clone(body), store, calls);
+        // The inputs of the callee from which the value comes; at first the store's own operand.
+        let mut inputs: Option<Labels> = None;
+        loop {
+            let value = |solution: &Solution| match inputs {
+                None => Some(solution.operands(&body, at)?.0),
+                Some(inputs) => Some(solution.passed(&body, at)?.apply(inputs)),
+            };
+            let boundary = self.boundary.and_then(|at| body.values.at(at));
+            let ways = body.ways_to(at, boundary);
+            let loads: Vec<usize> = body.loads().filter(|&load| ways.leading[load]).collect();
+            if loads.len() > MOST {
+                return None;
             }
+            for load in loads {
+                let most =
+                    value(&self.solve_on(&body, &ways, Some(Source::Load(load))))?.of_source();
+                if most != Certainty::No {
+                    let found = self.of_load(&body, load, calls, later)?;
+                    *all = all.max(Dependence {
+                        value: found.value.min(most),
+                        address: found.address.min(most),
+                        control: found.control.min(most),
+                    });
+                }
+            }
+            let rest = value(&self.solve_on(&body, &ways, None))?;
+            if rest.may_be_loaded() {
+                return None;
+            }
+            let Some((&call, outer)) = calls.split_last().filter(|_| !rest.is_none()) else {
+                return Some(rest);
+            };
+            inputs = Some(rest);
+            body = self.body(call)?;
+            at = body.values.at(call)?;
+            calls = outer;
         }
-        (!found.is_empty()).then_some(found)
     }
 
     fn of_load(
@@ -366,9 +429,9 @@ impl<'code> Analysis<'code> {
     ) -> Option<Dependence> {
         let solution = self.solve(body, Some(Source::Load(load)));
         let (body, solution) = self.returned(Arc::clone(body), solution, calls)?;
-        let found = self.sink(&body, &solution, later)?;
+        let found = self.sink(&body, &solution, later)?.of_source();
         let at = body.values.at(*later.first()?)?;
-        // What writes a constant reads nothing.
+        // The write of a constant reads nothing.
         let reads = !self.writes_constant(*later.last()?);
         let least = match reads && solution.has_escaped(at) {
             true => Certainty::Unknown,
@@ -389,17 +452,14 @@ impl<'code> Analysis<'code> {
         step.unwrap_or_default()
     }
 
-    fn sink(&mut self, body: &Body, solution: &Solution, later: &[u64]) -> Option<Dependence> {
+    /// Labels of a later step, as inputs of the function that contains both steps.
+    fn sink(&mut self, body: &Body, solution: &Solution, later: &[u64]) -> Option<Sink> {
         let (&first, rest) = later.split_first()?;
         let index = body.values.at(first)?;
         let mut control = solution.control(index);
         let mut passed = if rest.is_empty() {
             let (value, address) = solution.operands(body, index)?;
-            return Some(Dependence {
-                value: value.of_source(),
-                address: address.of_source(),
-                control: control.of_source(),
-            });
+            return Some(Sink { value, address, control });
         } else {
             solution.passed(body, index)?
         };
@@ -410,10 +470,10 @@ impl<'code> Analysis<'code> {
             control = control.join(passed.apply(solution.control(index)));
             if depth + 1 == rest.len() {
                 let (value, address) = solution.operands(&body, index)?;
-                return Some(Dependence {
-                    value: passed.apply(value).of_source(),
-                    address: passed.apply(address).of_source(),
-                    control: control.of_source(),
+                return Some(Sink {
+                    value: passed.apply(value),
+                    address: passed.apply(address),
+                    control,
                 });
             }
             passed = passed.through(&solution.passed(&body, index)?);
@@ -441,12 +501,16 @@ impl<'code> Analysis<'code> {
             Some(Source::Load(load)) => {
                 Question { entry: body.entry(), load: Some(load), boundary }
             }
-            Some(Source::Call(..)) => return Arc::new(self.find_solution(body, source, boundary)),
+            Some(Source::Call(..)) => {
+                let find = |callee: Callee<'_>| Solution::find(body, source, boundary, callee);
+                return Arc::new(self.with_callees(body, find));
+            }
         };
         if let Some(known) = self.known.solutions.get(&question) {
             return Arc::clone(known);
         }
-        let found = Arc::new(self.find_solution(body, source, boundary));
+        let find = |callee: Callee<'_>| Solution::find(body, source, boundary, callee);
+        let found = Arc::new(self.with_callees(body, find));
         // Of functions that are active the summaries are unknown for now.
         if self.active.is_empty() {
             let known = &mut *self.known;
@@ -460,16 +524,16 @@ impl<'code> Analysis<'code> {
         found
     }
 
-    fn find_solution(
-        &mut self,
-        body: &Body,
-        source: Option<Source>,
-        boundary: Option<usize>,
-    ) -> Solution {
+    fn solve_on(&mut self, body: &Body, ways: &WaysTo, source: Option<Source>) -> Solution {
+        let boundary = self.boundary.and_then(|at| body.values.at(at));
+        self.with_callees(body, |callee| Solution::on_the_way(body, ways, source, boundary, callee))
+    }
+
+    fn with_callees(&mut self, body: &Body, find: impl FnOnce(Callee<'_>) -> Solution) -> Solution {
         let callees = body.callees();
         let summaries: FxHashMap<u64, Arc<Summary>> =
             callees.into_iter().map(|target| (target, self.summary(target))).collect();
-        Solution::find(body, source, boundary, &|target| {
+        find(&|target| {
             target.and_then(|target| summaries.get(&target).cloned()).unwrap_or_default()
         })
     }
@@ -478,7 +542,9 @@ impl<'code> Analysis<'code> {
     fn summary(&mut self, target: u64) -> Arc<Summary> {
         let entry = match self.code.effect(target) {
             Effect::Code(entry) => entry,
-            Effect::Constant | Effect::NoReturn => return Arc::new(Summary::independent()),
+            Effect::Constant | Effect::NoReturn | Effect::Throws => {
+                return Arc::new(Summary::independent());
+            }
             Effect::Copies => return Arc::new(Summary::copies()),
             Effect::Unknown => return Arc::default(),
         };

@@ -37,6 +37,9 @@ const MAX_CODE: usize = 1 << 16;
 /// Functions that copy memory from their second argument to their first.
 const COPYING: [&str; 4] = ["memcpy", "memmove", "mempcpy", "__memcpy_chk"];
 
+/// Functions by which code throws exceptions of C++ itself.
+const THROWING: [&str; 2] = ["__cxa_throw", "__cxa_rethrow"];
+
 /// Functions that give and take memory, and let time pass: no value of their callers comes back from them.
 const INDEPENDENT: [&str; 16] = [
     "malloc",
@@ -483,6 +486,9 @@ impl CodeOf<'_> {
 
 /// Effect of a function that is known by name.
 fn effect_of(symbol: &str, name: &str) -> Effect {
+    if THROWING.contains(&symbol) {
+        return Effect::Throws;
+    }
     if never_returns(symbol, name) {
         return Effect::NoReturn;
     }

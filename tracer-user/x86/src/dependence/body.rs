@@ -39,6 +39,16 @@ pub(super) enum Spot {
     Unknown,
 }
 
+impl Spot {
+    /// The value that the address is relative to.
+    pub fn base(self) -> Option<ValueOrigin> {
+        match self {
+            Self::At(place) => place.base,
+            _ => None,
+        }
+    }
+}
+
 /// An access to memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Access {
@@ -138,6 +148,8 @@ pub(super) struct Body {
     entry: u64,
     /// By the number of the instruction; none behind a call that does not return.
     successors: Vec<Vec<usize>>,
+    /// Calls by which the function itself throws an exception.
+    throws: Vec<bool>,
     decisions: Vec<Decision>,
 }
 
@@ -152,18 +164,17 @@ impl Body {
             let instruction = &values.instructions()[index];
             steps[index] = Some(step(&values, instruction, state, &mut info, &is_slot));
         });
-        let leaves = |step: &Option<Step>| match step.as_ref().map(|step| &step.kind) {
-            Some(Kind::Call { target: Some(target), .. }) => {
-                code.effect(*target) == Effect::NoReturn
-            }
-            _ => false,
+        let effect = |step: &Option<Step>| match step.as_ref().map(|step| &step.kind) {
+            Some(Kind::Call { target: Some(target), .. }) => Some(code.effect(*target)),
+            _ => None,
         };
-        let successors = steps
-            .iter()
-            .enumerate()
-            .map(|(at, step)| if leaves(step) { Vec::new() } else { values.successors(at) })
+        let effects: Vec<Option<Effect>> = steps.iter().map(effect).collect();
+        let throws = effects.iter().map(|effect| *effect == Some(Effect::Throws)).collect();
+        let goes_on = |at: usize| !matches!(effects[at], Some(Effect::NoReturn | Effect::Throws));
+        let successors = (0..steps.len())
+            .map(|at| if goes_on(at) { values.successors(at) } else { Vec::new() })
             .collect();
-        let mut body = Self { values, steps, entry, successors, decisions: Vec::new() };
+        let mut body = Self { values, steps, entry, successors, throws, decisions: Vec::new() };
         body.decisions = body.decide();
         Some(body)
     }
@@ -203,32 +214,43 @@ impl Body {
         &self.decisions
     }
 
-    /// Finds them. Ways that lead to no return count as not taken, if others do: else all that comes after a call which
-    /// may throw would depend on whatever had decided between two such calls.
+    /// Finds them. Ways that lead to no return count as not taken, if others do: a failed check ends the program, or the
+    /// thread, and chooses nothing for those that go on.
     fn decide(&self) -> Vec<Decision> {
-        let count = self.steps.len();
         let mut successors = self.successors.clone();
         let returning = self.returning(&successors);
         let returns = |at: usize| returning.as_ref().is_none_or(|returning| returning[at]);
-        let mut may_leave = vec![false; count];
+        let mut may_leave = vec![false; successors.len()];
         for (at, nexts) in successors.iter_mut().enumerate().filter(|(at, _)| returns(*at)) {
             let before = nexts.len();
             nexts.retain(|&next| returns(next));
             may_leave[at] = nexts.len() < before;
         }
         let is_reached = |at: usize| self.steps[at].is_some() && returns(at);
-        let after = PostDominators::find(&successors, &is_reached);
+        self.decisions_among(&successors, &is_reached, &may_leave)
+    }
+
+    /// Finds the decisions of branches among some ways. Of those that `may_leave` the function for good, some ways are
+    /// left out.
+    fn decisions_among(
+        &self,
+        successors: &[Vec<usize>],
+        is_reached: &dyn Fn(usize) -> bool,
+        may_leave: &[bool],
+    ) -> Vec<Decision> {
+        let after = PostDominators::find(successors, is_reached);
         let is_branch = |at: &usize| {
-            matches!(self.steps[*at], Some(Step { kind: Kind::Branch, .. }))
+            is_reached(*at)
+                && matches!(self.steps[*at], Some(Step { kind: Kind::Branch, .. }))
                 && (successors[*at].len() > 1 || may_leave[*at])
         };
-        (0..count)
+        (0..successors.len())
             .filter(is_branch)
             .map(|branch| {
                 // Where all ways meet again, the branch decides nothing more.
                 let meeting = after.next[branch].filter(|_| !may_leave[branch]);
                 let mut decided = BTreeSet::new();
-                let mut todo = self.successors[branch].clone();
+                let mut todo = successors[branch].clone();
                 while let Some(at) = todo.pop() {
                     if Some(at) != meeting && decided.insert(at) {
                         todo.extend(&successors[at]);
@@ -239,18 +261,46 @@ impl Body {
             .collect()
     }
 
+    /// The ways from the begin of the region to an instruction.
+    pub fn ways_to(&self, to: usize, boundary: Option<usize>) -> WaysTo {
+        let count = self.steps.len();
+        let mut successors = self.successors.clone();
+        successors[to].clear();
+        let mut predecessors = vec![Vec::new(); count];
+        for (at, nexts) in successors.iter_mut().enumerate() {
+            nexts.retain(|&next| Some(next) != boundary);
+            for &next in &*nexts {
+                predecessors[next].push(at);
+            }
+        }
+        let mut leading = vec![false; count];
+        let mut todo = vec![to];
+        while let Some(at) = todo.pop() {
+            if !std::mem::replace(&mut leading[at], true) {
+                todo.extend(&predecessors[at]);
+            }
+        }
+        for nexts in &mut successors {
+            nexts.retain(|&next| leading[next]);
+        }
+        let is_reached = |at: usize| leading[at] && self.steps[at].is_some();
+        let decisions = self.decisions_among(&successors, &is_reached, &vec![false; count]);
+        let accesses = self.steps[to].iter().flat_map(|step| &step.accesses);
+        let object = accesses.filter(|access| access.writes).find_map(|access| access.spot.base());
+        WaysTo { leading, decisions, object }
+    }
+
     /// Returns the instructions from which a return can be reached; `None` if the function has none.
     fn returning(&self, successors: &[Vec<usize>]) -> Option<Vec<bool>> {
         let mut predecessors = vec![Vec::new(); successors.len()];
         for (at, nexts) in successors.iter().enumerate() {
             nexts.iter().for_each(|&next| predecessors[next].push(at));
         }
-        let is_return = |step: &Option<Step>| {
-            let kind = step.as_ref().map(|step| &step.kind);
-            matches!(kind, Some(Kind::Return | Kind::TailCall { .. }))
+        let is_return = |at: &usize| {
+            let kind = self.steps[*at].as_ref().map(|step| &step.kind);
+            matches!(kind, Some(Kind::Return | Kind::TailCall { .. })) || self.throws[*at]
         };
-        let mut todo: Vec<usize> =
-            (0..self.steps.len()).filter(|&at| is_return(&self.steps[at])).collect();
+        let mut todo: Vec<usize> = (0..self.steps.len()).filter(is_return).collect();
         let mut returning = vec![false; successors.len()];
         let any = !todo.is_empty();
         while let Some(at) = todo.pop() {
@@ -260,6 +310,17 @@ impl Body {
         }
         any.then_some(returning)
     }
+}
+
+/// The ways to an instruction in one execution of the region.
+#[derive(Debug)]
+pub(super) struct WaysTo {
+    /// Set for the instructions on one of them, by their numbers.
+    pub leading: Vec<bool>,
+    /// Decisions among them: a branch of which one side alone leads on decides nothing.
+    pub decisions: Vec<Decision>,
+    /// Base of the address that the instruction writes to.
+    pub object: Option<ValueOrigin>,
 }
 
 /// The next instruction that all ways from an instruction to an end of the function have in common.

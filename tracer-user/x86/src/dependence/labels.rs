@@ -1,6 +1,6 @@
 //! Labels of values: which inputs of a function, or whether the value of the earlier step, they come from.
 
-use crate::instruction::ARGUMENTS;
+use crate::instruction::{ARGUMENTS, RSP};
 
 /// Certainty of a statement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,13 +17,18 @@ pub enum Certainty {
 /// A set of labels that a value has, and of those that it may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Labels {
-    certain: u16,
-    possible: u16,
+    certain: u32,
+    possible: u32,
 }
 
 const VECTORS: usize = 2 * ARGUMENTS.len();
 const STACK: usize = VECTORS + 1;
 const SOURCE: usize = STACK + 1;
+const LOADED: usize = SOURCE + 1;
+const AT_BEGIN: usize = LOADED + 1;
+
+/// Number of general registers.
+pub(super) const REGISTERS: usize = 16;
 
 impl Labels {
     pub const NONE: Self = Self { certain: 0, possible: 0 };
@@ -33,6 +38,11 @@ impl Labels {
     pub const VECTORS: Self = Self::one(VECTORS);
     /// Arguments on the stack.
     pub const STACK: Self = Self::one(STACK);
+
+    /// Memory that no argument points to.
+    pub const LOADED: Self = Self::one(LOADED);
+    /// The stack and vector registers at the begin of the region, where it begins within a function.
+    pub const AT_BEGIN: Self = Self::at_begin(RSP as usize);
 
     const fn one(number: usize) -> Self {
         Self { certain: 1 << number, possible: 0 }
@@ -48,6 +58,11 @@ impl Labels {
         Self::one(ARGUMENTS.len() + number)
     }
 
+    /// A general register at the begin of the region, where it begins within a function.
+    pub const fn at_begin(register: usize) -> Self {
+        Self::one(AT_BEGIN + register)
+    }
+
     /// Returns the labels without that of the earlier step.
     pub const fn without_source(self) -> Self {
         let source = !(1 << SOURCE);
@@ -61,6 +76,24 @@ impl Labels {
 
     pub const fn is_none(self) -> bool {
         self.certain | self.possible == 0
+    }
+
+    /// Returns whether the label of memory that no argument points to may be one of them.
+    pub const fn may_be_loaded(self) -> bool {
+        (self.certain | self.possible) >> LOADED & 1 != 0
+    }
+
+    /// Returns whether two values may come from one input. Several registers may hold what was computed from one value
+    /// before the region began.
+    pub const fn may_meet(self, other: Self) -> bool {
+        const ALL_AT_BEGIN: u32 = !0 << AT_BEGIN;
+        let shared = (self.certain | self.possible) & (other.certain | other.possible);
+        shared != 0 || self.certain & ALL_AT_BEGIN != 0 && other.certain & ALL_AT_BEGIN != 0
+    }
+
+    /// Returns whether one value comes from an input that the other may come from as well.
+    pub const fn has_label_of(self, other: Self) -> bool {
+        (self.certain | self.possible) & (other.certain | other.possible) != 0
     }
 
     #[must_use]
@@ -109,11 +142,11 @@ impl Substitution {
         &self.given[..ARGUMENTS.len()]
     }
 
-    /// Returns a value of the callee in labels of the caller. Its own label of the source stays.
+    /// Returns a value of the callee in labels of the caller. Labels that are of no input stay.
     pub fn apply(&self, labels: Labels) -> Labels {
-        let source = Labels::SOURCE.certain;
+        let kept = !0 << SOURCE;
         let mut result =
-            Labels { certain: labels.certain & source, possible: labels.possible & source };
+            Labels { certain: labels.certain & kept, possible: labels.possible & kept };
         for (number, &given) in self.given.iter().enumerate() {
             if labels.certain >> number & 1 != 0 {
                 result = result.join(given);

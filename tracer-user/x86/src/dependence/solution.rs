@@ -6,8 +6,8 @@ use std::{
 };
 
 use super::{
-    body::{Access, Body, Cell, Decision, Kind, Spot, Step},
-    labels::{Certainty, Labels, Substitution},
+    body::{Access, Body, Cell, Decision, Kind, Spot, Step, WaysTo},
+    labels::{Certainty, Labels, REGISTERS, Substitution},
     stack::StackBytes,
     summary::{StoreBehind, Summary},
 };
@@ -36,9 +36,9 @@ pub(super) type Callee<'a> = &'a dyn Fn(Option<u64>) -> Arc<Summary>;
 /// Labels of everything at one point.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Known {
-    low: [Labels; 16],
+    low: [Labels; REGISTERS],
     /// The whole of each general register but for its lowest bits.
-    high: [Labels; 16],
+    high: [Labels; REGISTERS],
     vectors: [Labels; 16],
     flags: Labels,
     /// Labels of each byte, by its distance from the stack pointer at the entry. A missing byte has no labels if it is
@@ -48,6 +48,10 @@ struct Known {
     memory: Vec<(Value, u32, Labels)>,
     /// Labels of values that were stored where they cannot be followed.
     escaped: Labels,
+    /// Set if values that the function itself loads have the label of the source alone.
+    own_loads_are_plain: bool,
+    /// Base of the object that is written at last, from which loads do not depend on the choice of the object.
+    object: Option<ValueOrigin>,
 }
 
 #[derive(Debug)]
@@ -77,10 +81,31 @@ impl Solution {
         boundary: Option<usize>,
         callee: Callee<'_>,
     ) -> Self {
-        let of_source = source.as_ref().map(|source| match source {
-            Source::Load(index) | Source::Call(index, _) => *index,
-        });
-        let renewed = [boundary, of_source];
+        let entry = Known::at_entry();
+        Self::of_branches(body, entry, source, boundary, callee, body.decisions())
+    }
+
+    /// Finds the labels that values have where control has come to an instruction on one of these ways. Values that the
+    /// function itself loads have the label of the source alone.
+    pub fn on_the_way(
+        body: &Body,
+        ways: &WaysTo,
+        source: Option<Source>,
+        boundary: Option<usize>,
+        callee: Callee<'_>,
+    ) -> Self {
+        let entry = Known { own_loads_are_plain: true, object: ways.object, ..Known::at_entry() };
+        Self::of_branches(body, entry, source, boundary, callee, &ways.decisions)
+    }
+
+    fn of_branches(
+        body: &Body,
+        entry: Known,
+        source: Option<Source>,
+        boundary: Option<usize>,
+        callee: Callee<'_>,
+        decisions: &[Decision],
+    ) -> Self {
         let count = body.steps.len();
         let mut solution = Self {
             before: vec![None; count],
@@ -91,11 +116,14 @@ impl Solution {
             },
             summary: Summary::constant(),
         };
+        if let Some(first) = solution.before.first_mut() {
+            *first = Some(entry);
+        }
         // A branch passes its labels to all values written under it, which may give labels to more branches.
         loop {
-            solution.flow(body, source.as_ref(), renewed, callee);
+            solution.flow(body, source.as_ref(), boundary, callee);
             let mut changed = false;
-            for Decision { branch, decided, may_leave } in body.decisions() {
+            for Decision { branch, decided, may_leave } in decisions {
                 let condition = solution.condition(body, *branch, *may_leave);
                 for &at in decided {
                     let joined = solution.control[at].join(condition);
@@ -119,20 +147,24 @@ impl Solution {
         match may_leave {
             // What it has is no more than that the branch itself is on such a way.
             true if own.is_implied_by(self.control[branch]) => Labels::NONE,
-            true => own.join(self.control[branch].possibly()),
+            true => own.join(self.control[branch]).possibly(),
             false => own.join(self.control[branch]),
         }
     }
 
-    /// Lets labels flow to a fixpoint. Where the step is `renewed`, the label of its last execution ends.
+    /// Lets labels flow to a fixpoint. Where the earlier step or the region is executed again, the label of the step's
+    /// last execution ends.
     fn flow(
         &mut self,
         body: &Body,
         source: Option<&Source>,
-        renewed: [Option<usize>; 2],
+        boundary: Option<usize>,
         callee: Callee<'_>,
     ) {
-        self.before[0].get_or_insert_with(Known::at_entry);
+        let of_source = source.map(|source| match source {
+            Source::Load(index) | Source::Call(index, _) => *index,
+        });
+        let renewed = [boundary, of_source];
         // Labels of branches have changed since an earlier round.
         let mut todo: BTreeSet<usize> =
             (0..self.before.len()).filter(|&at| self.before[at].is_some()).collect();
@@ -164,6 +196,9 @@ impl Solution {
                 let mut passed = known.clone();
                 if renewed.contains(&Some(next)) {
                     passed.end_source();
+                }
+                if boundary == Some(next) {
+                    passed.begin_region();
                 }
                 let changed = match &mut self.before[next] {
                     Some(before) => before.join(&passed),
@@ -353,6 +388,7 @@ impl Known {
     fn uses(&self, step: &Step) -> Vec<Labels> {
         let of_cell = |cell: &Cell| match step.is_in_address(*cell) {
             true if !step.loads() => Labels::NONE,
+            true if step.is_base(*cell) && self.is_of_object(step) => Labels::NONE,
             true if step.is_base(*cell) => self.read(*cell).possibly(),
             _ => self.read(*cell),
         };
@@ -361,6 +397,11 @@ impl Known {
         let loads = step.accesses.iter().filter(|access| access.reads);
         uses.extend(loads.map(|access| self.load(access.spot, i64::from(access.size))));
         uses
+    }
+
+    fn is_of_object(&self, step: &Step) -> bool {
+        let mut bases = step.accesses.iter().map(|access| access.spot.base());
+        self.object.is_some() && bases.any(|base| base == self.object)
     }
 
     fn load(&self, spot: Spot, size: i64) -> Labels {
@@ -384,12 +425,13 @@ impl Known {
                         distance <= 0 && distance.saturating_add((*length).into()) >= size
                     });
                 }
-                match argument(place) {
-                    Some(number) if !is_known => found.join(Labels::behind(number)),
-                    _ => found,
+                if is_known || self.own_loads_are_plain {
+                    return found;
                 }
+                found.join(argument(place).map_or(Labels::LOADED, Labels::behind))
             }
-            Spot::Unknown => Labels::NONE,
+            Spot::Unknown if self.own_loads_are_plain => Labels::NONE,
+            Spot::Unknown => Labels::LOADED,
         }
     }
 
@@ -526,10 +568,7 @@ impl Known {
                 _ => {}
             }
         }
-        match argument(pointer) {
-            Some(number) => found.join(Labels::behind(number)),
-            None => found,
-        }
+        found.join(argument(pointer).map_or(Labels::LOADED, Labels::behind))
     }
 
     fn call(
@@ -589,6 +628,17 @@ impl Known {
         }
         self.flags = self.flags.without_source();
         self.escaped = self.escaped.without_source();
+    }
+
+    /// Gives each register the label that it has at the begin of the region.
+    fn begin_region(&mut self) {
+        for register in 0..REGISTERS {
+            self.low[register] = Labels::at_begin(register);
+            self.high[register] = Labels::at_begin(register);
+        }
+        for value in self.vectors.iter_mut().chain(self.stack.iter_mut()) {
+            *value = Labels::AT_BEGIN;
+        }
     }
 
     /// Takes in what another path brings; returns whether anything changed.

@@ -37,7 +37,7 @@ pub(super) struct StoreBehind {
 
 impl Default for Summary {
     fn default() -> Self {
-        let mut all = Labels::VECTORS.join(Labels::STACK);
+        let mut all = Labels::VECTORS.join(Labels::STACK).join(Labels::LOADED);
         for number in 0..ARGUMENTS.len() {
             all = all.join(Labels::argument(number)).join(Labels::behind(number));
         }
