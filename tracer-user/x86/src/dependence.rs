@@ -379,7 +379,7 @@ impl<'code> Analysis<'code> {
         all: &mut Dependence,
     ) -> Option<Labels> {
         /// Limit of loads that are looked at in one function.
-        const MOST: usize = 60;
+        const MOST: usize = 40;
         let (mut body, mut at, mut calls) = (Arc::clone(body), store, calls);
         // The inputs of the callee from which the value comes; at first the store's own operand.
         let mut inputs: Option<Labels> = None;
@@ -390,6 +390,10 @@ impl<'code> Analysis<'code> {
             };
             let boundary = self.boundary.and_then(|at| body.values.at(at));
             let ways = body.ways_to(at, boundary);
+            let rest = value(&self.solve_on(&body, &ways, None))?;
+            if rest.may_be_loaded() {
+                return None;
+            }
             let loads: Vec<usize> = body.loads().filter(|&load| ways.leading[load]).collect();
             if loads.len() > MOST {
                 return None;
@@ -405,10 +409,6 @@ impl<'code> Analysis<'code> {
                         control: found.control.min(most),
                     });
                 }
-            }
-            let rest = value(&self.solve_on(&body, &ways, None))?;
-            if rest.may_be_loaded() {
-                return None;
             }
             let Some((&call, outer)) = calls.split_last().filter(|_| !rest.is_none()) else {
                 return Some(rest);
