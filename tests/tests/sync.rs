@@ -209,7 +209,7 @@ fn a_wait_that_times_out_has_let_go_of_the_mutex_and_nothing_let_it_through() {
 /// line with the second one.
 fn loses_wake_up(program: &Program, how: &str, look: &'static str, signal: &'static str) {
     for _ in 0..runs(1) {
-        let (ended, report) = Avtrace::on(program).seeing_memory().arguments(&[how]).report();
+        let (ended, report) = Avtrace::on(program).seeing_memory().arguments([how]).report();
         let defect = report.defects.first().unwrap_or_else(|| panic!("{how}: {}", ended.stderr));
         let is_lost =
             (&defect["pattern"], &defect["class"]) == (&"lost-wake-up".into(), &"likely".into());
@@ -232,7 +232,7 @@ fn wake_ups_that_come_between_the_look_and_the_wait_are_lost() {
         loses_wake_up(&program, "split", "look", "signal");
         loses_wake_up(&program, "flag", "test", "signal_after");
         for how in ["again", "whole", "after"] {
-            let (ended, report) = Avtrace::on(&program).seeing_memory().arguments(&[how]).report();
+            let (ended, report) = Avtrace::on(&program).seeing_memory().arguments([how]).report();
             let is_quiet = |defect: &serde_json::Value| {
                 defect["class"] != "likely" && defect["pattern"] != "lost-wake-up"
             };
@@ -245,13 +245,13 @@ fn wake_ups_that_come_between_the_look_and_the_wait_are_lost() {
 fn a_write_skew_is_a_torn_pair_unless_one_side_does_not_act_on_what_it_read() {
     require_bpf!();
     for program in in_c("write_skew") {
-        let (ended, report) = Avtrace::on(&program).seeing_memory().arguments(&["skew"]).report();
+        let (ended, report) = Avtrace::on(&program).seeing_memory().arguments(["skew"]).report();
         let defect = report.defects.first().unwrap_or_else(|| panic!("{}", ended.stderr));
         let found = ["class", "pattern", "region"].map(|key| defect[key].as_str().expect("text"));
         assert_eq!(found, ["likely", "torn", "leave_y"], "{defect:#}");
         let lines = ["left", "returned"].map(|end| defect["gap"][end]["line"].as_u64());
         assert_eq!(lines, ["look", "leave"].map(|mark| Some(u64::from(program.line(mark)))));
-        let (ended, report) = Avtrace::on(&program).seeing_memory().arguments(&["apart"]).report();
+        let (ended, report) = Avtrace::on(&program).seeing_memory().arguments(["apart"]).report();
         let is_by_design = |defect: &serde_json::Value| defect["class"] == "by-design";
         assert!(report.defects.iter().all(is_by_design), "{}", ended.stderr);
     }

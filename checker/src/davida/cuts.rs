@@ -126,11 +126,11 @@ impl Cuts {
     }
 
     /// Notes a read in the critical section of the second step: its variable and place.
-    pub(super) fn note_look(&mut self, key: &Key, look: (VarId, LocationId)) {
+    pub(super) fn note_look(&mut self, key: &Key, variable: VarId, at: LocationId) {
         let Some(&number) = self.by_key.get(key) else { return };
         let looks = &mut self.entries[number as usize].cut.looks;
-        if looks.len() < Cut::MAX_LOOKS && !looks.contains(&look) {
-            looks.push(look);
+        if looks.len() < Cut::MAX_LOOKS && !looks.contains(&(variable, at)) {
+            looks.push((variable, at));
         }
     }
 

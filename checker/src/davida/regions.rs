@@ -1,7 +1,7 @@
 //! Regions that are active: the effects of each event on them, their violations, and the cuts.
 
 use super::closing_reads::ClosingReads;
-use super::cuts::Cuts;
+use super::cuts::{Cuts, Key};
 use super::cycle;
 use super::followed::SlotSet;
 use super::forest::{Column, Forest, Node, RegionBits};
@@ -39,7 +39,7 @@ pub(super) struct ActiveRegions {
     pub(super) verdicts: Verdicts,
     pub(super) cuts: Cuts,
     reads: ClosingReads,
-    second_looks: SecondLooks,
+    second_looks: SecondLooks<Key>,
     /// Executions of each region.
     pub(super) executions: Vec<u64>,
     /// Regions that were open when their thread ended.
@@ -560,9 +560,9 @@ impl Visitor for ActiveRegions {
                 && let Object::Variable(variable) = dependency.object
                 && matches!(dependency.sink.action(), Action::Read | Action::Update)
             {
-                let look = (variable, dependency.sink.location());
+                let at = dependency.sink.location();
                 let sections = self.second_looks.of(dependency.sink.thread());
-                sections.for_each(|key| self.cuts.note_look(key, look));
+                sections.for_each(|key| self.cuts.note_look(key, variable, at));
             }
             if dependency.sink.action() == Action::Read {
                 thread.looked(dependency.object, dependency.sink);

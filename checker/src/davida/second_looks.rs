@@ -1,27 +1,31 @@
-//! Reads of what others have written, in the critical section of a step that has closed a cycle on another variable than
-//! the first step's: does the region look at the first variable again, once it has the lock back? Bounded: the latest steps, until their thread
-//! releases a lock or its innermost region ends.
+//! Reads of what others have written, in the critical section of a step that has closed a cycle on another variable
+//! than that of the first step: does the region look at the first variable again, once it has the lock back? Bounded:
+//! the latest steps, until their thread releases a lock or its innermost region ends.
 
-use super::cuts::Key;
 use crate::event::ThreadId;
 
-/// Step that has closed a cycle, in the cut that it belongs to.
-struct Closed {
+/// Step that has closed a cycle, in the cut with a key.
+struct Closed<K> {
     thread: ThreadId,
-    key: Key,
+    key: K,
 }
 
 /// Limit of steps.
 const MAX_STEPS: usize = 16;
 
 /// Steps whose critical section goes on.
-#[derive(Default)]
-pub(super) struct SecondLooks(Vec<Closed>);
+pub(super) struct SecondLooks<K>(Vec<Closed<K>>);
 
-impl SecondLooks {
+impl<K> Default for SecondLooks<K> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<K: PartialEq> SecondLooks<K> {
     /// Notes that a step of a thread belongs to the cut with that key.
-    pub(super) fn closed(&mut self, thread: ThreadId, key: Key) {
-        if self.0.iter().any(|closed| (closed.thread, closed.key) == (thread, key)) {
+    pub(super) fn closed(&mut self, thread: ThreadId, key: K) {
+        if self.0.iter().any(|closed| closed.thread == thread && closed.key == key) {
             return;
         }
         if self.0.len() >= MAX_STEPS {
@@ -36,7 +40,7 @@ impl SecondLooks {
     }
 
     /// Returns the cuts in whose second section a read of a thread is made.
-    pub(super) fn of(&self, thread: ThreadId) -> impl Iterator<Item = &Key> {
+    pub(super) fn of(&self, thread: ThreadId) -> impl Iterator<Item = &K> {
         self.0.iter().filter(move |closed| closed.thread == thread).map(|closed| &closed.key)
     }
 

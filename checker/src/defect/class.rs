@@ -143,7 +143,7 @@ impl Facts {
         self.acts == Certainty::Yes
             && !self.checked_again
             && !self.validated
-            && !self.looked_again
+            && !self.is_hint()
             && self.changed != Some(false)
     }
 
@@ -198,6 +198,11 @@ impl Facts {
     /// The region itself looks again and decides anew. A check in a callee may as well be what finds the error.
     fn checks_itself(&self) -> bool {
         self.validated || self.checked_again && self.kind == GapKind::OneActivation
+    }
+
+    /// The first look was a hint: the region looks again where it acts on the other variable.
+    fn is_hint(&self) -> bool {
+        self.looked_again && self.is_pair()
     }
 
     /// Two variables.
@@ -465,7 +470,7 @@ static RULES: &[Rule] = rules! {
     Known Note, |_| Some(Reason::ActsOnValue), if |f| f.loses_update() || f.acts_unchecked();
     Always AtMost(Possible, -3), |_| Some(Reason::Independent), if Facts::is_independent;
     Always AtMost(ByDesign, -3), |_| Some(Reason::CheckedAgain), if Facts::checks_itself;
-    Always AtMost(Possible, -1), |_| Some(Reason::CheckedAgain), if |f| f.looked_again && !f.checks_itself();
+    Always AtMost(Possible, -1), |_| Some(Reason::CheckedAgain), if |f| f.is_hint() && !f.checks_itself();
     // Through several others each under locks of its own, values are of different times by design.
     Always AtMost(Possible, -2), |_| Some(Reason::SeparateLocks),
         if |f| f.is(Pattern::Chain) && f.is_unit() && f.is_separate() && !f.one_class;

@@ -623,6 +623,9 @@ fn a_look_that_is_repeated_with_the_lock_held_was_a_hint() {
     }
     let independent = Dependence { control: Certainty::No, ..control() };
     assert_eq!(found("t1 r(map) @6;", independent)[0], "likely Torn get");
+    // An update of the first variable itself is no look at all, whatever comes of it.
+    let update = "t1 r(map) @6; t1 w(map) @6;";
+    assert_eq!(found(update, control())[0], "likely StaleRead get");
     // Before the second step it is no other thing.
     let before = trace("").replace("t1 r(names) @5;", "t1 r(map) @6; t1 r(names) @5;");
     let program = Program::new(&before).changed(true);

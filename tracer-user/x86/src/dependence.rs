@@ -168,7 +168,7 @@ pub struct Analysis<'code> {
 }
 
 impl<'code> Analysis<'code> {
-    /// Makes an analysis that adds to what is known of the program.
+    /// Makes an analysis that adds to this knowledge of the program.
     #[must_use]
     pub const fn new(code: &'code dyn Code, known: &'code mut Knowledge) -> Self {
         Self { code, known, active: Vec::new(), boundary: None }
@@ -431,7 +431,7 @@ impl<'code> Analysis<'code> {
         let (body, solution) = self.returned(Arc::clone(body), solution, calls)?;
         let found = self.sink(&body, &solution, later)?.of_source();
         let at = body.values.at(*later.first()?)?;
-        // The write of a constant reads nothing.
+        // The write of a constant does not read.
         let reads = !self.writes_constant(*later.last()?);
         let least = match reads && solution.has_escaped(at) {
             true => Certainty::Unknown,

@@ -163,7 +163,7 @@ impl<'a> Reports<'a> {
         self.targets.retain(|target| target.destination != *destination);
     }
 
-    /// Writes what is there to standard output or error. Files are written as a whole.
+    /// Writes the reports to standard output or error. Files are written as a whole.
     pub(super) fn flush(&mut self) -> Result<(), Failure> {
         for Target { destination, pending, .. } in &mut self.targets {
             if !pending.is_empty() && !matches!(destination, Destination::File(_)) {

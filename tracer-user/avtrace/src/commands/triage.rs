@@ -158,7 +158,7 @@ pub(super) fn entries(arguments: &OutputArgs, report: &Report) -> String {
     entries.join("\n")
 }
 
-/// Writes entries to the file that was named for them, and returns what is left to write after the report.
+/// Writes entries to the file that was named for them, and returns the rest to write after the report.
 pub(super) fn write_entries(arguments: &OutputArgs, entries: String) -> Result<String, Failure> {
     match &arguments.triage.gen_suppressions {
         Some(path) if path != Path::new("-") => {

@@ -136,7 +136,7 @@ impl Step {
 pub(super) struct Decision {
     pub branch: usize,
     pub decided: BTreeSet<usize>,
-    /// One way leads to no return of the function: to the end of the program, or to an exception.
+    /// Set if a way leads to no return of the function: to the end of the program, or to an exception.
     pub may_leave: bool,
 }
 
@@ -146,7 +146,7 @@ pub(super) struct Body {
     /// By the number of the instruction; `None` where control never comes.
     pub steps: Vec<Option<Step>>,
     entry: u64,
-    /// By the number of the instruction; none behind a call that does not return.
+    /// By the number of the instruction; empty behind a call that does not return.
     successors: Vec<Vec<usize>>,
     /// Calls by which the function itself throws an exception.
     throws: Vec<bool>,
@@ -214,8 +214,8 @@ impl Body {
         &self.decisions
     }
 
-    /// Finds them. Ways that lead to no return count as not taken, if others do: a failed check ends the program, or the
-    /// thread, and chooses nothing for those that go on.
+    /// Finds them. Ways that lead to no return count as not taken, if others do: a failed check ends the program, or
+    /// the thread, and does not choose for those that go on.
     fn decide(&self) -> Vec<Decision> {
         let mut successors = self.successors.clone();
         let returning = self.returning(&successors);
@@ -247,7 +247,7 @@ impl Body {
         (0..successors.len())
             .filter(is_branch)
             .map(|branch| {
-                // Where all ways meet again, the branch decides nothing more.
+                // The branch decides up to where all ways meet again.
                 let meeting = after.next[branch].filter(|_| !may_leave[branch]);
                 let mut decided = BTreeSet::new();
                 let mut todo = successors[branch].clone();
@@ -290,7 +290,7 @@ impl Body {
         WaysTo { leading, decisions, object }
     }
 
-    /// Returns the instructions from which a return can be reached; `None` if the function has none.
+    /// Returns the instructions from which a return can be reached, if the function has any.
     fn returning(&self, successors: &[Vec<usize>]) -> Option<Vec<bool>> {
         let mut predecessors = vec![Vec::new(); successors.len()];
         for (at, nexts) in successors.iter().enumerate() {
@@ -317,7 +317,7 @@ impl Body {
 pub(super) struct WaysTo {
     /// Set for the instructions on one of them, by their numbers.
     pub leading: Vec<bool>,
-    /// Decisions among them: a branch of which one side alone leads on decides nothing.
+    /// Decisions among them, by branches with several sides that lead on.
     pub decisions: Vec<Decision>,
     /// Base of the address that the instruction writes to.
     pub object: Option<ValueOrigin>,

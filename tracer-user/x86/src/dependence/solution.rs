@@ -138,7 +138,7 @@ impl Solution {
     }
 
     /// Labels of the condition of a branch. One that leads to no return checks for errors: it says little of what had
-    /// decided that it comes to the check, and nothing if the error does not depend on any value, as that of a lock.
+    /// decided that it comes to the check. An error that depends on no value, as that of a lock, does not count.
     fn condition(&self, body: &Body, branch: usize, may_leave: bool) -> Labels {
         let (Some(known), Some(step)) = (&self.before[branch], &body.steps[branch]) else {
             return Labels::NONE;

@@ -18,7 +18,7 @@ pub(super) struct Summary {
     pub fixed: Vec<(u64, Labels)>,
     /// Values that were written where they cannot be followed: behind pointers that the function did not get.
     pub escaped: Labels,
-    /// The result says nothing of the way that led to the call: that a lock was taken, for example.
+    /// The result does not depend on the way that led to the call: that a lock was taken, for example.
     pub is_of_no_way: bool,
 }
 
@@ -56,7 +56,7 @@ impl Default for Summary {
 }
 
 impl Summary {
-    /// Summary of a function that gets nothing and gives nothing back but success.
+    /// Summary of a function whose result is its success.
     pub fn independent() -> Self {
         Self { is_of_no_way: true, ..Self::constant() }
     }

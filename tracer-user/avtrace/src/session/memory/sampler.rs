@@ -85,7 +85,7 @@ impl Sampler {
                 }
             }
         }
-        // Somebody may have named what is there by now.
+        // The memory there may have a name by now.
         for number in 0..self.slots.len() {
             let length = |slot: Slot| self.watched.get(&slot.address).map_or(1, |of| of.length);
             if self.slots[number]

@@ -97,7 +97,7 @@ trait Recording: Debug + Send {
         symbolizer: &Symbolizer,
     ) -> Result<(), WriteError>;
 
-    /// Adds names and the end, and writes what is left.
+    /// Adds names and the end, and writes the rest.
     fn finish(
         self: Box<Self>,
         names: Option<&mut LiveNames<'_>>,

@@ -54,7 +54,7 @@ struct Defined {
 }
 
 impl WholeRecorder {
-    /// Creates the file, or replaces what is there. A name that the user has not given may be that of a link of a
+    /// Creates the file, or replaces an existing one. A name that the user has not given may be that of a link of a
     /// program that runs already.
     pub(super) fn create(
         path: &Path,
