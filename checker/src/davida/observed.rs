@@ -30,7 +30,8 @@ impl Observed {
                 history.writer = Some(event.thread);
             }
             Op::SplitVariable { from, to } => *self.of(to) = *self.of(from),
-            Op::Alloc(variable) => *self.of(variable) = History::default(),
+            // It may end the life that findings are about: what was observed in it stays.
+            Op::Alloc(variable) => self.of(variable).writer = None,
             _ => {}
         }
     }

@@ -620,6 +620,11 @@ fn a_lock_that_may_fail_on_two_ways_makes_no_step_behind_depend_on_the_way() {
             );
         }
         let guarded = program.function("guarded");
+        // A call is no store of a constant: what the callee has read may be in its result.
+        let call = &program.calls(guarded, get)[..1];
+        let by_call =
+            Analysis::new(&program, &mut Knowledge::default()).depends(call, &stores(guarded));
+        assert_ne!(by_call.any(), Certainty::No, "{option}");
         let behind = found(guarded, &stores(guarded));
         assert_eq!(
             behind.control,

@@ -214,8 +214,13 @@ impl Analysis<'_, '_> {
             Unit::Function(_) => &own.name,
             Unit::Inlined(number) => &self.inlining.names[number],
         };
-        // The code of a lock accesses the lock, and guarded data has the lock's candidates.
-        let takes = self.lock.has(&self.facts[function]) || self.release.has(&self.facts[function]);
+        // The code of a lock accesses the lock, and guarded data has the lock's candidates. What surrounds an inlined
+        // function may take locks for other data.
+        let mut own_calls = self.facts[function].calls.iter();
+        let takes = own_calls.any(|call| {
+            self.inlining.contains(unit, call.at)
+                && (self.lock.of(call).is_some() || self.release.of(call).is_some())
+        });
         if is_library(name) || takes || self.own_locks.role(own).is_some() {
             return None;
         }

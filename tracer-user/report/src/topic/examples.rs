@@ -190,7 +190,7 @@ void put(struct item *item)
     lock(&queue.lock);
     push(&queue, item);
     unlock(&queue.lock);
-                                            /* another thread takes the item, and waits for the next one */
+                                            /* another thread takes it, and waits again */
     cond_signal(&queue.not_empty);          /* wakes it in vain */
 }
 ";
