@@ -446,8 +446,18 @@ impl ActiveRegions {
         {
             reads.closed(closing.sink.thread(), trigger, variable, key);
         }
-        if is_data && closing.is_variable() && first.object != closing.object {
-            second_looks.closed(closing.sink.thread(), key);
+        // A look counts if it closes a cycle itself, which does not depend on the regions that are followed.
+        if is_data
+            && level.is_some()
+            && let Object::Variable(variable) = closing.object
+        {
+            if matches!(closing.sink.action(), Action::Read | Action::Update) {
+                let sections = second_looks.of(closing.sink.thread());
+                sections.for_each(|key| cuts.note_look(key, variable, closing.sink.location()));
+            }
+            if first.object != closing.object {
+                second_looks.closed(closing.sink.thread(), key);
+            }
         }
         let around = threads[closing.row()].surroundings(level)?;
         let number = cuts.cut(key, level.is_none(), clarity, || {
@@ -556,14 +566,6 @@ impl Visitor for ActiveRegions {
             let Self { threads, obstacles, .. } = self;
             let thread = &mut threads[v];
             let spins = thread.spins(dependency.object, dependency.sink);
-            if !self.second_looks.is_empty()
-                && let Object::Variable(variable) = dependency.object
-                && matches!(dependency.sink.action(), Action::Read | Action::Update)
-            {
-                let at = dependency.sink.location();
-                let sections = self.second_looks.of(dependency.sink.thread());
-                sections.for_each(|key| self.cuts.note_look(key, variable, at));
-            }
             if dependency.sink.action() == Action::Read {
                 thread.looked(dependency.object, dependency.sink);
             } else {

@@ -34,11 +34,6 @@ impl<K: PartialEq> SecondLooks<K> {
         self.0.push(Closed { thread, key });
     }
 
-    #[inline(always)]
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Returns the cuts in whose second section a read of a thread is made.
     pub(super) fn of(&self, thread: ThreadId) -> impl Iterator<Item = &K> {
         self.0.iter().filter(move |closed| closed.thread == thread).map(|closed| &closed.key)
