@@ -226,7 +226,7 @@ pub struct Cut {
     /// Set if an end is on a variable that threads have polled until another thread changed it; of an update, if the
     /// region itself has.
     pub polled: bool,
-    /// Set if an end is an overwritten write of a variable that nobody has read in the whole run.
+    /// Set if an end is an overwritten write of a variable that no thread reads in the whole run.
     pub unread: bool,
     /// Locks that the region acquired after the first step of the exemplar, up to the second one.
     pub acquired: Vec<LockId>,

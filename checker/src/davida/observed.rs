@@ -1,5 +1,5 @@
-//! Variables of which some thread has read a value that it had not written itself. Where nobody ever does, an overwrite
-//! makes no difference to anybody: of padding, which copies of a structure write, or of a note for debuggers.
+//! Variables that some thread has read after another one wrote them. If no thread ever does, overwriting the variable
+//! has no effect: it is padding that is copied with a structure, or a note for debuggers.
 
 use crate::event::{Event, Op, ThreadId, VarId};
 use crate::finding::{Action, Edge, Object, Violation};
@@ -30,7 +30,7 @@ impl Observed {
                 history.writer = Some(event.thread);
             }
             Op::SplitVariable { from, to } => *self.of(to) = *self.of(from),
-            // It may end the life that findings are about: what was observed in it stays.
+            // Findings may be about the life that ends here, so the reads in it still count.
             Op::Alloc(variable) => self.of(variable).writer = None,
             _ => {}
         }
@@ -45,8 +45,8 @@ impl Observed {
         &mut self.0[index]
     }
 
-    /// Returns whether the first or the last dependency of a witness is from one write to another of a variable of
-    /// which nobody has read a value of others.
+    /// Returns whether the first or the last dependency of a witness is from one write to another, of a variable that
+    /// no thread has read after another one wrote it.
     pub(super) fn is_unread(&self, violation: &Violation) -> bool {
         let is_unread = |edge: &Edge| {
             let actions = [edge.source.action, edge.sink.action];

@@ -64,7 +64,7 @@ pub(super) struct Facts {
     pub(super) waits_for: bool,
     /// Threads poll the variable of an end; of an update, by the read at the first end.
     pub(super) polled: bool,
-    /// Nobody has ever read the variable of an end, which one write overwrites another one of.
+    /// At an end one write overwrites another, and no thread reads the variable in the whole run.
     pub(super) unread: bool,
     /// The first end only reads its variable, and is no part of an update.
     pub(super) left_reads: bool,
@@ -424,7 +424,7 @@ static RULES: &[Rule] = rules! {
     Always AtMost(ByDesign, -3), |_| Some(Reason::FreedUnused), if |f| f.freed_unused;
     Guess AtMost(ByDesign, -3), |_| Some(Reason::FreesIt), if |f| f.frees;
 
-    // Values that nobody ever reads make no difference.
+    // Overwriting a value that is never read has no effect.
     Always AtMost(Possible, -3), |_| Some(Reason::Unread), if |f| f.unread;
 
     // The pattern. Only a lost update is wrong whatever the program means; the others are wrong if the two steps
@@ -471,7 +471,7 @@ static RULES: &[Rule] = rules! {
     Always AtMost(Possible, -3), |_| Some(Reason::Independent), if Facts::is_independent;
     Always AtMost(ByDesign, -3), |_| Some(Reason::CheckedAgain), if Facts::checks_itself;
     Always AtMost(Possible, -1), |_| Some(Reason::CheckedAgain), if |f| f.is_hint() && !f.checks_itself();
-    // Through several others each under locks of its own, values are of different times by design.
+    // Variables under different locks may have values of different times.
     Always AtMost(Possible, -2), |_| Some(Reason::SeparateLocks),
         if |f| f.is(Pattern::Chain) && f.is_unit() && f.is_separate() && !f.one_class;
     // Each relies on what the other one changes: neither order of the two is right. If others do not rely on it, their

@@ -67,7 +67,7 @@ fn an_overwrite_that_nobody_looks_at_is_no_bug() {
     // A thread may read its own value back.
     let own = trace.replace(last_look, "t1 r(padding) @6");
     assert_eq!(Program::new(&own).summary(), ["by design Torn f"]);
-    // The memory of what was read may be given out again before the end.
+    // The memory may be allocated again before the end.
     assert_eq!(Program::new(&format!("{trace}; t3 alloc(padding)")).summary(), ["likely Torn f"]);
     // Both parts of a variable have its past.
     let before = format!("t0 w(whole); t3 r(whole); t3 split(whole,padding)\n{trace}");

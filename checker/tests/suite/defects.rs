@@ -646,7 +646,7 @@ fn a_value_that_is_used_under_another_lock_is_of_its_time() {
     let value = Dependence { value: Certainty::Yes, ..Dependence::default() };
     let found = Program::new(trace).changed(true).dependence(2, 5, value).summary();
     assert!(found.iter().all(|line| !line.starts_with("likely")), "{found:?}");
-    // One lock over both: nobody's report can be older than what another one has reported.
+    // One lock guards both, so no report may be older than an earlier report.
     let common = trace.replace("(m)", "(l)");
     let found = Program::new(&common).changed(true).dependence(2, 5, value).summary();
     assert_eq!(found[0], "likely Chain serve");

@@ -242,6 +242,17 @@ struct Counts {
     constant: [usize; 3],
 }
 
+/// Compiles a program at a level of optimisation.
+fn compiled(text: &str, option: &str) -> Program {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (source, program) = (folder.path().join("program.c"), folder.path().join("program"));
+    fs::write(&source, text).expect("a source file");
+    let mut compiler = Command::new("gcc");
+    compiler.args([option, "-w", "-no-pie", "-o"]).args([&program, &source]);
+    assert!(compiler.status().expect("gcc").success());
+    Program::open(&program)
+}
+
 /// Compiles a program, runs it, and returns what it prints for each function.
 fn run(text: &str, options: &[&str]) -> (Program, Vec<bool>) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -397,15 +408,8 @@ fn values_that_are_compared_or_combined_meet() {
         writeln!(text, "APART long region{number}(long *to) {{ {body} return 0; }}").unwrap();
     }
     text += "int main(void) { return 0; }\n";
-    let folder = tempfile::tempdir().expect("a folder");
-    let source = folder.path().join("uses.c");
-    fs::write(&source, text).expect("a source file");
     for option in ["-O0", "-O1", "-O2", "-O3"] {
-        let program = folder.path().join(format!("uses{option}"));
-        let mut command = Command::new("gcc");
-        command.args([option, "-w", "-no-pie", "-o"]).args([&program, &source]);
-        assert!(command.status().expect("a compiler").success());
-        let program = Program::open(&program);
+        let program = compiled(&text, option);
         let [first, second] = ["first_value", "second_value"].map(|name| program.function(name));
         let [one, two, same] = ["one", "two", "same"].map(|name| program.function(name));
         for (number, (body, compared, combined)) in USES.into_iter().enumerate() {
@@ -426,14 +430,8 @@ fn values_that_are_written_back_are_left_to_nobody() {
         "{PRELUDE}APART void region(long *to) {{ to[0] += 1; other(1); to[3] += 2; }}\n\
          int main(void) {{ return 0; }}\n"
     );
-    let folder = tempfile::tempdir().expect("a folder");
-    let (source, program) = (folder.path().join("back.c"), folder.path().join("back"));
-    fs::write(&source, text).expect("a source file");
     for option in ["-O1", "-O2"] {
-        let mut command = Command::new("gcc");
-        command.args([option, "-w", "-no-pie", "-o"]).args([&program, &source]);
-        assert!(command.status().expect("gcc").success());
-        let program = Program::open(&program);
+        let program = compiled(&text, option);
         let region = program.function("region");
         let updates = program.instructions(region).into_iter();
         let updates: Vec<u64> = updates
@@ -457,14 +455,8 @@ fn a_step_that_is_always_made_before_another_one_comes_first() {
          APART void branch(long n) {{ if (n) one(); other(n); two(); }}\n\
          int main(void) {{ return 0; }}\n"
     );
-    let folder = tempfile::tempdir().expect("a folder");
-    let (source, program) = (folder.path().join("order.c"), folder.path().join("order"));
-    fs::write(&source, text).expect("a source file");
     for option in ["-O0", "-O1", "-O2", "-O3"] {
-        let mut command = Command::new("gcc");
-        command.args([option, "-w", "-no-pie", "-o"]).args([&program, &source]);
-        assert!(command.status().expect("gcc").success());
-        let program = Program::open(&program);
+        let program = compiled(&text, option);
         let [one, two] = ["one", "two"].map(|name| program.function(name));
         let first = |within: &str, first, second| {
             let within = program.function(within);
@@ -487,14 +479,8 @@ fn a_value_that_is_written_where_it_cannot_be_followed_may_be_used_anywhere() {
          APART void region(void) {{ long *at = copy(); *at += 10; store(at); reset(); }}\n\
          int main(void) {{ return 0; }}\n"
     );
-    let folder = tempfile::tempdir().expect("a folder");
-    let (source, program) = (folder.path().join("copies.c"), folder.path().join("copies"));
-    fs::write(&source, text).expect("a source file");
     for option in ["-O0", "-O1", "-O2"] {
-        let mut command = Command::new("gcc");
-        command.args([option, "-w", "-no-pie", "-o"]).args([&program, &source]);
-        assert!(command.status().expect("gcc").success());
-        let program = Program::open(&program);
+        let program = compiled(&text, option);
         let [region, copy, store] = ["region", "copy", "store"].map(|name| program.function(name));
         let [input, output] = ["input", "output"].map(|name| program.function(name));
         let earlier = [program.calls(region, copy)[0], program.access(copy, input)];
@@ -519,14 +505,8 @@ fn a_branch_decides_on_what_is_before_its_sides_meet() {
          APART void checks(void) {{ if (get() > 100) {{ other(1); __builtin_trap(); }} store(5); }}\n\
          int main(void) {{ return 0; }}\n"
     );
-    let folder = tempfile::tempdir().expect("a folder");
-    let (source, program) = (folder.path().join("decides.c"), folder.path().join("decides"));
-    fs::write(&source, text).expect("a source file");
     for option in ["-O0", "-O1", "-O2"] {
-        let mut command = Command::new("gcc");
-        command.args([option, "-w", "-no-pie", "-o"]).args([&program, &source]);
-        assert!(command.status().expect("gcc").success());
-        let program = Program::open(&program);
+        let program = compiled(&text, option);
         let [get, store] = ["get", "store"].map(|name| program.function(name));
         let [input, output] = ["input", "output"].map(|name| program.function(name));
         let control = |within: &str| {
@@ -552,14 +532,8 @@ fn a_step_depends_on_a_store_by_a_value_that_both_use() {
          APART void total(state *s, long i) {{ long x = input; s->first = x + i; other(1); s->second = x; }}\n\
          int main(void) {{ return 0; }}\n"
     );
-    let folder = tempfile::tempdir().expect("a folder");
-    let (source, program) = (folder.path().join("stores.c"), folder.path().join("stores"));
-    fs::write(&source, text).expect("a source file");
     for option in ["-O1", "-O2"] {
-        let mut command = Command::new("gcc");
-        command.args([option, "-w", "-no-pie", "-o"]).args([&program, &source]);
-        assert!(command.status().expect("gcc").success());
-        let program = Program::open(&program);
+        let program = compiled(&text, option);
         let depends = |within: &str| {
             let writes = |one: &iced_x86::Instruction| {
                 one.op0_kind() == iced_x86::OpKind::Memory
@@ -592,14 +566,8 @@ fn a_lock_that_may_fail_on_two_ways_makes_no_step_behind_depend_on_the_way() {
          APART void guarded(void) {{ if (get() > 3) fail(); store(); }}\n\
          int main(void) {{ return 0; }}\n"
     );
-    let folder = tempfile::tempdir().expect("a folder");
-    let (source, program) = (folder.path().join("fail.c"), folder.path().join("fail"));
-    fs::write(&source, text).expect("a source file");
     for option in ["-O0", "-O1", "-O2"] {
-        let mut command = Command::new("gcc");
-        command.args([option, "-w", "-no-pie", "-o"]).args([&program, &source]);
-        assert!(command.status().expect("gcc").success());
-        let program = Program::open(&program);
+        let program = compiled(&text, option);
         let [get, one, store] = ["get", "one", "store"].map(|name| program.function(name));
         let [input, output] = ["input", "output"].map(|name| program.function(name));
         let earlier = |within| [program.calls(within, get)[0], program.access(get, input)];
