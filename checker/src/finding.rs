@@ -235,8 +235,11 @@ pub struct Cut {
     /// First write of the region after its closing read, if one comes before any other action of the thread. Writes of
     /// variables that only this thread has used since it wrote them do not count.
     pub written_at: Option<LocationId>,
-    /// Reads of the region after the gap, before the second step and in its critical section: variables and places.
-    pub looks: Vec<(VarId, LocationId)>,
+    /// Set if the second step overwrites a value of others that the region has not read after the gap.
+    pub overwrites: bool,
+    /// Set if the critical section of the second step ended without a change of what others had accessed, while sections
+    /// of the region that begin at its place do change something in other executions.
+    pub backed_off: bool,
     /// Locks of other threads in the exemplar.
     pub others: OtherLocks,
 }
@@ -244,8 +247,6 @@ pub struct Cut {
 impl Cut {
     /// Limit of the distinct ways that are counted.
     pub const MAX_WAYS: u64 = 64;
-    /// Limit of the reads after the second step that are stored.
-    pub const MAX_LOOKS: usize = 32;
 }
 
 /// A region that was open when its thread ended, and that another thread had depended on by then.

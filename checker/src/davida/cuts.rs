@@ -6,12 +6,18 @@ use super::observed::Observed;
 use super::obstacles::Obstacles;
 use super::thread::Facts;
 use crate::check::Options;
-use crate::event::{EventNumber, LocationId, RegionId, VarId};
+use crate::event::{EventNumber, LocationId, RegionId};
 use crate::finding::{Counts, Cut, Evidence, Obstacle, Order, Violation};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Limit of outer regions stored of one cut.
 const MAX_OUTER: usize = 16;
+
+/// Innermost region of a critical section, and place of its acquire.
+type Section = (Option<RegionId>, LocationId);
+
+/// Limit of the places stored of second sections of one cut.
+const MAX_SECTIONS: usize = 4;
 
 /// Region and both ends of the gap.
 pub(super) type Key = (RegionId, LocationId, LocationId);
@@ -33,6 +39,8 @@ struct Entry {
     ways: Vec<u64>,
     clarity: Clarity,
     exemplar: Violation,
+    /// Second sections that ended without a change: region, and place of the acquire.
+    unchanged: Vec<Section>,
 }
 
 #[derive(Clone, Default)]
@@ -89,7 +97,13 @@ impl Cuts {
         let (region, left, returned) = key;
         let mut cut = Cut::new(region, left, returned);
         cut.note(facts);
-        self.entries.push(Entry { cut, ways: Vec::new(), clarity, exemplar });
+        self.entries.push(Entry {
+            cut,
+            ways: Vec::new(),
+            clarity,
+            exemplar,
+            unchanged: Vec::new(),
+        });
         self.chosen += 1;
         Some(number)
     }
@@ -125,13 +139,20 @@ impl Cuts {
         }
     }
 
-    /// Notes a read in the critical section of the second step: its variable and place.
-    pub(super) fn note_look(&mut self, key: &Key, variable: VarId, at: LocationId) {
-        let Some(&number) = self.by_key.get(key) else { return };
-        let looks = &mut self.entries[number as usize].cut.looks;
-        if looks.len() < Cut::MAX_LOOKS && !looks.contains(&(variable, at)) {
-            looks.push((variable, at));
+    /// Notes the end of the critical section of the second step of a cut: the section, unless it has changed what others
+    /// had accessed.
+    pub(super) fn note_section(&mut self, key: &Key, unchanged: Option<Section>) {
+        let number = self.by_key.get(key).copied();
+        let Some((number, section)) = number.zip(unchanged) else { return };
+        let known = &mut self.entries[number as usize].unchanged;
+        if known.len() < MAX_SECTIONS && !known.contains(&section) {
+            known.push(section);
         }
+    }
+
+    /// Notes that the second step of a cut overwrites a value that the region has not read.
+    pub(super) fn note_overwrite(&mut self, number: u32) {
+        self.entries[number as usize].cut.overwrites = true;
     }
 
     /// Notes a fact against holding a lock over the gap of a cut.
@@ -173,6 +194,7 @@ impl Cuts {
         positions: &[usize],
         obstacles: &Obstacles,
         observed: &Observed,
+        changing: &FxHashSet<Section>,
     ) -> (Vec<Cut>, Vec<Violation>) {
         let mut listed: FxHashMap<(EventNumber, EventNumber, EventNumber), usize> =
             FxHashMap::default();
@@ -184,7 +206,7 @@ impl Cuts {
         }
         let mut exemplars = Vec::new();
         let mut cuts = Vec::with_capacity(self.entries.len());
-        for Entry { mut cut, ways, exemplar, .. } in self.entries {
+        for Entry { mut cut, ways, exemplar, unchanged, .. } in self.entries {
             for violation in &mut cut.violations {
                 *violation = positions[*violation];
             }
@@ -193,6 +215,7 @@ impl Cuts {
             cut.obstacle = obstacles.of(&cut, &exemplar);
             cut.polled = obstacles.is_polled(&exemplar);
             cut.unread = observed.is_unread(&exemplar);
+            cut.backed_off = unchanged.iter().any(|section| changing.contains(section));
             let same = |number: &usize| violations[*number].edges == exemplar.edges;
             let shown = listed.get(&instance(&exemplar)).copied().filter(same);
             cut.exemplar = shown.unwrap_or_else(|| {
@@ -235,7 +258,8 @@ impl Cut {
             acquired: Vec::new(),
             updated_at: None,
             written_at: None,
-            looks: Vec::new(),
+            overwrites: false,
+            backed_off: false,
             others: Default::default(),
         }
     }
@@ -246,7 +270,6 @@ impl Cut {
         (self.held_throughout, self.split_by_itself) = (held_throughout, split_by_itself);
         (self.waited, self.notified) = (waited, facts.notified);
         self.read_again = facts.read_again;
-        self.looks = facts.looks;
         self.partly_seen = facts.partly_seen;
         self.section_changes = facts.section_changes;
         self.section_writes = facts.section_writes;

@@ -37,15 +37,22 @@ impl ActiveRegions {
 
     pub(super) fn release(&mut self, row: usize, lock: LockId, now: &EventStamp, hold: EndedHold) {
         if self.follows_locks() {
-            let Self { threads, changing, .. } = self;
+            let Self { threads, changing, cuts, second_sections, .. } = self;
             let thread = &mut threads[row];
             let region = thread.levels.last().map(|level| level.region);
+            let mut section = None;
             thread.locks.released(lock, hold, now.event(), |at| {
                 if hold.changes {
                     changing.insert((region, at));
                 }
+                section = Some((region, at));
                 changing.contains(&(region, at))
             });
+            for sections in second_sections {
+                for key in sections.end(row, hold.since, &thread.locks) {
+                    cuts.note_section(&key, section.filter(|_| !hold.changes));
+                }
+            }
             thread.acted = now.event();
             if thread.locks.are_many() {
                 self.drop_ended_holds(row);

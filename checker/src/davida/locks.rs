@@ -253,6 +253,11 @@ impl Locks {
         self.held.iter().any(|hold| event <= hold.acquired)
     }
 
+    /// Returns whether a lock is held that was acquired before an event.
+    pub(super) fn holds_before(&self, event: EventNumber) -> bool {
+        self.held.iter().any(|hold| hold.acquired < event)
+    }
+
     /// Returns the locks that were acquired after an event, as far as is known, by id.
     pub(super) fn acquired_after(&self, event: EventNumber) -> Vec<LockId> {
         let all = self.ended.iter().map(|ended| &ended.hold).chain(&self.held);

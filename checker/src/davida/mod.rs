@@ -46,7 +46,7 @@ mod recent;
 mod regions;
 mod released_locks;
 mod resting;
-mod second_looks;
+mod second_sections;
 mod thread;
 mod witness;
 
@@ -162,6 +162,7 @@ impl DeferredChecker for Davida {
             open_at_end,
             obstacles,
             observed,
+            changing,
             reacquired,
             ..
         } = &self.regions;
@@ -173,6 +174,7 @@ impl DeferredChecker for Davida {
             open_at_end: open_at_end.clone(),
             obstacles: obstacles.clone(),
             observed: observed.clone(),
+            changing: changing.clone(),
             reacquired: reacquired.clone(),
         };
         found.into_findings(self.counts())

@@ -9,11 +9,11 @@ use super::observed::Observed;
 use super::obstacles::Obstacles;
 use super::reacquired::ReacquiredLocks;
 use super::resting::RestingAccesses;
-use super::second_looks::SecondLooks;
+use super::second_sections::SecondSections;
 use super::thread::{Facts, LeftAt, Level, Thread};
 use super::witness::{Violated, clarity, way};
 use crate::check::{Options, Regions, Relation};
-use crate::event::{Event, EventNumber, LocationId, LockId, Op, RegionId, ThreadId, VarId};
+use crate::event::{Event, EventNumber, LocationId, LockId, RegionId, ThreadId, VarId};
 use crate::finding::{
     Action, Counts, Edge, Evidence, Findings, Instance, Object, OpenRegion, OtherLocks, Tx,
 };
@@ -39,7 +39,8 @@ pub(super) struct ActiveRegions {
     pub(super) verdicts: Verdicts,
     pub(super) cuts: Cuts,
     reads: ClosingReads,
-    second_looks: SecondLooks<Key>,
+    /// Second sections of cuts: of regions that are followed, and of all others, so that neither takes room from the other.
+    pub(super) second_sections: [SecondSections<Key>; 2],
     /// Executions of each region.
     pub(super) executions: Vec<u64>,
     /// Regions that were open when their thread ended.
@@ -67,6 +68,7 @@ pub(super) struct Found {
     pub(super) open_at_end: Vec<OpenRegion>,
     pub(super) obstacles: Obstacles,
     pub(super) observed: Observed,
+    pub(super) changing: FxHashSet<(Option<RegionId>, LocationId)>,
     pub(super) reacquired: ReacquiredLocks,
 }
 
@@ -80,12 +82,14 @@ impl Found {
             open_at_end,
             obstacles,
             observed,
+            changing,
             reacquired,
         } = self;
         let (cycle, cycle_edges) = cycle.unzip();
         let cycle_edges = cycle_edges.unwrap_or_default();
         let (violations, positions, instances) = verdicts.into_lists();
-        let (cuts, exemplars) = cuts.into_lists(&violations, &positions, &obstacles, &observed);
+        let (cuts, exemplars) =
+            cuts.into_lists(&violations, &positions, &obstacles, &observed, &changing);
         Findings {
             counts,
             serializable,
@@ -123,7 +127,7 @@ impl ActiveRegions {
             verdicts: Verdicts::new(&options),
             cuts: Cuts::new(&options),
             reads: ClosingReads::default(),
-            second_looks: SecondLooks::default(),
+            second_sections: Default::default(),
             executions: Vec::new(),
             open_at_end: Vec::new(),
             changing: FxHashSet::default(),
@@ -154,9 +158,27 @@ impl ActiveRegions {
     pub(super) fn into_found(self) -> Found {
         let verdict = self.verdict();
         let Self {
-            verdicts, cuts, executions, open_at_end, obstacles, observed, reacquired, ..
+            verdicts,
+            cuts,
+            executions,
+            open_at_end,
+            obstacles,
+            observed,
+            changing,
+            reacquired,
+            ..
         } = self;
-        Found { verdict, verdicts, cuts, executions, open_at_end, obstacles, observed, reacquired }
+        Found {
+            verdict,
+            verdicts,
+            cuts,
+            executions,
+            open_at_end,
+            obstacles,
+            observed,
+            changing,
+            reacquired,
+        }
     }
 
     pub(super) fn is_full_relation(&self) -> bool {
@@ -185,9 +207,6 @@ impl ActiveRegions {
     pub(super) fn observe(&mut self, event: &Event) {
         if self.cuts.are_collected() {
             self.observed.note(event);
-            if matches!(event.op, Op::Release(_) | Op::ReleaseShared(_) | Op::End(_) | Op::Exit) {
-                self.second_looks.end(event.thread);
-            }
         }
     }
 
@@ -401,7 +420,7 @@ impl ActiveRegions {
             .filter(|_| evidence == Evidence::Data)
             .and_then(|slot| self.entered_in_section(slot as usize, closing))
             .map_or(event, |entered| entered.max(event));
-        let Self { threads, forest, cuts, reads, second_looks, resting, options, .. } = self;
+        let Self { threads, forest, cuts, reads, second_sections, resting, options, .. } = self;
         let forest = &*forest;
         let around = threads[closing.row()].surroundings(level)?;
         let Level { region, begin, slot } = around.of;
@@ -434,8 +453,7 @@ impl ActiveRegions {
         if let Object::Variable(variable) = closing.object
             && matches!(closing.sink.action(), Action::Read | Action::Update)
         {
-            let at = closing.sink.location();
-            threads[closing.row()].trail_mut(level)?.read(variable, trigger, at);
+            threads[closing.row()].trail_mut(level)?.read(variable, trigger);
         }
         let key = (region, first.source.location(), closing.sink.location());
         let partly_seen = is_data && resting.rested_since(region, left.event);
@@ -445,19 +463,6 @@ impl ActiveRegions {
             && closing.sink.action() == Action::Read
         {
             reads.closed(closing.sink.thread(), trigger, variable, key);
-        }
-        // A look counts if it closes a cycle itself, which does not depend on the regions that are followed.
-        if is_data
-            && level.is_some()
-            && let Object::Variable(variable) = closing.object
-        {
-            if matches!(closing.sink.action(), Action::Read | Action::Update) {
-                let sections = second_looks.of(closing.sink.thread());
-                sections.for_each(|key| cuts.note_look(key, variable, closing.sink.location()));
-            }
-            if first.object != closing.object {
-                second_looks.closed(closing.sink.thread(), key);
-            }
         }
         let around = threads[closing.row()].surroundings(level)?;
         let number = cuts.cut(key, level.is_none(), clarity, || {
@@ -484,6 +489,19 @@ impl ActiveRegions {
         let around = threads[closing.row()].surroundings(level)?;
         if let Some(obstacle) = around.obstacle(first.source.event(), trigger) {
             cuts.note_obstacle(number, obstacle);
+        }
+        if is_data {
+            let (sink, source) = (closing.sink.action(), closing.source.action());
+            let overwrites = sink == Action::Write && source != Action::Read;
+            if overwrites
+                && !around.trail.has_read_again(closing.object, first.sink.event(), trigger)
+            {
+                cuts.note_overwrite(number);
+            }
+            if around.locks.holds_since(left.event) {
+                let sections = &mut second_sections[usize::from(level.is_some())];
+                sections.closed(closing.row(), trigger, key);
+            }
         }
         let trail = threads[closing.row()].trail_mut(level)?;
         let is_first = trail.is_first_cut(begin.event(), number);
@@ -637,6 +655,7 @@ impl Visitor for ActiveRegions {
     }
 
     fn exits(&mut self, row: usize) {
+        self.second_sections.iter_mut().for_each(|sections| sections.forget(row));
         self.note_open(row);
         self.unfollow(row);
     }

@@ -103,7 +103,7 @@ pub(super) struct Trail {
     /// Regions within it that have ended.
     pub(super) ended: Recent<RegionId>,
     /// Last read of variables that other threads had written since it began.
-    reads: Vec<(VarId, EventNumber, LocationId)>,
+    reads: Vec<(VarId, EventNumber)>,
     /// Executions that are counted as cut: begin, and number of the cut.
     cut: Vec<(EventNumber, u32)>,
     /// Last cut by synchronisation: begin of the region and event at which it was left, and the number of the cut.
@@ -280,15 +280,15 @@ impl Trail {
     }
 
     /// Notes a read of a variable that depends on another thread's write.
-    pub(super) fn read(&mut self, variable: VarId, event: EventNumber, at: LocationId) {
-        self.reads.retain(|&(read, ..)| read != variable);
+    pub(super) fn read(&mut self, variable: VarId, event: EventNumber) {
+        self.reads.retain(|&(read, _)| read != variable);
         if self.reads.len() == MAX_READS {
             self.reads.remove(0);
         }
-        self.reads.push((variable, event, at));
+        self.reads.push((variable, event));
     }
 
-    /// Returns whether the variable of the first dependency was read again after it, before `until`.
+    /// Returns whether the variable was read again after the first dependency, before `until`.
     pub(super) fn has_read_again(
         &self,
         object: Object,
@@ -296,19 +296,7 @@ impl Trail {
         until: EventNumber,
     ) -> bool {
         let Object::Variable(variable) = object else { return false };
-        self.reads_between(sink, until).any(|(read, _)| read == variable)
-    }
-
-    /// Returns the variables that were read after the first dependency, before `until`, with the places.
-    fn reads_between(
-        &self,
-        sink: EventNumber,
-        until: EventNumber,
-    ) -> impl Iterator<Item = (VarId, LocationId)> {
-        let between = move |&&(_, event, _): &&(VarId, EventNumber, LocationId)| {
-            sink < event && event < until
-        };
-        self.reads.iter().filter(between).map(|&(variable, _, at)| (variable, at))
+        self.reads.iter().any(|&(read, event)| read == variable && sink < event && event < until)
     }
 }
 
@@ -321,7 +309,7 @@ pub(super) struct Surroundings<'a> {
     pub(super) outer: &'a [Level],
     /// Regions within it, outermost first.
     inner: &'a [Level],
-    locks: &'a Locks,
+    pub(super) locks: &'a Locks,
     waited: EventNumber,
     notified: EventNumber,
 }
@@ -359,7 +347,6 @@ impl Surroundings<'_> {
                 || locks.iter().any(waits),
             notified: (left.event + 1..=returned.event).contains(&self.notified),
             read_again: self.trail.has_read_again(first.object, first.sink.event(), returned.event),
-            looks: self.trail.reads_between(first.sink.event(), returned.event).collect(),
             partly_seen: false,
             others: OtherLocks::default(),
         }
@@ -427,7 +414,6 @@ pub(super) struct Facts {
     pub(super) waited: bool,
     pub(super) notified: bool,
     pub(super) read_again: bool,
-    pub(super) looks: Vec<(VarId, LocationId)>,
     pub(super) partly_seen: bool,
     pub(super) others: OtherLocks,
 }

@@ -150,15 +150,20 @@ pub(super) struct Candidate<'a> {
     pub(super) key: GapKey,
     /// Lines of both ends, which are not in the key where a variable has no lock.
     pub(super) ends: [PlaceKey; 2],
-    /// Line of the first step.
-    left_line: PlaceKey,
     /// Lock that explains the gap.
     pub(super) lock: Option<ReleasedLock>,
     pub(super) objects: Vec<Object>,
     pub(super) facts: Facts,
 }
 
+/// Region and gap.
+type Gap = (RegionId, GapKey);
+
 impl Candidate<'_> {
+    fn gap(&self) -> Gap {
+        (self.region, self.key.clone())
+    }
+
     pub(super) fn occurrences(&self) -> u64 {
         self.cut.map_or(self.violation.occurrences, |cut| cut.occurrences)
     }
@@ -195,14 +200,31 @@ pub(super) fn all<'a>(findings: &'a Findings, names: &mut Names<'_>) -> Vec<Cand
             of(findings, &released, cut, number, violation, names)
         })
         .collect();
-    // One call of a library reads much of an object, such as the nodes of a map, and is repeated as a whole.
-    let step = |it: &Candidate<'_>| (it.region, it.left_line.clone());
-    let looked_again: FxHashSet<_> =
-        candidates.iter().filter(|it| it.facts.looked_again).map(step).collect();
+    let decides_anew = gaps_that_decide_anew(&candidates, names);
     for candidate in &mut candidates {
-        candidate.facts.looked_again |= looked_again.contains(&step(candidate));
+        candidate.facts.decides_anew = decides_anew.contains(&candidate.gap());
     }
     candidates
+}
+
+/// Returns the gaps after which the region looks again at what it finds, and decides by that whether it changes anything:
+/// some execution that others came into has changed nothing then, and none has overwritten what it had not read. Only
+/// the authors of a library know which of its variables it may overwrite.
+fn gaps_that_decide_anew(candidates: &[Candidate<'_>], names: &mut Names<'_>) -> FxHashSet<Gap> {
+    let mut found = FxHashSet::default();
+    let split = || candidates.iter().filter(|it| it.lock.is_some());
+    for candidate in split() {
+        if candidate.cut.is_some_and(|cut| cut.backed_off) {
+            found.insert(candidate.gap());
+        }
+    }
+    for candidate in split() {
+        let at = candidate.cut.filter(|cut| cut.overwrites).map(|cut| cut.returned);
+        if at.is_some_and(|at| !names.place(at).in_library) {
+            found.remove(&candidate.gap());
+        }
+    }
+    found
 }
 
 /// Returns the points of a violation that its key and its facts are about.
@@ -337,7 +359,6 @@ fn of<'a>(
     }
     let takes_out = takes_out(kind, cut, &subjects);
     let usage = Usage::of(region, &accesses, cut, seen_whole, kind, takes_out, names);
-    let looked_again = cut.is_some_and(|cut| looks_again(region, &accesses, cut, names));
     // In a critical section a loop tries again. Without one it waits for others, or tries to change the variable.
     let [left_repeats, returned_repeats] =
         [(left, ends[0]), (returned, ends[1])].map(|(point, end)| {
@@ -354,10 +375,12 @@ fn of<'a>(
     });
     let facts = Facts {
         acts: usage.acts,
+        computes: usage.computes,
         others_act: skewed,
         checked_again: usage.checked_again,
         validated: usage.validated,
-        looked_again,
+        reads_anew: usage.reads_anew,
+        decides_anew: false,
         used_together: together.filter(|_| seen_whole).unwrap_or(Certainty::No),
         seen_whole,
         pattern: if lock_word { Pattern::SplitSection } else { pattern },
@@ -429,8 +452,7 @@ fn of<'a>(
         runs: 0,
     };
     let ends = ends_of_gap;
-    let left_line = names.line_key(region, left);
-    Some(Candidate { cut, violation, number, region, key, ends, left_line, lock, objects, facts })
+    Some(Candidate { cut, violation, number, region, key, ends, lock, objects, facts })
 }
 
 /// Returns a generic function by its type and name, without arguments.
@@ -454,10 +476,14 @@ fn operation(name: &str) -> String {
 struct Usage {
     /// It acts on the value.
     acts: Certainty,
+    /// It computes from the value what it writes into the same variable.
+    computes: bool,
     /// A second read of the variable decides whether the region acts.
     checked_again: bool,
     /// A second read of the variable is only compared with the first one.
     validated: bool,
+    /// The second step only reads the variable, and is made whatever the first one has read.
+    reads_anew: bool,
 }
 
 impl Usage {
@@ -503,35 +529,21 @@ impl Usage {
         let checked_again =
             second_act.is_some_and(|act| depends(returned.location, act).control == Certainty::Yes);
         let is_compared = second.compared == Certainty::Yes && second.combined != Certainty::Yes;
+        // A value that is read anew is of the present, unless something is computed from both.
+        let is_alone = second.control == Certainty::No
+            && second.address == Certainty::No
+            && second.combined != Certainty::Yes;
+        let is_same = accesses.first.object == accesses.closing.object;
+        let computes =
+            is_same && act.is_some_and(|act| depends(left.location, act).value == Certainty::Yes);
         Self {
             acts,
+            computes,
             checked_again,
+            reads_anew: on_one && is_read && act.is_none() && is_alone,
             validated: on_one && is_read && is_compared && kind == GapKind::OneActivation,
         }
     }
-}
-
-/// Returns whether the region reads the first variable, or another part of its object, again in the critical section of
-/// the second step, and may decide by it what it writes there: the first look was a hint.
-fn looks_again(
-    region: RegionId,
-    accesses: &Accesses<'_>,
-    cut: &Cut,
-    names: &mut Names<'_>,
-) -> bool {
-    let first = accesses.first.object;
-    let returned = &accesses.closing.sink;
-    let act = if writes(returned.action) { Some(returned.location) } else { cut.written_at };
-    let Some(act) = act.filter(|_| accesses.are_on_variables() && !accesses.on_one) else {
-        return false;
-    };
-    let container = names.subject(first).container;
-    cut.looks.iter().any(|&(variable, at)| {
-        let object = Object::Variable(variable);
-        let is_same =
-            object == first || container.is_some() && names.subject(object).container == container;
-        is_same && names.dependence(Steps::of(region, at, act)).control != Certainty::No
-    })
 }
 
 /// Returns whether another thread, which has read both variables in one transaction or section, uses the values

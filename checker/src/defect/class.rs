@@ -46,14 +46,18 @@ pub(super) struct Facts {
     pub(super) changed: Option<bool>,
     /// The region acts after the gap on the value that it read before.
     pub(super) acts: Certainty,
+    /// It computes from that value what it writes after the gap into the same variable.
+    pub(super) computes: bool,
     /// Others act on the value of the second variable when they access the first one, if they did so afterwards.
     pub(super) others_act: Option<Certainty>,
     /// A second read of the variable, after the gap, decides whether the region acts.
     pub(super) checked_again: bool,
     /// A second read of the variable, after the gap, is only compared with the first one.
     pub(super) validated: bool,
-    /// The region looks at the first variable again together with the second one, and may decide by it.
-    pub(super) looked_again: bool,
+    /// The region only reads the variable again, whatever it had read before, and writes nothing by it.
+    pub(super) reads_anew: bool,
+    /// The region looks again at what others left, and decides by that whether it changes anything.
+    pub(super) decides_anew: bool,
     /// Others held a lock from their access to the first variable to their access to the second.
     pub(super) seen_whole: bool,
     /// By their code, others who read both variables under one hold compare the values, or compute something from both.
@@ -186,6 +190,7 @@ impl Facts {
             && self.guard != Guard::Separate
             && self.acts != Certainty::No
             && !self.checks_itself()
+            && !self.is_hint()
     }
 
     /// The region's later step does not depend on the value that it read before. Two writes need not: others see
@@ -200,9 +205,10 @@ impl Facts {
         self.validated || self.checked_again && self.kind == GapKind::OneActivation
     }
 
-    /// The first look was a hint: the region looks again where it acts on the other variable.
+    /// The first look was a hint: the region looks again where it acts.
     fn is_hint(&self) -> bool {
-        self.looked_again && self.is_pair()
+        let loses = matches!(self.pattern, Pattern::LostUpdate | Pattern::StaleRead);
+        self.decides_anew && self.left_reads && !self.computes && (self.is_pair() || loses)
     }
 
     /// Two variables.
@@ -471,6 +477,8 @@ static RULES: &[Rule] = rules! {
     Always AtMost(Possible, -3), |_| Some(Reason::Independent), if Facts::is_independent;
     Always AtMost(ByDesign, -3), |_| Some(Reason::CheckedAgain), if Facts::checks_itself;
     Always AtMost(Possible, -1), |_| Some(Reason::CheckedAgain), if |f| f.is_hint() && !f.checks_itself();
+    Always AtMost(Possible, -1), |_| Some(Reason::ReadAnew),
+        if |f| f.is(Pattern::StaleRead) && f.reads_anew && !f.returned_updates;
     // Variables under different locks may have values of different times.
     Always AtMost(Possible, -2), |_| Some(Reason::SeparateLocks),
         if |f| f.is(Pattern::Chain) && f.is_unit() && f.is_separate() && !f.one_class;

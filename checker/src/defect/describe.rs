@@ -62,6 +62,8 @@ pub struct PlaceInfo {
     pub function: Option<String>,
     /// Author of the code.
     pub origin: Origin,
+    /// Set if the innermost function there is one of a language's library, also where it was inlined.
+    pub in_library: bool,
     /// Number of the line among the lines of the same text in its function, from 0. Without it, lines of the same text
     /// are numbered in the order of the known lines.
     pub ordinal: u32,

@@ -89,6 +89,8 @@ pub enum Reason {
     Independent,
     /// The region looks at the variable again, and what it finds there decides what it does.
     CheckedAgain,
+    /// The region only reads the variable again after the gap, and would have done so whatever it had read before.
+    ReadAnew,
     /// The call before the gap changed shared data as well, under the same lock: it is complete in itself.
     CompleteCall,
     /// The variable was read before a lock was given up, and updated after it without another look at its value.
@@ -225,6 +227,9 @@ impl fmt::Display for Reason {
             ),
             Self::CheckedAgain => f.write_str(
                 "the variable is read again after the gap, and decides what happens then",
+            ),
+            Self::ReadAnew => f.write_str(
+                "the variable is only read again after the gap, whatever was read before: its value is the present one",
             ),
             Self::CompleteCall => f.write_str(
                 "the call before the gap changes shared data in the same section: it is complete in itself",

@@ -65,11 +65,11 @@ impl Engine {
     ) {
         let Self { counts, threads: Threads { table, rows, .. }, clocks, variables, .. } = self;
         let now = &rows[row].now;
+        let changes = writes && variables.is_known_to_others(variable, now.thread());
         let (object, clocks) = (Object::Variable(variable), Some(&*clocks));
         let mut sink = AccessSink { visitor, now, object, row, table, clocks };
-        let dependencies = variables.access_slow(variable, now, writes, table, &mut sink);
-        counts.dependencies += dependencies;
-        if writes && dependencies > 0 {
+        counts.dependencies += variables.access_slow(variable, now, writes, table, &mut sink);
+        if changes {
             let thread = &mut rows[row];
             thread.last_change = thread.now.event();
         }
@@ -95,10 +95,10 @@ impl Engine {
         counts.transactions += u64::from(alone);
         counts.unary_transactions += u64::from(alone);
         let (object, clocks) = (Object::Variable(variable), Some(&*clocks));
+        let changes = variables.is_known_to_others(variable, event.thread);
         let mut sink = AccessSink { visitor, now: &now, object, row, table, clocks };
-        let dependencies = variables.commuting_update(variable, &now, table, &mut sink);
-        counts.dependencies += dependencies;
-        if dependencies > 0 {
+        counts.dependencies += variables.commuting_update(variable, &now, table, &mut sink);
+        if changes {
             rows[row].last_change = number;
         }
         true

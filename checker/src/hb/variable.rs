@@ -403,10 +403,20 @@ impl Variables {
     /// accesses may be deferred.
     pub(crate) fn is_owned(&self, variable: VarId, thread: ThreadId) -> bool {
         let Some(state) = self.table.get(variable) else { return false };
-        let Variable([write, reads @ ..]) = state;
-        if !write.is_event() || !write.is_of(thread) {
-            return false;
-        }
+        let [write, ..] = &state.0;
+        write.is_event() && write.is_of(thread) && self.are_accesses_of(state, thread)
+    }
+
+    /// Returns whether another thread is known to have accessed the variable, at its last write or since.
+    pub(crate) fn is_known_to_others(&self, variable: VarId, thread: ThreadId) -> bool {
+        let Some(state) = self.table.get(variable) else { return false };
+        let [write, ..] = &state.0;
+        write.is_event() && !write.is_of(thread) || !self.are_accesses_of(state, thread)
+    }
+
+    /// Returns whether all accesses since the last write were of one thread, this one.
+    fn are_accesses_of(&self, state: &Variable, thread: ThreadId) -> bool {
+        let [_, reads @ ..] = &state.0;
         if let Some(index) = state.layers() {
             return self.layers[index].are_only_of(thread);
         }

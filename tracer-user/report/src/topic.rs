@@ -301,6 +301,14 @@ pub const TOPICS: &[Topic] = &[
     ),
     topic(
         Against,
+        "read-anew",
+        "After the gap the region only reads the variable again, and would have done so whatever it had read before. \
+         It has the present value then, and computes nothing from both.",
+        "None, unless both values are expected to be the same.",
+        examples::AGAIN,
+    ),
+    topic(
+        Against,
         "complete-call",
         "The call before the gap read the variable and changed shared data, in one section of a lock, as a call does that \
          takes an element out of a queue. By the program's code, what comes after the gap is not known to depend on it.",

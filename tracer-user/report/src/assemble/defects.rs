@@ -137,7 +137,9 @@ impl Resolver<'_> {
         } else {
             self.names.origin(location)
         };
+        let in_library = place.frames.first().is_some_and(of_language);
         PlaceInfo {
+            in_library,
             ordinal: lines_alike(self.names, &frame).len() as u32,
             text: place.source_text.or_else(|| line_in_function(&frame)).unwrap_or(place.label),
             file: frame.file,
