@@ -78,6 +78,9 @@ dimension! {
         TwoCounters "two-counters" Decided,
         PutThenTake "put-then-take" Judged,
         SetThenCount "set-then-count" Decided,
+        LookAgain "look-again" Decided,
+        CheckAgain "check-again" Judged,
+        ReadTwice "read-twice" Judged,
         ReadThenCount "read-then-count" Judged,
         LostUpdate "lost-update" Decided,
         CheckWrite "check-write" Judged,
@@ -220,7 +223,13 @@ impl Pattern {
     pub fn is_control(self) -> bool {
         matches!(
             self,
-            Self::TwoCounters | Self::PutThenTake | Self::SetThenCount | Self::ReadThenCount
+            Self::TwoCounters
+                | Self::PutThenTake
+                | Self::SetThenCount
+                | Self::ReadThenCount
+                | Self::LookAgain
+                | Self::CheckAgain
+                | Self::ReadTwice
         )
     }
 }

@@ -97,6 +97,7 @@ pub(crate) fn steps(pattern: Pattern) -> Steps {
         | Pattern::PutThenTake
         | Pattern::SetThenCount
         | Pattern::ReadThenCount => control(pattern),
+        Pattern::LookAgain | Pattern::CheckAgain | Pattern::ReadTwice => looks_again(pattern),
         Pattern::SizeIndex | Pattern::IterateRemove => items(pattern),
         Pattern::Torn
         | Pattern::TornReversed
@@ -146,6 +147,36 @@ fn control(pattern: Pattern) -> Steps {
             harm: Harm::Differs("fy - ops"),
             is_for_pools: false,
             ..usual
+        },
+    }
+}
+
+/// Correct: the second step looks again at what others may have changed.
+fn looks_again(pattern: Pattern) -> Steps {
+    match pattern {
+        Pattern::LookAgain => Steps {
+            names: ["obtain", "is_there", "make", "other"],
+            condition: Some("v < i + 1"),
+            second: "if ($x < i + 1) {\n$x <- i + 1;\nr = 1;\n}",
+            harm: Harm::ManyWinners,
+            ..EMPTY
+        },
+        Pattern::CheckAgain => Steps {
+            names: ["book", "rooms_left", "take_room", "other"],
+            condition: Some("v > 0"),
+            second: "if ($x > 0) {\n$x += -1;\nr = 1;\n}",
+            prepare: "$x <- OPS / 2;\n$y <- 0;",
+            harm: Harm::Exceeds("0 - fx"),
+            is_for_pools: true,
+            ..EMPTY
+        },
+        _ => Steps {
+            names: ["watch", "first_level", "next_level", "raise_level"],
+            second: "if ($x < $w) {\nr = 1;\n}",
+            other: "$x += 1;",
+            role: Role::ButSecond,
+            harm: Harm::Exceeds("sum"),
+            ..EMPTY
         },
     }
 }
