@@ -51,6 +51,11 @@ pub enum WithdrawnProbes {
     /// It has unmapped memory of probes.
     #[error("the program has unmapped memory of inline probes")]
     UnmappedMemory,
+    /// A thread answers system calls itself.
+    #[error(
+        "the program answers system calls itself (`PR_SET_SYSCALL_USER_DISPATCH`), also those of inline probes"
+    )]
+    OwnSystemCalls,
 }
 
 /// Reason for which a process was not traced.
