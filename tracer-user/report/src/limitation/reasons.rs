@@ -58,6 +58,19 @@ pub enum WithdrawnProbes {
     OwnSystemCalls,
 }
 
+impl WithdrawnProbes {
+    /// Returns the end of the sentence: the back end that does not depend on the same, if there is one.
+    pub(super) const fn remedy(self) -> &'static str {
+        match self {
+            Self::OwnGsBase | Self::UntracedThread | Self::UnmappedMemory => {
+                "; `--capture kernel`, as root, needs nothing of this"
+            }
+            // Its return probes make system calls in the program.
+            Self::OwnSystemCalls => "",
+        }
+    }
+}
+
 /// Reason for which a process was not traced.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
