@@ -10,7 +10,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Default limit of the duration of a run. A run takes a second or two; a slow machine may need more.
+/// Default limit of the duration of a run. A run takes a second or two; a slow machine may need more, and a busy one
+/// has [more](busyness).
 pub const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 const POLL: Duration = Duration::from_millis(5);
@@ -40,7 +41,8 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a command as the leader of a new process group, with `input` as its standard input.
+    /// Starts a command as the leader of a new process group, with `input` as its standard input. The limit is for
+    /// a machine without other work.
     ///
     /// # Panics
     /// When it cannot be started.
@@ -67,7 +69,7 @@ impl Running {
         }
         let stdout = Stream::collect(child.stdout.take().expect("a pipe"));
         let stderr = Stream::collect(child.stderr.take().expect("a pipe"));
-        let deadline = Instant::now() + limit;
+        let deadline = Instant::now() + limit.mul_f64(busyness());
         Self { child, described, deadline, stdout, stderr, ended: false }
     }
 
@@ -200,6 +202,14 @@ impl Drop for Running {
             let _ = self.child.wait();
         }
     }
+}
+
+/// Returns the number of threads that want a processor, for each processor, and at least 1: a run gets no larger share.
+fn busyness() -> f64 {
+    let averages = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = averages.split(' ').next().and_then(|load| load.parse().ok()).unwrap_or(1.0);
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    f64::max(1.0, load / processors as f64)
 }
 
 /// Runs a command to its end.

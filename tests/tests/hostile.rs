@@ -157,7 +157,17 @@ fn attach_by(back_end: &str, accesses: &str, pid: u32, report: &Path) -> Running
 
 /// Starts a program that waits for a line before it does this, and has avtrace attach to it with each back end. Its
 /// output and its end must be the same as without avtrace. Returns the reports on all programs that it was.
-fn each_attached(program: &Program, how: &str, mut check: impl FnMut(&[Report])) {
+fn each_attached(program: &Program, how: &str, check: impl FnMut(&[Report])) {
+    each_attached_seeing("sync", program, how, check);
+}
+
+/// Has avtrace attach as [`each_attached`] does, with this level of accesses.
+fn each_attached_seeing(
+    accesses: &str,
+    program: &Program,
+    how: &str,
+    mut check: impl FnMut(&[Report]),
+) {
     let _ = avtrace();
     let alone = native(&program.path, [how], None);
     for back_end in ["kernel", "inline"] {
@@ -168,7 +178,7 @@ fn each_attached(program: &Program, how: &str, mut check: impl FnMut(&[Report]))
         command.arg(folder.path().join("commands"));
         let mut running = Running::start(&mut command, None, TIME_LIMIT);
         running.await_stdout("ready\n");
-        let tracer = attach_by(back_end, "sync", running.pid(), &file);
+        let tracer = attach_by(back_end, accesses, running.pid(), &file);
         writeln!(commands).expect("a reader");
         let ended = running.wait();
         let tracer = tracer.wait();
@@ -215,6 +225,34 @@ fn programs_that_avtrace_has_attached_to() {
         assert_eq!(reports.len(), 2);
         reports.iter().for_each(check_split);
     });
+}
+
+#[test]
+fn buffers_that_the_kernel_reads_and_writes_by_io_uring() {
+    require_bpf!();
+    let program = c("uring_shared", &["-g", "-O1"]);
+    let check = |how: &str, report: &Report| {
+        assert!(report.counts.events > 0, "{how}: the code has probes");
+        assert_eq!(report.counts.lost_events, 0, "{how}");
+        assert!(report.violations.is_empty(), "{how}: {:#?}", report.violations);
+        let notes = report.not_seen["notes"].to_string();
+        assert!(!notes.contains("probes were taken out"), "{how}: {notes}");
+    };
+    for how in ["plain", "polled", "registered"] {
+        let alone = native(&program.path, [how], None);
+        if alone.stdout == "none\n" {
+            machine::absent("io_uring");
+            continue;
+        }
+        for back_end in ["kernel", "inline"] {
+            let run = Avtrace::on(&program).seeing_memory().capturing(back_end);
+            let (ended, report) = run.arguments([how]).report();
+            let what = format!("{how}, {back_end}: {}", ended.stderr);
+            assert_eq!((ended.code, ended.stdout), (alone.code, alone.stdout.clone()), "{what}");
+            check(&what, &report);
+        }
+        each_attached_seeing("auto", &program, how, |reports| check(how, &reports[0]));
+    }
 }
 
 /// Has this number of threads come and go in a process that avtrace has attached to.

@@ -162,6 +162,7 @@ fn what_probes_depend_on_can_be_taken_from_them_while_the_program_runs() {
         ("made", "has set the GS base itself"),
         ("thread", "a thread that no tracer sees"),
         ("unmap", "has unmapped memory of inline probes"),
+        ("calls", "answers system calls itself"),
     ] {
         let alone = native(&program.path, [how], None);
         if alone.code != Some(0) {

@@ -3,22 +3,32 @@
  *
  * HOW: "base" has the main thread set its GS base to memory of its own, "null" load a selector into GS, "made" set the
  * base by code that is made at run time; "thread" creates a thread that no tracer sees. The numbers of all system calls
- * are computed; "unmap" unmaps all memory whose files have been named by avtrace. A thread of the C library runs at the same time; another one and a child process come later, and have
- * what the main thread has. All count until the process has no tracer. Prints "counted" if no count is missing, and
- * "kept" if GS bases and the memory there are as they were set.
+ * are computed; "unmap" unmaps all memory whose files have been named by avtrace; "calls" answers system calls of code
+ * outside of the C library itself, while a timer interrupts. A thread of the C library runs at the same time; another
+ * one and a child process come later, and have what the main thread has. All count until the process has no tracer.
+ * Prints "counted" if no count is missing, and "kept" if GS bases and the memory there are as they were set, and no
+ * system calls but the program's own had to be answered.
  */
 #define _GNU_SOURCE
 #include <asm/prctl.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
+#include <ucontext.h>
 #include <unistd.h>
+
+#ifndef PR_SET_SYSCALL_USER_DISPATCH
+#define PR_SET_SYSCALL_USER_DISPATCH 59
+#endif
 
 enum { STEPS = 200, WORDS = 4096, UNABLE = 77 };
 
@@ -28,6 +38,9 @@ static long words[WORDS];
 static unsigned long wanted; /* the GS base; 0 if it was not set */
 static volatile long one = 1;
 static int done[2];
+static volatile char dispatches;
+static volatile long answered; /* system calls, by `answer` */
+static volatile int is_foreign; /* one of them was not made by `call` */
 
 __attribute__((noinline)) static void step(void)
 {
@@ -96,6 +109,63 @@ static int stranger(void *made)
     return 0;
 }
 
+/* Makes a system call that no function of the C library makes. */
+__attribute__((noinline)) static long call(long number)
+{
+    __asm__ volatile("syscall\n.globl called\ncalled:" : "+a"(number) : : "rcx", "r11", "memory");
+    return number;
+}
+
+static void answer(int signal, siginfo_t *info, void *context)
+{
+    extern char called[];
+    (void)signal;
+    answered++;
+    is_foreign |= info->si_call_addr != called;
+    ((ucontext_t *)context)->uc_mcontext.gregs[REG_RAX] = 4711;
+}
+
+static void rings(int signal)
+{
+    (void)signal;
+}
+
+/* Answers system calls outside of the C library in this thread, and makes some. */
+static int take_calls(void)
+{
+    enum { CALLS = 200 };
+    char line[512];
+    unsigned long start, end, first = 0, last = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (maps && fgets(line, sizeof line, maps))
+        if (strstr(line, "libc.so") && sscanf(line, "%lx-%lx", &start, &end) == 2) {
+            first = first ? first : start;
+            last = end;
+        }
+    if (!maps || fclose(maps) || !first)
+        return 1;
+    struct sigaction answers = {.sa_sigaction = answer, .sa_flags = SA_SIGINFO | SA_RESTART};
+    struct sigaction alarms = {.sa_handler = rings, .sa_flags = SA_RESTART};
+    struct itimerval often = {{0, 300}, {0, 300}}, never = {{0, 0}, {0, 0}};
+    sigaction(SIGSYS, &answers, 0);
+    sigaction(SIGALRM, &alarms, 0);
+    if (prctl(PR_SET_SYSCALL_USER_DISPATCH, 1, first, last - first, &dispatches))
+        return 1;
+    dispatches = 1;
+    setitimer(ITIMER_REAL, &often, 0);
+    for (int i = 0; i < CALLS; i++) {
+        /* Where a tracer's probes are interrupted, at first without a call of the program. */
+        for (int word = 0; word < WORDS; word++)
+            words[word] += one;
+        for (int word = 0; word < WORDS; word++)
+            words[word] -= one;
+        is_foreign |= i >= CALLS / 2 && call(SYS_getppid) != 4711;
+    }
+    setitimer(ITIMER_REAL, &never, 0);
+    is_foreign |= answered != CALLS / 2;
+    return 0;
+}
+
 static int take(const char *how, long *of_stranger)
 {
     if (!strcmp(how, "thread")) {
@@ -123,6 +193,8 @@ static int take(const char *how, long *of_stranger)
                 munmap((void *)start, end - start);
         return close(file);
     }
+    if (!strcmp(how, "calls"))
+        return take_calls();
     if (!strcmp(how, "made")) {
         /* `wrgsbase %rdi; ret`, each byte inverted. */
         static const unsigned char inverted[] = {0x0c, 0xb7, 0xf0, 0x51, 0x20, 0x3c};
@@ -167,7 +239,7 @@ int main(int argc, char **argv)
     if (!strcmp(argv[1], "thread") && read(done[0], &byte, 1) != 1)
         return 1;
     sum += (long)of_first + (long)of_second + of_stranger;
-    int are_kept = is_kept() && status == 0 && (long)of_second > 0;
+    int are_kept = is_kept() && !is_foreign && status == 0 && (long)of_second > 0;
     for (int i = 0; i < WORDS; i++)
         are_kept &= words[i] == i;
     printf("%s %s\n", count == sum ? "counted" : "not counted", are_kept ? "kept" : "not kept");

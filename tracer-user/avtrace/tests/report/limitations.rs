@@ -123,6 +123,7 @@ fn all() -> Vec<Limitation> {
         (WithdrawnProbes::OwnGsBase, None),
         (WithdrawnProbes::UntracedThread, None),
         (WithdrawnProbes::UnmappedMemory, Some(error())),
+        (WithdrawnProbes::OwnSystemCalls, None),
     ];
     all.extend(withdrawn.map(|(reason, error)| Limitation::WithdrawnProbes { reason, error }));
     let variable = |reason| Limitation::UnwatchedVariable { variable: text("stock"), reason };

@@ -9,4 +9,6 @@ pub enum Withdrawal {
     UntracedThread,
     /// It has unmapped memory of probes.
     UnmappedMemory,
+    /// A thread answers system calls itself (`PR_SET_SYSCALL_USER_DISPATCH`), also those of probes.
+    OwnSystemCalls,
 }

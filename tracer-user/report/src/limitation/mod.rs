@@ -86,11 +86,12 @@ pub enum Limitation {
     },
     /// The program has taken from inline probes what these depend on.
     #[error(
-        "{reason}: {}; `--capture kernel`, as root, needs nothing of this",
+        "{reason}: {}{}",
         match error {
             None => "its probes were taken out, and nothing was recorded from then on".to_owned(),
             Some(error) => format!("its probes could not be taken out ({error}), and what they recorded is incomplete"),
-        }
+        },
+        reason.remedy()
     )]
     WithdrawnProbes {
         /// Act of the program.

@@ -51,6 +51,24 @@ pub enum WithdrawnProbes {
     /// It has unmapped memory of probes.
     #[error("the program has unmapped memory of inline probes")]
     UnmappedMemory,
+    /// A thread answers system calls itself.
+    #[error(
+        "the program answers system calls itself (`PR_SET_SYSCALL_USER_DISPATCH`), also those of inline probes"
+    )]
+    OwnSystemCalls,
+}
+
+impl WithdrawnProbes {
+    /// Returns the end of the sentence: the back end that does not depend on the same, if there is one.
+    pub(super) const fn remedy(self) -> &'static str {
+        match self {
+            Self::OwnGsBase | Self::UntracedThread | Self::UnmappedMemory => {
+                "; `--capture kernel`, as root, needs nothing of this"
+            }
+            // Its return probes make system calls in the program.
+            Self::OwnSystemCalls => "",
+        }
+    }
 }
 
 /// Reason for which a process was not traced.

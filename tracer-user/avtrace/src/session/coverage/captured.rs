@@ -56,6 +56,7 @@ pub(crate) fn unrecorded(unrecorded: Unrecorded) -> impl Iterator<Item = Limitat
             Withdrawal::OwnGsBase => WithdrawnProbes::OwnGsBase,
             Withdrawal::UntracedThread => WithdrawnProbes::UntracedThread,
             Withdrawal::UnmappedMemory => WithdrawnProbes::UnmappedMemory,
+            Withdrawal::OwnSystemCalls => WithdrawnProbes::OwnSystemCalls,
         };
         Limitation::WithdrawnProbes { reason, error }
     });

@@ -36,6 +36,16 @@ pub(super) fn word(process: u32, at: u64) -> Option<u64> {
     Some(u64::from_le_bytes(word))
 }
 
+/// `SYS_USER_DISPATCH` (`include/uapi/asm-generic/siginfo.h`): a thread is to answer its system call itself.
+const USER_DISPATCH: i32 = 2;
+
+/// Has a thread in the code of probes go on behind a system call that the program answers, without the signal for that.
+/// A wait for room is tried again, and a delay ends.
+fn interrupt_call(supervisor: &mut Supervisor, thread: u32) -> io::Result<()> {
+    supervisor.replace_signal(thread, 0);
+    supervisor.skip_call(thread, -i64::from(libc::EINTR))
+}
+
 /// Returns whether the signal that a thread is about to receive is the program's. A fault that is a probe's is undone:
 /// the thread goes on behind it. The hit of a watchpoint is none of the program's either.
 ///
@@ -51,6 +61,10 @@ pub(in crate::in_process) fn is_of_program(
     const WATCHPOINT_HIT: i32 = 4;
     match (supervisor.signal_of(thread), supervisor.signal_cause(thread)?.0) {
         (libc::SIGTRAP, WATCHPOINT_HIT) => return Ok(false),
+        (libc::SIGSYS, USER_DISPATCH) if image.is_in_area(supervisor.place(thread)?.0) => {
+            interrupt_call(supervisor, thread)?;
+            return Ok(false);
+        }
         // Not those that a process has sent.
         (libc::SIGSEGV | libc::SIGBUS, 1..) => {}
         _ => return Ok(true),
@@ -164,6 +178,20 @@ impl Tracer {
     pub(super) fn receives(&mut self, process: u32, thread: u32) -> io::Result<()> {
         let image = self.image_of(process);
         if let Some(image) = &image
+            && self.supervisor.signal_of(thread) == libc::SIGSYS
+            && self.supervisor.signal_cause(thread)?.0 == USER_DISPATCH
+        {
+            self.note_unfit(process, Withdrawal::OwnSystemCalls);
+            let (interrupted, _) = self.supervisor.interrupted(thread)?;
+            if image.is_in_area(interrupted.place) {
+                interrupt_call(&mut self.supervisor, thread)?;
+                if self.supervisor.is_leaving(thread) {
+                    self.comes_out(image, process, thread, &interrupted)?;
+                }
+                return Ok(());
+            }
+        }
+        if let Some(image) = &image
             && matches!(self.supervisor.signal_of(thread), libc::SIGFPE | libc::SIGILL)
             && self.supervisor.signal_cause(thread)?.0 > 0
             && self.fails(image, process, thread)?
@@ -206,15 +234,8 @@ impl Tracer {
         }
         let Some(image) = self.image_of(process) else { return self.supervisor.arrive(thread) };
         let (interrupted, _) = self.supervisor.interrupted(thread)?;
-        let (fs_base, _) = self.supervisor.bases(thread)?;
-        let read = |at| word(process, at);
-        if let Some(outside) = image.outside(&interrupted, fs_base, read) {
-            return match image.place(&outside, read) {
-                Place::Own | Place::Inside => self.supervisor.arrive_at(thread, &outside),
-                Place::Before(own) => self.supervisor.arrive_at(thread, &own),
-                // Of redirected code.
-                Place::OnWay(to, _) => self.supervisor.set_interrupted(thread, &to),
-            };
+        if self.comes_out(&image, process, thread, &interrupted)? {
+            return Ok(());
         }
         if !image.is_in_area(interrupted.place) {
             // A call of the program's own.
@@ -228,6 +249,27 @@ impl Tracer {
             }
             _ => self.supervisor.make_call(thread),
         }
+    }
+
+    /// Has a thread go on at a place of the program's own if it stands at the end of its way out of the code of probes.
+    /// Returns whether it does.
+    fn comes_out(
+        &mut self,
+        image: &Image,
+        process: u32,
+        thread: u32,
+        interrupted: &Interrupted,
+    ) -> io::Result<bool> {
+        let (fs_base, _) = self.supervisor.bases(thread)?;
+        let read = |at| word(process, at);
+        let Some(outside) = image.outside(interrupted, fs_base, read) else { return Ok(false) };
+        match image.place(&outside, read) {
+            Place::Own | Place::Inside => self.supervisor.arrive_at(thread, &outside)?,
+            Place::Before(own) => self.supervisor.arrive_at(thread, &own)?,
+            // Of redirected code.
+            Place::OnWay(to, _) => self.supervisor.set_interrupted(thread, &to)?,
+        }
+        Ok(true)
     }
 
     /// Takes a `SIGSEGV` or `SIGBUS`.
