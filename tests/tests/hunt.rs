@@ -379,7 +379,7 @@ fn programs_that_cannot_be_hunted_are_refused() {
         avtrace_with(arguments(folder.path(), options, &program))
     };
     let ended = hunt(&[], &["/nonexistent/program"]);
-    assert_eq!(ended.code, Some(3), "{}", ended.stderr);
+    assert_eq!(ended.code, Some(127), "{}", ended.stderr);
     assert!(ended.stderr.contains("/nonexistent/program"), "{}", ended.stderr);
     // A refused first run leaves no results, so that a hunt begins anew with the same file.
     let ended = hunt(&["--runs", "1"], &["/bin/true"]);

@@ -360,7 +360,7 @@ fn a_fleet_divides_a_hunt() {
     let replaced = [("--runs 20", runs.as_str()), ("./test", "/nowhere/test")];
     let ended = setup.documented(command, &replaced, "");
     assert_eq!(ended.code, Some(1), "{}", all(&ended));
-    assert!(ended.stderr.contains("shard 1/2 failed with status 3"), "{}", all(&ended));
+    assert!(ended.stderr.contains("shard 1/2 failed with status 127"), "{}", all(&ended));
 }
 
 #[test]

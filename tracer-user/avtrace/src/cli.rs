@@ -10,6 +10,8 @@ mod explore;
 mod heading;
 pub mod help;
 mod hunt;
+mod init;
+mod manual;
 mod offline;
 mod output;
 mod record;
@@ -22,6 +24,8 @@ pub use doctor::DoctorArgs;
 pub use explain::ExplainArgs;
 pub use explore::ExploreArgs;
 pub use hunt::{HuntArgs, MergeArgs};
+pub use init::{DemoArgs, InitArgs, RunnerArg};
+pub use manual::{CompletionsArgs, ManArgs};
 pub use offline::{CheckArgs, ConvertArgs, PropertyArg, RelationArg, ReportArgs, TraceFormatArg};
 pub use output::{ColorArg, FailOnArg, Format, FormatTo, OutputArgs, PlainFormat, Triage};
 pub use record::RecordArgs;
@@ -117,6 +121,14 @@ pub enum Command {
     Explain(ExplainArgs),
     /// Describe the cache of analysed programs, or clear it.
     Cache(CacheArgs),
+    /// Set up a runner of tests in this project.
+    Init(InitArgs),
+    /// Write the example of the guide.
+    Demo(DemoArgs),
+    /// Print a manual page.
+    Man(ManArgs),
+    /// Print the completions for a shell.
+    Completions(CompletionsArgs),
 }
 
 /// Default size of the ring buffer, in MiB.
@@ -352,6 +364,10 @@ impl Cli {
     pub fn parse_in_order() -> Self {
         let words = std::env::args_os().collect();
         let get = |variable: &str| std::env::var_os(variable);
+        let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        for warning in environment::warnings(&help::command(), names) {
+            eprintln!("avtrace: warning: {warning}");
+        }
         environment::with_environment(words, &help::command(), get, Self::of_words)
             .unwrap_or_else(|error| exit(&error))
     }
@@ -444,6 +460,21 @@ fn exit(error: &clap::Error) -> ! {
     // If standard error cannot be written, the message is lost.
     let _ = std::io::stderr().write_all(cut.as_bytes());
     std::process::exit(error.exit_code())
+}
+
+/// Returns the command that a word is nearly the name of.
+#[must_use]
+pub fn command_like(word: &str) -> Option<String> {
+    let cli = Cli::command();
+    let names = cli.get_subcommands().map(|command| command.get_name().to_owned());
+    nearest(word, names)
+}
+
+/// Returns the name that a word was meant to be, if there is one: one mistake in four letters.
+fn nearest(word: &str, names: impl Iterator<Item = String>) -> Option<String> {
+    let distances = names.map(|name| (strsim::osa_distance(word, &name), name));
+    let nearest = distances.min_by_key(|(distance, _)| *distance);
+    nearest.filter(|(distance, _)| *distance <= word.len().div_ceil(4)).map(|(_, name)| name)
 }
 
 /// Returns whether a word is the name of an option of capture.
@@ -673,6 +704,14 @@ mod tests {
         let attach = parse(&["attach", "--pid", "1"]).expect("valid").command;
         let Some(Command::Attach(attach)) = attach else { panic!("`attach`") };
         assert_eq!((attach.capture.accesses, attach.capture.overhead), (AccessesArg::Auto, 100));
+    }
+
+    #[test]
+    fn mistyped_commands_are_known() {
+        let like = |word: &str| command_like(word);
+        assert_eq!(like("rnu").as_deref(), Some("run"));
+        assert_eq!(like("recrod").as_deref(), Some("record"));
+        assert_eq!((like("ls"), like("make"), like("bank_test")), (None, None, None));
     }
 
     #[test]

@@ -192,7 +192,7 @@ pub enum PlainFormat {
 /// Use of colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ColorArg {
-    /// On a terminal, unless `NO_COLOR` is set.
+    /// On a terminal, unless NO_COLOR, CLICOLOR or CLICOLOR_FORCE say otherwise.
     Auto,
     /// Always.
     Always,
