@@ -27,7 +27,9 @@ pub use hunt::{HuntArgs, MergeArgs};
 pub use init::{DemoArgs, InitArgs, RunnerArg};
 pub use manual::{CompletionsArgs, ManArgs};
 pub use offline::{CheckArgs, ConvertArgs, PropertyArg, RelationArg, ReportArgs, TraceFormatArg};
-pub use output::{ColorArg, FailOnArg, Format, FormatTo, OutputArgs, PlainFormat, Triage};
+pub use output::{
+    ColorArg, FailOnArg, Format, FormatTo, OutputArgs, PlainFormat, SetAside, Triage,
+};
 pub use record::RecordArgs;
 pub use refine::RefineArgs;
 
@@ -226,7 +228,8 @@ pub struct CaptureArgs {
     ///
     /// PATTERN is a name (`transfer`, `Account::deposit`, `bank::*`, `deposit(long)`), with `*`, `?` and `[…]`;
     /// `re:REGEX`, a regular expression anywhere in the name; or `file:FILE.c:LINE`, the function around a line.
-    /// Functions of the program itself are meant, those of a library with `LIB.so!PATTERN`. Repeatable: of
+    /// Functions of the program itself are meant, those of a library with `LIB.so!PATTERN`, and of all libraries of
+    /// such names with `LIB*!PATTERN`. Repeatable: of
     /// `--atomic` and `--not-atomic` the last that matches a function decides. With neither, and without markers in
     /// the program, its functions that take locks are regions; see `--list-regions`.
     #[arg(long, value_name = "PATTERN", help_heading = heading::REGIONS)]

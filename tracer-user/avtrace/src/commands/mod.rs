@@ -12,6 +12,7 @@ mod explain;
 mod explore;
 mod first_pass;
 mod hunt;
+mod hunt_results;
 mod init;
 mod list;
 mod live;
