@@ -16,7 +16,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::{process, setup, workspace};
+use crate::{bpf, process, setup, workspace};
 
 /// Target of the executable, which is linked statically with glibc: rustup's musl target is a separate download that
 /// not every build machine has. avtrace never needs glibc to load libraries at run time: it asks `getent` for accounts.
@@ -31,7 +31,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// When something cannot be built, or a package does not work.
 pub fn run(tries: bool) -> Result<()> {
     let maintainer = debian::maintainer()?;
-    setup::run()?;
+    bpf::run(true)?;
     let target_dir = workspace::target_dir()?;
     let dist = target_dir.join("dist");
     let name = archive_name(VERSION);
