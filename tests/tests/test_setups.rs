@@ -336,6 +336,29 @@ fn pytest_fails_for_a_defect() {
     }
 }
 
+#[test]
+fn automake_fails_for_a_defect_behind_a_wrapper_of_libtool() {
+    let setup = copy_of("automake");
+    if !has(&setup, "automake --version && libtoolize --version", BY_SETUP) {
+        return;
+    }
+    let check = "make check LOG_COMPILER=\"avtrace run --\"";
+    for (configure, expected) in
+        [("autoreconf -i && ./configure", 2), ("./configure --enable-fixed && make clean", 0)]
+    {
+        let configured = setup.run(configure, &[]);
+        assert_eq!(configured.code, Some(0), "{}", all(&configured));
+        let ended = setup.documented(check, &[], "");
+        assert_eq!(ended.code, Some(expected), "{}", all(&ended));
+        let log = fs::read_to_string(setup.example.join("bank_test.log")).expect("a log");
+        if expected == 0 {
+            assert!(log.contains("no atomicity violation found"), "{log}");
+        } else {
+            check_report(&log, "transfer", "bank/bank.c");
+        }
+    }
+}
+
 /// Builds the extension module, by the command of `docs/testing.md`.
 const MODULE: &str = "cc -g -O1 -shared -fPIC -pthread \\\n  -I $(python3 -c 'import sysconfig; \
                       print(sysconfig.get_path(\"include\"))') \\\n  -I ../bank bankmodule.c ../bank/bank.c \

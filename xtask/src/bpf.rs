@@ -45,6 +45,18 @@ pub fn run(checks: bool) -> Result<()> {
     Ok(())
 }
 
+/// Checks that the object that is there was compiled from the sources: another compiler makes another one of them.
+///
+/// # Errors
+/// When it was not.
+pub fn must_be_of_sources() -> Result<()> {
+    let root = workspace::root();
+    match bpf_build::shipped(&root.join(PACKAGE), &root.join(bpf_build::DIRECTORY))? {
+        Some(_) => Ok(()),
+        None => bail!("the BPF programs have changed: run `cargo xtask bpf`"),
+    }
+}
+
 /// Finds the `llvm-objcopy` of the newest LLVM.
 fn objcopy() -> Option<PathBuf> {
     let versions = fs::read_dir("/usr/lib").into_iter().flatten().flatten();

@@ -31,7 +31,8 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// When something cannot be built, or a package does not work.
 pub fn run(tries: bool) -> Result<()> {
     let maintainer = debian::maintainer()?;
-    bpf::run(true)?;
+    setup::run()?;
+    bpf::must_be_of_sources()?;
     let target_dir = workspace::target_dir()?;
     let dist = target_dir.join("dist");
     let name = archive_name(VERSION);

@@ -20,11 +20,13 @@ const PYTHON_PACKAGES: [(&str, &str); 5] = [
 ];
 /// Packages that are large.
 const LARGE_PACKAGES: [(&str, &str); 1] = [("ray", "lib/python3*/site-packages/ray")];
-/// Debian packages of test frameworks, and of Python's headers, by a file of each.
-const FRAMEWORKS: [(&str, &str); 3] = [
+/// Debian packages of test frameworks, of automake and of Python's headers, by a file of each.
+const FRAMEWORKS: [(&str, &str); 5] = [
     ("usr/include/gtest/gtest.h", "libgtest-dev"),
     ("usr/include/catch2", "catch2"),
     ("usr/include/python3*/Python.h", "python3-dev"),
+    ("usr/bin/automake", "automake"),
+    ("usr/bin/libtoolize", "libtool"),
 ];
 
 /// Installs missing tools, where it can.
