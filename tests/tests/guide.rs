@@ -1,5 +1,5 @@
-//! The commands of the guide: each `console` block of `docs/guide/` is run, page by page, in a folder with what `avtrace
-//! demo` writes, by an executable that is away from the sources, and prints the output on the page.
+//! The commands of the guide: each `console` block of `docs/guide/` is run, page by page, in a folder with the files
+//! that `avtrace demo` writes, by an executable away from the sources, and prints the output on the page.
 //!
 //! A line that begins with `$ ` is a command; it ends with status 0, or 66 where a defect is found. The lines after it
 //! are in its output, in this order, with others in between; `...` in a line stands for any text.

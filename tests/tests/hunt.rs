@@ -297,7 +297,7 @@ fn a_region_in_which_the_program_dies_is_in_the_report_of_all_runs() {
     assert!(shown.stdout.contains("hunted"), "{}", shown.stdout);
 }
 
-/// Writes a script to a folder.
+/// Installs a text for the shell as an executable.
 fn script(folder: &Path, text: &str) -> std::path::PathBuf {
     let path = folder.join("script");
     tests::programs::install_contents(format!("#!/bin/sh\n{text}"), &path);

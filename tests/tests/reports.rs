@@ -157,7 +157,7 @@ fn refinement_does_all_runs() {
     assert!(text.ends_with("the last run showed nothing new\n"), "{text}");
 }
 
-/// What decides about the findings of a run decides about those of a refinement.
+/// Options that decide about the findings of a run do so in a refinement, too.
 #[test]
 fn refinement_has_the_options_of_a_run() {
     require_bpf!();

@@ -11,7 +11,7 @@ fn bank() -> Program {
     c("bank", &["-g", "-O1"])
 }
 
-/// Writes a script to a folder.
+/// Installs an executable text.
 fn script(folder: &Path, name: &str, text: &str) -> PathBuf {
     let path = folder.join(name);
     install_contents(text, &path);

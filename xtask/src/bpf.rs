@@ -1,4 +1,5 @@
-//! `cargo xtask bpf`: compiles the BPF programs for machines without a BPF toolchain, into the package that embeds them.
+//! `cargo xtask bpf`: compiles the BPF programs for machines without a BPF toolchain, into the package that embeds
+//! them.
 
 use std::{
     fs,
@@ -15,7 +16,7 @@ use crate::{process, setup, workspace};
 const PACKAGE: &str = "tracer-user/capture";
 
 /// Compiles the programs and writes the object, without its line tables, and the fingerprint of its sources. With
-/// `checks` it writes nothing, and compares the object with the one that is there.
+/// `checks` it compares the object with the existing one instead.
 ///
 /// # Errors
 /// When they cannot be compiled, or the object is another one.

@@ -47,7 +47,7 @@ enum Task {
     },
     /// Compile the BPF programs for machines that have no toolchain for them, into the sources of capture
     Bpf {
-        /// Write nothing, and compare what the sources give with what is there
+        /// Compare the existing object with a new one instead of writing it
         #[arg(long)]
         check: bool,
     },

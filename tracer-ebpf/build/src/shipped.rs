@@ -1,5 +1,5 @@
-//! The compiled object that comes with the sources, for machines without a BPF toolchain: its place, and a fingerprint of
-//! the sources that it was compiled from.
+//! The compiled object that comes with the sources, for machines without a BPF toolchain: its place, and a fingerprint
+//! of the sources that it was compiled from.
 
 use std::fs;
 use std::io;
@@ -13,7 +13,7 @@ pub const SHIPPED_OBJECT: &str = "bpf/avtrace-bpf.o";
 pub const SHIPPED_SOURCES: &str = "bpf/sources";
 
 /// Returns the fingerprint of the sources of the kernel programs: of `source_dir`, and of the library that they share
-/// with user space. `None` where they are not there, as in a package of the user side alone.
+/// with user space. `None` where they are missing, as in a package of the user side alone.
 ///
 /// # Errors
 /// When a file cannot be read.
@@ -55,8 +55,8 @@ fn add_files(directory: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads the object that comes with the package in `package_dir`; `None` if there is none, or it was compiled from
-/// other sources than those in `source_dir`.
+/// Reads the object that comes with the package in `package_dir`; `None` if it is missing, or was compiled from other
+/// sources than `source_dir` has.
 ///
 /// # Errors
 /// When a file cannot be read.

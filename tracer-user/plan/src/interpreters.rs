@@ -1,6 +1,6 @@
-//! Interpreters of languages, and the extension modules that they load. The code of an interpreter is nobody's program:
-//! its threads take turns by one lock, which orders them, and its functions are no regions. Extension modules are what
-//! is tested: machine code of C, C++, Cython or Rust.
+//! Interpreters of languages, and the extension modules that they load. The threads of an interpreter take turns by one
+//! lock, which orders them, and its functions are no regions. Its users test extension modules: machine code of C, C++,
+//! Cython or Rust.
 
 use symbolize::{Module, Symbolizer};
 
@@ -12,7 +12,7 @@ struct Interpreter {
     files: [&'static str; 2],
     /// Function of the interpreter, exported by whichever of the two has its code.
     function: &'static str,
-    /// Beginning of the name of the function that an extension module exports, followed by that of the module.
+    /// Prefix of the function that an extension module exports; the name of the module follows.
     extension: &'static str,
 }
 

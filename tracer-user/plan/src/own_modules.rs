@@ -46,7 +46,7 @@ const UNITS: usize = 64;
 #[derive(Debug, Default)]
 pub struct OwnModules {
     program: Option<PathBuf>,
-    /// Set if the program is an interpreter: its extension modules are what is the program's own.
+    /// Set if the program is an interpreter: its extension modules are the program's own.
     is_interpreted: bool,
     /// The program's folder, and the folder of libraries beside it: with all that is below.
     trees: Vec<PathBuf>,
@@ -94,8 +94,8 @@ impl OwnModules {
     }
 
     /// Returns true for the program and for libraries that come with it: those in its folder or below, in `../lib`,
-    /// in a folder that its run path names, or compiled in the same source tree. Of an interpreter that is none but
-    /// extension modules; among those that are installed, the ones with debug information.
+    /// in a folder that its run path names, or compiled in the same source tree. An interpreter has extension modules
+    /// alone; installed extension modules need debug information.
     #[must_use]
     pub fn contains(&self, module: &Module) -> bool {
         if self.is_program(module) {

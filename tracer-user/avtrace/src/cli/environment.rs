@@ -76,8 +76,8 @@ pub(super) fn with_environment<T>(
     parse(&spliced(&used))
 }
 
-/// Names of variables that are no options: of avtrace-test, of the fixture of pytest, of `hunt --fail-if`, of the recipe
-/// for CI, and of avtrace's own build and tests.
+/// Names of variables that are no options: of avtrace-test, of the fixture of pytest, of `hunt --fail-if`, of the
+/// recipe for CI, and of avtrace's own build and tests.
 const OTHERS: [&str; 12] = [
     "AVTRACE",
     "AVTRACE_AS_NOBODY",
@@ -97,7 +97,7 @@ const OTHERS: [&str; 12] = [
 const OTHER_PREFIXES: [&str; 4] =
     ["AVTRACE_BPF_", "AVTRACE_DETAIL_", "AVTRACE_FUZZ_", "AVTRACE_TEST_"];
 
-/// Returns a warning for each of these variables that begins as avtrace's do and is none of them.
+/// Returns a warning for each of these variables that begins as avtrace's do and sets no option.
 pub(super) fn warnings(command: &Command, names: impl Iterator<Item = String>) -> Vec<String> {
     let names: Vec<String> = names
         .filter(|name| name.starts_with("AVTRACE_") && !OTHERS.contains(&name.as_str()))

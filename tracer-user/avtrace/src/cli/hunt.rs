@@ -41,8 +41,8 @@ pub struct HuntArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = heading::HUNTING)]
     pub runs: Option<u64>,
 
-    /// Begin no run after this time: `90s`, `5m`, `8h`. Where there are several tests, each has an equal share of what is
-    /// left when it begins.
+    /// Begin no run after this time: `90s`, `5m`, `8h`. Where there are several tests, each has an equal share of the
+    /// time that is left when it begins.
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = heading::HUNTING)]
     pub time: Option<Duration>,
 
@@ -79,13 +79,13 @@ pub struct HuntArgs {
     #[arg(long, value_name = "N", default_value_t = 10, help_heading = heading::HUNTING)]
     pub repeat: u64,
 
-    /// File for the results of all runs, an SQLite database. An older one is kept with `.old` at its end. By default it is
-    /// `avtrace.avth` in Cargo's target directory, and for other projects in the cache, by the name of the directory.
+    /// File for the results of all runs, an SQLite database. An older one is kept with `.old` at its end. By default it
+    /// is `avtrace.avth` in Cargo's target directory, and for other projects in the cache, by the directory's name.
     #[arg(long, value_name = "FILE", help_heading = heading::HUNTING)]
     pub results: Option<PathBuf>,
 
-    /// Go on with the hunt that the results are of; --runs and --time count anew from there. The program is the one of
-    /// that hunt, if none is given.
+    /// Go on with the hunt that the results are of; --runs and --time count anew from there. The program need
+    /// not be given again.
     #[arg(long, help_heading = heading::HUNTING)]
     pub resume: bool,
 

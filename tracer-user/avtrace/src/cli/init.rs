@@ -22,12 +22,12 @@ Exit status: 0 when all is there, 1 when lines are left to be added or avtrace f
 #[derive(Args, Debug)]
 #[command(after_help = INIT)]
 pub struct InitArgs {
-    /// The runner of tests.
+    /// Runner to set up.
     #[arg(value_enum, value_name = "RUNNER")]
     pub runner: RunnerArg,
 }
 
-/// Runners of tests.
+/// Set-ups, by what runs the tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RunnerArg {
     /// `cargo test`.
@@ -57,7 +57,7 @@ Exit status: 0, 1 when avtrace failed, 2 for bad usage.";
 #[derive(Args, Debug)]
 #[command(after_help = DEMO)]
 pub struct DemoArgs {
-    /// The folder, which is made if there is none.
+    /// Place of the files, made if it does not exist.
     #[arg(value_name = "DIR", default_value = "bank")]
     pub folder: PathBuf,
 }

@@ -21,8 +21,7 @@ pub struct ManArgs {
     #[arg(value_name = "COMMAND")]
     pub command: Option<String>,
 
-    /// Write all pages to this folder, which is made if there is none. Their date is that of SOURCE_DATE_EPOCH, or
-    /// today's.
+    /// Write all pages to this folder, which is made if it is missing. SOURCE_DATE_EPOCH is their date, or else today.
     #[arg(long, value_name = "DIR", conflicts_with = "command")]
     pub dir: Option<PathBuf>,
 }
@@ -39,7 +38,7 @@ Exit status: 0, 1 when avtrace failed, 2 for bad usage.";
 #[derive(Args, Debug)]
 #[command(after_help = COMPLETIONS)]
 pub struct CompletionsArgs {
-    /// The shell.
+    /// Shell to write them for: each reads another form.
     #[arg(value_enum, value_name = "SHELL")]
     pub shell: Shell,
 }

@@ -86,7 +86,7 @@ pub(super) fn run(arguments: &HuntArgs) -> Result<u8, Failure> {
         watch.set_target(&target.name);
         let (results, error) = match &arguments.replay {
             Some((path, run)) => replay(arguments, launch, path, *run, &watch)?,
-            None => begin(arguments, launch, &results, Part { time, has_several }, &watch)?,
+            None => begin(arguments, launch, &results, AmongOthers { time, has_several }, &watch)?,
         };
         watch.end();
         let mut whole = Whole::read(&results).map_err(failed)?;
@@ -131,17 +131,17 @@ pub(super) fn run(arguments: &HuntArgs) -> Result<u8, Failure> {
     }
 }
 
-/// Part of a hunt: the one of one of the programs.
+/// Conditions for the hunt of a program among others.
 #[derive(Clone, Copy, Debug)]
-struct Part {
-    /// Time for it, if that is limited.
+struct AmongOthers {
+    /// Time limit.
     time: Option<Duration>,
     /// Set if there are others.
     has_several: bool,
 }
 
-/// Returns the time for the next of `left` programs, if it is limited: an equal share of what is left for all. `None` if
-/// nothing is left.
+/// Returns the time for the next of `left` programs, if it is limited: an equal share of the time left for all. `None`
+/// if there is no time left.
 fn time_of(arguments: &HuntArgs, elapsed: Duration, left: usize) -> Option<Option<Duration>> {
     let left = u32::try_from(left).unwrap_or(u32::MAX).max(1);
     let share = arguments.time.map(|time| time.saturating_sub(elapsed) / left);
@@ -184,7 +184,7 @@ fn begin(
     arguments: &HuntArgs,
     mut launch: Launch,
     path: &Path,
-    part: Part,
+    among: AmongOthers,
     watch: &Watch,
 ) -> Result<(Results, Option<HuntError>), Failure> {
     if arguments.resume && launch.command.is_empty() {
@@ -237,14 +237,14 @@ fn begin(
         }
         results
     };
-    let runs = match (arguments.runs, part.time) {
+    let runs = match (arguments.runs, among.time) {
         (None, Some(_)) => None,
         (runs, _) => Some(before + runs.unwrap_or(RUNS)),
     };
     let options = HuntOptions {
         runs,
-        time: part.time,
-        needs_gap: part.has_several,
+        time: among.time,
+        needs_gap: among.has_several,
         jobs: arguments.jobs.into(),
         seed,
         shard,
@@ -285,7 +285,7 @@ fn replay(
     Ok((repeats, ended.err()))
 }
 
-/// Has runs be as those of results, in all that is not said anew. Returns what the results say.
+/// Takes the command and the options of stored runs, as far as the command line has no others. Returns the header.
 fn take_command(launch: &mut Launch, results: &Results) -> Result<Header, Failure> {
     let path = results.path();
     let header = results.header().map_err(failed)?;

@@ -11,8 +11,8 @@ use crate::{hunt, plan_cache::Folder};
 /// Name of the file.
 const FILE: &str = "avtrace.avth";
 
-/// Returns the file for the results of a hunt in the current directory: in the target directory of a Cargo project, else
-/// in the cache, by the name of the directory. Where there is no cache, it is in the current directory.
+/// Returns the file for the results of a hunt in the current directory: in the target directory of a Cargo project,
+/// else in the cache, by the name of the directory. Where there is no cache, it is in the current directory.
 pub(super) fn default_file() -> PathBuf {
     let here = env::current_dir().unwrap_or_default();
     file_for(&here, env::var_os("CARGO_TARGET_DIR"), || {

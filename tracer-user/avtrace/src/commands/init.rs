@@ -6,7 +6,7 @@ use super::Failure;
 use crate::cli::{DemoArgs, InitArgs, RunnerArg};
 
 /// Lines for a runner of tests.
-struct Setup {
+struct RunnerSetup {
     /// File of the project.
     file: &'static str,
     lines: &'static str,
@@ -28,7 +28,7 @@ enum Existing {
     Leave,
 }
 
-const CARGO: Setup = Setup {
+const CARGO: RunnerSetup = RunnerSetup {
     file: ".cargo/config.toml",
     lines: "\
 # Programs that Cargo runs are traced: a test with a likely defect fails. `cargo run` is traced, too.
@@ -40,7 +40,7 @@ runner = \"avtrace run --quiet --\"
     run: "cargo test --no-fail-fast",
 };
 
-const NEXTEST: Setup = Setup {
+const NEXTEST: RunnerSetup = RunnerSetup {
     file: ".config/nextest.toml",
     lines: "\
 # Tests of the profile `avtrace` are traced: one with a likely defect fails.
@@ -58,7 +58,7 @@ run-wrapper = \"avtrace\"
     run: "cargo nextest run --profile avtrace",
 };
 
-const CTEST: Setup = Setup {
+const CTEST: RunnerSetup = RunnerSetup {
     file: "CMakePresets.json",
     lines: r#"{
   "version": 6,
@@ -84,7 +84,7 @@ const CTEST: Setup = Setup {
     run: "cmake --preset avtrace && cmake --build --preset avtrace && ctest --preset avtrace",
 };
 
-const MESON: Setup = Setup {
+const MESON: RunnerSetup = RunnerSetup {
     file: "meson.build",
     lines: "\
 # `meson test --setup avtrace` traces the tests: one with a likely defect fails.
@@ -95,7 +95,7 @@ add_test_setup('avtrace', exe_wrapper: ['avtrace', 'run', '--'], timeout_multipl
     run: "meson setup build && meson test -C build --print-errorlogs --setup avtrace",
 };
 
-const PYTEST: Setup = Setup {
+const PYTEST: RunnerSetup = RunnerSetup {
     file: "conftest.py",
     lines: include_str!("../../../../examples/pytest/conftest.py"),
     mark: "AVTRACE_RUN",
@@ -103,7 +103,7 @@ const PYTEST: Setup = Setup {
     run: "AVTRACE_RUN=\"avtrace run --\" pytest",
 };
 
-const GITHUB: Setup = Setup {
+const GITHUB: RunnerSetup = RunnerSetup {
     file: ".github/workflows/avtrace.yml",
     lines: include_str!("../../../../examples/github/avtrace.yml"),
     mark: "avtrace run",
@@ -121,7 +121,7 @@ pub(super) fn init(arguments: &InitArgs) -> Result<u8, Failure> {
         RunnerArg::Pytest => PYTEST,
         RunnerArg::Github => GITHUB,
     };
-    let Setup { file, lines, mark, existing, run } = setup;
+    let RunnerSetup { file, lines, mark, existing, run } = setup;
     let cannot = |what: &str, error: io::Error| {
         Failure::internal(format!("cannot {what} `{file}`: {error}"))
     };

@@ -71,7 +71,7 @@ impl Failure {
 pub enum End {
     /// Exit with this status.
     Status(u8),
-    /// As the traced program, which this signal killed.
+    /// Death by this signal, which killed the traced program.
     Killed(i32),
 }
 

@@ -18,8 +18,8 @@ use report::{self, Report, Subject, suppress::Filter};
 /// Exit status for a program that does not exist.
 const MISSING: u8 = 127;
 
-/// Runs a program of a command line that names no command. A name that is no program may be that of a command,
-/// mistyped.
+/// Runs a program of a command line that names no command. If there is no such program, a command of a similar name may
+/// be meant.
 pub(super) fn run_or_suggest(arguments: RunArgs) -> Result<End, Failure> {
     let name = arguments.program.first().and_then(|name| name.to_str()).map(str::to_owned);
     run(arguments).map_err(|failure| match name.and_then(|name| cli::command_like(&name)) {

@@ -61,7 +61,7 @@ const LEAST_LIMIT: Duration = Duration::from_secs(10);
 const LIMIT_FACTOR: u32 = 10;
 /// Number of defects whose runs are repeated.
 const REPEATED_DEFECTS: usize = 3;
-/// Number of runs that are repeated to find one that shows a defect again.
+/// Number of runs of a defect that are repeated until one shows it again.
 const REPEATED_RUNS: usize = 3;
 /// Limit of start functions of threads that get a delay.
 const MAX_THREAD_STARTS: usize = 16;
@@ -235,7 +235,7 @@ impl<'a> Hunting<'a> {
         self.state().is_observed
     }
 
-    /// Returns whether the runs so far have passed and shown no gap: there is nothing to try.
+    /// Returns whether the runs so far have passed and shown no gap at which a delay could be.
     fn has_no_gap(&self) -> bool {
         let state = self.state();
         state.is_observed && state.progress.gaps.0 == 0 && state.progress.failed == 0
@@ -387,8 +387,8 @@ impl<'a> Hunting<'a> {
         self.observer.progress(&state.progress);
     }
 
-    /// Repeats runs that show the likeliest defects, to say how often they show again. A defect that a run does not show
-    /// again is shown by another one that does.
+    /// Repeats runs that show the likeliest defects, to say how often they show again. A defect that a run does not
+    /// show again is shown by another run, if that does.
     fn repeat(&self) -> Result<(), HuntError> {
         let mut state = self.state();
         let mut rates = state.results.rates()?;
@@ -432,8 +432,8 @@ impl<'a> Hunting<'a> {
         Ok(())
     }
 
-    /// Repeats a run. Returns the report of the first repetition that shows a defect, if one does; `None` where the hunt
-    /// has ended meanwhile.
+    /// Repeats a run. Returns the report of the first repetition that shows a defect, if one does; `None` where the
+    /// hunt has ended meanwhile.
     fn repeat_run(
         &self,
         state: &mut HuntState<'_>,

@@ -56,7 +56,7 @@ pub enum ProgramError {
     #[error("`{script}` is a script, and its interpreter cannot be traced: {error}")]
     Interpreter {
         script: PathBuf,
-        /// Reason.
+        /// Obstacle to tracing the interpreter.
         error: Box<Self>,
     },
     #[error("`{path}` is {what}: avtrace traces x86-64 programs, so name one{remedy}")]
@@ -70,7 +70,7 @@ pub enum ProgramError {
 }
 
 impl ProgramError {
-    /// Returns the exit status of avtrace: those of shells for a program that is missing or cannot be executed, else 3.
+    /// Returns the exit status of avtrace: as in shells for a program that is missing or cannot be executed, else 3.
     #[must_use]
     pub const fn exit_status(&self) -> u8 {
         match self {
@@ -92,7 +92,7 @@ pub struct Executed {
     pub is_script: bool,
 }
 
-/// Interpreter of a file that names none, as in `execvp`.
+/// Interpreter of a file without a first line that names another, as in `execvp`.
 const SHELL: &str = "/bin/sh";
 
 /// Interpreters that are scripts themselves, at most, as in the kernel.
@@ -102,7 +102,7 @@ const MAX_SCRIPTS: usize = 5;
 ///
 /// # Errors
 ///
-/// When there is none, or it cannot be traced.
+/// When there is no such program, or it cannot be traced.
 pub fn executed(command: &[OsString]) -> Result<Executed, ProgramError> {
     let mut command = command.to_vec();
     let mut path = found(command.first().map_or(OsStr::new(""), |name| name))?;

@@ -1,5 +1,5 @@
-//! Probes in the program's own code. Interpreters of languages get none (`interpreters`), nor do programs that map their
-//! own code anew, recognised by the names of the functions that do so. A breakpoint is
+//! Probes in the program's own code. Interpreters of languages are left out (`interpreters`), as are programs that
+//! map their own code anew, recognised by the names of the functions that do so. A breakpoint is
 //! then copied with the code, to memory where the kernel knows of no probe, and kills the program (`SIGTRAP`):
 //! such code gets none. Programs that copy or compare their code in other ways cannot be recognised before they
 //! do.
@@ -21,8 +21,8 @@ use crate::{
 /// Decision about probes in the program's own code. Libraries always get probes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OwnCode {
-    /// Probes, unless the code is known to be mapped anew, or an interpreter's, and the user names none of the program's
-    /// functions.
+    /// Probes, unless the code is known to be mapped anew, or an interpreter's, and the user names none of the
+    /// program's functions.
     #[default]
     Auto,
     /// Always probes.

@@ -340,7 +340,7 @@ pub enum SkipReason {
         "it is the interpreter of {language}, and its extension modules are looked at: `--own-code probe` looks at it, too"
     )]
     Interpreter {
-        /// Language.
+        /// Name of the language, for people.
         #[serde(deserialize_with = "static_text::deserialize")]
         language: StaticText,
     },

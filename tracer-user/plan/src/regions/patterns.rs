@@ -11,13 +11,13 @@ use symbolize::{Name, glob, suffixes};
 pub struct Pattern {
     text: String,
     /// The file name of a library, without which the program itself is meant.
-    library: Option<Library>,
+    library: Option<LibraryName>,
     form: Form,
 }
 
 /// The file name of a library, which may have `*`, `?` and `[…]`.
 #[derive(Clone, Debug)]
-struct Library {
+struct LibraryName {
     text: String,
     glob: Option<Regex>,
 }
@@ -60,7 +60,7 @@ impl FromStr for Pattern {
         let is_glob = |text: &String| text.contains(['*', '?', '[']);
         let library = library.map(|text| {
             let pattern = is_glob(&text).then(|| Regex::new(&glob(&text))).transpose();
-            Ok(Library { glob: pattern.map_err(|error| bad(last_line(&error)))?, text })
+            Ok(LibraryName { glob: pattern.map_err(|error| bad(last_line(&error)))?, text })
         });
         let library = library.transpose()?;
         let form = if let Some(expression) = rest.strip_prefix("re:") {
@@ -98,8 +98,8 @@ impl Pattern {
     pub fn is_about(&self, module: &str, is_program: bool) -> bool {
         match &self.library {
             None => is_program,
-            Some(Library { glob: Some(glob), .. }) => glob.is_match(module),
-            Some(Library { text, glob: None }) => {
+            Some(LibraryName { glob: Some(glob), .. }) => glob.is_match(module),
+            Some(LibraryName { text, glob: None }) => {
                 module == text
                     || module.strip_prefix(text.as_str()).is_some_and(|rest| {
                         rest.starts_with('.') || (rest.starts_with('-') && rest.contains(".so"))

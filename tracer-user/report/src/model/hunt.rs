@@ -60,7 +60,7 @@ pub enum HuntEnd {
     FirstDefect,
     /// A signal ended the hunt.
     Interrupted,
-    /// The first run showed no gap, so that there was nothing to try.
+    /// The first run showed no gap at which a delay could be tried.
     NoGap,
 }
 

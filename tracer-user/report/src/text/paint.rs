@@ -23,8 +23,9 @@ pub enum ColorChoice {
 
 /// Decides on colour. `env` looks up an environment variable.
 ///
-/// `--color` wins; with `auto`, `NO_COLOR` (set and not empty) turns colour off, `CLICOLOR_FORCE` (neither empty nor `0`)
-/// turns it on, and otherwise a terminal has it, unless `CLICOLOR=0` or `TERM=dumb`: <https://bixense.com/clicolors>.
+/// `--color` wins; with `auto`, `NO_COLOR` (set and not empty) turns colour off, `CLICOLOR_FORCE` (neither empty nor
+/// `0`) turns it on, and otherwise a terminal has it, unless `CLICOLOR=0` or `TERM=dumb`:
+/// <https://bixense.com/clicolors>.
 ///
 /// ```
 /// use report::{ColorChoice, resolve_color};
