@@ -420,7 +420,7 @@ impl<'a> Hunting<'a> {
             let runs: Vec<u64> = std::iter::once(shown).chain(others).collect();
             repeated += usize::from(!is_repeated(shown));
             for run in runs.into_iter().filter(|run| !is_repeated(*run)).take(REPEATED_RUNS) {
-                let Some(found) = self.repeat_run(&mut state, run, &fingerprint)? else {
+                let Some(found) = self.repeat_run(&mut state, run, (&fingerprint, class))? else {
                     return Ok(());
                 };
                 if let Some(report) = found {
@@ -432,13 +432,13 @@ impl<'a> Hunting<'a> {
         Ok(())
     }
 
-    /// Repeats a run. Returns the report of the first repetition that shows a defect, if one does; `None` where the
+    /// Repeats a run. Returns the report of the first repetition that shows a defect in its class, if one does; `None` where the
     /// hunt has ended meanwhile.
     fn repeat_run(
         &self,
         state: &mut HuntState<'_>,
         run: u64,
-        fingerprint: &str,
+        (fingerprint, class): (&str, Class),
     ) -> Result<Option<Option<Report>>, HuntError> {
         let Some((_, plan)) = state.results.plan(run)? else { return Ok(Some(None)) };
         let mut shown = None;
@@ -452,7 +452,9 @@ impl<'a> Hunting<'a> {
                 Some(RunResult { verdict: Verdict::Untraced(_), .. }) => {}
                 Some(mut result) => {
                     replay::store_replay(state.results, run, &result)?;
-                    let is_it = |(of, _): &(Finding, Report)| of.fingerprint == fingerprint;
+                    let is_it = |(of, _): &(Finding, Report)| {
+                        of.fingerprint == fingerprint && of.class <= class
+                    };
                     let found = result.findings.iter().position(is_it);
                     shown = shown.or_else(|| found.map(|at| result.findings.swap_remove(at).1));
                 }
