@@ -103,21 +103,21 @@ pub enum Command {
     Record(RecordArgs),
     /// Check recordings: find in them what was not atomic.
     Check(CheckArgs),
-    /// Turn a recording into text, a Parquet table, or avtrace's own format.
+    /// Turn a recording into text, a Parquet table, or the .avt format.
     Convert(ConvertArgs),
     /// Show JSON reports or recordings as text, or in another form.
     Report(ReportArgs),
     /// Compare two reports or recordings: which defects are new or gone.
     Diff(DiffArgs),
-    /// Run a program that works, and note in avtrace.toml what is by design.
+    /// Run a program that works; avtrace.toml gets what is by design.
     Refine(RefineArgs),
-    /// Run a program many times, delayed in its gaps, until rare bugs show.
+    /// Run a program many times, delayed in gaps, until rare bugs show.
     Hunt(HuntArgs),
     /// Run a small test in all interleavings of its threads.
     Explore(ExploreArgs),
     /// Make one report of many, or of the results of several hunts.
     Merge(MergeArgs),
-    /// Say what works on this machine for this user, and how to get the rest.
+    /// Say what works for this user here, and how to get the rest.
     Doctor(DoctorArgs),
     /// Say what a word of a report means, and the usual repair.
     Explain(ExplainArgs),

@@ -93,6 +93,9 @@ const OTHERS: [&str; 12] = [
     "AVTRACE_VERSION",
 ];
 
+/// Beginning of the names of all variables.
+const PREFIX: &str = "AVTRACE_";
+
 /// Beginnings of the names of further such variables.
 const OTHER_PREFIXES: [&str; 4] =
     ["AVTRACE_BPF_", "AVTRACE_DETAIL_", "AVTRACE_FUZZ_", "AVTRACE_TEST_"];
@@ -100,7 +103,7 @@ const OTHER_PREFIXES: [&str; 4] =
 /// Returns a warning for each of these variables that begins as avtrace's do and sets no option.
 pub(super) fn warnings(command: &Command, names: impl Iterator<Item = String>) -> Vec<String> {
     let names: Vec<String> = names
-        .filter(|name| name.starts_with("AVTRACE_") && !OTHERS.contains(&name.as_str()))
+        .filter(|name| name.starts_with(PREFIX) && !OTHERS.contains(&name.as_str()))
         .filter(|name| !OTHER_PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
         .collect();
     if names.is_empty() {
@@ -117,8 +120,10 @@ pub(super) fn warnings(command: &Command, names: impl Iterator<Item = String>) -
         .collect();
     let unknown = names.into_iter().filter(|name| !known.contains(name));
     let warning = |name: String| {
-        let like = super::nearest(&name, known.iter().cloned());
-        let like = like.map(|like| format!(": did you mean {like}?")).unwrap_or_default();
+        // All names begin in the same way.
+        let end = |name: &str| name.strip_prefix(PREFIX).unwrap_or(name).to_owned();
+        let like = super::nearest(&end(&name), known.iter().map(|known| end(known)));
+        let like = like.map(|like| format!(": did you mean {PREFIX}{like}?")).unwrap_or_default();
         format!("the variable {name} is for no option{like}")
     };
     unknown.map(warning).collect()
