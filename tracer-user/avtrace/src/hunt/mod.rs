@@ -420,7 +420,7 @@ impl<'a> Hunting<'a> {
             let runs: Vec<u64> = std::iter::once(shown).chain(others).collect();
             repeated += usize::from(!is_repeated(shown));
             for run in runs.into_iter().filter(|run| !is_repeated(*run)).take(REPEATED_RUNS) {
-                let Some(found) = self.repeat_run(&mut state, run, (&fingerprint, class))? else {
+                let Some(found) = self.repeat_run(&mut state, run, &fingerprint, class)? else {
                     return Ok(());
                 };
                 if let Some(report) = found {
@@ -432,13 +432,14 @@ impl<'a> Hunting<'a> {
         Ok(())
     }
 
-    /// Repeats a run. Returns the report of the first repetition that shows a defect in its class, if one does; `None` where the
-    /// hunt has ended meanwhile.
+    /// Repeats a run. Returns the report of the first repetition that shows a defect in its class, if one does; `None`
+    /// where the hunt has ended meanwhile.
     fn repeat_run(
         &self,
         state: &mut HuntState<'_>,
         run: u64,
-        (fingerprint, class): (&str, Class),
+        fingerprint: &str,
+        class: Class,
     ) -> Result<Option<Option<Report>>, HuntError> {
         let Some((_, plan)) = state.results.plan(run)? else { return Ok(Some(None)) };
         let mut shown = None;
