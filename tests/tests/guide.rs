@@ -1,10 +1,11 @@
-//! The commands of the guide: each `console` block of `docs/guide/` is run, page by page, in a folder that has the bank
-//! of `examples/`, and prints the output on the page.
+//! The commands of the guide: each `console` block of `docs/guide/` is run, page by page, in a folder with the files
+//! that `avtrace demo` writes, by an executable away from the sources, and prints the output on the page.
 //!
 //! A line that begins with `$ ` is a command; it ends with status 0, or 66 where a defect is found. The lines after it
 //! are in its output, in this order, with others in between; `...` in a line stands for any text.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -73,26 +74,22 @@ fn missing<'p>(pattern: &'p [String], output: &str) -> Option<&'p String> {
     pattern.iter().find(|wanted| *wanted != "..." && !lines.any(|line| matches(wanted, line)))
 }
 
-fn copy(from: &Path, to: &Path) {
-    for entry in fs::read_dir(from).expect("a folder") {
-        let path = entry.expect("an entry").path();
-        fs::copy(&path, to.join(path.file_name().expect("a name"))).expect("a copy");
-    }
-}
-
 fn check(page: &Path) -> usize {
     let text = fs::read_to_string(page).expect("a page");
-    let folder = tests::folder();
-    copy(&root().join("examples/bank"), folder.path());
-    let binaries = avtrace().parent().expect("a folder").to_owned();
+    let (folder, installed) = (tests::folder(), tests::folder());
+    symlink(avtrace(), installed.path().join("avtrace")).expect("a link");
+    let binaries = installed.path().to_owned();
     let old = std::env::var_os("PATH").unwrap_or_default();
     let path = std::env::join_paths(std::iter::once(binaries).chain(std::env::split_paths(&old)));
     let path = path.expect("a search path");
     let shown = commands(&text);
-    for Shown { command, output } in &shown {
+    let demo = Shown { command: "avtrace demo .".to_owned(), output: Vec::new() };
+    for Shown { command, output } in [demo].iter().chain(&shown) {
         let line = format!("exec 2>&1\n{command}");
         let mut shell = Command::new("bash");
         shell.args(["-c", &line]).current_dir(folder.path()).env("PATH", &path);
+        // Where results of hunts are.
+        shell.env("XDG_CACHE_HOME", installed.path());
         shell.env("COLUMNS", "100").env_remove("SUDO_UID").env_remove("SUDO_GID");
         shell.env_remove("SUDO_USER").env_remove("SUDO_COMMAND");
         let ended = Running::start(&mut shell, None, TIME_LIMIT).wait();

@@ -297,6 +297,75 @@ fn a_region_in_which_the_program_dies_is_in_the_report_of_all_runs() {
     assert!(shown.stdout.contains("hunted"), "{}", shown.stdout);
 }
 
+/// Installs a text for the shell as an executable.
+fn script(folder: &Path, text: &str) -> std::path::PathBuf {
+    let path = folder.join("script");
+    tests::programs::install_contents(format!("#!/bin/sh\n{text}"), &path);
+    path
+}
+
+#[test]
+fn a_defect_is_shown_by_a_run_that_shows_it_again() {
+    require_bpf!();
+    let folder = folder();
+    let bank = c("bank", &["-g", "-O1"]).path;
+    // The fourth run repeats the first one.
+    let program = script(
+        folder.path(),
+        &format!(
+            "echo >> {counted}; test $(wc -l < {counted}) = 4 && exit 0; exec {bank}\n",
+            counted = folder.path().join("counted").display(),
+            bank = bank.display()
+        ),
+    );
+    let options = ["--runs", "3", "--repeat", "1", "--seed", "1"];
+    let ended = avtrace_with(arguments(folder.path(), &options, &[program.as_ref()]));
+    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+    let report = &reports(folder.path())[0];
+    let hunted = &report["defects"][0]["hunted"];
+    assert_eq!((&hunted["first_run"], &hunted["shown_run"]), (&1.into(), &2.into()), "{hunted:#}");
+    assert_eq!(hunted["replayed"], serde_json::json!({"runs": 1, "of": 1}), "{hunted:#}");
+    assert!(report["hunt"]["wall_ns"].as_u64() > report["hunt"]["elapsed_ns"].as_u64());
+}
+
+#[test]
+fn tests_without_a_gap_end_at_once_and_the_time_is_for_all() {
+    require_bpf!();
+    let folder = folder();
+    let list = "case $1 in --gtest_list_tests) printf 'Bank.\\n  one\\n  two\\n';; esac\n";
+    let program = script(folder.path(), list);
+    let hunt = |options: &[&str]| {
+        let options = [&["--per-test"], options].concat();
+        avtrace_with(arguments(folder.path(), &options, &[program.as_ref()]))
+    };
+    let ended = hunt(&["--runs", "50", "--time", "1h"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let reports = reports(folder.path());
+    assert_eq!(reports.len(), 2, "{}", ended.stderr);
+    for report in reports {
+        let hunt = &report["hunt"];
+        assert_eq!((&hunt["runs"], &hunt["ended"]), (&1.into(), &"no_gap".into()), "{hunt:#}");
+    }
+    let ended = hunt(&["--time", "1ms"]);
+    assert!(ended.stderr.contains("the time is over: 1 test not hunted"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_hunt_goes_on_with_its_program_and_options() {
+    require_bpf!();
+    let folder = folder();
+    let options = ["--runs", "2", "--repeat", "0", "--seed", "3"];
+    let (ended, _) = hunt(folder.path(), &options, &["whole"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let results = folder.path().join("results").display().to_string();
+    let [option, report] = to_file(&folder);
+    let words = ["hunt", "--resume", "--runs", "1", "--repeat", "0", "--format", "json"];
+    let words = [&words[..], &["--results", &results, &option, &report]].concat();
+    let ended = avtrace_with(words);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert_eq!(reports(folder.path())[0]["hunt"]["runs"], 3, "{}", ended.stderr);
+}
+
 #[test]
 fn runs_that_repeat_others_have_their_standard_input() {
     require_bpf!();
@@ -379,7 +448,7 @@ fn programs_that_cannot_be_hunted_are_refused() {
         avtrace_with(arguments(folder.path(), options, &program))
     };
     let ended = hunt(&[], &["/nonexistent/program"]);
-    assert_eq!(ended.code, Some(3), "{}", ended.stderr);
+    assert_eq!(ended.code, Some(127), "{}", ended.stderr);
     assert!(ended.stderr.contains("/nonexistent/program"), "{}", ended.stderr);
     // A refused first run leaves no results, so that a hunt begins anew with the same file.
     let ended = hunt(&["--runs", "1"], &["/bin/true"]);

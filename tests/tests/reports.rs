@@ -157,6 +157,26 @@ fn refinement_does_all_runs() {
     assert!(text.ends_with("the last run showed nothing new\n"), "{text}");
 }
 
+/// Options that decide about the findings of a run do so in a refinement, too.
+#[test]
+fn refinement_has_the_options_of_a_run() {
+    require_bpf!();
+    let program = c("bank", &["-g", "-O1"]);
+    let folder = tests::folder();
+    let [config, reports] = ["avtrace.toml", "reports"].map(|name| folder.path().join(name));
+    let capture = tests::capture::options();
+    let words = ["--runs", "1", "--ignore", "account*", "--regions", "all", "--relation", "data"];
+    let mut arguments: Vec<&std::ffi::OsStr> = vec!["refine".as_ref()];
+    arguments.extend(capture.iter().map(|option| -> &std::ffi::OsStr { option.as_ref() }));
+    arguments.extend(words.map(|word| -> &std::ffi::OsStr { word.as_ref() }));
+    arguments.extend(["-o".as_ref(), config.as_os_str(), "--report-dir".as_ref()]);
+    arguments.extend([reports.as_os_str(), program.path.as_os_str()]);
+    let ended = avtrace_with(arguments);
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(ended.stderr.contains("run 1: nothing new, 1 defect known"), "{}", ended.stderr);
+    assert_eq!(std::fs::read_dir(&reports).expect("reports").count(), 1);
+}
+
 /// Runs that go well make what they show by design; one that fails ends the refinement.
 #[test]
 fn refinement_leaves_nothing_to_find() {

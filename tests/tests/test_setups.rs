@@ -337,6 +337,166 @@ fn pytest_fails_for_a_defect() {
 }
 
 #[test]
+fn automake_fails_for_a_defect_behind_a_wrapper_of_libtool() {
+    let setup = copy_of("automake");
+    if !has(&setup, "automake --version && libtoolize --version", BY_SETUP) {
+        return;
+    }
+    let check = "make check LOG_COMPILER=\"avtrace run --\"";
+    for (configure, expected) in
+        [("autoreconf -i && ./configure", 2), ("./configure --enable-fixed && make clean", 0)]
+    {
+        let configured = setup.run(configure, &[]);
+        assert_eq!(configured.code, Some(0), "{}", all(&configured));
+        let ended = setup.documented(check, &[], "");
+        assert_eq!(ended.code, Some(expected), "{}", all(&ended));
+        let log = fs::read_to_string(setup.example.join("bank_test.log")).expect("a log");
+        if expected == 0 {
+            assert!(log.contains("no atomicity violation found"), "{log}");
+        } else {
+            check_report(&log, "transfer", "bank/bank.c");
+        }
+    }
+}
+
+/// Builds the extension module, by the command of `docs/testing.md`.
+const MODULE: &str = "cc -g -O1 -shared -fPIC -pthread \\\n  -I $(python3 -c 'import sysconfig; \
+                      print(sysconfig.get_path(\"include\"))') \\\n  -I ../bank bankmodule.c ../bank/bank.c \
+                      -o bank.so";
+
+#[test]
+fn an_extension_module_of_python_is_looked_at_and_its_interpreter_is_not() {
+    let setup = Setup::of("python");
+    let header =
+        "test -e $(python3 -c 'import sysconfig; print(sysconfig.get_path(\"include\"))')/Python.h";
+    if !has(&setup, header, BY_SETUP) || !has(&setup, "python3 -m pytest --version", BY_SETUP) {
+        return;
+    }
+    let module = setup.folder.path().join("bank.so").display().to_string();
+    for (flags, expected) in [("", 66), ("-DFIXED", 0)] {
+        let built = setup.documented(MODULE, &[("-o bank.so", &format!("-o {module}"))], flags);
+        assert_eq!(built.code, Some(0), "{}", all(&built));
+        let path = format!("PYTHONPATH={} avtrace", setup.folder.path().display());
+        let run = setup.documented(
+            "avtrace run -- python3 -m pytest",
+            &[("avtrace", &path)],
+            "-p no:cacheprovider",
+        );
+        assert_eq!(run.code, Some(expected), "{}", all(&run));
+        assert!(run.stdout.contains("1 passed"), "{}", all(&run));
+        let text = run.stderr.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains("it is the interpreter of Python"), "{}", run.stderr);
+        if expected == 66 {
+            check_report(&run.stderr, "transfer", "bank/bank.c");
+        } else {
+            assert!(run.stderr.contains("no atomicity violation found"), "{}", run.stderr);
+        }
+    }
+    // Named ones are found when the module is loaded.
+    let named = format!("PYTHONPATH={} avtrace", setup.folder.path().display());
+    let run =
+        setup.run(&format!("{named} run --atomic 'ban*!transfer' -- python3 test_bank.py"), &[]);
+    assert_eq!(run.code, Some(0), "{}", all(&run));
+    assert!(!run.stderr.contains("matches no"), "{}", run.stderr);
+}
+
+/// Prepares a copy of an example for `avtrace init`, beside the bank.
+fn copy_of(example: &str) -> Setup {
+    let setup = Setup::of(example);
+    for name in [example, "bank"] {
+        let copied = setup.run(&format!("cp -r ../{name} {}", setup.folder.path().display()), &[]);
+        assert_eq!(copied.code, Some(0), "{}", all(&copied));
+    }
+    Setup { example: setup.folder.path().join(example), ..setup }
+}
+
+/// Sets a runner up, and runs the command that `avtrace init` prints.
+fn set_up(setup: &Setup, runner: &str) -> Ended {
+    let ended = setup.run(&format!("avtrace init {runner}"), &[]);
+    assert_eq!(ended.code, Some(0), "{}", all(&ended));
+    let again = setup.run(&format!("avtrace init {runner}"), &[]);
+    assert_eq!((again.code, again.stdout.as_str()), (Some(0), ""), "{}", all(&again));
+    let command = ended.stderr.lines().last().expect("a command").to_owned();
+    setup.run(&command, &[])
+}
+
+#[test]
+fn init_sets_cargo_up() {
+    let setup = copy_of("cargo");
+    let ended = set_up(&setup, "cargo");
+    assert_eq!(ended.code, Some(101), "{}", all(&ended));
+    check_report(&ended.stderr, "bank::transfer", "cargo/src/lib.rs");
+    // Other settings stay, and a runner of the user's own does.
+    let config = setup.example.join(".cargo/config.toml");
+    fs::write(&config, "[build]\njobs = 2\n").expect("a file");
+    assert_eq!(setup.run("avtrace init cargo", &[]).code, Some(0));
+    let text = fs::read_to_string(&config).expect("a file");
+    assert!(text.starts_with("[build]\njobs = 2\n") && text.contains("runner = "), "{text}");
+    let own = "[target.x86_64-unknown-linux-gnu]\nrunner = \"own\"\n";
+    fs::write(&config, own).expect("a file");
+    let ended = setup.run("avtrace init cargo", &[]);
+    assert_eq!(ended.code, Some(1), "{}", all(&ended));
+    assert!(ended.stdout.contains("runner = \"avtrace run"), "{}", all(&ended));
+    assert_eq!(fs::read_to_string(&config).expect("a file"), own);
+}
+
+#[test]
+fn init_sets_nextest_up() {
+    let setup = copy_of("cargo");
+    if !has(&setup, "cargo nextest --version", "run `cargo install cargo-nextest`") {
+        return;
+    }
+    let ended = set_up(&setup, "nextest");
+    assert_eq!(ended.code, Some(100), "{}", all(&ended));
+    check_report(&all(&ended), "bank::transfer", "cargo/src/lib.rs");
+    let ended = setup.run("cargo nextest run", &[]);
+    assert_eq!(ended.code, Some(0), "another profile is as before: {}", all(&ended));
+}
+
+#[test]
+fn init_sets_ctest_up() {
+    let setup = copy_of("ctest");
+    if !has(&setup, "cmake --version && ninja --version", BY_SETUP) {
+        return;
+    }
+    let only_plain =
+        "set(CMAKE_DISABLE_FIND_PACKAGE_GTest ON)\nset(CMAKE_DISABLE_FIND_PACKAGE_Catch2 ON)\n";
+    let lists = setup.example.join("CMakeLists.txt");
+    let text = fs::read_to_string(&lists).expect("a file");
+    fs::write(&lists, text.replace("find_package(GTest)", only_plain)).expect("a file");
+    let ended = set_up(&setup, "ctest");
+    assert_eq!(ended.code, Some(8), "{}", all(&ended));
+    check_report(&ended.stdout, "transfer", "bank/bank.c");
+}
+
+#[test]
+fn init_sets_meson_up() {
+    let setup = copy_of("meson");
+    if !has(&setup, "meson --version && ninja --version", BY_SETUP) {
+        return;
+    }
+    let ended = set_up(&setup, "meson");
+    assert_eq!(ended.code, Some(1), "{}", all(&ended));
+    check_report(&ended.stdout, "transfer", "bank/bank.c");
+}
+
+#[test]
+fn init_sets_pytest_and_github_up() {
+    let setup = copy_of("bank");
+    let ended = setup.run("avtrace init pytest && avtrace init github", &[]);
+    assert_eq!(ended.code, Some(0), "{}", all(&ended));
+    for (written, example) in [
+        ("conftest.py", "pytest/conftest.py"),
+        (".github/workflows/avtrace.yml", "github/avtrace.yml"),
+    ] {
+        let [written, example] =
+            [setup.example.join(written), root().join("examples").join(example)]
+                .map(|path| fs::read_to_string(path).expect("a file"));
+        assert_eq!(written, example);
+    }
+}
+
+#[test]
 #[ignore = "long: run by `cargo xtask test --long`"]
 fn a_fleet_divides_a_hunt() {
     let setup = Setup::of("fleet");
@@ -360,7 +520,7 @@ fn a_fleet_divides_a_hunt() {
     let replaced = [("--runs 20", runs.as_str()), ("./test", "/nowhere/test")];
     let ended = setup.documented(command, &replaced, "");
     assert_eq!(ended.code, Some(1), "{}", all(&ended));
-    assert!(ended.stderr.contains("shard 1/2 failed with status 3"), "{}", all(&ended));
+    assert!(ended.stderr.contains("shard 1/2 failed with status 127"), "{}", all(&ended));
 }
 
 #[test]

@@ -25,7 +25,7 @@ fn a_copy_of_code_with_a_breakpoint_in_it_explains_a_death() {
         assert_eq!((ended.code, report.trap), (Some(0), None), "{}", ended.stderr);
         return;
     }
-    assert_eq!((ended.code, report.subject.signal), (Some(133), Some(5)), "{}", ended.stderr);
+    assert_eq!((ended.signal, report.subject.signal), (Some(5), Some(5)), "{}", ended.stderr);
     assert_eq!(trap(&report, "cause"), "copied_code");
     let message = trap(&report, "message");
     assert!(message.contains("deposit+") && message.contains("copies.c:"), "{message}");
@@ -71,7 +71,7 @@ fn a_programs_own_sigtrap_is_its_own() {
         },
     ] {
         let (ended, report) = copies(what);
-        assert_eq!(ended.code, Some(133), "{what}: {}", ended.stderr);
+        assert_eq!(ended.signal, Some(5), "{what}: {}", ended.stderr);
         assert_eq!(trap(&report, "cause"), cause, "{what}: {:?}", report.trap);
         assert!(trap(&report, "message").contains(text), "{what}: {:?}", report.trap);
     }
@@ -95,7 +95,7 @@ fn code_that_is_moved_is_left_alone() {
             assert_eq!((ended.code, &*ended.stdout), (Some(0), "2\n"), "{}", ended.stderr);
             continue;
         }
-        assert_eq!((ended.code, &*ended.stdout), (Some(133), ""), "{}", ended.stderr);
+        assert_eq!((ended.signal, &*ended.stdout), (Some(5), ""), "{}", ended.stderr);
         assert_eq!(trap(&report, "cause"), "remapped_code");
         assert!(trap(&report, "location").starts_with("deposit+"), "{:?}", report.trap);
         let notes = report.not_seen["notes"].to_string();

@@ -1,4 +1,5 @@
-//! Compiles the kernel programs into `OUT_DIR/avtrace-bpf.o`, for the library to embed.
+//! Compiles the kernel programs into `OUT_DIR/avtrace-bpf.o`, for the library to embed. Without a toolchain for them it
+//! takes the object that comes with the package.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -10,7 +11,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     for variable in [bpf_build::RUSTC_VARIABLE, bpf_build::LINKER_VARIABLE] {
         println!("cargo::rerun-if-env-changed={variable}");
     }
-    let source_dir = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?)
+    let package_dir = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
+    let source_dir = package_dir
         .ancestors()
         .nth(2)
         .ok_or("the package is in no workspace")?
@@ -21,7 +23,17 @@ fn main() -> Result<(), Box<dyn Error>> {
         Ok(toolchain) => toolchain,
         // Cargo shows this line and nothing else; it fails the build by itself.
         Err(missing) => {
-            println!("cargo::error=the kernel programs cannot be built: {missing}");
+            for file in [bpf_build::SHIPPED_OBJECT, bpf_build::SHIPPED_SOURCES] {
+                println!("cargo::rerun-if-changed={}", package_dir.join(file).display());
+            }
+            println!("cargo::rerun-if-changed={}", source_dir.display());
+            match bpf_build::shipped(&package_dir, &source_dir)? {
+                Some(object) => fs::write(out_dir.join("avtrace-bpf.o"), object)?,
+                None => println!(
+                    "cargo::error=the kernel programs cannot be built: {missing}; those that come with the sources are \
+                     of other sources"
+                ),
+            }
             return Ok(());
         }
     };

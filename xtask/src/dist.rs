@@ -16,7 +16,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::{process, setup, workspace};
+use crate::{bpf, process, setup, workspace};
 
 /// Target of the executable, which is linked statically with glibc: rustup's musl target is a separate download that
 /// not every build machine has. avtrace never needs glibc to load libraries at run time: it asks `getent` for accounts.
@@ -32,6 +32,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub fn run(tries: bool) -> Result<()> {
     let maintainer = debian::maintainer()?;
     setup::run()?;
+    bpf::must_be_of_sources()?;
     let target_dir = workspace::target_dir()?;
     let dist = target_dir.join("dist");
     let name = archive_name(VERSION);
@@ -50,6 +51,11 @@ pub fn run(tries: bool) -> Result<()> {
         let size = fs::metadata(path)?.len();
         println!("{}: {:.1} MB", path.display(), size as f64 / 1e6);
     }
+    let name_of = |path: &Path| path.file_name().unwrap_or_default().to_owned();
+    let mut sums = Command::new("sha256sum");
+    sums.current_dir(&dist).args([&archive, &package, &debug].map(|path| name_of(path)));
+    let sums = process::answer(&mut sums).context("failed to run `sha256sum`")?;
+    fs::write(dist.join("SHA256SUMS"), sums)?;
     if tries {
         check::run(&dist, &archive, &package)?;
     }
@@ -63,13 +69,31 @@ pub fn run(tries: bool) -> Result<()> {
 pub fn manual() -> Result<PathBuf> {
     setup::run()?;
     let directory = workspace::target_dir()?.join("manual");
-    let mut command = workspace::cargo();
-    command.args(["run", "--package", "avtrace", "--example", "manual", "--"]);
-    command.arg(&directory).arg(time());
-    process::run(&mut command)?;
+    let avtrace = || {
+        let mut command = workspace::cargo();
+        command.args(["run", "--quiet", "--package", "avtrace", "--"]).env(TIME, time());
+        command
+    };
+    process::run(avtrace().args(["man", "--dir"]).arg(directory.join("man1")))?;
+    let completions = directory.join("completions");
+    fs::create_dir_all(&completions)?;
+    for (shell, file, _) in COMPLETIONS {
+        fs::write(
+            completions.join(file),
+            process::answer(avtrace().args(["completions", shell]))
+                .context("avtrace prints no completions")?,
+        )?;
+    }
     println!("{}: man1/ and completions/", directory.display());
     Ok(directory)
 }
+
+/// Shells with completions: the file of each, and its place below `/usr`.
+const COMPLETIONS: [(&str, &str, &str); 3] = [
+    ("bash", "avtrace.bash", "share/bash-completion/completions/avtrace"),
+    ("zsh", "_avtrace", "share/zsh/vendor-completions/_avtrace"),
+    ("fish", "avtrace.fish", "share/fish/vendor_completions.d/avtrace.fish"),
+];
 
 /// Returns the name of the archive and of the folder in it.
 fn archive_name(version: &str) -> String {
@@ -113,12 +137,7 @@ fn lay_out(stage: &Path, built: &Path, debug: &Path) -> Result<()> {
     fs::create_dir_all(stage.join("bin"))?;
     split_debug(built, &stage.join("bin/avtrace"), debug)?;
     let manual = manual()?;
-    let completions = [
-        ("avtrace.bash", "share/bash-completion/completions/avtrace"),
-        ("_avtrace", "share/zsh/vendor-completions/_avtrace"),
-        ("avtrace.fish", "share/fish/vendor_completions.d/avtrace.fish"),
-    ];
-    for (from, to) in completions {
+    for (_, from, to) in COMPLETIONS {
         copy(&manual.join("completions").join(from), &stage.join(to))?;
     }
     for entry in fs::read_dir(manual.join("man1"))? {

@@ -1,6 +1,7 @@
 //! The project's tasks as `cargo xtask TASK`: the command line only, each task has a file of its
 //! own.
 
+mod bpf;
 mod demo;
 mod dist;
 mod test;
@@ -41,6 +42,12 @@ enum Task {
     /// Make an archive and a Debian package with a static executable, below target/dist
     Dist {
         /// Try both in a fresh Debian system from debootstrap; takes minutes, as root
+        #[arg(long)]
+        check: bool,
+    },
+    /// Compile the BPF programs for machines that have no toolchain for them, into the sources of capture
+    Bpf {
+        /// Compare the existing object with a new one instead of writing it
         #[arg(long)]
         check: bool,
     },
@@ -86,6 +93,7 @@ fn main() -> ExitCode {
         Task::Demo => demo::run(),
         Task::Test { long, seed, arguments } => test::run(long, seed, arguments),
         Task::Dist { check } => dist::run(check),
+        Task::Bpf { check } => bpf::run(check),
         Task::Man => dist::manual().map(drop),
         Task::Bench { arguments } => process::run_package("avtrace-bench", &arguments),
         Task::Kernels { kernel, emulate, only } => kernels::run(&kernel, emulate, &only),

@@ -15,7 +15,7 @@ pub const PACKAGE: &str = "avtrace-ebpf";
 /// Directory of the package in the workspace.
 pub const DIRECTORY: &str = "tracer-ebpf/programs";
 /// Directory of the library that the programs share with user space.
-const ABI_DIRECTORY: &str = "tracer-ebpf/abi";
+pub(crate) const ABI_DIRECTORY: &str = "tracer-ebpf/abi";
 /// The package's binary.
 pub const BINARY: &str = "avtrace-bpf";
 /// The feature without which the binary is not built.

@@ -23,6 +23,7 @@
 mod compile;
 mod compiler;
 mod linker;
+mod shipped;
 mod survey;
 mod tools;
 mod version;
@@ -30,6 +31,7 @@ mod version;
 pub use compile::{BINARY, DIRECTORY, Error, Object, PACKAGE, build, inputs};
 pub use compiler::{Compiler, CoreSource, RUSTC_VARIABLE, RejectedCompiler, Unfit};
 pub use linker::{LINKER_VARIABLE, Linker, RejectedLinker};
+pub use shipped::{SHIPPED_OBJECT, SHIPPED_SOURCES, fingerprint, shipped};
 pub use survey::{Missing, Survey, Toolchain};
 pub use tools::{cargo_bin_dir, find_on_path};
 pub use version::{LlvmMajor, Release, RustcVersion};

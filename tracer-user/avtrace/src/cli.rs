@@ -10,6 +10,8 @@ mod explore;
 mod heading;
 pub mod help;
 mod hunt;
+mod init;
+mod manual;
 mod offline;
 mod output;
 mod record;
@@ -22,8 +24,12 @@ pub use doctor::DoctorArgs;
 pub use explain::ExplainArgs;
 pub use explore::ExploreArgs;
 pub use hunt::{HuntArgs, MergeArgs};
+pub use init::{DemoArgs, InitArgs, RunnerArg};
+pub use manual::{CompletionsArgs, ManArgs};
 pub use offline::{CheckArgs, ConvertArgs, PropertyArg, RelationArg, ReportArgs, TraceFormatArg};
-pub use output::{ColorArg, FailOnArg, Format, FormatTo, OutputArgs, PlainFormat, Triage};
+pub use output::{
+    ColorArg, FailOnArg, Format, FormatTo, OutputArgs, PlainFormat, SetAside, Triage,
+};
 pub use record::RecordArgs;
 pub use refine::RefineArgs;
 
@@ -97,26 +103,34 @@ pub enum Command {
     Record(RecordArgs),
     /// Check recordings: find in them what was not atomic.
     Check(CheckArgs),
-    /// Turn a recording into text, a Parquet table, or avtrace's own format.
+    /// Turn a recording into text, a Parquet table, or the .avt format.
     Convert(ConvertArgs),
     /// Show JSON reports or recordings as text, or in another form.
     Report(ReportArgs),
     /// Compare two reports or recordings: which defects are new or gone.
     Diff(DiffArgs),
-    /// Run a program that works, and note in avtrace.toml what is by design.
+    /// Run a program that works; avtrace.toml gets what is by design.
     Refine(RefineArgs),
-    /// Run a program many times, delayed in its gaps, until rare bugs show.
+    /// Run a program many times, delayed in gaps, until rare bugs show.
     Hunt(HuntArgs),
     /// Run a small test in all interleavings of its threads.
     Explore(ExploreArgs),
     /// Make one report of many, or of the results of several hunts.
     Merge(MergeArgs),
-    /// Say what works on this machine for this user, and how to get the rest.
+    /// Say what works for this user here, and how to get the rest.
     Doctor(DoctorArgs),
     /// Say what a word of a report means, and the usual repair.
     Explain(ExplainArgs),
     /// Describe the cache of analysed programs, or clear it.
     Cache(CacheArgs),
+    /// Set up a runner of tests in this project.
+    Init(InitArgs),
+    /// Write the example of the guide.
+    Demo(DemoArgs),
+    /// Print a manual page.
+    Man(ManArgs),
+    /// Print the completions for a shell.
+    Completions(CompletionsArgs),
 }
 
 /// Default size of the ring buffer, in MiB.
@@ -214,7 +228,8 @@ pub struct CaptureArgs {
     ///
     /// PATTERN is a name (`transfer`, `Account::deposit`, `bank::*`, `deposit(long)`), with `*`, `?` and `[…]`;
     /// `re:REGEX`, a regular expression anywhere in the name; or `file:FILE.c:LINE`, the function around a line.
-    /// Functions of the program itself are meant, those of a library with `LIB.so!PATTERN`. Repeatable: of
+    /// Functions of the program itself are meant, those of a library with `LIB.so!PATTERN`, and of all libraries of
+    /// such names with `LIB*!PATTERN`. Repeatable: of
     /// `--atomic` and `--not-atomic` the last that matches a function decides. With neither, and without markers in
     /// the program, its functions that take locks are regions; see `--list-regions`.
     #[arg(long, value_name = "PATTERN", help_heading = heading::REGIONS)]
@@ -352,6 +367,10 @@ impl Cli {
     pub fn parse_in_order() -> Self {
         let words = std::env::args_os().collect();
         let get = |variable: &str| std::env::var_os(variable);
+        let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        for warning in environment::warnings(&help::command(), names) {
+            eprintln!("avtrace: warning: {warning}");
+        }
         environment::with_environment(words, &help::command(), get, Self::of_words)
             .unwrap_or_else(|error| exit(&error))
     }
@@ -444,6 +463,21 @@ fn exit(error: &clap::Error) -> ! {
     // If standard error cannot be written, the message is lost.
     let _ = std::io::stderr().write_all(cut.as_bytes());
     std::process::exit(error.exit_code())
+}
+
+/// Returns the command that a word is nearly the name of.
+#[must_use]
+pub fn command_like(word: &str) -> Option<String> {
+    let cli = Cli::command();
+    let names = cli.get_subcommands().map(|command| command.get_name().to_owned());
+    nearest(word, names)
+}
+
+/// Returns the name that a word was meant to be, if there is one: one mistake in four letters.
+fn nearest(word: &str, names: impl Iterator<Item = String>) -> Option<String> {
+    let distances = names.map(|name| (strsim::osa_distance(word, &name), name));
+    let nearest = distances.min_by_key(|(distance, _)| *distance);
+    nearest.filter(|(distance, _)| *distance <= word.len().div_ceil(4)).map(|(_, name)| name)
 }
 
 /// Returns whether a word is the name of an option of capture.
@@ -673,6 +707,14 @@ mod tests {
         let attach = parse(&["attach", "--pid", "1"]).expect("valid").command;
         let Some(Command::Attach(attach)) = attach else { panic!("`attach`") };
         assert_eq!((attach.capture.accesses, attach.capture.overhead), (AccessesArg::Auto, 100));
+    }
+
+    #[test]
+    fn mistyped_commands_are_known() {
+        let like = |word: &str| command_like(word);
+        assert_eq!(like("rnu").as_deref(), Some("run"));
+        assert_eq!(like("recrod").as_deref(), Some("record"));
+        assert_eq!((like("ls"), like("make"), like("bank_test")), (None, None, None));
     }
 
     #[test]

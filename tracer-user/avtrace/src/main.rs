@@ -2,8 +2,15 @@
 
 use std::process::ExitCode;
 
-use avtrace::{cli::Cli, commands, verbosity};
-use linux::memory::{self, Allocator};
+use avtrace::{
+    cli::Cli,
+    commands::{self, End},
+    verbosity,
+};
+use linux::{
+    memory::{self, Allocator},
+    own_end,
+};
 
 #[global_allocator]
 static ALLOCATOR: Allocator = Allocator;
@@ -12,9 +19,12 @@ fn main() -> ExitCode {
     memory::adapt_to_limit();
     let cli = Cli::parse_in_order();
     verbosity::start(cli.verbose, cli.log_format);
-    let status = commands::run(cli).unwrap_or_else(|failure| {
+    let end = commands::run(cli).unwrap_or_else(|failure| {
         commands::complain(&failure.message);
-        failure.status
+        End::Status(failure.status)
     });
-    ExitCode::from(status)
+    match end {
+        End::Status(status) => ExitCode::from(status),
+        End::Killed(signal) => own_end::die_by(signal),
+    }
 }

@@ -14,6 +14,7 @@ pub mod mapping;
 pub mod membarrier;
 pub mod memory;
 pub mod output;
+pub mod own_end;
 pub mod perf;
 pub mod place;
 pub mod priority;

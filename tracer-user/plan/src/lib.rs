@@ -3,6 +3,7 @@
 mod delays;
 pub mod focus;
 mod go_code;
+mod interpreters;
 pub mod memory;
 pub mod origin;
 pub mod own_modules;

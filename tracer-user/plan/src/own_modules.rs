@@ -9,7 +9,7 @@ use std::{
 
 use symbolize::{ElfFile, Module, Symbolizer, is_system_module};
 
-use super::sync::runtime_libraries;
+use super::{interpreters, sync::runtime_libraries};
 
 /// Folders of programs that are installed for the whole system: their neighbours are not theirs.
 const SYSTEM_PROGRAMS: [&str; 9] = [
@@ -46,6 +46,8 @@ const UNITS: usize = 64;
 #[derive(Debug, Default)]
 pub struct OwnModules {
     program: Option<PathBuf>,
+    /// Set if the program is an interpreter: its extension modules are the program's own.
+    is_interpreted: bool,
     /// The program's folder, and the folder of libraries beside it: with all that is below.
     trees: Vec<PathBuf>,
     /// Folders in which the program looks for libraries.
@@ -62,6 +64,10 @@ impl OwnModules {
     pub fn of(symbolizer: &Symbolizer) -> Self {
         let Some(program) = symbolizer.executable() else { return Self::default() };
         let mut own = Self { program: Some(program.path().to_owned()), ..Self::default() };
+        own.is_interpreted = interpreters::is_program(symbolizer);
+        if own.is_interpreted {
+            return own;
+        }
         let folder = program.path().parent().unwrap_or(Path::new("/"));
         if !SYSTEM_PROGRAMS.iter().any(|system| folder == Path::new(system)) {
             own.trees.push(folder.to_owned());
@@ -88,11 +94,12 @@ impl OwnModules {
     }
 
     /// Returns true for the program and for libraries that come with it: those in its folder or below, in `../lib`,
-    /// in a folder that its run path names, or compiled in the same source tree.
+    /// in a folder that its run path names, or compiled in the same source tree. An interpreter has extension modules
+    /// alone; installed extension modules need debug information.
     #[must_use]
     pub fn contains(&self, module: &Module) -> bool {
         if self.is_program(module) {
-            return true;
+            return !self.is_interpreted;
         }
         if let Some(&known) = self.known.borrow().get(module.path()) {
             return known;
@@ -117,6 +124,15 @@ impl OwnModules {
         };
         if !Self::may_be_named(module) {
             return false;
+        }
+        if self.is_interpreted {
+            /// Folders of packages.
+            const INSTALLED: [&str; 2] = ["site-packages", "dist-packages"];
+            let mut folders = folder.components().filter_map(|part| part.as_os_str().to_str());
+            let is_installed = folders.any(|folder| INSTALLED.contains(&folder));
+            return !is_of_system(folder)
+                && interpreters::is_extension(module)
+                && (!is_installed || !file.compilation_folders(1).is_empty());
         }
         let is_default = || {
             let last = folder.file_name().unwrap_or_default().to_string_lossy();

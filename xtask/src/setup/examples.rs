@@ -20,9 +20,14 @@ const PYTHON_PACKAGES: [(&str, &str); 5] = [
 ];
 /// Packages that are large.
 const LARGE_PACKAGES: [(&str, &str); 1] = [("ray", "lib/python3*/site-packages/ray")];
-/// Debian packages of test frameworks, by a file of each.
-const FRAMEWORKS: [(&str, &str); 2] =
-    [("/usr/include/gtest/gtest.h", "libgtest-dev"), ("/usr/include/catch2", "catch2")];
+/// Debian packages of test frameworks, of automake and of Python's headers, by a file of each.
+const FRAMEWORKS: [(&str, &str); 5] = [
+    ("usr/include/gtest/gtest.h", "libgtest-dev"),
+    ("usr/include/catch2", "catch2"),
+    ("usr/include/python3*/Python.h", "python3-dev"),
+    ("usr/bin/automake", "automake"),
+    ("usr/bin/libtoolize", "libtool"),
+];
 
 /// Installs missing tools, where it can.
 ///
@@ -30,7 +35,7 @@ const FRAMEWORKS: [(&str, &str); 2] =
 /// When there is no target directory.
 pub fn tools() -> Result<()> {
     python_packages(&PYTHON_PACKAGES)?;
-    let missing = FRAMEWORKS.iter().filter(|(file, _)| !Path::new(file).exists());
+    let missing = FRAMEWORKS.iter().filter(|(file, _)| !exists(Path::new("/"), file));
     let missing: Vec<&str> = missing.map(|&(_, package)| package).collect();
     if !missing.is_empty()
         && let Some(mut apt) = Apt::detect()

@@ -76,6 +76,59 @@ pub(super) fn with_environment<T>(
     parse(&spliced(&used))
 }
 
+/// Names of variables that are no options: of avtrace-test, of the fixture of pytest, of `hunt --fail-if`, of the
+/// recipe for CI, and of avtrace's own build and tests.
+const OTHERS: [&str; 12] = [
+    "AVTRACE",
+    "AVTRACE_AS_NOBODY",
+    "AVTRACE_BUILD_COMMIT",
+    "AVTRACE_FAILURE",
+    "AVTRACE_OUTPUT",
+    "AVTRACE_REAL_CODE",
+    "AVTRACE_RENEW",
+    "AVTRACE_REPOSITORY",
+    "AVTRACE_RUN",
+    "AVTRACE_RUNS",
+    "AVTRACE_SOAK_SECONDS",
+    "AVTRACE_VERSION",
+];
+
+/// Beginning of the names of all variables.
+const PREFIX: &str = "AVTRACE_";
+
+/// Beginnings of the names of further such variables.
+const OTHER_PREFIXES: [&str; 4] =
+    ["AVTRACE_BPF_", "AVTRACE_DETAIL_", "AVTRACE_FUZZ_", "AVTRACE_TEST_"];
+
+/// Returns a warning for each of these variables that begins as avtrace's do and sets no option.
+pub(super) fn warnings(command: &Command, names: impl Iterator<Item = String>) -> Vec<String> {
+    let names: Vec<String> = names
+        .filter(|name| name.starts_with(PREFIX) && !OTHERS.contains(&name.as_str()))
+        .filter(|name| !OTHER_PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
+        .collect();
+    if names.is_empty() {
+        return Vec::new();
+    }
+    let of_all = || command.get_arguments().filter(|argument| argument.is_global_set());
+    let of_command = |name: &str, arguments: &mut dyn Iterator<Item = &clap::Arg>| {
+        let longs = arguments.filter_map(clap::Arg::get_long);
+        longs.flat_map(|long| variables(name, long)).collect::<Vec<String>>()
+    };
+    let known: Vec<String> = std::iter::once(("run", command))
+        .chain(command.get_subcommands().map(|command| (command.get_name(), command)))
+        .flat_map(|(name, of)| of_command(name, &mut of.get_arguments().chain(of_all())))
+        .collect();
+    let unknown = names.into_iter().filter(|name| !known.contains(name));
+    let warning = |name: String| {
+        // All names begin in the same way.
+        let end = |name: &str| name.strip_prefix(PREFIX).unwrap_or(name).to_owned();
+        let like = super::nearest(&end(&name), known.iter().map(|known| end(known)));
+        let like = like.map(|like| format!(": did you mean {PREFIX}{like}?")).unwrap_or_default();
+        format!("the variable {name} is for no option{like}")
+    };
+    unknown.map(warning).collect()
+}
+
 /// Returns what a command line holds, if it is one to which options can be added.
 fn matches(words: &[OsString], command: &Command) -> Option<ArgMatches> {
     let matches = command.clone().ignore_errors(true).try_get_matches_from(words).ok()?;
@@ -284,6 +337,18 @@ mod tests {
         let both = [("AVTRACE_LOSSLESS", "1"), ("AVTRACE_DROP", "1")];
         let error = parse(&["./prog"], &both).expect_err("a contradiction");
         assert!(error.contains("the variable AVTRACE_"), "{error}");
+    }
+
+    #[test]
+    fn variables_for_no_option_are_named() {
+        let warnings =
+            |names: &[&str]| warnings(&Cli::command(), names.iter().map(|name| (*name).to_owned()));
+        let known = ["AVTRACE_FORMAT", "AVTRACE_HUNT_RUNS", "AVTRACE_CHECK_VERBOSE", "AVTRACE_RUN"];
+        assert_eq!(warnings(&known), [""; 0]);
+        assert_eq!(warnings(&["AVTRACE_TEST_PANIC_AFTER", "AVTRACER", "PATH"]), [""; 0]);
+        let expected = "the variable AVTRACE_FROMAT is for no option: did you mean AVTRACE_FORMAT?";
+        assert_eq!(warnings(&["AVTRACE_FROMAT"]), [expected]);
+        assert_eq!(warnings(&["AVTRACE_X"]), ["the variable AVTRACE_X is for no option"]);
     }
 
     #[test]

@@ -13,10 +13,11 @@ pub(super) const USAGE: &str = "avtrace [OPTIONS] <PROGRAM [ARGS]>...
        avtrace [-v] <COMMAND> ...";
 
 /// Commands in groups, in the order of the help.
-const GROUPS: [(&str, &[&str]); 3] = [
+const GROUPS: [(&str, &[&str]); 4] = [
     ("Commands that trace", &["run", "attach", "record", "hunt", "explore", "refine"]),
     ("Commands for recordings and reports", &["check", "convert", "report", "diff", "merge"]),
     ("Commands that explain", &["doctor", "probes", "explain", "cache", "help"]),
+    ("Commands that set up", &["init", "demo", "man", "completions"]),
 ];
 
 /// End of the short help.
@@ -47,6 +48,7 @@ Examples:
   avtrace refine --runs 10 ./prog         note what runs that go well show
   avtrace explain AV1                     what a defect means, and its repair
   avtrace doctor                          say what works on this machine
+  avtrace init cargo                      trace the tests of this project
 
 Options before a program are those of `run`; those of another command follow its name. A program with the \
 name of a command is run by `avtrace run NAME`.
@@ -55,7 +57,7 @@ Environment:
 Each option has a variable: AVTRACE_FORMAT=json is --format json for all commands, AVTRACE_CHECK_FORMAT for `check` \
 alone. What is on the command line comes first. Flags take 1 or 0; several values of one option are separated by `;`. \
 --output and --runs have the names with the command only. The program gets the environment as it is. RUST_LOG prints \
-decisions of single parts, as RUST_LOG=plan=debug,capture=trace.
+decisions of single parts, as RUST_LOG=plan=debug,capture=trace. NO_COLOR, CLICOLOR and CLICOLOR_FORCE decide on colour.
 
 Files:
 avtrace.toml, in the current directory or the nearest one above, has regions, watches, locks and suppressions; see \
@@ -73,8 +75,9 @@ INT, QUIT, TERM, HUP, USR1 and USR2 that a process sends to avtrace are passed o
 terminal reaches the program by itself, once. A signal to the whole process group, as by `kill -- -PGID`, reaches it \
 twice.
 
-Exit status: 66 when a likely defect was found (see --fail-on), else the program's own (128 + N when signal \
-N killed it); 1 when avtrace failed, 2 for bad usage, 3 when the program cannot be read.
+Exit status: 66 when a likely defect was found (see --fail-on), else the program's own, and avtrace dies by the signal \
+that killed it; 1 when avtrace failed, 2 for bad usage, 3 when the program cannot be traced, 126 when it cannot be \
+executed, 127 when there is none.
 
 `avtrace -h` is a summary, `avtrace COMMAND --help` describes a command.";
 
@@ -94,8 +97,9 @@ Examples:
 
 `avtrace ./prog` is `avtrace run ./prog`.
 
-Exit status: 66 when a likely defect was found (see --fail-on), else the program's own (128 + N when signal \
-N killed it); 1 when avtrace failed, 2 for bad usage, 3 when the program cannot be read.";
+Exit status: 66 when a likely defect was found (see --fail-on), else the program's own, and avtrace dies by the signal \
+that killed it; 1 when avtrace failed, 2 for bad usage, 3 when the program cannot be traced, 126 when it cannot be \
+executed, 127 when there is none.";
 
 /// End of the help of `probes`.
 pub(super) const PROBES: &str = "\
@@ -125,7 +129,7 @@ pub(super) fn command() -> Command {
                 None => "Print this help, or that of a command".to_owned(),
             };
             let literal = *command.get_styles().get_literal();
-            let _ = writeln!(text, "  {literal}{name:<8}{literal:#} {about}");
+            let _ = writeln!(text, "  {literal}{name:<11}{literal:#} {about}");
         }
     }
     text.push_str("\n{all-args}{after-help}");

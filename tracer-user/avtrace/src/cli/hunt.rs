@@ -15,8 +15,8 @@ Examples:
   avtrace hunt --fail-if 'grep -q \"wrong sum\" \"$AVTRACE_OUTPUT\"' ./test
   avtrace hunt --runs 20 -- cargo test    the test executables, in turn
   avtrace hunt --per-test ./tests         each test case by itself
-  avtrace hunt --replay avtrace.avth#7    run 7 again, ten times
-  avtrace hunt --resume --runs 200 ./test go on where the last hunt ended
+  avtrace hunt --replay night.avth#7      run 7 again, ten times
+  avtrace hunt --resume --runs 200        go on where the last hunt ended
 
 The first run observes gaps: places in a region where it releases a lock and acquires it again, or where other threads \
 could come in between two of its steps. Further runs delay threads in the gaps that promise most, one or a few at a time, \
@@ -30,7 +30,8 @@ $AVTRACE_FAILURE. The report says for each defect how many failing and passing r
 it again. All runs are kept in the file of --results, as they come: after a crash or a night --resume goes on.
 
 Exit status: 66 when a likely defect was found (see --fail-on), else 0 when no run failed, else 1, also when \
-avtrace failed; 2 for bad usage, 3 when the program cannot be read. With --replay the runs that repeat decide.";
+avtrace failed; 2 for bad usage, 3 when the program cannot be traced, 126 when it cannot be executed, 127 when there is \
+none. With --replay the runs that repeat decide.";
 
 /// Options of `hunt`.
 #[derive(Args, Debug)]
@@ -40,9 +41,14 @@ pub struct HuntArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = heading::HUNTING)]
     pub runs: Option<u64>,
 
-    /// Begin no run after this time: `90s`, `5m`, `8h`.
+    /// Begin no run after this time: `90s`, `5m`, `8h`. Where there are several tests, each has an equal share of the
+    /// time that is left when it begins.
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = heading::HUNTING)]
     pub time: Option<Duration>,
+
+    /// Begin no run of a test after this time, where there are several.
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = heading::HUNTING)]
+    pub time_per_test: Option<Duration>,
 
     /// Runs side by side: for programs that share no port and no file.
     #[arg(long, value_name = "J", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256), help_heading = heading::HUNTING)]
@@ -73,11 +79,13 @@ pub struct HuntArgs {
     #[arg(long, value_name = "N", default_value_t = 10, help_heading = heading::HUNTING)]
     pub repeat: u64,
 
-    /// File for the results of all runs, an SQLite database. An older one is kept with `.old` at its end.
-    #[arg(long, value_name = "FILE", default_value = "avtrace.avth", help_heading = heading::HUNTING)]
-    pub results: PathBuf,
+    /// File for the results of all runs, an SQLite database. An older one is kept with `.old` at its end. By default it
+    /// is `avtrace.avth` in Cargo's target directory, and for other projects in the cache, by the directory's name.
+    #[arg(long, value_name = "FILE", help_heading = heading::HUNTING)]
+    pub results: Option<PathBuf>,
 
-    /// Go on with the hunt that the results are of; --runs and --time count anew from there.
+    /// Go on with the hunt that the results are of; --runs and --time count anew from there. The program need
+    /// not be given again.
     #[arg(long, help_heading = heading::HUNTING)]
     pub resume: bool,
 
@@ -92,8 +100,8 @@ pub struct HuntArgs {
     pub shard: Option<Shard>,
 
     /// Hunt each test case by itself: those of an executable with GoogleTest or Rust's test harness, and of `cargo
-    /// test`. --runs and --time are for each, and each has results of its own: of `a.avth`, those of `moves` are in
-    /// `a.moves.avth`.
+    /// test`. --runs is for each, --time for all, and each has results of its own: of `a.avth`, those of `moves` are in
+    /// `a.moves.avth`. A test without a gap in its first run gets no other.
     #[arg(long, conflicts_with_all = ["replay", "resume"], help_heading = heading::HUNTING)]
     pub per_test: bool,
 
@@ -123,7 +131,7 @@ pub struct HuntArgs {
 
     /// The program, and its arguments.
     #[arg(
-        required_unless_present = "replay",
+        required_unless_present_any = ["replay", "resume"],
         trailing_var_arg = true,
         value_name = "PROGRAM [ARGS]"
     )]

@@ -73,6 +73,18 @@ pub struct Triage {
     #[arg(long, value_enum, default_value_t = FailOnArg::Likely, help_heading = heading::COUNTS)]
     pub fail_on: FailOnArg,
 
+    /// Write entries for --suppress for what was found, to FILE or after the report.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-", help_heading = heading::COUNTS)]
+    pub gen_suppressions: Option<PathBuf>,
+
+    /// Options that set defects aside.
+    #[command(flatten)]
+    pub set_aside: SetAside,
+}
+
+/// Options that set defects aside.
+#[derive(Args, Clone, Debug)]
+pub struct SetAside {
     /// Set the defects aside that a file names.
     ///
     /// FILE is TOML with a table `[[suppress]]` for each: any of `region`, `subject`, `module` and `file` (patterns
@@ -80,10 +92,6 @@ pub struct Triage {
     /// aside are counted, entries that match nothing are listed. Repeatable.
     #[arg(long, value_name = "FILE", help_heading = heading::COUNTS)]
     pub suppress: Vec<PathBuf>,
-
-    /// Write entries for --suppress for what was found, to FILE or after the report.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-", help_heading = heading::COUNTS)]
-    pub gen_suppressions: Option<PathBuf>,
 
     /// Set the defects aside that are about a variable, its fields or elements. Its name may have `*`, `?` and `[…]`.
     /// Repeatable.
@@ -192,7 +200,7 @@ pub enum PlainFormat {
 /// Use of colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ColorArg {
-    /// On a terminal, unless `NO_COLOR` is set.
+    /// On a terminal, unless NO_COLOR, CLICOLOR or CLICOLOR_FORCE say otherwise.
     Auto,
     /// Always.
     Always,

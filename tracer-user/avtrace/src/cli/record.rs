@@ -16,8 +16,8 @@ The trace holds the events with their names and source lines, so that it can be 
 runs it grows by whole blocks: should avtrace be killed, what was written so far can be checked. \
 `avtrace run --record t.avt ./prog` records and checks in one run.
 
-Exit status: the program's own (128 + N when signal N killed it), 1 when avtrace failed, 2 for bad usage, 3 when the \
-program cannot be read.";
+Exit status: the program's own, and avtrace dies by the signal that killed it; 1 when avtrace failed, 2 for bad usage, \
+3 when the program cannot be traced, 126 when it cannot be executed, 127 when there is none.";
 
 /// Options of `record`.
 #[derive(Args, Debug)]

@@ -1,7 +1,7 @@
 //! `avtrace run --first-pass`: names what took part in imprecise cycles, for a run with `--focus`.
 
 use super::{
-    Failure,
+    End, Failure,
     options::run_options,
     output::{check_file, say, warn},
 };
@@ -13,7 +13,7 @@ use crate::{
 use linux::output::{Destination, write_output};
 use report::{self, Subject};
 
-pub(super) fn run(arguments: &RunArgs) -> Result<u8, Failure> {
+pub(super) fn run(arguments: &RunArgs) -> Result<End, Failure> {
     let Some(path) = &arguments.output.output else {
         return Err(Failure::usage("--first-pass needs a file: add `-o first.json`"));
     };
@@ -41,8 +41,7 @@ pub(super) fn run(arguments: &RunArgs) -> Result<u8, Failure> {
     if !arguments.quiet {
         say(&line(&found, &path.display().to_string()));
     }
-    // As shown by a shell: the low byte.
-    Ok(ending.shell_status() as u8)
+    Ok(ending.into())
 }
 
 /// Returns the line about the findings.

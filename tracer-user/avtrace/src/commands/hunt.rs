@@ -8,12 +8,12 @@ use std::{
     os::fd::AsFd as _,
     path::{Path, PathBuf},
     sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::{Failure, provenance::Provenance, reports::Reports, triage, worse};
+use super::{Failure, hunt_results, provenance::Provenance, reports::Reports, triage, worse};
 use crate::{
     cli::{HuntArgs, OutputArgs},
     hunt::{
@@ -43,21 +43,34 @@ pub(super) fn run(arguments: &HuntArgs) -> Result<u8, Failure> {
     let scratch =
         Scratch::new(user.as_ref()).map_err(|error| Failure::internal(HuntError::Start(error)))?;
     let (folder, outputs) = (scratch.own(), scratch.outputs());
-    let targets = match &arguments.replay {
-        Some(_) => {
-            let command = arguments.program.clone();
-            vec![Target { name: String::new(), command, directory: None }]
-        }
-        None => hunt::targets(&arguments.program, arguments.per_test, user.as_ref())
-            .map_err(target_failed)?,
+    // Without a program, the results have one.
+    let has_program = arguments.replay.is_none() && !arguments.program.is_empty();
+    let targets = if has_program {
+        hunt::targets(&arguments.program, arguments.per_test, user.as_ref())
+            .map_err(target_failed)?
+    } else {
+        let command = arguments.program.clone();
+        vec![Target { name: String::new(), command, directory: None }]
     };
+    let results_file = arguments.results.clone().unwrap_or_else(hunt_results::default_file);
     let watch = Watch::new(arguments.quiet, filter.clone()).map_err(Failure::internal)?;
     let input = input(&folder).map_err(Failure::internal)?;
     let has_several = targets.len() > 1;
     let (mut entries, mut status) = (Vec::new(), 0);
     let mut failure = None;
-    for target in targets {
-        let results = results_of(&arguments.results, &target.name, has_several);
+    let (begun, all) = (Instant::now(), targets.len());
+    for (index, target) in targets.into_iter().enumerate() {
+        let Some(time) = time_of(arguments, begun.elapsed(), all - index) else {
+            let left = report::count((all - index) as u64, "test");
+            eprintln!("avtrace: the time is over: {left} not hunted");
+            break;
+        };
+        let results = results_of(&results_file, &target.name, has_several);
+        if arguments.results.is_none()
+            && let Some(folder) = results.parent()
+        {
+            fs::create_dir_all(folder).map_err(Failure::internal)?;
+        }
         let launch = Launch {
             avtrace: env::current_exe().map_err(Failure::internal)?,
             options: options(arguments),
@@ -73,7 +86,7 @@ pub(super) fn run(arguments: &HuntArgs) -> Result<u8, Failure> {
         watch.set_target(&target.name);
         let (results, error) = match &arguments.replay {
             Some((path, run)) => replay(arguments, launch, path, *run, &watch)?,
-            None => begin(arguments, launch, &results, &watch)?,
+            None => begin(arguments, launch, &results, AmongOthers { time, has_several }, &watch)?,
         };
         watch.end();
         let mut whole = Whole::read(&results).map_err(failed)?;
@@ -118,6 +131,26 @@ pub(super) fn run(arguments: &HuntArgs) -> Result<u8, Failure> {
     }
 }
 
+/// Conditions for the hunt of a program among others.
+#[derive(Clone, Copy, Debug)]
+struct AmongOthers {
+    /// Time limit.
+    time: Option<Duration>,
+    /// Set if there are others.
+    has_several: bool,
+}
+
+/// Returns the time for the next of `left` programs, if it is limited: an equal share of the time left for all. `None`
+/// if there is no time left.
+fn time_of(arguments: &HuntArgs, elapsed: Duration, left: usize) -> Option<Option<Duration>> {
+    let left = u32::try_from(left).unwrap_or(u32::MAX).max(1);
+    let share = arguments.time.map(|time| time.saturating_sub(elapsed) / left);
+    if share.is_some_and(|share| share.is_zero()) {
+        return None;
+    }
+    Some(share.into_iter().chain(arguments.time_per_test).min())
+}
+
 /// Returns the exit status for a report.
 fn status_of(report: &Report, arguments: &OutputArgs) -> u8 {
     let has_failed = report.hunt.as_ref().is_some_and(|hunt| hunt.failed > 0);
@@ -151,8 +184,13 @@ fn begin(
     arguments: &HuntArgs,
     mut launch: Launch,
     path: &Path,
+    among: AmongOthers,
     watch: &Watch,
 ) -> Result<(Results, Option<HuntError>), Failure> {
+    if arguments.resume && launch.command.is_empty() {
+        let results = Results::resume(path).map_err(failed)?;
+        take_command(&mut launch, &results)?;
+    }
     let mut seed = arguments.seed.unwrap_or_else(seed_of_now);
     let mut shard = arguments.shard.unwrap_or(Shard::WHOLE);
     let header = Header {
@@ -199,13 +237,14 @@ fn begin(
         }
         results
     };
-    let runs = match (arguments.runs, arguments.time) {
+    let runs = match (arguments.runs, among.time) {
         (None, Some(_)) => None,
         (runs, _) => Some(before + runs.unwrap_or(RUNS)),
     };
     let options = HuntOptions {
         runs,
-        time: arguments.time,
+        time: among.time,
+        needs_gap: among.has_several,
         jobs: arguments.jobs.into(),
         seed,
         shard,
@@ -228,29 +267,11 @@ fn replay(
     watch: &Watch,
 ) -> Result<(Results, Option<HuntError>), Failure> {
     let mut results = Results::resume(path).map_err(failed)?;
-    let header = results.header().map_err(failed)?;
-    if results.is_of_another_user() {
-        return Err(Failure::usage(format!(
-            "`{}` belongs to another user, and says which commands are to be run: copy it if you trust it",
-            path.display()
-        )));
-    }
-    // As the hunt was, in all that is not said anew.
-    if launch.options.is_empty() {
-        launch.options = header.options.iter().map(OsString::from).collect();
-        check_options(&launch, path)?;
-    }
+    let header = take_command(&mut launch, &results)?;
     if let Some(backend) = results.backend().map_err(failed)? {
         choose_backend(&mut launch.options, backend);
     }
-    if launch.fail_if.is_none() {
-        launch.fail_if = header.fail_if.as_ref().map(OsString::from);
-    }
     take_input(&mut launch, &results, &header)?;
-    if launch.command.is_empty() {
-        launch.command = header.command.iter().map(OsString::from).collect();
-        launch.directory = Some(header.directory.clone());
-    }
     let header = Header {
         command: launch.command.iter().map(|of| of.to_string_lossy().into_owned()).collect(),
         build: hunt::build_of(&launch.command, launch.directory.as_deref()),
@@ -262,6 +283,30 @@ fn replay(
     let request = ReplayOptions { run, times: arguments.repeat, limit: arguments.limit };
     let ended = hunt::replay(&request, &launch, &mut results, &mut repeats, watch);
     Ok((repeats, ended.err()))
+}
+
+/// Takes the command and the options of stored runs, as far as the command line has no others. Returns the header.
+fn take_command(launch: &mut Launch, results: &Results) -> Result<Header, Failure> {
+    let path = results.path();
+    let header = results.header().map_err(failed)?;
+    if results.is_of_another_user() {
+        return Err(Failure::usage(format!(
+            "`{}` belongs to another user, and says which commands are to be run: copy it if you trust it",
+            path.display()
+        )));
+    }
+    if launch.options.is_empty() {
+        launch.options = header.options.iter().map(OsString::from).collect();
+        check_options(launch, path)?;
+    }
+    if launch.fail_if.is_none() {
+        launch.fail_if = header.fail_if.as_ref().map(OsString::from);
+    }
+    if launch.command.is_empty() {
+        launch.command = header.command.iter().map(OsString::from).collect();
+        launch.directory = Some(header.directory.clone());
+    }
+    Ok(header)
 }
 
 /// Checks options that results have: they say how the program is captured, and nothing else. Whoever may write to the
@@ -490,6 +535,25 @@ impl Observer for Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::{Cli, Command};
+
+    #[test]
+    fn the_time_of_all_is_shared() {
+        let shares = |options: &[&str], elapsed: u64, left: usize| {
+            let words = [&["avtrace", "hunt"], options, &["./test"]].concat();
+            let Some(Command::Hunt(hunt)) = Cli::parsed(words).expect("valid").command else {
+                panic!("`hunt`")
+            };
+            let time = time_of(&hunt, Duration::from_secs(elapsed), left);
+            time.map(|time| time.map(|time| time.as_secs()))
+        };
+        assert_eq!(shares(&[], 100, 5), Some(None));
+        assert_eq!(shares(&["--time", "100s"], 0, 5), Some(Some(20)));
+        assert_eq!(shares(&["--time", "100s"], 40, 3), Some(Some(20)));
+        assert_eq!(shares(&["--time", "100s"], 100, 3), None);
+        assert_eq!(shares(&["--time-per-test", "5s"], 100, 3), Some(Some(5)));
+        assert_eq!(shares(&["--time", "100s", "--time-per-test", "5s"], 90, 2), Some(Some(5)));
+    }
 
     #[test]
     fn runs_are_repeated_by_the_back_end_that_ran_them_unless_options_name_one() {

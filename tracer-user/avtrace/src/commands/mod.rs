@@ -12,9 +12,12 @@ mod explain;
 mod explore;
 mod first_pass;
 mod hunt;
+mod hunt_results;
+mod init;
 mod list;
 mod live;
 mod load;
+mod manual;
 mod merge;
 mod options;
 mod output;
@@ -28,12 +31,14 @@ mod run;
 mod summary;
 mod test_listing;
 mod triage;
+mod untraced;
 
 use std::io::Write as _;
 
 use std::fmt;
 
 use crate::cli::{Cli, Command};
+use linux::tracee::Ending;
 
 /// An error that is printed in one line before avtrace exits.
 #[derive(Debug)]
@@ -61,17 +66,42 @@ impl Failure {
     }
 }
 
-/// Runs the command, and returns the exit status.
+/// End of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Exit with this status.
+    Status(u8),
+    /// Death by this signal, which killed the traced program.
+    Killed(i32),
+}
+
+impl From<u8> for End {
+    fn from(status: u8) -> Self {
+        Self::Status(status)
+    }
+}
+
+impl From<Ending> for End {
+    fn from(ending: Ending) -> Self {
+        match ending {
+            // The low byte, as in a shell.
+            Ending::Exited(status) => Self::Status(status as u8),
+            Ending::Killed(signal) => Self::Killed(signal),
+        }
+    }
+}
+
+/// Runs the command, and returns the way to end.
 ///
 /// # Errors
 /// When that fails. The error has not been printed yet.
-pub fn run(cli: Cli) -> Result<u8, Failure> {
-    match cli.command {
-        None => run::run(cli.run),
-        Some(Command::Run(arguments)) => run::run(arguments),
+pub fn run(cli: Cli) -> Result<End, Failure> {
+    let status = match cli.command {
+        None => return run::run_or_suggest(cli.run),
+        Some(Command::Run(arguments)) => return run::run(arguments),
+        Some(Command::Record(arguments)) => return record::run(arguments),
         Some(Command::Attach(arguments)) => attach::run(&arguments),
         Some(Command::Probes(arguments)) => list::probes(&arguments),
-        Some(Command::Record(arguments)) => record::run(arguments),
         Some(Command::Check(arguments)) => check::run(&arguments),
         Some(Command::Convert(arguments)) => convert::run(&arguments),
         Some(Command::Report(arguments)) => report::run(&arguments),
@@ -83,7 +113,12 @@ pub fn run(cli: Cli) -> Result<u8, Failure> {
         Some(Command::Doctor(arguments)) => doctor::run(&arguments),
         Some(Command::Explain(arguments)) => explain::run(&arguments),
         Some(Command::Cache(arguments)) => cache::run(&arguments),
-    }
+        Some(Command::Init(arguments)) => init::init(&arguments),
+        Some(Command::Demo(arguments)) => init::demo(&arguments),
+        Some(Command::Man(arguments)) => manual::man(&arguments),
+        Some(Command::Completions(arguments)) => manual::completions(&arguments),
+    };
+    status.map(End::Status)
 }
 
 /// Prints an error, in one line and without anything that could act on a terminal.

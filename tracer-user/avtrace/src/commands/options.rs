@@ -1,6 +1,6 @@
 //! Options of a run, from the arguments of the command line and the files that they name.
 
-use std::{ffi::OsString, sync::Arc};
+use std::{ffi::OsString, path::Path, sync::Arc};
 
 use super::{
     Failure,
@@ -8,8 +8,8 @@ use super::{
 };
 use crate::{
     cli::{
-        AccessesArg, AttachArgs, CaptureArg, CaptureArgs, OwnCodeArg, RegionsArg, RelationArg,
-        RunArgs,
+        AccessesArg, AttachArgs, CaptureArg, CaptureArgs, OwnCodeArg, RefineArgs, RegionsArg,
+        RelationArg, RunArgs,
     },
     session::{CaptureBackend, CaptureReason, RunOptions, WhenFull, spec::Spec},
 };
@@ -33,11 +33,29 @@ pub(super) fn run_options(arguments: &RunArgs) -> Result<(RunOptions, Suppressio
         .relation(relation(arguments.relation));
     let perturbation = arguments.perturb.as_deref().map(Perturbation::read).transpose();
     let perturbation = perturbation.map_err(Failure::usage)?;
-    let focus = arguments.focus.as_deref().map(Focus::read).transpose().map_err(Failure::input)?;
-    let (gaps, first_pass, focus) = (arguments.gaps, arguments.first_pass, focus.map(Arc::new));
+    let focus = focus(arguments.focus.as_deref())?;
+    let (gaps, first_pass) = (arguments.gaps, arguments.first_pass);
     let checker = Some(checker);
     let options = RunOptions { checker, perturbation, gaps, first_pass, focus, ..options };
     Ok((options, suppressions))
+}
+
+/// Returns the options of a run whose findings are by design.
+pub(super) fn refine_options(
+    arguments: &RefineArgs,
+) -> Result<(RunOptions, Suppressions), Failure> {
+    let (options, suppressions) = capture_options(&arguments.capture, &arguments.program)?;
+    let checker = checker::Options::live()
+        .regions(regions(arguments.regions))
+        .relation(relation(arguments.relation));
+    let (checker, focus) = (Some(checker), focus(arguments.focus.as_deref())?);
+    Ok((RunOptions { checker, focus, ..options }, suppressions))
+}
+
+/// Reads the file of a first pass, if there is one.
+fn focus(path: Option<&Path>) -> Result<Option<Arc<Focus>>, Failure> {
+    let focus = path.map(Focus::read).transpose().map_err(Failure::input)?;
+    Ok(focus.map(Arc::new))
 }
 
 /// Returns the options of tracing a process that runs already.

@@ -1,7 +1,7 @@
 //! `avtrace record`: records a program while it runs.
 
 use super::{
-    Failure,
+    End, Failure,
     options::capture_options,
     output::{record_to, say, warn},
 };
@@ -11,7 +11,7 @@ use crate::{
 };
 use report;
 
-pub(super) fn run(arguments: RecordArgs) -> Result<u8, Failure> {
+pub(super) fn run(arguments: RecordArgs) -> Result<End, Failure> {
     let (options, _) = capture_options(&arguments.capture, &arguments.program)?;
     let record = record_to(&arguments.output, arguments.keep, arguments.embed_sources, 1)?;
     let options = RunOptions { record: Some(record), ..options };
@@ -36,6 +36,5 @@ pub(super) fn run(arguments: RecordArgs) -> Result<u8, Failure> {
             died.unwrap_or_default()
         ));
     }
-    // As shown by a shell: the low byte.
-    Ok(ending.shell_status() as u8)
+    Ok(ending.into())
 }

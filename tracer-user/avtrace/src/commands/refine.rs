@@ -5,13 +5,14 @@ use std::{collections::HashSet, io, path::Path};
 
 use super::{
     Failure,
-    options::capture_options,
+    options::refine_options,
     output::check_file,
-    triage::{config_or_new, is_config},
+    report_dir,
+    triage::{config_or_new, filter_of, is_config},
 };
 use crate::{
     cli::RefineArgs,
-    session::{self, Outcome, RunOptions, spec::Spec},
+    session::{self, Outcome, ProgramReport, RunOptions, spec::Spec},
 };
 use linux::{
     output::{Destination, write_output},
@@ -28,8 +29,10 @@ pub(super) fn run(arguments: &RefineArgs) -> Result<u8, Failure> {
         None => config_or_new()?,
     };
     check_file("suppressions", output)?;
-    let (options, suppressions) = capture_options(&arguments.capture, &arguments.program)?;
-    let options = RunOptions { checker: Some(checker::Options::live()), ..options };
+    let (options, suppressions) = refine_options(arguments)?;
+    let set_aside = filter_of(&arguments.set_aside, Vec::new())?;
+    let report_dir = arguments.report_dir.as_deref();
+    report_dir.map_or(Ok(()), report_dir::create)?;
     // The options need not name the file.
     let is_read = (is_config(output) && !arguments.capture.no_config)
         || arguments.capture.spec.contains(output);
@@ -40,15 +43,16 @@ pub(super) fn run(arguments: &RefineArgs) -> Result<u8, Failure> {
     // Consecutive runs without a new defect.
     let mut quiet = 0;
     for number in 1..=arguments.runs {
-        let mut filter = Filter::default();
+        let mut filter = set_aside.clone();
         filter.add_file("", settings.iter().chain(&written).cloned().collect());
-        let reports = good_run(&options, number, arguments.runs)?;
+        let programs = good_run(&options, number, arguments.runs)?;
+        report_dir.map_or(Ok(()), |folder| report_dir::write(folder, &programs))?;
         let reason = format!(
             "by design: seen in run {number} of {} that went well (avtrace refine)",
             arguments.runs
         );
         let mut entries = Entries { filter, reason, ..Entries::default() };
-        reports.into_iter().for_each(|report| entries.add(report));
+        programs.into_iter().for_each(|program| entries.add(program.report));
         say(&entries.summary(number, output));
         if entries.new.is_empty() {
             quiet += 1;
@@ -87,7 +91,7 @@ fn current(path: &Path) -> Result<String, Failure> {
 }
 
 /// Runs the program, which must end well.
-fn good_run(options: &RunOptions, number: u32, runs: u32) -> Result<Vec<Report>, Failure> {
+fn good_run(options: &RunOptions, number: u32, runs: u32) -> Result<Vec<ProgramReport>, Failure> {
     let Outcome { ending, programs, signals: _signals } = session::run(options)
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
     let status = ending.shell_status();
@@ -98,7 +102,7 @@ fn good_run(options: &RunOptions, number: u32, runs: u32) -> Result<Vec<Report>,
             "run {number} of {runs}: {ending}, so this run is not known to be good, and nothing of it was written"
         )));
     }
-    Ok(programs.into_iter().map(|program| program.report).collect())
+    Ok(programs)
 }
 
 /// Entries of one run.

@@ -5,19 +5,35 @@ use std::path::Path;
 use nix::sys::{prctl, signal::Signal};
 
 use super::{
-    Failure, first_pass, list, options::run_options, output::record_to, provenance::Provenance,
-    report_dir, reports::Reports, test_listing, triage,
+    End, Failure, first_pass, list, options::run_options, output::record_to,
+    provenance::Provenance, report_dir, reports::Reports, test_listing, triage, untraced,
 };
 use crate::{
-    cli::{OutputArgs, RunArgs},
-    session::{self, Outcome, ProgramReport, RunOptions},
+    cli::{self, OutputArgs, RunArgs},
+    session::{self, Outcome, ProgramError, ProgramReport, RunError, RunOptions},
 };
 use linux::output::Destination;
 use report::{self, Report, Subject, suppress::Filter};
 
-pub(super) fn run(arguments: RunArgs) -> Result<u8, Failure> {
+/// Exit status for a program that does not exist.
+const MISSING: u8 = 127;
+
+/// Runs a program of a command line that names no command. If there is no such program, a command of a similar name may
+/// be meant.
+pub(super) fn run_or_suggest(arguments: RunArgs) -> Result<End, Failure> {
+    let name = arguments.program.first().and_then(|name| name.to_str()).map(str::to_owned);
+    run(arguments).map_err(|failure| match name.and_then(|name| cli::command_like(&name)) {
+        Some(command) if failure.status == MISSING => {
+            let message = format!("{}: did you mean the command `{command}`?", failure.message);
+            Failure { message, ..failure }
+        }
+        _ => failure,
+    })
+}
+
+pub(super) fn run(arguments: RunArgs) -> Result<End, Failure> {
     if arguments.list_regions {
-        return list::regions(&arguments);
+        return list::regions(&arguments).map(End::from);
     }
     if arguments.perturb.is_some() {
         // A run of a hunt does not outlive it; what cannot be had is a loss only when the hunt is killed.
@@ -38,13 +54,17 @@ pub(super) fn run(arguments: RunArgs) -> Result<u8, Failure> {
     let record = arguments.record.as_deref();
     let record = record.map(|path| record_to(path, arguments.keep, arguments.embed_sources, 1));
     let options = RunOptions { record: record.transpose()?, ..options };
-    let Outcome { ending, programs, signals: _signals } = session::run(&options)
+    let outcome = session::run(&options);
+    if let Err(error @ RunError::Program(ProgramError::Interpreter { .. })) = &outcome {
+        let reason = format!("not traced: {error}");
+        return Err(untraced::execute(&arguments.program, arguments.capture.as_root, &reason));
+    }
+    let Outcome { ending, programs, signals: _signals } = outcome
         .map_err(|error| Failure { message: error.to_string(), status: error.exit_status() })?;
     let report_dir = arguments.report_dir.as_deref();
     let also = Also { report_dir, quiet: arguments.quiet, is_started: true };
     let status = write_reports(programs, &arguments.output, also, filter, reports)?;
-    // As shown by a shell: the low byte.
-    Ok(status.unwrap_or(ending.shell_status() as u8))
+    Ok(status.map_or_else(|| ending.into(), End::Status))
 }
 
 /// Ways in which `run` alone writes reports.

@@ -5,16 +5,14 @@ use std::{
     env,
     ffi::{OsStr, OsString},
     io::{IsTerminal as _, stderr},
-    os::unix::{ffi::OsStrExt as _, process::CommandExt as _},
+    os::unix::ffi::OsStrExt as _,
     path::Path,
-    process::Command,
 };
 
 use memchr::memmem;
 use symbolize::bytes::Bytes;
 
-use super::Failure;
-use linux::user;
+use super::{Failure, untraced};
 
 /// A framework of test programs.
 struct Framework {
@@ -43,19 +41,10 @@ const NEXTEST_PHASE: &str = "NEXTEST_TEST_PHASE";
 pub(super) fn execute(program: &[OsString], as_root: bool) -> Option<Failure> {
     let contains = |marks: &[&str]| program.first().is_some_and(|name| file_has(name, marks));
     let option = listing_option(program, env::var_os(NEXTEST_PHASE).as_deref(), &contains)?;
-    if stderr().is_terminal() {
-        eprintln!("avtrace: not traced: with `{option}` the program lists its tests and runs none");
-    }
-    let (name, arguments) = program.split_first()?;
-    let mut command = Command::new(name);
-    command.args(arguments);
-    let user = if as_root { None } else { user::sudo_user() };
-    let error = match user.map(|user| user.become_for(&mut command)) {
-        Some(Err(error)) => error,
-        _ => command.exec(),
-    };
-    let name = name.display();
-    Some(Failure::input(format!("cannot run `{name}`: {error}; check its path and permissions")))
+    let reason = stderr()
+        .is_terminal()
+        .then(|| format!("not traced: with `{option}` the program lists its tests and runs none"));
+    Some(untraced::execute(program, as_root, reason.as_deref().unwrap_or_default()))
 }
 
 /// Returns whether the file of a program has one of some texts in it. One that cannot be read has none: starting it

@@ -8,7 +8,7 @@ use std::{
 
 use super::{Failure, output::check_file};
 use crate::{
-    cli::{FailOnArg, Format, OutputArgs},
+    cli::{FailOnArg, Format, OutputArgs, SetAside},
     session::spec::Spec,
 };
 use linux::output::{Destination, write_output};
@@ -87,6 +87,11 @@ pub(super) fn filter(arguments: &OutputArgs, from_specs: Suppressions) -> Result
         Some(path) if path != Path::new("-") => check_file("suppressions", path)?,
         _ => {}
     }
+    filter_of(&triage.set_aside, from_specs)
+}
+
+/// Returns the defects that the user has set aside.
+pub(super) fn filter_of(set_aside: &SetAside, from_specs: Suppressions) -> Result<Filter, Failure> {
     let mut filter = Filter::default();
     for (path, suppressions) in from_specs {
         if is_config(Path::new(&path)) {
@@ -96,14 +101,14 @@ pub(super) fn filter(arguments: &OutputArgs, from_specs: Suppressions) -> Result
             filter.add_file(&path, suppressions);
         }
     }
-    for path in &triage.suppress {
+    for path in &set_aside.suppress {
         let suppressions = suppress::read(path).map_err(Failure::usage)?;
         filter.add_file(&path.display().to_string(), suppressions);
     }
-    for symbol in &triage.ignore {
+    for symbol in &set_aside.ignore {
         filter.ignore(symbol.clone());
     }
-    for path in &triage.baseline {
+    for path in &set_aside.baseline {
         for report in super::load::load(path).map_err(Failure::input)?.reports {
             filter.add_baseline(&path.display().to_string(), &report);
         }

@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     cause::{Outcomes, raise_causes, suspicion},
-    results::{END, FIRST_REPORT, Header, Replay, Results, ResultsError},
+    results::{END, FIRST_REPORT, Header, Replay, Results, ResultsError, WALL},
     run::{Finding, FoundGap, RunResult, Verdict, open_fingerprint},
     schedule::{Failures, Treatment},
 };
@@ -27,6 +27,7 @@ pub struct Whole {
     pub end: HuntEnd,
     /// Set if the file of the results stays.
     pub is_kept: bool,
+    wall_ns: u64,
     runs: Vec<RunResult>,
     findings: Vec<(u64, Finding)>,
     defects: Vec<(u64, Report)>,
@@ -54,6 +55,7 @@ impl Whole {
             first,
             end: results.get(END)?.unwrap_or(HuntEnd::Interrupted),
             is_kept: true,
+            wall_ns: results.get(WALL)?.unwrap_or_default(),
             runs: results.runs()?,
             findings: results.findings()?,
             defects,
@@ -180,6 +182,7 @@ impl Whole {
             results: self.path.clone(),
             ended: self.end,
             gaps: self.gaps(),
+            wall_ns: self.wall_ns,
             ..Hunt::default()
         };
         let mut failures: Vec<Failure> = Vec::new();
@@ -434,6 +437,7 @@ fn add_shard(known: &mut Hunt, other: Hunt) {
     known.gaps.cut += other.gaps.cut;
     known.delayed_ns += other.delayed_ns;
     known.elapsed_ns += other.elapsed_ns;
+    known.wall_ns = known.wall_ns.max(other.wall_ns);
     for failure in other.failures {
         match known.failures.iter_mut().find(|same| same.text == failure.text) {
             Some(same) => same.runs += failure.runs,

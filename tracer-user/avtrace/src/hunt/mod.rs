@@ -44,7 +44,8 @@ pub use self::{
 };
 use self::{
     child::Request,
-    results::{END, Rate, Replay},
+    results::{END, Rate, WALL},
+    run::Finding,
     state::{HuntState, hung, raised},
 };
 use plan::perturbation::Perturbation;
@@ -60,6 +61,8 @@ const LEAST_LIMIT: Duration = Duration::from_secs(10);
 const LIMIT_FACTOR: u32 = 10;
 /// Number of defects whose runs are repeated.
 const REPEATED_DEFECTS: usize = 3;
+/// Number of runs of a defect that are repeated until one shows it again.
+const REPEATED_RUNS: usize = 3;
 /// Limit of start functions of threads that get a delay.
 const MAX_THREAD_STARTS: usize = 16;
 
@@ -73,6 +76,8 @@ pub struct HuntOptions {
     pub seed: u64,
     /// Part of the hunt.
     pub shard: Shard,
+    /// End where the first run shows no gap.
+    pub needs_gap: bool,
     /// End with the first likely defect.
     pub first: bool,
     /// Share of the time that delays may take.
@@ -182,6 +187,9 @@ pub fn hunt(
         let limit = hunting.state().limit;
         hunting.fail(HuntError::Endless(limit));
     }
+    if options.needs_gap && hunting.has_no_gap() {
+        hunting.is_over.store(true, Ordering::Release);
+    }
     thread::scope(|scope| {
         for _ in 0..options.jobs.max(1) {
             scope.spawn(|| while !hunting.is_at_end() && hunting.one_run() {});
@@ -196,7 +204,11 @@ pub fn hunt(
     if end != HuntEnd::Interrupted && !is_failed {
         hunting.repeat()?;
     }
+    let wall = hunting.begun.elapsed();
     let state = hunting.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let before: u64 = state.results.get(WALL)?.unwrap_or_default();
+    let wall = u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX);
+    state.results.set(WALL, &before.saturating_add(wall))?;
     state.error.map_or(Ok(end), Err)
 }
 
@@ -223,6 +235,12 @@ impl<'a> Hunting<'a> {
         self.state().is_observed
     }
 
+    /// Returns whether the runs so far have passed and shown no gap at which a delay could be.
+    fn has_no_gap(&self) -> bool {
+        let state = self.state();
+        state.is_observed && state.progress.gaps.0 == 0 && state.progress.failed == 0
+    }
+
     /// Returns whether repeating runs has taken a tenth of the time more than was given.
     fn is_far_beyond_time(&self) -> bool {
         self.options.time.is_some_and(|time| self.begun.elapsed() > time + time / 10 + LEAST_LIMIT)
@@ -236,6 +254,7 @@ impl<'a> Hunting<'a> {
             () if self.observer.is_stopped() => HuntEnd::Interrupted,
             () if is_first => HuntEnd::FirstDefect,
             () if has_all => HuntEnd::AllRuns,
+            () if self.options.needs_gap && state.progress.gaps.0 == 0 => HuntEnd::NoGap,
             () => HuntEnd::Time,
         }
     }
@@ -368,7 +387,8 @@ impl<'a> Hunting<'a> {
         self.observer.progress(&state.progress);
     }
 
-    /// Repeats the runs that show the likeliest defects best, to say how often they show again.
+    /// Repeats runs that show the likeliest defects, to say how often they show again. A defect that a run does not
+    /// show again is shown by another run, if that does.
     fn repeat(&self) -> Result<(), HuntError> {
         let mut state = self.state();
         let mut rates = state.results.rates()?;
@@ -377,31 +397,71 @@ impl<'a> Hunting<'a> {
         });
         // The likeliest first; of one class, the one that most runs showed.
         rates.sort_by_key(|of| (of.class, Reverse(of.runs)));
-        let repeated: Vec<Replay> = state.results.replays()?;
-        let mut runs: Vec<u64> = Vec::new();
-        for Rate { shown: run, .. } in rates {
-            let is_repeated = repeated.iter().any(|replay| replay.run == run);
-            if !runs.contains(&run) && !is_repeated && runs.len() < REPEATED_DEFECTS {
-                runs.push(run);
-            }
-        }
         state.progress.repeats = true;
-        let limit = state.limit;
-        tracing::debug!(?runs, repetitions = self.options.repetitions, "runs to be repeated");
-        for run in runs {
-            let Some((_, plan)) = state.results.plan(run)? else { continue };
-            for repetition in 1..=self.options.repetitions {
-                self.observer.progress(&state.progress);
-                let request = Request { number: repetition, plan: &plan, limit };
-                let is_stopped = || self.observer.is_stopped() || self.is_far_beyond_time();
-                match self.launch.run(request, &is_stopped)? {
-                    // A run that cannot be traced does not count.
-                    Some(RunResult { verdict: Verdict::Untraced(_), .. }) => {}
-                    Some(result) => replay::store_replay(state.results, run, &result)?,
-                    None => return Ok(()),
+        let mut repeated = 0;
+        for Rate { fingerprint, class, shown, .. } in rates {
+            if repeated >= REPEATED_DEFECTS || self.options.repetitions == 0 {
+                break;
+            }
+            let known = state.results.replays()?;
+            let is_repeated = |run: u64| known.iter().any(|replay| replay.run == run);
+            let shows_again = |run: u64| {
+                known.iter().any(|of| of.run == run && of.fingerprints.contains(&fingerprint))
+            };
+            if shows_again(shown) {
+                continue;
+            }
+            let findings = state.results.findings()?;
+            let others = findings
+                .iter()
+                .filter(|(run, of)| *run != shown && of.fingerprint == fingerprint)
+                .filter(|(_, of)| of.class == class)
+                .map(|(run, _)| *run);
+            let runs: Vec<u64> = std::iter::once(shown).chain(others).collect();
+            repeated += usize::from(!is_repeated(shown));
+            for run in runs.into_iter().filter(|run| !is_repeated(*run)).take(REPEATED_RUNS) {
+                let Some(found) = self.repeat_run(&mut state, run, &fingerprint, class)? else {
+                    return Ok(());
+                };
+                if let Some(report) = found {
+                    state.results.show(&fingerprint, run, &report)?;
+                    break;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Repeats a run. Returns the report of the first repetition that shows a defect in its class, if one does; `None`
+    /// where the hunt has ended meanwhile.
+    fn repeat_run(
+        &self,
+        state: &mut HuntState<'_>,
+        run: u64,
+        fingerprint: &str,
+        class: Class,
+    ) -> Result<Option<Option<Report>>, HuntError> {
+        let Some((_, plan)) = state.results.plan(run)? else { return Ok(Some(None)) };
+        let mut shown = None;
+        tracing::debug!(run, fingerprint, "a run is repeated");
+        for repetition in 1..=self.options.repetitions {
+            self.observer.progress(&state.progress);
+            let request = Request { number: repetition, plan: &plan, limit: state.limit };
+            let is_stopped = || self.observer.is_stopped() || self.is_far_beyond_time();
+            match self.launch.run(request, &is_stopped)? {
+                // A run that cannot be traced does not count.
+                Some(RunResult { verdict: Verdict::Untraced(_), .. }) => {}
+                Some(mut result) => {
+                    replay::store_replay(state.results, run, &result)?;
+                    let is_it = |(of, _): &(Finding, Report)| {
+                        of.fingerprint == fingerprint && of.class <= class
+                    };
+                    let found = result.findings.iter().position(is_it);
+                    shown = shown.or_else(|| found.map(|at| result.findings.swap_remove(at).1));
+                }
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(shown))
     }
 }

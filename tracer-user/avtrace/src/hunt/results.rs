@@ -24,6 +24,8 @@ use report::{CaptureBackend, Class, Report};
 pub(super) const FIRST_REPORT: &str = "first_report";
 /// Key of the reason for the end.
 pub(super) const END: &str = "end";
+/// Key of the time of the hunt so far, in nanoseconds.
+pub(super) const WALL: &str = "wall_ns";
 
 /// Version of the tables.
 const VERSION: i32 = 2;
@@ -355,6 +357,23 @@ impl Results {
             transaction.commit()
         });
         added.map_err(|error| self.error(error))
+    }
+
+    /// Has a defect shown by a run that shows it again.
+    pub fn show(
+        &mut self,
+        fingerprint: &str,
+        run: u64,
+        report: &Report,
+    ) -> Result<(), ResultsError> {
+        let report = to_json(report).map_err(|error| self.damaged(error))?;
+        let shown = self.database.with(|database| {
+            database.execute(
+                "UPDATE defects SET run = ?2, report = ?3 WHERE fingerprint = ?1 AND run != ?2",
+                params![fingerprint, run as i64, report],
+            )
+        });
+        shown.map(drop).map_err(|error| self.error(error))
     }
 
     /// Adds a run that repeated another one.

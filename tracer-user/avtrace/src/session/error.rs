@@ -73,7 +73,8 @@ impl RunError {
     pub const fn exit_status(&self) -> u8 {
         match self {
             Self::Attach(AttachError::Panicked { .. }) => 1,
-            Self::Program(_) | Self::Attach(_) | Self::Focus(_) => 3,
+            Self::Program(error) => error.exit_status(),
+            Self::Attach(_) | Self::Focus(_) => 3,
             Self::Watch(error) => error.exit_status(),
             Self::Select(_) => 2,
             Self::Choice(error) => error.exit_status(),

@@ -64,6 +64,7 @@ pub(crate) use self::{
     options::{CaptureBackend, RunOptions, WhenFull},
     outcome::Outcome,
     process_selection::ProcessSelection,
+    program::ProgramError,
     record::{RecordPlace, RecordTo, Rotation, RotationError},
 };
 use self::{
@@ -71,6 +72,7 @@ use self::{
     capture_choice::{Choice, Purpose, choose},
     launching::{hold, start_error},
     listing::Listing,
+    program::Executed,
 };
 use crate::{debug_files, plan_cache, progress::Steps, status_line::StatusLine};
 use capture::kernel::{check_privileges, privileges};
@@ -109,7 +111,10 @@ pub(crate) fn inspect(options: &RunOptions) -> Result<Listing, RunError> {
 
 /// Runs a program and checks it, and what it becomes.
 pub(crate) fn run(options: &RunOptions) -> Result<Outcome, RunError> {
-    let program = program::find(options.command.first().unwrap_or(&OsString::new()))?;
+    let Executed { path: program, command, is_script } = program::executed(&options.command)?;
+    // What a script is for runs in its children, if it does not take its place.
+    let follow_forks = options.follow_forks || is_script;
+    let options = &RunOptions { command, follow_forks, ..options.clone() };
     environment::check()?;
     let (user, group) = launching::user(options).map_or_else(user::own_ids, |user| user.ids());
     if !privileges::lets_programs_gain() && privileged_file::gives_privileges(&program, user, group)
@@ -117,13 +122,17 @@ pub(crate) fn run(options: &RunOptions) -> Result<Outcome, RunError> {
         return Err(RunError::Privileged);
     }
     let choice = choose(Purpose::Start, options, privileges::has_capabilities())?;
+    let is_about_all = options.record.is_some() || options.first_pass;
+    let of_script = |outcome: Outcome| {
+        if is_script && !is_about_all { outcome.without_idle_programs() } else { outcome }
+    };
     let (alternative, error) = match run_as(options, &choice, &program) {
         Err(RunError::Kernel(error)) => (choice.without_kernel(&error), RunError::from(error)),
         Err(RunError::InProcess(error)) => (choice.without_inline(&error), error.into()),
-        result => return result,
+        result => return result.map(of_script),
     };
     // The program has not started: it was killed where it stood.
-    alternative.map_or(Err(error), |choice| run_as(options, &choice, &program))
+    alternative.map_or(Err(error), |choice| run_as(options, &choice, &program)).map(of_script)
 }
 
 /// Attaches to processes, and checks each until it ends or the tracing is to end. Meanwhile `receiver` gets reports,

@@ -24,6 +24,30 @@ pub struct Outcome {
     pub signals: Option<ForwardedSignals>,
 }
 
+impl Outcome {
+    /// Leaves out the programs of a script in which no region ran: most are the shell's tools. Without any other the
+    /// first process's last program stays.
+    #[must_use]
+    pub(super) fn without_idle_programs(mut self) -> Self {
+        let is_checked = |ProgramReport { report, .. }: &ProgramReport| {
+            report.counts.transactions > report.counts.unary_transactions || report.has_findings()
+        };
+        if self.programs.iter().any(is_checked) {
+            self.programs.retain(is_checked);
+        } else {
+            let is_last = |program: &ProgramReport| {
+                matches!(
+                    program.report.subject,
+                    report::Subject::Process { parent: None, replaced: false, .. }
+                )
+            };
+            let last = self.programs.iter().position(is_last);
+            self.programs = last.map(|at| self.programs.swap_remove(at)).into_iter().collect();
+        }
+        self
+    }
+}
+
 /// Returns the outcome for a program that ran nothing of its own. Where the dynamic linker refused it, the linker has
 /// printed the reason; where a signal killed it, the report says so as for any program.
 pub(super) fn ended_early(

@@ -1,7 +1,7 @@
 //! Search for the program to start, and rejection of programs that cannot be traced before anything is started.
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     fs::File,
     io::{self, Read as _},
     os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _},
@@ -53,6 +53,12 @@ pub enum ProgramError {
     },
     #[error("`{0}` is not an ELF file: avtrace traces native Linux programs")]
     NotElf(PathBuf),
+    #[error("`{script}` is a script, and its interpreter cannot be traced: {error}")]
+    Interpreter {
+        script: PathBuf,
+        /// Obstacle to tracing the interpreter.
+        error: Box<Self>,
+    },
     #[error("`{path}` is {what}: avtrace traces x86-64 programs, so name one{remedy}")]
     WrongElf {
         path: PathBuf,
@@ -63,27 +69,121 @@ pub enum ProgramError {
     },
 }
 
+impl ProgramError {
+    /// Returns the exit status of avtrace: as in shells for a program that is missing or cannot be executed, else 3.
+    #[must_use]
+    pub const fn exit_status(&self) -> u8 {
+        match self {
+            Self::NotFound { .. } | Self::NoInterpreter { .. } => 127,
+            Self::Directory(_) | Self::NotExecutable(_) => 126,
+            _ => 3,
+        }
+    }
+}
+
+/// A program as the kernel executes it.
+#[derive(Debug)]
+pub struct Executed {
+    /// The program, which can be traced.
+    pub path: PathBuf,
+    /// Its arguments, its name as the first one.
+    pub command: Vec<OsString>,
+    /// Set if the user has named a script: the program is its interpreter.
+    pub is_script: bool,
+}
+
+/// Interpreter of a file without a first line that names another, as in `execvp`.
+const SHELL: &str = "/bin/sh";
+
+/// Interpreters that are scripts themselves, at most, as in the kernel.
+const MAX_SCRIPTS: usize = 5;
+
+/// Finds the program that executing a command runs: the command's own, or the interpreter of a script.
+///
+/// # Errors
+///
+/// When there is no such program, or it cannot be traced.
+pub fn executed(command: &[OsString]) -> Result<Executed, ProgramError> {
+    let mut command = command.to_vec();
+    let mut path = found(command.first().map_or(OsStr::new(""), |name| name))?;
+    let mut script: Option<PathBuf> = None;
+    for _ in 0..=MAX_SCRIPTS {
+        let of_script = |error| match &script {
+            Some(script) => {
+                ProgramError::Interpreter { script: script.clone(), error: Box::new(error) }
+            }
+            None => error,
+        };
+        let Some(interpreter) = named_interpreter(&head(&path).map_err(of_script)?) else {
+            check_file(&path).map_err(of_script)?;
+            return Ok(Executed { path, command, is_script: script.is_some() });
+        };
+        let arguments = command.into_iter().skip(1);
+        command = interpreter.into_iter().chain([path.clone().into()]).chain(arguments).collect();
+        script.get_or_insert(path);
+        // The kernel looks it up in no list of folders.
+        path = Path::new(".").join(command.first().map_or(OsStr::new(""), |name| name));
+    }
+    Err(ProgramError::NotElf(path))
+}
+
 /// Finds a program as a shell would and checks that it can be traced.
 pub fn find(name: &OsStr) -> Result<PathBuf, ProgramError> {
+    let path = found(name)?;
+    check_file(&path)?;
+    Ok(path)
+}
+
+/// Finds an executable file as a shell would.
+fn found(name: &OsStr) -> Result<PathBuf, ProgramError> {
     let path = locate(name, &std::env::var_os("PATH").unwrap_or_default())?;
-    let unreadable = |error| ProgramError::Unreadable { path: path.clone(), error };
-    let metadata = std::fs::metadata(&path).map_err(unreadable)?;
+    let metadata = match std::fs::metadata(&path) {
+        Ok(metadata) => metadata,
+        Err(error) => return Err(ProgramError::Unreadable { path, error }),
+    };
     if metadata.is_dir() {
         return Err(ProgramError::Directory(path));
     }
     if metadata.permissions().mode() & 0o111 == 0 {
         return Err(ProgramError::NotExecutable(path));
     }
+    Ok(path)
+}
+
+/// Reads the start of a file.
+fn head(path: &Path) -> Result<Vec<u8>, ProgramError> {
     let mut head = Vec::with_capacity(256);
-    File::open(&path).and_then(|file| file.take(256).read_to_end(&mut head)).map_err(unreadable)?;
-    check(&path, &head)?;
-    match interpreter(&path).map_err(unreadable)? {
+    let read = File::open(path).and_then(|file| file.take(256).read_to_end(&mut head));
+    read.map_err(|error| ProgramError::Unreadable { path: path.to_owned(), error })?;
+    Ok(head)
+}
+
+/// Checks that a file is a program that can be traced.
+fn check_file(path: &Path) -> Result<(), ProgramError> {
+    check(path, &head(path)?)?;
+    let unreadable = |error| ProgramError::Unreadable { path: path.to_owned(), error };
+    match interpreter(path).map_err(unreadable)? {
         // A broken link is as good as none; so is one that this process may not see, but the kernel says that better.
         Some(interpreter) if interpreter.try_exists().is_ok_and(|exists| !exists) => {
-            Err(ProgramError::NoInterpreter { path, interpreter })
+            Err(ProgramError::NoInterpreter { path: path.to_owned(), interpreter })
         }
-        _ => Ok(path),
+        _ => Ok(()),
     }
+}
+
+/// Returns the interpreter that the start of a script names, with its argument if it has one. A text without such a
+/// line is for the shell.
+fn named_interpreter(head: &[u8]) -> Option<Vec<OsString>> {
+    let Some(line) = head.strip_prefix(b"#!") else {
+        let is_text = !head.is_empty() && !head.contains(&0);
+        return is_text.then(|| vec![SHELL.into()]);
+    };
+    let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default().trim_ascii();
+    let end = line.iter().position(u8::is_ascii_whitespace).unwrap_or(line.len());
+    let (name, argument) = (&line[..end], line[end..].trim_ascii());
+    let words = if name.is_empty() { vec![SHELL.as_bytes()] } else { vec![name, argument] };
+    let words = words.into_iter().filter(|word| !word.is_empty());
+    Some(words.map(|word| OsStr::from_bytes(word).to_owned()).collect())
 }
 
 /// Checks that the program that a process runs can be traced.
@@ -188,6 +288,42 @@ mod tests {
     #[test]
     fn scripts_name_their_interpreter() {
         assert!(error(b"#! /bin/sh -e\necho").contains("`avtrace /bin/sh -e x`"));
+    }
+
+    #[test]
+    fn scripts_are_executed_as_by_the_kernel() {
+        let words = |head: &[u8]| {
+            let words = named_interpreter(head)?;
+            Some(words.into_iter().map(|word| word.into_string().unwrap()).collect::<Vec<_>>())
+        };
+        assert_eq!(words(b"#!/bin/sh\necho").unwrap(), ["/bin/sh"]);
+        assert_eq!(words(b"#! /usr/bin/env  -S a b \n").unwrap(), ["/usr/bin/env", "-S a b"]);
+        assert_eq!(words(b"echo hello\n").unwrap(), ["/bin/sh"]);
+        assert_eq!(words(b"#!\n").unwrap(), ["/bin/sh"]);
+        assert_eq!((words(b"\x7fELF\x02\x01\x01\0"), words(b"")), (None, None));
+    }
+
+    #[test]
+    fn chains_of_scripts_end_at_a_program() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = |name: &str, text: String| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+            path
+        };
+        let inner = script("inner", "#!/bin/sh -e\n".to_owned());
+        let outer = script("outer", format!("#!{} with two\n", inner.display()));
+        let run = executed(&[outer.clone().into(), "last".into()]).unwrap();
+        let expected = ["/bin/sh", "-e", inner.to_str().unwrap(), "with two"];
+        assert_eq!(run.command[..4], expected);
+        assert_eq!(run.command[4..], [outer.into_os_string(), "last".into()]);
+        assert!(run.is_script && run.path.ends_with("bin/sh"));
+        let own = script("own", format!("#!{}\n", folder.path().join("own").display()));
+        assert!(executed(&[own.into()]).is_err(), "without end");
+        let error = executed(&[script("lost", "#!/no/such\n".to_owned()).into()]).unwrap_err();
+        assert!(error.to_string().contains("its interpreter cannot be traced"), "{error}");
+        assert!(!executed(&["true".into()]).unwrap().is_script);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::{
     skipped::{ProbePurpose, SkipReason, SkippedProbe},
     step::{BuilderState, PlanStep},
 };
-use crate::{delays, memory, regions, regions::site::RegionSite, sync};
+use crate::{delays, interpreters, memory, regions, regions::site::RegionSite, sync};
 
 impl Plan {
     /// Plans the probes of a process from its modules.
@@ -72,7 +72,8 @@ impl Plan {
         let program = symbolizer.executable();
         let is_left = |module: &Module| {
             self.state.leaves_program
-                && program.is_some_and(|program| std::ptr::eq(program, module))
+                && (program.is_some_and(|program| std::ptr::eq(program, module))
+                    || interpreters::language(module).is_some())
         };
         let modules = symbolizer.modules().enumerate();
         modules.filter(|(_, module)| !is_left(module)).map(|(index, _)| index).collect()

@@ -1,4 +1,5 @@
-//! Programs that map their own code anew, recognised by the names of the functions that do so. A breakpoint is
+//! Probes in the program's own code. Interpreters of languages are left out (`interpreters`), as are programs that
+//! map their own code anew, recognised by the names of the functions that do so. A breakpoint is
 //! then copied with the code, to memory where the kernel knows of no probe, and kills the program (`SIGTRAP`):
 //! such code gets none. Programs that copy or compare their code in other ways cannot be recognised before they
 //! do.
@@ -10,6 +11,7 @@ use symbolize::{Module, Symbolizer};
 
 use super::skipped::SkipReason;
 use crate::{
+    interpreters,
     memory::options::Accesses,
     regions::patterns::Rule,
     static_text::{self, StaticText},
@@ -19,7 +21,8 @@ use crate::{
 /// Decision about probes in the program's own code. Libraries always get probes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OwnCode {
-    /// Probes, unless the code is known to be mapped anew and the user names none of the program's functions.
+    /// Probes, unless the code is known to be mapped anew, or an interpreter's, and the user names none of the
+    /// program's functions.
     #[default]
     Auto,
     /// Always probes.
@@ -133,6 +136,13 @@ pub(crate) fn decide(
 ) -> Decision {
     if choice == OwnCode::Leave {
         return Decision::Leave(SkipReason::OwnCodeLeft);
+    }
+    let language = symbolizer.modules().find_map(interpreters::language);
+    if let Some(language) = language.filter(|_| interpreters::is_program(symbolizer))
+        && choice == OwnCode::Auto
+        && !is_named
+    {
+        return Decision::Leave(SkipReason::Interpreter { language });
     }
     // A library may do it as well: it is the program's code all the same.
     let is_there = |remapper: &&Remapper| {

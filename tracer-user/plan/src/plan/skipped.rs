@@ -335,6 +335,15 @@ pub enum SkipReason {
     /// The user says so.
     #[error("`--own-code leave` says so")]
     OwnCodeLeft,
+    /// The program is an interpreter.
+    #[error(
+        "it is the interpreter of {language}, and its extension modules are looked at: `--own-code probe` looks at it, too"
+    )]
+    Interpreter {
+        /// Name of the language, for people.
+        #[serde(deserialize_with = "static_text::deserialize")]
+        language: StaticText,
+    },
     /// The program maps its own code anew.
     #[error(
         "the program maps its own code anew when it starts (`{function}`: {product}), and breakpoints in it kill the \

@@ -11,8 +11,15 @@ use symbolize::{Name, glob, suffixes};
 pub struct Pattern {
     text: String,
     /// The file name of a library, without which the program itself is meant.
-    library: Option<String>,
+    library: Option<LibraryName>,
     form: Form,
+}
+
+/// The file name of a library, which may have `*`, `?` and `[…]`.
+#[derive(Clone, Debug)]
+struct LibraryName {
+    text: String,
+    glob: Option<Regex>,
 }
 
 #[derive(Clone, Debug)]
@@ -50,6 +57,12 @@ impl FromStr for Pattern {
         if library.as_deref() == Some("") {
             return Err(bad("the library before `!` is missing".to_owned()));
         }
+        let is_glob = |text: &String| text.contains(['*', '?', '[']);
+        let library = library.map(|text| {
+            let pattern = is_glob(&text).then(|| Regex::new(&glob(&text))).transpose();
+            Ok(LibraryName { glob: pattern.map_err(|error| bad(last_line(&error)))?, text })
+        });
+        let library = library.transpose()?;
         let form = if let Some(expression) = rest.strip_prefix("re:") {
             let regex = Regex::new(expression).map_err(|error| {
                 bad(format!("the regular expression is wrong: {}", last_line(&error)))
@@ -80,14 +93,15 @@ impl fmt::Display for Pattern {
 
 impl Pattern {
     /// Returns true if the pattern is about the module of this file name. Without a library the program itself
-    /// is meant. `libz.so` stands for `libz.so.1` as well.
+    /// is meant. `libz.so` stands for `libz.so.1` as well, and `libz*` for each whose file name is such.
     #[must_use]
     pub fn is_about(&self, module: &str, is_program: bool) -> bool {
         match &self.library {
             None => is_program,
-            Some(library) => {
-                module == library
-                    || module.strip_prefix(library.as_str()).is_some_and(|rest| {
+            Some(LibraryName { glob: Some(glob), .. }) => glob.is_match(module),
+            Some(LibraryName { text, glob: None }) => {
+                module == text
+                    || module.strip_prefix(text.as_str()).is_some_and(|rest| {
                         rest.starts_with('.') || (rest.starts_with('-') && rest.contains(".so"))
                     })
             }
@@ -97,7 +111,7 @@ impl Pattern {
     /// The library that is named.
     #[must_use]
     pub fn library(&self) -> Option<&str> {
-        self.library.as_deref()
+        self.library.as_ref().map(|library| library.text.as_str())
     }
 
     /// The name in it, for suggestions; `None` where it is not one name.
@@ -205,6 +219,9 @@ mod tests {
         assert!(pattern.is_about("libz.so.1", false) && pattern.is_about("libz.so.1.2.13", false));
         assert!(!pattern.is_about("libzz.so", false) && !pattern.is_about("prog", true));
         assert_eq!(pattern.plain_name(), Some("inflate"));
+        let pattern: Pattern = "lib[xz]*!inflate".parse().unwrap();
+        assert!(pattern.is_about("libz.so.1", false) && pattern.is_about("libx-2.so", false));
+        assert!(!pattern.is_about("liby.so", false) && !pattern.is_about("xlibz.so", false));
         let pattern: Pattern = "operator!=".parse().unwrap();
         assert!(pattern.is_about("prog", true) && pattern.library().is_none());
     }

@@ -41,6 +41,9 @@ pub struct Hunt {
     pub delayed_ns: u64,
     /// Time of the runs, in nanoseconds.
     pub elapsed_ns: u64,
+    /// Time of the hunt, repetitions of runs included, in nanoseconds; the longest of several hunts.
+    #[serde(default)]
+    pub wall_ns: u64,
 }
 
 /// Reason for the end of a hunt.
@@ -57,6 +60,8 @@ pub enum HuntEnd {
     FirstDefect,
     /// A signal ended the hunt.
     Interrupted,
+    /// The first run showed no gap at which a delay could be tried.
+    NoGap,
 }
 
 /// Numbers of runs by the treatment of the program.

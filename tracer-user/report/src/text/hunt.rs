@@ -103,6 +103,7 @@ fn runs(hunt: &Hunt) -> String {
         HuntEnd::Time => "; ended when the time was over",
         HuntEnd::FirstDefect => "; ended with the first likely defect",
         HuntEnd::Interrupted => "; interrupted",
+        HuntEnd::NoGap => "; there was nothing to try",
     };
     let share = match hunt.elapsed_ns {
         0 => String::new(),
@@ -112,8 +113,12 @@ fn runs(hunt: &Hunt) -> String {
             hunt.delayed_ns.saturating_mul(100) / all
         ),
     };
+    let wall = match hunt.wall_ns {
+        0 => String::new(),
+        wall => format!("; the hunt took {}", seconds(wall)),
+    };
     format!(
-        "{} in {}{share}: {}; {gaps}{end}; the results are in {}",
+        "{} in {}{share}: {}; {gaps}{end}{wall}; the results are in {}",
         count(hunt.runs, "run"),
         seconds(hunt.elapsed_ns),
         and(&parts),

@@ -23,7 +23,9 @@ pub enum ColorChoice {
 
 /// Decides on colour. `env` looks up an environment variable.
 ///
-/// `--color` wins; with `auto`, `NO_COLOR` (set and not empty) and `TERM=dumb` turn colour off.
+/// `--color` wins; with `auto`, `NO_COLOR` (set and not empty) turns colour off, `CLICOLOR_FORCE` (neither empty nor
+/// `0`) turns it on, and otherwise a terminal has it, unless `CLICOLOR=0` or `TERM=dumb`:
+/// <https://bixense.com/clicolors>.
 ///
 /// ```
 /// use report::{ColorChoice, resolve_color};
@@ -40,9 +42,12 @@ pub fn resolve_color(
         ColorChoice::Always => true,
         ColorChoice::Never => false,
         ColorChoice::Auto => {
-            is_terminal
-                && env("NO_COLOR").is_none_or(|value| value.is_empty())
-                && env("TERM").is_none_or(|value| value != "dumb")
+            let is_on =
+                |name| env(name).filter(|value| !value.is_empty()).map(|value| value != "0");
+            let is_plain = is_on("CLICOLOR") == Some(false)
+                || env("TERM").is_some_and(|value| value == "dumb");
+            env("NO_COLOR").is_none_or(|value| value.is_empty())
+                && (is_on("CLICOLOR_FORCE") == Some(true) || (is_terminal && !is_plain))
         }
     }
 }
@@ -145,6 +150,11 @@ mod tests {
         assert!(!decide(ColorChoice::Auto, false, &[]));
         assert!(!decide(ColorChoice::Auto, true, &[("NO_COLOR", "1")]));
         assert!(decide(ColorChoice::Auto, true, &[("NO_COLOR", "")]));
+        assert!(!decide(ColorChoice::Auto, true, &[("CLICOLOR", "0")]));
+        assert!(!decide(ColorChoice::Auto, false, &[("CLICOLOR", "1")]));
+        assert!(decide(ColorChoice::Auto, false, &[("CLICOLOR_FORCE", "1")]));
+        assert!(!decide(ColorChoice::Auto, false, &[("CLICOLOR_FORCE", "0")]));
+        assert!(!decide(ColorChoice::Auto, true, &[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1")]));
         assert!(!decide(ColorChoice::Auto, true, &[("TERM", "dumb")]));
         assert!(decide(ColorChoice::Always, false, &[("NO_COLOR", "1")]));
         assert!(!decide(ColorChoice::Never, true, &[]));

@@ -1,46 +1,73 @@
-//! Writes the manual pages and the shell completions of `avtrace` to a directory: `man1/` and `completions/`. `cargo
-//! xtask man` and `cargo xtask dist` run it; the command itself needs neither.
+//! `avtrace man` and `avtrace completions`: manual pages and completions, from the definition of the command line.
 
-use std::{env, error::Error, fs, path::PathBuf};
+use std::{env, fs, io, time::SystemTime};
 
-use avtrace::cli::Cli;
-use chrono::DateTime;
+use chrono::{DateTime, Utc};
 use clap::{Command, CommandFactory as _};
-use clap_complete::{Shell, generate_to};
 use clap_mangen::{
     Man,
     roff::{Roff, roman},
 };
 
-/// Shells that get a file.
-const SHELLS: [Shell; 4] = [Shell::Bash, Shell::Zsh, Shell::Fish, Shell::Elvish];
+use super::Failure;
+use crate::cli::{Cli, CompletionsArgs, ManArgs};
+use linux::output::{Destination, write_output};
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let arguments: Vec<String> = env::args().skip(1).collect();
-    let [directory, seconds] = &arguments[..] else {
-        return Err("usage: manual DIRECTORY SECONDS, the time of the pages since 1970".into());
-    };
-    let directory = PathBuf::from(directory);
-    let time =
-        DateTime::from_timestamp(seconds.parse()?, 0).ok_or("a time that is too far away")?;
+/// Variable with the time of all that is built, in seconds since 1970.
+const TIME: &str = "SOURCE_DATE_EPOCH";
+
+pub(super) fn man(arguments: &ManArgs) -> Result<u8, Failure> {
+    let seconds = env::var(TIME).ok().and_then(|seconds| seconds.parse().ok());
+    let named = seconds.and_then(|seconds| DateTime::from_timestamp(seconds, 0));
+    let time: DateTime<Utc> = named.unwrap_or_else(|| SystemTime::now().into());
     let date = time.format("%Y-%m-%d").to_string();
-    let (pages, completions) = (directory.join("man1"), directory.join("completions"));
-    fs::create_dir_all(&pages)?;
-    fs::create_dir_all(&completions)?;
     let mut cli = Cli::command().disable_help_subcommand(true);
     cli.build();
-    for command in std::iter::once(&cli).chain(cli.get_subcommands()) {
-        let (name, page) = page(command, &date)?;
-        fs::write(pages.join(format!("{name}.1")), page)?;
+    let Some(folder) = &arguments.dir else {
+        let command = match &arguments.command {
+            None => Some(&cli),
+            Some(name) => cli.find_subcommand(name),
+        };
+        let Some(command) = command else {
+            let name = arguments.command.as_deref().unwrap_or_default();
+            return Err(Failure::usage(format!(
+                "avtrace has no command `{name}`: see `avtrace --help`"
+            )));
+        };
+        let (_, page) = page(command, &date).map_err(Failure::internal)?;
+        return print(&page);
+    };
+    let write = || {
+        fs::create_dir_all(folder)?;
+        for command in std::iter::once(&cli).chain(cli.get_subcommands()) {
+            let (name, page) = page(command, &date)?;
+            fs::write(folder.join(format!("{name}.1")), page)?;
+        }
+        Ok::<(), io::Error>(())
+    };
+    write().map_err(|error| {
+        Failure::internal(format!("cannot write to `{}`: {error}", folder.display()))
+    })?;
+    Ok(0)
+}
+
+pub(super) fn completions(arguments: &CompletionsArgs) -> Result<u8, Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut Cli::command(), "avtrace", &mut script);
+    print(&script)
+}
+
+fn print(text: &[u8]) -> Result<u8, Failure> {
+    match write_output(&Destination::Stdout, text) {
+        Err(error) if error.source.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Failure::internal(error))
+        }
+        _ => Ok(0),
     }
-    for shell in SHELLS {
-        generate_to(shell, &mut Cli::command(), "avtrace", &completions)?;
-    }
-    Ok(())
 }
 
 /// Returns the name and the text of the manual page of a command.
-fn page(command: &Command, date: &str) -> Result<(String, Vec<u8>), Box<dyn Error>> {
+fn page(command: &Command, date: &str) -> io::Result<(String, Vec<u8>)> {
     let usage = command.clone().render_usage().to_string();
     let usage = usage.strip_prefix("Usage: ").unwrap_or(&usage).to_owned();
     let end = command.get_after_long_help().or_else(|| command.get_after_help());
