@@ -151,7 +151,7 @@ pub(super) struct Candidate<'a> {
     /// Lines of both ends, which are not in the key where a variable has no lock.
     pub(super) ends: [PlaceKey; 2],
     /// Line of the first step.
-    left_line: PlaceKey,
+    pub(super) left_line: PlaceKey,
     /// Lock that explains the gap.
     pub(super) lock: Option<ReleasedLock>,
     pub(super) objects: Vec<Object>,

@@ -5,6 +5,7 @@
 //! and those in [`parquet`] lay it out; [`merge`] makes one of several.
 
 mod assemble;
+mod closures;
 mod diff;
 mod dot;
 mod escape;

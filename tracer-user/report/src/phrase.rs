@@ -2,13 +2,20 @@
 //! escaped.
 
 use super::{
+    closures::outer,
     escape,
     explain::{describe_step, object, place, without_generics},
     listing::list,
-    model::{Class, Defect, ObjectKind, Pattern, Report, Step, Violation},
+    model::{
+        Class, Defect, Location, ObjectKind, Pattern, Report, Role, SourceFrame, Step, Transaction,
+        Violation,
+    },
     quantity::{count, grouped},
+    scene::is_function,
 };
-use symbolize::suffixes;
+use std::path::Path;
+
+use symbolize::{is_system_file, library_folder, suffixes};
 
 /// Longest name of a region that came between, in a headline, in columns.
 const HEADLINE_COLUMNS: usize = 48;
@@ -51,30 +58,67 @@ pub fn headline(defect: &Defect, violation: &Violation, region: &str) -> String 
     }
 }
 
-/// The transactions that came between, by their regions, or by their functions outside every region.
+/// The code that came between, by its innermost regions, or by its functions outside every region.
 fn others(violation: &Violation) -> Option<String> {
     let [_, between @ .., _] = violation.witness.as_slice() else { return None };
     let mut names: Vec<String> = Vec::new();
     for tx in between {
-        let function = || {
-            let step = violation.steps.iter().find(|step| step.event == tx.begin_event)?;
-            Some(step.location.as_ref()?.function.as_deref()?.to_owned())
-        };
-        let name = match &tx.region {
-            Some(region) if *region == violation.region => {
-                format!("another `{}`", short_name(region, HEADLINE_COLUMNS))
+        let name = match function_of(violation, tx) {
+            Some(function) if function == violation.region => {
+                format!("another `{}`", short_name(function, HEADLINE_COLUMNS))
             }
-            Some(region) => format!("`{}`", short_name(region, HEADLINE_COLUMNS)),
-            None => match function() {
-                Some(function) => format!("`{}`", short_name(&function, HEADLINE_COLUMNS)),
-                None => "code outside every region".to_owned(),
-            },
+            Some(function) => format!("`{}`", short_name(function, HEADLINE_COLUMNS)),
+            None => "code outside every region".to_owned(),
         };
         if !names.contains(&name) {
             names.push(name);
         }
     }
     (!names.is_empty()).then(|| list(&names))
+}
+
+/// The function that a step of the other side is in: the one that is violated, or else its innermost region. `None`
+/// outside every region.
+#[must_use]
+pub fn function_of_step<'v>(violation: &'v Violation, step: &'v Step) -> Option<&'v str> {
+    let region = &violation.region;
+    let is_outermost =
+        |frame: &SourceFrame| step.region.as_ref().is_some_and(|region| is_function(frame, region));
+    let outermost = step.frames.iter().position(is_outermost);
+    let inside = &step.frames[..outermost.map_or(step.frames.len(), |at| at + 1)];
+    if step.region.as_ref() == Some(region) || inside.iter().any(|frame| is_function(frame, region))
+    {
+        return Some(region);
+    }
+    step.innermost.as_deref().or(step.region.as_deref())
+}
+
+/// Returns whether a place is in a library's code, which is not the user's to change.
+#[must_use]
+pub fn is_of_library(at: &Location) -> bool {
+    let path = Path::new(&at.file);
+    is_system_file(path) || library_folder(path).is_some()
+}
+
+/// The function that a transaction of the other side is in, by its steps in the cycle. Outside every region it is the
+/// function of its first step.
+#[must_use]
+pub fn function_of<'v>(violation: &'v Violation, tx: &'v Transaction) -> Option<&'v str> {
+    let its = |step: &&Step| {
+        step.thread == tx.thread
+            && step.region == tx.region
+            && step.event >= tx.begin_event
+            && step.roles.iter().any(|role| matches!(role, Role::Sink | Role::Source))
+    };
+    let mut functions =
+        violation.steps.iter().filter(its).filter_map(|step| function_of_step(violation, step));
+    let first = functions.next();
+    let violated = functions.find(|function| *function == violation.region);
+    let function = || {
+        let step = violation.steps.iter().find(its)?;
+        step.location.as_ref().filter(|at| !is_of_library(at))?.function.as_deref()
+    };
+    violated.or(first).or(tx.region.as_deref()).or_else(function)
 }
 
 /// Subject of a defect with its kind, as [`object`] does it.
@@ -130,6 +174,10 @@ pub fn short_gap(defect: &Defect, columns: usize) -> String {
 /// A function's name in at most so many columns, if it can be: without its outer namespaces and classes.
 #[must_use]
 pub fn short_name(name: &str, columns: usize) -> String {
+    // It goes by where it is written.
+    if outer(name).is_some() {
+        return name.to_owned();
+    }
     let mut shorter = name;
     while escape::width(shorter) > columns {
         let Some(inner) = suffixes(shorter).nth(1) else { break };

@@ -4,10 +4,9 @@
 use std::collections::BTreeMap;
 
 use super::{
+    closures::{Closures, outer},
     escape, explain,
-    model::{
-        Class, Defect, Location, Order, Report, Role, SourceFrame, Step, Transaction, Violation,
-    },
+    model::{Class, Defect, Location, Order, Report, SourceFrame, Step, Transaction, Violation},
     phrase,
     rule::Rule,
 };
@@ -68,13 +67,14 @@ impl<'r> Finding<'r> {
     /// The finding in a sentence without its end.
     pub(super) fn headline(&self) -> String {
         let region = self.region();
-        match self.defect {
+        let headline = match self.defect {
             Some(defect) => match self.violation {
                 Some(violation) => phrase::headline(defect, violation, region),
                 None => format!("region `{region}` is not atomic: {}", phrase::what(defect)),
             },
             None => format!("region `{region}` is not atomic"),
-        }
+        };
+        Closures::of(self.report, self.violation).named(&headline)
     }
 
     pub(super) fn help(&self) -> &'r str {
@@ -93,8 +93,12 @@ impl<'r> Finding<'r> {
             (Some(defect), _) => {
                 let gap = &defect.gap;
                 vec![
-                    (gap.left.as_ref(), gap.left_at.label.as_str(), "others came after this step"),
-                    (gap.returned.as_ref(), gap.returned_at.label.as_str(), "and before this one"),
+                    (
+                        gap.left.as_ref(),
+                        gap.left_at.label.as_str(),
+                        "first step: another thread came between this one and the next",
+                    ),
+                    (gap.returned.as_ref(), gap.returned_at.label.as_str(), "second step"),
                 ]
             }
             (None, Some(violation)) => {
@@ -180,9 +184,6 @@ impl<'r> Scene<'r> {
         if let Some(operation) = operation(step) {
             text.push_str(&format!(" by `{operation}`"));
         }
-        if step.roles.contains(&Role::Closes) {
-            text.push_str(": the cycle closes");
-        }
         text
     }
 
@@ -250,13 +251,17 @@ pub(super) fn calls(step: &Step, violation: &Violation) -> Option<String> {
     join_calls(&chain)
 }
 
-/// A chain of more than one call, without its middle if it is long.
+/// The calls that led on from the first function of a chain, which has its name elsewhere, without their middle if they
+/// are many.
 pub(super) fn join_calls(chain: &[String]) -> Option<String> {
     if chain.len() < 2 {
         return None;
     }
-    let short = |name: &String| phrase::short_name(name, CALL_COLUMNS);
-    let mut names: Vec<String> = chain.iter().map(short).collect();
+    let short = |name: &String| match outer(name) {
+        Some(outer) => format!("closure of {}", phrase::short_name(outer, CALL_COLUMNS)),
+        None => phrase::short_name(name, CALL_COLUMNS),
+    };
+    let mut names: Vec<String> = chain[1..].iter().map(short).collect();
     if let Some(more) = names.len().checked_sub(MAX_CALLS).filter(|&more| more > 0) {
         names.splice(MAX_CALLS / 2..MAX_CALLS / 2 + more, ["...".to_owned()]);
     }
@@ -329,8 +334,8 @@ mod tests {
     #[test]
     fn long_chains_of_calls_lose_their_middle() {
         let chain = |names: &str| -> Vec<String> { names.split(' ').map(str::to_owned).collect() };
-        assert_eq!(join_calls(&chain("a b")).as_deref(), Some("a > b"));
-        assert_eq!(join_calls(&chain("a b c d e f")).as_deref(), Some("a > b > ... > e > f"));
+        assert_eq!(join_calls(&chain("a b")).as_deref(), Some("b"));
+        assert_eq!(join_calls(&chain("a b c d e f g")).as_deref(), Some("b > c > ... > f > g"));
         assert_eq!(join_calls(&chain("a")), None);
     }
 
