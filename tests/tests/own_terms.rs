@@ -59,7 +59,7 @@ fn what_a_map_does_is_at_the_line_that_called_it() {
     }
 }
 
-/// Without optimisation the library's functions do the accesses, and have no names for what they work on.
+/// Without optimisation the library's functions do the accesses, and have no names of the program.
 #[test]
 fn an_atomic_variable_goes_by_the_field_that_it_is() {
     let program = rust("hit_counts", false);

@@ -79,8 +79,8 @@ fn folds(groups: &BTreeMap<Key, Group<'_>>, names: &mut Names<'_>) -> Vec<(Key, 
     folded.collect()
 }
 
-/// Folds the defects of functions that call the one in which a lock is given up and acquired again into that one's
-/// across the same gap, unless it is the less likely one: to hold the lock there mends both.
+/// Folds the defects of callers of a function that gives a lock up and acquires it again into the function's own defect
+/// across the same gap, unless this is less likely: holding the lock there mends both.
 fn fold_into_callees(defects: &mut Vec<(Rank, Look, Defect)>) {
     let callee = |(_, _, _, (region, key)): &Rank| {
         let [released, acquired] = &key.ends;
@@ -107,8 +107,8 @@ fn fold_into_callees(defects: &mut Vec<(Rank, Look, Defect)>) {
     }
 }
 
-/// Folds likely defects, in the order of the report, into the first one that begins with the same look at the same data
-/// in the same region: what is outdated is so for all that the region does with it.
+/// Folds likely defects of a region that begin with the same look at the same data into the first of them: the look is
+/// outdated for all later steps.
 fn fold_later_uses(defects: &mut Vec<(Rank, Look, Defect)>) {
     let mut kept: Vec<(Rank, Look, Defect)> = Vec::with_capacity(defects.len());
     for (rank, look, defect) in defects.drain(..) {
@@ -135,8 +135,8 @@ fn take_in(shown: &mut Defect, other: Defect) {
     shown.violations.insert(0, first);
 }
 
-/// First step of a defect: its line, and the class of its object. `None` if it is no look at data, or the defect is about
-/// more than what follows from it.
+/// First step of a defect: its line, and the class of its object. `None` for a step that reads no data, and for defects
+/// about more than the use of an old value.
 type Look = Option<(PlaceKey, String)>;
 
 /// Place of a defect in the report.

@@ -77,7 +77,7 @@ fn a_gap_in_a_callee_is_one_defect() {
     assert_eq!(program.summary(), ["likely LostUpdate enter"]);
     let outer: Vec<&str> = found[0].outer_regions.iter().map(|&r| program.region_name(r)).collect();
     assert_eq!((outer, found[0].occurrences), (vec!["client"], 4));
-    // What is less likely of the callee hides nothing of the caller.
+    // A less likely defect of the callee does not hide the caller's.
     let trace = gap_in_callee("t3 r(x) @enter:5");
     let mut program = Program::new(&trace).role("enter", RegionRole::ThreadBody).changed(true);
     let found = program.summary();

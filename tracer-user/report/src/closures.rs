@@ -1,5 +1,5 @@
 //! Closures, lambdas and async blocks in sentences: by where they are written, as they have no names that people gave
-//! them. Nothing else is changed in a sentence, and documents keep the names.
+//! them. Documents keep the names.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::{
     model::{Action, Location, Report, Violation},
 };
 
-/// Ends of compilers' names for what has none: Rust's, and GNU's for C++.
+/// Ends of the names that compilers make up: Rust's, and GNU's for C++.
 const RUST: &str = "::{{closure}}";
 const CPP: [&str; 2] = ["::{lambda(", "}::operator()"];
 

@@ -6,13 +6,13 @@ use nix::sys::signal::Signal;
 use std::borrow::Cow;
 
 use super::escape::width;
+use super::functions::{function_of_step, is_of_library};
 use super::limitation::Limitation;
 use super::listing::{MAX_LISTED, distinct, list};
 use super::model::{
     Action, Edge, Evidence, Location, MemorySeen, Object, ObjectKind, OpenRegion, Order, Report,
     Role, Split, Step, Subject, Transaction, Violation,
 };
-use super::phrase::{function_of_step, is_of_library};
 
 /// Longest name that keeps its generic arguments, in columns.
 const NAME_COLUMNS: usize = 40;

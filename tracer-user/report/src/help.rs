@@ -2,14 +2,14 @@
 
 use super::{
     explain::{file_name, is_lock, lock_in_source, place, supported_splits, variables_of},
+    functions::{function_of, is_function, is_of_library},
     listing::{distinct, list},
     locks::{Held, without_common},
     model::{
         Action, Defect, GapEnd, GapKind, Location, Object, ObjectKind, Obstacle, Order, Pattern,
         RegionRole, SourceFrame, Transaction, Violation,
     },
-    phrase::{function_of, is_of_library, short_name},
-    scene::is_function,
+    phrase::short_name,
 };
 
 /// Reminder for locks that functions take by themselves.

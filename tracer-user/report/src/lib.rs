@@ -11,6 +11,7 @@ mod dot;
 mod escape;
 mod explain;
 mod format;
+mod functions;
 mod help;
 mod html;
 pub mod json;

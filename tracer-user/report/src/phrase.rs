@@ -5,17 +5,12 @@ use super::{
     closures::outer,
     escape,
     explain::{describe_step, object, place, without_generics},
+    functions::function_of,
     listing::list,
-    model::{
-        Class, Defect, Location, ObjectKind, Pattern, Report, Role, SourceFrame, Step, Transaction,
-        Violation,
-    },
+    model::{Class, Defect, ObjectKind, Pattern, Report, Step, Violation},
     quantity::{count, grouped},
-    scene::is_function,
 };
-use std::path::Path;
-
-use symbolize::{is_system_file, library_folder, suffixes};
+use symbolize::suffixes;
 
 /// Longest name of a region that came between, in a headline, in columns.
 const HEADLINE_COLUMNS: usize = 48;
@@ -75,50 +70,6 @@ fn others(violation: &Violation) -> Option<String> {
         }
     }
     (!names.is_empty()).then(|| list(&names))
-}
-
-/// The function that a step of the other side is in: the one that is violated, or else its innermost region. `None`
-/// outside every region.
-#[must_use]
-pub fn function_of_step<'v>(violation: &'v Violation, step: &'v Step) -> Option<&'v str> {
-    let region = &violation.region;
-    let is_outermost =
-        |frame: &SourceFrame| step.region.as_ref().is_some_and(|region| is_function(frame, region));
-    let outermost = step.frames.iter().position(is_outermost);
-    let inside = &step.frames[..outermost.map_or(step.frames.len(), |at| at + 1)];
-    if step.region.as_ref() == Some(region) || inside.iter().any(|frame| is_function(frame, region))
-    {
-        return Some(region);
-    }
-    step.innermost.as_deref().or(step.region.as_deref())
-}
-
-/// Returns whether a place is in a library's code, which is not the user's to change.
-#[must_use]
-pub fn is_of_library(at: &Location) -> bool {
-    let path = Path::new(&at.file);
-    is_system_file(path) || library_folder(path).is_some()
-}
-
-/// The function that a transaction of the other side is in, by its steps in the cycle. Outside every region it is the
-/// function of its first step.
-#[must_use]
-pub fn function_of<'v>(violation: &'v Violation, tx: &'v Transaction) -> Option<&'v str> {
-    let its = |step: &&Step| {
-        step.thread == tx.thread
-            && step.region == tx.region
-            && step.event >= tx.begin_event
-            && step.roles.iter().any(|role| matches!(role, Role::Sink | Role::Source))
-    };
-    let mut functions =
-        violation.steps.iter().filter(its).filter_map(|step| function_of_step(violation, step));
-    let first = functions.next();
-    let violated = functions.find(|function| *function == violation.region);
-    let function = || {
-        let step = violation.steps.iter().find(its)?;
-        step.location.as_ref().filter(|at| !is_of_library(at))?.function.as_deref()
-    };
-    violated.or(first).or(tx.region.as_deref()).or_else(function)
 }
 
 /// Subject of a defect with its kind, as [`object`] does it.

@@ -5,15 +5,14 @@ use std::collections::BTreeMap;
 
 use super::{
     closures::{Closures, outer},
-    escape, explain,
-    model::{Class, Defect, Location, Order, Report, SourceFrame, Step, Transaction, Violation},
+    explain,
+    functions::{is_function, without_arguments},
+    model::{Class, Defect, Location, Order, Report, Step, Transaction, Violation},
     phrase,
     rule::Rule,
 };
 use symbolize::suffixes;
 
-/// Longest name of a wrapper, in columns.
-const NAME_COLUMNS: usize = 60;
 /// Functions of a chain of calls that are named.
 const MAX_CALLS: usize = 4;
 /// Longest name of a function in a chain of calls, in columns.
@@ -223,15 +222,6 @@ impl<'r> Scene<'r> {
     }
 }
 
-/// Returns whether a frame is of the function that a region is. Regions that are templates have names without the
-/// arguments: `add<..>`.
-pub(super) fn is_function(frame: &SourceFrame, region: &str) -> bool {
-    let of_template = |name: &str| {
-        region.contains("<..>") && without_arguments(name) == without_arguments(region)
-    };
-    frame.function.as_deref().is_some_and(|name| name == region || of_template(name))
-}
-
 /// The calls that led from the region to a step, where that is more than one: from the violated region, if the step is
 /// in it, or else from that of the step's transaction.
 pub(super) fn calls(step: &Step, violation: &Violation) -> Option<String> {
@@ -307,26 +297,6 @@ pub(super) fn operation(step: &Step) -> Option<String> {
     Some(short.to_owned())
 }
 
-/// A C++ or Rust name without its template arguments: `std::lock_guard<std::mutex>::lock_guard(…)` is
-/// `std::lock_guard::lock_guard`.
-pub(super) fn without_arguments(name: &str) -> String {
-    let mut depth = 0_usize;
-    let mut out = String::new();
-    // Operators such as `operator<` and Rust's `<T as Trait>::method` would lose what names them.
-    if name.contains("operator") || name.starts_with('<') {
-        return escape::cut_middle(name, NAME_COLUMNS).into_owned();
-    }
-    for c in name.chars() {
-        match c {
-            '<' | '(' => depth += 1,
-            '>' | ')' => depth = depth.saturating_sub(1),
-            c if depth == 0 => out.push(c),
-            _ => {}
-        }
-    }
-    escape::cut_middle(out.trim_end_matches("::").trim(), NAME_COLUMNS).into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -337,19 +307,5 @@ mod tests {
         assert_eq!(join_calls(&chain("a b")).as_deref(), Some("b"));
         assert_eq!(join_calls(&chain("a b c d e f g")).as_deref(), Some("b > c > ... > f > g"));
         assert_eq!(join_calls(&chain("a")), None);
-    }
-
-    #[test]
-    fn template_arguments_go() {
-        assert_eq!(
-            without_arguments("std::lock_guard<std::mutex>::lock_guard(std::mutex&)"),
-            "std::lock_guard::lock_guard"
-        );
-        assert_eq!(
-            without_arguments("std::sync::mutex::Mutex<T>::lock"),
-            "std::sync::mutex::Mutex::lock"
-        );
-        assert_eq!(without_arguments("<A as B>::lock"), "<A as B>::lock");
-        assert_eq!(without_arguments("operator<"), "operator<");
     }
 }

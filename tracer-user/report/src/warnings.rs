@@ -17,7 +17,7 @@ pub struct Warning {
     pub message: String,
     /// Meaning or remedy.
     pub help: Option<String>,
-    /// Set for a limit that most runs have and that asks nothing of the reader.
+    /// Set for a limit of most runs that needs no action.
     pub is_limit: bool,
 }
 

@@ -77,8 +77,8 @@ pub(crate) fn container_of_call(file: &ElfFile, call: LibraryCall) -> Option<Con
     Some(Container { kind, variable: found.map(|class| class.name) })
 }
 
-/// Returns the variable or field that a call of an atomic variable's operation works on. Its type alone, which many
-/// have, is no name for it.
+/// Returns the variable or field that a call of an atomic variable's operation works on. Its type alone is no
+/// name for it.
 fn atomic_of_call(file: &ElfFile, at: u64, callee: u64) -> Option<Container> {
     let length = file.atomic_of_method(LinkAddr(callee))?;
     let after = after_call(file, LinkAddr(at))?;
@@ -119,7 +119,7 @@ pub(crate) fn spoken(kind: &str) -> String {
     if base == "basic_string" && given == ["char"] {
         return "string".to_owned();
     }
-    // A map of Rust's library consists of a table of pairs, a set of one of values with nothing.
+    // A map of Rust's library consists of a table of pairs, a set of one of values and units.
     if base == "RawTable"
         && let [pair] = &*given
         && let Some(pair) = pair.strip_prefix('(').and_then(|pair| pair.strip_suffix(')'))

@@ -10,12 +10,12 @@ use checker::{
 
 use super::super::{
     explain,
+    functions::without_arguments,
     model::{
         Action, DataSeen, Edge, Evidence, Location, Object, Region, Role, SourceFrame, Split, Step,
         Thread, Transaction, Violation,
     },
     names::{Names, RegionName},
-    scene::without_arguments,
 };
 
 /// Limit of source lines in characters. Longer lines are cut, since reports show them and do not store them.

@@ -585,7 +585,7 @@ impl Limitation {
         self.into()
     }
 
-    /// Returns whether most runs have it and there is nothing to be done: events that do not count, by their nature.
+    /// Returns whether most runs have it and it needs no action: events that do not count, by their nature.
     pub(super) const fn asks_nothing(&self) -> bool {
         matches!(
             self,

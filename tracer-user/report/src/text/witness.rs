@@ -8,8 +8,9 @@ use super::lanes::{Arrow, Cell, Lanes};
 use super::layout::wrap_cut;
 use super::paint::{self, ERROR, FAINT, FRAME, HELP, PLAIN, Page, STRONG};
 use crate::closures::{Closures, outer};
+use crate::functions::is_function;
 use crate::model::{Action, Defect, Location, Order, Report, Role, Step, Violation};
-use crate::scene::{calls, is_function, join_calls, labels, operation};
+use crate::scene::{calls, join_calls, labels, operation};
 use crate::{
     escape, explain,
     listing::list,

@@ -45,7 +45,7 @@ impl LiveNames<'_> {
             _ => None,
         };
         let class = class.map(|DataClass { name, rank, inside, container, .. }| {
-            // What holds it, such as the block of an `Arc`, says nothing.
+            // Not by its holder, such as the block of an `Arc`.
             let is_type = rank == DataRank::Library && inside.is_some();
             let kind = is_type.then(|| spoken(container.as_ref().unwrap_or(&name)));
             let (name, rank) = (kind.unwrap_or(name), rank as u8);
@@ -373,8 +373,8 @@ fn class_of_access(symbolizer: &Symbolizer, stack: &[u64], known: usize) -> Opti
     climb(symbolizer, file, to_access(file, at), callers, known, false)
 }
 
-/// Returns the class of the lock that a call passes by its first argument, by its stack of return addresses: where a type
-/// of the program wraps the lock, by the member that the wrapper is.
+/// Returns the class of the lock that a call passes by its first argument, by its stack of return addresses: if a type
+/// of the program wraps the lock, by the member of that type.
 fn class_of_argument(
     symbolizer: &Symbolizer,
     stack: &[u64],
@@ -387,7 +387,7 @@ fn class_of_argument(
     climb(symbolizer, file, to_argument(file, after, 0, &itself), callers, known, true)
 }
 
-/// Returns whether a field is named as a part of what another name says only the type of: `Mutex.mu_` in
+/// Returns whether a field's name is the end of a longer name, without the type that it begins with: `Mutex.mu_` in
 /// `Pool.mutex_.mu_`.
 fn is_part_of(part: &DataClass, whole: &DataClass) -> bool {
     let member = part.name.split_once('.').map(|(_, member)| member);
