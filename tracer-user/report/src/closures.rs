@@ -25,7 +25,7 @@ impl Closures {
     pub(super) fn of(report: &Report, violation: Option<&Violation>) -> Self {
         let mut places: BTreeMap<String, Option<String>> = BTreeMap::new();
         for region in report.regions.iter().filter(|region| outer(&region.name).is_some()) {
-            let at = written_at(region.location.as_ref());
+            let at = written_at(&region.name, region.location.as_ref());
             let known = places.entry(region.name.clone()).or_insert_with(|| at.clone());
             *known = known.take().filter(|known| Some(known) == at.as_ref());
         }
@@ -35,7 +35,7 @@ impl Closures {
                 continue;
             };
             if step.action == Action::Begin {
-                let at = written_at(step.location.as_ref());
+                let at = written_at(region, step.location.as_ref());
                 let known = of_steps.entry(region.clone()).or_insert_with(|| at.clone());
                 *known = known.take().filter(|known| Some(known) == at.as_ref());
             }
@@ -77,8 +77,10 @@ impl Closures {
     }
 }
 
-fn written_at(location: Option<&Location>) -> Option<String> {
-    location.filter(|location| location.line.is_some()).map(|location| place(Some(location), ""))
+/// Returns where a closure begins, unless it begins with the code of another function, which is in line there.
+fn written_at(name: &str, location: Option<&Location>) -> Option<String> {
+    let own = location.filter(|at| at.line.is_some() && at.function.as_deref() == Some(name))?;
+    Some(place(Some(own), ""))
 }
 
 /// Returns the function that a closure is written in; `None` for other functions.
