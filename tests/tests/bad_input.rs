@@ -221,7 +221,8 @@ fn no_privileges() {
     } else {
         Command::new(&tracer)
     };
-    let ended = process::run(command.arg(&bank).env_remove("SUDO_UID").env_remove("SUDO_GID"));
+    let ended =
+        process::run(command.arg("--all").arg(&bank).env_remove("SUDO_UID").env_remove("SUDO_GID"));
     assert_eq!((ended.code, &*ended.stdout), (Some(66), "balance: 900\n"), "{}", ended.stderr);
     assert!(ended.stderr.contains("inline probes (order: "), "{}", ended.stderr);
 }

@@ -243,10 +243,8 @@ fn the_text_shows_the_steps_with_their_source() {
         assert!(text.contains(&format!("   |   {code}")), "`{code}` in\n{text}");
     }
     let summary = text.lines().last().expect("a summary");
-    for part in ["1 possible defect", "events", "3 threads", "transactions", "dependenc", "0 lost"]
-    {
-        assert!(summary.contains(part), "{part} in {summary}");
-    }
+    assert!(summary.starts_with("avtrace: 1 possible defect; "), "{summary}");
+    assert!(summary.split_whitespace().count() <= 20, "{summary}");
 }
 
 #[test]
@@ -255,7 +253,7 @@ fn the_text_says_when_nothing_is_found() {
     let ended = Avtrace::on(&in_c("-O2").fixed).run();
     assert_eq!((ended.code, &*ended.stdout), (Some(0), "balance: 895\n"));
     let summary = ended.stderr.lines().last().expect("a summary");
-    assert!(summary.contains("no violation") && summary.contains("0 lost"), "{summary}");
+    assert_eq!(summary, "avtrace: no violation; the program exited with status 0");
 }
 
 #[test]

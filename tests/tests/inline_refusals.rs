@@ -225,7 +225,7 @@ fn without_privileges_probes_are_in_the_program_and_the_report_says_so() {
     let program = c("bank", &["-g", "-O1"]);
     let auto =
         || Avtrace::on(&program).options(["--capture", "auto"]).without_capture().as_nobody();
-    let ended = auto().run();
+    let ended = auto().options(["--all"]).run();
     assert_eq!(ended.code, Some(66), "{}", ended.stderr);
     assert!(ended.stderr.contains("inline probes (order: "), "{}", ended.stderr);
     let ended = auto().options(["--perf-probes"]).run();

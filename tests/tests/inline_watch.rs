@@ -11,7 +11,7 @@ fn users() -> &'static [bool] {
 }
 
 fn watching(program: &Program, as_nobody: bool, variable: &str) -> Avtrace {
-    let run = Avtrace::on(program).inline().options(["--watch", variable]);
+    let run = Avtrace::on(program).inline().options(["--all", "--watch", variable]);
     if as_nobody { run.as_nobody() } else { run }
 }
 

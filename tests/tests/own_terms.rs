@@ -59,6 +59,36 @@ fn what_a_map_does_is_at_the_line_that_called_it() {
     }
 }
 
+/// Without optimisation the library's functions do the accesses, and have no names of the program.
+#[test]
+fn an_atomic_variable_goes_by_the_field_that_it_is() {
+    let program = rust("hit_counts", false);
+    let (text, report) = report_on(&program, &["--overhead", "1000000"]);
+    let found = likely(&report, "hit_counts::Limiter::take");
+    let [defect] = found.as_slice() else { panic!("{found:#?}\n{text}") };
+    assert_eq!(lines(defect), ["load", "store"].map(|mark| u64::from(program.line(mark))));
+    assert_eq!(defect["subject"], "Limiter.tokens", "{text}");
+    assert_eq!(defect["pattern"], "lost-update", "{text}");
+    let help = defect["help"].as_str().unwrap_or_default();
+    assert!(help.contains("make it one atomic step"), "{help}");
+}
+
+/// A type of the program that wraps a lock has one name for all of them.
+#[test]
+fn a_lock_that_is_wrapped_goes_by_the_member_that_the_wrapper_is() {
+    for optimisation in ["-O0", "-O2"] {
+        let program = cpp("wrapped_lock", &["-g", optimisation]);
+        let (text, report) = report_on(&program, &["--overhead", "1000000"]);
+        let found = likely(&report, "open_session");
+        let [defect] = found.as_slice() else { panic!("{optimisation}: {:#?}", report.defects) };
+        let wanted = ["find", "insert"].map(|mark| u64::from(program.line(mark)));
+        assert_eq!(lines(defect), wanted, "{optimisation}: {defect:#?}");
+        assert_eq!(defect["gap"]["lock"]["lock"]["name"], "sessions.lock_.mu_", "{optimisation}");
+        // The other side is named as ours is, not by what it is called from.
+        assert!(text.contains("by another `open_session`"), "{optimisation}: {text}");
+    }
+}
+
 #[test]
 fn what_a_map_of_cpp_does_is_at_the_line_that_called_it() {
     let program = cpp("containers", &["-g", "-O0"]);

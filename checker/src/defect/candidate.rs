@@ -150,6 +150,8 @@ pub(super) struct Candidate<'a> {
     pub(super) key: GapKey,
     /// Lines of both ends, which are not in the key where a variable has no lock.
     pub(super) ends: [PlaceKey; 2],
+    /// Line of the first step.
+    pub(super) left_line: PlaceKey,
     /// Lock that explains the gap.
     pub(super) lock: Option<ReleasedLock>,
     pub(super) objects: Vec<Object>,
@@ -452,7 +454,8 @@ fn of<'a>(
         runs: 0,
     };
     let ends = ends_of_gap;
-    Some(Candidate { cut, violation, number, region, key, ends, lock, objects, facts })
+    let left_line = names.line_key(region, left);
+    Some(Candidate { cut, violation, number, region, key, ends, left_line, lock, objects, facts })
 }
 
 /// Returns a generic function by its type and name, without arguments.

@@ -275,7 +275,7 @@ impl fmt::Display for Reason {
                 }
             }
             Self::LockHeldThroughout { lock } => {
-                write!(f, "{} was held throughout, and others came in without it", quoted(lock))
+                write!(f, "{} was held throughout, and others came between without it", quoted(lock))
             }
             Self::ReadAgain => f.write_str("the variable was read again after the gap"),
             Self::ReadAgainUnderLock { lock } => {

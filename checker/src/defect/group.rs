@@ -46,8 +46,10 @@ pub(super) fn defects(
     }
     let mut defects: Vec<_> =
         groups.into_iter().map(|(key, group)| defect(key, group, findings, names)).collect();
-    defects.sort_by(|(one, _), (other, _)| one.cmp(other));
-    defects.into_iter().map(|(_, defect)| defect).collect()
+    fold_into_callees(&mut defects);
+    defects.sort_by(|(one, ..), (other, ..)| one.cmp(other));
+    fold_later_uses(&mut defects);
+    defects.into_iter().map(|(.., defect)| defect).collect()
 }
 
 /// Returns the groups to be folded, each with the group that takes it in: the group of a region within it, across the
@@ -77,6 +79,66 @@ fn folds(groups: &BTreeMap<Key, Group<'_>>, names: &mut Names<'_>) -> Vec<(Key, 
     folded.collect()
 }
 
+/// Folds the defects of callers of a function that gives a lock up and acquires it again into the function's own defect
+/// across the same gap, unless this is less likely: holding the lock there mends both.
+fn fold_into_callees(defects: &mut Vec<(Rank, Look, Defect)>) {
+    let callee = |(_, _, _, (region, key)): &Rank| {
+        let [released, acquired] = &key.ends;
+        let is_callee = released.function == acquired.function && released.function != *region;
+        (is_callee && !released.function.is_empty())
+            .then(|| (released.function.clone(), key.clone()))
+    };
+    let classes: BTreeMap<Key, Class> =
+        defects.iter().map(|(rank, ..)| (rank.3.clone(), rank.0)).collect();
+    let folds = |(rank, _, defect): &mut (Rank, Look, Defect)| {
+        let class = callee(rank).and_then(|inner| classes.get(&inner));
+        defect.gap.lock.is_some() && class.is_some_and(|class| *class <= rank.0)
+    };
+    let folded: Vec<_> = defects.extract_if(.., folds).collect();
+    for (rank, _, outer) in folded {
+        let inner = callee(&rank);
+        let inner = defects.iter_mut().find(|(rank, ..)| Some(&rank.3) == inner.as_ref());
+        if let Some((.., inner)) = inner {
+            inner
+                .outer_regions
+                .extend([outer.region].into_iter().chain(outer.outer_regions.clone()));
+            take_in(inner, outer);
+        }
+    }
+}
+
+/// Folds likely defects of a region that begin with the same look at the same data into the first of them: the look is
+/// outdated for all later steps.
+fn fold_later_uses(defects: &mut Vec<(Rank, Look, Defect)>) {
+    let mut kept: Vec<(Rank, Look, Defect)> = Vec::with_capacity(defects.len());
+    for (rank, look, defect) in defects.drain(..) {
+        let is_same = |(of, known, _): &&mut (Rank, Look, Defect)| {
+            of.0 == Class::Likely && of.3.0 == rank.3.0 && *known == look && look.is_some()
+        };
+        match kept.iter_mut().find(is_same).filter(|_| rank.0 == Class::Likely) {
+            Some((.., first)) => take_in(first, defect),
+            None => kept.push((rank, look, defect)),
+        }
+    }
+    *defects = kept;
+}
+
+/// Adds the violations of a defect to those of another one, which is shown.
+fn take_in(shown: &mut Defect, other: Defect) {
+    shown.occurrences += other.occurrences;
+    shown.ways += other.ways;
+    let first = shown.violations.remove(0);
+    shown.violations.extend(other.violations);
+    shown.violations.sort_unstable();
+    shown.violations.dedup();
+    shown.violations.retain(|number| *number != first);
+    shown.violations.insert(0, first);
+}
+
+/// First step of a defect: its line, and the class of its object. `None` for a step that reads no data, and for defects
+/// about more than the use of an old value.
+type Look = Option<(PlaceKey, String)>;
+
 /// Place of a defect in the report.
 type Rank = (Class, Reverse<i32>, Shown, Key);
 
@@ -94,7 +156,7 @@ fn defect(
     group: Group<'_>,
     findings: &Findings,
     names: &mut Names<'_>,
-) -> (Rank, Defect) {
+) -> (Rank, Look, Defect) {
     let Group { mut members, mut folded } = group;
     let rates = rates(&members, findings);
     // Dependencies on data across the gap explain those on locks.
@@ -150,7 +212,11 @@ fn defect(
         transactions: best.violation.witness.len().saturating_sub(1),
         violations,
     };
-    (rank, defect)
+    let is_look = best.facts.left_reads
+        && !matches!(defect.pattern, Pattern::UseAfterFree | Pattern::LostWakeUp);
+    let look = best.violation.edges.first().filter(|_| is_look);
+    let look = look.map(|edge| (best.left_line.clone(), names.subject(edge.object).name.clone()));
+    (rank, look, defect)
 }
 
 /// Returns for each candidate whether the function of its first step writes the same variable before the gap, in any

@@ -52,6 +52,55 @@ fn a_lost_update_through_callees_belongs_to_their_caller() {
     assert_eq!((shown.evidence, shown.edges.len()), (Evidence::Data, 2));
 }
 
+/// `enter` looks at `x` in one section and works in the next; its caller `client` sets `x` afterwards. `client` is cut
+/// where `enter` gives up the lock.
+fn gap_in_callee(later: &str) -> String {
+    let look = |thread: &str| {
+        format!(
+            "{thread} acq(l) @enter:1; {thread} r(x) @enter:2; {thread} rel(l) @enter:3
+             t2 acq(l) @set:6; t2 w(x) @set:7; t2 rel(l) @set:8; {thread} acq(l) @enter:4"
+        )
+    };
+    format!(
+        "t1 begin(client); {}; t1 w(y) @enter:5; t1 rel(l) @enter:6
+         t1 acq(l) @client:9; t1 w(x) @client:10; t1 rel(l) @client:11; t1 end
+         t3 begin(enter); {}; {later}; t3 rel(l) @enter:6; t3 end",
+        look("t1"),
+        look("t3")
+    )
+}
+
+#[test]
+fn a_gap_in_a_callee_is_one_defect() {
+    let mut program = Program::new(&gap_in_callee("t3 w(x) @enter:5")).changed(true);
+    let found = program.defects();
+    assert_eq!(program.summary(), ["likely LostUpdate enter"]);
+    let outer: Vec<&str> = found[0].outer_regions.iter().map(|&r| program.region_name(r)).collect();
+    assert_eq!((outer, found[0].occurrences), (vec!["client"], 4));
+    // A less likely defect of the callee does not hide the caller's.
+    let trace = gap_in_callee("t3 r(x) @enter:5");
+    let mut program = Program::new(&trace).role("enter", RegionRole::ThreadBody).changed(true);
+    let found = program.summary();
+    assert!(found.contains(&"likely LostUpdate client".to_owned()), "{found:?}");
+}
+
+/// Without a lock the region looks at `x`, and changes it and then `y`, which others have changed after `x`.
+#[test]
+fn all_that_follows_from_an_outdated_look_is_one_defect() {
+    let after = |second: &str| {
+        format!("t1 begin(f); t1 r(x) @2; t2 w(x) @9; t2 w(y) @10; t1 w(x) @4; {second}; t1 end")
+    };
+    let used = Dependence { control: Certainty::Yes, ..Dependence::default() };
+    let summary = |second: &str| {
+        let program = Program::new(&after(second)).changed(true);
+        program.dependence(2, 4, used).dependence(2, 5, used).dependence(3, 5, used).summary()
+    };
+    assert_eq!(summary("t1 r(y) @5"), ["likely LostUpdate f"]);
+    // Another look may be another mistake.
+    let found = summary("t1 r(z) @3; t2 w(z) @11; t1 w(z) @5");
+    assert_eq!(found, ["likely LostUpdate f", "likely LostUpdate f"]);
+}
+
 #[test]
 fn values_that_were_not_captured_do_not_hide_a_lost_update() {
     assert_eq!(Program::new(DEPOSIT).summary(), ["likely LostUpdate deposit"]);

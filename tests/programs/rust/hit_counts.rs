@@ -1,12 +1,15 @@
 //! A count in a map that is read in one section and written back in another: `HashMap` does the accesses. A second map
-//! of the same type is a field of a structure, and has its name.
+//! of the same type is a field of a structure, and has its name. So is an atomic variable in a block of its own.
 //!
 //! Nothing is marked and nothing named. Turns go through pipes.
 
 use std::{
     collections::HashMap,
     io::{Read, Write, pipe},
-    sync::{Arc, RwLock},
+    sync::{
+        Arc, RwLock,
+        atomic::{AtomicI64, Ordering},
+    },
     thread,
 };
 
@@ -40,6 +43,21 @@ impl Archive {
     }
 }
 
+struct Limiter {
+    limit: i64,
+    tokens: AtomicI64,
+}
+
+impl Limiter {
+    #[inline(never)]
+    fn take(&self, pause: impl FnOnce()) -> bool {
+        let tokens = self.tokens.load(Ordering::SeqCst); // @load
+        pause();
+        self.tokens.store(tokens - 1, Ordering::SeqCst); // @store
+        tokens < self.limit
+    }
+}
+
 /// Runs one of two functions in the midst of the other.
 fn in_the_midst(first: impl FnOnce(&dyn Fn()) + Send, second: impl FnOnce() + Send) {
     let (mut await_other, go_other) = pipe().expect("a pipe");
@@ -66,5 +84,7 @@ fn main() {
     archive.count("/index", || ());
     in_the_midst(|pause| hit(&hits, "/index", pause), || hit(&hits, "/index", || ()));
     in_the_midst(|pause| archive.count("/index", pause), || archive.count("/index", || ()));
+    let limiter = Arc::new(Limiter { limit: 9, tokens: AtomicI64::new(9) });
+    in_the_midst(|pause| _ = limiter.take(pause), || _ = limiter.take(|| ()));
     println!("{:?} {:?}", hits.read().unwrap(), archive.counts.read().unwrap());
 }

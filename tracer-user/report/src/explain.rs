@@ -6,6 +6,7 @@ use nix::sys::signal::Signal;
 use std::borrow::Cow;
 
 use super::escape::width;
+use super::functions::{function_of_step, is_of_library};
 use super::limitation::Limitation;
 use super::listing::{MAX_LISTED, distinct, list};
 use super::model::{
@@ -95,17 +96,38 @@ fn without_place(object: &Object) -> Object {
     }
 }
 
-/// Describes the action of a step of several. Its object is named with its place only if another one differs by that
-/// alone.
+/// Describes the action of a step of several. Where steps are on objects of one name, such as a field of two accounts,
+/// these are numbered in the order of the steps.
 #[must_use]
 pub fn describe_step_among(step: &Step, steps: &[&Step]) -> String {
-    let Some(name) = &step.object else { return describe_step(step) };
-    let brief = without_place(name);
-    let mut others = steps.iter().filter_map(|other| other.object.as_ref());
-    if others.any(|other| other != name && without_place(other).name == brief.name) {
-        return describe_step(step);
+    let Some(own) = &step.object else { return describe_step(step) };
+    let brief = without_place(own);
+    if brief != *own {
+        let mut alike: Vec<(&Option<String>, Option<u64>)> = Vec::new();
+        for other in steps.iter().filter_map(|other| other.object.as_ref()) {
+            let object = (&other.name, other.address);
+            if without_place(other).name == brief.name && !alike.contains(&object) {
+                alike.push(object);
+            }
+        }
+        let number = alike.iter().position(|object| *object == (&own.name, own.address));
+        if let (Some(number), [_, _, ..]) = (number, &*alike) {
+            let name = object(&brief);
+            let said = describe_step(&Step { object: Some(brief), ..step.clone() });
+            return said.replacen(&name, &format!("{name} ({} object)", ordinal(number)), 1);
+        }
     }
     describe_step(&Step { object: Some(brief), ..step.clone() })
+}
+
+/// The place of an object among several, from 0, in words.
+fn ordinal(number: usize) -> String {
+    match number {
+        0 => "first".to_owned(),
+        1 => "second".to_owned(),
+        2 => "third".to_owned(),
+        more => format!("{}th", more + 1),
+    }
 }
 
 /// Describes the action of a step, as the end of a sentence that starts with its thread.
@@ -327,12 +349,14 @@ pub fn between(violation: &Violation, who: &dyn Fn(u32) -> String) -> Option<Str
     let remote = [(first.sink_event, first.sink_action), (last.source_event, last.source_action)];
     let describe = |(event, action): (u64, Action)| {
         let step = steps.iter().find(|step| step.event == event && step.action == action)?;
-        let who = match &step.region {
-            Some(region) => format!("{} in `{region}`", who(step.thread)),
+        let who = match function_of_step(violation, step) {
+            Some(function) => format!("{} in `{function}`", who(step.thread)),
             None => who(step.thread),
         };
+        let did = format!("{who} {}", describe_step_among(step, &steps));
+        let is_own = step.location.as_ref().is_none_or(|at| !is_of_library(at));
         let place = place(step.location.as_ref(), &step.label);
-        Some(format!("{who} {} ({place})", describe_step_among(step, &steps)))
+        Some(if is_own { format!("{did} ({place})") } else { did })
     };
     let did = distinct(remote.into_iter().filter_map(describe));
     if did.is_empty() { others(violation, who) } else { Some(did.join("; ")) }

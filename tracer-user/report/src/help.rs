@@ -1,11 +1,8 @@
 //! Suggests a change for a defect, by its gap. Nothing is escaped here: names go in as they are.
 
-use std::path::Path;
-
-use symbolize::{is_system_file, library_folder};
-
 use super::{
     explain::{file_name, is_lock, lock_in_source, place, supported_splits, variables_of},
+    functions::{function_of, is_function, is_of_library},
     listing::{distinct, list},
     locks::{Held, without_common},
     model::{
@@ -13,7 +10,6 @@ use super::{
         RegionRole, SourceFrame, Transaction, Violation,
     },
     phrase::short_name,
-    scene::is_function,
 };
 
 /// Reminder for locks that functions take by themselves.
@@ -71,7 +67,7 @@ pub fn help(defect: &Defect, violation: &Violation, obstacle: Option<Obstacle>) 
     }
     if let [held, ..] = defect.gap.held.as_slice() {
         return format!(
-            "{} is held {span}, and others came in without it: take it {} as well",
+            "{} is held {span}, and others came between without it: take it {} as well",
             lock_in_source(held),
             elsewhere(violation)
         );
@@ -175,11 +171,9 @@ fn span(defect: &Defect) -> String {
 
 /// The call from which a region came to a place in a library, where the line of the call is not known.
 fn library_call(at: Option<&Location>, region: &str) -> Option<String> {
-    let Location { file, function, .. } = at?;
+    let Location { function, .. } = at?;
     let function = function.as_ref().filter(|function| *function != region)?;
-    let path = Path::new(file);
-    let is_library = is_system_file(path) || library_folder(path).is_some();
-    is_library.then(|| format!("its call of `{}`", short_name(function, NAME_COLUMNS)))
+    is_of_library(at?).then(|| format!("its call of `{}`", short_name(function, NAME_COLUMNS)))
 }
 
 /// Stretch of code from one place to the other, in the function that the calls to both have in common last.
@@ -354,6 +348,13 @@ fn for_data(defect: &Defect, violation: &Violation, variables: &str, span: &str)
         );
     }
     let elsewhere = elsewhere(violation);
+    let held = Held::of(defect, violation);
+    if held.as_ref().is_some_and(Held::is_free) && are_atomic(defect, violation) {
+        return format!(
+            "make it one atomic step: one operation that reads and writes {variables}, or a compare and exchange in a \
+             loop; or hold one lock {span}, and take the same one {elsewhere}"
+        );
+    }
     let advice = match violation.order {
         Order::Racy => format!(
             "protect {variables} by one lock: hold it {span}, and take the same one {elsewhere}"
@@ -362,7 +363,7 @@ fn for_data(defect: &Defect, violation: &Violation, variables: &str, span: &str)
             "hold the lock that protects {variables} {span}, and take the same one {elsewhere}"
         ),
     };
-    match Held::of(defect, violation) {
+    match held {
         Some(held) if held.is_free() => {
             format!(
                 "no lock is held at these steps: protect {variables} by one: hold it {span}, and take the same one \
@@ -375,6 +376,21 @@ fn for_data(defect: &Defect, violation: &Violation, variables: &str, span: &str)
         }
         None => advice,
     }
+}
+
+/// Returns whether both ends of a gap are operations on one atomic variable of a library.
+fn are_atomic(defect: &Defect, violation: &Violation) -> bool {
+    let is_atomic = |end: &GapEnd| {
+        let step = violation.steps.iter().find(|step| step.event == end.event);
+        let via = step.and_then(|step| step.via.first());
+        via.is_some_and(|via| {
+            ["sync::atomic::Atomic", "std::atomic<", "std::__atomic_base<"]
+                .iter()
+                .any(|name| via.contains(name))
+        })
+    };
+    let gap = &defect.gap;
+    defect.objects.len() == 1 && is_atomic(&gap.left_at) && is_atomic(&gap.returned_at)
 }
 
 /// The transactions that held a lock where others came in, or where they left off.
@@ -395,9 +411,9 @@ fn others(violation: &Violation) -> String {
 
 /// Transactions by their regions.
 fn side<'v>(violation: &Violation, of: impl Iterator<Item = &'v Transaction>) -> String {
-    let others = distinct(of.map(|tx| match &tx.region {
-        Some(region) if *region == violation.region => format!("the other `{region}`"),
-        Some(region) => format!("`{region}`"),
+    let others = distinct(of.map(|tx| match function_of(violation, tx) {
+        Some(function) if function == violation.region => format!("the other `{function}`"),
+        Some(function) => format!("`{function}`"),
         None => "the code outside every region".to_owned(),
     }));
     list(&others)
@@ -405,8 +421,8 @@ fn side<'v>(violation: &Violation, of: impl Iterator<Item = &'v Transaction>) ->
 
 /// Other regions of the cycle, as the place for a lock.
 fn elsewhere(violation: &Violation) -> String {
-    let others = violation.witness.iter().filter_map(|tx| tx.region.clone());
-    let others = distinct(others.filter(|region| *region != violation.region));
+    let others = violation.witness.iter().filter_map(|tx| function_of(violation, tx));
+    let others = distinct(others.filter(|name| *name != violation.region).map(str::to_owned));
     let others: Vec<String> = others.iter().map(|other| format!("`{other}`")).collect();
     if others.is_empty() {
         "wherever else it is used".to_owned()

@@ -5,11 +5,13 @@
 //! and those in [`parquet`] lay it out; [`merge`] makes one of several.
 
 mod assemble;
+mod closures;
 mod diff;
 mod dot;
 mod escape;
 mod explain;
 mod format;
+mod functions;
 mod help;
 mod html;
 pub mod json;

@@ -2,8 +2,10 @@
 //! escaped.
 
 use super::{
+    closures::outer,
     escape,
     explain::{describe_step, object, place, without_generics},
+    functions::function_of,
     listing::list,
     model::{Class, Defect, ObjectKind, Pattern, Report, Step, Violation},
     quantity::{count, grouped},
@@ -51,24 +53,17 @@ pub fn headline(defect: &Defect, violation: &Violation, region: &str) -> String 
     }
 }
 
-/// The transactions that came between, by their regions, or by their functions outside every region.
+/// The code that came between, by its innermost regions, or by its functions outside every region.
 fn others(violation: &Violation) -> Option<String> {
     let [_, between @ .., _] = violation.witness.as_slice() else { return None };
     let mut names: Vec<String> = Vec::new();
     for tx in between {
-        let function = || {
-            let step = violation.steps.iter().find(|step| step.event == tx.begin_event)?;
-            Some(step.location.as_ref()?.function.as_deref()?.to_owned())
-        };
-        let name = match &tx.region {
-            Some(region) if *region == violation.region => {
-                format!("another `{}`", short_name(region, HEADLINE_COLUMNS))
+        let name = match function_of(violation, tx) {
+            Some(function) if function == violation.region => {
+                format!("another `{}`", short_name(function, HEADLINE_COLUMNS))
             }
-            Some(region) => format!("`{}`", short_name(region, HEADLINE_COLUMNS)),
-            None => match function() {
-                Some(function) => format!("`{}`", short_name(&function, HEADLINE_COLUMNS)),
-                None => "code outside every region".to_owned(),
-            },
+            Some(function) => format!("`{}`", short_name(function, HEADLINE_COLUMNS)),
+            None => "code outside every region".to_owned(),
         };
         if !names.contains(&name) {
             names.push(name);
@@ -130,6 +125,10 @@ pub fn short_gap(defect: &Defect, columns: usize) -> String {
 /// A function's name in at most so many columns, if it can be: without its outer namespaces and classes.
 #[must_use]
 pub fn short_name(name: &str, columns: usize) -> String {
+    // It goes by where it is written.
+    if outer(name).is_some() {
+        return name.to_owned();
+    }
     let mut shorter = name;
     while escape::width(shorter) > columns {
         let Some(inner) = suffixes(shorter).nth(1) else { break };

@@ -4,17 +4,15 @@
 use std::collections::BTreeMap;
 
 use super::{
-    escape, explain,
-    model::{
-        Class, Defect, Location, Order, Report, Role, SourceFrame, Step, Transaction, Violation,
-    },
+    closures::{Closures, outer},
+    explain,
+    functions::{is_function, without_arguments},
+    model::{Class, Defect, Location, Order, Report, Step, Transaction, Violation},
     phrase,
     rule::Rule,
 };
 use symbolize::suffixes;
 
-/// Longest name of a wrapper, in columns.
-const NAME_COLUMNS: usize = 60;
 /// Functions of a chain of calls that are named.
 const MAX_CALLS: usize = 4;
 /// Longest name of a function in a chain of calls, in columns.
@@ -68,13 +66,14 @@ impl<'r> Finding<'r> {
     /// The finding in a sentence without its end.
     pub(super) fn headline(&self) -> String {
         let region = self.region();
-        match self.defect {
+        let headline = match self.defect {
             Some(defect) => match self.violation {
                 Some(violation) => phrase::headline(defect, violation, region),
                 None => format!("region `{region}` is not atomic: {}", phrase::what(defect)),
             },
             None => format!("region `{region}` is not atomic"),
-        }
+        };
+        Closures::of(self.report, self.violation).named(&headline)
     }
 
     pub(super) fn help(&self) -> &'r str {
@@ -93,8 +92,12 @@ impl<'r> Finding<'r> {
             (Some(defect), _) => {
                 let gap = &defect.gap;
                 vec![
-                    (gap.left.as_ref(), gap.left_at.label.as_str(), "others came after this step"),
-                    (gap.returned.as_ref(), gap.returned_at.label.as_str(), "and before this one"),
+                    (
+                        gap.left.as_ref(),
+                        gap.left_at.label.as_str(),
+                        "first step: another thread came between this one and the next",
+                    ),
+                    (gap.returned.as_ref(), gap.returned_at.label.as_str(), "second step"),
                 ]
             }
             (None, Some(violation)) => {
@@ -180,9 +183,6 @@ impl<'r> Scene<'r> {
         if let Some(operation) = operation(step) {
             text.push_str(&format!(" by `{operation}`"));
         }
-        if step.roles.contains(&Role::Closes) {
-            text.push_str(": the cycle closes");
-        }
         text
     }
 
@@ -222,15 +222,6 @@ impl<'r> Scene<'r> {
     }
 }
 
-/// Returns whether a frame is of the function that a region is. Regions that are templates have names without the
-/// arguments: `add<..>`.
-pub(super) fn is_function(frame: &SourceFrame, region: &str) -> bool {
-    let of_template = |name: &str| {
-        region.contains("<..>") && without_arguments(name) == without_arguments(region)
-    };
-    frame.function.as_deref().is_some_and(|name| name == region || of_template(name))
-}
-
 /// The calls that led from the region to a step, where that is more than one: from the violated region, if the step is
 /// in it, or else from that of the step's transaction.
 pub(super) fn calls(step: &Step, violation: &Violation) -> Option<String> {
@@ -250,13 +241,17 @@ pub(super) fn calls(step: &Step, violation: &Violation) -> Option<String> {
     join_calls(&chain)
 }
 
-/// A chain of more than one call, without its middle if it is long.
+/// The calls that led on from the first function of a chain, which has its name elsewhere, without their middle if they
+/// are many.
 pub(super) fn join_calls(chain: &[String]) -> Option<String> {
     if chain.len() < 2 {
         return None;
     }
-    let short = |name: &String| phrase::short_name(name, CALL_COLUMNS);
-    let mut names: Vec<String> = chain.iter().map(short).collect();
+    let short = |name: &String| match outer(name) {
+        Some(outer) => format!("closure of {}", phrase::short_name(outer, CALL_COLUMNS)),
+        None => phrase::short_name(name, CALL_COLUMNS),
+    };
+    let mut names: Vec<String> = chain[1..].iter().map(short).collect();
     if let Some(more) = names.len().checked_sub(MAX_CALLS).filter(|&more| more > 0) {
         names.splice(MAX_CALLS / 2..MAX_CALLS / 2 + more, ["...".to_owned()]);
     }
@@ -302,26 +297,6 @@ pub(super) fn operation(step: &Step) -> Option<String> {
     Some(short.to_owned())
 }
 
-/// A C++ or Rust name without its template arguments: `std::lock_guard<std::mutex>::lock_guard(…)` is
-/// `std::lock_guard::lock_guard`.
-pub(super) fn without_arguments(name: &str) -> String {
-    let mut depth = 0_usize;
-    let mut out = String::new();
-    // Operators such as `operator<` and Rust's `<T as Trait>::method` would lose what names them.
-    if name.contains("operator") || name.starts_with('<') {
-        return escape::cut_middle(name, NAME_COLUMNS).into_owned();
-    }
-    for c in name.chars() {
-        match c {
-            '<' | '(' => depth += 1,
-            '>' | ')' => depth = depth.saturating_sub(1),
-            c if depth == 0 => out.push(c),
-            _ => {}
-        }
-    }
-    escape::cut_middle(out.trim_end_matches("::").trim(), NAME_COLUMNS).into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -329,22 +304,8 @@ mod tests {
     #[test]
     fn long_chains_of_calls_lose_their_middle() {
         let chain = |names: &str| -> Vec<String> { names.split(' ').map(str::to_owned).collect() };
-        assert_eq!(join_calls(&chain("a b")).as_deref(), Some("a > b"));
-        assert_eq!(join_calls(&chain("a b c d e f")).as_deref(), Some("a > b > ... > e > f"));
+        assert_eq!(join_calls(&chain("a b")).as_deref(), Some("b"));
+        assert_eq!(join_calls(&chain("a b c d e f g")).as_deref(), Some("b > c > ... > f > g"));
         assert_eq!(join_calls(&chain("a")), None);
-    }
-
-    #[test]
-    fn template_arguments_go() {
-        assert_eq!(
-            without_arguments("std::lock_guard<std::mutex>::lock_guard(std::mutex&)"),
-            "std::lock_guard::lock_guard"
-        );
-        assert_eq!(
-            without_arguments("std::sync::mutex::Mutex<T>::lock"),
-            "std::sync::mutex::Mutex::lock"
-        );
-        assert_eq!(without_arguments("<A as B>::lock"), "<A as B>::lock");
-        assert_eq!(without_arguments("operator<"), "operator<");
     }
 }

@@ -17,11 +17,13 @@ pub struct Warning {
     pub message: String,
     /// Meaning or remedy.
     pub help: Option<String>,
+    /// Set for a limit of most runs that needs no action.
+    pub is_limit: bool,
 }
 
 impl Warning {
     fn new(message: String, help: impl Into<String>) -> Self {
-        Self { message, help: Some(help.into()) }
+        Self { message, help: Some(help.into()), is_limit: false }
     }
 }
 
@@ -38,22 +40,19 @@ pub fn warnings(report: &Report) -> Vec<Warning> {
 #[must_use]
 pub fn capture_warnings(report: &Report) -> Vec<Warning> {
     let mut out = Vec::new();
-    out.extend(
-        report
-            .trap
-            .as_ref()
-            .map(|trap| Warning { message: trap.message.clone(), help: trap.help.clone() }),
-    );
+    out.extend(report.trap.as_ref().map(|trap| Warning {
+        message: trap.message.clone(),
+        help: trap.help.clone(),
+        is_limit: false,
+    }));
     losses(report, &mut out);
     probes(report, &mut out);
     names(report, &mut out);
-    out.extend(
-        report
-            .not_seen
-            .limitations
-            .iter()
-            .map(|limitation| Warning { message: limitation.to_string(), help: None }),
-    );
+    out.extend(report.not_seen.limitations.iter().map(|limitation| Warning {
+        message: limitation.to_string(),
+        help: None,
+        is_limit: limitation.asks_nothing(),
+    }));
     out
 }
 
@@ -82,7 +81,7 @@ fn nothing_to_find(report: &Report, out: &mut Vec<Warning>) {
     }
     if counts.threads <= 1 {
         out.push(Warning::new(
-            "only one thread did anything, so nothing could get in between".to_owned(),
+            "only one thread did anything, so nothing could come between".to_owned(),
             "run the program in a way that uses its threads",
         ));
     } else if counts.dependencies == 0 {
@@ -186,7 +185,7 @@ fn losses(report: &Report, out: &mut Vec<Warning>) {
         ));
     }
     if let Some(message) = unseen.unprobed_calls.as_ref().and_then(unprobed_calls) {
-        out.push(Warning::new(message, UNPROBED_HELP));
+        out.push(Warning { is_limit: true, ..Warning::new(message, UNPROBED_HELP) });
     }
     if !unseen.unfollowed_processes.is_empty() {
         let named = |process: &super::model::Process| match &process.name {
@@ -206,6 +205,7 @@ fn losses(report: &Report, out: &mut Vec<Warning>) {
                  of their own"
                     .to_owned(),
             ),
+            is_limit: false,
         });
     }
 }
@@ -303,7 +303,11 @@ fn names(report: &Report, out: &mut Vec<Warning>) {
             .iter()
             .map(|missing| format!("{} ({})", missing.what, missing.reason))
             .collect();
-        out.push(Warning { message: format!("no symbols for {}", list(&named)), help: None });
+        out.push(Warning {
+            message: format!("no symbols for {}", list(&named)),
+            help: None,
+            is_limit: false,
+        });
     }
     // The locations of a text trace are always labels.
     let live = matches!(report.subject, Subject::Process { .. });
@@ -336,5 +340,5 @@ fn names(report: &Report, out: &mut Vec<Warning>) {
         return;
     }
     let help = "compile with -g, or install the debug symbols of the file in question";
-    out.push(Warning { message, help: live.then(|| help.to_owned()) });
+    out.push(Warning { message, help: live.then(|| help.to_owned()), is_limit: false });
 }

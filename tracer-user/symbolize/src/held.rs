@@ -179,6 +179,18 @@ impl ElfFile {
         container_of(info, &unit, tree.root().ok()?)
     }
 
+    /// Returns the size in bytes of the atomic variable that a function of the language's library works on: of what its
+    /// first parameter points to.
+    #[must_use]
+    pub fn atomic_of_method(&self, function: LinkAddr) -> Option<u64> {
+        let info = self.debug_info().ok()??;
+        let unit = unit_around(info, function)?;
+        let offset = function_around(&unit, function)?;
+        let mut tree = unit.unit.entries_tree(Some(offset)).ok()?;
+        let kind = receiver_of(info, &unit, tree.root().ok()?)?;
+        Types::new(info).atomic_behind(&kind)
+    }
+
     /// Returns the type of the container of a library that the outermost method works on which a compiler has put in
     /// line at an instruction.
     #[must_use]
@@ -212,6 +224,15 @@ fn container_of(
     unit: &Arc<Unit>,
     function: EntriesTreeNode<'_, '_, Reader>,
 ) -> Option<String> {
+    Types::new(info).container_behind(&receiver_of(info, unit, function)?)
+}
+
+/// Returns the type of the first parameter of a method.
+fn receiver_of(
+    info: &DebugInfo,
+    unit: &Arc<Unit>,
+    function: EntriesTreeNode<'_, '_, Reader>,
+) -> Option<DebugEntry> {
     let mut children = function.children();
     let parameter = loop {
         let child = children.next().ok()??;
@@ -225,7 +246,7 @@ fn container_of(
         return None;
     }
     let (unit, kind) = attribute(info, &entry, gimli::DW_AT_type)?;
-    Types::new(info).container_behind(&info.follow(&unit, kind)?)
+    info.follow(&unit, kind)
 }
 
 /// Returns the type of the container that the outermost function works on which is in line at an instruction, below an

@@ -55,7 +55,7 @@ pub(super) fn say(text: &str) {
 
 /// Prints the limitations of the capture of a run that has no report.
 pub(super) fn warn(report: &Report) {
-    for Warning { message, help } in report::capture_warnings(report) {
+    for Warning { message, help, .. } in report::capture_warnings(report) {
         let help = help.map(|help| format!(" ({help})")).unwrap_or_default();
         say(&format!("warning: {message}{help}"));
     }

@@ -22,6 +22,9 @@ const DEFAULTS: [&str; 8] = [
     "std::less<",
 ];
 
+/// Kind of an atomic variable, which is the program's by its name alone.
+const ATOMIC: &str = "atomic";
+
 /// Container of a library.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Container {
@@ -37,11 +40,12 @@ impl Container {
     pub(crate) fn common(places: impl IntoIterator<Item = Option<Self>>) -> Option<Self> {
         let mut places = places.into_iter();
         let first = places.next()??;
-        places.try_fold(first, |known, next| {
+        let found = places.try_fold(first, |known, next| {
             let next = next.filter(|next| next.kind == known.kind)?;
             let variable = known.variable.filter(|known| next.variable.as_ref() == Some(known));
             Some(Self { variable, ..next })
-        })
+        });
+        found.filter(|found| found.kind != ATOMIC || found.variable.is_some())
     }
 
     /// Returns the name of the variable, or else of the type.
@@ -53,6 +57,9 @@ impl Container {
 /// Returns the container that a call works on: the function that is called, or the one in line that calls it. `None`
 /// for other calls.
 pub(crate) fn container_of_call(file: &ElfFile, call: LibraryCall) -> Option<Container> {
+    if let Some(atomic) = call.callee.and_then(|callee| atomic_of_call(file, call.at, callee)) {
+        return Some(atomic);
+    }
     let of_callee = call.callee.and_then(|callee| file.container_of_method(LinkAddr(callee)));
     let kind = of_callee.or_else(|| file.container_in_line(LinkAddr(call.at)))?;
     let after = after_call(file, LinkAddr(call.at))?;
@@ -68,6 +75,19 @@ pub(crate) fn container_of_call(file: &ElfFile, call: LibraryCall) -> Option<Con
         classes.filter(is_it).min_by_key(|class| class.rank)
     });
     Some(Container { kind, variable: found.map(|class| class.name) })
+}
+
+/// Returns the variable or field that a call of an atomic variable's operation works on. Its type alone is no
+/// name for it.
+fn atomic_of_call(file: &ElfFile, at: u64, callee: u64) -> Option<Container> {
+    let length = file.atomic_of_method(LinkAddr(callee))?;
+    let after = after_call(file, LinkAddr(at))?;
+    let receiver = DataPath { length, ..receiver_at(after) };
+    let classes = to_argument(file, after, 0, &receiver);
+    let classes = classes.iter().filter_map(|path| file.data_class(path));
+    let found =
+        classes.filter(|class| class.rank <= DataRank::Local).min_by_key(|class| class.rank)?;
+    Some(Container { kind: ATOMIC.to_owned(), variable: Some(found.name) })
 }
 
 /// Returns the container that functions of a library in line at an instruction work on.
@@ -99,11 +119,25 @@ pub(crate) fn spoken(kind: &str) -> String {
     if base == "basic_string" && given == ["char"] {
         return "string".to_owned();
     }
+    // A map of Rust's library consists of a table of pairs, a set of one of values and units.
+    if base == "RawTable"
+        && let [pair] = &*given
+        && let Some(pair) = pair.strip_prefix('(').and_then(|pair| pair.strip_suffix(')'))
+    {
+        return match &*split(pair) {
+            [value, "()"] => format!("HashSet<{value}>"),
+            _ => format!("HashMap<{pair}>"),
+        };
+    }
     format!("{base}<{}>", given.join(", "))
 }
 
 /// Returns a type without the modules that it is in.
 fn short(kind: &str) -> String {
+    if let Some(parts) = kind.strip_prefix('(').and_then(|kind| kind.strip_suffix(')')) {
+        let parts: Vec<String> = split(parts).into_iter().map(short).collect();
+        return format!("({})", parts.join(", "));
+    }
     match kind.split_once('<') {
         Some((base, _)) => {
             let last = base.rsplit("::").next().unwrap_or(base);
@@ -153,6 +187,10 @@ mod tests {
         assert_eq!(common(&[nameless, of_map.clone()]), name("map<int, long>"));
         assert_eq!(common(&[of_map.clone(), container("set<int>", None)]), None);
         assert_eq!(common(&[of_map, None]), None, "somebody else wrote there");
+        let atomic = container(super::ATOMIC, Some("Limiter.tokens"));
+        assert_eq!(common(&[atomic.clone(), atomic.clone()]), name("Limiter.tokens"));
+        let other = container(super::ATOMIC, Some("Limiter.limit"));
+        assert_eq!(common(&[atomic, other]), None, "the type of many is no name");
         assert_eq!(common(&[]), None);
     }
 
@@ -174,6 +212,11 @@ mod tests {
             ),
             ("basic_string<char, std::char_traits<char>, std::allocator<char> >", "string"),
             ("String", "String"),
+            (
+                "RawTable<(alloc::string::String, core::option::Option<app::Entry>), alloc::alloc::Global>",
+                "HashMap<String, Option<Entry>>",
+            ),
+            ("RawTable<(u64, ()), alloc::alloc::Global>", "HashSet<u64>"),
             ("Vec<(u8, u64), alloc::alloc::Global>", "Vec<(u8, u64)>"),
         ] {
             assert_eq!(spoken(kind), wanted);

@@ -21,7 +21,7 @@ fn inline() -> Capture {
 fn summary(capture: Capture) -> String {
     let mut story = stories::clean();
     story.context.capture = Some(capture);
-    let text = render(&story.report(), &TextOptions::default());
+    let text = render(&story.report(), &TextOptions { all: true, ..TextOptions::default() });
     text.lines().last().expect("a summary").to_owned()
 }
 

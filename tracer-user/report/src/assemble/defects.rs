@@ -12,13 +12,13 @@ use symbolize::is_system_file;
 
 use super::{
     super::{
+        functions::is_function,
         help::help,
         listing::distinct,
         model::{
             Defect, Gap, GapEnd, Location, Object, OthersHeld, Reason, SourceFrame, Violation,
         },
         names::lines_alike,
-        scene::is_function,
     },
     resolver::{Known, Place, Resolver},
 };

@@ -10,6 +10,7 @@ use checker::{
 
 use super::super::{
     explain,
+    functions::without_arguments,
     model::{
         Action, DataSeen, Edge, Evidence, Location, Object, Region, Role, SourceFrame, Split, Step,
         Thread, Transaction, Violation,
@@ -82,6 +83,8 @@ pub(super) struct Resolver<'a> {
     /// Region that a thread runs at its steps outside transactions, if it is one that is followed.
     pub(super) within: Option<(ThreadId, RegionId)>,
     pub(super) unresolved: BTreeSet<LocationId>,
+    /// Names of all regions, without the arguments of templates, with the names themselves.
+    functions: Option<HashMap<String, String>>,
 }
 
 impl<'a> Resolver<'a> {
@@ -95,6 +98,7 @@ impl<'a> Resolver<'a> {
             parts: HashMap::new(),
             within: None,
             unresolved: BTreeSet::new(),
+            functions: None,
         }
     }
 
@@ -183,6 +187,20 @@ impl<'a> Resolver<'a> {
             self.regions.insert(id, Known { name, place, role, origin });
         }
         &self.regions[&id]
+    }
+
+    /// Returns the innermost function among frames that is a region.
+    fn innermost(&mut self, frames: &[SourceFrame]) -> Option<String> {
+        if self.functions.is_none() {
+            let regions = self.names.regions();
+            let names = regions.into_iter().map(|id| self.known_region(id).name.clone());
+            self.functions = Some(names.map(|name| (without_arguments(&name), name)).collect());
+        }
+        let functions = self.functions.as_ref()?;
+        let own = frames.iter().filter(|frame| !frame.is_wrapper);
+        own.filter_map(|frame| functions.get(&without_arguments(frame.function.as_deref()?)))
+            .next()
+            .cloned()
     }
 
     pub(super) fn object(&mut self, object: finding::Object) -> Object {
@@ -325,6 +343,9 @@ impl<'a> Resolver<'a> {
         let step = steps.entry(StepKey::of(point)).or_insert_with(|| {
             let region = point.tx.region.map(|region| self.region(region).0);
             let mut step = self.point(point).step(point.event, point.thread, region, action);
+            step.innermost = self
+                .innermost(&step.frames)
+                .filter(|innermost| Some(innermost) != step.region.as_ref());
             // What a library stores in its objects says nothing to others.
             let is_part = part_of.is_some_and(|of| {
                 let names = &mut *self.names;
@@ -407,6 +428,7 @@ impl Place {
             event,
             thread: thread.0,
             region,
+            innermost: None,
             action,
             object: None,
             roles: Vec::new(),

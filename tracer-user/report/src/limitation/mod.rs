@@ -585,6 +585,21 @@ impl Limitation {
     pub fn kind(&self) -> &'static str {
         self.into()
     }
+
+    /// Returns whether most runs have it and it needs no action: events that do not count, by their nature.
+    pub(super) const fn asks_nothing(&self) -> bool {
+        matches!(
+            self,
+            Self::FreedAccesses { .. }
+                | Self::LeftRegions { .. }
+                | Self::LibraryAccesses { .. }
+                | Self::LockAccesses { .. }
+                | Self::MaskedAccesses { .. }
+                | Self::UnknownJoins { .. }
+                | Self::UnseenAcquires { .. }
+                | Self::WordAccesses { .. }
+        )
+    }
 }
 
 /// Returns a number without thousands separators, and what it counts.

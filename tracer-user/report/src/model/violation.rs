@@ -259,6 +259,10 @@ pub struct Step {
     pub thread: u32,
     /// The region of its transaction; `None` outside every region.
     pub region: Option<String>,
+    /// Innermost function that is a region among those that the step is in, as far as they were recorded; absent where
+    /// it is `region`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub innermost: Option<String>,
     /// Operation of the event.
     pub action: Action,
     /// Object of the operation; `None` for the begin of a region.

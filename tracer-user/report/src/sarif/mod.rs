@@ -46,7 +46,7 @@ fn run(entry: &Entry<'_>, layout: &Layout) -> Run {
         let at = place(&artifacts, report, open.edge.source.as_ref(), &open.edge.source_label);
         let related = vec![
             place(&artifacts, report, open.edge.sink.as_ref(), &open.edge.sink_label)
-                .with("another thread came in here"),
+                .with("another thread came between here"),
         ];
         results.push(SarifResult {
             related_locations: related,
@@ -57,6 +57,7 @@ fn run(entry: &Entry<'_>, layout: &Layout) -> Run {
         tool: Tool {
             driver: Driver {
                 name: report.tool.name.clone(),
+                version: report.tool.version.clone(),
                 semantic_version: report.tool.version.clone(),
                 rules: RULES.iter().map(descriptor).collect(),
             },

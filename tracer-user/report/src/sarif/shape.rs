@@ -52,6 +52,7 @@ pub(super) struct Tool {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Driver {
     pub(super) name: String,
+    pub(super) version: String,
     pub(super) semantic_version: String,
     pub(super) rules: Vec<Descriptor>,
 }

@@ -10,6 +10,7 @@ use super::{
     witness::View,
 };
 use crate::{
+    closures::{Closures, outer},
     escape, explain,
     listing::list,
     locks,
@@ -60,6 +61,8 @@ pub(super) fn write(page: &mut Page, report: &Report, options: &TextOptions) {
     let rest: Vec<&Defect> = open.into_iter().filter(|defect| !in_full(defect)).collect();
     let (folded, listed): (Vec<&Defect>, Vec<&Defect>) =
         rest.into_iter().partition(|defect| defect.class == Class::ByDesign);
+    let closures = Closures::of(report, None);
+    let of_regions = |defects: &[&Defect]| closures.named(&regions(defects));
     let max_lines = options.max.unwrap_or(MAX_LINES);
     for defect in listed.iter().take(max_lines) {
         line(page, defect);
@@ -68,21 +71,17 @@ pub(super) fn write(page: &mut Page, report: &Report, options: &TextOptions) {
     if !listed.is_empty() {
         let text = match more.len() as u64 {
             0 => "--all shows them in full".to_owned(),
-            number => format!("{} more, of {}; --all shows all", grouped(number), regions(more)),
+            number => format!("{} more, of {}; --all shows all", grouped(number), of_regions(more)),
         };
         page.wrapped(4, &text, |page, _| {
             page.put(PLAIN, "    ");
         });
     }
     if !folded.is_empty() {
-        let findings: u64 = folded.iter().map(|defect| findings(defect)).sum();
-        let most = if folded.len() > 1 { "most in" } else { "in" };
         let text = format!(
-            "{} in {}, {most} {}; others came in there as well, but what is known speaks against a bug: --all shows \
-             them, with reasons",
-            count(findings, "finding"),
+            "{}, in {}: others came between there as well, and what is known speaks against a bug (--all)",
             count(folded.len() as u64, "place"),
-            regions(&folded)
+            of_regions(&folded)
         );
         remark(page, STRONG, phrase::class(Class::ByDesign), &text);
     }
@@ -96,10 +95,6 @@ pub(super) fn write(page: &mut Page, report: &Report, options: &TextOptions) {
     if !listed.is_empty() || !folded.is_empty() || !aside.is_empty() {
         page.end();
     }
-}
-
-pub(super) fn findings(defect: &Defect) -> u64 {
-    defect.ways.max(defect.violations.len() as u64)
 }
 
 /// Counts the defects that the user has set aside, by the kind of decision; `None` without such defects.
@@ -127,13 +122,16 @@ fn regions(defects: &[&Defect]) -> String {
     let mut regions: Vec<(&str, u64)> = Vec::new();
     for defect in defects {
         match regions.iter_mut().find(|(region, _)| *region == defect.region) {
-            Some((_, number)) => *number += findings(defect),
-            None => regions.push((&defect.region, findings(defect))),
+            Some((_, number)) => *number += 1,
+            None => regions.push((&defect.region, 1)),
         }
     }
     regions.sort_by_key(|&(_, number)| std::cmp::Reverse(number));
     let named = regions.iter().take(MAX_REGIONS).map(|(region, number)| {
-        let region = phrase::short_name(region, SHORT_NAME_COLUMNS);
+        let region = match outer(region) {
+            Some(_) => (*region).to_owned(),
+            None => phrase::short_name(region, SHORT_NAME_COLUMNS),
+        };
         if *number > 1 { format!("`{region}` ({number})") } else { format!("`{region}`") }
     });
     let mut named: Vec<String> = named.collect();
@@ -206,9 +204,12 @@ fn in_full(
     view.set_calls(defect);
     let room = page.width.saturating_sub(HEADLINE_COLUMNS).min(NAME_COLUMNS);
     let region = escape::printable(&defect.region).into_owned();
-    let region = escape::cut_middle(&region, room);
+    let region = match outer(&region) {
+        Some(_) => region.into(),
+        None => escape::cut_middle(&region, room),
+    };
     let new = if is_new { " (new)" } else { "" };
-    let headline = phrase::headline(defect, violation, &region);
+    let headline = view.named(&phrase::headline(defect, violation, &region));
     let headline = format!(" {}{new}: {headline} [{}]", defect.id, Rule::of(defect.pattern).id);
     let kind = phrase::class(defect.class);
     page.put(style(defect.class), kind);

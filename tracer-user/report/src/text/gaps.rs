@@ -17,11 +17,15 @@ const SHOWN: usize = 20;
 pub(super) fn write(page: &mut Page, report: &Report, options: &TextOptions) {
     let Some(gaps) = &report.gaps else { return };
     if gaps.is_empty() {
-        page.put(STRONG, "gaps").put(PLAIN, ": none that another thread could get into").end();
+        page.put(STRONG, "gaps")
+            .put(PLAIN, ": none in which another thread could come between")
+            .end();
         return;
     }
     let number = count(gaps.len() as u64, "gap");
-    page.put(STRONG, &number).put(PLAIN, " of regions that another thread could get into:").end();
+    page.put(STRONG, &number)
+        .put(PLAIN, " of regions in which another thread could come between:")
+        .end();
     let shown = if options.all { gaps.len() } else { options.max.unwrap_or(SHOWN) };
     for gap in gaps.iter().take(shown) {
         let left = options.relative(&place(gap.left.as_ref(), &gap.left_label)).to_owned();

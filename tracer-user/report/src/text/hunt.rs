@@ -88,7 +88,7 @@ fn runs(hunt: &Hunt) -> String {
     let gaps = match hunt.gaps.known {
         0 => "no gap was seen in which another thread could come in".to_owned(),
         known => format!(
-            "{} seen, threads delayed at {}, others came in at {}{}",
+            "{} seen, threads delayed at {}, others came between at {}{}",
             count(known, "gap"),
             grouped(hunt.gaps.tried),
             grouped(hunt.gaps.cut),

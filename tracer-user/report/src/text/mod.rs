@@ -89,11 +89,17 @@ pub fn render(report: &Report, options: &TextOptions) -> String {
     interleavings::write(&mut page, report, &options);
     gaps::write(&mut page, report, &options);
     instances(&mut page, report);
-    for warning in warnings(report) {
+    let (limits, warnings): (Vec<_>, Vec<_>) =
+        warnings(report).into_iter().partition(|warning| warning.is_limit && !options.all);
+    for warning in warnings {
         remark(&mut page, WARNING, "warning", &warning.message);
         if let Some(help) = &warning.help {
             remark(&mut page, HELP, "  help", help);
         }
+    }
+    if !limits.is_empty() {
+        let number = grouped(limits.len() as u64);
+        remark(&mut page, STRONG, "limits", &format!("{number} (--all shows what was not seen)"));
     }
     if !report.defects.iter().any(is_open) && report.hunt.is_none() {
         for note in overlooked::locks(report) {
@@ -258,6 +264,7 @@ fn describe_action(edge: &Edge, action: Action) -> String {
         event: 0,
         thread: 0,
         region: None,
+        innermost: None,
         action,
         object: Some(edge.object.clone()),
         roles: Vec::new(),

@@ -43,7 +43,7 @@ pub(super) fn locks(report: &Report) -> impl Iterator<Item = String> {
     let note = |one: &ReacquiredLock| {
         let times = if one.times == 1 { "once".to_owned() } else { count(one.times, "time") };
         format!(
-            "`{}` released {} and took it again {times}, and nobody came in between: {} lets others in there",
+            "`{}` released {} and took it again {times}, and nobody came between: {} delays it there",
             explain::without_generics(&one.region),
             explain::object(&one.lock),
             hunt(&report.subject)

@@ -8,10 +8,9 @@ use crate::{
 };
 
 /// Says why something was found and the exit status is as if nothing were.
-const NONE_COUNTS: &str = "; only likely defects count for the exit status (--fail-on possible)";
+const NONE_COUNTS: &str = "; only likely ones set the exit status (--fail-on)";
 
 pub(super) fn summary(report: &Report, kinds: &[Vec<&Violation>], options: &TextOptions) -> String {
-    let counts = &report.counts;
     let mut found = findings(report, kinds);
     if !report.open_at_end.is_empty() {
         let regions = count(report.open_at_end.len() as u64, "region");
@@ -24,13 +23,35 @@ pub(super) fn summary(report: &Report, kinds: &[Vec<&Violation>], options: &Text
         found.push_str(&format!(", {} predicted", grouped(number as u64)));
     }
     if let Some(folded) = folded(report, options) {
-        found.push_str(&format!("; {folded}"));
+        found.push_str(&format!(", {folded}"));
     }
     if report.fails(Class::Possible) && !report.fails(options.least) {
         found.push_str(NONE_COUNTS);
     }
+    let mut text = found;
+    if options.all {
+        text.push_str(&counted(report));
+    }
+    // Of several runs it would be that of one among many.
+    if let Some(ending) =
+        explain::ending(report).filter(|_| report.hunt.is_none() && report.merged.is_none())
+    {
+        text.push_str(&format!("; {ending}"));
+        if let Some(trap) = &report.trap {
+            text.push_str(&format!(": {}", trap.cause.in_short()));
+        }
+    }
+    if let Some(config) = report.settings.as_ref().and_then(|settings| settings.config.as_ref()) {
+        text.push_str(&format!("; with `{config}` (--no-config leaves it out)"));
+    }
+    text
+}
+
+/// Counts what was seen, and with what: of interest where the run itself is looked into.
+fn counted(report: &Report) -> String {
+    let counts = &report.counts;
     let mut text = format!(
-        "{found}; {}, {}, {}, {}, {} lost",
+        "; {}, {}, {}, {}, {} lost",
         count(counts.events, "event"),
         count(counts.threads, "thread"),
         count(counts.transactions, "transaction"),
@@ -56,18 +77,6 @@ pub(super) fn summary(report: &Report, kinds: &[Vec<&Violation>], options: &Text
     }
     if let Some(elapsed) = run.elapsed_ns {
         text.push_str(&format!("; {}", seconds(elapsed)));
-    }
-    // Of several runs it would be that of one among many.
-    if let Some(ending) =
-        explain::ending(report).filter(|_| report.hunt.is_none() && report.merged.is_none())
-    {
-        text.push_str(&format!("; {ending}"));
-        if let Some(trap) = &report.trap {
-            text.push_str(&format!(": {}", trap.cause.in_short()));
-        }
-    }
-    if let Some(config) = report.settings.as_ref().and_then(|settings| settings.config.as_ref()) {
-        text.push_str(&format!("; with `{config}` (--no-config leaves it out)"));
     }
     text
 }
@@ -155,15 +164,8 @@ fn folded(report: &Report, options: &TextOptions) -> Option<String> {
     let aside: Vec<&Defect> =
         report.defects.iter().filter(|defect| defect.set_aside.is_some()).collect();
     let folded = (!by_design.is_empty()).then(|| {
-        let findings = by_design.iter().map(|defect| defects::findings(defect)).sum();
-        let places = by_design.len() as u64;
-        let place = if places == 1 { "place" } else { "places" };
-        let are_folded = if options.all { "" } else { " folded (--all)" };
-        format!(
-            "{} in {} by-design {place}{are_folded}",
-            count(findings, "finding"),
-            grouped(places)
-        )
+        let are_folded = if options.all { "" } else { " (--all)" };
+        format!("{} by design{are_folded}", grouped(by_design.len() as u64))
     });
     let parts: Vec<String> = folded.into_iter().chain(defects::set_aside(&aside)).collect();
     (!parts.is_empty()).then(|| parts.join(", "))

@@ -7,8 +7,10 @@ use super::kinds;
 use super::lanes::{Arrow, Cell, Lanes};
 use super::layout::wrap_cut;
 use super::paint::{self, ERROR, FAINT, FRAME, HELP, PLAIN, Page, STRONG};
+use crate::closures::{Closures, outer};
+use crate::functions::is_function;
 use crate::model::{Action, Defect, Location, Order, Report, Role, Step, Violation};
-use crate::scene::{calls, is_function, join_calls, labels, operation};
+use crate::scene::{calls, join_calls, labels, operation};
 use crate::{
     escape, explain,
     listing::list,
@@ -71,6 +73,7 @@ pub(super) struct View<'a> {
     /// Columns before the bar.
     pub(super) gutter: usize,
     has_stacks: bool,
+    closures: Closures,
 }
 
 impl<'a> View<'a> {
@@ -112,6 +115,7 @@ impl<'a> View<'a> {
                 .filter_map(|step| Some((step.event, calls(step, violation)?)))
                 .collect(),
             has_stacks: options.stacks,
+            closures: Closures::of(report, Some(violation)),
             gutter: steps.len().to_string().len().max(2),
             steps,
             threads,
@@ -128,6 +132,11 @@ impl<'a> View<'a> {
                 self.calls.insert(end.event, chain);
             }
         }
+    }
+
+    /// Puts the places of closures in a sentence, in place of their names.
+    pub(super) fn named(&self, text: &str) -> String {
+        self.closures.named(text)
     }
 
     pub(super) fn who(&self, thread: u32) -> String {
@@ -164,10 +173,11 @@ impl<'a> View<'a> {
     pub(super) fn legend(&self, page: &mut Page) {
         for (lane, &thread) in self.threads.iter().enumerate().take(MAX_LEGEND) {
             let mut regions = Vec::new();
-            for tx in self.violation.witness.iter().filter(|tx| tx.thread == thread) {
-                let region = match &tx.region {
-                    Some(region) => format!("`{}`", escape::cut_middle(region, NAME_COLUMNS)),
-                    None => "code outside every region".to_owned(),
+            let of_thread = self.violation.witness.iter().filter(|tx| tx.thread == thread);
+            for region in of_thread.filter_map(|tx| tx.region.as_ref()) {
+                let region = match outer(region) {
+                    Some(_) => self.named(&format!("`{region}`")),
+                    None => format!("`{}`", escape::cut_middle(region, NAME_COLUMNS)),
                 };
                 if !regions.contains(&region) {
                     regions.push(region);
@@ -188,8 +198,8 @@ impl<'a> View<'a> {
                 text = String::new();
             }
             if !regions.is_empty() {
-                let and = if text.is_empty() { "" } else { " and" };
-                text.push_str(&format!("{and} runs {}", list(&regions)));
+                let and = if text.is_empty() { " is" } else { "," };
+                text.push_str(&format!("{and} in {}", list(&regions)));
             }
             if text.is_empty() {
                 continue;
@@ -351,7 +361,7 @@ impl<'a> View<'a> {
         if let Some(calls) = self.calls.get(&step.event) {
             text.push_str(&format!(" in {calls}"));
         }
-        text
+        self.named(&text)
     }
 
     /// Describes the action of a step, its predecessor, and its object.
@@ -379,10 +389,7 @@ impl<'a> View<'a> {
         if step.region.is_none() && step.thread != self.violation.transaction.thread {
             text.push_str(", outside every region");
         }
-        if step.roles.contains(&Role::Closes) {
-            text.push_str(": the cycle closes");
-        }
-        text
+        self.named(&text)
     }
 
     fn meaning(&self, page: &mut Page, options: &TextOptions) {
@@ -459,7 +466,7 @@ impl<'a> View<'a> {
     pub(super) fn remark(&self, page: &mut Page, style: anstyle::Style, kind: &str, text: &str) {
         // Lines after the first are set under the text of the first.
         let indent = self.gutter + 3 + kind.len() + 2;
-        page.wrapped(indent, text, |page, first| {
+        page.wrapped(indent, &self.named(text), |page, first| {
             if first {
                 page.put(FRAME, &format!("{:>1$} = ", "", self.gutter));
                 page.put(if style == FRAME { STRONG } else { style }, kind).put(PLAIN, ": ");

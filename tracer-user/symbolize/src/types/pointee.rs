@@ -167,6 +167,19 @@ impl Types<'_> {
         is_container.then_some(name)
     }
 
+    /// Returns the size of the atomic variable of a library that values of a type point to.
+    pub(crate) fn atomic_behind(&mut self, kind: &DebugEntry) -> Option<u64> {
+        let target = self.pointee(kind)?;
+        let name = self.base_name(&target)?;
+        let is_atomic = if target.unit.is_rust() {
+            name.starts_with("Atomic")
+        } else {
+            ["atomic", "__atomic_base"].contains(&&*name)
+        };
+        let size = self.read(&target)?.size;
+        size.filter(|_| is_atomic && self.is_declared_by_system(&target))
+    }
+
     /// Returns true if memory of a type is named by members: of a structure, a class or a union.
     pub(crate) fn is_record(&mut self, kind: &DebugEntry) -> bool {
         self.read(kind).is_some_and(|found| matches!(found.shape, Shape::Record(_)))

@@ -44,9 +44,11 @@ impl LiveNames<'_> {
             Some(Location::Access(stack)) => class_of_access(self.symbolizer, &stack, known),
             _ => None,
         };
-        let class = class.map(|DataClass { name, rank, inside, .. }| {
+        let class = class.map(|DataClass { name, rank, inside, container, .. }| {
+            // Not by its holder, such as the block of an `Arc`.
             let is_type = rank == DataRank::Library && inside.is_some();
-            let (name, rank) = (if is_type { spoken(&name) } else { name }, rank as u8);
+            let kind = is_type.then(|| spoken(container.as_ref().unwrap_or(&name)));
+            let (name, rank) = (kind.unwrap_or(name), rank as u8);
             PlaceClass { rank, name, inside }
         });
         self.known.place_classes.insert(location, class.clone());
@@ -368,10 +370,11 @@ fn is_leading(file: &ElfFile, function: LinkAddr) -> bool {
 fn class_of_access(symbolizer: &Symbolizer, stack: &[u64], known: usize) -> Option<DataClass> {
     let (&instruction, callers) = stack.split_first()?;
     let (file, at) = locate(symbolizer, instruction, known)?;
-    climb(symbolizer, file, to_access(file, at), callers, known)
+    climb(symbolizer, file, to_access(file, at), callers, known, false)
 }
 
-/// Returns the class of the memory that a call passes by its first argument, by its stack of return addresses.
+/// Returns the class of the lock that a call passes by its first argument, by its stack of return addresses: if a type
+/// of the program wraps the lock, by the member of that type.
 fn class_of_argument(
     symbolizer: &Symbolizer,
     stack: &[u64],
@@ -381,16 +384,27 @@ fn class_of_argument(
     let (&after, callers) = stack.split_first()?;
     let (file, after) = locate(symbolizer, after, known)?;
     let itself = DataPath { length, ..receiver_at(after) };
-    climb(symbolizer, file, to_argument(file, after, 0, &itself), callers, known)
+    climb(symbolizer, file, to_argument(file, after, 0, &itself), callers, known, true)
 }
 
-/// Returns the best class of paths. Where a parameter says too little, the callers' code follows.
+/// Returns whether a field's name is the end of a longer name, without the type that it begins with: `Mutex.mu_` in
+/// `Pool.mutex_.mu_`.
+fn is_part_of(part: &DataClass, whole: &DataClass) -> bool {
+    let member = part.name.split_once('.').map(|(_, member)| member);
+    let ends = member.is_some_and(|member| whole.name.ends_with(&format!(".{member}")));
+    let are_fields = part.rank == DataRank::Field && whole.rank == DataRank::Field;
+    are_fields && ends && whole.name.matches('.').count() > part.name.matches('.').count()
+}
+
+/// Returns the best class of paths. Where a parameter says too little, the callers' code follows: for the whole that a
+/// field is a part of always.
 fn climb<'s>(
     symbolizer: &'s Symbolizer,
     mut file: &'s ElfFile,
     mut paths: Vec<DataPath>,
     callers: &[u64],
     known: usize,
+    of_whole: bool,
 ) -> Option<DataClass> {
     let mut best: Option<DataClass> = None;
     let mut callers = callers.iter().copied().take_while(|&address| address != 0);
@@ -401,11 +415,16 @@ fn climb<'s>(
             if passed.is_none() {
                 passed = class.parameter.map(|number| (number, path.clone()));
             }
-            if best.as_ref().is_none_or(|best| class.is_better(best)) {
+            let is_better =
+                |best: &DataClass| class.is_better(best) || of_whole && is_part_of(best, &class);
+            if best.as_ref().is_none_or(is_better) {
                 best = Some(class);
             }
         }
-        if best.as_ref().is_some_and(|best| best.rank <= DataRank::Local) {
+        let is_known = |best: &DataClass| {
+            best.rank <= DataRank::Local && !(of_whole && best.rank == DataRank::Field)
+        };
+        if best.as_ref().is_some_and(is_known) {
             return best;
         }
         let (Some((number, path)), Some(caller)) = (passed, callers.next()) else { return best };
