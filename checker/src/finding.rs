@@ -237,8 +237,8 @@ pub struct Cut {
     pub written_at: Option<LocationId>,
     /// Set if the second step overwrites a value of others that the region has not read after the gap.
     pub overwrites: bool,
-    /// Set if the critical section of the second step ended without a change of what others had accessed, while sections
-    /// of the region that begin at its place do change something in other executions.
+    /// Set if the second step's critical section ended without a change to variables that others had accessed, while
+    /// sections of the region from the same place do make changes in other executions.
     pub backed_off: bool,
     /// Locks of other threads in the exemplar.
     pub others: OtherLocks,

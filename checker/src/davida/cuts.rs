@@ -139,8 +139,8 @@ impl Cuts {
         }
     }
 
-    /// Notes the end of the critical section of the second step of a cut: the section, unless it has changed what others
-    /// had accessed.
+    /// Notes the end of a cut's second critical section: the section itself, unless it has changed what others had
+    /// accessed.
     pub(super) fn note_section(&mut self, key: &Key, unchanged: Option<Section>) {
         let number = self.by_key.get(key).copied();
         let Some((number, section)) = number.zip(unchanged) else { return };

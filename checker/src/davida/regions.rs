@@ -39,7 +39,7 @@ pub(super) struct ActiveRegions {
     pub(super) verdicts: Verdicts,
     pub(super) cuts: Cuts,
     reads: ClosingReads,
-    /// Second sections of cuts: of regions that are followed, and of all others, so that neither takes room from the other.
+    /// Second sections of cuts, of regions that are followed and of all others: neither takes room from the other.
     pub(super) second_sections: [SecondSections<Key>; 2],
     /// Executions of each region.
     pub(super) executions: Vec<u64>,

@@ -158,7 +158,7 @@ pub(super) struct Candidate<'a> {
     pub(super) facts: Facts,
 }
 
-/// Region and gap.
+/// Key of one gap in a region, whatever is accessed at it.
 type Gap = (RegionId, GapKey);
 
 impl Candidate<'_> {
@@ -209,9 +209,9 @@ pub(super) fn all<'a>(findings: &'a Findings, names: &mut Names<'_>) -> Vec<Cand
     candidates
 }
 
-/// Returns the gaps after which the region looks again at what it finds, and decides by that whether it changes anything:
-/// some execution that others came into has changed nothing then, and none has overwritten what it had not read. Only
-/// the authors of a library know which of its variables it may overwrite.
+/// Returns the gaps after which the region looks again, and decides by that whether it changes anything: some execution
+/// that others came into has changed no shared variable then, and none has overwritten a value that it had not read.
+/// Only the authors of a library know which of its variables it may overwrite.
 fn gaps_that_decide_anew(candidates: &[Candidate<'_>], names: &mut Names<'_>) -> FxHashSet<Gap> {
     let mut found = FxHashSet::default();
     let split = || candidates.iter().filter(|it| it.lock.is_some());

@@ -72,6 +72,12 @@ pub enum ReadError {
     /// The document is not JSON, or a key is missing or of the wrong type.
     #[error("not a report: {0}")]
     Malformed(#[from] serde_json::Error),
+    /// A fingerprint is none that avtrace has made, so that no suppression could name it.
+    #[error("not a report: the fingerprint of {defect:?} is not 16 hexadecimal digits")]
+    Fingerprint {
+        /// Its id, such as `d1`.
+        defect: String,
+    },
     /// The document is of another kind, or of a later version.
     #[error("schema is `{found}`, expected `{SCHEMA}`")]
     Schema {
@@ -86,7 +92,9 @@ pub enum ReadError {
 /// Fails when the document is not JSON, names another schema, or lacks a key.
 pub fn read(document: &[u8]) -> Result<Report, ReadError> {
     check_schema(&serde_json::from_slice(document)?)?;
-    Ok(serde_json::from_slice(document)?)
+    let report: Report = serde_json::from_slice(document)?;
+    check_fingerprints(&report)?;
+    Ok(report)
 }
 
 /// Reads reports that follow one another, at least one.
@@ -98,8 +106,18 @@ pub fn read_all(documents: &[u8]) -> Result<Vec<Report>, ReadError> {
     heads.try_for_each(|head| check_schema(&head?))?;
     let reports = serde_json::Deserializer::from_slice(documents).into_iter::<Report>();
     let reports = reports.collect::<Result<Vec<_>, _>>()?;
+    reports.iter().try_for_each(check_fingerprints)?;
     // Nothing at all is no report: this says in serde_json's words that the end came too early.
     if reports.is_empty() { Ok(vec![read(documents)?]) } else { Ok(reports) }
+}
+
+fn check_fingerprints(report: &Report) -> Result<(), ReadError> {
+    let is_digit = |digit: u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
+    let is_made = |text: &str| text.len() == 16 && text.bytes().all(is_digit);
+    match report.defects.iter().find(|defect| !is_made(&defect.fingerprint)) {
+        Some(defect) => Err(ReadError::Fingerprint { defect: defect.id.clone() }),
+        None => Ok(()),
+    }
 }
 
 #[derive(Deserialize)]

@@ -29,6 +29,9 @@ APART long choose(long c, long a) { if (c & 1) return a; return 5; }
 APART void put(long *to, long value) { *to = value; }
 APART void other(long value) { __asm__ volatile("" : : "r"(value)); }
 APART long fixed(void) { return 11; }
+APART long *itself(long *of) { return of; }
+APART long read_at(long *of) { return *itself(of); }
+APART long difference(long *a, long *b) { return *itself(a) - *b; }
 "#;
 
 /// Expressions over the locals, the argument and helpers.
@@ -73,6 +76,17 @@ fn statement() -> impl Strategy<Value = String> {
                 .prop_map(|(rounds, body)| format!("for (int i = 0; i < {rounds}; i++) {{ {body} }}")),
         ]
     })
+}
+
+/// A statement that gets values by the addresses of variables, or none.
+fn by_address() -> impl Strategy<Value = String> {
+    let local = || 0..4_u8;
+    prop_oneof![
+        2 => Just(String::new()),
+        1 => (local(), local()).prop_map(|(to, of)| format!("x{to} = *itself(&x{of});")),
+        1 => (local(), local()).prop_map(|(to, of)| format!("x{to} = read_at(&x{of});")),
+        1 => (local(), local()).prop_map(|(a, b)| format!("if (difference(&x{a}, &x{b}) == 1) return;")),
+    ]
 }
 
 /// The body of a function: the earlier step, other statements, the later step.
@@ -308,7 +322,10 @@ fn compare(functions: &[String], options: &[&str]) -> Counts {
 fn what_changes_with_the_value_depends_on_it() {
     const FUNCTIONS: usize = 200;
     let mut runner = TestRunner::deterministic();
-    let strategy = function();
+    let strategy = (function(), by_address()).prop_map(|(function, by_address)| {
+        let sink = function.rfind('\n').expect("lines");
+        format!("{}\n    {by_address}{}", &function[..sink], &function[sink..])
+    });
     let functions: Vec<String> = (0..FUNCTIONS)
         .map(|_| strategy.new_tree(&mut runner).expect("a function").current())
         .collect();
@@ -491,6 +508,48 @@ fn a_value_that_is_written_where_it_cannot_be_followed_may_be_used_anywhere() {
         let later = [program.calls(region, reset)[0], program.access(reset, calls)];
         let found = Analysis::new(&program, &mut Knowledge::default()).depends(&earlier, &later);
         assert_eq!(found.any(), Certainty::No, "{option}: a constant is read nowhere");
+    }
+}
+
+#[test]
+fn values_reach_steps_through_objects_that_functions_fill_and_compare() {
+    // Iterators of C++, unoptimised: a constructor fills them, and operators get their addresses.
+    let text = format!(
+        "{PRELUDE}typedef struct {{ long at; }} iterator;\n\
+         APART void fill(iterator *to, const volatile long *from) {{ to->at = *from; }}\n\
+         APART iterator begin(void) {{ iterator one; fill(&one, &input); return one; }}\n\
+         APART iterator find(iterator from, iterator to, long what) {{\n\
+             for (; from.at < to.at; from.at++) if (from.at == what) break; return from; }}\n\
+         APART const long *base(const iterator *of) {{ return &of->at; }}\n\
+         APART int differ(const iterator *a, const iterator *b) {{ return *base(a) != *base(b); }}\n\
+         APART void store(long value) {{ output = value; }}\n\
+         APART void region(void) {{ iterator to = {{ 100 }}; iterator found = find(begin(), to, argument);\n\
+             if (differ(&found, &to)) return; store(5); }}\n\
+         APART void compares(void) {{ iterator to = {{ 100 }}; iterator found = begin();\n\
+             if (differ(&found, &to)) return; store(5); }}\n\
+         APART void tests(void) {{ if (begin().at == 7) return; store(5); }}\n\
+         int main(void) {{ return 0; }}\n"
+    );
+    for option in ["-O0", "-O1", "-O2"] {
+        let program = compiled(&text, option);
+        let [begin, fill, store] = ["begin", "fill", "store"].map(|name| program.function(name));
+        let load = program.instructions(fill).into_iter().find(|one| {
+            one.op1_kind() == iced_x86::OpKind::Memory
+                && !matches!(one.memory_base(), iced_x86::Register::RBP | iced_x86::Register::RSP)
+        });
+        let load = load.expect("a load").ip();
+        for name in ["tests", "compares", "region"] {
+            let within = program.function(name);
+            let earlier = [program.calls(within, begin)[0], program.calls(begin, fill)[0], load];
+            let later = [
+                program.calls(within, store)[0],
+                program.access(store, program.function("output")),
+            ];
+            let found =
+                Analysis::new(&program, &mut Knowledge::default()).depends(&earlier, &later);
+            println!("{name} {option}: {found:?}");
+            assert_eq!(found.control, Certainty::Yes, "{name} {option}");
+        }
     }
 }
 

@@ -92,6 +92,9 @@ pub struct Executed {
     pub is_script: bool,
 }
 
+/// First bytes of an ELF file.
+const ELF: &[u8] = b"\x7fELF";
+
 /// Interpreter of a file without a first line that names another, as in `execvp`.
 const SHELL: &str = "/bin/sh";
 
@@ -175,7 +178,7 @@ fn check_file(path: &Path) -> Result<(), ProgramError> {
 /// line is for the shell.
 fn named_interpreter(head: &[u8]) -> Option<Vec<OsString>> {
     let Some(line) = head.strip_prefix(b"#!") else {
-        let is_text = !head.is_empty() && !head.contains(&0);
+        let is_text = !head.is_empty() && !head.contains(&0) && !head.starts_with(ELF);
         return is_text.then(|| vec![SHELL.into()]);
     };
     let line = line.split(|&byte| byte == b'\n').next().unwrap_or_default().trim_ascii();
@@ -244,7 +247,7 @@ fn check(path: &Path, head: &[u8]) -> Result<(), ProgramError> {
         let interpreter = String::from_utf8_lossy(line).trim().to_owned();
         return Err(ProgramError::Script { path, interpreter });
     }
-    if !head.starts_with(b"\x7fELF") {
+    if !head.starts_with(ELF) {
         return Err(ProgramError::NotElf(path));
     }
     let half =

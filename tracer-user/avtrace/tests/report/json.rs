@@ -227,4 +227,10 @@ fn other_documents_are_refused_with_the_reason() {
     );
     assert!(error("{}").starts_with("not a report: missing field `schema`"));
     assert!(error("<html>").starts_with("not a report: expected value"));
+    let mut forged = stories::lock_split().report();
+    forged.defects[0].fingerprint = "f\u{1b}[2J".to_owned();
+    assert_eq!(
+        error(&json::render(&forged).unwrap()),
+        "not a report: the fingerprint of \"d1\" is not 16 hexadecimal digits"
+    );
 }

@@ -63,6 +63,18 @@ impl Labels {
         Self::one(AT_BEGIN + register)
     }
 
+    /// Labels of the memory behind arguments that a pointer leads to: for certain if it comes from one argument alone.
+    pub fn behind_arguments(self) -> Self {
+        const ALL: u32 = (1 << ARGUMENTS.len()) - 1;
+        let moved = |labels: u32| (labels & ALL) << ARGUMENTS.len();
+        let behind = Self { certain: moved(self.certain), possible: moved(self.possible) };
+        if self.possible == 0 && self.certain.count_ones() == 1 {
+            behind
+        } else {
+            behind.possibly()
+        }
+    }
+
     /// Returns the labels without that of the earlier step.
     pub const fn without_source(self) -> Self {
         let source = !(1 << SOURCE);

@@ -12,7 +12,7 @@ use super::{
     summary::{StoreBehind, Summary},
 };
 use crate::{
-    dataflow::{Value, ValueOrigin},
+    dataflow::{DataPlace, Value, ValueOrigin},
     instruction::{ARGUMENTS, RAX, survives_call},
 };
 
@@ -176,6 +176,7 @@ impl Solution {
                 Some(Source::Load(index)) if *index == at => Labels::SOURCE,
                 _ => Labels::NONE,
             };
+            let mut leads_to = Labels::NONE;
             match &step.kind {
                 Kind::Call { target, arguments, stack }
                 | Kind::TailCall { target, arguments, stack } => {
@@ -183,7 +184,7 @@ impl Solution {
                         Some(Source::Call(index, summary)) if *index == at => summary.clone(),
                         _ => callee(*target),
                     };
-                    known.call(&summary, arguments, *stack, implicit);
+                    leads_to = known.call(&summary, arguments, *stack, implicit);
                     if matches!(step.kind, Kind::TailCall { .. }) {
                         self.leave(&known);
                     }
@@ -191,7 +192,9 @@ impl Solution {
                 Kind::Return => self.leave(&known),
                 _ => known.step(step, at_source, implicit),
             }
-            known.forget(body.values.instructions()[at].ip(), step);
+            let ip = body.values.instructions()[at].ip();
+            known.forget(ip, step);
+            known.point(ip, leads_to);
             for &next in body.successors(at) {
                 let mut passed = known.clone();
                 if renewed.contains(&Some(next)) {
@@ -498,7 +501,13 @@ impl Known {
             self.write(cell, result, is_conditional);
         }
         for access in step.accesses.iter().filter(|access| access.writes) {
-            self.store(access.spot, access.size.into(), result, access.is_conditional);
+            // The index says which element of an array keeps its value.
+            let index = match access.spot {
+                Spot::StackFrom(_) => self.address(access).possibly(),
+                _ => Labels::NONE,
+            };
+            let stored = result.join(index);
+            self.store(access.spot, access.size.into(), stored, access.is_conditional);
         }
         if step.writes_flags {
             self.flags = result;
@@ -571,13 +580,14 @@ impl Known {
         found.join(argument(pointer).map_or(Labels::LOADED, Labels::behind))
     }
 
+    /// Returns the labels of the memory of arguments that the result may point to.
     fn call(
         &mut self,
         summary: &Summary,
         arguments: &[Value; ARGUMENTS.len()],
         stack: Option<i64>,
         implicit: Labels,
-    ) {
+    ) -> Labels {
         let passed = self.passed(arguments, stack);
         for store in &summary.stores {
             let value = passed.apply(store.value).join(implicit);
@@ -605,6 +615,21 @@ impl Known {
         self.write(Cell::Full(RAX), results[0], false);
         self.write(Cell::Full(RDX), results[1], false);
         self.vectors[0] = results[2];
+        passed.apply(summary.result.behind_arguments())
+    }
+
+    /// Notes the labels of memory of arguments that the result of the call at `ip` may point to.
+    fn point(&mut self, ip: u64, leads_to: Labels) {
+        if leads_to.is_none() || self.memory.len() >= MAX_PLACES {
+            return;
+        }
+        let base = Some(ValueOrigin::Defined(ip, DataPlace::Register(RAX)));
+        let other = if self.own_loads_are_plain { Labels::NONE } else { Labels::LOADED.possibly() };
+        self.memory.push((
+            Value { base, index: None, plus: 0 },
+            BEHIND as u32,
+            leads_to.join(other),
+        ));
     }
 
     /// Drops the labels of memory whose address an instruction's earlier execution has made.
