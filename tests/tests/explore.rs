@@ -330,6 +330,6 @@ fn what_cannot_be_explored_is_refused() {
     );
     refused(&["--replay", "1x", path], 2, "`1x` is no schedule");
     refused(&["--seed", "3", path], 2, "--random");
-    refused(&["./no-such-program"], 3, "there is no program `./no-such-program`");
+    refused(&["./no-such-program"], 127, "there is no program `./no-such-program`");
     refused(&["--atomic", "no_such_function", path], 2, "no_such_function");
 }

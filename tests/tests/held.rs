@@ -4,6 +4,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use nix::sys::signal::Signal;
+
 use tests::programs::install;
 use tests::{Avtrace, c, require_bpf, runs};
 
@@ -12,11 +14,15 @@ fn a_program_ends_while_one_of_its_threads_is_held() {
     require_bpf!();
     let library = c("plugin", &["-g", "-O2", "-shared", "-fPIC"]);
     let program = c("ends_while_loading", &["-g", "-O2"]);
-    for (how, status) in [("exit", 7), ("kill", 137), ("/bin/true", 0)] {
+    for (how, status) in
+        [("exit", Ok(7)), ("kill", Err(Signal::SIGKILL as i32)), ("/bin/true", Ok(0))]
+    {
         for run in 0..runs(6) {
             let arguments = [library.path.as_os_str(), OsStr::new(how)];
             let ended = Avtrace::on(&program).arguments(arguments).run();
-            assert_eq!(ended.code, Some(status), "{how}, run {run}: {}", ended.stderr);
+            let as_the_program = (status.ok(), status.err());
+            let found = (ended.code, ended.signal);
+            assert_eq!(found, as_the_program, "{how}, run {run}: {}", ended.stderr);
         }
     }
 }

@@ -64,12 +64,12 @@ fn a_report_that_found_nothing_says_where_nobody_came_in() {
         let run = Avtrace::on(&program).inline().options(["--atomic", "turn"]);
         run.arguments(arguments).run().stderr.split_whitespace().collect::<Vec<_>>().join(" ")
     };
-    let note = "`turn` released mutex `account.lock` and took it again once, and nobody came in between: \
+    let note = "`turn` released mutex `account.lock` and took it again once, and nobody came between: \
                 `avtrace hunt -- ";
     let alone = run(&["alone"]);
     assert!(alone.contains("no atomicity violation found") && alone.contains(note), "{alone}");
     let cut = run(&[]);
-    assert!(!cut.contains("nobody came in"), "{cut}");
+    assert!(!cut.contains("nobody came between"), "{cut}");
 }
 
 #[test]

@@ -63,16 +63,11 @@ impl Labels {
         Self::one(AT_BEGIN + register)
     }
 
-    /// Labels of the memory behind arguments that a pointer leads to: for certain if it comes from one argument alone.
+    /// Labels of the memory behind arguments that a pointer may lead to: how far it is from them is not known.
     pub fn behind_arguments(self) -> Self {
         const ALL: u32 = (1 << ARGUMENTS.len()) - 1;
-        let moved = |labels: u32| (labels & ALL) << ARGUMENTS.len();
-        let behind = Self { certain: moved(self.certain), possible: moved(self.possible) };
-        if self.possible == 0 && self.certain.count_ones() == 1 {
-            behind
-        } else {
-            behind.possibly()
-        }
+        let pointers = (self.certain | self.possible) & ALL;
+        Self { certain: 0, possible: pointers << ARGUMENTS.len() }
     }
 
     /// Returns the labels without that of the earlier step.
