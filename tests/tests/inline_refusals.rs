@@ -131,7 +131,7 @@ fn what_a_program_does_to_itself_later_harms_nothing() {
             machine::skip(&format!("this kernel has no {how}"));
             continue;
         }
-        let ended = inline(&program, as_nobody).arguments([how]).run();
+        let ended = inline(&program, as_nobody).options(["--all"]).arguments([how]).run();
         let Ended { code, stdout, stderr, .. } = &ended;
         assert_eq!((*code, stdout.as_str()), (Some(0), "done\n"), "{how}: {stderr}");
         assert!(stderr.contains("202 events"), "{how}: {stderr}");

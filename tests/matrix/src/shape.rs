@@ -284,7 +284,7 @@ impl<'p> Writer<'p> {
             return text.replacen("{\n", "{\nlet i: i64 = round.into();\n", 1);
         }
         let text = text.replacen("static long", "template <class T> static long", 1);
-        text.replacen("long i", "T i", 1)
+        text.replacen("long i,", "T i,", 1)
     }
 
     /// The function as a caller of helpers, of the object `object`.
