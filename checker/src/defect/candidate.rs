@@ -214,7 +214,7 @@ pub(super) fn all<'a>(findings: &'a Findings, names: &mut Names<'_>) -> Vec<Cand
 /// Only the authors of a library know which of its variables it may overwrite.
 fn gaps_that_decide_anew(candidates: &[Candidate<'_>], names: &mut Names<'_>) -> FxHashSet<Gap> {
     let mut found = FxHashSet::default();
-    // Two calls that are each complete, as one that asks and one that adds, are not written as a second look.
+    // A call that asks and a call that adds are complete each: that is not written as a second look.
     let in_one_function = |it: &&Candidate<'_>| it.key.ends[0].function == it.key.ends[1].function;
     let split = || candidates.iter().filter(|it| it.lock.is_some()).filter(in_one_function);
     for candidate in split() {

@@ -21,7 +21,7 @@ pub(super) fn is_function(frame: &SourceFrame, region: &str) -> bool {
     frame.function.as_deref().is_some_and(|name| name == region || of_template(name))
 }
 
-/// The function that a step of the other side is in: the one that is violated, or else its innermost region. `None`
+/// The function that a step of the other side is in: the violated region, or else the innermost one. `None`
 /// outside every region.
 pub(super) fn function_of_step<'v>(violation: &'v Violation, step: &'v Step) -> Option<&'v str> {
     let region = &violation.region;

@@ -72,7 +72,7 @@ pub enum ReadError {
     /// The document is not JSON, or a key is missing or of the wrong type.
     #[error("not a report: {0}")]
     Malformed(#[from] serde_json::Error),
-    /// A fingerprint is none that avtrace has made, so that no suppression could name it.
+    /// avtrace has not made the fingerprint, so that no suppression could name it.
     #[error("not a report: the fingerprint of {defect:?} is not 16 hexadecimal digits")]
     Fingerprint {
         /// Its id, such as `d1`.
