@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Default limit of the duration of a run. A run takes a second or two; a slow machine may need more, and a busy one
-/// has [more](busyness).
+/// has more.
 pub const TIME_LIMIT: Duration = Duration::from_secs(120);
 
 const POLL: Duration = Duration::from_millis(5);
