@@ -49,9 +49,11 @@ impl Observed {
     /// no thread has read after another one wrote it.
     pub(super) fn is_unread(&self, violation: &Violation) -> bool {
         let is_unread = |edge: &Edge| {
-            let actions = [edge.source.action, edge.sink.action];
+            // An update that may be deferred comes as a write: it has read its thread's own value.
+            let overwrites = matches!(edge.source.action, Action::Write | Action::Update)
+                && edge.sink.action == Action::Write;
             let variable = match edge.object {
-                Object::Variable(variable) if actions == [Action::Write; 2] => variable,
+                Object::Variable(variable) if overwrites => variable,
                 _ => return false,
             };
             self.0.get(variable.index()).is_some_and(|history| !history.is_observed)
