@@ -14,7 +14,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 const MAX_OUTER: usize = 16;
 
 /// Innermost region of a critical section, and place of its acquire.
-type Section = (Option<RegionId>, LocationId);
+pub(super) type Section = (Option<RegionId>, LocationId);
 
 /// Limit of the places stored of second sections of one cut.
 const MAX_SECTIONS: usize = 4;

@@ -37,7 +37,7 @@ impl ActiveRegions {
 
     pub(super) fn release(&mut self, row: usize, lock: LockId, now: &EventStamp, hold: EndedHold) {
         if self.follows_locks() {
-            let Self { threads, changing, cuts, second_sections, .. } = self;
+            let Self { threads, changing, cuts, .. } = self;
             let thread = &mut threads[row];
             let region = thread.levels.last().map(|level| level.region);
             let mut section = None;
@@ -48,8 +48,8 @@ impl ActiveRegions {
                 section = Some((region, at));
                 changing.contains(&(region, at))
             });
-            for sections in second_sections {
-                for key in sections.end(row, hold.since, &thread.locks) {
+            for sections in &mut thread.second_sections {
+                for key in sections.end(hold.since, &thread.locks) {
                     cuts.note_section(&key, section.filter(|_| !hold.changes));
                 }
             }

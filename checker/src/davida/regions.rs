@@ -1,7 +1,7 @@
 //! Regions that are active: the effects of each event on them, their violations, and the cuts.
 
 use super::closing_reads::ClosingReads;
-use super::cuts::{Cuts, Key};
+use super::cuts::{Cuts, Section};
 use super::cycle;
 use super::followed::SlotSet;
 use super::forest::{Column, Forest, Node, RegionBits};
@@ -13,7 +13,7 @@ use super::second_sections::SecondSections;
 use super::thread::{Facts, LeftAt, Level, Thread};
 use super::witness::{Violated, clarity, way};
 use crate::check::{Options, Regions, Relation};
-use crate::event::{Event, EventNumber, LocationId, LockId, RegionId, ThreadId, VarId};
+use crate::event::{Event, EventNumber, LockId, RegionId, ThreadId, VarId};
 use crate::finding::{
     Action, Counts, Edge, Evidence, Findings, Instance, Object, OpenRegion, OtherLocks, Tx,
 };
@@ -39,14 +39,12 @@ pub(super) struct ActiveRegions {
     pub(super) verdicts: Verdicts,
     pub(super) cuts: Cuts,
     reads: ClosingReads,
-    /// Second sections of cuts, of regions that are followed and of all others: neither takes room from the other.
-    pub(super) second_sections: [SecondSections<Key>; 2],
     /// Executions of each region.
     pub(super) executions: Vec<u64>,
     /// Regions that were open when their thread ended.
     pub(super) open_at_end: Vec<OpenRegion>,
     /// Sections that have written variables which others had accessed: region, and place of the acquire.
-    pub(super) changing: FxHashSet<(Option<RegionId>, LocationId)>,
+    pub(super) changing: FxHashSet<Section>,
     pub(super) obstacles: Obstacles,
     /// Variables that were read, if cuts are collected.
     pub(super) observed: Observed,
@@ -68,7 +66,7 @@ pub(super) struct Found {
     pub(super) open_at_end: Vec<OpenRegion>,
     pub(super) obstacles: Obstacles,
     pub(super) observed: Observed,
-    pub(super) changing: FxHashSet<(Option<RegionId>, LocationId)>,
+    pub(super) changing: FxHashSet<Section>,
     pub(super) reacquired: ReacquiredLocks,
 }
 
@@ -127,7 +125,6 @@ impl ActiveRegions {
             verdicts: Verdicts::new(&options),
             cuts: Cuts::new(&options),
             reads: ClosingReads::default(),
-            second_sections: Default::default(),
             executions: Vec::new(),
             open_at_end: Vec::new(),
             changing: FxHashSet::default(),
@@ -420,7 +417,7 @@ impl ActiveRegions {
             .filter(|_| evidence == Evidence::Data)
             .and_then(|slot| self.entered_in_section(slot as usize, closing))
             .map_or(event, |entered| entered.max(event));
-        let Self { threads, forest, cuts, reads, second_sections, resting, options, .. } = self;
+        let Self { threads, forest, cuts, reads, resting, options, .. } = self;
         let forest = &*forest;
         let around = threads[closing.row()].surroundings(level)?;
         let Level { region, begin, slot } = around.of;
@@ -499,8 +496,8 @@ impl ActiveRegions {
                 cuts.note_overwrite(number);
             }
             if around.locks.holds_since(left.event) {
-                let sections = &mut second_sections[usize::from(level.is_some())];
-                sections.closed(closing.row(), trigger, key);
+                let sections = &mut threads[closing.row()].second_sections;
+                sections[usize::from(level.is_some())].closed(trigger, key);
             }
         }
         let trail = threads[closing.row()].trail_mut(level)?;
@@ -544,6 +541,7 @@ impl Visitor for ActiveRegions {
         let thread = &mut self.threads[row];
         thread.begin();
         thread.locks.clear();
+        thread.second_sections.iter_mut().for_each(SecondSections::clear);
     }
 
     fn accesses_rest(&mut self, region: RegionId, rest: bool, number: EventNumber) {
@@ -655,7 +653,6 @@ impl Visitor for ActiveRegions {
     }
 
     fn exits(&mut self, row: usize) {
-        self.second_sections.iter_mut().for_each(|sections| sections.forget(row));
         self.note_open(row);
         self.unfollow(row);
     }

@@ -5,18 +5,11 @@
 use super::locks::Locks;
 use crate::event::EventNumber;
 
-/// Step that has closed a cycle under a lock, in the cut with a key.
-struct Closed<K> {
-    row: usize,
-    event: EventNumber,
-    key: K,
-}
-
-/// Limit of steps of one thread.
+/// Limit of steps.
 const MAX_STEPS: usize = 64;
 
-/// Steps whose critical section goes on.
-pub(super) struct SecondSections<K>(Vec<Closed<K>>);
+/// Steps of a thread, by event, whose critical section goes on, with the keys of their cuts.
+pub(super) struct SecondSections<K>(Vec<(EventNumber, K)>);
 
 impl<K> Default for SecondSections<K> {
     fn default() -> Self {
@@ -25,29 +18,31 @@ impl<K> Default for SecondSections<K> {
 }
 
 impl<K: Copy + PartialEq> SecondSections<K> {
-    /// Notes that a step of a thread, which holds a lock, belongs to the cut with that key.
-    pub(super) fn closed(&mut self, row: usize, event: EventNumber, key: K) {
-        let of_thread = || self.0.iter().filter(|closed| closed.row == row);
-        if of_thread().all(|closed| closed.key != key) && of_thread().count() < MAX_STEPS {
-            self.0.push(Closed { row, event, key });
+    /// Notes that a step under a lock belongs to the cut with that key.
+    pub(super) fn closed(&mut self, event: EventNumber, key: K) {
+        if self.0.len() < MAX_STEPS && self.0.iter().all(|closed| closed.1 != key) {
+            self.0.push((event, key));
         }
     }
 
-    /// Removes the steps of a thread whose section ends with a hold that began at `since`, and returns their cuts.
-    /// `locks` are the thread's locks without that hold.
+    /// Removes the steps whose section ends with a hold that began at `since`, and returns their cuts. `locks` are the
+    /// thread's locks without that hold.
     #[inline]
-    pub(super) fn end(&mut self, row: usize, since: EventNumber, locks: &Locks) -> Vec<K> {
-        if self.0.is_empty() {
-            return Vec::new();
-        }
-        let ends = |closed: &mut Closed<K>| {
-            closed.row == row && since < closed.event && !locks.holds_before(closed.event)
+    pub(super) fn end<'a>(
+        &'a mut self,
+        since: EventNumber,
+        locks: &'a Locks,
+    ) -> impl Iterator<Item = K> + 'a
+    where
+        K: 'a,
+    {
+        let ends = move |&mut (event, _): &mut (EventNumber, K)| {
+            since < event && !locks.holds_before(event)
         };
-        self.0.extract_if(.., ends).map(|closed| closed.key).collect()
+        self.0.extract_if(.., ends).map(|(_, key)| key)
     }
 
-    /// Forgets the steps of a thread that has ended.
-    pub(super) fn forget(&mut self, row: usize) {
-        self.0.retain(|closed| closed.row != row);
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
     }
 }

@@ -1,12 +1,14 @@
 //! State of one thread, besides its rows in the forest: its open regions, and a bounded memory of what happened in
 //! them, from which the facts about a gap are taken.
 
+use super::cuts::Key;
 use super::departures::Departures;
 use super::followed::Followed;
 use super::forest::Node;
 use super::locks::Locks;
 use super::recent::{Interval, Recent};
 use super::released_locks::ReleasedLocks;
+use super::second_sections::SecondSections;
 use crate::event::{EventNumber, LocationId, LockId, RegionId, VarId};
 use crate::finding::{Action, GapEnd, GapKind, Object, Obstacle, OtherLocks, Point, ReleasedLock};
 use crate::hb::EventStamp;
@@ -39,6 +41,8 @@ pub(super) struct Thread {
     /// Region that its actions outside all others belong to.
     pub(super) followed: Option<Box<Followed>>,
     pub(super) locks: Locks,
+    /// Second sections of cuts of regions that are followed, and of all others: neither takes room from the other.
+    pub(super) second_sections: [SecondSections<Key>; 2],
     /// Last event at which the thread depended on another one by waiting for it.
     pub(super) waited: EventNumber,
     /// Last event by which the thread let others go on.
@@ -64,6 +68,7 @@ impl Default for Thread {
             trail: Trail::default(),
             followed: None,
             locks: Locks::default(),
+            second_sections: Default::default(),
             waited: 0,
             notified: 0,
             acted: 0,
