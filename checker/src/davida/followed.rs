@@ -56,7 +56,7 @@ impl ActiveRegions {
             self.grow(row + 1);
         }
         self.unfollow(row);
-        let Some(region) = region.filter(|_| self.cuts.are_collected()) else { return };
+        let Some(region) = region.filter(|_| self.found.cuts.are_collected()) else { return };
         let (level, steps) = (None, FxHashSet::default());
         let (trail, order) = (Trail::default(), SectionOrder::default());
         self.threads[row].followed =

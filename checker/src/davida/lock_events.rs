@@ -1,7 +1,7 @@
 //! Effects of acquires and releases on the state of locks, and the parts of that state that can be dropped.
 
 use super::locks::Hold;
-use super::regions::ActiveRegions;
+use super::regions::{ActiveRegions, Found};
 use super::thread::{Level, Thread, Trail};
 use crate::event::{EventNumber, LockId};
 use crate::finding::Action;
@@ -13,7 +13,7 @@ impl ActiveRegions {
         let thread = &mut self.threads[row];
         if follows {
             let is_shared = now.action() == Action::AcquireShared;
-            self.obstacles.acquired(lock, thread.locks.held());
+            self.found.obstacles.acquired(lock, thread.locks.held());
             thread.locks.acquired(lock, is_shared, now);
             thread.section(now.location());
             thread.acted = now.event();
@@ -29,7 +29,7 @@ impl ActiveRegions {
             thread.reacquired = released.and_then(|released| {
                 let around = |level: &&Level| level.begin.event() <= released;
                 let region = thread.levels.iter().rfind(around)?.region;
-                self.reacquired.count(region, lock);
+                self.found.reacquired.count(region, lock);
                 Some((region, lock, now.event()))
             });
         }
@@ -37,7 +37,7 @@ impl ActiveRegions {
 
     pub(super) fn release(&mut self, row: usize, lock: LockId, now: &EventStamp, hold: EndedHold) {
         if self.follows_locks() {
-            let Self { threads, changing, cuts, .. } = self;
+            let Self { threads, found: Found { changing, cuts, .. }, .. } = self;
             let thread = &mut threads[row];
             let region = thread.levels.last().map(|level| level.region);
             let mut section = None;
@@ -65,7 +65,7 @@ impl ActiveRegions {
 
     /// Returns whether it is known which locks threads hold.
     fn follows_locks(&self) -> bool {
-        self.cuts.are_collected() || self.options.released_locks
+        self.found.cuts.are_collected() || self.options.released_locks
     }
 
     /// Notes that an acquire depends on the end of another thread's hold.
@@ -81,7 +81,7 @@ impl ActiveRegions {
         if let Some((region, ..)) = reacquired
             && self.threads[row].trail.released_locks.was_held_before(lock, sink)
         {
-            self.reacquired.held_between(region, lock);
+            self.found.reacquired.held_between(region, lock);
             self.threads[row].reacquired = None;
         }
         if are_many {

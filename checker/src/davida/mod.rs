@@ -55,7 +55,7 @@ use crate::error::EventError;
 use crate::event::{Event, EventNumber, LocationId, SyncId, ThreadId, VarId};
 use crate::finding::{Counts, Findings, Violation};
 use crate::hb::{Engine, Timestamp};
-use regions::{ActiveRegions, Found};
+use regions::ActiveRegions;
 
 /// Number of events whose objects are prefetched together.
 const PREFETCHED: usize = 64;
@@ -105,7 +105,7 @@ impl Davida {
     /// Returns the distinct violations so far, in the order of their first occurrence.
     #[must_use]
     pub fn violations(&self) -> &[Violation] {
-        self.regions.verdicts.distinct()
+        self.regions.found.verdicts.distinct()
     }
 }
 
@@ -130,17 +130,19 @@ impl Checker for Davida {
     }
 
     fn counts(&self) -> Counts {
-        self.regions.cuts.counts(self.regions.verdicts.counts(self.engine.counts))
+        self.regions.found.cuts.counts(self.regions.found.verdicts.counts(self.engine.counts))
     }
 
     fn finish(&mut self) -> Findings {
         let counts = self.counts();
         let options = self.regions.options;
-        std::mem::replace(self, Self::new(options)).regions.into_found().into_findings(counts)
+        let verdict = self.regions.verdict();
+        let ActiveRegions { found, .. } = std::mem::replace(self, Self::new(options)).regions;
+        found.into_findings(verdict, counts)
     }
 
     fn stored_violations(&self) -> u64 {
-        self.regions.verdicts.distinct().len() as u64 + self.regions.cuts.chosen()
+        self.regions.found.verdicts.distinct().len() as u64 + self.regions.found.cuts.chosen()
     }
 }
 
@@ -155,29 +157,7 @@ impl DeferredChecker for Davida {
     }
 
     fn findings(&self) -> Findings {
-        let ActiveRegions {
-            verdicts,
-            cuts,
-            executions,
-            open_at_end,
-            obstacles,
-            observed,
-            changing,
-            reacquired,
-            ..
-        } = &self.regions;
-        let found = Found {
-            verdict: self.regions.verdict(),
-            verdicts: verdicts.clone(),
-            cuts: cuts.clone(),
-            executions: executions.clone(),
-            open_at_end: open_at_end.clone(),
-            obstacles: obstacles.clone(),
-            observed: observed.clone(),
-            changing: changing.clone(),
-            reacquired: reacquired.clone(),
-        };
-        found.into_findings(self.counts())
+        self.regions.found.clone().into_findings(self.regions.verdict(), self.counts())
     }
 
     fn insert_deferred_access(

@@ -12,7 +12,7 @@ impl ActiveRegions {
     /// Notes the innermost region of a thread, which ends, on whose data another thread depends. Of its dependencies
     /// the one whose source is the latest counts.
     pub(super) fn note_open(&mut self, row: usize) {
-        if self.open_at_end.len() >= MAX_OPEN {
+        if self.found.open_at_end.len() >= MAX_OPEN {
             return;
         }
         let column = if self.is_full_relation() { Column::Data } else { Column::Full };
@@ -25,6 +25,6 @@ impl ActiveRegions {
             Some(OpenRegion { region: level.region, begin: level.begin.point(), edge: last.edge() })
         });
         let open = open.take(1).collect::<Vec<_>>();
-        self.open_at_end.extend(open);
+        self.found.open_at_end.extend(open);
     }
 }

@@ -36,9 +36,21 @@ pub(super) struct ActiveRegions {
     /// relation asked for; transactions are followed until the trace is known not to be serializable.
     columns: RegionBits,
     cycle: Option<Cycle>,
+    /// Results so far.
+    pub(super) found: Found,
+    reads: ClosingReads,
+    resting: RestingAccesses,
+    /// Slots of regions that are followed.
+    pub(super) followed: SlotSet,
+    /// Set once a region was followed.
+    pub(super) follows: bool,
+}
+
+/// Results, and the facts about the whole run that they are completed with.
+#[derive(Clone)]
+pub(super) struct Found {
     pub(super) verdicts: Verdicts,
     pub(super) cuts: Cuts,
-    reads: ClosingReads,
     /// Executions of each region.
     pub(super) executions: Vec<u64>,
     /// Regions that were open when their thread ended.
@@ -49,31 +61,17 @@ pub(super) struct ActiveRegions {
     /// Variables that were read, if cuts are collected.
     pub(super) observed: Observed,
     pub(super) reacquired: ReacquiredLocks,
-    resting: RestingAccesses,
-    /// Slots of regions that are followed.
-    pub(super) followed: SlotSet,
-    /// Set once a region was followed.
-    pub(super) follows: bool,
-}
-
-/// Results, at the end of a trace or so far.
-pub(super) struct Found {
-    /// Serializability of the trace, if it was decided, and a cycle if the trace is not serializable.
-    pub(super) verdict: (Option<bool>, Option<Cycle>),
-    pub(super) verdicts: Verdicts,
-    pub(super) cuts: Cuts,
-    pub(super) executions: Vec<u64>,
-    pub(super) open_at_end: Vec<OpenRegion>,
-    pub(super) obstacles: Obstacles,
-    pub(super) observed: Observed,
-    pub(super) changing: FxHashSet<Section>,
-    pub(super) reacquired: ReacquiredLocks,
 }
 
 impl Found {
-    pub(super) fn into_findings(self, counts: Counts) -> Findings {
+    /// Returns the findings. `verdict` is the serializability of the trace, if it was decided, and a cycle if the trace
+    /// is not serializable.
+    pub(super) fn into_findings(
+        self,
+        (serializable, cycle): (Option<bool>, Option<Cycle>),
+        counts: Counts,
+    ) -> Findings {
         let Self {
-            verdict: (serializable, cycle),
             verdicts,
             cuts,
             executions,
@@ -122,15 +120,17 @@ impl ActiveRegions {
             forest: Forest::default(),
             columns,
             cycle: None,
-            verdicts: Verdicts::new(&options),
-            cuts: Cuts::new(&options),
+            found: Found {
+                verdicts: Verdicts::new(&options),
+                cuts: Cuts::new(&options),
+                executions: Vec::new(),
+                open_at_end: Vec::new(),
+                changing: FxHashSet::default(),
+                obstacles: Obstacles::default(),
+                observed: Observed::default(),
+                reacquired: ReacquiredLocks::default(),
+            },
             reads: ClosingReads::default(),
-            executions: Vec::new(),
-            open_at_end: Vec::new(),
-            changing: FxHashSet::default(),
-            obstacles: Obstacles::default(),
-            observed: Observed::default(),
-            reacquired: ReacquiredLocks::default(),
             resting: RestingAccesses::default(),
             followed: SlotSet::default(),
             follows: false,
@@ -145,37 +145,10 @@ impl ActiveRegions {
 
     /// Returns whether the trace is serializable, and the cycle if no violation shows one.
     pub(super) fn verdict(&self) -> (Option<bool>, Option<Cycle>) {
-        if !self.verdicts.is_empty() {
+        if !self.found.verdicts.is_empty() {
             return (Some(false), None);
         }
         (self.options.serializability.then_some(self.cycle.is_none()), self.cycle.clone())
-    }
-
-    /// Returns the findings, at the end of the trace.
-    pub(super) fn into_found(self) -> Found {
-        let verdict = self.verdict();
-        let Self {
-            verdicts,
-            cuts,
-            executions,
-            open_at_end,
-            obstacles,
-            observed,
-            changing,
-            reacquired,
-            ..
-        } = self;
-        Found {
-            verdict,
-            verdicts,
-            cuts,
-            executions,
-            open_at_end,
-            obstacles,
-            observed,
-            changing,
-            reacquired,
-        }
     }
 
     pub(super) fn is_full_relation(&self) -> bool {
@@ -194,7 +167,7 @@ impl ActiveRegions {
         if !self.reads.is_empty() {
             let is_owned = |variable| engine.is_owned(variable, event.thread);
             for following in self.reads.followed_by(event, is_owned) {
-                self.cuts.note_write(&following, event.location);
+                self.found.cuts.note_write(&following, event.location);
             }
         }
     }
@@ -202,8 +175,8 @@ impl ActiveRegions {
     /// Notes the reads that facts of cuts are about.
     #[inline(always)]
     pub(super) fn observe(&mut self, event: &Event) {
-        if self.cuts.are_collected() {
-            self.observed.note(event);
+        if self.found.cuts.are_collected() {
+            self.found.observed.note(event);
         }
     }
 
@@ -221,7 +194,7 @@ impl ActiveRegions {
 
     /// Returns the number of levels of a nest that count as regions.
     fn followed_levels(&self) -> usize {
-        let all = self.options.regions == Regions::All || self.cuts.are_collected();
+        let all = self.options.regions == Regions::All || self.found.cuts.are_collected();
         if all { usize::MAX } else { 1 }
     }
 
@@ -249,10 +222,10 @@ impl ActiveRegions {
 
     pub(super) fn count_execution(&mut self, region: RegionId) {
         let index = region.index();
-        if index >= self.executions.len() {
-            self.executions.resize(index + 1, 0);
+        if index >= self.found.executions.len() {
+            self.found.executions.resize(index + 1, 0);
         }
-        self.executions[index] += 1;
+        self.found.executions[index] += 1;
     }
 
     /// Closes the innermost region of the thread in that row, at event `end`.
@@ -317,7 +290,7 @@ impl ActiveRegions {
             true if self.is_full_relation() => self.violated_levels(Column::Data, closing),
             true => full,
         };
-        let cut = if self.cuts.are_collected() {
+        let cut = if self.found.cuts.are_collected() {
             let by_sections = || self.levels_by_sections(closing) >= full;
             let data = if data == 0 && by_sections() { full } else { data };
             self.cut(full, data, closing)
@@ -328,10 +301,10 @@ impl ActiveRegions {
         for level in 0..selected {
             let evidence = if level < data { Evidence::Data } else { Evidence::Sync };
             if let Some(new) = self.violation(level, evidence, closing) {
-                self.cuts.link(cut, new);
+                self.found.cuts.link(cut, new);
             }
         }
-        self.cuts.count(cut, selected as u64);
+        self.found.cuts.count(cut, selected as u64);
     }
 
     /// Returns the number of levels that a dependency on a variable violates in the data relation, if the accesses of
@@ -384,7 +357,7 @@ impl ActiveRegions {
             source_event: closing.source.event(),
         };
         let mut violating = thread.violating;
-        let Self { threads, forest, verdicts, options, .. } = self;
+        let Self { threads, forest, options, found: Found { verdicts, .. }, .. } = self;
         let (threads, forest, relation) = (&threads[..], &*forest, options.relation);
         let locks = &threads[closing.row()].trail.released_locks;
         let violated = Violated { forest, relation, locks, threads, slot, region, begin, evidence };
@@ -417,7 +390,7 @@ impl ActiveRegions {
             .filter(|_| evidence == Evidence::Data)
             .and_then(|slot| self.entered_in_section(slot as usize, closing))
             .map_or(event, |entered| entered.max(event));
-        let Self { threads, forest, cuts, reads, resting, options, .. } = self;
+        let Self { threads, forest, reads, resting, options, found: Found { cuts, .. }, .. } = self;
         let forest = &*forest;
         let around = threads[closing.row()].surroundings(level)?;
         let Level { region, begin, slot } = around.of;
@@ -521,7 +494,7 @@ impl ActiveRegions {
         thread.waited = now;
         let followed = thread.followed.as_ref().map(|followed| followed.region());
         let regions = thread.levels.iter().map(|level| level.region);
-        self.obstacles.waited(regions.chain(followed));
+        self.found.obstacles.waited(regions.chain(followed));
     }
 }
 
@@ -579,7 +552,7 @@ impl Visitor for ActiveRegions {
         let source = dependency.source.event();
         let mut node = None;
         if variable {
-            let Self { threads, obstacles, .. } = self;
+            let Self { threads, found: Found { obstacles, .. }, .. } = self;
             let thread = &mut threads[v];
             let spins = thread.spins(dependency.object, dependency.sink);
             if dependency.sink.action() == Action::Read {
@@ -599,7 +572,7 @@ impl Visitor for ActiveRegions {
             if self.threads[u].first_without_slot <= source {
                 self.give_slots(u, source);
             }
-            if self.cuts.are_collected() {
+            if self.found.cuts.are_collected() {
                 self.threads[u].trail.departures.put(node.insert(Node::new(u, dependency)));
             }
         }
