@@ -84,7 +84,7 @@ fn a_lock_that_is_wrapped_goes_by_the_member_that_the_wrapper_is() {
         let wanted = ["find", "insert"].map(|mark| u64::from(program.line(mark)));
         assert_eq!(lines(defect), wanted, "{optimisation}: {defect:#?}");
         assert_eq!(defect["gap"]["lock"]["lock"]["name"], "sessions.lock_.mu_", "{optimisation}");
-        // The other side is named as ours is, not by what it is called from.
+        // The report names the other side by its innermost region, as it names ours.
         assert!(text.contains("by another `open_session`"), "{optimisation}: {text}");
     }
 }

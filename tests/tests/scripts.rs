@@ -1,4 +1,4 @@
-//! Scripts as programs: what they execute is traced, and they end as they do alone.
+//! Scripts as programs: avtrace traces the programs that they execute, and ends as the script does alone.
 
 use std::path::{Path, PathBuf};
 

@@ -46,6 +46,13 @@ pub(super) struct ActiveRegions {
     pub(super) follows: bool,
 }
 
+/// Verdict on a trace.
+pub(super) struct Verdict {
+    /// Set if it was decided.
+    serializable: Option<bool>,
+    cycle: Option<Cycle>,
+}
+
 /// Results, and the facts about the whole run that they are completed with.
 #[derive(Clone)]
 pub(super) struct Found {
@@ -64,13 +71,8 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Returns the findings. `verdict` is the serializability of the trace, if it was decided, and a cycle if the trace
-    /// is not serializable.
-    pub(super) fn into_findings(
-        self,
-        (serializable, cycle): (Option<bool>, Option<Cycle>),
-        counts: Counts,
-    ) -> Findings {
+    pub(super) fn into_findings(self, verdict: Verdict, counts: Counts) -> Findings {
+        let Verdict { serializable, cycle } = verdict;
         let Self {
             verdicts,
             cuts,
@@ -144,11 +146,12 @@ impl ActiveRegions {
     }
 
     /// Returns whether the trace is serializable, and the cycle if no violation shows one.
-    pub(super) fn verdict(&self) -> (Option<bool>, Option<Cycle>) {
+    pub(super) fn verdict(&self) -> Verdict {
         if !self.found.verdicts.is_empty() {
-            return (Some(false), None);
+            return Verdict { serializable: Some(false), cycle: None };
         }
-        (self.options.serializability.then_some(self.cycle.is_none()), self.cycle.clone())
+        let serializable = self.options.serializability.then_some(self.cycle.is_none());
+        Verdict { serializable, cycle: self.cycle.clone() }
     }
 
     pub(super) fn is_full_relation(&self) -> bool {

@@ -481,7 +481,7 @@ fn operation(name: &str) -> String {
 struct Usage {
     /// It acts on the value.
     acts: Certainty,
-    /// It computes from the value what it writes into the same variable.
+    /// It writes into the same variable a value computed from this one.
     computes: bool,
     /// A second read of the variable decides whether the region acts.
     checked_again: bool,

@@ -46,7 +46,7 @@ pub(super) struct Facts {
     pub(super) changed: Option<bool>,
     /// The region acts after the gap on the value that it read before.
     pub(super) acts: Certainty,
-    /// It computes from that value what it writes after the gap into the same variable.
+    /// After the gap it writes into the same variable a value computed from that one.
     pub(super) computes: bool,
     /// Others act on the value of the second variable when they access the first one, if they did so afterwards.
     pub(super) others_act: Option<Certainty>,

@@ -123,7 +123,7 @@ fn fold_later_uses(defects: &mut Vec<(Rank, Look, Defect)>) {
     *defects = kept;
 }
 
-/// Adds the violations of a defect to those of another one, which is shown.
+/// Adds a defect's violations to the defect that is shown for both.
 fn take_in(shown: &mut Defect, other: Defect) {
     shown.occurrences += other.occurrences;
     shown.ways += other.ways;

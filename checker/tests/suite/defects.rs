@@ -670,7 +670,7 @@ fn a_look_that_is_repeated_with_the_lock_held_was_a_hint() {
     assert!(is_likely(&found(&adds)), "it may add its own whatever it finds");
     let both = adds.clone() + &backs_off;
     assert!(!is_likely(&found(&both)), "{:?}", found(&both));
-    // What it overwrites without having read it is lost, whatever it has looked at.
+    // A second look does not excuse overwriting a value that the region has not read.
     let overwrites = step("t1 r(map) @6;", "t1 w(names) @8;") + &both;
     assert!(is_likely(&found(&overwrites)));
     // An update that was computed from the first look is lost nevertheless.
@@ -699,7 +699,7 @@ fn a_value_that_is_read_anew_is_of_the_present() {
     let no = Certainty::No;
     let alone = Dependence { value: no, address: no, control: no, ..Dependence::default() };
     assert_eq!(found("", alone)[0], "possible StaleRead update");
-    // It is read because of what was read before, or something is computed from both.
+    // The first value decides whether the second read is made, or a result is computed from both.
     assert_eq!(found("", control())[0], "likely StaleRead update");
     assert_eq!(
         found("", Dependence { combined: Certainty::Yes, ..alone })[0],

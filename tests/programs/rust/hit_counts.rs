@@ -1,5 +1,5 @@
 //! A count in a map that is read in one section and written back in another: `HashMap` does the accesses. A second map
-//! of the same type is a field of a structure, and has its name. So is an atomic variable in a block of its own.
+//! of the same type is a field of a structure, and has its name; an atomic variable in a block of its own, too.
 //!
 //! Nothing is marked and nothing named. Turns go through pipes.
 
