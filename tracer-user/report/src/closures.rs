@@ -23,24 +23,13 @@ impl Closures {
     /// Collects the closures that are regions in a report. The steps of the violation that is shown know best, where
     /// several closures of a function have one name.
     pub(super) fn of(report: &Report, violation: Option<&Violation>) -> Self {
-        let mut places: BTreeMap<String, Option<String>> = BTreeMap::new();
-        for region in report.regions.iter().filter(|region| outer(&region.name).is_some()) {
-            let at = written_at(&region.name, region.location.as_ref());
-            let known = places.entry(region.name.clone()).or_insert_with(|| at.clone());
-            *known = known.take().filter(|known| Some(known) == at.as_ref());
-        }
-        let mut of_steps: BTreeMap<String, Option<String>> = BTreeMap::new();
-        for step in violation.iter().flat_map(|violation| &violation.steps) {
-            let Some(region) = step.region.as_ref().filter(|region| outer(region).is_some()) else {
-                continue;
-            };
-            if step.action == Action::Begin {
-                let at = written_at(region, step.location.as_ref());
-                let known = of_steps.entry(region.clone()).or_insert_with(|| at.clone());
-                *known = known.take().filter(|known| Some(known) == at.as_ref());
-            }
-        }
-        places.extend(of_steps);
+        let regions = report.regions.iter().map(|region| (&*region.name, region.location.as_ref()));
+        let steps = violation.iter().flat_map(|violation| &violation.steps);
+        let begins = steps.filter(|step| step.action == Action::Begin);
+        let begins =
+            begins.filter_map(|step| Some((step.region.as_deref()?, step.location.as_ref())));
+        let mut places = places_of(regions);
+        places.extend(places_of(begins));
         Self { places }
     }
 
@@ -75,6 +64,19 @@ impl Closures {
         said.push_str(rest);
         said
     }
+}
+
+/// Returns the places of the closures among regions and their begins.
+fn places_of<'a>(
+    regions: impl Iterator<Item = (&'a str, Option<&'a Location>)>,
+) -> BTreeMap<String, Option<String>> {
+    let mut places: BTreeMap<String, Option<String>> = BTreeMap::new();
+    for (name, location) in regions.filter(|(name, _)| outer(name).is_some()) {
+        let at = written_at(name, location);
+        let known = places.entry(name.to_owned()).or_insert_with(|| at.clone());
+        *known = known.take().filter(|known| Some(known) == at.as_ref());
+    }
+    places
 }
 
 /// Returns where a closure begins, unless it begins with the code of another function, which is in line there.

@@ -9,6 +9,7 @@ use serde_json::ser::{CharEscape, CompactFormatter, Formatter, PrettyFormatter};
 use super::escape::is_unsafe;
 use super::format::{Entry, FormatError, Layout, ReportFormat};
 use super::model::{Report, SCHEMA};
+use super::suppress::is_fingerprint;
 
 /// JSON as a format: one document for each report.
 #[derive(Clone, Copy, Debug)]
@@ -112,8 +113,8 @@ pub fn read_all(documents: &[u8]) -> Result<Vec<Report>, ReadError> {
 }
 
 fn check_fingerprints(report: &Report) -> Result<(), ReadError> {
-    let is_digit = |digit: u8| matches!(digit, b'0'..=b'9' | b'a'..=b'f');
-    let is_made = |text: &str| text.len() == 16 && text.bytes().all(is_digit);
+    let is_made =
+        |text: &str| is_fingerprint(text) && !text.bytes().any(|digit| digit.is_ascii_uppercase());
     match report.defects.iter().find(|defect| !is_made(&defect.fingerprint)) {
         Some(defect) => Err(ReadError::Fingerprint { defect: defect.id.clone() }),
         None => Ok(()),

@@ -110,6 +110,11 @@ impl Entries {
     }
 }
 
+/// Returns whether a text can be a fingerprint: 16 hexadecimal digits.
+pub(crate) fn is_fingerprint(text: &str) -> bool {
+    text.len() == 16 && text.bytes().all(|digit| digit.is_ascii_hexdigit())
+}
+
 fn suppression(entry: Entry, source: String) -> Result<Suppression, String> {
     let Entry { region, subject, module, file, fingerprint, reason, _gap } = entry;
     if [&region, &subject, &module, &file, &fingerprint].iter().all(|key| key.is_none()) {
@@ -119,8 +124,7 @@ fn suppression(entry: Entry, source: String) -> Result<Suppression, String> {
     if reason.trim().is_empty() {
         return Err("the `reason` is empty".to_owned());
     }
-    let is_hash = |text: &String| text.len() == 16 && text.bytes().all(|b| b.is_ascii_hexdigit());
-    if fingerprint.as_ref().is_some_and(|fingerprint| !is_hash(fingerprint)) {
+    if fingerprint.as_ref().is_some_and(|fingerprint| !is_fingerprint(fingerprint)) {
         return Err("a `fingerprint` has 16 hexadecimal digits".to_owned());
     }
     let glob = |key: &str, text: Option<String>| {

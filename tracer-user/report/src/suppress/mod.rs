@@ -7,6 +7,7 @@ mod glob;
 
 use std::collections::HashSet;
 
+pub(crate) use self::file::is_fingerprint;
 pub use self::{
     entry::entry,
     file::{Entries, FileError, parse, read},
