@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use tests::tracer::{avtrace, captures_inline};
+use tests::tracer::avtrace;
 use tests::{
     Avtrace, Location, Program, Report, Violation, c, cpp, machine, process, require_bpf, runs,
     rust,
@@ -324,19 +324,4 @@ fn json_goes_to_standard_error_without_a_file() {
     let ended = Avtrace::on(&in_c("-O2").bank).options(["--format", "json"]).run();
     assert_eq!((ended.code, &*ended.stdout), (Some(66), "balance: 900\n"));
     assert_eq!(Report::parse(&ended.stderr).only_violation().region, "transfer");
-}
-
-/// Runs with perf events for probes, which kernels before 6.6 need.
-#[test]
-fn with_probes_as_perf_events() {
-    require_bpf!();
-    // They are in all processes, and break inline probes in those of other tests.
-    if captures_inline() {
-        return;
-    }
-    let bank = c("bank", &["-g", "-O2"]);
-    let (ended, report) = Avtrace::on(&bank).options(["--perf-probes"]).report();
-    assert_eq!((ended.code, &*ended.stdout), (Some(66), "balance: 900\n"), "{}", ended.stderr);
-    assert!(ended.stderr.contains("detach"), "the warning: {}", ended.stderr);
-    assert_eq!(report.only_violation().cycle(), ["transfer", "audit", "transfer"]);
 }

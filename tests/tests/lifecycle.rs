@@ -92,29 +92,6 @@ fn a_process_outlives_its_main_thread() {
 }
 
 #[test]
-fn a_process_without_its_main_thread_keeps_its_probes_when_others_detach() {
-    require_bpf!();
-    // No other test uses this file, since probes in it go when the other test detaches.
-    let program = c("leaderless", &["-g", "-O1"]);
-    let folder = tests::folder();
-    let file = folder.path().join("go-on");
-    let mut running = Avtrace::on(&program).arguments([&file]).start();
-    running.await_stdout("alone");
-    // The same probes of somebody else come and go.
-    let other = Avtrace::on(&program).run();
-    assert_eq!(other.code, Some(66), "{}", other.stderr);
-    File::create(&file).expect("a file");
-    let ended = running.wait();
-    assert_eq!(
-        (ended.code, &*ended.stdout),
-        (Some(66), "alone\nbalance: 995\n"),
-        "{}",
-        ended.stderr
-    );
-    assert!(ended.stderr.contains("mutex `lock`"), "{}", ended.stderr);
-}
-
-#[test]
 fn a_region_that_is_left_by_longjmp_has_ended() {
     require_bpf!();
     for flags in [

@@ -4,3 +4,4 @@
 pub mod backend;
 pub mod in_process;
 pub mod kernel;
+mod probe_memory;

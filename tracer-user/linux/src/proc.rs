@@ -272,6 +272,17 @@ pub fn threads(pid: u32) -> io::Result<Vec<u32>> {
         .collect()
 }
 
+/// The processes that are in `/proc`, also those that have ended and wait for their parent.
+///
+/// # Errors
+///
+/// When `/proc` cannot be read.
+pub fn processes() -> io::Result<impl Iterator<Item = u32>> {
+    Ok(fs::read_dir("/proc")?
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok()))
+}
+
 /// Returns the number of threads of a process, which a link count has.
 ///
 /// # Errors

@@ -107,10 +107,7 @@ impl Process {
 /// Returns the processes that have not ended, but for this one.
 fn running() -> io::Result<Vec<Process>> {
     let mut found = Vec::new();
-    for entry in fs::read_dir("/proc")?.flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
-            continue;
-        };
+    for pid in proc::processes()? {
         let has_ended =
             Stat::of_process(pid).map_or(true, |stat| stat.state == ProcessState::Ended);
         if has_ended || pid == std::process::id() {
@@ -118,7 +115,7 @@ fn running() -> io::Result<Vec<Process>> {
         }
         let comm = proc::thread_name(pid, pid);
         let comm = comm.split(|&byte| byte == 0).next().unwrap_or_default().to_owned();
-        found.push(Process { pid, comm, file: file_name(&entry.path().join("exe")) });
+        found.push(Process { pid, comm, file: file_name(Path::new(&format!("/proc/{pid}/exe"))) });
     }
     found.sort_unstable_by_key(|process| process.pid);
     Ok(found)

@@ -20,6 +20,7 @@ use super::{
     error::{KernelError, refused},
     release,
 };
+use crate::probe_memory::harm_of_breakpoints_everywhere;
 use linux::{bpf, perf};
 use plan::point::{ProbeGroup, ProbePoint, Refusal};
 
@@ -56,6 +57,9 @@ impl Kernel {
         plan: PlanNumber,
         mut points: Vec<ProbePoint>,
     ) -> Result<Vec<Refusal>, KernelError> {
+        if self.is_everywhere(plan).unwrap_or(true) {
+            check_others().map_err(KernelError::HarmsOthers)?;
+        }
         for point in &mut points {
             // The others have cookies of another form.
             if !matches!(point.program, ProbeProgram::Halt | ProbeProgram::Libraries) {
@@ -171,15 +175,14 @@ impl Kernel {
     ///
     /// # Errors
     ///
-    /// When the kernel refuses.
+    /// When the kernel refuses, or a process has inline probes, which this would break.
     pub fn anchor_probes(&mut self, plan: PlanNumber) -> io::Result<()> {
         // Without a limit there is nothing to lose.
-        if self.multi.is_none()
-            || self.limit.of_plan(plan)?.is_none()
-            || !self.anchored.insert(plan)
-        {
+        if self.is_everywhere(plan)? || self.anchored.contains(&plan) {
             return Ok(());
         }
+        check_others().map_err(io::Error::other)?;
+        self.anchored.insert(plan);
         let mut places: BTreeMap<PathBuf, BTreeSet<u64>> = BTreeMap::new();
         for (_, point) in self.points.iter().filter(|(other, _)| *other == plan) {
             places.entry(point.file.clone()).or_default().insert(point.offset);
@@ -190,6 +193,11 @@ impl Kernel {
             self.link_probes(plan, None, ProbeProgram::Anchor, &file, &offsets, &cookies)?;
         }
         Ok(())
+    }
+
+    /// Returns whether the probes of a plan are in every process that maps their files.
+    fn is_everywhere(&self, plan: PlanNumber) -> io::Result<bool> {
+        Ok(self.multi.is_none() || self.limit.of_plan(plan)?.is_none())
     }
 
     /// Begins to detach the access probes of a plan that are of one of these groups; returns them, to be attached again
@@ -258,5 +266,14 @@ impl Kernel {
         self.pending_detaches.retain(|pending_detaches| !pending_detaches.is_done());
         self.pending_detaches.push(PendingDetach::start(links));
         self.detach_probes(plan, |_| true);
+    }
+}
+
+/// Checks that breakpoints in every process break none.
+fn check_others() -> Result<(), String> {
+    match harm_of_breakpoints_everywhere() {
+        Ok(None) => Ok(()),
+        Ok(Some(harm)) => Err(harm.to_string()),
+        Err(error) => Err(format!("cannot read which processes have inline probes: {error}")),
     }
 }

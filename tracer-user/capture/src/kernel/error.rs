@@ -31,6 +31,9 @@ pub enum KernelError {
         "--follow-forks is not possible here: {0}. Without the option the first process is traced, and what it becomes"
     )]
     CannotFollow(String),
+    /// Probes cannot be limited to a process, and would break others.
+    #[error("{0}. Try again when nothing is traced inline, or use --capture inline")]
+    HarmsOthers(String),
     /// The kernel refuses the programs.
     #[error(
         "the kernel refuses the BPF programs ({0}): Linux 5.15 or newer with CONFIG_BPF_SYSCALL, CONFIG_UPROBES \

@@ -13,6 +13,7 @@ use crate::in_process::{
     records::Stream,
     standing::Standing,
 };
+use crate::probe_memory;
 use linux::{proc, supervisor::Supervisor, tracee};
 
 /// Process that ran already, as it is held.
@@ -78,7 +79,7 @@ impl Tracer {
         if !self.processes.contains_key(&process) {
             return Err(stop_error()(io::Error::from_raw_os_error(libc::ESRCH)));
         }
-        if left_over::is_there(process).map_err(failed("cannot read the memory map", process))? {
+        if probe_memory::is_in(process).map_err(failed("cannot read the memory map", process))? {
             return Err(ProgramRefusal::HasLeftOvers.into());
         }
         if let Some(other) = sharer_of_memory(process) {
