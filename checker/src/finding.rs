@@ -240,6 +240,9 @@ pub struct Cut {
     /// Set if the second step's critical section ended without a change to variables that others had accessed, while
     /// sections of the region from the same place do make changes in other executions.
     pub backed_off: bool,
+    /// Set if it [backed off](Self::backed_off), and an execution that did so made no other change to variables
+    /// that others had accessed, from the first step to its end.
+    pub did_nothing: bool,
     /// Locks of other threads in the exemplar.
     pub others: OtherLocks,
 }

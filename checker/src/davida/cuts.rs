@@ -41,6 +41,8 @@ struct Entry {
     exemplar: Violation,
     /// Second sections that ended without a change: region, and place of the acquire.
     unchanged: Vec<Section>,
+    /// Set if an execution with such a second section made no other change from the first step on.
+    did_nothing: bool,
 }
 
 #[derive(Clone, Default)]
@@ -103,6 +105,7 @@ impl Cuts {
             clarity,
             exemplar,
             unchanged: Vec::new(),
+            did_nothing: false,
         });
         self.chosen += 1;
         Some(number)
@@ -147,6 +150,13 @@ impl Cuts {
         let known = &mut self.entries[number as usize].unchanged;
         if known.len() < MAX_SECTIONS && !known.contains(&section) {
             known.push(section);
+        }
+    }
+
+    /// Notes whether an execution whose second section made no change made any other one.
+    pub(super) fn note_inaction(&mut self, key: &Key, did_nothing: bool) {
+        if let Some(&number) = self.by_key.get(key) {
+            self.entries[number as usize].did_nothing |= did_nothing;
         }
     }
 
@@ -206,7 +216,8 @@ impl Cuts {
         }
         let mut exemplars = Vec::new();
         let mut cuts = Vec::with_capacity(self.entries.len());
-        for Entry { mut cut, ways, exemplar, unchanged, .. } in self.entries {
+        for entry in self.entries {
+            let Entry { mut cut, ways, exemplar, unchanged, did_nothing, .. } = entry;
             for violation in &mut cut.violations {
                 *violation = positions[*violation];
             }
@@ -216,6 +227,7 @@ impl Cuts {
             cut.polled = obstacles.is_polled(&exemplar);
             cut.unread = observed.is_unread(&exemplar);
             cut.backed_off = unchanged.iter().any(|section| changing.contains(section));
+            cut.did_nothing = cut.backed_off && did_nothing;
             let same = |number: &usize| violations[*number].edges == exemplar.edges;
             let shown = listed.get(&instance(&exemplar)).copied().filter(same);
             cut.exemplar = shown.unwrap_or_else(|| {
@@ -260,6 +272,7 @@ impl Cut {
             written_at: None,
             overwrites: false,
             backed_off: false,
+            did_nothing: false,
             others: Default::default(),
         }
     }

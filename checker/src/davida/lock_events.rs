@@ -49,7 +49,7 @@ impl ActiveRegions {
                 changing.contains(&(region, at))
             });
             for sections in &mut thread.second_sections {
-                for key in sections.end(hold.since, &thread.locks) {
+                for key in sections.end(hold.since, &thread.locks, hold.changes) {
                     cuts.note_section(&key, section.filter(|_| !hold.changes));
                 }
             }

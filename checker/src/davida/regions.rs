@@ -9,7 +9,7 @@ use super::observed::Observed;
 use super::obstacles::Obstacles;
 use super::reacquired::ReacquiredLocks;
 use super::resting::RestingAccesses;
-use super::second_sections::SecondSections;
+use super::second_sections::{SecondSections, SecondStep};
 use super::thread::{Facts, LeftAt, Level, Thread};
 use super::witness::{Violated, clarity, way};
 use crate::check::{Options, Regions, Relation};
@@ -245,6 +245,18 @@ impl ActiveRegions {
         }
     }
 
+    /// Notes which cuts the execution that ends has by second sections without a change, and whether it has made
+    /// another change since their first steps.
+    fn note_inaction(&mut self, row: usize) {
+        let Self { threads, found: Found { cuts, .. }, .. } = self;
+        let thread = &mut threads[row];
+        let Some(level) = thread.levels.last() else { return };
+        let [_, sections] = &mut thread.second_sections;
+        for (left, key) in sections.region_ends(level.begin.event()) {
+            cuts.note_inaction(&key, thread.last_change < left);
+        }
+    }
+
     /// Closes all active regions.
     pub(super) fn abandon(&mut self) {
         for row in 0..self.threads.len() {
@@ -473,7 +485,9 @@ impl ActiveRegions {
             }
             if around.locks.holds_since(left.event) {
                 let sections = &mut threads[closing.row()].second_sections;
-                sections[usize::from(level.is_some())].closed(trigger, key);
+                let (left, begin) = (left.event, begin.event());
+                let step = SecondStep { event: trigger, left, begin, key };
+                sections[usize::from(level.is_some())].closed(step);
             }
         }
         let trail = threads[closing.row()].trail_mut(level)?;
@@ -636,8 +650,13 @@ impl Visitor for ActiveRegions {
     fn end(&mut self, row: usize, number: EventNumber, depth: usize) {
         let open = depth.min(self.followed_levels());
         while self.threads[row].levels.len() > open {
+            self.note_inaction(row);
             self.close(row, number);
         }
+    }
+
+    fn last_change(&mut self, row: usize, event: EventNumber) {
+        self.threads[row].last_change = event;
     }
 
     /// A region whose begin precedes an event of the thread has reached the thread, and a region that comes

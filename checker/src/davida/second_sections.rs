@@ -1,6 +1,7 @@
-//! Critical sections in which a step has closed a cycle: does the section change anything in the end? If it looked at
-//! the variable of the first step again, the look may have decided that there is no more to do. Bounded: the latest
-//! steps, until the outermost lock around them is released.
+//! Critical sections in which a step has closed a cycle: does the section change anything in the end, or the region
+//! around it? If the section looked at the variable of the first step again, the look may have decided that there is no
+//! more to do. Bounded: the latest steps, until the outermost lock around them is released, and then until their region
+//! ends.
 
 use super::locks::Locks;
 use crate::event::EventNumber;
@@ -8,20 +9,37 @@ use crate::event::EventNumber;
 /// Limit of steps.
 const MAX_STEPS: usize = 64;
 
-/// Steps of a thread, by event, whose critical section goes on, with the keys of their cuts.
-pub(super) struct SecondSections<K>(Vec<(EventNumber, K)>);
+/// Step that has closed a cycle within a critical section.
+#[derive(Clone, Copy)]
+pub(super) struct SecondStep<K> {
+    pub(super) event: EventNumber,
+    /// First step of the cycle.
+    pub(super) left: EventNumber,
+    /// Begin of the execution of the region.
+    pub(super) begin: EventNumber,
+    /// Key of the cut.
+    pub(super) key: K,
+}
+
+/// Second steps of a thread.
+pub(super) struct SecondSections<K> {
+    /// Steps whose critical section goes on.
+    open: Vec<SecondStep<K>>,
+    /// Steps whose critical section ended without a change, and whose region goes on.
+    unchanged: Vec<SecondStep<K>>,
+}
 
 impl<K> Default for SecondSections<K> {
     fn default() -> Self {
-        Self(Vec::new())
+        Self { open: Vec::new(), unchanged: Vec::new() }
     }
 }
 
 impl<K: Copy + PartialEq> SecondSections<K> {
-    /// Notes that a step under a lock belongs to the cut with that key.
-    pub(super) fn closed(&mut self, event: EventNumber, key: K) {
-        if self.0.len() < MAX_STEPS && self.0.iter().all(|closed| closed.1 != key) {
-            self.0.push((event, key));
+    /// Notes a step under a lock.
+    pub(super) fn closed(&mut self, step: SecondStep<K>) {
+        if self.open.len() < MAX_STEPS && self.open.iter().all(|open| open.key != step.key) {
+            self.open.push(step);
         }
     }
 
@@ -32,17 +50,35 @@ impl<K: Copy + PartialEq> SecondSections<K> {
         &'a mut self,
         since: EventNumber,
         locks: &'a Locks,
+        changes: bool,
     ) -> impl Iterator<Item = K> + 'a
     where
         K: 'a,
     {
-        let ends = move |&mut (event, _): &mut (EventNumber, K)| {
-            since < event && !locks.holds_before(event)
-        };
-        self.0.extract_if(.., ends).map(|(_, key)| key)
+        let Self { open, unchanged } = self;
+        let ends =
+            move |step: &mut SecondStep<K>| since < step.event && !locks.holds_before(step.event);
+        open.extract_if(.., ends).map(move |step| {
+            if !changes && unchanged.len() < MAX_STEPS {
+                unchanged.push(step);
+            }
+            step.key
+        })
+    }
+
+    /// Removes the steps of an execution of a region that has ended, of which the section made no change. Returns
+    /// their first steps, and their cuts.
+    #[inline]
+    pub(super) fn region_ends(
+        &mut self,
+        begin: EventNumber,
+    ) -> impl Iterator<Item = (EventNumber, K)> + '_ {
+        let ends = move |step: &mut SecondStep<K>| step.begin == begin;
+        self.unchanged.extract_if(.., ends).map(|step| (step.left, step.key))
     }
 
     pub(super) fn clear(&mut self) {
-        self.0.clear();
+        self.open.clear();
+        self.unchanged.clear();
     }
 }

@@ -49,6 +49,8 @@ pub(super) struct Thread {
     pub(super) notified: EventNumber,
     /// Last event by which it did anything that concerns others but reading.
     pub(super) acted: EventNumber,
+    /// Last event, up to the end of its last region, by which it changed a variable that others had accessed.
+    pub(super) last_change: EventNumber,
     /// Region that has just taken a lock again, with the event.
     pub(super) reacquired: Option<(RegionId, LockId, EventNumber)>,
     /// Latest reads of values that other threads had written: variable, event and place.
@@ -72,6 +74,7 @@ impl Default for Thread {
             waited: 0,
             notified: 0,
             acted: 0,
+            last_change: 0,
             reacquired: None,
             looks: Vec::new(),
         }

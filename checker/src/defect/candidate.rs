@@ -212,16 +212,30 @@ pub(super) fn all<'a>(findings: &'a Findings, names: &mut Names<'_>) -> Vec<Cand
 /// Returns the gaps after which the region looks again, and decides by that whether it changes anything: some execution
 /// that others came into has changed no shared variable then, and none has overwritten a value that it had not read.
 /// Only the authors of a library know which of its variables it may overwrite.
+///
+/// A call that asks and a call that changes may be complete each. The second is a second look of the region if that
+/// then makes no other change, and does not return the same whatever that call has found.
 fn gaps_that_decide_anew(candidates: &[Candidate<'_>], names: &mut Names<'_>) -> FxHashSet<Gap> {
     let mut found = FxHashSet::default();
-    // A call that asks and a call that adds are complete each: that is not written as a second look.
-    let in_one_function = |it: &&Candidate<'_>| it.key.ends[0].function == it.key.ends[1].function;
-    let split = || candidates.iter().filter(|it| it.lock.is_some()).filter(in_one_function);
+    // Calls that look again: whether the region returns what depends on one of their looks.
+    let mut calls: FxHashMap<Gap, Vec<Certainty>> = FxHashMap::default();
+    let split = || candidates.iter().filter(|it| it.lock.is_some());
     for candidate in split() {
-        if candidate.cut.is_some_and(|cut| cut.backed_off) {
+        let Some(cut) = candidate.cut.filter(|cut| cut.backed_off) else { continue };
+        let in_one_function = candidate.key.ends[0].function == candidate.key.ends[1].function;
+        let by_itself = candidate.facts.split.as_ref().is_some_and(|split| split.by_itself);
+        if in_one_function || by_itself {
             found.insert(candidate.gap());
+        } else if cut.did_nothing {
+            let steps = Steps::of(candidate.region, cut.left, cut.returned);
+            let returned = names.dependence(steps).returned;
+            calls.entry(candidate.gap()).or_default().push(returned);
         }
     }
+    let is_ignored = |returned: &Vec<Certainty>| {
+        returned.contains(&Certainty::No) && !returned.contains(&Certainty::Yes)
+    };
+    found.extend(calls.into_iter().filter(|(_, returned)| !is_ignored(returned)).map(|it| it.0));
     for candidate in split() {
         let at = candidate.cut.filter(|cut| cut.overwrites).map(|cut| cut.returned);
         if at.is_some_and(|at| !names.place(at).in_library) {
@@ -362,7 +376,9 @@ fn of<'a>(
         callees = [called(&left_place), called(&returned_place)];
     }
     let takes_out = takes_out(kind, cut, &subjects);
-    let usage = Usage::of(region, &accesses, cut, seen_whole, kind, takes_out, names);
+    let changed_by_one = guard == Guard::Separate && is_changed_by_one(violation, &accesses, names);
+    let of_one_time = seen_whole || changed_by_one;
+    let usage = Usage::of(region, &accesses, cut, of_one_time, kind, takes_out, names);
     // In a critical section a loop tries again. Without one it waits for others, or tries to change the variable.
     let [left_repeats, returned_repeats] =
         [(left, ends[0]), (returned, ends[1])].map(|(point, end)| {
@@ -496,7 +512,7 @@ impl Usage {
         region: RegionId,
         accesses: &Accesses<'_>,
         cut: Option<&Cut>,
-        seen_whole: bool,
+        of_one_time: bool,
         kind: GapKind,
         takes_out: bool,
         names: &mut Names<'_>,
@@ -522,7 +538,7 @@ impl Usage {
         if !on_one && is_read && act.is_none() {
             // Values that others never change in one step need not be of one time.
             let together = second.compared.max(second.combined);
-            let most = if seen_whole { Certainty::Yes } else { Certainty::Unknown };
+            let most = if of_one_time { Certainty::Yes } else { Certainty::Unknown };
             acts = acts.max(together.min(most));
         }
         // What an update leaves is complete: a number that was drawn, or an element that was taken, may be used later.
@@ -548,6 +564,22 @@ impl Usage {
             reads_anew: on_one && is_read && act.is_none() && is_alone,
             validated: on_one && is_read && is_compared && kind == GapKind::OneActivation,
         }
+    }
+}
+
+/// Returns whether one execution of a region of another thread wrote both variables, in one function: the region has
+/// seen half of what the function does.
+fn is_changed_by_one(
+    violation: &Violation,
+    accesses: &Accesses<'_>,
+    names: &mut Names<'_>,
+) -> bool {
+    let (entered, left) = (&accesses.first.sink, &accesses.closing.source);
+    let [_, remote, _] = &violation.witness[..] else { return false };
+    let both_write = writes(entered.action) && writes(left.action);
+    let mut function = |point: &Point| names.place(point.location).function.clone();
+    both_write && remote.region.is_some() && function(entered).is_some() && {
+        function(entered) == function(left)
     }
 }
 

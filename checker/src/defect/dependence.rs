@@ -58,6 +58,9 @@ pub struct Dependence {
     /// returned.
     #[cfg_attr(feature = "serde", serde(default))]
     pub combined: Certainty,
+    /// The region's result depends on the value that the later step has read, or it has no result.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub returned: Certainty,
 }
 
 impl Dependence {

@@ -130,6 +130,9 @@ pub trait Visitor {
     fn dependency(&mut self, dependency: &Dependency<'_>);
     /// Notes that a region was opened inside `depth` others.
     fn begin(&mut self, row: usize, now: &EventStamp, region: RegionId, depth: usize);
+    /// Notes, before regions of the thread are closed, at which event it last changed a variable that others had
+    /// accessed.
+    fn last_change(&mut self, _row: usize, _event: EventNumber) {}
     /// Notes that event `number` closed regions of the thread; `depth` are still open. It is an event of another thread
     /// where that joins the thread.
     fn end(&mut self, row: usize, number: EventNumber, depth: usize);
@@ -371,7 +374,9 @@ impl Engine {
             thread.abandon();
             let last = thread.now;
             clocks.end(row, last.is_some().then(|| last.event()));
+            let last_change = thread.last_change;
             if last.is_some() {
+                visitor.last_change(row, last_change);
                 visitor.end(row, number, 0);
             }
             threads.end(row);

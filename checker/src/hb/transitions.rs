@@ -233,6 +233,7 @@ impl Engine {
                 }
                 thread.advance(number, Action::End, event);
                 thread.open.pop();
+                visitor.last_change(row, thread.last_change);
                 visitor.end(row, number, thread.open.len());
             }
             Op::Acquire(lock) if locks.has(lock) => {
@@ -309,6 +310,7 @@ impl Engine {
             // An end that closes regions inside the named one too.
             Op::End(region) => {
                 thread.close(region);
+                visitor.last_change(row, thread.last_change);
                 visitor.end(row, number, thread.open.len());
             }
             Op::AcquireShared(lock) => {

@@ -43,6 +43,28 @@ fn a_pair_under_separate_locks_is_by_design() {
 }
 
 #[test]
+fn half_of_what_one_function_changes_is_seen_torn_under_separate_locks_too() {
+    let trace = pair("l", "m", &["l", "m"], "sum", "count").replace("t1 w", "t1 r");
+    let found = |trace: &str, combined: Certainty| {
+        let used = Dependence {
+            value: Certainty::No,
+            address: Certainty::No,
+            control: Certainty::No,
+            combined,
+            ..Dependence::default()
+        };
+        Program::new(trace).changed(true).dependence(2, 5, used).summary()
+    };
+    assert_eq!(found(&trace, Certainty::Yes)[0], "likely Torn f");
+    // Both are only looked at.
+    assert_eq!(found(&trace, Certainty::No)[0], "by design Torn f");
+    // Two executions: what one has changed is seen as a whole.
+    let two = trace.replace("t2 acq(m)", "t2 end; t2 begin(g); t2 acq(m)");
+    let found = found(&two, Certainty::Yes);
+    assert!(found.iter().all(|line| !line.starts_with("likely")), "{found:?}");
+}
+
+#[test]
 fn a_pair_that_one_lock_guards_is_likely() {
     let mut program = Program::new(&pair("l", "l", &["l", "l"], "rows", "records"));
     assert_eq!(program.summary(), ["likely Torn f"]);

@@ -684,6 +684,36 @@ fn a_look_that_is_repeated_with_the_lock_held_was_a_hint() {
 }
 
 #[test]
+fn a_callee_that_looks_again_decides_for_a_region_that_heeds_it() {
+    // One callee asks for an element, and another one adds it if it is not there.
+    let step = |again: &str, after: &str| {
+        format!(
+            "t1 begin(get); t1 begin(has); t1 acq(l) @a:1; t1 r(map) @a:2; t1 rel(l) @a:3; t1 end
+             t2 begin(get); t2 begin(add); t2 acq(l) @b:4; t2 r(map) @b:6; t2 w(map) @b:7
+             t2 rel(l) @b:9; t2 end; t2 end
+             t1 begin(add); t1 acq(l) @b:4; {again} t1 rel(l) @b:9; t1 end; {after} t1 end\n"
+        )
+    };
+    let is_likely = |trace: &str, returned: Certainty| {
+        let way = Dependence { returned, ..control() };
+        let mut program = Program::new(trace).changed(true).dependence(2, 6, way);
+        program.summary().iter().any(|line| line.starts_with("likely"))
+    };
+    let adds = step("t1 r(map) @b:6; t1 w(map) @b:7;", "");
+    let backs_off = step("t1 r(map) @b:6;", "");
+    assert!(is_likely(&adds, Certainty::Yes), "it may add its own whatever it finds");
+    let both = adds.clone() + &backs_off;
+    assert!(!is_likely(&both, Certainty::Yes));
+    assert!(!is_likely(&both, Certainty::Unknown), "the region may be inlined");
+    // The region says that it has added the element, whatever the callee found.
+    assert!(is_likely(&both, Certainty::No));
+    // It counts the element nevertheless.
+    let counts = step("t1 r(map) @b:6; t1 w(map) @b:7;", "t1 w(count) @d:1; t2 r(count) @e:1;")
+        + &step("t1 r(map) @b:6;", "t1 w(count) @d:1; t2 r(count) @e:1;");
+    assert!(is_likely(&counts, Certainty::Yes));
+}
+
+#[test]
 fn a_value_that_is_read_anew_is_of_the_present() {
     // A copy is made and changed, and its version compared with the present one before it is stored.
     let trace = |act: &str| {

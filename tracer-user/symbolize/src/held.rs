@@ -423,13 +423,13 @@ const fn dwarf_register(number: u8) -> Register {
 }
 
 /// Finds the unit with the code at an address.
-fn unit_around(info: &DebugInfo, at: LinkAddr) -> Option<Arc<Unit>> {
+pub(super) fn unit_around(info: &DebugInfo, at: LinkAddr) -> Option<Arc<Unit>> {
     let context = info.context().ok()?.lock().unwrap_or_else(PoisonError::into_inner);
     unit_of(info, &context, at)
 }
 
 /// Finds the function with the code at an address.
-fn function_around(unit: &Arc<Unit>, at: LinkAddr) -> Option<gimli::UnitOffset> {
+pub(super) fn function_around(unit: &Arc<Unit>, at: LinkAddr) -> Option<gimli::UnitOffset> {
     let mut entries = unit.unit.entries();
     while let Ok(Some(entry)) = entries.next_dfs() {
         if entry.tag() == gimli::DW_TAG_subprogram && covers(unit, entry, at) {
@@ -456,7 +456,7 @@ fn text_of(info: &DebugInfo, entry: &DebugEntry, name: gimli::DwAt) -> Option<St
 }
 
 /// Reads an attribute of an entry, or of those that it refers to as its origin.
-fn attribute(
+pub(super) fn attribute(
     info: &DebugInfo,
     entry: &DebugEntry,
     name: gimli::DwAt,

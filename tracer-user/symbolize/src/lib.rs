@@ -54,6 +54,7 @@ mod naming;
 mod opener;
 mod provenance;
 mod restartable;
+mod returned;
 mod sections;
 mod sharing;
 mod source;

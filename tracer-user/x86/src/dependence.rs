@@ -241,6 +241,17 @@ impl<'code> Analysis<'code> {
         self.find_meeting(earlier, later).unwrap_or(Meeting::UNKNOWN)
     }
 
+    /// Returns whether the function that makes the first call of a chain, or else its only step, returns something that
+    /// depends on the value that the step at the end loads.
+    pub fn returns(&mut self, step: &[u64]) -> Certainty {
+        let found = step.split_last().and_then(|(&access, calls)| {
+            let (body, load) = self.of_load_at(access)?;
+            let (_, value) = self.returned(body, load, calls)?;
+            Some(value.in_result())
+        });
+        found.unwrap_or(Certainty::Unknown)
+    }
+
     fn find_meeting(&mut self, earlier: &[u64], later: &[u64]) -> Option<Meeting> {
         // The later step in each function, from the one with the load up to the one that contains both.
         let (&access, calls) = later.split_last()?;

@@ -344,6 +344,70 @@ fn what_changes_with_the_value_depends_on_it() {
 }
 
 #[test]
+fn a_result_that_changes_with_the_value_depends_on_it() {
+    const FUNCTIONS: usize = 200;
+    let mut runner = TestRunner::deterministic();
+    let strategy = function().prop_map(|function| {
+        let body = function.replace("return;", "return 7;").replace("set(", "return (");
+        format!("{body}\n    return 9;")
+    });
+    let bodies: Vec<String> = (0..FUNCTIONS)
+        .map(|_| strategy.new_tree(&mut runner).expect("a function").current())
+        .collect();
+    // What the results are is seen by a later step.
+    let steps: Vec<String> =
+        (0..FUNCTIONS).map(|number| format!("set(result{number}(a));")).collect();
+    let results: String = (bodies.iter().enumerate())
+        .map(|(number, body)| format!("APART long result{number}(long a) {{\n{body}\n}}\n"))
+        .collect();
+    let text = file(&steps).replacen(PRELUDE, &format!("{PRELUDE}{results}"), 1);
+    for option in ["-O0", "-O1", "-O2", "-O3"] {
+        let (program, changes) = run(&text, &[option]);
+        let mut known = Knowledge::default();
+        let mut analysis = Analysis::new(&program, &mut known);
+        let mut counts = Counts::default();
+        for (number, &changes) in changes.iter().enumerate() {
+            let function = program.function(&format!("result{number}"));
+            let getters = ["get", "is_large", "get_into", "get_pair"];
+            let steps = getters.map(|name| program.function(name)).into_iter().flat_map(|getter| {
+                let load = program.access(getter, program.function("input"));
+                program.calls(function, getter).into_iter().map(move |call| [call, load])
+            });
+            let answers: Vec<Certainty> = steps.map(|step| analysis.returns(&step)).collect();
+            let answer = answers.into_iter().max().unwrap_or_default();
+            let place = if changes { &mut counts.changing } else { &mut counts.constant };
+            place[answer as usize] += 1;
+        }
+        println!("{option}: {counts:?}");
+        let [missed, possible, found] = counts.changing;
+        assert_eq!(missed, 0, "{option}: {counts:?}");
+        assert!(found > 8 * possible, "{option}: {counts:?}");
+        assert!(counts.constant[0] > FUNCTIONS / 4, "{option}: {counts:?}");
+    }
+}
+
+#[test]
+fn a_result_that_was_fixed_does_not_depend_on_what_calls_left_over() {
+    let text = format!(
+        "{PRELUDE}APART long ignored(void) {{ get_pair(); return 1; }}\n\
+         APART long passed(void) {{ return get_pair().second; }}\n\
+         int main(void) {{ return 0; }}\n"
+    );
+    for option in ["-O0", "-O1", "-O2"] {
+        let program = compiled(&text, option);
+        let getter = program.function("get_pair");
+        let load = program.access(getter, program.function("input"));
+        let mut known = Knowledge::default();
+        let mut returns = |name: &str| {
+            let call = program.calls(program.function(name), getter)[0];
+            Analysis::new(&program, &mut known).returns(&[call, load])
+        };
+        assert_eq!(returns("ignored"), Certainty::No, "{option}");
+        assert_eq!(returns("passed"), Certainty::Yes, "{option}");
+    }
+}
+
+#[test]
 fn what_has_a_value_in_common_with_a_store_depends_on_it() {
     const FUNCTIONS: usize = 200;
     let mut runner = TestRunner::deterministic();

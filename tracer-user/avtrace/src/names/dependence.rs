@@ -84,6 +84,7 @@ const NONE: Dependence = Dependence {
     goes_back: Certainty::No,
     compared: Certainty::No,
     combined: Certainty::No,
+    returned: Certainty::No,
 };
 
 /// Two steps in one module, by link-time addresses: of the accessing instructions, each with the return addresses of
@@ -190,6 +191,10 @@ impl ModuleCode {
         if pairs.len() > MAX_WAYS * MAX_WAYS {
             return unknown;
         }
+        // What a region within a function returns is a value among others.
+        let begin =
+            steps.region.map(LinkAddr).filter(|&at| self.functions.starting_at(at).is_some());
+        let returns_nothing = begin.and_then(|begin| file.returns_nothing(begin));
         let found = pairs.into_iter().map(|(one, other)| {
             let common = one.iter().zip(other).take_while(|(a, b)| a == b).count();
             let common = common.min(one.len() - 1).min(other.len() - 1);
@@ -216,6 +221,11 @@ impl ModuleCode {
                 goes_back,
                 compared: answer(meeting.compared),
                 combined: answer(meeting.combined),
+                returned: match returns_nothing {
+                    Some(true) => Certainty::Yes,
+                    Some(false) => answer(analysis.returns(other)),
+                    None => Certainty::Unknown,
+                },
             }
         });
         let found = found.reduce(agreed).unwrap_or_default();
@@ -429,6 +439,7 @@ fn agreed(one: Dependence, other: Dependence) -> Dependence {
         goes_back: both(one.goes_back, other.goes_back),
         compared: both(one.compared, other.compared),
         combined: both(one.combined, other.combined),
+        returned: both(one.returned, other.returned),
     }
 }
 

@@ -7,5 +7,6 @@ mod held;
 mod lines;
 mod process;
 mod restartable;
+mod returned;
 mod support;
 mod variables;

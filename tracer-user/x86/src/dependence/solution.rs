@@ -309,6 +309,12 @@ impl Solution {
         registers.into_iter().chain(stored).collect()
     }
 
+    /// Returns whether the value is in the first register that the function returns. Others may have what is left over
+    /// from its work.
+    pub fn in_result(&self) -> Certainty {
+        self.summary.result.of_source()
+    }
+
     /// The argument behind which an instruction loads.
     pub fn loads_behind(body: &Body, index: usize) -> Option<usize> {
         let accesses = &body.steps[index].as_ref()?.accesses;
