@@ -68,30 +68,6 @@ fn an_identity_that_is_used_again_is_another_thread() {
 }
 
 #[test]
-fn a_process_outlives_its_main_thread() {
-    require_bpf!();
-    let (ended, report) = Avtrace::on(&c("leaderless", &["-g", "-O2"]))
-        .options(["--error-exitcode=70"])
-        .arguments(["watched"])
-        .report();
-    assert_eq!(
-        (ended.code, &*ended.stdout),
-        (Some(70), "alone\nbalance: 995\n"),
-        "{}",
-        ended.stderr
-    );
-    assert_eq!(report.subject.exit_code, Some(3));
-    let mut evidence: Vec<&str> =
-        report.violations.iter().map(|violation| &*violation.evidence).collect();
-    evidence.sort_unstable();
-    evidence.dedup();
-    assert_eq!(evidence, ["data", "sync"], "locks and accesses: {:#?}", report.violations);
-    for violation in &report.violations {
-        assert_eq!(violation.cycle(), ["transfer", "audit", "transfer"]);
-    }
-}
-
-#[test]
 fn a_region_that_is_left_by_longjmp_has_ended() {
     require_bpf!();
     for flags in [
