@@ -122,11 +122,21 @@ pub fn describe_step_among(step: &Step, steps: &[&Step]) -> String {
 
 /// The place of an object among several, from 0, in words.
 fn ordinal(number: usize) -> String {
-    match number {
-        0 => "first".to_owned(),
-        1 => "second".to_owned(),
-        2 => "third".to_owned(),
-        more => format!("{}th", more + 1),
+    let position = number + 1;
+    match (position, position % 100) {
+        (1, _) => "first".to_owned(),
+        (2, _) => "second".to_owned(),
+        (3, _) => "third".to_owned(),
+        (_, 11..=13) => format!("{position}th"),
+        (_, ending) => {
+            let letters = match ending % 10 {
+                1 => "st",
+                2 => "nd",
+                3 => "rd",
+                _ => "th",
+            };
+            format!("{position}{letters}")
+        }
     }
 }
 
@@ -601,6 +611,12 @@ mod tests {
         assert_eq!(signal_name(11), "SIGSEGV");
         assert_eq!(signal_name(6), "SIGABRT");
         assert_eq!(signal_name(40), "signal 40");
+    }
+
+    #[test]
+    fn ordinals_are_those_of_english() {
+        let expected = ["first", "second", "third", "4th", "11th", "13th", "21st", "102nd", "112th"];
+        assert_eq!([0, 1, 2, 3, 10, 12, 20, 101, 111].map(ordinal), expected);
     }
 
     #[test]
