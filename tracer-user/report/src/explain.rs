@@ -615,7 +615,8 @@ mod tests {
 
     #[test]
     fn ordinals_are_those_of_english() {
-        let expected = ["first", "second", "third", "4th", "11th", "13th", "21st", "102nd", "112th"];
+        let expected =
+            ["first", "second", "third", "4th", "11th", "13th", "21st", "102nd", "112th"];
         assert_eq!([0, 1, 2, 3, 10, 12, 20, 101, 111].map(ordinal), expected);
     }
 
