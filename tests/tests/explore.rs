@@ -9,7 +9,7 @@ use tests::{
     process::Running,
     rust,
     schema::{assert_follows, validator},
-    tracer::{avtrace, avtrace_with},
+    tracer::{FAIL_ON, avtrace, avtrace_with},
 };
 
 /// Time after which an exploration that was interrupted has surely hung.
@@ -26,7 +26,10 @@ fn document(ended: &Ended) -> Value {
 fn explore(options: &[&str], program: &Program, arguments: &[&str]) -> (Ended, Value) {
     let path = program.path.to_str().expect("a path in UTF-8");
     let words = [&["explore", "--format", "json"], options, &["--", path], arguments].concat();
-    let ended = avtrace_with(words);
+    let mut command = Command::new(avtrace());
+    // Hundreds of executions, of which each switches between threads by ptrace: some machines are slow at that.
+    let ended =
+        Running::start(command.args(words).env(FAIL_ON.0, FAIL_ON.1), None, LIMIT * 5).wait();
     let result = document(&ended);
     (ended, result)
 }
