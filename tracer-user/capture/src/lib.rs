@@ -4,4 +4,5 @@
 pub mod backend;
 pub mod in_process;
 pub mod kernel;
+mod mappings;
 mod probe_memory;

@@ -272,7 +272,7 @@ pub fn threads(pid: u32) -> io::Result<Vec<u32>> {
         .collect()
 }
 
-/// The processes that are in `/proc`, also those that have ended and wait for their parent.
+/// Lists the processes in `/proc`, including zombies.
 ///
 /// # Errors
 ///

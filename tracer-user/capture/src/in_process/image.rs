@@ -22,7 +22,7 @@ use inline::{
     memory::{Offset, ProcessAddress, SharedWords as _},
     trampoline::{Caller, CommonCode, Interrupted, Trampoline, accesses_block, near_jump},
 };
-use symbolize::{Mapping, parse_maps};
+use symbolize::Mapping;
 use x86::patching::NEAR_JUMP;
 
 use super::{
@@ -35,6 +35,7 @@ use super::{
     ways_out::WaysOut,
     written::{Found, Written, write_code},
 };
+use crate::mappings::mappings;
 use linux::{
     membarrier, memory, proc,
     shared_memory::SharedMemory,
@@ -684,8 +685,4 @@ fn gaps(maps: &[Mapping], all: Range<u64>) -> Vec<Range<u64>> {
     gaps.push(from..all.end);
     gaps.retain(|gap| gap.start < gap.end);
     gaps
-}
-
-pub(super) fn mappings(process: u32) -> io::Result<Vec<Mapping>> {
-    parse_maps(&proc::maps(process)?).map_err(io::Error::other)
 }

@@ -14,7 +14,6 @@ mod handle;
 mod image;
 mod leak_sanitizer;
 mod leave;
-mod left_over;
 mod libraries;
 mod module_patches;
 mod own_gs;

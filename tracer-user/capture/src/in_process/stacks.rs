@@ -8,7 +8,8 @@ use std::{
 
 use symbolize::MapName;
 
-use super::{image::mappings, shared::Place};
+use super::shared::Place;
+use crate::mappings::mappings;
 use linux::{
     mapping::{AddressRange, mapping_around},
     proc,

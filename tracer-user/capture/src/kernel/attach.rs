@@ -20,7 +20,7 @@ use super::{
     error::{KernelError, refused},
     release,
 };
-use crate::probe_memory::harm_of_breakpoints_everywhere;
+use crate::probe_memory::check_breakpoints_everywhere;
 use linux::{bpf, perf};
 use plan::point::{ProbeGroup, ProbePoint, Refusal};
 
@@ -58,7 +58,7 @@ impl Kernel {
         mut points: Vec<ProbePoint>,
     ) -> Result<Vec<Refusal>, KernelError> {
         if self.is_everywhere(plan).unwrap_or(true) {
-            check_others().map_err(KernelError::HarmsOthers)?;
+            check_breakpoints_everywhere().map_err(KernelError::HarmsOthers)?;
         }
         for point in &mut points {
             // The others have cookies of another form.
@@ -181,7 +181,7 @@ impl Kernel {
         if self.is_everywhere(plan)? || self.anchored.contains(&plan) {
             return Ok(());
         }
-        check_others().map_err(io::Error::other)?;
+        check_breakpoints_everywhere()?;
         self.anchored.insert(plan);
         let mut places: BTreeMap<PathBuf, BTreeSet<u64>> = BTreeMap::new();
         for (_, point) in self.points.iter().filter(|(other, _)| *other == plan) {
@@ -266,14 +266,5 @@ impl Kernel {
         self.pending_detaches.retain(|pending_detaches| !pending_detaches.is_done());
         self.pending_detaches.push(PendingDetach::start(links));
         self.detach_probes(plan, |_| true);
-    }
-}
-
-/// Checks that breakpoints in every process break none.
-fn check_others() -> Result<(), String> {
-    match harm_of_breakpoints_everywhere() {
-        Ok(None) => Ok(()),
-        Ok(Some(harm)) => Err(harm.to_string()),
-        Err(error) => Err(format!("cannot read which processes have inline probes: {error}")),
     }
 }

@@ -22,9 +22,10 @@ use std::{
 use abi::{CopyRecord, PlanNumber, symbols};
 use aya::maps::{Array, HashMap, MapData, RingBuf};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use symbolize::{Mapping, ProcessAddr, parse_maps};
+use symbolize::{Mapping, ProcessAddr};
 
 use super::{Kernel, KernelError, error::unusable};
+use crate::mappings::mappings;
 use linux::{priority, proc};
 
 const INT3: u8 = 0xcc;
@@ -213,10 +214,6 @@ fn is_in_initial_namespace() -> bool {
     /// `PROC_PID_INIT_INO` in `include/linux/proc_ns.h`.
     const INITIAL: u64 = 0xeffffffc;
     proc::pid_namespace(std::process::id()).is_ok_and(|(_, inode, _)| inode == INITIAL)
-}
-
-fn mappings(pid: u32) -> io::Result<Vec<Mapping>> {
-    parse_maps(&proc::maps(pid)?).map_err(io::Error::other)
 }
 
 /// Restores the code of a process that has a copy of probed memory. A process that has ended is left alone.

@@ -33,7 +33,7 @@ pub enum KernelError {
     CannotFollow(String),
     /// Probes cannot be limited to a process, and would break others.
     #[error("{0}. Try again when nothing is traced inline, or use --capture inline")]
-    HarmsOthers(String),
+    HarmsOthers(io::Error),
     /// The kernel refuses the programs.
     #[error(
         "the kernel refuses the BPF programs ({0}): Linux 5.15 or newer with CONFIG_BPF_SYSCALL, CONFIG_UPROBES \

@@ -11,9 +11,10 @@ use std::{
 
 use abi::{Cookie, Kind, PlanNumber, ProbeProgram, Record, Target};
 use aya::maps::{MapData, RingBuf};
-use symbolize::{ProcessAddr, parse_maps};
+use symbolize::ProcessAddr;
 
 use super::{Kernel, KernelError, LoadOptions};
+use crate::mappings::mappings;
 use linux::proc;
 use plan::point::ProbePoint;
 
@@ -101,7 +102,7 @@ fn unattached(error: io::Error) -> KernelError {
 /// Place of [`probed`] in the file of this executable.
 fn own_place() -> io::Result<ProbePoint> {
     let address = ProcessAddr((probed as fn(u64) -> u64) as usize as u64);
-    let maps = parse_maps(&proc::maps(std::process::id())?).map_err(io::Error::other)?;
+    let maps = mappings(std::process::id())?;
     let mapping = maps.iter().find(|mapping| mapping.contains(address));
     let mapping = mapping.ok_or_else(|| io::Error::other("it is in no mapping"))?;
     Ok(ProbePoint {

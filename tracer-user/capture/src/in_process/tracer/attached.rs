@@ -9,7 +9,6 @@ use super::{Ending, Event, State, Tracer, signals};
 use crate::in_process::{
     error::{InProcessError, ProgramRefusal, StartError, failed},
     handle::{InProcess, connect},
-    left_over,
     records::Stream,
     standing::Standing,
 };
@@ -87,7 +86,7 @@ impl Tracer {
         }
         if let Err(error) = self.share_frozen(process) {
             // The first error is the one to report.
-            let _ = left_over::unmap(&mut self.supervisor, process);
+            let _ = probe_memory::unmap(&mut self.supervisor, process);
             return Err(error);
         }
         if let Some(traced) = self.processes.get_mut(&process) {
@@ -122,7 +121,7 @@ impl Tracer {
                 for thread in supervisor.threads(process) {
                     supervisor.set_gs_base(thread, 0)?;
                 }
-                left_over::unmap(supervisor, process)
+                probe_memory::unmap(supervisor, process)
             });
             traced.has_contexts = unmapped.is_err_and(|error| !proc::is_gone(&error));
         }
