@@ -41,8 +41,6 @@ struct Entry {
     exemplar: Violation,
     /// Second sections that ended without a change: region, and place of the acquire.
     unchanged: Vec<Section>,
-    /// Set if an execution with such a second section made no other change from the first step on.
-    did_nothing: bool,
 }
 
 #[derive(Clone, Default)]
@@ -105,7 +103,6 @@ impl Cuts {
             clarity,
             exemplar,
             unchanged: Vec::new(),
-            did_nothing: false,
         });
         self.chosen += 1;
         Some(number)
@@ -153,10 +150,10 @@ impl Cuts {
         }
     }
 
-    /// Notes whether an execution whose second section made no change made any other one.
-    pub(super) fn note_inaction(&mut self, key: &Key, did_nothing: bool) {
+    /// Notes that an execution made no change from the first step of a cut on.
+    pub(super) fn note_inaction(&mut self, key: &Key) {
         if let Some(&number) = self.by_key.get(key) {
-            self.entries[number as usize].did_nothing |= did_nothing;
+            self.entries[number as usize].cut.did_nothing = true;
         }
     }
 
@@ -216,8 +213,7 @@ impl Cuts {
         }
         let mut exemplars = Vec::new();
         let mut cuts = Vec::with_capacity(self.entries.len());
-        for entry in self.entries {
-            let Entry { mut cut, ways, exemplar, unchanged, did_nothing, .. } = entry;
+        for Entry { mut cut, ways, exemplar, unchanged, .. } in self.entries {
             for violation in &mut cut.violations {
                 *violation = positions[*violation];
             }
@@ -227,7 +223,7 @@ impl Cuts {
             cut.polled = obstacles.is_polled(&exemplar);
             cut.unread = observed.is_unread(&exemplar);
             cut.backed_off = unchanged.iter().any(|section| changing.contains(section));
-            cut.did_nothing = cut.backed_off && did_nothing;
+            cut.did_nothing &= cut.backed_off;
             let same = |number: &usize| violations[*number].edges == exemplar.edges;
             let shown = listed.get(&instance(&exemplar)).copied().filter(same);
             cut.exemplar = shown.unwrap_or_else(|| {

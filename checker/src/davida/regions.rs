@@ -9,7 +9,7 @@ use super::observed::Observed;
 use super::obstacles::Obstacles;
 use super::reacquired::ReacquiredLocks;
 use super::resting::RestingAccesses;
-use super::second_sections::{SecondSections, SecondStep};
+use super::second_sections::SecondStep;
 use super::thread::{Facts, LeftAt, Level, Thread};
 use super::witness::{Violated, clarity, way};
 use crate::check::{Options, Regions, Relation};
@@ -245,15 +245,16 @@ impl ActiveRegions {
         }
     }
 
-    /// Notes which cuts the execution that ends has by second sections without a change, and whether it has made
-    /// another change since their first steps.
+    /// Notes the cuts whose second sections made no change in the execution that ends, if the execution has made no
+    /// other change since their first steps.
     fn note_inaction(&mut self, row: usize) {
         let Self { threads, found: Found { cuts, .. }, .. } = self;
         let thread = &mut threads[row];
         let Some(level) = thread.levels.last() else { return };
         let [_, sections] = &mut thread.second_sections;
-        for (left, key) in sections.region_ends(level.begin.event()) {
-            cuts.note_inaction(&key, thread.last_change < left);
+        let steps = sections.region_ends(level.begin.event());
+        for (_, key) in steps.filter(|&(left, _)| thread.last_change < left) {
+            cuts.note_inaction(&key);
         }
     }
 
@@ -266,6 +267,7 @@ impl ActiveRegions {
             self.unfollow(row);
             self.threads[row].trail.released_locks.clear();
             self.threads[row].locks.clear();
+            self.threads[row].forget_second_sections();
         }
     }
 
@@ -485,8 +487,8 @@ impl ActiveRegions {
             }
             if around.locks.holds_since(left.event) {
                 let sections = &mut threads[closing.row()].second_sections;
-                let (left, begin) = (left.event, begin.event());
-                let step = SecondStep { event: trigger, left, begin, key };
+                let begin = level.map(|_| begin.event());
+                let step = SecondStep { event: trigger, left: left.event, begin, key };
                 sections[usize::from(level.is_some())].closed(step);
             }
         }
@@ -531,7 +533,7 @@ impl Visitor for ActiveRegions {
         let thread = &mut self.threads[row];
         thread.begin();
         thread.locks.clear();
-        thread.second_sections.iter_mut().for_each(SecondSections::clear);
+        thread.forget_second_sections();
     }
 
     fn accesses_rest(&mut self, region: RegionId, rest: bool, number: EventNumber) {

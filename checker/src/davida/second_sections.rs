@@ -15,8 +15,8 @@ pub(super) struct SecondStep<K> {
     pub(super) event: EventNumber,
     /// First step of the cycle.
     pub(super) left: EventNumber,
-    /// Begin of the execution of the region.
-    pub(super) begin: EventNumber,
+    /// Begin of the execution of the region; `None` for one that is followed, whose end is of no interest.
+    pub(super) begin: Option<EventNumber>,
     /// Key of the cut.
     pub(super) key: K,
 }
@@ -59,21 +59,21 @@ impl<K: Copy + PartialEq> SecondSections<K> {
         let ends =
             move |step: &mut SecondStep<K>| since < step.event && !locks.holds_before(step.event);
         open.extract_if(.., ends).map(move |step| {
-            if !changes && unchanged.len() < MAX_STEPS {
+            if !changes && step.begin.is_some() && unchanged.len() < MAX_STEPS {
                 unchanged.push(step);
             }
             step.key
         })
     }
 
-    /// Removes the steps of an execution of a region that has ended, of which the section made no change. Returns
-    /// their first steps, and their cuts.
+    /// Removes the steps of an execution that has ended, and whose sections made no change. Returns their first steps,
+    /// and their cuts.
     #[inline]
     pub(super) fn region_ends(
         &mut self,
         begin: EventNumber,
     ) -> impl Iterator<Item = (EventNumber, K)> + '_ {
-        let ends = move |step: &mut SecondStep<K>| step.begin == begin;
+        let ends = move |step: &mut SecondStep<K>| step.begin == Some(begin);
         self.unchanged.extract_if(.., ends).map(|step| (step.left, step.key))
     }
 

@@ -128,6 +128,11 @@ impl Thread {
         self.trail.clear();
     }
 
+    /// Forgets the second sections that are open, or whose regions are.
+    pub(super) fn forget_second_sections(&mut self) {
+        self.second_sections.iter_mut().for_each(SecondSections::clear);
+    }
+
     /// Returns whether the event is in the thread's active regions. It is one of the thread.
     #[inline]
     pub(super) fn contains(&self, event: EventNumber) -> bool {

@@ -213,11 +213,11 @@ pub(super) fn all<'a>(findings: &'a Findings, names: &mut Names<'_>) -> Vec<Cand
 /// that others came into has changed no shared variable then, and none has overwritten a value that it had not read.
 /// Only the authors of a library know which of its variables it may overwrite.
 ///
-/// A call that asks and a call that changes may be complete each. The second is a second look of the region if that
-/// then makes no other change, and does not return the same whatever that call has found.
+/// One callee may ask, and another one may look again and change something. The region heeds the second look if some
+/// execution of the region made no change at all. It does not heed the look if its result is independent of it.
 fn gaps_that_decide_anew(candidates: &[Candidate<'_>], names: &mut Names<'_>) -> FxHashSet<Gap> {
     let mut found = FxHashSet::default();
-    // Calls that look again: whether the region returns what depends on one of their looks.
+    // For gaps between two callees: whether the region's result depends on a look of the second one.
     let mut calls: FxHashMap<Gap, Vec<Certainty>> = FxHashMap::default();
     let split = || candidates.iter().filter(|it| it.lock.is_some());
     for candidate in split() {
@@ -574,13 +574,12 @@ fn is_changed_by_one(
     accesses: &Accesses<'_>,
     names: &mut Names<'_>,
 ) -> bool {
-    let (entered, left) = (&accesses.first.sink, &accesses.closing.source);
-    let [_, remote, _] = &violation.witness[..] else { return false };
-    let both_write = writes(entered.action) && writes(left.action);
-    let mut function = |point: &Point| names.place(point.location).function.clone();
-    both_write && remote.region.is_some() && function(entered).is_some() && {
-        function(entered) == function(left)
-    }
+    let remote = [&accesses.first.sink, &accesses.closing.source];
+    let in_one_execution =
+        matches!(&violation.witness[..], [_, remote, _] if remote.region.is_some());
+    let [entered, left] = remote.map(|point| names.place(point.location).function.clone());
+    let in_one_function = entered.is_some() && entered == left;
+    in_one_execution && in_one_function && remote.iter().all(|point| writes(point.action))
 }
 
 /// Returns whether another thread, which has read both variables in one transaction or section, uses the values
