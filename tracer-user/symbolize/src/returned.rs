@@ -8,7 +8,7 @@ use super::{
 };
 
 impl ElfFile {
-    /// Returns whether the function with the code at an address returns nothing to its caller; `None` without debug
+    /// Returns whether the function with the code at an address has no result; `None` without debug
     /// information on types there, as with `-g1` or line tables alone.
     #[must_use]
     pub fn returns_nothing(&self, at: LinkAddr) -> Option<bool> {

@@ -144,6 +144,8 @@ pub(crate) struct ModuleCode {
     calls: RefCell<FxHashMap<usize, Arc<Calls>>>,
     /// Functions that are known to be a library's, or not to be.
     libraries: RefCell<FxHashMap<usize, bool>>,
+    /// Results of [`ElfFile::returns_nothing`], by the first instructions of functions.
+    without_result: RefCell<FxHashMap<u64, Option<bool>>>,
     /// Flow of values.
     known: RefCell<Knowledge>,
 }
@@ -155,6 +157,7 @@ impl ModuleCode {
             imports: Imports::from_file(file),
             calls: RefCell::default(),
             libraries: RefCell::default(),
+            without_result: RefCell::default(),
             known: RefCell::default(),
         }
     }
@@ -191,10 +194,7 @@ impl ModuleCode {
         if pairs.len() > MAX_WAYS * MAX_WAYS {
             return unknown;
         }
-        // What a region within a function returns is a value among others.
-        let begin =
-            steps.region.map(LinkAddr).filter(|&at| self.functions.starting_at(at).is_some());
-        let returns_nothing = begin.and_then(|begin| file.returns_nothing(begin));
+        let returns_nothing = steps.region.and_then(|begin| self.returns_nothing(file, begin));
         let found = pairs.into_iter().map(|(one, other)| {
             let common = one.iter().zip(other).take_while(|(a, b)| a == b).count();
             let common = common.min(one.len() - 1).min(other.len() - 1);
@@ -231,6 +231,14 @@ impl ModuleCode {
         let found = found.reduce(agreed).unwrap_or_default();
         tracing::debug!(?steps, ?found, "dependence");
         found
+    }
+
+    /// Returns whether the region with that begin has no result; `None` if that is not known, as for a region within a
+    /// function.
+    fn returns_nothing(&self, file: &ElfFile, begin: u64) -> Option<bool> {
+        self.functions.starting_at(LinkAddr(begin))?;
+        let mut known = self.without_result.borrow_mut();
+        *known.entry(begin).or_insert_with(|| file.returns_nothing(LinkAddr(begin)))
     }
 
     /// Returns the way that a stack shows from a function down to its innermost instruction; `None` if the stack is not

@@ -309,8 +309,8 @@ impl Solution {
         registers.into_iter().chain(stored).collect()
     }
 
-    /// Returns whether the value is in the first register that the function returns. Others may have what is left over
-    /// from its work.
+    /// Returns whether the function returns the value in `rax`. Its other result registers may hold remains of
+    /// intermediate results.
     pub fn in_result(&self) -> Certainty {
         self.summary.result.of_source()
     }
