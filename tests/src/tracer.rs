@@ -252,10 +252,19 @@ impl Avtrace {
 /// Runs avtrace with exactly these arguments.
 #[must_use]
 pub fn avtrace_with<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Ended {
+    avtrace_within(TIME_LIMIT, arguments)
+}
+
+/// Runs avtrace with exactly these arguments, and with a time limit of its own.
+#[must_use]
+pub fn avtrace_within<S: AsRef<OsStr>>(
+    limit: Duration,
+    arguments: impl IntoIterator<Item = S>,
+) -> Ended {
     let mut command = Command::new(avtrace());
     command.args(arguments);
     prepare(&mut command);
-    crate::process::run(&mut command)
+    Running::start(&mut command, None, limit).wait()
 }
 
 /// Runs a program without avtrace.

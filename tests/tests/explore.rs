@@ -9,7 +9,7 @@ use tests::{
     process::Running,
     rust,
     schema::{assert_follows, validator},
-    tracer::{FAIL_ON, avtrace, avtrace_with},
+    tracer::{avtrace, avtrace_with, avtrace_within},
 };
 
 /// Time after which an exploration that was interrupted has surely hung.
@@ -26,10 +26,8 @@ fn document(ended: &Ended) -> Value {
 fn explore(options: &[&str], program: &Program, arguments: &[&str]) -> (Ended, Value) {
     let path = program.path.to_str().expect("a path in UTF-8");
     let words = [&["explore", "--format", "json"], options, &["--", path], arguments].concat();
-    let mut command = Command::new(avtrace());
-    // Hundreds of executions, of which each switches between threads by ptrace: some machines are slow at that.
-    let ended =
-        Running::start(command.args(words).env(FAIL_ON.0, FAIL_ON.1), None, LIMIT * 5).wait();
+    // Hundreds of executions, each of which switches between threads by ptrace. Some machines are slow at that.
+    let ended = avtrace_within(LIMIT * 5, words);
     let result = document(&ended);
     (ended, result)
 }

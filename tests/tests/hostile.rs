@@ -15,6 +15,7 @@ use tests::{
     machine,
     process::{TIME_LIMIT, child_of, run},
     require_bpf,
+    service::state,
     tracer::{FAIL_ON, avtrace, captures_inline, native},
 };
 
@@ -109,28 +110,20 @@ fn a_program_that_stops_in_a_region() {
         .arguments(["stopped"])
         .start();
     running.await_stdout("balance: 900\n");
-    // A tracer stops it, too: the first stop that is seen need not be the one that it makes itself.
+    // The tracer stops the program as well. So CONT is sent at each stop, until the program ends.
     running.await_end(|pid| {
         let tracee = child_of(pid, &program.path);
-        let stopped = tracee.filter(|tracee| {
-            fs::read_to_string(format!("/proc/{tracee}/stat")).is_ok_and(|stat| {
-                stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
-            })
-        });
-        // It may have ended meanwhile.
-        let _ = stopped.map(|tracee| run(&mut kill("CONT", tracee)));
+        if let Some(tracee) = tracee.filter(|&tracee| matches!(state(tracee), Some('T' | 't'))) {
+            let kill = ["-c", "kill -s CONT \"$1\"", "sh", &tracee.to_string()];
+            // The program may have ended in the meantime.
+            let _ = run(Command::new("sh").args(kill));
+        }
     });
     let ended = running.wait();
     assert_eq!((ended.code, &*ended.stdout), (Some(66), "balance: 900\nend\n"), "{}", ended.stderr);
     let report = Report::parse(&fs::read_to_string(&file).expect("a report"));
     check_split(&report);
     assert_eq!(report.subject.exit_code, Some(5));
-}
-
-fn kill(signal: &str, pid: u32) -> Command {
-    let mut kill = Command::new("sh");
-    kill.args(["-c", "kill -s \"$1\" \"$2\"", "sh", signal, &pid.to_string()]);
-    kill
 }
 
 /// A pipe of commands for `service.c`, and a folder with it and with reports.
