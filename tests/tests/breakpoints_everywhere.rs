@@ -1,7 +1,6 @@
-//! Breakpoints in every process that maps a file: probes as perf events, and those of a process whose main thread has
-//! ended. They would break inline probes in other processes, and avtrace refuses to set them then. So these tests run
-//! one after the other, the others of the workspace are in other suites, and processes of somebody else that have
-//! inline probes are waited for.
+//! Some probes are breakpoints in every process that maps a file: perf events, and the probes of a process whose main
+//! thread has ended. avtrace does not set them while another process has inline probes, which they would break. So the
+//! tests of this suite run one after the other, and each waits until other processes have no inline probes.
 
 use std::{
     fs::{self, File},
@@ -13,15 +12,15 @@ use std::{
 
 use tests::{Avtrace, Ended, Report, Service, c, machine, process::Running, require_bpf, service};
 
-/// Time for which a test waits until nobody else has inline probes.
+/// Longest time that a test waits for processes with inline probes to end.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Process of somebody else that has inline probes.
+/// A process with inline probes that is not of this test.
 #[derive(Debug)]
 struct Stranger(u32);
 
 impl Stranger {
-    /// Returns one that is there.
+    /// Finds a process with inline probes.
     fn any() -> Option<Self> {
         let has_probes = |pid: &u32| {
             let maps = fs::read_to_string(format!("/proc/{pid}/maps"));
@@ -32,7 +31,7 @@ impl Stranger {
         processes.find(has_probes).map(Self)
     }
 
-    /// Returns the one, other than `own`, for which avtrace has set no breakpoints, as it said.
+    /// Finds a process, other than `own`, in what avtrace said about breakpoints that it did not set.
     fn named(said: &str, own: Option<u32>) -> Option<Self> {
         // Warnings are broken into lines.
         let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -44,20 +43,20 @@ impl Stranger {
         others.next().map(Self)
     }
 
-    /// Fails where avtrace has said that of one.
+    /// Returns an error if avtrace has named such a process.
     fn none_named(said: &str, own: Option<u32>) -> Result<(), Self> {
         Self::named(said, own).map_or(Ok(()), Err)
     }
 }
 
-/// Runs a test while nobody else has inline probes; once more, if somebody has come meanwhile.
+/// Runs a test while no other process has inline probes. If one appears during the test, the test runs again.
 fn alone(test: impl Fn() -> Result<(), Stranger>) {
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let until = Instant::now() + PATIENCE;
     loop {
         let seen = Stranger::any().map_or_else(&test, Err);
-        // Breakpoints in every process are in this one too. They are removed after the end of avtrace.
+        // This process has the breakpoints too. The kernel removes them after avtrace has ended.
         while let Some(changed) = service::changed_code(std::process::id()) {
             assert!(Instant::now() < until, "breakpoints stay: {changed}");
             thread::sleep(Duration::from_millis(100));

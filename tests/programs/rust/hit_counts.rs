@@ -1,5 +1,6 @@
 //! A count in a map that is read in one section and written back in another: `HashMap` does the accesses. A second map
-//! of the same type is a field of a structure, and has its name; an atomic variable in a block of its own, too.
+//! of the same type is a field of a structure, and has the name of that field. A third variable is an atomic one, in a
+//! block of its own.
 //!
 //! Nothing is marked and nothing named. Turns go through pipes.
 
