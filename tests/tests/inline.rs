@@ -1,7 +1,10 @@
 //! Probes in the traced process (`--capture inline`): they find what the kernel's find, as root and as any user, and
 //! the program runs as without them, also when avtrace is killed.
 
-use std::time::{Duration, Instant};
+use std::{
+    process::{Child, Command},
+    time::{Duration, Instant},
+};
 
 use tests::{Avtrace, Program, c, cpp, machine, process::child_of, runs, tracer::native};
 
@@ -215,6 +218,55 @@ fn a_process_that_is_left_behind_gets_its_own_code_back() {
         assert_eq!(output, "probed\nrestored\nall increments\n", "{}", running.stderr());
         running.await_end(|_| {});
     }
+}
+
+/// A thread of avtrace's gets next to no time beside this.
+struct Starver(Child);
+
+impl Starver {
+    /// Starves the thread of a process that has this name.
+    fn of(process: u32, name: &str) -> Self {
+        let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+        let thread = tasks.filter_map(Result::ok).find(|task| {
+            let comm = std::fs::read_to_string(task.path().join("comm"));
+            comm.is_ok_and(|comm| comm.trim_end() == name)
+        });
+        let thread = thread.expect("a thread with this name").file_name().into_string().unwrap();
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:\t"));
+        let first = allowed.unwrap().split(['-', ',']).next().unwrap().to_owned();
+        for command in [["taskset", "-pc", &first, &thread], ["chrt", "-ip", "0", &thread]] {
+            let ended = Command::new(command[0]).args(&command[1..]).output().unwrap();
+            assert!(ended.status.success(), "{command:?}: {ended:?}");
+        }
+        let mut endless = Command::new("taskset");
+        Self(endless.args(["-c", &first, "sh", "-c", "while :; do :; done"]).spawn().unwrap())
+    }
+}
+
+impl Drop for Starver {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _waited = self.0.wait();
+    }
+}
+
+/// The rings are full all the time: a thread that records waits for the reader, wherever it is stopped.
+#[test]
+fn a_process_gets_its_own_code_back_from_a_tracer_that_has_no_time() {
+    if !machine::have("taskset") || !machine::have("chrt") {
+        return machine::skip("no taskset or chrt");
+    }
+    let program = c("left_behind", &["-g", "-O2"]);
+    let mut running = inline(&program, false).options(["--follow-forks"]).start();
+    running.await_stdout("probed\n");
+    let starver = Starver::of(running.pid(), "avtrace-checker");
+    std::thread::sleep(Duration::from_secs(1));
+    running.signal("INT");
+    let output = running.await_closed_stdout();
+    drop(starver);
+    assert_eq!(output, "probed\nrestored\nall increments\n", "{}", running.stderr());
+    running.await_end(|_| {});
 }
 
 /// Python denies itself memory that becomes executable, and becomes avtrace.

@@ -62,8 +62,9 @@ pub(super) fn move_thread_out(
     thread: u32,
     image: &Image,
 ) -> io::Result<Moved> {
-    /// Time for which signals wait until the thread has left. One that is nearly always in the code of probes then gets
-    /// them there: that its handler sees such a place is better than probes that stay.
+    /// Time for which signals wait until the thread has left, and for which it waits for room in its ring. One that is
+    /// nearly always in the code of probes then gets its signals there: that a handler sees such a place is better than
+    /// probes that stay. And it loses events where the reader is slower than it is: these are counted.
     const MOST: Duration = Duration::from_secs(3);
     let mut moved = Moved::default();
     let started = Instant::now();
@@ -75,6 +76,9 @@ pub(super) fn move_thread_out(
         Standing::Inside => {
             // It may come to wait for a tracer that is busy with it.
             libraries::open_gate(image, process);
+            if started.elapsed() >= MOST {
+                image.never_wait(supervisor.bases(thread)?.1);
+            }
             Ok(false)
         }
     };

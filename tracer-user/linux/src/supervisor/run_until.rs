@@ -32,15 +32,18 @@ impl Supervisor {
     ) -> io::Result<bool> {
         /// Longest time in which it comes out of the code of a probe, and of a wait in it.
         const PATIENCE: Duration = Duration::from_secs(10);
-        /// Times for which the thread runs, in turn. In a very short time it would execute no instruction; in a long
-        /// time it fills its ring, and then nearly always waits for the reader when it is stopped.
+        /// Times for which the thread runs, in turn: doubled from the first up to the second one, which is doubled
+        /// itself with each turn, up to the third one. In a very short time it would execute no instruction, nor in a
+        /// longer one where many threads wait for a processor; in a long time it fills its ring, and then nearly
+        /// always waits for the reader when it is stopped.
         const SHORTEST: Duration = Duration::from_micros(20);
-        const LONGEST: Duration = Duration::from_millis(1);
+        const LONGEST_AT_FIRST: Duration = Duration::from_millis(1);
+        const LONGEST: Duration = Duration::from_millis(64);
         /// Longest time for which it stands still in between, so that the reader makes room.
         const REST: Duration = Duration::from_millis(10);
         let id = thread as i32;
         let started = Instant::now();
-        let (mut time, mut rest) = (SHORTEST, Duration::ZERO);
+        let (mut time, mut longest, mut rest) = (SHORTEST, LONGEST_AT_FIRST, Duration::ZERO);
         loop {
             let Ok(registers) = request::registers(id) else {
                 // It was killed.
@@ -65,10 +68,11 @@ impl Supervisor {
                 thread::sleep(rest);
                 request::resume(id, Resume::Continue(0))?;
                 thread::sleep(time);
-                if time < LONGEST {
+                if time < longest {
                     time *= 2;
                 } else {
                     time = SHORTEST;
+                    longest = (longest * 2).min(LONGEST);
                     rest = (rest * 2).clamp(SHORTEST, REST);
                 }
                 // A thread that has stopped by itself would only stop again before its next instruction.
