@@ -192,6 +192,8 @@ pub struct Cut {
     pub exemplar: usize,
     /// Numbers of the violations whose first instance belongs to this cut.
     pub violations: Vec<usize>,
+    /// Numbers of a few violations in later executions, as clear as the exemplar, for [`Findings::violation`].
+    pub further: Vec<usize>,
     /// Relation of both ends in the exemplar.
     pub kind: GapKind,
     /// Step of the exemplar at which the region was left.

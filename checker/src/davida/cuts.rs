@@ -19,6 +19,9 @@ pub(super) type Section = (Option<RegionId>, LocationId);
 /// Limit of the places stored of second sections of one cut.
 const MAX_SECTIONS: usize = 4;
 
+/// Limit of the violations stored of one cut besides its exemplar.
+const MAX_FURTHER: usize = 3;
+
 /// Region and both ends of the gap.
 pub(super) type Key = (RegionId, LocationId, LocationId);
 
@@ -39,6 +42,8 @@ struct Entry {
     ways: Vec<u64>,
     clarity: Clarity,
     exemplar: Violation,
+    /// Violations in later executions, as clear as the exemplar.
+    further: Vec<Violation>,
     /// Second sections that ended without a change: region, and place of the acquire.
     unchanged: Vec<Section>,
 }
@@ -67,13 +72,14 @@ impl Cuts {
         self.limit > 0
     }
 
-    /// Returns the number of the cut with that key. `build` makes its exemplar if the cut is new, or has been less
-    /// clear so far. `None` beyond the limit. Cuts of regions that are followed take no room from others.
+    /// Returns the number of the cut with that key, in the execution with that begin. `build` makes its exemplar if the
+    /// cut is new, or has been less clear so far, and a few further violations that are as clear. `None` beyond the limit. Cuts of regions that are followed take no room from others.
     pub(super) fn cut(
         &mut self,
         key: Key,
         is_followed: bool,
         clarity: Clarity,
+        begin: EventNumber,
         build: impl FnOnce() -> (Violation, Facts),
     ) -> Option<u32> {
         if let Some(&number) = self.by_key.get(&key) {
@@ -81,8 +87,15 @@ impl Cuts {
             if clarity < entry.clarity {
                 let (exemplar, facts) = build();
                 (entry.clarity, entry.exemplar) = (clarity, exemplar);
+                entry.further.clear();
                 entry.cut.note(facts);
                 self.chosen += 1;
+            } else if clarity == entry.clarity && entry.further.len() < MAX_FURTHER {
+                let latest = entry.further.last().unwrap_or(&entry.exemplar).begin.event;
+                if latest < begin {
+                    entry.further.push(build().0);
+                    self.chosen += 1;
+                }
             }
             return Some(number);
         }
@@ -102,6 +115,7 @@ impl Cuts {
             ways: Vec::new(),
             clarity,
             exemplar,
+            further: Vec::new(),
             unchanged: Vec::new(),
         });
         self.chosen += 1;
@@ -213,7 +227,7 @@ impl Cuts {
         }
         let mut exemplars = Vec::new();
         let mut cuts = Vec::with_capacity(self.entries.len());
-        for Entry { mut cut, ways, exemplar, unchanged, .. } in self.entries {
+        for Entry { mut cut, ways, exemplar, further, unchanged, .. } in self.entries {
             for violation in &mut cut.violations {
                 *violation = positions[*violation];
             }
@@ -224,12 +238,16 @@ impl Cuts {
             cut.unread = observed.is_unread(&exemplar);
             cut.backed_off = unchanged.iter().any(|section| changing.contains(section));
             cut.did_nothing &= cut.backed_off;
-            let same = |number: &usize| violations[*number].edges == exemplar.edges;
-            let shown = listed.get(&instance(&exemplar)).copied().filter(same);
-            cut.exemplar = shown.unwrap_or_else(|| {
-                exemplars.push(exemplar);
-                violations.len() + exemplars.len() - 1
+            let mut numbers = std::iter::once(exemplar).chain(further).map(|violation| {
+                let same = |number: &usize| violations[*number].edges == violation.edges;
+                let shown = listed.get(&instance(&violation)).copied().filter(same);
+                shown.unwrap_or_else(|| {
+                    exemplars.push(violation);
+                    violations.len() + exemplars.len() - 1
+                })
             });
+            cut.exemplar = numbers.next().unwrap_or_default();
+            cut.further = numbers.collect();
             cuts.push(cut);
         }
         (cuts, exemplars)
@@ -248,6 +266,7 @@ impl Cut {
             outer_regions: Vec::new(),
             exemplar: 0,
             violations: Vec::new(),
+            further: Vec::new(),
             kind: Default::default(),
             left_end: Default::default(),
             returned_end: Default::default(),

@@ -452,7 +452,7 @@ impl ActiveRegions {
             reads.closed(closing.sink.thread(), trigger, variable, key);
         }
         let around = threads[closing.row()].surroundings(level)?;
-        let number = cuts.cut(key, level.is_none(), clarity, || {
+        let number = cuts.cut(key, level.is_none(), clarity, begin.event(), || {
             let (relation, locks) = (options.relation, &around.trail.released_locks);
             let threads = &threads[..];
             let violated =

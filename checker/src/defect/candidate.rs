@@ -410,20 +410,8 @@ fn of<'a>(
         role: info.role,
         origin: if library { Origin::Library } else { Origin::Own },
         changed: changed(findings, cut, violation, names),
-        same_value: left.action == Action::Read
-            && match pattern {
-                Pattern::StaleRead => returned.action == Action::Read && !returned_updates,
-                Pattern::LostUpdate => writes(accesses.closing.source.action),
-                _ => false,
-            }
-            && {
-                let last = match pattern {
-                    Pattern::LostUpdate => &accesses.closing.source,
-                    _ => returned,
-                };
-                let events = left.own_event().zip(last.own_event());
-                events.and_then(|(left, last)| names.describe.same_value(left, last)) == Some(true)
-            },
+        same_value: !(pattern == Pattern::StaleRead && returned_updates)
+            && has_same_value(findings, cut, violation, pattern, names),
         waits_for: returned_repeats || left_repeats && !accesses.on_one,
         polled: left_repeats || cut.is_some_and(|cut| cut.polled),
         unread: cut.is_some_and(|cut| cut.unread),
@@ -699,6 +687,54 @@ fn kind(
     }
 }
 
+/// Returns the violations of a cut across the same gap as its exemplar, this first.
+fn of_gap<'a>(
+    findings: &'a Findings,
+    cut: Option<&'a Cut>,
+    exemplar: &'a Violation,
+) -> impl Iterator<Item = &'a Violation> {
+    let others = cut.into_iter().flat_map(|cut| cut.further.iter().chain(&cut.violations));
+    let others = others.take(MAX_VALUES).filter_map(|&number| findings.violation(number));
+    // A violation of an outer region may have other ends.
+    let ends = |violation: &Violation| {
+        let (first, last) = (violation.edges.first(), violation.edges.last());
+        (first.map(|edge| edge.source.location), last.map(|edge| edge.sink.location))
+    };
+    let of_exemplar = ends(exemplar);
+    std::iter::once(exemplar).chain(others.filter(move |other| ends(other) == of_exemplar))
+}
+
+/// Returns whether others left the value that the region had read before the gap: in no violation another one.
+fn has_same_value(
+    findings: &Findings,
+    cut: Option<&Cut>,
+    exemplar: &Violation,
+    pattern: Pattern,
+    names: &mut Names<'_>,
+) -> bool {
+    let mut is_same = false;
+    for violation in of_gap(findings, cut, exemplar) {
+        let subject = |object| names.subject(object).clone();
+        let Some(accesses) = Accesses::of(violation, cut, subject) else { continue };
+        let (read, again) = (&accesses.first.source, &accesses.closing.sink);
+        let last = match pattern {
+            Pattern::StaleRead if again.action == Action::Read => again,
+            Pattern::LostUpdate if writes(accesses.closing.source.action) => {
+                &accesses.closing.source
+            }
+            _ => continue,
+        };
+        let events = read.own_event().zip(last.own_event());
+        let events = events.filter(|_| read.action == Action::Read);
+        match events.and_then(|(read, last)| names.describe.same_value(read, last)) {
+            Some(true) => is_same = true,
+            Some(false) => return false,
+            None => {}
+        }
+    }
+    is_same
+}
+
 /// Returns whether the remote writes changed the values: true if a write in any violation of the cut did.
 fn changed(
     findings: &Findings,
@@ -706,16 +742,8 @@ fn changed(
     exemplar: &Violation,
     names: &mut Names<'_>,
 ) -> Option<bool> {
-    let others = cut.map_or(&[][..], |cut| &cut.violations[..]).iter().take(MAX_VALUES);
-    let others = others.filter_map(|&number| findings.violation(number));
-    // A violation of an outer region may have other ends.
-    let ends = |violation: &Violation| {
-        let (first, last) = (violation.edges.first(), violation.edges.last());
-        (first.map(|edge| edge.source.location), last.map(|edge| edge.sink.location))
-    };
-    let of_gap = others.filter(|violation| ends(violation) == ends(exemplar));
     let mut known = Vec::new();
-    for violation in std::iter::once(exemplar).chain(of_gap) {
+    for violation in of_gap(findings, cut, exemplar) {
         let subject = |object| names.subject(object).clone();
         let Some(accesses) = Accesses::of(violation, cut, subject) else { continue };
         let mut changed = |event: Option<_>| names.describe.changed_value(event?);

@@ -27,6 +27,8 @@ pub struct Program {
     texts: HashMap<u32, String>,
     changed: Option<bool>,
     same_value: Option<bool>,
+    /// First event behind which reads find another value than before.
+    changes_at: EventNumber,
     sees_data: bool,
     /// Number of lines inserted above all others.
     inserted: u32,
@@ -68,6 +70,7 @@ impl Program {
             texts: HashMap::new(),
             changed: None,
             same_value: None,
+            changes_at: EventNumber::MAX,
             sees_data: true,
             inserted: 0,
         }
@@ -127,6 +130,12 @@ impl Program {
     /// Sets whether two reads found the same value.
     pub fn same_value(mut self, same: bool) -> Self {
         self.same_value = Some(same);
+        self
+    }
+
+    /// Reads find another value from this event on, whatever they found before.
+    pub fn changes_at(mut self, event: EventNumber) -> Self {
+        self.changes_at = event;
         self
     }
 
@@ -227,8 +236,8 @@ impl Describe for Program {
         self.changed
     }
 
-    fn same_value(&mut self, _first: EventNumber, _second: EventNumber) -> Option<bool> {
-        self.same_value
+    fn same_value(&mut self, _first: EventNumber, second: EventNumber) -> Option<bool> {
+        if second >= self.changes_at { Some(false) } else { self.same_value }
     }
 
     fn dependence(&mut self, steps: Steps) -> Dependence {

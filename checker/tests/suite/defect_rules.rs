@@ -262,6 +262,10 @@ fn two_reads_of_one_value_are_by_design() {
     let class = |trace: &str, same| Program::new(trace).changed(true).same_value(same).summary();
     assert_eq!(class(&read, false)[0], "likely StaleRead f");
     assert_eq!(class(&read, true)[0], "by design StaleRead f");
+    // In one execution of two others left another value.
+    let twice = [&*read, &*read].join("\n");
+    let mut of_both = Program::new(&twice).changed(true).same_value(true).changes_at(12);
+    assert_eq!(of_both.summary()[0], "likely StaleRead f");
     // An update may rely on more than the value: A, B, A.
     let update = trace("t1 r(x) @get:6; t1 w(x) @get:6;");
     assert_eq!(class(&update, true)[0], "likely StaleRead f");

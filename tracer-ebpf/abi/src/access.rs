@@ -60,6 +60,9 @@ impl AccessDescriptor {
     pub const COMMUTES: u8 = 32;
     /// The probe has a switch, in the process: see `inline::trampoline::Switch`.
     pub const SWITCHED: u8 = 64;
+    /// The probe comes before the instruction: a thread that waits for room before the record is made waits before the
+    /// access. In the process alone.
+    pub const AHEAD: u8 = 128;
     /// Largest access of an instruction that is not repeated, in bytes; a few that save a processor's state exceed it.
     pub const MAX_USUAL: u16 = 64;
 

@@ -141,7 +141,8 @@ pub struct AccessRecord {
     /// The header.
     pub header: Header,
     /// The flags [`READ`](super::AccessDescriptor::READ), [`WRITE`](super::AccessDescriptor::WRITE) and
-    /// [`ATOMIC`](super::AccessDescriptor::ATOMIC), [`OWN_STACK`](Self::OWN_STACK) and [`HAS_VALUE`](Self::HAS_VALUE).
+    /// [`ATOMIC`](super::AccessDescriptor::ATOMIC), [`OWN_STACK`](Self::OWN_STACK) and [`HAS_VALUE`](Self::HAS_VALUE),
+    /// and of probes in the process [`AHEAD`](super::AccessDescriptor::AHEAD).
     pub flags: u32,
     /// Epoch, as in [`RegionRecord`].
     pub epoch: u64,

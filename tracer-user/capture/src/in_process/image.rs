@@ -20,7 +20,7 @@ use inline::{
     arena::{Arena, ArenaLayout, CONTROL, MUTED},
     layout::{self, CELLS_BYTES, Clock, Control, Mode, ThreadBlock, WORD_TABLE_BYTES},
     memory::{Offset, ProcessAddress, SharedWords as _},
-    trampoline::{Caller, CommonCode, Interrupted, Trampoline, accesses_block, near_jump},
+    trampoline::{CommonCode, Interrupted, Trampoline, accesses_block, give_up, near_jump},
 };
 use symbolize::Mapping;
 use x86::patching::NEAR_JUMP;
@@ -315,35 +315,28 @@ impl Image {
         read: impl Fn(u64) -> Option<u64>,
     ) -> bool {
         let Some(block) = self.block_of(gs_base) else { return false };
-        let mut left = Caller { thread: *thread, is_counted: false };
-        let reserved = {
+        let caller = {
             let areas = self.areas();
-            let commons = || areas.iter().filter_map(|area| area.common.as_ref());
-            if let Some(caller) = commons().find_map(|common| common.leave_wait(thread, &read)) {
-                left = caller;
-            }
-            commons().find_map(|common| common.reserved(left.thread.place)).cloned()
+            let mut commons = areas.iter().filter_map(|area| area.common.as_ref());
+            commons.find_map(|common| common.leave_wait(thread, &read))
         };
-        let of_trampoline = || {
+        let of_common = |place| {
+            let areas = self.areas();
+            let mut commons = areas.iter().filter_map(|area| area.common.as_ref());
+            commons.find_map(|common| common.reserved(place)).cloned()
+        };
+        let of_trampoline = |place| {
             let trampolines = self.trampolines();
-            trampolines
-                .range(..=left.thread.place)
-                .next_back()?
-                .1
-                .reserved(left.thread.place)
-                .cloned()
+            trampolines.range(..=place).next_back()?.1.reserved(place).cloned()
         };
-        let Some(reserved) = reserved.or_else(of_trampoline) else { return false };
-        if !reserved.give_back(&mut left.thread, block, &self.rings) {
-            return false;
-        }
-        if left.is_counted {
+        let reserved = |place: u64| of_common(place).or_else(|| of_trampoline(place));
+        let given_up = give_up(thread, caller, reserved, block, &self.rings);
+        if given_up.is_some_and(|given_up| given_up.is_counted) {
             let waiting = CONTROL.plus(offset_of!(Control, waiting) as u64);
             // One less: it is the low half of its word, and not 0.
             self.rings.add(waiting, u64::MAX);
         }
-        *thread = left.thread;
-        true
+        given_up.is_some()
     }
 
     /// Returns the place of a copy of patched code whose jump has led a thread to an address, and the program's own

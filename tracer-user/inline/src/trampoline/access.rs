@@ -133,6 +133,7 @@ fn report(
     skip: CodeLabel,
 ) -> Emitted {
     let size = u64::from(descriptor.size);
+    let recorded = flags | descriptor.flags & AccessDescriptor::AHEAD;
     if is_repeated(descriptor) {
         // The access word: the number of bytes above the flags.
         frame.load(asm, rax, descriptor.rounds)?;
@@ -142,10 +143,10 @@ fn report(
         asm.code.test(rax, rax)?;
         asm.code.je(skip)?;
         asm.code.shl(rax, 32)?;
-        asm.code.or(rax, i32::from(flags))?;
+        asm.code.or(rax, i32::from(recorded))?;
         return call(asm, frame, site, None, asm.common.entries.access_many);
     }
-    let word = access_word(flags.into(), size);
+    let word = access_word(recorded.into(), size);
     let mut many = asm.code.create_label();
     if size == 0 {
         return Ok(());

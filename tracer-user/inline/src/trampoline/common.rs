@@ -22,7 +22,7 @@ use super::{
     stacks, words,
 };
 use crate::{
-    encoding::CONTINUATION,
+    encoding::{CONTINUATION, MAX_SLOTS},
     layout::{Clock, Control, Mode, PENDING_TABLE_BYTES, SLOT_BYTES, SLOT_FRAMES, SP_BITS, Slot},
 };
 
@@ -81,9 +81,12 @@ entries! {
     record_fenced,
     /// Makes a record of an access, with the order in `r11`, which is of the epoch in `r10`.
     access,
-    /// Waits for room for the reserved slots from the number in `rdx` up to that in `r10`, or loses the event: then
-    /// `r10` is 0.
+    /// Waits for room for the reserved slots from the number in `rdx` up to that in `r10`, or loses the event, if these
+    /// are any: then `r10` is 0.
     wait,
+    /// Waits for room for the record of an access that has reserved no slot yet: its order and its value are read behind
+    /// the wait. Changes nothing.
+    room,
     /// Reads the order to `rax`. Changes `rdx`.
     order,
     /// Stores a call: its stack pointer in `rsi`, cookie in `rdx`, argument in `rcx`, first word in `r9`. Changes
@@ -154,6 +157,7 @@ impl CommonCode {
         let mut code = CodeAssembler::new(64)?;
         let mut labels = Entries::with(|| code.create_label());
         let records = record(&mut code, clock, &mut labels)?;
+        room(&mut code, &mut labels)?;
         wait(&mut code, &mut labels)?;
         place(&mut code, &mut labels.order)?;
         order(&mut code, clock)?;
@@ -412,6 +416,27 @@ fn publish(
 
 const _: () = assert!(FRAMES == SLOT_FRAMES + 3 && SLOT_FRAMES == 3 && CONTINUATION.0 == u32::MAX);
 
+/// The routine that waits for room before an access. If there is none yet where it returns, as the thread may lose
+/// events or was taken out of the wait for a signal, the record is lost or waits.
+fn room(code: &mut CodeAssembler, labels: &mut Entries<CodeLabel>) -> Emitted {
+    let mut out = code.create_label();
+    place(code, &mut labels.room)?;
+    code.push(r10)?;
+    code.push(rdx)?;
+    code.mov(r10, block!(reserved))?;
+    code.add(r10, MAX_SLOTS as i32)?;
+    code.cmp(r10, block!(limit))?;
+    code.jbe(out)?;
+    code.cmp(block!(mode), Mode::Lossless as i32)?;
+    code.jne(out)?;
+    code.mov(rdx, r10)?;
+    code.call(labels.wait)?;
+    place(code, &mut out)?;
+    code.pop(rdx)?;
+    code.pop(r10)?;
+    code.ret()
+}
+
 /// The routine that waits for the reader.
 fn wait(code: &mut CodeAssembler, labels: &mut Entries<CodeLabel>) -> Emitted {
     let [mut again, mut spin, mut sleep, mut woken, mut dead, mut lose, mut none, mut out] =
@@ -477,6 +502,8 @@ fn wait(code: &mut CodeAssembler, labels: &mut Entries<CodeLabel>) -> Emitted {
     code.mov(block!(limit), 0)?;
     code.jmp(none)?;
     place(code, &mut lose)?;
+    code.cmp(rdx, r10)?;
+    code.je(none)?;
     code.mov(rax, r10)?;
     code.cmpxchg(block!(reserved), rdx)?;
     code.jne(again)?;

@@ -188,6 +188,16 @@ fn settle(
     place(code, &mut settled)
 }
 
+/// Waits for room for the record of the access with the word `rdi`, unless it may have happened already: then the order
+/// is read at once.
+fn await_room(code: &mut CodeAssembler, labels: &Entries<CodeLabel>) -> Emitted {
+    let mut has_happened = code.create_label();
+    code.test(edi, i32::from(AccessDescriptor::AHEAD))?;
+    code.je(has_happened)?;
+    code.call(labels.room)?;
+    place(code, &mut has_happened)
+}
+
 /// Most times that the order of an access is read.
 const ORDERS: i32 = 100;
 
@@ -338,6 +348,7 @@ pub fn access_one(
     add(code, true)?;
     begin_if_taken(code)?;
     stacks::note(code, qword_ptr(rsp + (above + STACK_POINTER)))?;
+    await_room(code, labels)?;
     settle(
         code,
         labels,
@@ -439,6 +450,7 @@ pub fn access_many(
     place(code, &mut added_all)?;
     code.mov(rcx, rbx)?;
     stacks::note(code, qword_ptr(rsp + (above + STACK_POINTER)))?;
+    await_room(code, labels)?;
     settle(
         code,
         labels,

@@ -16,7 +16,7 @@ use inline::{
     encoding::{CONTINUATION, OWNED, decode_owned},
     layout::{Clock, SLOT_BYTES, SP_BITS, Slot, head, mark, sp_word, word_slot},
     memory::{Offset, SharedWords},
-    trampoline::{Caller, CommonCode, Interrupted, Point, Probe, Reserved, Trampoline},
+    trampoline::{CommonCode, Interrupted, Point, Probe, Trampoline, give_up},
 };
 use x86::patching::Live;
 
@@ -118,18 +118,13 @@ extern "C" fn on_step(_: i32, _: *const libc::siginfo_t, context: *mut libc::c_v
     context[libc::REG_EFL as usize] &= !TRAP.cast_signed();
     // As the tracer does.
     let block = Offset(machine.block().own);
-    let mut left = Caller { thread, is_counted: false };
-    if let Some(caller) = common.leave_wait(&thread, |at| Some(Own.load(Offset(at)))) {
-        left = caller;
-    }
-    let reserved =
-        common.reserved(left.thread.place).or_else(|| trampoline.reserved(left.thread.place));
-    let give_back = |reserved: &Reserved| reserved.give_back(&mut left.thread, block, &Own);
-    course.gave_back = reserved.is_some_and(give_back);
-    if course.gave_back {
-        thread = left.thread;
+    let caller = common.leave_wait(&thread, |at| Some(Own.load(Offset(at))));
+    let reserved = |place| common.reserved(place).or_else(|| trampoline.reserved(place)).cloned();
+    let given_up = give_up(&mut thread, caller, reserved, block, &Own);
+    course.gave_back = given_up.is_some();
+    if given_up.is_some_and(|given_up| given_up.is_counted) {
         // SAFETY: the control page of the machine.
-        unsafe { (*machine.control()).waiting -= u32::from(left.is_counted) };
+        unsafe { (*machine.control()).waiting -= 1 };
     }
     // As a reader and a probe of the handler do.
     let block = machine.block();
@@ -322,12 +317,18 @@ fn no_slot_is_left_behind_by_a_handler() {
         assert!(interrupt(&probe, true, true, 260) > 200, "{program:?}");
     }
     let none = Operand::NONE as u8;
-    let (flags, base) = (AccessDescriptor::READ | AccessDescriptor::WRITE, 3);
-    let accessed =
-        AccessDescriptor { size: 8, flags, base, index: none, rounds: none, ..Default::default() };
     let cookie = Cookie::new(Kind::Access, OUTER);
-    let access = Probe { program: ProbeProgram::Access, cookie, access: Some(accessed) };
-    for defers in [false, true] {
+    for (defers, ahead) in [(false, 0), (true, 0), (false, AccessDescriptor::AHEAD)] {
+        let flags = AccessDescriptor::READ | AccessDescriptor::WRITE | ahead;
+        let accessed = AccessDescriptor {
+            size: 8,
+            flags,
+            base: 3,
+            index: none,
+            rounds: none,
+            ..Default::default()
+        };
+        let access = Probe { program: ProbeProgram::Access, cookie, access: Some(accessed) };
         assert!(interrupt(&access, defers, false, 700) > 20, "deferred: {defers}");
         assert!(interrupt(&access, defers, true, 330) > 200, "deferred: {defers}");
     }

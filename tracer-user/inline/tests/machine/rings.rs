@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::support::{Machine, registers};
-use abi::{CallCookie, Cookie, Kind, ProbeProgram};
+use abi::{AccessDescriptor, CallCookie, Cookie, Kind, Operand, ProbeProgram};
 use iced_x86::code_asm::*;
 use inline::{
     layout::{Clock, Mode, Slot, mark},
@@ -174,6 +174,52 @@ fn a_full_ring_waits_for_the_reader() {
     let block = machine.block();
     assert_eq!((block.lost, block.reserved), (0, ROUNDS));
     assert!(block.waits > 0);
+    // SAFETY: no thread waits any more.
+    assert_eq!(unsafe { (*machine.control()).waiting }, 0);
+}
+
+/// What others do while a thread waits for room has happened before its access.
+#[test]
+fn an_access_is_recorded_as_it_is_behind_the_wait() {
+    let word = Box::new(AtomicU64::new(1));
+    let mut machine = Machine::new(16, Clock::Tsc);
+    let exit = machine.exit().wrapping_sub(machine.program() + 11) as i32;
+    // mov r8,r9; mov r9,r8; jmp exit
+    machine.load(&[&[0x4d, 0x89, 0xc8, 0x4d, 0x89, 0xc1, 0xe9], &exit.to_le_bytes()[..]].concat());
+    let (none, flags) = (Operand::NONE as u8, AccessDescriptor::WRITE | AccessDescriptor::AHEAD);
+    let accessed = AccessDescriptor {
+        size: 8,
+        flags,
+        base: 3,
+        index: none,
+        rounds: none,
+        ..Default::default()
+    };
+    let cookie = Cookie::new(Kind::Access, OUTER);
+    let access = Probe { program: ProbeProgram::Access, cookie, access: Some(accessed) };
+    let before = machine.program();
+    machine.patch(0, 6, &[Point { before, live: Live::ALL, red_zone: true, probes: vec![access] }]);
+    let mut start = registers(&machine, 1);
+    start.general[3] = ptr::from_ref(&*word) as u64;
+    machine.block().epoch += 1;
+    machine.block().limit = 0;
+    let reader = Reader::of(&machine);
+    let other = thread::spawn(move || {
+        while reader.waiting.load(Ordering::SeqCst) == 0 {
+            thread::yield_now();
+        }
+        word.store(7, Ordering::SeqCst);
+        // SAFETY: the processor has it.
+        let changed_at = unsafe { core::arch::x86_64::_rdtsc() };
+        reader.limit.store(16, Ordering::SeqCst);
+        reader.progress.fetch_add(1, Ordering::SeqCst);
+        (word, changed_at)
+    });
+    machine.run(&start);
+    let (_word, changed_at) = other.join().unwrap();
+    let slots = machine.take();
+    assert_eq!((slots.len(), slots[0].extra), (1, 7));
+    assert!(slots[0].order > changed_at);
     // SAFETY: no thread waits any more.
     assert_eq!(unsafe { (*machine.control()).waiting }, 0);
 }

@@ -616,6 +616,9 @@ impl Planner<'_, '_> {
         let code_at = |at| self.file.bytes_at(LinkAddr(at), 15);
         let decoded = decode_first(code, instruction);
         let commuting = commuting_update(&decoded, &code_at);
+        if at <= linked {
+            descriptor.flags |= AccessDescriptor::AHEAD;
+        }
         let is_call = decoded.flow_control() == FlowControl::Call;
         let returns_to = is_call.then(|| self.module.process_address(LinkAddr(decoded.next_ip())));
         if commuting.is_some() {
