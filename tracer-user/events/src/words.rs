@@ -23,7 +23,7 @@ use checker::event::{SyncId, ThreadId};
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use rustc_hash::FxHashSet;
 use symbolize::ProcessAddr;
-use x86::{commuting::is_unused, instruction::decode_first};
+use x86::{instruction::decode_first, unused::is_unused};
 
 use super::{
     code_map::CodeMap,
@@ -383,8 +383,9 @@ pub fn step_at(code: &impl CodeMap, address: ProcessAddr) -> Option<Step> {
         Mnemonic::Xchg => {
             let register = exchanged(&instruction)?;
             let code_at = |at| code.bytes_at(ProcessAddr(at), 15);
+            let end = code.function_at(address).ok().map(|function| function.end.0);
             let is_store = code.role_at(address).is_atomic_store
-                || is_unused(&code_at, instruction.next_ip(), register);
+                || is_unused(&code_at, instruction.next_ip(), end, register);
             if is_store { Step::Store } else { Step::Exchange }
         }
         _ => Step::Exchange,

@@ -115,43 +115,6 @@ pub fn is_last_owner_test<'code>(
     search.is_unused(compare.next_ip(), live) && function.into_iter().any(sets_constant)
 }
 
-/// Returns true if the value in a register is certainly unused in the code from an address on.
-#[must_use]
-pub fn is_unused<'code>(
-    code_at: &dyn Fn(u64) -> Option<&'code [u8]>,
-    at: u64,
-    register: Register,
-) -> bool {
-    /// Length of the straight line that is looked at.
-    const INSTRUCTIONS: usize = 16;
-    let mut info = InstructionInfoFactory::new();
-    let mut at = at;
-    // Code that is not optimised keeps values in its frame, and takes all of a result from there.
-    let mut is_result_from_frame = false;
-    for _ in 0..INSTRUCTIONS {
-        let Some(instruction) = instruction_at(code_at, at) else { return false };
-        if instruction.op0_register().full_register() == Register::RAX {
-            is_result_from_frame = is_load_from_frame(&instruction);
-        }
-        match register_use(&mut info, &instruction, register) {
-            Use::Reads => return false,
-            Use::Overwrites => return true,
-            Use::None => {}
-        }
-        match instruction.flow_control() {
-            FlowControl::Next => at = instruction.next_ip(),
-            FlowControl::UnconditionalBranch => at = instruction.near_branch_target(),
-            FlowControl::Return => {
-                return is_dead_at_return(register)
-                    || register == Register::RDX && is_result_from_frame;
-            }
-            FlowControl::Call | FlowControl::IndirectCall => return is_dead_at_call(register),
-            _ => return false,
-        }
-    }
-    false
-}
-
 /// Search for uses of a result, on all ways from the update on.
 struct UseSearch<'search, 'code> {
     code_at: &'search dyn Fn(u64) -> Option<&'code [u8]>,
@@ -266,14 +229,14 @@ fn is_comparison_with_number(instruction: &Instruction) -> bool {
 }
 
 /// Use of a register by an instruction.
-enum Use {
+pub(crate) enum Use {
     None,
     Reads,
     /// Overwrites the value.
     Overwrites,
 }
 
-fn register_use(
+pub(crate) fn register_use(
     info: &mut InstructionInfoFactory,
     instruction: &Instruction,
     register: Register,
@@ -293,7 +256,7 @@ fn register_use(
     result
 }
 
-fn instruction_at<'code>(
+pub(crate) fn instruction_at<'code>(
     code_at: &dyn Fn(u64) -> Option<&'code [u8]>,
     at: u64,
 ) -> Option<Instruction> {
@@ -301,19 +264,12 @@ fn instruction_at<'code>(
     (!instruction.is_invalid()).then_some(instruction)
 }
 
-fn is_load_from_frame(instruction: &Instruction) -> bool {
-    instruction.mnemonic() == Mnemonic::Mov
-        && instruction.op1_kind() == OpKind::Memory
-        && instruction.memory_base() == Register::RBP
-        && instruction.memory_index() == Register::None
-}
-
-const fn is_dead_at_return(register: Register) -> bool {
+pub(crate) const fn is_dead_at_return(register: Register) -> bool {
     use Register::{R8, R9, R10, R11, RCX, RDI, RSI};
     matches!(register, RCX | RSI | RDI | R8 | R9 | R10 | R11)
 }
 
-const fn is_dead_at_call(register: Register) -> bool {
+pub(crate) const fn is_dead_at_call(register: Register) -> bool {
     use Register::{R10, R11, RAX};
     // A variadic function gets a count in a part of `rax`, which is set for it.
     matches!(register, RAX | R10 | R11)

@@ -31,4 +31,5 @@ pub mod shared_places;
 pub mod symbolic;
 pub mod tail_calls;
 mod unnamed;
+pub mod unused;
 pub mod wait_loops;

@@ -255,7 +255,8 @@ fn an_exchange_whose_result_is_not_used_is_a_store() {
     let unused = |code: &[u8]| {
         let instruction = decode_first(code, 0);
         let register = exchanged(&instruction).unwrap();
-        is_unused(&|at| code.get(at as usize..), instruction.next_ip(), register)
+        let end = Some(code.len() as u64);
+        is_unused(&|at| code.get(at as usize..), instruction.next_ip(), end, register)
     };
     assert!(unused(&[0x87, 0x3e, 0xc3]), "xchg [rsi],edi; ret");
     assert!(!unused(&[0x87, 0x06, 0xc3]), "xchg [rsi],eax; ret: it may be the result");
@@ -264,10 +265,7 @@ fn an_exchange_whose_result_is_not_used_is_a_store() {
     assert!(!unused(&[0x86, 0x06, 0x84, 0xc0, 0xc3]), "xchg [rsi],al; test al,al");
     assert!(unused(&[0x86, 0x06, 0xb8, 0, 0, 0, 0, 0xc3]), "xchg [rsi],al; mov eax,0");
     assert!(!unused(&[0x87, 0x06, 0xb0, 1, 0xc3]), "xchg [rsi],eax; mov al,1: the rest remains");
-    assert!(
-        !unused(&[0x87, 0x3e, 0x74, 0x00, 0xc3]),
-        "xchg [rsi],edi; je: it is not looked further"
-    );
+    assert!(unused(&[0x87, 0x3e, 0x74, 0x00, 0xc3]), "xchg [rsi],edi; je; ret");
 }
 
 #[test]

@@ -112,26 +112,6 @@ fn other_instructions_do_not_commute() {
 }
 
 #[test]
-fn a_register_is_unused_when_it_is_overwritten_or_dead() {
-    let unused = |code: &[&[u8]], register| {
-        let code = code.concat();
-        let code_at = |at: u64| code.get(usize::try_from(at.checked_sub(START)?).ok()?..);
-        is_unused(&code_at, START, register)
-    };
-    assert!(unused(&[XOR_EAX, RET], Register::RAX));
-    assert!(unused(&[RET], Register::RCX));
-    assert!(!unused(&[RET], Register::RAX));
-    assert!(!unused(&[STORE_RAX, XOR_EAX, RET], Register::RAX));
-    assert!(!unused(&[CALL], Register::RDI) && unused(&[CALL], Register::RAX));
-    assert!(!unused(&[], Register::RAX));
-    // A pair of results: the second half is not used where the first one comes from the frame.
-    assert!(!unused(&[XOR_EAX, RET], Register::RDX));
-    let from_frame: [&[u8]; 3] = [&[0x48, 0x8b, 0x45, 0xf8], &[0x5d], RET]; // mov rax, [rbp-8]; pop rbp; ret
-    assert!(unused(&from_frame, Register::RDX));
-    assert!(!unused(&[from_frame[0], XOR_EAX, RET], Register::RDX));
-}
-
-#[test]
 fn the_last_owner_of_a_shared_pointer_reads_both_counts() {
     let is_test = |code: &[&[u8]]| {
         let code = code.concat();
