@@ -210,9 +210,9 @@ pub struct Cut {
     /// Set if the region let others go on within the gap of the exemplar: it signalled, arrived at a barrier, or
     /// started a thread.
     pub notified: bool,
-    /// Set if the region read the variable of the first step again within the gap of the exemplar, after the write of
+    /// Where the region read the variable of the first step again within the gap of the exemplar, after the write of
     /// another thread.
-    pub read_again: bool,
+    pub read_again: Option<LocationId>,
     /// Set if a part of the region's accesses was left out at some time within the gap of the exemplar.
     pub partly_seen: bool,
     /// Set if the critical section of the first step, or an earlier one of the same region at that place, wrote a

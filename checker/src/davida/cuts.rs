@@ -274,7 +274,7 @@ impl Cut {
             split_by_itself: Vec::new(),
             waited: false,
             notified: false,
-            read_again: false,
+            read_again: None,
             partly_seen: false,
             section_changes: false,
             section_writes: false,

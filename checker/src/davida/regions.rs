@@ -436,11 +436,15 @@ impl ActiveRegions {
         }
         let trigger = closing.sink.event();
         let read_again =
-            is_data && around.trail.has_read_again(first.object, first.sink.event(), trigger);
+            is_data && around.trail.read_again(first.object, first.sink.event(), trigger).is_some();
         if let Object::Variable(variable) = closing.object
             && matches!(closing.sink.action(), Action::Read | Action::Update)
         {
-            threads[closing.row()].trail_mut(level)?.read(variable, trigger);
+            threads[closing.row()].trail_mut(level)?.read(
+                variable,
+                trigger,
+                closing.sink.location(),
+            );
         }
         let key = (region, first.source.location(), closing.sink.location());
         let partly_seen = is_data && resting.rested_since(region, left.event);
@@ -481,7 +485,7 @@ impl ActiveRegions {
             let (sink, source) = (closing.sink.action(), closing.source.action());
             let overwrites = sink == Action::Write && source != Action::Read;
             if overwrites
-                && !around.trail.has_read_again(closing.object, first.sink.event(), trigger)
+                && around.trail.read_again(closing.object, first.sink.event(), trigger).is_none()
             {
                 cuts.note_overwrite(number);
             }

@@ -111,7 +111,7 @@ pub(super) struct Trail {
     /// Regions within it that have ended.
     pub(super) ended: Recent<RegionId>,
     /// Last read of variables that other threads had written since it began.
-    reads: Vec<(VarId, EventNumber)>,
+    reads: Vec<(VarId, EventNumber, LocationId)>,
     /// Executions that are counted as cut: begin, and number of the cut.
     cut: Vec<(EventNumber, u32)>,
     /// Last cut by synchronisation: begin of the region and event at which it was left, and the number of the cut.
@@ -293,23 +293,26 @@ impl Trail {
     }
 
     /// Notes a read of a variable that depends on another thread's write.
-    pub(super) fn read(&mut self, variable: VarId, event: EventNumber) {
-        self.reads.retain(|&(read, _)| read != variable);
+    pub(super) fn read(&mut self, variable: VarId, event: EventNumber, location: LocationId) {
+        self.reads.retain(|&(read, ..)| read != variable);
         if self.reads.len() == MAX_READS {
             self.reads.remove(0);
         }
-        self.reads.push((variable, event));
+        self.reads.push((variable, event, location));
     }
 
-    /// Returns whether the variable was read again after the first dependency, before `until`.
-    pub(super) fn has_read_again(
+    /// Returns where the variable was read again after the first dependency, before `until`.
+    pub(super) fn read_again(
         &self,
         object: Object,
         sink: EventNumber,
         until: EventNumber,
-    ) -> bool {
-        let Object::Variable(variable) = object else { return false };
-        self.reads.iter().any(|&(read, event)| read == variable && sink < event && event < until)
+    ) -> Option<LocationId> {
+        let Object::Variable(variable) = object else { return None };
+        let again = |&&(read, event, _): &&(VarId, EventNumber, LocationId)| {
+            read == variable && sink < event && event < until
+        };
+        self.reads.iter().find(again).map(|&(.., location)| location)
     }
 }
 
@@ -359,7 +362,7 @@ impl Surroundings<'_> {
             waited: (left.event + 1..=returned.event).contains(&self.waited)
                 || locks.iter().any(waits),
             notified: (left.event + 1..=returned.event).contains(&self.notified),
-            read_again: self.trail.has_read_again(first.object, first.sink.event(), returned.event),
+            read_again: self.trail.read_again(first.object, first.sink.event(), returned.event),
             partly_seen: false,
             others: OtherLocks::default(),
         }
@@ -426,7 +429,7 @@ pub(super) struct Facts {
     pub(super) split_by_itself: Vec<LockId>,
     pub(super) waited: bool,
     pub(super) notified: bool,
-    pub(super) read_again: bool,
+    pub(super) read_again: Option<LocationId>,
     pub(super) partly_seen: bool,
     pub(super) others: OtherLocks,
 }

@@ -422,7 +422,11 @@ fn of<'a>(
         returned_reads: is_variable(accesses.closing.object)
             && !writes(returned.action)
             && !returned_updates,
-        read_again: cut.is_some_and(|cut| cut.read_again),
+        read_again: cut.and_then(|cut| cut.read_again).is_some_and(|again| {
+            // A look that the write does not heed is another matter.
+            let steps = Steps::of(region, again, returned.location);
+            pattern != Pattern::LostUpdate || names.dependence(steps).acts() != Certainty::No
+        }),
         partly_seen: cut.is_some_and(|cut| cut.partly_seen),
         returned_updates,
         guard,

@@ -452,6 +452,28 @@ fn an_update_after_a_check_in_another_section_is_likely() {
 }
 
 #[test]
+fn a_second_look_that_the_write_does_not_heed_is_no_excuse() {
+    // The look at 5 counts something, and the write at 6 is made whatever it has seen.
+    let trace = "t1 begin(f); t1 acq(l) @1; t1 r(x) @2; t1 rel(l) @3
+         t2 begin(f); t2 acq(l) @11; t2 r(x) @12; t2 w(x) @13; t2 rel(l) @14; t2 end
+         t2 begin(f); t2 acq(l) @11; t2 r(x) @12; t2 rel(l) @14; t2 end
+         t1 acq(l) @4; t1 r(x) @5; t1 w(x) @6; t1 rel(l) @7; t1 end";
+    let control = Dependence { control: Certainty::Yes, ..Dependence::default() };
+    let none = Dependence {
+        value: Certainty::No,
+        address: Certainty::No,
+        control: Certainty::No,
+        ..Dependence::default()
+    };
+    let class = |heeds| {
+        let program = Program::new(trace).changed(true).dependence(2, 6, control);
+        program.dependence(2, 5, none).dependence(5, 6, heeds).summary()
+    };
+    assert_eq!(class(none)[0], "likely LostUpdate f");
+    assert_eq!(class(control)[0], "possible LostUpdate f");
+}
+
+#[test]
 fn a_variable_under_different_locks_at_both_steps_has_changed_its_use() {
     let trace = "t1 begin(f); t1 acq(l) @1; t1 r(x) @2; t1 rel(l) @3
          t2 acq(l) @11; t2 w(x) @12; t2 rel(l) @13; t2 acq(m) @14; t2 r(x) @15; t2 rel(m) @16

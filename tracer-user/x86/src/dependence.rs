@@ -447,8 +447,8 @@ impl<'code> Analysis<'code> {
         let (body, solution) = self.returned(Arc::clone(body), solution, calls)?;
         let found = self.sink(&body, &solution, later)?.of_source();
         let at = body.values.at(*later.first()?)?;
-        // The write of a constant does not read.
-        let reads = !self.writes_constant(*later.last()?);
+        // The write of a constant does not read, nor that of what the region got before.
+        let reads = !self.writes_constant(*later.last()?) && !self.writes_given(later);
         let least = match reads && solution.has_escaped(at) {
             true => Certainty::Unknown,
             false => Certainty::No,
@@ -458,6 +458,17 @@ impl<'code> Analysis<'code> {
             address: found.address,
             control: found.control,
         })
+    }
+
+    /// Returns whether a step of the region's function itself writes what this got in registers or on the stack.
+    fn writes_given(&mut self, later: &[u64]) -> bool {
+        let &[access] = later else { return false };
+        let value = self.body(access).and_then(|body| {
+            let index = body.values.at(access)?;
+            body.steps[index].as_ref().filter(|step| step.stores() && !step.loads())?;
+            Some(self.solve(&body, None).operands(&body, index)?.0)
+        });
+        value.is_some_and(Labels::is_given)
     }
 
     fn writes_constant(&mut self, access: u64) -> bool {

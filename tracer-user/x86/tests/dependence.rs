@@ -575,6 +575,39 @@ fn a_value_that_is_written_where_it_cannot_be_followed_may_be_used_anywhere() {
     }
 }
 
+/// What the value is written to is not read by a step that writes what its function got from its caller.
+#[test]
+fn a_step_that_writes_what_the_function_got_reads_no_memory() {
+    let text = "
+        struct lot { long drops; long high; } lot, *lots[1];
+        __attribute__((noinline)) void given(struct lot **at, long amount)
+        {
+            struct lot *lot = *at;
+            lot->drops += lot->high;
+            lot->high = amount;
+        }
+        __attribute__((noinline)) void kept(struct lot **at, long **place)
+        {
+            struct lot *lot = *at;
+            **place = lot->high;
+            lot->high = **place + 1;
+        }
+        int main(void) { given(lots, 3); kept(lots, (long **)lots); return 0; }";
+    for option in ["-O1", "-O2"] {
+        let program = compiled(text, option);
+        let value = |name: &str| {
+            let all = program.instructions(program.function(name));
+            let is_of_high = |it: &&iced_x86::Instruction| it.memory_displacement64() == 8;
+            let of_high: Vec<u64> = all.iter().filter(is_of_high).map(|it| it.ip()).collect();
+            let (first, last) = (of_high[0], of_high[of_high.len() - 1]);
+            let mut known = Knowledge::default();
+            Analysis::new(&program, &mut known).depends(&[first], &[last]).value
+        };
+        assert_eq!(value("given"), Certainty::No, "{option}");
+        assert_ne!(value("kept"), Certainty::No, "{option}");
+    }
+}
+
 #[test]
 fn values_reach_steps_through_objects_that_functions_fill_and_compare() {
     // Iterators of C++, unoptimised: a constructor fills them, and operators get their addresses.

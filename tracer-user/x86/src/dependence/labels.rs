@@ -90,6 +90,12 @@ impl Labels {
         (self.certain | self.possible) >> LOADED & 1 != 0
     }
 
+    /// Returns whether the value comes from what the function got in registers or on the stack, and from no other memory.
+    pub const fn is_given(self) -> bool {
+        const BEHIND: u32 = ((1 << ARGUMENTS.len()) - 1) << ARGUMENTS.len();
+        !self.may_be_loaded() && (self.certain | self.possible) & BEHIND == 0
+    }
+
     /// Returns whether two values may come from one input. Several registers may hold what was computed from one value
     /// before the region began.
     pub const fn may_meet(self, other: Self) -> bool {
