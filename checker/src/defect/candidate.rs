@@ -398,6 +398,7 @@ fn of<'a>(
         computes: usage.computes,
         others_act: skewed,
         checked_again: usage.checked_again,
+        decides: usage.decides,
         validated: usage.validated,
         reads_anew: usage.reads_anew,
         decides_anew: false,
@@ -493,6 +494,8 @@ struct Usage {
     computes: bool,
     /// A second read of the variable decides whether the region acts.
     checked_again: bool,
+    /// A branch on the first value decides whether the region acts.
+    decides: Certainty,
     /// A second read of the variable is only compared with the first one.
     validated: bool,
     /// The second step only reads the variable, and is made whatever the first one has read.
@@ -549,8 +552,10 @@ impl Usage {
         let is_same = accesses.first.object == accesses.closing.object;
         let computes =
             is_same && act.is_some_and(|act| depends(left.location, act).value == Certainty::Yes);
+        let decides = act.map_or(Certainty::Unknown, |act| depends(left.location, act).control);
         Self {
             acts,
+            decides,
             computes,
             checked_again,
             reads_anew: on_one && is_read && act.is_none() && is_alone,

@@ -52,6 +52,8 @@ pub(super) struct Facts {
     pub(super) others_act: Option<Certainty>,
     /// A second read of the variable, after the gap, decides whether the region acts.
     pub(super) checked_again: bool,
+    /// A branch on the value that was read before decides whether the region acts.
+    pub(super) decides: Certainty,
     /// A second read of the variable, after the gap, is only compared with the first one.
     pub(super) validated: bool,
     /// The region only reads the variable again, whatever it had read before, and writes nothing by it.
@@ -175,6 +177,27 @@ impl Facts {
         self.loses_update() || self.may_be_seen_torn()
     }
 
+    /// The steps belong together in a thread's body, too: the function itself reads and writes one variable, or goes to
+    /// sleep by what it has read.
+    fn is_one_step_anywhere(&self) -> bool {
+        self.loses_update() && self.kind == GapKind::OneActivation
+            || self.is(Pattern::LostWakeUp)
+            || self.is(Pattern::UseAfterFree)
+    }
+
+    /// The region is all that a thread does, or waits for others.
+    fn is_body(&self) -> bool {
+        self.reason_body().is_some()
+    }
+
+    fn reason_body(&self) -> Option<Reason> {
+        match self.role {
+            RegionRole::ThreadBody => Some(Reason::ThreadBody),
+            RegionRole::Waits => Some(Reason::Waits),
+            _ => None,
+        }
+    }
+
     /// A value read before the gap was overwritten, or written back, without another read in between.
     fn loses_update(&self) -> bool {
         self.is(Pattern::LostUpdate) && !self.read_again
@@ -188,7 +211,7 @@ impl Facts {
             && self.has_data()
             && self.split.is_some()
             && self.guard != Guard::Separate
-            && self.acts != Certainty::No
+            && (self.acts == Certainty::Yes || self.decides != Certainty::No)
             && !self.checks_itself()
             && !self.is_hint()
     }
@@ -246,13 +269,15 @@ impl Facts {
     }
 
     /// Only dependence could link the two steps: a callee looks at one variable, and another callee writes another one;
-    /// or no section of any thread has both. Two writes may leave a mixture nevertheless, two updates do not.
+    /// or no section of any thread has both. Two writes may leave a mixture nevertheless, two updates do not. An update
+    /// asks for no value, whatever was looked at before.
     fn is_loose(&self) -> bool {
         let asks_then_writes =
             self.kind == GapKind::Callees && self.left_reads && !self.returned_reads;
         let writes_both = !self.left_reads && !self.returned_reads && !self.returned_updates;
         let by_nobody = matches!(self.guard, Guard::Common(_)) && !self.seen_whole && !writes_both;
-        let updates_both = self.takes_out && self.returned_updates && !self.seen_whole;
+        let updates_both =
+            self.returned_updates && (self.left_reads || self.takes_out && !self.seen_whole);
         (asks_then_writes || by_nobody) && !self.one_class || updates_both
     }
 
@@ -492,8 +517,9 @@ static RULES: &[Rule] = rules! {
     // The region.
     Always AtLeast(Likely, 3), |_| Some(Reason::Named), if |f| f.role == RegionRole::Named && f.has_data();
     Always AtLeast(Possible, 3), |_| Some(Reason::Named), if |f| f.role == RegionRole::Named && !f.has_data();
-    Guess Weight(-2), |_| Some(Reason::ThreadBody), if |f| f.role == RegionRole::ThreadBody;
-    Guess Weight(-2), |_| Some(Reason::Waits), if |f| f.role == RegionRole::Waits;
+    // Only a dependence makes one unit of what a thread does one after the other.
+    Guess Weight(-2), Facts::reason_body, if |f| f.is_body() && f.is_one_step_anywhere();
+    Guess AtMost(Possible, -2), Facts::reason_body, if |f| f.is_body() && !f.is_one_step_anywhere();
     // Only the authors of a library know which of its variables belong together.
     Always AtMost(Possible, -3), |_| Some(Reason::Library),
         if |f| f.origin == Origin::Library && f.is_pair();
