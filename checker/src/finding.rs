@@ -210,8 +210,8 @@ pub struct Cut {
     /// Set if the region let others go on within the gap of the exemplar: it signalled, arrived at a barrier, or
     /// started a thread.
     pub notified: bool,
-    /// Where the region read the variable of the first step again within the gap of the exemplar, after the write of
-    /// another thread.
+    /// Place of a read in the gap of the exemplar: the region looked again at the variable of the first step, after the
+    /// write of another thread.
     pub read_again: Option<LocationId>,
     /// Set if a part of the region's accesses was left out at some time within the gap of the exemplar.
     pub partly_seen: bool,

@@ -73,7 +73,8 @@ impl Cuts {
     }
 
     /// Returns the number of the cut with that key, in the execution with that begin. `build` makes its exemplar if the
-    /// cut is new, or has been less clear so far, and a few further violations that are as clear. `None` beyond the limit. Cuts of regions that are followed take no room from others.
+    /// cut is new, or has been less clear so far, and a few further violations that are as clear. `None` beyond the
+    /// limit. Cuts of regions that are followed take no room from others.
     pub(super) fn cut(
         &mut self,
         key: Key,

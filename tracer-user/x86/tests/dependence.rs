@@ -575,7 +575,7 @@ fn a_value_that_is_written_where_it_cannot_be_followed_may_be_used_anywhere() {
     }
 }
 
-/// What the value is written to is not read by a step that writes what its function got from its caller.
+/// A step that writes an argument of its function reads no place that the value was written to.
 #[test]
 fn a_step_that_writes_what_the_function_got_reads_no_memory() {
     let text = "

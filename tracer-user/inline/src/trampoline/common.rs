@@ -81,10 +81,10 @@ entries! {
     record_fenced,
     /// Makes a record of an access, with the order in `r11`, which is of the epoch in `r10`.
     access,
-    /// Waits for room for the reserved slots from the number in `rdx` up to that in `r10`, or loses the event, if these
-    /// are any: then `r10` is 0.
+    /// Waits for room for the reserved slots from the number in `rdx` up to that in `r10`, or loses the event, if
+    /// there are any: then `r10` is 0.
     wait,
-    /// Waits for room for the record of an access that has reserved no slot yet: its order and its value are read behind
+    /// Waits for room for the record of an access that has reserved no slot yet: its order and value are read behind
     /// the wait. Changes nothing.
     room,
     /// Reads the order to `rax`. Changes `rdx`.

@@ -132,7 +132,7 @@ pub struct Caller {
     pub is_counted: bool,
 }
 
-/// What a thread has given up before it receives a signal.
+/// Slots and wait that a thread has given up before it receives a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GivenUp {
     /// It had reserved slots.

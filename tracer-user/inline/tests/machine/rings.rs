@@ -178,7 +178,7 @@ fn a_full_ring_waits_for_the_reader() {
     assert_eq!(unsafe { (*machine.control()).waiting }, 0);
 }
 
-/// What others do while a thread waits for room has happened before its access.
+/// Other threads act while one waits for room: this has happened before its access.
 #[test]
 fn an_access_is_recorded_as_it_is_behind_the_wait() {
     let word = Box::new(AtomicU64::new(1));

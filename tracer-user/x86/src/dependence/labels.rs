@@ -90,7 +90,7 @@ impl Labels {
         (self.certain | self.possible) >> LOADED & 1 != 0
     }
 
-    /// Returns whether the value comes from what the function got in registers or on the stack, and from no other memory.
+    /// Returns whether the value comes from inputs in registers or on the stack, and from no other memory.
     pub const fn is_given(self) -> bool {
         const BEHIND: u32 = ((1 << ARGUMENTS.len()) - 1) << ARGUMENTS.len();
         !self.may_be_loaded() && (self.certain | self.possible) & BEHIND == 0
