@@ -177,12 +177,11 @@ impl Facts {
         self.loses_update() || self.may_be_seen_torn()
     }
 
-    /// The steps belong together in a thread's body, too: the function itself reads and writes one variable, or goes to
-    /// sleep by what it has read.
+    /// The steps belong together in a thread's body, too: it reads and writes one variable, goes to sleep by what it has
+    /// read, or uses freed memory.
     fn is_one_step_anywhere(&self) -> bool {
-        self.loses_update() && self.kind == GapKind::OneActivation
-            || self.is(Pattern::LostWakeUp)
-            || self.is(Pattern::UseAfterFree)
+        let is_harm = self.is(Pattern::LostWakeUp) || self.is(Pattern::UseAfterFree);
+        self.loses_update() || is_harm
     }
 
     /// The region is all that a thread does, or waits for others.
@@ -269,15 +268,13 @@ impl Facts {
     }
 
     /// Only dependence could link the two steps: a callee looks at one variable, and another callee writes another one;
-    /// or no section of any thread has both. Two writes may leave a mixture nevertheless, two updates do not. An update
-    /// asks for no value, whatever was looked at before.
+    /// or no section of any thread has both. Two writes may leave a mixture nevertheless, two updates do not.
     fn is_loose(&self) -> bool {
         let asks_then_writes =
             self.kind == GapKind::Callees && self.left_reads && !self.returned_reads;
         let writes_both = !self.left_reads && !self.returned_reads && !self.returned_updates;
         let by_nobody = matches!(self.guard, Guard::Common(_)) && !self.seen_whole && !writes_both;
-        let updates_both =
-            self.returned_updates && (self.left_reads || self.takes_out && !self.seen_whole);
+        let updates_both = self.takes_out && self.returned_updates;
         (asks_then_writes || by_nobody) && !self.one_class || updates_both
     }
 
