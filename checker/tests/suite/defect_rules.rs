@@ -474,6 +474,62 @@ fn a_second_look_that_the_write_does_not_heed_is_no_excuse() {
 }
 
 #[test]
+fn a_thread_body_is_a_unit_by_dependence_alone() {
+    // Two variables of one object, looked at one after the other; another thread writes both.
+    let trace = "t1 begin(f); t1 acq(l) @1; t1 w(o.x) @2; t1 rel(l) @3
+         t2 acq(l) @11; t2 r(o.x) @12; t2 r(o.y) @13; t2 rel(l) @14
+         t1 acq(l) @4; t1 w(o.y) @5; t1 rel(l) @6; t1 end";
+    let class = |role, known| {
+        let mut program = Program::new(trace).role("f", role).changed(true);
+        if known {
+            let together = Dependence { combined: Certainty::Yes, ..Dependence::default() };
+            program = program.dependence(12, 13, together);
+        }
+        program.defects()[0].class
+    };
+    assert_eq!(class(RegionRole::Function, false), Class::Likely);
+    for role in [RegionRole::ThreadBody, RegionRole::Waits] {
+        assert_eq!(class(role, false), Class::Possible, "{role:?}");
+        assert_eq!(class(role, true), Class::Likely, "{role:?}");
+    }
+}
+
+#[test]
+fn a_branch_that_does_not_decide_leaves_an_update_by_itself() {
+    // `if (percent() > shown) show(); tick(n);`
+    let trace = "t1 begin(f); t1 acq(l) @1; t1 r(x) @2; t1 rel(l) @3
+         t2 acq(l) @11; t2 r(x) @12; t2 w(x) @13; t2 rel(l) @14
+         t1 acq(l) @4; t1 r(x) @6; t1 w(x) @6; t1 rel(l) @7; t1 end";
+    let class = |control| {
+        let found = Dependence { address: Certainty::No, control, ..Dependence::default() };
+        Program::new(trace).dependence(2, 6, found).defects()[0].class
+    };
+    assert_eq!(class(Certainty::Unknown), Class::Likely);
+    assert_eq!(class(Certainty::Yes), Class::Likely);
+    assert_ne!(class(Certainty::No), Class::Likely);
+}
+
+#[test]
+fn a_number_that_was_drawn_in_a_section_is_complete() {
+    // The region adds to x, reads it for its caller, and acts on that later; `left` is the first step of the cut.
+    let trace = "t1 begin(f); t1 acq(l) @1; t1 w(x) @2; t1 r(x) @3; t1 rel(l) @4
+         t2 acq(l) @11; t2 w(x) @12; t2 w(y) @13; t2 rel(l) @14
+         t1 acq(l) @5; t1 r(y) @6; t1 rel(l) @7; t1 end\n";
+    let control = Dependence { control: Certainty::Yes, ..Dependence::default() };
+    let acts = |trace: &str| {
+        let mut program = Program::new(trace).changed(true);
+        for earlier in [2, 3] {
+            program = program.dependence(earlier, 6, control);
+        }
+        let found = program.defects();
+        assert!(!found.is_empty());
+        found.iter().flat_map(|it| &it.reasons).any(|it| *it == Reason::ActsOnValue)
+    };
+    assert!(!acts(trace));
+    assert!(acts(&trace.replace("t1 w(x) @2; ", "")));
+}
+
+#[test]
 fn a_variable_under_different_locks_at_both_steps_has_changed_its_use() {
     let trace = "t1 begin(f); t1 acq(l) @1; t1 r(x) @2; t1 rel(l) @3
          t2 acq(l) @11; t2 w(x) @12; t2 rel(l) @13; t2 acq(m) @14; t2 r(x) @15; t2 rel(m) @16
