@@ -3,7 +3,6 @@
 
 use super::candidate::{Candidate, GapKey, Names, PlaceKey};
 use super::class::{Class, Verdict, judge};
-use super::dependence::Certainty;
 use super::fact::Pattern;
 use super::fingerprint;
 use super::model::{Defect, Gap};
@@ -169,10 +168,6 @@ fn defect(
     for (candidate, (updates, changes)) in members.iter_mut().zip(changes) {
         let (cut_runs, runs) = rates.get(&candidate.ends).copied().unwrap_or_default();
         candidate.facts.left_reads &= !updates;
-        // What an update leaves is complete, as a number that was drawn.
-        if updates {
-            candidate.facts.acts = candidate.facts.acts.min(Certainty::Unknown);
-        }
         candidate.facts.left_changes |= changes;
         (candidate.facts.cut, candidate.facts.runs) = (cut_runs, runs);
     }

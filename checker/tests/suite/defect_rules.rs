@@ -510,26 +510,6 @@ fn a_branch_that_does_not_decide_leaves_an_update_by_itself() {
 }
 
 #[test]
-fn a_number_that_was_drawn_in_a_section_is_complete() {
-    // The region adds to x, reads it for its caller, and acts on that later; `left` is the first step of the cut.
-    let trace = "t1 begin(f); t1 acq(l) @1; t1 w(x) @2; t1 r(x) @3; t1 rel(l) @4
-         t2 acq(l) @11; t2 w(x) @12; t2 w(y) @13; t2 rel(l) @14
-         t1 acq(l) @5; t1 r(y) @6; t1 rel(l) @7; t1 end\n";
-    let control = Dependence { control: Certainty::Yes, ..Dependence::default() };
-    let acts = |trace: &str| {
-        let mut program = Program::new(trace).changed(true);
-        for earlier in [2, 3] {
-            program = program.dependence(earlier, 6, control);
-        }
-        let found = program.defects();
-        assert!(!found.is_empty());
-        found.iter().flat_map(|it| &it.reasons).any(|it| *it == Reason::ActsOnValue)
-    };
-    assert!(!acts(trace));
-    assert!(acts(&trace.replace("t1 w(x) @2; ", "")));
-}
-
-#[test]
 fn a_variable_under_different_locks_at_both_steps_has_changed_its_use() {
     let trace = "t1 begin(f); t1 acq(l) @1; t1 r(x) @2; t1 rel(l) @3
          t2 acq(l) @11; t2 w(x) @12; t2 rel(l) @13; t2 acq(m) @14; t2 r(x) @15; t2 rel(m) @16
