@@ -186,6 +186,9 @@ fn defect(
     for candidate in all() {
         violations.push(candidate.number);
         violations.extend(candidate.cut.iter().flat_map(|cut| &cut.violations));
+        // Those of the selected level belong to the cut that they were found at.
+        let further = candidate.cut.iter().flat_map(|cut| &cut.further);
+        violations.extend(further.filter(|number| **number >= findings.violations.len()));
     }
     violations[1..].sort_unstable();
     violations.dedup();
