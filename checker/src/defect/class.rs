@@ -177,8 +177,7 @@ impl Facts {
         self.loses_update() || self.may_be_seen_torn()
     }
 
-    /// The steps belong together in a thread's body, too: it reads and writes one variable, goes to sleep by what it
-    /// has read, or uses freed memory.
+    /// The steps belong together even in a thread's body: they lose an update or a wake-up, or use freed memory.
     fn is_one_step_anywhere(&self) -> bool {
         let is_harm = self.is(Pattern::LostWakeUp) || self.is(Pattern::UseAfterFree);
         self.loses_update() || is_harm

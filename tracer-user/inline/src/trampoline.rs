@@ -47,7 +47,7 @@ use self::{
 pub use self::{
     assembler::accesses_block,
     common::CommonCode,
-    reserved::{Caller, GivenUp, Interrupted, Reserved, give_up},
+    reserved::{Caller, Interrupted, Reserved, give_up},
     switch::Switch,
     way_out::WayOut,
 };

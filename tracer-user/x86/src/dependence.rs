@@ -447,7 +447,7 @@ impl<'code> Analysis<'code> {
         let (body, solution) = self.returned(Arc::clone(body), solution, calls)?;
         let found = self.sink(&body, &solution, later)?.of_source();
         let at = body.values.at(*later.first()?)?;
-        // The write of a constant does not read, nor that of what the region got before.
+        // A write of a constant reads no memory, and a write of an argument reads none either.
         let reads = !self.writes_constant(*later.last()?) && !self.writes_given(later);
         let least = match reads && solution.has_escaped(at) {
             true => Certainty::Unknown,

@@ -331,7 +331,7 @@ impl Image {
         };
         let reserved = |place: u64| of_common(place).or_else(|| of_trampoline(place));
         let given_up = give_up(thread, caller, reserved, block, &self.rings);
-        if given_up.is_some_and(|given_up| given_up.is_counted) {
+        if given_up == Some(true) {
             let waiting = CONTROL.plus(offset_of!(Control, waiting) as u64);
             // One less: it is the low half of its word, and not 0.
             self.rings.add(waiting, u64::MAX);

@@ -132,24 +132,16 @@ pub struct Caller {
     pub is_counted: bool,
 }
 
-/// Slots and wait that a thread has given up before it receives a signal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GivenUp {
-    /// It had reserved slots.
-    pub slots: bool,
-    /// It had counted itself as waiting: see [`Caller::is_counted`].
-    pub is_counted: bool,
-}
-
 /// Has a thread that is about to receive a signal leave the wait for room, with its caller behind that, and give back
-/// the slots that are reserved at that address. `None` if it neither waits nor has any.
+/// the slots that are reserved at that address. Returns whether it had counted itself as waiting
+/// ([`Caller::is_counted`]); `None` if it neither waits nor has slots.
 pub fn give_up(
     thread: &mut Interrupted,
     caller: Option<Caller>,
     reserved: impl FnOnce(u64) -> Option<Reserved>,
     block: Offset,
     memory: &impl SharedWords,
-) -> Option<GivenUp> {
+) -> Option<bool> {
     let waits = caller.is_some();
     let Caller { thread: mut left, is_counted } =
         caller.unwrap_or(Caller { thread: *thread, is_counted: false });
@@ -158,10 +150,10 @@ pub fn give_up(
         Some(reserved) => reserved.give_back(&mut left, block, memory),
         None => false,
     };
-    // A wait before the reservation is begun anew by nobody: its caller finds no room, and waits behind it.
+    // Where no slot is reserved yet, the caller finds no room, and waits when it reserves.
     (slots || waits && reserved.is_none()).then(|| {
         *thread = left;
-        GivenUp { slots, is_counted }
+        is_counted
     })
 }
 

@@ -122,7 +122,7 @@ extern "C" fn on_step(_: i32, _: *const libc::siginfo_t, context: *mut libc::c_v
     let reserved = |place| common.reserved(place).or_else(|| trampoline.reserved(place)).cloned();
     let given_up = give_up(&mut thread, caller, reserved, block, &Own);
     course.gave_back = given_up.is_some();
-    if given_up.is_some_and(|given_up| given_up.is_counted) {
+    if given_up == Some(true) {
         // SAFETY: the control page of the machine.
         unsafe { (*machine.control()).waiting -= 1 };
     }
