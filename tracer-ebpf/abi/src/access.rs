@@ -58,8 +58,6 @@ impl AccessDescriptor {
     /// The instruction commutes with others of its kind: an addition whose result is used nowhere else. It reads and
     /// writes, and is no repetition of a read or of another write.
     pub const COMMUTES: u8 = 32;
-    /// The probe has a switch, in the process: see `inline::trampoline::Switch`.
-    pub const SWITCHED: u8 = 64;
     /// The probe comes before the instruction: a thread that waits for room before the record is made waits before the
     /// access. In the process alone.
     pub const AHEAD: u8 = 128;

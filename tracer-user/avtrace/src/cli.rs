@@ -270,9 +270,8 @@ pub struct CaptureArgs {
     /// Way of capturing events.
     ///
     /// `kernel`: BPF programs at breakpoints; needs root or capabilities. `inline`: machine code in the program
-    /// itself, as any user who may trace the program; without --accesses watch. `auto`: inline, and for `attach` the
-    /// kernel where that is permitted. Where an option needs the other way, or the chosen one turns out to be
-    /// impossible before the program starts, `auto` takes the other one, and the report says why.
+    /// itself, as any user who may trace the program; without --accesses watch. `auto`: inline, and the kernel where an
+    /// option needs it, or where the program refuses probes in it and the kernel's are permitted; the report says why.
     #[arg(long, value_enum, default_value_t = CaptureArg::Auto, help_heading = heading::CAPTURE)]
     pub capture: CaptureArg,
 
@@ -304,6 +303,15 @@ pub struct CaptureArgs {
     /// what they work for the program with `sync`.
     #[arg(long, value_name = "PERCENT", default_value_t = 100, default_value_if("first_pass", "true", "20"), value_parser = percent, allow_hyphen_values = true, help_heading = heading::CAPTURE)]
     pub overhead: u32,
+
+    /// Bound on what all capture costs, locks and regions included: in percent of what processors work for the program
+    /// itself, or `none`. By default 10 for `attach`, and none elsewhere.
+    ///
+    /// Where capture costs more, the program is watched in windows of random length and runs with its probes switched
+    /// off in between. The report says how much of the time was watched: a bug that is struck seldom may need a longer
+    /// run. For probes in the process (see --capture).
+    #[arg(long, value_name = "PERCENT", value_parser = budget, help_heading = heading::CAPTURE)]
+    pub budget: Option<BudgetArg>,
 
     /// Depth to which functions of the program that regions call are probed, in calls. By default 2, and deeper where
     /// that is little code.
@@ -593,6 +601,25 @@ fn size(text: &str) -> Result<u64, String> {
 
 fn percent(text: &str) -> Result<u32, String> {
     number(text, "percent", 1_000_000)
+}
+
+/// Bound on the costs of capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BudgetArg {
+    /// There is none.
+    None,
+    /// Percent of what the program works.
+    Percent(u32),
+}
+
+fn budget(text: &str) -> Result<BudgetArg, String> {
+    match text {
+        "none" => Ok(BudgetArg::None),
+        _ => match text.parse() {
+            Ok(percent @ 1..=1000) => Ok(BudgetArg::Percent(percent)),
+            _ => Err("a number of percent from 1 to 1000 is needed, or `none`".to_owned()),
+        },
+    }
 }
 
 fn depth(text: &str) -> Result<u32, String> {

@@ -13,6 +13,7 @@ pub mod offline;
 mod plan_cache;
 mod printer;
 pub mod progress;
+mod random;
 pub mod session;
 mod status_line;
 pub mod verbosity;

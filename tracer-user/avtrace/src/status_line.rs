@@ -19,6 +19,9 @@ use crate::printer::Printer;
 /// Interval at which the line is written anew.
 const INTERVAL: Duration = Duration::from_secs(1);
 
+/// Time for which the end waits for a reader of standard error.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// Status of a tracing, and the line that shows it, if there is one.
 #[derive(Clone, Debug)]
 pub struct StatusLine(Arc<Shared>);
@@ -78,6 +81,12 @@ impl StatusLine {
         self.0.printer.start(move |text| write_above(&bar, text));
     }
 
+    /// Ends the thread that prints; who prints writes from now on. Returns whether it has ended.
+    #[must_use]
+    pub fn end_printer(&self) -> bool {
+        self.0.printer.end(PATIENCE)
+    }
+
     pub fn add(&self, events: u64, lost: u64) {
         let Counts { events: all_events, lost: all_lost, .. } = &self.0.counts;
         all_events.fetch_add(events, Ordering::Relaxed);
@@ -117,8 +126,6 @@ impl StatusLine {
 
     /// Prints what has not been printed, as far as somebody reads it soon, and removes the line.
     pub fn end(&self) {
-        /// Time for which the end waits for a reader of standard error.
-        const PATIENCE: Duration = Duration::from_secs(1);
         if !self.0.printer.end(PATIENCE) {
             // Whoever holds the line up holds that thread up as well.
             return;

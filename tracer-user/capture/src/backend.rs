@@ -8,7 +8,7 @@ use inline::clock::ClockChoice;
 use symbolize::{ProcessAddr, Symbolizer};
 
 use crate::{
-    in_process::{self, InProcess, InProcessError, Starver, Withdrawal},
+    in_process::{self, InProcess, InProcessError, Starver, Switched, Windows, Withdrawal},
     kernel::{Copies, Entry, EntryError, EntryStop, Kernel, KernelError, Lost, ProbeLoss},
 };
 use linux::{
@@ -54,8 +54,8 @@ pub struct PlanStart<'a> {
     pub process: u32,
     /// Delays of the plan, if it has any. Those that run already count anew.
     pub delays: Option<&'a DelayTable>,
-    /// Access probes of the plan can be switched off later, if they are in the process.
-    pub limits_accesses: bool,
+    /// Probes of the plan that can be switched off later, if they are in the process.
+    pub switched: Switched,
 }
 
 /// Order of the events of a run.
@@ -245,7 +245,7 @@ impl Backend {
     pub fn start_plan(
         &mut self,
         plan: PlanNumber,
-        PlanStart { process, delays, limits_accesses }: PlanStart<'_>,
+        PlanStart { process, delays, switched }: PlanStart<'_>,
     ) -> Result<(), BackendError> {
         match &mut self.0 {
             Side::Kernel(kernel) => {
@@ -255,9 +255,7 @@ impl Backend {
             Side::InProcess(in_process) => {
                 in_process.set_plan(plan, process);
                 delays.map_or(Ok(()), |table| in_process.set_delays(plan, table))?;
-                if limits_accesses {
-                    in_process.limit_accesses(plan);
-                }
+                in_process.switch_probes(plan, switched);
             }
         }
         Ok(())
@@ -272,6 +270,15 @@ impl Backend {
                 Some(AccessSwitches { process, plan })
             }
             _ => None,
+        }
+    }
+
+    /// Returns the windows of capture of a plan's process; `None` where there are none, or the process has ended.
+    #[must_use]
+    pub fn windows(&self, plan: PlanNumber) -> Option<Windows> {
+        match &self.0 {
+            Side::InProcess(process) => process.windows(plan),
+            Side::Kernel(_) => None,
         }
     }
 

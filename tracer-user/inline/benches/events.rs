@@ -67,7 +67,7 @@ fn main() {
 }
 
 fn probe(program: ProbeProgram, cookie: Cookie, access: Option<AccessDescriptor>) -> Probe {
-    Probe { program, cookie, access }
+    Probe { program, cookie, access, group: None }
 }
 
 fn access(size: u16, flags: u8) -> Probe {

@@ -223,8 +223,10 @@ pub struct PendingCall {
     pub first: u64,
     /// Second argument of an allocation.
     pub second: u64,
+    /// [`Control::window`] at the entry of the call.
+    pub window: u64,
     /// 0.
-    pub unused: [u64; 3],
+    pub unused: [u64; 2],
 }
 
 /// Number of entries that a stack pointer may have its call in.
@@ -320,8 +322,8 @@ pub struct Control {
     pub progress: u32,
     /// Number of threads that wait.
     pub waiting: u32,
-    /// 0.
-    pub unused: u32,
+    /// Number of the window of capture: a call that has begun in an earlier one has no record at its return.
+    pub window: u32,
     /// The counter of [`Clock::Counter`].
     pub counter: u64,
     /// Share of the time that delays (`abi::DelayPlace`) may take, of each thread and altogether, in 2⁻³².

@@ -93,6 +93,22 @@ struct RingThread {
     ring: Ring,
 }
 
+/// Note with a place in the order.
+#[derive(Debug)]
+enum Own {
+    Record(OrderedRecord),
+    Window { order: u64, begins: bool },
+}
+
+impl Own {
+    const fn order(&self) -> u64 {
+        match self {
+            Self::Record(record) => record.order,
+            Self::Window { order, .. } => *order,
+        }
+    }
+}
+
 /// Limits for the records that are taken from one ring in a row.
 #[derive(Clone, Copy)]
 struct Limits {
@@ -109,8 +125,10 @@ pub struct Merge<M> {
     patience: Patience,
     counts_epochs: bool,
     threads: Vec<RingThread>,
-    /// The tracer's records that were not handed on.
-    own: VecDeque<OrderedRecord>,
+    /// The tracer's records that were not handed on, and windows that were not begun or ended.
+    own: VecDeque<Own>,
+    /// Between windows of capture: what threads still record is left out.
+    is_between: bool,
     /// Places of the rings' next records, with the numbers of the threads plus 1; 0 is the tracer's.
     heads: BinaryHeap<Reverse<(u64, usize)>>,
     /// Number of gaps, which goes into [`Header::lost`].
@@ -144,6 +162,7 @@ impl<M: SharedWords> Merge<M> {
             counts_epochs,
             threads: Vec::new(),
             own: VecDeque::new(),
+            is_between: false,
             heads: BinaryHeap::new(),
             gaps: 0,
             losses: Losses::default(),
@@ -160,8 +179,9 @@ impl<M: SharedWords> Merge<M> {
 
     /// Appends to `records` what can be handed on now, at most `most` records.
     ///
-    /// [`Header::lost`] changes wherever events of the record's thread may have been lost before it: it counts gaps,
-    /// and [`losses`](Self::losses) the events.
+    /// [`Header::lost`] changes wherever events of the record's thread may have been lost before it, and where a window
+    /// of capture begins: it counts gaps, and [`losses`](Self::losses) the events. Between windows only the tracer's
+    /// records are handed on, and marks of shared variables.
     pub fn batch(
         &mut self,
         around: &mut impl Surroundings,
@@ -210,7 +230,7 @@ impl<M: SharedWords> Merge<M> {
         let before = records.len();
         let mut heads = core::mem::take(&mut self.heads);
         if let Some(first) = self.own.front() {
-            heads.push(Reverse((first.order, 0)));
+            heads.push(Reverse((first.order(), 0)));
         }
         for number in 0..self.threads.len() {
             let full = self.threads[number].ring.look(&self.memory);
@@ -305,7 +325,8 @@ impl<M: SharedWords> Merge<M> {
                         thread.ring.end();
                     }
                 }
-                Note::Record(record) => self.own.push_back(record),
+                Note::Record(record) => self.own.push_back(Own::Record(record)),
+                Note::Window { order, begins } => self.own.push_back(Own::Window { order, begins }),
             }
         }
     }
@@ -418,7 +439,7 @@ impl<M: SharedWords> Merge<M> {
     /// Hands on the record that was found in a ring. Returns whether it could be decoded.
     #[inline]
     fn hand_on_one(&mut self, number: usize, sites: &SiteTable, records: &mut Vec<Record>) -> bool {
-        let Self { threads, memory, gaps, counts_epochs, owners, latest, .. } = self;
+        let Self { threads, memory, gaps, counts_epochs, owners, latest, is_between, .. } = self;
         let RingThread { tid, process, epoch, ring } = &mut threads[number];
         let lost = ring.lost();
         let Some((place, taken)) = ring.take(memory) else { return false };
@@ -433,9 +454,14 @@ impl<M: SharedWords> Merge<M> {
         *latest = place.max(*latest);
         if header.site.0 >= VOID.0 {
             let first = taken.first;
-            return header.site == VOID || self.hand_on_owned(&first, header, is_late, records);
+            return header.site == VOID
+                || *is_between
+                || self.hand_on_owned(&first, header, is_late, records);
         }
         let Some(site) = sites.get(taken.first.site()) else { return false };
+        if *is_between && site.kind != Kind::Shared {
+            return true;
+        }
         let epoch = if *counts_epochs { epoch.at(site.kind) } else { 0 };
         let pass = |record| records.push(record);
         decode_to(&taken.first, taken.more, site, header, epoch, pass).is_some()
@@ -474,9 +500,17 @@ impl<M: SharedWords> Merge<M> {
         true
     }
 
-    /// Hands on the tracer's next record. Returns the place of the one behind it.
+    /// Hands on the tracer's next record, or begins or ends a window. Returns the place of what is behind it.
     fn hand_on_own(&mut self, records: &mut Vec<Record>) -> Option<u64> {
-        let mut record = self.own.pop_front()?.record;
+        let mut record = match self.own.pop_front()? {
+            Own::Record(OrderedRecord { record, .. }) => record,
+            Own::Window { begins, .. } => {
+                // What has happened between windows is unknown, as after a loss.
+                self.gaps = self.gaps.wrapping_add(u32::from(begins && self.is_between));
+                self.is_between = !begins;
+                return self.own.front().map(Own::order);
+            }
+        };
         let tid = record.header().tid;
         let thread = self.threads.iter().rposition(|thread| thread.tid == tid);
         let begun = match thread {
@@ -491,14 +525,14 @@ impl<M: SharedWords> Merge<M> {
             Record::Trap(record) => (&mut record.header, Some(&mut record.epoch)),
             Record::Switch(record) => (&mut record.header, None),
             Record::Watchpoint(record) => (&mut record.header, Some(&mut record.epoch)),
-            _ => return self.own.front().map(|next| next.order),
+            _ => return self.own.front().map(Own::order),
         };
         header.lost = self.gaps;
         if let Some(epoch) = epoch {
             *epoch = begun;
         }
         records.push(record);
-        self.own.front().map(|next| next.order)
+        self.own.front().map(Own::order)
     }
 
     /// Counts lost events of a kind, which are a gap before the next record.

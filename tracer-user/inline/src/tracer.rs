@@ -1,5 +1,5 @@
-//! Notes of the thread that follows the traced process by ptrace: threads that start and end, and records of its own,
-//! each with its place in the order of the probes' records.
+//! Notes for the reader of rings: threads that start and end, records of the thread that follows the traced process by
+//! ptrace, and windows of capture, each with its place in the order of the probes' records.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,7 +7,7 @@ use abi::Record;
 
 use crate::ring::Ring;
 
-/// Note of the tracer.
+/// Note for the reader.
 #[derive(Debug)]
 pub enum Note {
     /// A thread has a ring. Noted before its first instruction.
@@ -26,6 +26,13 @@ pub enum Note {
     },
     /// A record that no probe makes: the start or end of a thread, a stop, a signal.
     Record(OrderedRecord),
+    /// A window of capture begins or ends at this place in the order.
+    Window {
+        /// The order that was read then.
+        order: u64,
+        /// The window begins.
+        begins: bool,
+    },
 }
 
 /// Record of the tracer with its place in the order.
@@ -53,6 +60,13 @@ impl Notes {
         let mut notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let order = order();
         notes.push(Note::Record(OrderedRecord { order, record }));
+    }
+
+    /// Adds the begin or the end of a window of capture, as [`record`](Self::record) does.
+    pub fn window(&self, begins: bool, order: impl FnOnce() -> u64) {
+        let mut notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let order = order();
+        notes.push(Note::Window { order, begins });
     }
 
     /// Returns whether there are no notes.

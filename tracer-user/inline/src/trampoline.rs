@@ -97,6 +97,17 @@ pub struct Probe {
     pub cookie: Cookie,
     /// The access, of [`ProbeProgram::Access`] and [`ProbeProgram::AccessLarge`].
     pub access: Option<AccessDescriptor>,
+    /// Group of probes with which it is switched off and on; `None` for one that is always on.
+    pub group: Option<Group>,
+}
+
+/// Group of probes with a common switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Group {
+    /// Accesses of this group of the plan.
+    Accesses(u16),
+    /// All that is off between windows of capture, and is in no group of accesses.
+    Capture,
 }
 
 impl Probe {

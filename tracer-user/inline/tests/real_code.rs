@@ -50,7 +50,12 @@ fn probe() -> Probe {
         ..AccessDescriptor::default()
     };
     let access = Some(descriptor);
-    Probe { program: ProbeProgram::Access, cookie: Cookie::new(Kind::Access, 1), access }
+    Probe {
+        program: ProbeProgram::Access,
+        cookie: Cookie::new(Kind::Access, 1),
+        access,
+        group: None,
+    }
 }
 
 /// Checks a trampoline by its disassembly.

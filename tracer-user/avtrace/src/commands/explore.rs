@@ -89,6 +89,7 @@ fn capture(arguments: &ExploreArgs) -> RunOptions {
         as_root: false,
         debug_bpf: false,
         perf_probes: false,
+        budget: None,
         follow_forks: false,
         perturbation: None,
         gaps: false,

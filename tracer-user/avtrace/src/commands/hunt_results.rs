@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{hunt, plan_cache::Folder};
+use crate::{plan_cache::Folder, random};
 
 /// Name of the file.
 const FILE: &str = "avtrace.avth";
@@ -33,7 +33,7 @@ fn file_for(
     }
     let Some(cache) = cache() else { return PathBuf::from(FILE) };
     let name = here.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let number = hunt::hash(&here.to_string_lossy()) as u32;
+    let number = random::hash(&here.to_string_lossy()) as u32;
     cache.join("hunts").join(format!("{name}-{number:08x}.avth"))
 }
 

@@ -8,10 +8,10 @@ use super::{
 };
 use crate::{
     cli::{
-        AccessesArg, AttachArgs, CaptureArg, CaptureArgs, OwnCodeArg, RefineArgs, RegionsArg,
-        RelationArg, RunArgs,
+        AccessesArg, AttachArgs, BudgetArg, CaptureArg, CaptureArgs, OwnCodeArg, RefineArgs,
+        RegionsArg, RelationArg, RunArgs,
     },
-    session::{CaptureBackend, CaptureReason, RunOptions, WhenFull, spec::Spec},
+    session::{CaptureBackend, CaptureBudget, CaptureReason, RunOptions, WhenFull, spec::Spec},
 };
 use plan::{
     focus::Focus,
@@ -80,7 +80,20 @@ pub(super) fn attach_options(
     let checker = checker::Options::live()
         .regions(regions(arguments.regions))
         .relation(relation(arguments.relation));
-    Ok((RunOptions { checker: Some(checker), ..options }, suppressions))
+    let by_default = CaptureBudget { percent: DEFAULT_BUDGET, is_asked: false };
+    let budget = capture.budget.map_or(Some(by_default), budget);
+    Ok((RunOptions { checker: Some(checker), budget, ..options }, suppressions))
+}
+
+/// Costs of capture in a process that runs already, in percent of what it works.
+const DEFAULT_BUDGET: u32 = 10;
+
+/// Returns the bound on the costs of capture that is asked for, if there is to be one.
+fn budget(budget: BudgetArg) -> Option<CaptureBudget> {
+    match budget {
+        BudgetArg::None => None,
+        BudgetArg::Percent(percent) => Some(CaptureBudget { percent, is_asked: true }),
+    }
 }
 
 /// Returns the options of a run that is neither checked nor recorded, and the suppressions of its settings.
@@ -118,6 +131,7 @@ pub(super) fn capture_options(
         gaps: false,
         first_pass: false,
         focus: None,
+        budget: capture.budget.and_then(budget),
     };
     Ok((options, suppressions))
 }

@@ -67,7 +67,7 @@ pub struct Auto {
     #[cfg_attr(feature = "schema", schemars(length(min = 1)))]
     pub reason: String,
     /// Kind of the reason, such as `no_privileges`.
-    #[cfg_attr(feature = "schema", schemars(extend("enum" = ["preferred", "no_privileges", "refused", "no_kernel"])))]
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = ["preferred", "no_privileges", "refused"])))]
     pub reason_kind: String,
 }
 

@@ -6,10 +6,7 @@ use super::{
     model::{Auto, Verdict, Verdicts},
     process_side::ChildError,
 };
-use crate::session::{
-    capture_choice::{self, Purpose},
-    environment::EnvironmentError,
-};
+use crate::session::{capture_choice, environment::EnvironmentError};
 use capture::kernel::{
     KernelError,
     privileges::{Capabilities, setcap_command, sudo_command},
@@ -107,10 +104,9 @@ fn both(one: Verdict, other: Verdict) -> Verdict {
 
 /// Returns the choice of a run without options.
 fn auto(trials: &Trials) -> Auto {
-    let choice = capture_choice::without_needs(Purpose::Start, trials.permitted.is_ok());
-    let other = match (trials.kernel_error(), trials.child_error(true)) {
-        (Some(error), _) if !choice.is_inline => choice.without_kernel(error),
-        (_, Some(ChildError::Probes(error))) if choice.is_inline => choice.without_inline(error),
+    let choice = capture_choice::without_needs(trials.permitted.is_ok());
+    let other = match trials.child_error(true) {
+        Some(ChildError::Probes(error)) => choice.without_inline(error),
         _ => None,
     };
     let choice = other.unwrap_or(choice);

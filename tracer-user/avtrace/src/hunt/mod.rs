@@ -10,7 +10,6 @@ mod child;
 mod database;
 mod merge;
 mod planner;
-mod random;
 mod replay;
 mod results;
 mod run;
@@ -34,7 +33,6 @@ use std::{
 pub use self::{
     child::Launch,
     merge::{Whole, merged},
-    random::hash,
     replay::{ReplayOptions, replay},
     results::{Header, Results, ResultsError},
     run::{RunResult, Verdict},

@@ -1,5 +1,6 @@
 //! Plans of runs: delays at the gaps that runs have shown, and at the start of threads.
 
+use crate::random::Random;
 use std::{
     collections::{BTreeSet, HashMap},
     time::Duration,
@@ -7,7 +8,6 @@ use std::{
 
 use super::{
     HuntOptions, MAX_THREAD_STARTS,
-    random::Random,
     run::{FoundGap, RunResult, THREAD_START, delay_id},
     schedule::{PlannedDelay, SeenGap, Treatment},
 };

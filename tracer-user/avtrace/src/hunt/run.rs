@@ -1,13 +1,11 @@
 //! Result of one run of a hunt: the end of the program, the report of avtrace, and the part of it that is stored.
 
+use crate::random::hash;
 use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    random::hash,
-    schedule::{Learnt, SeenGap, Treatment},
-};
+use super::schedule::{Learnt, SeenGap, Treatment};
 use report::{self, Class, CodePlace, Defect, OpenRegion, RegionGap, Report, Subject, Thread};
 
 /// Limit of places for delays at one gap.

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::random::{Random, hash};
+use crate::random::{Random, hash};
 use plan::perturbation::DelayedThreads;
 
 /// Lengths of delays at one gap, in turn, in nanoseconds: what another thread needs for coming in is not known.

@@ -102,11 +102,6 @@ pub(super) fn attach(
         }
         match Prepared::new(&options, choice.is_inline, target) {
             Ok(process) => loaded.push(process),
-            Err(RunError::Kernel(error))
-                if loaded.is_empty() && choice.without_kernel(&error).is_some() =>
-            {
-                return Err(error.into());
-            }
             Err(error) => failed.push((target, error)),
         }
     }

@@ -15,7 +15,6 @@ use super::{
     attach_target::AttachTarget,
     attaching::{Pending, Shared, announce},
     await_end::await_end,
-    capture_choice::Purpose,
     capture_end::CaptureEnd,
     error::RunError,
     finished_program::ProgramReport,
@@ -47,7 +46,7 @@ impl Loaded {
         let process = tracee::pidfd(target.pid);
         target.check()?;
         let process = process.map_err(RunError::system("cannot find the process"))?;
-        let kernel = LoadedKernel::load(options, Purpose::Attach, target.pid)?;
+        let kernel = LoadedKernel::load(options, true, target.pid)?;
         Ok(Self { target, process, kernel })
     }
 

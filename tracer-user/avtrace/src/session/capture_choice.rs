@@ -2,31 +2,12 @@
 //! may do.
 
 use super::{
+    attach_error::AttachError,
     capture_reason::CaptureReason,
     options::{CaptureBackend, RunOptions, WhenFull},
 };
-use capture::{
-    in_process::InProcessError,
-    kernel::{KernelError, privileges::setcap_command},
-};
+use capture::{in_process::InProcessError, kernel::privileges::setcap_command};
 use plan::memory::options::Level;
-
-/// Work for which a back end is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// A program is started, or would be.
-    Start,
-    /// A process that runs is attached to.
-    Attach,
-}
-
-impl Purpose {
-    /// Returns whether `auto` takes probes in the process where both back ends are possible: they cost a tenth. A
-    /// process that somebody depends on is left as it is, if that costs only time.
-    const fn prefers_inline(self) -> bool {
-        matches!(self, Self::Start)
-    }
-}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
@@ -83,27 +64,17 @@ const NEED_KERNEL: [Needs; 3] = [
 ];
 
 /// Options that the kernel side cannot do.
-const NEED_INLINE: [Needs; 1] =
-    [("--lossless", |options| options.when_full == Some(WhenFull::Wait))];
+const NEED_INLINE: [Needs; 2] = [
+    ("--lossless", |options| options.when_full == Some(WhenFull::Wait)),
+    ("--budget", |options| options.budget.is_some_and(|budget| budget.is_asked)),
+];
 
-/// Chooses the back end for a purpose. `may_load` says that this process may load BPF programs.
+/// Chooses the back end. `may_load` says that this process may load BPF programs.
 ///
 /// # Errors
 ///
 /// When no back end can do all that is asked for.
-pub fn choose(
-    purpose: Purpose,
-    options: &RunOptions,
-    may_load: bool,
-) -> Result<Choice, ChoiceError> {
-    choose_preferring(purpose.prefers_inline(), options, may_load)
-}
-
-fn choose_preferring(
-    prefers_inline: bool,
-    options: &RunOptions,
-    may_load: bool,
-) -> Result<Choice, ChoiceError> {
+pub fn choose(options: &RunOptions, may_load: bool) -> Result<Choice, ChoiceError> {
     let first = |table: &[Needs]| {
         table.iter().find(|(_, is_set)| is_set(options)).map(|(option, _)| *option)
     };
@@ -131,23 +102,16 @@ fn choose_preferring(
         (CaptureBackend::Auto, None, Some(option)) => {
             (true, CaptureReason::Option { option }, false)
         }
-        (CaptureBackend::Auto, None, None) => return Ok(automatic(prefers_inline, may_load)),
+        (CaptureBackend::Auto, None, None) => return Ok(without_needs(may_load)),
     };
     Ok(Choice { is_inline, reason, has_alternative })
 }
 
-/// Returns what `auto` chooses for a purpose where no option needs either back end.
+/// Returns what `auto` chooses where no option needs either back end: probes in the process, which cost a tenth.
 #[must_use]
-pub fn without_needs(purpose: Purpose, may_load: bool) -> Choice {
-    automatic(purpose.prefers_inline(), may_load)
-}
-
-const fn automatic(prefers_inline: bool, may_load: bool) -> Choice {
-    if may_load {
-        let reason = CaptureReason::Preferred;
-        return Choice { is_inline: prefers_inline, reason, has_alternative: true };
-    }
-    Choice { is_inline: true, reason: CaptureReason::NoPrivileges, has_alternative: false }
+pub const fn without_needs(may_load: bool) -> Choice {
+    let reason = if may_load { CaptureReason::Preferred } else { CaptureReason::NoPrivileges };
+    Choice { is_inline: true, reason, has_alternative: may_load }
 }
 
 impl Choice {
@@ -163,31 +127,24 @@ impl Choice {
         tracing::info!(back_end, reason = %self.reason, "capture is chosen");
     }
 
-    /// Returns the choice that remains where the kernel side has failed before the program started.
-    #[must_use]
-    pub fn without_kernel(&self, error: &KernelError) -> Option<Self> {
-        let is_general = matches!(
-            error,
-            KernelError::NotPermitted | KernelError::Btf(_) | KernelError::Refused(_)
-        );
-        let reason = CaptureReason::NoKernel { error: error.to_string() };
-        (self.has_alternative && !self.is_inline && is_general).then_some(Self {
-            is_inline: true,
-            reason,
-            has_alternative: false,
-        })
-    }
-
-    /// Returns the choice that remains where the program has refused probes in it before it started.
+    /// Returns the choice that remains where the program refuses probes in it: it has not started, or has its own code
+    /// again.
     #[must_use]
     pub fn without_inline(&self, error: &InProcessError) -> Option<Self> {
-        let refusal = error.refusal()?;
+        self.instead(error.refusal()?)
+    }
+
+    /// Returns the choice that remains where another tracer holds a process that runs already, or the kernel lets nobody
+    /// trace it by ptrace.
+    #[must_use]
+    pub fn without_ptrace(&self, error: &AttachError) -> Option<Self> {
+        let AttachError::Untraceable { reason, .. } = error else { return None };
+        self.instead(format!("it cannot be traced with ptrace: {reason}"))
+    }
+
+    fn instead(&self, refusal: String) -> Option<Self> {
         let reason = CaptureReason::Refused { refusal };
-        (self.has_alternative && self.is_inline).then_some(Self {
-            is_inline: false,
-            reason,
-            has_alternative: false,
-        })
+        self.has_alternative.then_some(Self { is_inline: false, reason, has_alternative: false })
     }
 }
 

@@ -22,12 +22,6 @@ pub enum CaptureReason {
         /// Reason why, as a clause.
         refusal: String,
     },
-    /// The kernel takes no programs.
-    #[error("programs in the kernel are not possible: {error}")]
-    NoKernel {
-        /// Error of the kernel side.
-        error: String,
-    },
 }
 
 impl CaptureReason {

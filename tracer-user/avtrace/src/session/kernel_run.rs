@@ -9,7 +9,6 @@ use std::{
 use aya::maps::{MapData, RingBuf};
 
 use super::{
-    capture_choice::Purpose,
     cpu_affinity,
     error::RunError,
     launching::{first_program, hold, start_error},
@@ -91,8 +90,7 @@ fn prepare(options: &Arc<RunOptions>, held: &HeldProgram) -> Result<Prepared, Ru
         cpu_affinity::on_one_processor(pid)
             .map_err(RunError::system("cannot bind the program to one processor"))?;
     }
-    let LoadedKernel { mut kernel, guardian, ns_pid } =
-        LoadedKernel::load(options, Purpose::Start, pid)?;
+    let LoadedKernel { mut kernel, guardian, ns_pid } = LoadedKernel::load(options, false, pid)?;
     if !kernel.has_uprobe_multi() {
         // Nothing is left to do when standard error is closed.
         let _ = writeln!(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use abi::Target;
 
-use super::{capture_choice::Purpose, error::RunError, options::RunOptions};
+use super::{error::RunError, options::RunOptions};
 use capture::kernel::{Copies, Kernel, LoadOptions};
 use linux::{guardian::Guardian, ids::NsPid, perf, proc};
 use report::Limitation;
@@ -19,15 +19,15 @@ pub(super) struct LoadedKernel {
 }
 
 impl LoadedKernel {
-    /// Loads the programs for a process. Those for one that runs already record nothing before their gate is opened.
+    /// Loads the programs for a process. With `is_gated`, for one that runs already, they record nothing before their
+    /// gate is opened.
     pub(super) fn load(
         options: &RunOptions,
-        purpose: Purpose,
+        is_gated: bool,
         process: u32,
     ) -> Result<Self, RunError> {
         let namespace_error = RunError::system("cannot read the PID namespace");
         let (pidns_dev, pidns_ino, tgid) = proc::pid_namespace(process).map_err(namespace_error)?;
-        let is_gated = purpose == Purpose::Attach;
         let kernel = Kernel::load(&LoadOptions {
             target: Target { tgid: tgid.into(), pidns_dev, pidns_ino },
             process,

@@ -44,6 +44,7 @@ mod system_error;
 mod threads;
 mod traced_program;
 mod traps;
+mod windows;
 
 use std::{
     ffi::OsString,
@@ -61,7 +62,7 @@ pub(crate) use self::{
     error::RunError,
     finished_program::ProgramReport,
     live_report::{Occasion, Receiver},
-    options::{CaptureBackend, RunOptions, WhenFull},
+    options::{CaptureBackend, CaptureBudget, RunOptions, WhenFull},
     outcome::Outcome,
     process_selection::ProcessSelection,
     program::ProgramError,
@@ -69,7 +70,7 @@ pub(crate) use self::{
 };
 use self::{
     attach_target::AttachTarget,
-    capture_choice::{Choice, Purpose, choose},
+    capture_choice::{Choice, choose},
     launching::{hold, start_error},
     listing::Listing,
     program::Executed,
@@ -77,7 +78,7 @@ use self::{
 use crate::{debug_files, plan_cache, progress::Steps, status_line::StatusLine};
 use capture::kernel::{check_privileges, privileges};
 pub(crate) use end_signals::EndSignals;
-use linux::{privileged_file, tracee::Start, user};
+use linux::{privileged_file, proc, tracee::Start, user};
 
 /// Plans what would be probed in a program, and does not run it: it is started, held before its first instruction
 /// with its libraries loaded, and killed there.
@@ -85,7 +86,7 @@ pub(crate) fn inspect(options: &RunOptions) -> Result<Listing, RunError> {
     let program = program::find(options.command.first().unwrap_or(&OsString::new()))?;
     environment::check()?;
     // A listing needs no privileges, whatever the run would need.
-    let choice = choose(Purpose::Start, options, privileges::has_capabilities());
+    let choice = choose(options, privileges::has_capabilities());
     let options = &choice.map_or_else(|_| options.clone(), |choice| choice.apply(options));
     let start_error = |error| start_error(options, &program, error);
     match hold(options, &program).map_err(start_error)? {
@@ -121,15 +122,15 @@ pub(crate) fn run(options: &RunOptions) -> Result<Outcome, RunError> {
     {
         return Err(RunError::Privileged);
     }
-    let choice = choose(Purpose::Start, options, privileges::has_capabilities())?;
+    let choice = choose(options, privileges::has_capabilities())?;
     let is_about_all = options.record.is_some() || options.first_pass;
     let of_script = |outcome: Outcome| {
         if is_script && !is_about_all { outcome.without_idle_programs() } else { outcome }
     };
     let (alternative, error) = match run_as(options, &choice, &program) {
-        Err(RunError::Kernel(error)) => (choice.without_kernel(&error), RunError::from(error)),
-        Err(RunError::InProcess(error)) => (choice.without_inline(&error), error.into()),
-        result => return result.map(of_script),
+        Err(RunError::InProcess(error)) => (choice.without_inline(&error), RunError::from(error)),
+        Err(error) => (None, error),
+        Ok(outcome) => return Ok(of_script(outcome)),
     };
     // The program has not started: it was killed where it stood.
     alternative.map_or(Err(error), |choice| run_as(options, &choice, &program)).map(of_script)
@@ -152,7 +153,7 @@ pub(crate) fn attach(
     if let Some(target) = single {
         target.check()?;
     }
-    let choice = choose(Purpose::Attach, options, privileges::has_capabilities())?;
+    let choice = choose(options, privileges::has_capabilities())?;
     let receiver = Arc::new(Mutex::new(receiver));
     let attach_as = |choice: &Choice| {
         let receiver = Arc::clone(&receiver);
@@ -166,12 +167,14 @@ pub(crate) fn attach(
         }
         attach_many::attach(options, choice, targets.clone(), Box::new(receive), status)
     };
-    // Probes in the process are the choice only where nothing else would do.
     let (alternative, error) = match attach_as(&choice) {
-        Err(RunError::Kernel(error)) => (choice.without_kernel(&error), RunError::from(error)),
+        Err(RunError::InProcess(error)) => (choice.without_inline(&error), RunError::from(error)),
+        Err(RunError::Attach(error)) => (choice.without_ptrace(&error), RunError::from(error)),
         Err(error) => (None, error),
         Ok(programs) => return Ok(programs),
     };
+    // The process has its own code again. Programs of the kernel are loaded while this process has one thread.
+    let alternative = alternative.filter(|_| status.end_printer() && has_one_thread());
     let attached = alternative.map_or(Err(error), |choice| attach_as(&choice));
     attached.map_err(|error| match (error, single) {
         (error @ (RunError::Record(_) | RunError::Attach(AttachError::Panicked { .. })), _) => {
@@ -183,6 +186,11 @@ pub(crate) fn attach(
         }
         (error, _) => error,
     })
+}
+
+/// Returns whether this process has a single thread, so that it can fork.
+fn has_one_thread() -> bool {
+    proc::threads(std::process::id()).is_ok_and(|threads| threads.len() == 1)
 }
 
 /// Runs a program with the back end that was chosen.

@@ -36,6 +36,15 @@ pub enum WhenFull {
     Drop,
 }
 
+/// Bound on the costs of capture with probes in the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CaptureBudget {
+    /// Share of what the program works for itself, in percent.
+    pub percent: u32,
+    /// The user asks for it: without probes in the process there is an error.
+    pub is_asked: bool,
+}
+
 /// Options of a run.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
@@ -76,6 +85,8 @@ pub struct RunOptions {
     pub first_pass: bool,
     /// Look at what a first pass has named alone.
     pub focus: Option<Arc<Focus>>,
+    /// Bound on the costs of capture; `None` for no bound.
+    pub budget: Option<CaptureBudget>,
 }
 
 impl RunOptions {

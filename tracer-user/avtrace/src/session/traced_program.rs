@@ -40,9 +40,13 @@ use super::{
     record::RecordError,
     stops::Stops,
     traps::Known,
+    windows::CaptureWindows,
 };
 use crate::{debug_files, names::live::LiveNames, plan_cache, progress::Steps};
-use ::capture::backend::{Backend, PlanStart};
+use ::capture::{
+    backend::{Backend, PlanStart},
+    in_process::Switched,
+};
 use events::{code_map::CodeMap as _, process_code::ProcessCode, source::Source};
 use linux::{ids::KernelPid, memory, perf::Trial, proc, tracee::Ending};
 use plan::perturbation::{Delay, Perturbation};
@@ -69,6 +73,8 @@ pub struct TracedProgram {
     checking: Checking,
     capture: Capture,
     coverage: Coverage,
+    /// Windows of capture, where its costs are bounded.
+    windows: Option<CaptureWindows>,
     has_lost_leader: bool,
     /// Set once all probes are detached, while records remain to be checked.
     is_detached: bool,
@@ -93,8 +99,9 @@ impl TracedProgram {
     ) -> Result<Self, RunError> {
         let (pid, number) = (id.pid, id.plan);
         let delays = options.perturbation.as_ref().map(Perturbation::delay_table);
-        let limits_accesses = options.accesses.level == Level::Auto;
-        let start = PlanStart { process: pid, delays: delays.as_ref(), limits_accesses };
+        let accesses = options.accesses.level == Level::Auto;
+        let switched = Switched { accesses, windows: options.budget.is_some() };
+        let start = PlanStart { process: pid, delays: delays.as_ref(), switched };
         backend.start_plan(number, start)?;
         let symbolizer = Symbolizer::from_pid_with(pid, &debug_files::search_for(pid))?;
         steps.step(|| reading(&symbolizer));
@@ -124,6 +131,9 @@ impl TracedProgram {
         program.coverage.extend(linker.err());
         program.watch(backend, watches)?;
         program.take_in_sites();
+        program.windows = options
+            .budget
+            .and_then(|budget| CaptureWindows::start(budget.percent, backend, pid, number));
         Ok(program)
     }
 
@@ -190,6 +200,7 @@ impl TracedProgram {
             checking: Checking::new(options),
             capture: Capture::default(),
             coverage: Coverage::new(backend),
+            windows: None,
             has_lost_leader: false,
             is_detached: false,
             id,
@@ -219,6 +230,7 @@ impl TracedProgram {
         child.probes = self.probes.of_child(points);
         child.modules = self.modules.clone();
         child.capture = self.capture.of_child(pid, plan, self.probes.plan());
+        child.windows = self.windows.as_ref().map(|windows| windows.of_child(pid));
         if child.capture.is_partial() {
             child.source.accesses_are_partial();
         }
@@ -273,7 +285,8 @@ impl TracedProgram {
             return;
         }
         let ProgramId { pid, plan, .. } = self.id;
-        let start = PlanStart { process: pid, delays: None, limits_accesses: false };
+        let switched = Switched::default();
+        let start = PlanStart { process: pid, delays: None, switched };
         // Without delays there is no error.
         let _ = backend.start_plan(plan, start);
         let process = self.kernel_pid.unwrap_or(KernelPid(pid));
@@ -410,6 +423,7 @@ impl TracedProgram {
         let sites = self.probes.sites();
         let mut names = LiveNames::new(&self.source, sites, self.code.symbolizer(), values);
         let (skipped, mut limitations) = self.coverage.so_far();
+        limitations.extend(self.windows.as_ref().and_then(CaptureWindows::limitation));
         let lost = match self.coverage.lost_so_far(backend) {
             Ok(lost) => captured::lost_events(backend, &lost),
             Err(unknown) => {
@@ -459,6 +473,7 @@ impl TracedProgram {
         let capture_of_run = captured::capture(&self.options, backend);
         let busiest = self.busiest_function();
         let delays = self.delays(backend);
+        self.coverage.extend(self.windows.take().and_then(|windows| windows.limitation()));
         let Self { id, options, source, code, probes, checking, capture, mut coverage, .. } = self;
         let plan = probes.plan();
         let (detached, watched) = capture.finish(backend, plan);

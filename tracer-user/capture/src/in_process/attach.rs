@@ -8,7 +8,7 @@ use std::{
 use abi::{AccessDescriptor, Cookie, PlanNumber, ProbeProgram};
 use inline::{
     sites::SiteTable,
-    trampoline::{Displaced, Point, Probe, Trampoline, call_patch, near_jump, short_jump},
+    trampoline::{Displaced, Group, Point, Probe, Trampoline, call_patch, near_jump, short_jump},
 };
 use symbolize::{ElfFile, LinkAddr, Module, Symbolizer};
 use x86::{
@@ -28,6 +28,7 @@ use super::{
     leak_sanitizer,
     module_patches::ModulePatches,
     own_gs, ring_sites,
+    shared::Switched,
 };
 use linux::proc;
 use plan::{plan::PlannedProbe, point::Refusal};
@@ -40,8 +41,8 @@ struct Attaching<'a> {
     /// Cookies of the probes, with the sites as they are in the rings.
     cookies: Vec<Cookie>,
     refusals: Vec<Refusal>,
-    /// Access probes can be switched off.
-    is_limited: bool,
+    /// Probes that can be switched off.
+    switched: Switched,
 }
 
 impl InProcess {
@@ -62,7 +63,7 @@ impl InProcess {
         let _hold = self.stop_for_write(process)?;
         // It may run another one by now.
         self.program_of(plan)?;
-        let is_limited = self.is_limited(plan);
+        let switched = self.switched(plan);
         let failed = |error| InProcessError::System { what: "cannot write to the program", error };
         let memory = proc::writable_memory(process).map_err(failed)?;
         let mut attaching = Attaching {
@@ -72,7 +73,7 @@ impl InProcess {
             probes,
             cookies: Vec::new(),
             refusals: Vec::new(),
-            is_limited,
+            switched,
         };
         attaching.add_sites(&mut stream.sites(), plan);
         let mut modules: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
@@ -404,13 +405,12 @@ impl Attaching<'_> {
 
     fn probe(&self, index: usize) -> Probe {
         let point = &self.probes[index].point;
-        let mut access = point.access;
-        if let Some(access) = access.as_mut().filter(|_| self.is_limited)
-            && may_be_silent(access)
-        {
-            access.flags |= AccessDescriptor::SWITCHED;
-        }
-        Probe { program: point.program, cookie: self.cookies[index], access }
+        let (program, access) = (point.program, point.access);
+        let limited = access.filter(|access| self.switched.accesses && may_be_silent(access));
+        let by_accesses = limited.map(|access| Group::Accesses(access.group));
+        let rests = self.switched.windows && may_rest(program);
+        let group = by_accesses.or_else(|| rests.then_some(Group::Capture));
+        Probe { program, cookie: self.cookies[index], access, group }
     }
 
     /// Writes a trampoline and the jump to it, or has the jump that is there already lead to it.
@@ -562,6 +562,11 @@ fn difference(of_file: &[u8], in_memory: &[u8]) -> &'static str {
 /// these they would be taken for data.
 const fn may_be_silent(access: &AccessDescriptor) -> bool {
     access.flags & AccessDescriptor::ATOMIC == 0 || access.flags & AccessDescriptor::COMMUTES != 0
+}
+
+/// Returns whether a probe may be off between windows of capture: a variable is marked as shared once.
+const fn may_rest(program: ProbeProgram) -> bool {
+    !matches!(program, ProbeProgram::Shared | ProbeProgram::Delay)
 }
 
 /// Returns what distinguishes a module that is mapped: its load bias and its file.

@@ -20,9 +20,10 @@ use super::{
     image::Image,
     libraries,
     records::Stream,
-    shared::{Places, Program, Request, Shared},
+    shared::{Places, Program, Request, Shared, Switched},
     stacks::saved_words,
     starver::Starver,
+    windows::Windows,
 };
 use crate::kernel::Lost;
 use plan::{perturbation::DelayTable, point::ProbePoint};
@@ -121,7 +122,7 @@ impl InProcess {
         self.processes.retain(|_, (other, _)| *other != process);
         self.watched.remove(&process);
         // Of a process that has ended.
-        self.shared.limited().remove(&plan);
+        self.shared.switched().remove(&plan);
         let stream = self.shared.program(process).map(|(_, stream)| stream);
         if let Some(stream) = &stream {
             stream.set_plan(process, plan);
@@ -145,14 +146,21 @@ impl InProcess {
         Ok(())
     }
 
-    /// Makes access probes of a plan that are to be attached ones that can be switched off.
-    pub fn limit_accesses(&mut self, plan: PlanNumber) {
-        self.shared.limited().insert(plan);
+    /// Makes probes of a plan that are to be attached ones that can be switched off.
+    pub fn switch_probes(&mut self, plan: PlanNumber, switched: Switched) {
+        self.shared.switched().insert(plan, switched);
     }
 
-    /// Returns whether access probes of a plan can be switched off.
-    pub(super) fn is_limited(&self, plan: PlanNumber) -> bool {
-        self.shared.limited().contains(&plan)
+    /// Returns which probes of a plan can be switched off.
+    pub(super) fn switched(&self, plan: PlanNumber) -> Switched {
+        self.shared.switched().get(&plan).copied().unwrap_or_default()
+    }
+
+    /// Returns the windows of capture of a plan's process; `None` if it has ended, or runs another program.
+    #[must_use]
+    pub fn windows(&self, plan: PlanNumber) -> Option<Windows> {
+        let (_, (image, stream)) = self.program_of(plan).ok()?;
+        Some(Windows::new(image, stream))
     }
 
     /// Returns whether there is a process of a plan in which access probes can be switched.

@@ -278,6 +278,12 @@ impl Image {
         self.write_switches(&words);
     }
 
+    /// Switches all probes off that have a switch, or on again, while threads run.
+    pub fn rest(&self, rests: bool) {
+        let words = self.switches().rest(rests);
+        self.write_switches(&words);
+    }
+
     fn write_switches(&self, words: &[(u64, u64)]) {
         let areas = self.areas();
         for &(address, value) in words {

@@ -32,6 +32,7 @@ mod tracer;
 mod traps;
 mod watchpoints;
 mod ways_out;
+mod windows;
 mod withdrawal;
 mod written;
 
@@ -39,6 +40,7 @@ pub use self::{
     error::{InProcessError, ProgramRefusal, StartError},
     handle::{Hold, InProcess},
     records::read,
+    shared::Switched,
     tracer::{Attached, Followed, Left, Tracer},
 };
-pub use self::{starver::Starver, withdrawal::Withdrawal};
+pub use self::{starver::Starver, windows::Windows, withdrawal::Withdrawal};

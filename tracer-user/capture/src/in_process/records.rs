@@ -50,6 +50,8 @@ const READER: usize = CONTROL.0 as usize + offset_of!(Control, reader);
 /// Counts of all streams.
 #[derive(Debug, Default)]
 pub(super) struct RecordCounts {
+    /// Number of records.
+    pub(super) records: AtomicU64,
     /// Number of lost events.
     pub(super) lost: AtomicU64,
     /// Number of times that threads waited for the reader.
@@ -125,6 +127,16 @@ impl Stream {
                 self.record(Record::Switch(SwitchRecord { header, group, is_on }));
             }
         }
+    }
+
+    /// Adds the begin or the end of a window of capture.
+    pub(super) fn note_window(&self, begins: bool) {
+        self.notes.window(begins, || self.surroundings.order());
+    }
+
+    /// Returns the counts of all streams.
+    pub(super) fn counts(&self) -> &RecordCounts {
+        &self.counts
     }
 
     /// Notes that no record will follow.
@@ -213,6 +225,7 @@ fn read_stream(stream: &Stream, sees_memory: bool, outlet: &Outlet, stop: &Atomi
         }
         let mut batch = outlet.buffer();
         let result = merge.batch(&mut here, &stream.sites(), &stream.notes, &mut batch, BATCH);
+        stream.counts.records.fetch_add(batch.len() as u64, Ordering::Relaxed);
         let losses = merge.losses();
         let lost_now =
             [losses.unpublished, losses.late].into_iter().fold(losses.full, u64::saturating_add);

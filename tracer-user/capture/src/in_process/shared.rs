@@ -1,7 +1,7 @@
 //! State and requests between the thread that plans and the tracer's.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     io,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -38,8 +38,17 @@ pub(super) struct Shared {
     /// Number of threads in which the ranges of their process are not watched.
     pub(super) unwatched_threads: AtomicU64,
     clock: Mutex<Option<ClockChoice>>,
-    /// Plans whose access probes can be switched off.
-    limited: Mutex<BTreeSet<PlanNumber>>,
+    /// Plans with probes that can be switched off.
+    switched: Mutex<BTreeMap<PlanNumber, Switched>>,
+}
+
+/// Probes of a plan that can be switched off in the process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Switched {
+    /// Groups of access probes.
+    pub accesses: bool,
+    /// All probes together, between windows of capture.
+    pub windows: bool,
 }
 
 /// Memory shared with a program, and its records.
@@ -66,9 +75,9 @@ impl Shared {
         self.withdrawn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the plans whose access probes can be switched off.
-    pub(super) fn limited(&self) -> MutexGuard<'_, BTreeSet<PlanNumber>> {
-        self.limited.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Returns the plans with probes that can be switched off.
+    pub(super) fn switched(&self) -> MutexGuard<'_, BTreeMap<PlanNumber, Switched>> {
+        self.switched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the clock of the order of records, once a program has shared memory.

@@ -180,6 +180,44 @@ fn records_of_the_tracer_have_their_place() {
 }
 
 #[test]
+fn between_windows_there_are_no_records_and_behind_them_is_a_gap() {
+    let mut process = process(2);
+    let window = |process: &MergedProcess, begins, order| process.notes.window(begins, || order);
+    process.writers[0].record(SHORT, 1, 1);
+    window(&process, false, 3);
+    // Threads that have not seen the switches yet.
+    process.writers[1].record(SHORT, 2, 2);
+    process.writers[1].record(SHORT, 4, 4);
+    take(&process.writers[0], 5, 2, 3, 9);
+    window(&process, true, 7);
+    process.writers[0].record(SHORT, 6, 6);
+    process.writers[0].record(LONG, 8, 8);
+    process.writers[1].record(SHORT, 9, 9);
+    let records = process.batch(10);
+    assert_eq!(records.iter().map(number_of).collect::<Vec<_>>(), [1, 2, 8, 9]);
+    assert_eq!(records.iter().map(|r| r.header().lost).collect::<Vec<_>>(), [0, 0, 1, 1]);
+    assert_eq!(process.merge.losses(), Losses::default(), "nothing was lost");
+    // A first window that begins is no gap.
+    window(&process, true, 11);
+    process.writers[0].record(SHORT, 12, 12);
+    assert_eq!(process.batch(13)[0].header().lost, 1);
+}
+
+#[test]
+fn between_windows_records_of_the_tracer_go_on() {
+    let mut process = process(1);
+    process.notes.window(false, || 1);
+    let header = Header { kind: Kind::Fork as u32, tid: 1, ..Header::default() };
+    let fork = ForkRecord { header, child: 2, ..ForkRecord::default() };
+    process.notes.record(Record::Fork(fork), || 2);
+    process.sites = SiteTable::default();
+    process.sites.add(SiteId(SHORT), RecordSite { kind: Kind::Shared, point: 0 });
+    process.writers[0].record(SHORT, 3, 3);
+    let kinds: Vec<Kind> = process.batch(4).iter().map(Record::kind).collect();
+    assert_eq!(kinds, [Kind::Fork, Kind::Shared]);
+}
+
+#[test]
 fn records_have_the_epochs_of_their_slots() {
     let mut process = process(1);
     let site = |kind| RecordSite { kind, point: 0 };

@@ -4,15 +4,15 @@ use core::mem::offset_of;
 
 use abi::{AllocCookie, CallCookie, Kind};
 use iced_x86::code_asm::{
-    AsmMemoryOperand, CodeAssembler, CodeLabel, al, dl, eax, edx, qword_ptr, r8, r8d, r9, r10,
-    r10d, rax, rcx, rdi, rdx, rsi,
+    AsmMemoryOperand, AsmRegister32, AsmRegister64, CodeAssembler, CodeLabel, al, dl, dword_ptr,
+    eax, edx, qword_ptr, r8, r8d, r9, r10, r10d, rax, rcx, rdi, rdx, rsi,
 };
 
 use super::{
     assembler::{Emitted, block, place},
     common::Entries,
 };
-use crate::layout::{HASH, PENDING_BITS, PENDING_WAYS, PendingCall};
+use crate::layout::{Control, HASH, PENDING_BITS, PENDING_WAYS, PendingCall};
 
 /// `EOWNERDEAD`: a robust mutex was acquired whose last owner died holding it.
 const EOWNERDEAD: i32 = 130;
@@ -56,7 +56,14 @@ fn ways() -> impl Iterator<Item = u64> {
     (0..PENDING_WAYS).map(|way| way * size_of::<PendingCall>() as u64)
 }
 
-/// The routine that finds a call: see [`Entries::call_find`].
+/// Sets a register to the number of the window of capture.
+fn window(code: &mut CodeAssembler, to: (AsmRegister64, AsmRegister32)) -> Emitted {
+    code.mov(to.0, block!(control))?;
+    code.mov(to.1, dword_ptr(to.0 + offset_of!(Control, window)))
+}
+
+/// The routine that finds a call: see [`Entries::call_find`]. Probes may have been off at the return of a call of
+/// another window, whose stack pointer is then that of a later call.
 pub fn find(code: &mut CodeAssembler, start: &mut CodeLabel, table: u64) -> Emitted {
     let (mut found, mut none) = (code.create_label(), code.create_label());
     place(code, start)?;
@@ -68,7 +75,11 @@ pub fn find(code: &mut CodeAssembler, start: &mut CodeLabel, table: u64) -> Emit
     }
     place(code, &mut none)?;
     code.xor(r10d, r10d)?;
+    code.ret()?;
     place(code, &mut found)?;
+    window(code, (r8, r8d))?;
+    code.cmp(entry!(window), r8)?;
+    code.jne(none)?;
     code.ret()
 }
 
@@ -109,6 +120,8 @@ pub fn insert(code: &mut CodeAssembler, start: &mut CodeLabel, table: u64) -> Em
     code.mov(entry!(argument), rcx)?;
     code.mov(entry!(first), r9)?;
     code.mov(entry!(second), rdi)?;
+    window(code, (rax, eax))?;
+    code.mov(entry!(window), rax)?;
     place(code, &mut none)?;
     code.ret()
 }

@@ -1,11 +1,13 @@
 //! Frame of the probes at a point: saves and restores the live registers and the values that the programs read.
 
+use std::collections::BTreeSet;
+
 use iced_x86::code_asm::{
     AsmMemoryOperand, AsmRegister64, ah, al, byte_ptr, dword_ptr, eax, edx, qword_ptr, rax, rsp,
 };
 
 use super::{
-    Point,
+    Group, Point, Probe,
     assembler::{Assembler, Emitted, jump_if, place, wide},
     programs,
 };
@@ -18,6 +20,14 @@ pub const CHANGED: [u8; 8] = [0, 1, 2, 6, 7, 8, 9, 10];
 
 /// Length of the red zone in bytes (System V ABI, AMD64 supplement, 3.2.2).
 pub const RED_ZONE: i32 = 128;
+
+/// Returns the group of a switch around all probes of a point: their own one, or that of all that is off between
+/// windows if they are of several. `None` if one of them is always on, or they are of groups of accesses alone.
+fn common_group(probes: &[Probe]) -> Option<Group> {
+    let groups: Option<BTreeSet<Group>> = probes.iter().map(|probe| probe.group).collect();
+    let groups = groups?;
+    if groups.len() == 1 { groups.first().copied() } else { groups.get(&Group::Capture).copied() }
+}
 
 /// Saved state of a thread at a point.
 pub struct Frame {
@@ -46,13 +56,11 @@ impl Frame {
             jump_if(&mut asm.code, condition.negated(), done)?;
         }
         // One switch for all, before anything is saved.
-        let group = programs::group(&point.probes[0]);
-        let is_common = point.probes.iter().all(|probe| programs::group(probe) == group);
-        let common = group.filter(|_| is_common);
+        let common = common_group(&point.probes);
         let all = common.map(|group| asm.begin_switch(group)).transpose()?;
         let frame = Self::save(asm, point, pushed)?;
         for probe in &point.probes {
-            let own = programs::group(probe).filter(|_| !is_common);
+            let own = probe.group.filter(|_| probe.group != common);
             let own = own.map(|group| asm.begin_switch(group)).transpose()?;
             let mut skip = asm.code.create_label();
             if let Some(condition) = programs::condition(probe).filter(|_| only.is_none()) {

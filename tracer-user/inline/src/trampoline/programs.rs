@@ -1,9 +1,6 @@
 //! Programs of probes: what each does between the saving and the restoring of the thread's state.
 
-use abi::{
-    AccessDescriptor, AllocCookie, CallCookie, FlagCondition, InlinedCookie, Operand, ProbeProgram,
-    SiteId,
-};
+use abi::{AllocCookie, CallCookie, FlagCondition, InlinedCookie, Operand, ProbeProgram, SiteId};
 use iced_x86::code_asm::{
     CodeLabel, eax, ecx, edx, qword_ptr, r9, r9d, r10, rax, rcx, rdi, rdx, rsi,
 };
@@ -50,12 +47,6 @@ pub fn has_form(probe: &Probe) -> bool {
 fn is_access(probe: &Probe) -> bool {
     matches!(probe.program, ProbeProgram::Access | ProbeProgram::AccessLarge)
         && probe.access.is_some()
-}
-
-/// Returns the group of probes that a probe is switched off with, if it can be.
-pub fn group(probe: &Probe) -> Option<u16> {
-    let access = probe.access.filter(|_| is_access(probe))?;
-    (access.flags & AccessDescriptor::SWITCHED != 0).then_some(access.group)
 }
 
 /// Registers that a program may change, by the processor's numbers, one bit each.

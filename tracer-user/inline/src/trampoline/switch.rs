@@ -3,13 +3,16 @@
 //! a switch that is off costs a jump: no register is saved for probes that are off. A word is changed by one store
 //! while threads run, each of which goes the one way or the other.
 
-use super::assembler::{Assembler, SWITCH};
+use super::{
+    Group,
+    assembler::{Assembler, SWITCH},
+};
 
 /// Switch of a trampoline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Switch {
     /// Group of the probes.
-    pub group: u16,
+    pub group: Group,
     /// Address of the word, a multiple of 8.
     pub word: u64,
     /// The word when the probes are on, as the trampoline's code has it, and when they are off.

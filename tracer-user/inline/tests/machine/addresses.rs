@@ -48,7 +48,7 @@ fn probe(site: u32, (kind, a, b, c, number): Choice) -> Probe {
         let flags = if c & 4 == 0 { InlinedCookie::CONDITIONAL } else { 0 };
         let operand = operand.with_condition(FlagCondition::new(c >> 4));
         let cookie = InlinedCookie::new(Cookie::new(Kind::Inlined, site), flags, operand).0;
-        return Probe { program: ProbeProgram::Inlined, cookie, access: None };
+        return Probe { program: ProbeProgram::Inlined, cookie, access: None, group: None };
     }
     let both = AccessDescriptor::READ | AccessDescriptor::WRITE;
     let descriptor = AccessDescriptor {
@@ -62,7 +62,7 @@ fn probe(site: u32, (kind, a, b, c, number): Choice) -> Probe {
         ..AccessDescriptor::default()
     };
     let cookie = Cookie::new(Kind::Access, site);
-    Probe { program: ProbeProgram::Access, cookie, access: Some(descriptor) }
+    Probe { program: ProbeProgram::Access, cookie, access: Some(descriptor), group: None }
 }
 
 fn parts((_, a, b, c, _): Choice) -> Parts {

@@ -89,7 +89,7 @@ fn probe(number: u8) -> Probe {
         1 => (ProbeProgram::Free, AllocCookie::new(Cookie::new(Kind::Free, 7), 0, 0).0),
         _ => (ProbeProgram::Shared, Cookie::new(Kind::Shared, 7)),
     };
-    Probe { program, cookie, access: None }
+    Probe { program, cookie, access: None, group: None }
 }
 
 fn check(choices: &[Choice], by_register: bool, point: usize, number: u8, seed: u64) {

@@ -31,8 +31,12 @@ fn machine(nanoseconds: u64, most: u64, chance: u64) -> Machine {
         (*machine.control()).delay_share = ALL;
     }
     let before = machine.program();
-    let probe =
-        Probe { program: ProbeProgram::Delay, cookie: Cookie(PLACE << 32 | 3), access: None };
+    let probe = Probe {
+        program: ProbeProgram::Delay,
+        cookie: Cookie(PLACE << 32 | 3),
+        access: None,
+        group: None,
+    };
     let point = Point { before, live: Live::ALL, red_zone: true, probes: vec![probe] };
     machine.patch(0, 8, &[point]);
     machine

@@ -40,7 +40,8 @@ fn a_value_that_cannot_be_read_is_left_out() {
             ..AccessDescriptor::default()
         };
         let cookie = Cookie::new(Kind::Access, 3);
-        let probe = Probe { program: ProbeProgram::Access, cookie, access: Some(descriptor) };
+        let probe =
+            Probe { program: ProbeProgram::Access, cookie, access: Some(descriptor), group: None };
         machine.reset();
         let before = machine.program();
         let exit = machine.exit().wrapping_sub(before + 11) as i32;

@@ -146,7 +146,7 @@ fn probe((kind, a, b, _, number): Choice) -> Probe {
             (ProbeProgram::Access, cookie(Kind::Access))
         }
     };
-    Probe { program, cookie, access }
+    Probe { program, cookie, access, group: None }
 }
 
 /// Code, probes with the instructions that they are at, and the registers at the start.

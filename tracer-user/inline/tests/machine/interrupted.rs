@@ -311,7 +311,7 @@ fn no_slot_is_left_behind_by_a_handler() {
         (ProbeProgram::Shared, Cookie::new(Kind::Shared, OUTER)),
     ];
     for (program, cookie) in programs {
-        let probe = Probe { program, cookie, access: None };
+        let probe = Probe { program, cookie, access: None, group: None };
         assert!(interrupt(&probe, true, false, 400) > 20, "{program:?}");
         // Also behind the sleep, which is one instruction.
         assert!(interrupt(&probe, true, true, 260) > 200, "{program:?}");
@@ -328,7 +328,8 @@ fn no_slot_is_left_behind_by_a_handler() {
             rounds: none,
             ..Default::default()
         };
-        let access = Probe { program: ProbeProgram::Access, cookie, access: Some(accessed) };
+        let access =
+            Probe { program: ProbeProgram::Access, cookie, access: Some(accessed), group: None };
         assert!(interrupt(&access, defers, false, 700) > 20, "deferred: {defers}");
         assert!(interrupt(&access, defers, true, 330) > 200, "deferred: {defers}");
     }

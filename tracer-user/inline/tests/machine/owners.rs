@@ -85,7 +85,8 @@ fn machine(index: usize, flags: u8, first: Option<ThreadBlock>) -> Machine {
         ..AccessDescriptor::default()
     };
     let cookie = Cookie::new(Kind::Access, 1);
-    let probe = Probe { program: ProbeProgram::Access, cookie, access: Some(descriptor) };
+    let probe =
+        Probe { program: ProbeProgram::Access, cookie, access: Some(descriptor), group: None };
     let before = machine.program() + at as u64;
     let point = Point { before, live: Live::ALL, red_zone: true, probes: vec![probe] };
     machine.patch(at, 6, &[point]);

@@ -188,7 +188,7 @@ fn probe(size: u64, flags: u8, site: u32) -> Probe {
         ..AccessDescriptor::default()
     };
     let cookie = Cookie::new(Kind::Access, site);
-    Probe { program: ProbeProgram::Access, cookie, access: Some(descriptor) }
+    Probe { program: ProbeProgram::Access, cookie, access: Some(descriptor), group: None }
 }
 
 /// Machine with a program whose first instructions are patched, and the program.

@@ -38,7 +38,7 @@ fn machine(first: Vec<Probe>, second: Vec<Probe>) -> Machine {
 }
 
 fn probe(program: ProbeProgram, cookie: Cookie) -> Vec<Probe> {
-    vec![Probe { program, cookie, access: None }]
+    vec![Probe { program, cookie, access: None, group: None }]
 }
 
 fn record(slots: &[Slot], kind: Kind) -> Record {
@@ -122,6 +122,46 @@ fn a_free_has_its_block() {
     assert!(machine.take().is_empty());
 }
 
+/// Probes are off between windows of capture: a call that has returned meanwhile is not the one that returns now.
+#[test]
+fn a_call_of_an_earlier_window_has_no_record_at_a_return() {
+    let call = CallCookie::new(Cookie::new(Kind::Acquire, 3), 0, 2, 0).0;
+    let alloc = AllocCookie::new(Cookie::new(Kind::Alloc, 3), 0, 0).0;
+    let calls = [
+        (ProbeProgram::CallEnter, ProbeProgram::CallEnd, call, 0),
+        (ProbeProgram::AllocEnter, ProbeProgram::AllocEnd, alloc, 0x5555_0000),
+    ];
+    for (enter, end, cookie, result) in calls {
+        let records = |windows: u32| {
+            let mut machine = machine(probe(enter, cookie), Vec::new());
+            let mut start = registers(&machine, 7);
+            machine.run(&start);
+            assert!(machine.take().is_empty());
+            // SAFETY: the page of control is in the machine's memory, and no code runs that reads it.
+            unsafe { (*machine.control()).window += windows };
+            load_again(&mut machine, probe(end, cookie));
+            start.general[0] = result;
+            machine.run(&start);
+            machine.take().len()
+        };
+        assert_eq!(records(0), 1, "{enter:?}");
+        assert_eq!(records(1), 0, "{enter:?}");
+    }
+}
+
+/// Replaces the program by one with these probes.
+fn load_again(machine: &mut Machine, probes: Vec<Probe>) {
+    machine.reset();
+    let before = machine.program();
+    let mut code = CodeAssembler::new(64).unwrap();
+    code.mov(r8, r9).unwrap();
+    code.mov(r9, r8).unwrap();
+    code.jmp(machine.exit()).unwrap();
+    let code = code.assemble(before).unwrap();
+    machine.load(&code);
+    machine.patch(0, 6, &[Point { before, live: Live::ALL, red_zone: true, probes }]);
+}
+
 #[test]
 fn returns_count_by_their_cookies() {
     let enter = |flags| CallCookie::new(Cookie::new(Kind::Wait, 3), flags, 2, 0).0;
@@ -173,21 +213,7 @@ fn a_call_inside_another_one_does_not_take_its_place() {
         machine.run(&start);
     }
     let lost = machine.block().lost;
-    machine.reset();
-    let code_at = machine.program();
-    let mut code = CodeAssembler::new(64).unwrap();
-    code.mov(r8, r9).unwrap();
-    code.mov(r9, r8).unwrap();
-    code.jmp(machine.exit()).unwrap();
-    let code = code.assemble(code_at).unwrap();
-    machine.load(&code);
-    let point = Point {
-        before: code_at,
-        live: Live::ALL,
-        red_zone: true,
-        probes: probe(ProbeProgram::CallEnd, end),
-    };
-    machine.patch(0, 6, &[point]);
+    load_again(&mut machine, probe(ProbeProgram::CallEnd, end));
     let mut found = 0;
     for &stack in depths.iter().rev() {
         start.general[4] = stack;
@@ -255,7 +281,12 @@ fn access(flags: u8, slot: Option<i32>, rounds: Option<u8>, most: u8) -> Vec<Pro
         ..AccessDescriptor::default()
     };
     let access = Some(descriptor);
-    vec![Probe { program: ProbeProgram::Access, cookie: Cookie::new(Kind::Access, 3), access }]
+    vec![Probe {
+        program: ProbeProgram::Access,
+        cookie: Cookie::new(Kind::Access, 3),
+        access,
+        group: None,
+    }]
 }
 
 #[test]

@@ -60,8 +60,12 @@ fn machine(words: Option<u64>, tid: u32) -> Machine {
         ..AccessDescriptor::default()
     };
     let access = Some(descriptor);
-    let probe =
-        Probe { program: ProbeProgram::Access, cookie: Cookie::new(Kind::Access, 1), access };
+    let probe = Probe {
+        program: ProbeProgram::Access,
+        cookie: Cookie::new(Kind::Access, 1),
+        access,
+        group: None,
+    };
     let before = machine.program() + at as u64;
     let point = Point { before, live: Live::ALL, red_zone: true, probes: vec![probe] };
     machine.patch(at, 6, &[point]);

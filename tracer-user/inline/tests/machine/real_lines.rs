@@ -269,7 +269,7 @@ fn probe(info: &mut InstructionInfoFactory, instruction: &Instruction, site: u32
         ..AccessDescriptor::default()
     };
     let cookie = Cookie::new(Kind::Access, site);
-    Some(Probe { program: ProbeProgram::Access, cookie, access: Some(descriptor) })
+    Some(Probe { program: ProbeProgram::Access, cookie, access: Some(descriptor), group: None })
 }
 
 /// Assembles a line for an address. The code begins with a prefix that gives vector registers the same values in each

@@ -27,7 +27,7 @@ fn assemble(
 }
 
 fn probe(program: ProbeProgram, cookie: Cookie) -> Probe {
-    Probe { program, cookie, access: None }
+    Probe { program, cookie, access: None, group: None }
 }
 
 fn point(before: u64, probes: Vec<Probe>) -> Point {

@@ -65,6 +65,7 @@ fn a_return_that_others_jump_to_is_recorded_on_all_ways() {
                 program: ProbeProgram::Region,
                 cookie: Cookie::new(Kind::Begin, 1),
                 access: None,
+                group: None,
             }],
         });
         let points: Vec<Point> = points.collect();

@@ -113,7 +113,7 @@ fn probe(size: u64, flags: u8) -> Probe {
     };
     let access = Some(descriptor);
     let cookie = Cookie::new(Kind::Access, 0xf123_4567);
-    Probe { program: ProbeProgram::Access, cookie, access }
+    Probe { program: ProbeProgram::Access, cookie, access, group: None }
 }
 
 /// Executes steps, and compares the table, the epochs and the records with those of the reference.

@@ -20,7 +20,7 @@ use x86::patching::Live;
 const OWNER_DIED: u32 = 0x4000_0000;
 
 fn probe(program: ProbeProgram, cookie: Cookie) -> Probe {
-    Probe { program, cookie, access: None }
+    Probe { program, cookie, access: None, group: None }
 }
 
 /// Machine of a loop of so many rounds in `r15` with a region probe; a function at +0x100 has one too.
@@ -196,7 +196,8 @@ fn an_access_is_recorded_as_it_is_behind_the_wait() {
         ..Default::default()
     };
     let cookie = Cookie::new(Kind::Access, OUTER);
-    let access = Probe { program: ProbeProgram::Access, cookie, access: Some(accessed) };
+    let access =
+        Probe { program: ProbeProgram::Access, cookie, access: Some(accessed), group: None };
     let before = machine.program();
     machine.patch(0, 6, &[Point { before, live: Live::ALL, red_zone: true, probes: vec![access] }]);
     let mut start = registers(&machine, 1);

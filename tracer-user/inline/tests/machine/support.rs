@@ -15,7 +15,9 @@ use inline::{
         CELLS_BYTES, Clock, Control, PENDING_BYTES, STACKS_BYTES, Slot, ThreadBlock,
         WORD_TABLE_BYTES, gs_base_of, mark,
     },
-    trampoline::{CommonCode, Displaced, Point, Trampoline, call_patch, near_jump, short_jump},
+    trampoline::{
+        CommonCode, Displaced, Group, Point, Trampoline, call_patch, near_jump, short_jump,
+    },
 };
 
 /// General registers by the processor's numbers, and the flags.
@@ -291,7 +293,7 @@ impl Machine {
     }
 
     /// Switches the probes of a group off, or on again.
-    pub fn switch(&mut self, trampoline: &Trampoline, group: u16, is_off: bool) {
+    pub fn switch(&mut self, trampoline: &Trampoline, group: Group, is_off: bool) {
         for switch in trampoline.switches().iter().filter(|switch| switch.group == group) {
             assert_eq!(switch.word % 8, 0, "one store changes it");
             let at = (switch.word - self.code as u64) as usize;

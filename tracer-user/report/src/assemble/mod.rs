@@ -48,7 +48,10 @@ pub fn assemble(findings: &Findings, names: &mut dyn Names, context: Context) ->
     let serializable =
         if cycle.is_some() || !violations.is_empty() { Some(false) } else { findings.serializable };
     let mut not_seen = context.not_seen;
-    not_seen.gaps += findings.counts.gaps;
+    // What lies between windows of capture is no loss.
+    let between: u64 =
+        not_seen.limitations.iter().filter_map(Limitation::windows).map(|(_, gaps)| gaps).sum();
+    not_seen.gaps += findings.counts.gaps.saturating_sub(between);
     not_seen.unresolved_locations += resolver.unresolved.len() as u64;
     let lost_events = not_seen.lost_events.iter().map(|lost| lost.count).sum();
     let counts = &findings.counts;

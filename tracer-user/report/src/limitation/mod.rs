@@ -10,7 +10,7 @@ pub use self::reasons::{
     PartlySeen, RanOnAt, UnseenLibraries, UntracedProcess, UntracedProgram, UnwatchedVariable,
     WithdrawnProbes,
 };
-use self::reasons::{focused, hot_regions, left_out, over_budget, remapped_code};
+use self::reasons::{focused, hot_regions, left_out, over_budget, remapped_code, share, windows};
 use super::quantity::{count as quantity, grouped};
 
 /// Limitation of a run or of a trace, with its data. Strings in the data are names or messages of errors.
@@ -215,6 +215,20 @@ pub enum Limitation {
     OverBudget {
         /// Functions, the longest detached first.
         functions: Vec<PartlySeen>,
+    },
+
+    /// Windows in which the program was watched, to stay within `--budget`.
+    #[error("{}", windows(*watched_ms, *elapsed_ms, *count, *budget))]
+    Windows {
+        /// Time in windows together, in milliseconds.
+        watched_ms: u64,
+        /// Time of the capture, in milliseconds.
+        elapsed_ms: u64,
+        /// Number of windows.
+        #[serde(rename = "windows")]
+        count: u64,
+        /// Bound on the costs of capture, in percent of what the program works.
+        budget: u64,
     },
 
     // Watchpoints.
@@ -584,6 +598,17 @@ impl Limitation {
     #[must_use]
     pub fn kind(&self) -> &'static str {
         self.into()
+    }
+
+    /// Returns for how much of the time the program was watched, as text, and the number of gaps that windows of capture
+    /// have left.
+    pub(super) fn windows(&self) -> Option<(String, u64)> {
+        match self {
+            Self::Windows { watched_ms, elapsed_ms, count, .. } => {
+                Some((share(*watched_ms, *elapsed_ms), count.saturating_sub(1)))
+            }
+            _ => None,
+        }
     }
 
     /// Returns whether most runs have it and it needs no action: events that do not count, by their nature.

@@ -247,6 +247,21 @@ pub struct PartlySeen {
 }
 
 /// Returns the sentence about functions whose probes were detached for a time.
+pub(super) fn windows(watched: u64, elapsed: u64, windows: u64, budget: u64) -> String {
+    format!(
+        "the program was watched for {} of the time, in {}, to stay within `--budget {budget}`: violations in between \
+         are missed; a longer run, a higher budget, or `--focus` sees more",
+        share(watched, elapsed),
+        count(windows, "window"),
+    )
+}
+
+/// Returns a share in percent, with a decimal where it is small.
+pub(super) fn share(part: u64, whole: u64) -> String {
+    let percent = 100.0 * part as f64 / whole.max(1) as f64;
+    if percent < 10.0 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
+}
+
 pub(super) fn over_budget(functions: &[PartlySeen]) -> String {
     /// Functions that are named.
     const NAMED: usize = 3;

@@ -11,7 +11,7 @@ pub struct Capture {
     /// Reason for the back end, as a clause.
     pub reason: String,
     /// Kind of the reason, such as `no_privileges`.
-    #[cfg_attr(feature = "schema", schemars(extend("enum" = ["requested", "preferred", "no_privileges", "option", "refused", "no_kernel"])))]
+    #[cfg_attr(feature = "schema", schemars(extend("enum" = ["requested", "preferred", "no_privileges", "option", "refused"])))]
     pub reason_kind: String,
     /// Source of the order of events.
     pub order: CaptureOrder,

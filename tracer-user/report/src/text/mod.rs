@@ -26,6 +26,7 @@ use self::paint::{ERROR, FRAME, HELP, PLAIN, Page, STRONG, WARNING};
 use super::escape::printable;
 use super::explain;
 use super::format::{Entry, FormatError, Layout, ReportFormat};
+use super::limitation::Limitation;
 use super::model::{
     Action, Busiest, Class, Defect, Edge, Instance, Location, Report, Step, Transaction,
     UnusedSuppression,
@@ -308,6 +309,10 @@ fn checked(page: &mut Page, report: &Report, result: &str) {
     let mut text = format!(": {checked}, in {}", count(counts.threads, "thread"));
     if counts.lost_events > 0 || report.not_seen.gaps > 0 {
         text.push_str(", as far as could be seen");
+    }
+    let windows = report.not_seen.limitations.iter().find_map(Limitation::windows);
+    if let Some((share, _)) = windows {
+        text.push_str(&format!(", in the {share} of the time that was watched"));
     }
     if report.serializable.is_none() {
         text.push_str("; whether the run as a whole is serializable was not decided");

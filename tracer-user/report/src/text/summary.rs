@@ -97,17 +97,14 @@ fn probes(capture: Option<&Capture>, all: u64, stepped: u64) -> String {
                 0 => String::new(),
                 waits => format!(", {} for avtrace", count(waits, "wait")),
             };
-            let since = since(capture, "no_kernel");
-            format!("{} (order: {order}){since}{waits}", count(all, "inline probe"))
+            format!("{} (order: {order}){waits}", count(all, "inline probe"))
         }
-        Some(capture) => stepped + &since(capture, "refused"),
+        Some(capture) if capture.reason_kind == "refused" => {
+            format!("{stepped}, as {}", capture.reason)
+        }
+        Some(_) => stepped,
         None => stepped,
     }
-}
-
-/// Says why it is not the other back end, where that was tried.
-fn since(capture: &Capture, kind: &str) -> String {
-    if capture.reason_kind == kind { format!(", as {}", capture.reason) } else { String::new() }
 }
 
 /// Counts the findings: likely and possible defects, and violations that belong to no defect.

@@ -1,8 +1,8 @@
 //! Choices by options and permission, with either preference.
 
-use std::{ffi::OsString, io};
+use std::ffi::OsString;
 
-use super::*;
+use super::{super::options::CaptureBudget, *};
 use capture::in_process::ProgramRefusal;
 use plan::{memory::options::Accesses, plan::own_code::OwnCode, regions::patterns::Rules};
 
@@ -30,18 +30,15 @@ fn options(capture: CaptureBackend) -> RunOptions {
         gaps: false,
         first_pass: false,
         focus: None,
+        budget: None,
     }
 }
 
-/// Chooses with both preferences; both must agree.
+/// Chooses where options or permissions leave one back end.
 fn choice(options: &RunOptions, may_load: bool) -> Result<(bool, &'static str), ChoiceError> {
-    let [one, other] = [false, true].map(|prefers_inline| {
-        let choice = choose_preferring(prefers_inline, options, may_load)?;
-        assert!(!choice.has_alternative, "{choice:?}");
-        Ok((choice.is_inline, choice.reason.kind()))
-    });
-    assert_eq!(one, other);
-    one
+    let choice = choose(options, may_load)?;
+    assert!(!choice.has_alternative, "{choice:?}");
+    Ok((choice.is_inline, choice.reason.kind()))
 }
 
 #[test]
@@ -59,23 +56,12 @@ fn without_privileges_probes_are_in_the_program() {
 }
 
 #[test]
-fn with_privileges_the_preference_decides_and_the_other_may_do_instead() {
+fn with_privileges_probes_are_in_the_program_and_the_kernel_may_do_instead() {
     let auto = options(CaptureBackend::Auto);
-    for prefers_inline in [false, true] {
-        let choice = choose_preferring(prefers_inline, &auto, true).unwrap();
-        assert_eq!((choice.is_inline, choice.has_alternative), (prefers_inline, true));
-        assert_eq!(choice.apply(&auto).capture_reason, CaptureReason::Preferred);
-    }
-}
-
-#[test]
-fn programs_that_are_started_get_probes_in_them_and_others_are_left_as_they_are() {
-    let auto = options(CaptureBackend::Auto);
-    for (purpose, is_inline) in [(Purpose::Start, true), (Purpose::Attach, false)] {
-        assert_eq!(choose(purpose, &auto, true).unwrap().is_inline, is_inline);
-        assert_eq!(without_needs(purpose, true).is_inline, is_inline);
-        assert!(choose(purpose, &auto, false).unwrap().is_inline);
-    }
+    let choice = choose(&auto, true).unwrap();
+    assert_eq!((choice.is_inline, choice.has_alternative), (true, true));
+    assert_eq!(choice.apply(&auto).capture_reason, CaptureReason::Preferred);
+    assert_eq!(without_needs(true), choice);
 }
 
 #[test]
@@ -104,26 +90,34 @@ fn options_of_one_back_end_decide() {
 }
 
 #[test]
-fn a_back_end_that_fails_before_the_start_is_replaced_by_the_other() {
+fn a_process_that_refuses_probes_in_it_gets_those_of_the_kernel() {
     let auto = options(CaptureBackend::Auto);
     let refusal = || InProcessError::from(ProgramRefusal::DeniesWriteExecute);
-    let inline = choose_preferring(true, &auto, true).unwrap();
+    let inline = choose(&auto, true).unwrap();
     let other = inline.without_inline(&refusal()).unwrap();
     assert_eq!((other.is_inline, other.has_alternative), (false, false));
     assert_eq!(other.reason.kind(), "refused");
     assert!(other.reason.to_string().contains("PR_SET_MDWE"), "{}", other.reason);
     assert_eq!(inline.without_inline(&InProcessError::NoMemory), None, "no fault of the program");
-    let kernel = choose_preferring(false, &auto, true).unwrap();
-    let other = kernel.without_kernel(&KernelError::NotPermitted).unwrap();
-    assert_eq!((other.is_inline, other.reason.kind()), (true, "no_kernel"));
-    let error = io::Error::from_raw_os_error(libc::ENOMEM);
-    let attach = KernelError::Attach { what: "a place".to_owned(), error };
-    assert_eq!(kernel.without_kernel(&attach), None);
-    for choice in
-        [inline.without_kernel(&KernelError::NotPermitted), kernel.without_inline(&refusal())]
-    {
-        assert_eq!(choice, None, "it was not that one");
-    }
-    let named = choose_preferring(true, &options(CaptureBackend::Inline), true).unwrap();
+    let held = AttachError::Untraceable { pid: 7, reason: "process 8 traces it".to_owned() };
+    let other = inline.without_ptrace(&held).unwrap();
+    assert!(other.reason.to_string().contains("process 8 traces it"), "{}", other.reason);
+    assert_eq!(inline.without_ptrace(&AttachError::Ended { pid: 7 }), None);
+    let named = choose(&options(CaptureBackend::Inline), true).unwrap();
     assert_eq!(named.without_inline(&refusal()), None, "it was asked for");
+    let alone = choose(&auto, false).unwrap();
+    assert_eq!(alone.without_inline(&refusal()), None, "the kernel is not permitted");
+}
+
+#[test]
+fn a_budget_that_is_asked_for_needs_probes_in_the_process() {
+    let with = |is_asked, capture| {
+        let budget = Some(CaptureBudget { percent: 10, is_asked });
+        choose(&RunOptions { budget, ..options(capture) }, true).map(|choice| choice.is_inline)
+    };
+    let error =
+        ChoiceError::InlineOnly { option: "--budget", other: "`--capture kernel`".to_owned() };
+    assert_eq!(with(true, CaptureBackend::Kernel), Err(error));
+    assert_eq!(with(false, CaptureBackend::Kernel), Ok(false), "the default is for the others");
+    assert_eq!(with(true, CaptureBackend::Auto), Ok(true));
 }

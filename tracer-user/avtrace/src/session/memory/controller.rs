@@ -108,7 +108,7 @@ impl MemoryRecords {
     }
 
     /// Cost of an access's record for the program with a probe in the process, in nanoseconds.
-    pub(super) const INLINE_COST_NS: u64 = 40;
+    pub(crate) const INLINE_COST_NS: u64 = 40;
 
     /// Returns the cost of these records with probes in the process.
     pub(super) fn costs_inline(self, tracer_cost: &TracerCost) -> OtherCosts {
@@ -282,7 +282,7 @@ pub(super) fn over_budget(budget: &Budget, groups: &[AccessGroup]) -> Option<Lim
 }
 
 /// Returns the processor time of a process, in nanoseconds: for its own work, and for probes and watchpoints.
-pub(super) fn worked(clock: ClockId) -> Option<u64> {
+pub(crate) fn worked(clock: ClockId) -> Option<u64> {
     Duration::from(clock.now().ok()?).as_nanos().try_into().ok()
 }
 

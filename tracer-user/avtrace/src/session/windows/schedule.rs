@@ -1,0 +1,206 @@
+//! Decision when windows of capture begin and end, so that what capture costs stays within a share of what the program
+//! works.
+//!
+//! It is a bucket of processor time: the program's work fills it by the share, the costs of capture empty it. A window
+//! ends when its time is over and the bucket is empty, and the next one begins when the bucket is no longer empty, after
+//! a wait of random length. So a program that costs little is watched all the time. Windows have random lengths of
+//! several magnitudes, so that long regions fit into some of them: each magnitude has the same part of the time.
+
+use std::time::Duration;
+
+use crate::random::Random;
+
+/// Processor time for which capture costs nothing at the start, and most that the bucket holds or owes, in nanoseconds:
+/// a short run is seen as a whole.
+const CAPACITY_NS: i64 = 1_000_000_000;
+
+/// Length of the shortest windows, and number of times that it is doubled at most.
+const SHORTEST: Duration = Duration::from_millis(10);
+const DOUBLINGS: u32 = 6;
+
+/// Interval of looks at the clocks in a window, and bounds of it between windows.
+const LOOK: Duration = Duration::from_millis(5);
+const LONGEST_LOOK: Duration = Duration::from_millis(50);
+
+/// Schedule of windows. The first one has begun.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    /// Allowed costs, in percent of the program's own work.
+    percent: i64,
+    /// Time that may be spent before the window ends, in nanoseconds; negative for a debt.
+    credit: i64,
+    /// Own work of the program and costs at the latest look.
+    latest: Clocks,
+    state: State,
+    random: Random,
+}
+
+/// Processor time since the start, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Clocks {
+    /// Time that the program has worked for itself.
+    pub worked: u64,
+    /// Time that capture has cost, in the program and in avtrace.
+    pub spent: u64,
+}
+
+/// Times are those since the start.
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Within { until: Duration },
+    Between { length: Duration, begin: Option<Duration> },
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Begin,
+    End,
+    /// Look again after this time.
+    Wait(Duration),
+}
+
+impl Schedule {
+    pub(super) fn new(percent: u32, seed: u64) -> Self {
+        let mut random = Random::new(seed, 0);
+        let until = length(&mut random);
+        Self {
+            percent: percent.into(),
+            credit: CAPACITY_NS,
+            latest: Clocks::default(),
+            state: State::Within { until },
+            random,
+        }
+    }
+
+    /// Decides at a time since the start.
+    pub(super) fn step(&mut self, now: Duration, clocks: Clocks) -> Step {
+        let worked = nanoseconds(clocks.worked.saturating_sub(self.latest.worked));
+        let spent = nanoseconds(clocks.spent.saturating_sub(self.latest.spent));
+        self.latest = clocks;
+        let earned = worked.saturating_mul(self.percent) / 100;
+        self.credit = self.credit.saturating_add(earned - spent).min(CAPACITY_NS);
+        match self.state {
+            State::Within { until }
+                if self.credit < -CAPACITY_NS || self.credit < 0 && now >= until =>
+            {
+                self.state = State::Between { length: length(&mut self.random), begin: None };
+                Step::End
+            }
+            State::Within { until } => {
+                if now >= until {
+                    let until = now + length(&mut self.random);
+                    self.state = State::Within { until };
+                }
+                Step::Wait(LOOK)
+            }
+            State::Between { .. } if self.credit < 0 => {
+                // For as long as it takes at the pace of now.
+                let missing = self.credit.unsigned_abs().saturating_mul(LOOK.as_nanos() as u64);
+                let pace = earned.unsigned_abs().max(1);
+                Step::Wait(Duration::from_nanos(missing / pace).clamp(LOOK, LONGEST_LOOK))
+            }
+            State::Between { length, begin: None } => {
+                let most = length.as_nanos() as u64;
+                let begin = now + Duration::from_nanos(self.random.number() % most);
+                self.state = State::Between { length, begin: Some(begin) };
+                Step::Wait(begin - now)
+            }
+            State::Between { length, begin: Some(begin) } if now >= begin => {
+                self.state = State::Within { until: now + length };
+                Step::Begin
+            }
+            State::Between { begin: Some(begin), .. } => Step::Wait(begin - now),
+        }
+    }
+}
+
+/// Draws the length of a window: each is twice as long as another one that is twice as probable.
+fn length(random: &mut Random) -> Duration {
+    SHORTEST * (1 << random.number().trailing_zeros().min(DOUBLINGS))
+}
+
+fn nanoseconds(number: u64) -> i64 {
+    number.try_into().unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MILLISECOND: u64 = 1_000_000;
+
+    /// Follows a program that works all the time on one processor, with costs in windows per time, for a minute.
+    /// Returns the share of the time in windows, that of costs to the program's work, and the lengths of the windows.
+    fn watched(percent: u32, cost_percent: u64) -> (f64, f64, Vec<Duration>) {
+        const END: u64 = 60_000;
+        let mut schedule = Schedule::new(percent, 1);
+        let (mut clocks, mut is_within, mut next) = (Clocks::default(), true, Duration::ZERO);
+        let (mut within, mut began, mut lengths) = (0, Duration::ZERO, Vec::new());
+        for millisecond in 0..END {
+            let now = Duration::from_millis(millisecond);
+            clocks.worked += MILLISECOND;
+            if is_within {
+                within += 1;
+                clocks.spent += MILLISECOND / 100 * cost_percent;
+            }
+            if now < next {
+                continue;
+            }
+            match schedule.step(now, clocks) {
+                Step::Begin => (is_within, began) = (true, now),
+                Step::End => {
+                    is_within = false;
+                    lengths.push(now - began);
+                }
+                Step::Wait(time) => next = now + time,
+            }
+        }
+        let cost = clocks.spent as f64 / clocks.worked as f64;
+        (within as f64 / END as f64, cost, lengths)
+    }
+
+    #[test]
+    fn costs_stay_within_the_share() {
+        for (percent, cost) in [(10, 500), (10, 2000), (5, 300), (50, 200), (1, 1000)] {
+            let (watched, spent, lengths) = watched(percent, cost);
+            let allowed = f64::from(percent) / 100.0;
+            // The allowance at the start, and a window of the longest length.
+            let more = (2.0 + 0.64 * cost as f64 / 100.0) / 60.0;
+            assert!(spent <= allowed + more, "{percent} {cost}: {spent}");
+            assert!(spent >= 0.8 * allowed, "{percent} {cost}: {spent}");
+            assert!(watched > 0.0 && lengths.len() > 2, "{percent} {cost}: {}", lengths.len());
+        }
+    }
+
+    #[test]
+    fn a_program_that_costs_little_is_watched_all_the_time() {
+        let (watched, _, lengths) = watched(10, 9);
+        assert_eq!((watched, lengths.len()), (1.0, 0));
+    }
+
+    #[test]
+    fn windows_are_of_all_lengths() {
+        let (_, _, lengths) = watched(20, 300);
+        let of = |range: std::ops::Range<u64>| {
+            lengths.iter().filter(|length| range.contains(&(length.as_millis() as u64))).count()
+        };
+        assert!(of(0..20) > 5 && of(20..80) > 5 && of(80..2000) > 1, "{lengths:?}");
+    }
+
+    #[test]
+    fn a_pause_of_the_program_is_no_credit_for_long() {
+        let mut schedule = Schedule::new(10, 1);
+        let worked = |worked| Clocks { worked, spent: 0 };
+        assert_eq!(
+            schedule.step(Duration::from_secs(1), worked(1000 * 1_000_000_000)),
+            Step::Wait(LOOK)
+        );
+        let spent = Clocks { worked: 1000 * 1_000_000_000, spent: 1_100_000_000 };
+        assert_eq!(
+            schedule.step(Duration::from_secs(10), spent),
+            Step::End,
+            "a second is too much"
+        );
+    }
+}
