@@ -107,7 +107,8 @@ impl Service {
         assert_eq!(stdout, self.printed);
     }
 
-    /// Starts avtrace on it with these options, and a report in a file. It has attached, unless it is to be quiet.
+    /// Starts avtrace on it with these options, and a report in a file. It has attached, unless it is to be quiet. Without
+    /// `--capture` among the options the kernel captures.
     #[must_use]
     pub fn attach(&self, options: &[&str]) -> Running {
         self.attach_by(Command::new(avtrace()), options)
@@ -118,6 +119,9 @@ impl Service {
     pub fn attach_by(&self, mut command: Command, options: &[&str]) -> Running {
         command.env(FAIL_ON.0, FAIL_ON.1).args(["attach", "--pid", &self.pid.to_string()]);
         command.args(["--format", "json", "-o"]).arg(self.report_file()).args(options);
+        if !options.contains(&"--capture") {
+            command.args(["--capture", "kernel"]);
+        }
         let mut avtrace = Running::start(&mut command, None, TIME_LIMIT);
         if !options.contains(&"--quiet") {
             avtrace.await_stderr("attached to process");

@@ -318,55 +318,46 @@ fn what_has_ended_or_has_no_program_for_this_processor_is_refused() {
     assert_eq!(state(small.pid()), Some('R'));
 }
 
-/// Checks that probes in the process are used where the kernel takes no programs, in spite of capabilities.
+/// Checks that probes are in the process by default, and in the kernel where the process refuses them or has another
+/// tracer.
 #[test]
-fn one_back_end_does_where_the_other_is_denied_and_the_report_says_why() {
+fn the_kernel_captures_where_probes_in_the_process_are_impossible_and_the_report_says_why() {
     require_bpf!();
-    if !machine::is_root() {
-        machine::skip("not root: capabilities do not decide then");
-        return;
-    }
     let filter = c("restricts_itself", &["-g", "-O1"]).path;
-    let without_bpf = || {
-        let mut command = Command::new(&filter);
-        command.arg("no-bpf").arg(avtrace());
-        command
-    };
     let mut service = Service::start();
-    let options = ["--capture", "auto", "--accesses", "probe"];
-    let running = service.attach_by(without_bpf(), &options);
-    service.does("tn");
-    running.signal("INT");
-    let ended = running.wait();
-    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
-    let report = service.report();
-    check_transfer(&report);
-    let capture = report.capture.expect("how it was captured");
-    assert_eq!(capture["backend"], "inline", "{capture:#}");
-    assert_eq!(capture["reason_kind"], "no_kernel", "{capture:#}");
-    let reason = capture["reason"].as_str().expect("a reason");
-    assert!(reason.contains("programs in the kernel are not possible"), "{reason}");
-    assert!(reason.contains("in spite of the capabilities"), "{reason}");
-    service.is_left_alone();
-
-    // A back end that was named has no fallback.
-    let mut command = without_bpf();
-    let pid = service.pid().to_string();
-    let ended = run(command.args(["attach", "--capture", "kernel", "--pid", &pid]));
+    let mut refuses =
+        Service::start_by(&c("service", &["-g", "-O2"]), "service", |_, program, fifo| {
+            let mut command = Command::new(filter);
+            command.arg("no-memfd").arg(program).arg(fifo);
+            command
+        });
+    let check = |service: &mut Service, back_end: &str, kind: &str, reason: &str| {
+        let running = service.attach(&["--capture", "auto", "--accesses", "probe"]);
+        service.does("tn");
+        running.signal("INT");
+        let ended = running.wait();
+        assert_eq!(ended.code, Some(66), "{}", ended.stderr);
+        let report = service.report();
+        check_transfer(&report);
+        let capture = report.capture.expect("how it was captured");
+        assert_eq!(capture["backend"], back_end, "{capture:#}");
+        assert_eq!(capture["reason_kind"], kind, "{capture:#}");
+        assert!(
+            capture["reason"].as_str().is_some_and(|text| text.contains(reason)),
+            "{capture:#}"
+        );
+        service.is_left_alone();
+    };
+    check(&mut service, "inline", "preferred", "");
+    check(&mut refuses, "kernel", "refused", "may not call `memfd_create`");
+    // A back end that was named has no alternative.
+    let ended =
+        avtrace_with(["attach", "--capture", "inline", "--pid", &refuses.pid().to_string()]);
     assert_eq!((ended.code, &*ended.stdout), (Some(1), ""), "{}", ended.stderr);
-
-    // By default the kernel's is used.
-    let running = service.attach(&options);
-    service.does("t");
-    running.signal("INT");
-    assert_eq!(running.wait().code, Some(66));
-    let capture = service.report().capture.expect("how it was captured");
-    assert_eq!(
-        (&capture["backend"], &capture["reason_kind"]),
-        (&"kernel".into(), &"preferred".into())
-    );
-    service.is_left_alone();
+    assert!(ended.stderr.contains("use `--capture kernel`, as root"), "{}", ended.stderr);
+    refuses.is_left_alone();
     service.end();
+    refuses.end();
 }
 
 /// Runs avtrace on a process that it refuses with this status and text.

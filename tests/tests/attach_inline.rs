@@ -375,3 +375,65 @@ fn an_ordinary_user_may_attach_to_an_own_process() {
     service.is_left_alone();
     service.end();
 }
+
+/// Work of a service that costs more than a second in a debug build of avtrace.
+const MUCH: &str = "bbbbbbbbbbbbbbbbbbbb";
+
+#[test]
+fn costs_are_bounded_by_windows_and_the_report_says_how_much_was_watched() {
+    let mut service = Service::start();
+    let avtrace = attach(&service, &["--budget", "1"]);
+    for _ in 0..6 {
+        service.does(MUCH);
+    }
+    avtrace.signal("INT");
+    let ended = avtrace.wait();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    let report = service.report();
+    let limitations = report.not_seen["limitations"].as_array().expect("limitations");
+    let windows = limitations.iter().find(|limitation| limitation["kind"] == "windows");
+    let windows = windows.unwrap_or_else(|| panic!("there are windows: {limitations:#?}"));
+    let number = |key: &str| windows[key].as_u64().expect("a number");
+    assert!(number("watched_ms") < number("elapsed_ms"), "{windows}");
+    assert_eq!(number("budget"), 1);
+    assert_eq!((report.counts.lost_events, &report.not_seen["gaps"]), (0, &0.into()));
+    let seen = report.counts.transactions;
+    assert!(seen > 0 && seen < 6 * 20 * 20_000, "{seen}");
+    service.is_left_alone();
+    service.end();
+}
+
+/// Windows that begin and end all the time hide what crosses their bounds, and nothing else: nothing is invented, and
+/// the program goes on as without them.
+#[test]
+fn switching_all_the_time_invents_nothing_and_leaves_the_program_as_it_is() {
+    let mut service = Service::start();
+    let avtrace = attach(&service, &["--switch-every", "1ms"]);
+    for _ in 0..10 {
+        service.does("bn");
+        service.does("lf");
+    }
+    avtrace.signal("INT");
+    let ended = avtrace.wait();
+    assert!(matches!(ended.code, Some(0 | 66)), "{}", ended.stderr);
+    let report = service.report();
+    let regions: Vec<&str> = report.violations.iter().map(|one| &*one.region).collect();
+    // `transfer` alone is violated, if all of it was in one window.
+    assert!(regions.iter().all(|region| *region == "transfer"), "{regions:?}");
+    assert_eq!(report.counts.lost_events, 0);
+    service.is_left_alone();
+    service.end();
+}
+
+#[test]
+fn a_process_goes_on_when_avtrace_is_killed_while_it_switches() {
+    for _ in 0..4 {
+        let mut service = Service::start();
+        let avtrace = attach(&service, &["--switch-every", "1ms"]);
+        service.does("b");
+        avtrace.signal("KILL");
+        assert_eq!(avtrace.wait().signal, Some(9));
+        service.does("btn");
+        service.end();
+    }
+}

@@ -545,33 +545,3 @@ fn several_may_be_an_ordinary_users_own() {
     services.end();
     of_root.end();
 }
-
-/// Checks that probes in the processes are used where the kernel takes no programs, in spite of capabilities.
-#[test]
-fn one_back_end_does_for_all_where_the_other_is_denied() {
-    require_bpf!();
-    if !machine::is_root() {
-        machine::skip("not root: capabilities do not decide then");
-        return;
-    }
-    let mut services = Services::start("inline", 2);
-    let mut command = Command::new(c("restricts_itself", &["-g", "-O1"]).path);
-    command.arg("no-bpf").arg(avtrace());
-    // A process that is refused anyway is named once.
-    let pids = format!("4000000,{}", services.pids());
-    let avtrace = services.attach_by(command, &["--capture", "auto", "--pid", &pids]);
-    services.all[1].does("t");
-    avtrace.signal("INT");
-    let ended = avtrace.wait();
-    assert_eq!(ended.code, Some(66), "{}", ended.stderr);
-    assert_eq!(ended.stderr.matches("there is no process 4000000").count(), 1, "{}", ended.stderr);
-    let reports = services.reports();
-    assert_eq!((reports.len(), reports[0].counts.violations), (2, 0));
-    check_transfer(&reports[1], services.pid(1), 1);
-    let capture = reports[0].capture.as_ref().expect("how it was captured");
-    assert_eq!(
-        (&capture["backend"], &capture["reason_kind"]),
-        (&"inline".into(), &"no_kernel".into())
-    );
-    services.end();
-}

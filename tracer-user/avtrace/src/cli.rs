@@ -33,7 +33,7 @@ pub use output::{
 pub use record::RecordArgs;
 pub use refine::RefineArgs;
 
-use std::{ffi::OsString, io::Write as _, path::PathBuf};
+use std::{ffi::OsString, io::Write as _, path::PathBuf, time::Duration};
 
 use clap::{
     ArgAction, ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
@@ -312,6 +312,10 @@ pub struct CaptureArgs {
     /// run. For probes in the process (see --capture).
     #[arg(long, value_name = "PERCENT", value_parser = budget, help_heading = heading::CAPTURE)]
     pub budget: Option<BudgetArg>,
+
+    /// Begin and end windows of capture after this time, whatever they cost.
+    #[arg(long, value_name = "TIME", value_parser = attach::duration, hide = true, help_heading = heading::CAPTURE)]
+    pub switch_every: Option<Duration>,
 
     /// Depth to which functions of the program that regions call are probed, in calls. By default 2, and deeper where
     /// that is little code.

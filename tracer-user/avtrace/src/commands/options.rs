@@ -80,20 +80,22 @@ pub(super) fn attach_options(
     let checker = checker::Options::live()
         .regions(regions(arguments.regions))
         .relation(relation(arguments.relation));
-    let by_default = CaptureBudget { percent: DEFAULT_BUDGET, is_asked: false };
-    let budget = capture.budget.map_or(Some(by_default), budget);
+    let budget = budget(capture, Some(DEFAULT_BUDGET));
     Ok((RunOptions { checker: Some(checker), budget, ..options }, suppressions))
 }
 
 /// Costs of capture in a process that runs already, in percent of what it works.
 const DEFAULT_BUDGET: u32 = 10;
 
-/// Returns the bound on the costs of capture that is asked for, if there is to be one.
-fn budget(budget: BudgetArg) -> Option<CaptureBudget> {
-    match budget {
-        BudgetArg::None => None,
-        BudgetArg::Percent(percent) => Some(CaptureBudget { percent, is_asked: true }),
-    }
+/// Returns the bound on the costs of capture, which is `default` where the user asks for none.
+fn budget(capture: &CaptureArgs, default: Option<u32>) -> Option<CaptureBudget> {
+    let (percent, is_asked) = match (capture.budget, capture.switch_every) {
+        (Some(BudgetArg::Percent(percent)), _) => (percent, true),
+        (Some(BudgetArg::None), None) => return None,
+        (None, None) => (default?, false),
+        (_, Some(_)) => (default.unwrap_or(DEFAULT_BUDGET), true),
+    };
+    Some(CaptureBudget { percent, is_asked, period: capture.switch_every })
 }
 
 /// Returns the options of a run that is neither checked nor recorded, and the suppressions of its settings.
@@ -131,7 +133,7 @@ pub(super) fn capture_options(
         gaps: false,
         first_pass: false,
         focus: None,
-        budget: capture.budget.and_then(budget),
+        budget: budget(capture, None),
     };
     Ok((options, suppressions))
 }

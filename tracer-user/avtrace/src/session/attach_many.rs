@@ -162,8 +162,12 @@ pub(super) fn attach(
             }
         }
     });
-    attempts.finish()?;
-    Ok(programs)
+    let finished = attempts.finish();
+    if finished.is_err() {
+        // Another back end may be tried.
+        shared.end_signals.uninstall();
+    }
+    finished.map(|()| programs)
 }
 
 /// Processes that were named, and those of them that could not be attached to.

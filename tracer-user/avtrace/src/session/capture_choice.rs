@@ -134,12 +134,17 @@ impl Choice {
         self.instead(error.refusal()?)
     }
 
-    /// Returns the choice that remains where another tracer holds a process that runs already, or the kernel lets nobody
-    /// trace it by ptrace.
+    /// Returns the choice that remains where a process that runs already refuses probes in it, or cannot be traced by
+    /// ptrace.
     #[must_use]
-    pub fn without_ptrace(&self, error: &AttachError) -> Option<Self> {
-        let AttachError::Untraceable { reason, .. } = error else { return None };
-        self.instead(format!("it cannot be traced with ptrace: {reason}"))
+    pub fn without_attaching(&self, error: &AttachError) -> Option<Self> {
+        match error {
+            AttachError::Refused { error, .. } => self.without_inline(error),
+            AttachError::Untraceable { reason, .. } => {
+                self.instead(format!("it cannot be traced with ptrace: {reason}"))
+            }
+            _ => None,
+        }
     }
 
     fn instead(&self, refusal: String) -> Option<Self> {

@@ -2,17 +2,20 @@
 
 use std::{
     io::{self, Read as _, Write as _},
+    net::Shutdown,
     os::{
         fd::{AsFd as _, BorrowedFd},
         unix::net::UnixStream,
     },
-    thread,
+    sync::{Mutex, PoisonError},
+    thread::{self, JoinHandle},
 };
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use signal_hook::{
+    SigId,
     consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM},
-    low_level::pipe,
+    low_level::{self, pipe},
 };
 
 use linux::cut::{self, Cut};
@@ -23,6 +26,15 @@ pub struct EndSignals {
     asked: UnixStream,
     asker: UnixStream,
     cut: Cut,
+    waiter: Mutex<Option<Waiter>>,
+}
+
+/// Thread that counts signals, and the handlers that wake it.
+#[derive(Debug)]
+struct Waiter {
+    handlers: Vec<SigId>,
+    signals: UnixStream,
+    thread: JoinHandle<()>,
 }
 
 /// A way to ask for the end.
@@ -34,15 +46,32 @@ impl EndSignals {
     pub fn install() -> io::Result<Self> {
         let (asked, asker) = UnixStream::pair()?;
         let (repeated, repeater) = UnixStream::pair()?;
+        let mut handlers = Vec::new();
         for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
-            pipe::register(signal, asker.try_clone()?)?;
-            pipe::register(signal, repeater.try_clone()?)?;
+            handlers.push(pipe::register(signal, asker.try_clone()?)?);
+            handlers.push(pipe::register(signal, repeater.try_clone()?)?);
         }
         let cut = Cut::default();
         let asked_for = cut.clone();
+        let signals = repeated.try_clone()?;
         let insists = move || await_repetitions(&repeated, &asked_for);
-        thread::Builder::new().name("avtrace-signals".to_owned()).spawn(insists)?;
-        Ok(Self { asked, asker, cut })
+        let thread = thread::Builder::new().name("avtrace-signals".to_owned()).spawn(insists)?;
+        let waiter = Mutex::new(Some(Waiter { handlers, signals, thread }));
+        Ok(Self { asked, asker, cut, waiter })
+    }
+
+    /// Removes the handlers and ends their thread, so that this process can fork. The signals are ignored from then on.
+    pub fn uninstall(&self) {
+        let waiter = self.waiter.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(Waiter { handlers, signals, thread }) = waiter else { return };
+        for handler in handlers {
+            low_level::unregister(handler);
+        }
+        // Without it the thread would wait on, and this process would not fork.
+        if signals.shutdown(Shutdown::Both).is_ok() {
+            // It has no panic.
+            let _ = thread.join();
+        }
     }
 
     /// Returns the request to cut the checking short.

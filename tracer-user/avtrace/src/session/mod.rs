@@ -51,6 +51,8 @@ use std::{
     io,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::Duration,
 };
 
 use symbolize::Symbolizer;
@@ -168,8 +170,7 @@ pub(crate) fn attach(
         attach_many::attach(options, choice, targets.clone(), Box::new(receive), status)
     };
     let (alternative, error) = match attach_as(&choice) {
-        Err(RunError::InProcess(error)) => (choice.without_inline(&error), RunError::from(error)),
-        Err(RunError::Attach(error)) => (choice.without_ptrace(&error), RunError::from(error)),
+        Err(RunError::Attach(error)) => (choice.without_attaching(&error), RunError::from(error)),
         Err(error) => (None, error),
         Ok(programs) => return Ok(programs),
     };
@@ -188,9 +189,17 @@ pub(crate) fn attach(
     })
 }
 
-/// Returns whether this process has a single thread, so that it can fork.
+/// Returns whether this process has a single thread, so that it can fork. The kernel lists a thread that was joined for
+/// some moments more.
 fn has_one_thread() -> bool {
-    proc::threads(std::process::id()).is_ok_and(|threads| threads.len() == 1)
+    const LOOKS: u32 = 1000;
+    let is_alone = || proc::threads(std::process::id()).is_ok_and(|threads| threads.len() == 1);
+    (0..LOOKS).any(|_| {
+        is_alone() || {
+            thread::sleep(Duration::from_millis(1));
+            false
+        }
+    })
 }
 
 /// Runs a program with the back end that was chosen.

@@ -1,6 +1,6 @@
 //! Options of a run.
 
-use std::{ffi::OsString, sync::Arc};
+use std::{ffi::OsString, sync::Arc, time::Duration};
 
 use checker::Regions;
 use inline::layout::Mode;
@@ -43,6 +43,8 @@ pub struct CaptureBudget {
     pub percent: u32,
     /// The user asks for it: without probes in the process there is an error.
     pub is_asked: bool,
+    /// Time after which a window begins or ends whatever it costs, in tests.
+    pub period: Option<Duration>,
 }
 
 /// Options of a run.

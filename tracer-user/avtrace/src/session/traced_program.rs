@@ -131,9 +131,8 @@ impl TracedProgram {
         program.coverage.extend(linker.err());
         program.watch(backend, watches)?;
         program.take_in_sites();
-        program.windows = options
-            .budget
-            .and_then(|budget| CaptureWindows::start(budget.percent, backend, pid, number));
+        program.windows =
+            options.budget.and_then(|budget| CaptureWindows::start(budget, backend, pid, number));
         Ok(program)
     }
 

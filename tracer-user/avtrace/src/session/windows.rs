@@ -22,6 +22,7 @@ use nix::{
 use self::schedule::{Clocks, Schedule, Step};
 use super::{
     memory::controller::{MemoryRecords, worked},
+    options::CaptureBudget,
     threads::spawn,
 };
 use capture::{backend::Backend, in_process::Windows};
@@ -40,8 +41,7 @@ pub(super) struct CaptureWindows {
 
 #[derive(Debug)]
 struct Common {
-    /// Allowed costs, in percent of the program's own work.
-    percent: u32,
+    budget: CaptureBudget,
     /// Clocks of the processes, with the time that they had worked before.
     processes: Mutex<Vec<(ClockId, u64)>>,
     watched: Mutex<Watched>,
@@ -61,7 +61,7 @@ struct Watched {
 impl CaptureWindows {
     /// Starts to keep the capture of a process within a share of its work; `None` where nothing can be switched.
     pub(super) fn start(
-        percent: u32,
+        budget: CaptureBudget,
         backend: &Backend,
         pid: u32,
         plan: PlanNumber,
@@ -70,7 +70,7 @@ impl CaptureWindows {
         let now = Instant::now();
         let watched = Watched { started: now, windows: 0, time: Duration::ZERO, since: Some(now) };
         let common = Arc::new(Common {
-            percent,
+            budget,
             processes: Mutex::new(Vec::new()),
             watched: Mutex::new(watched),
         });
@@ -97,7 +97,7 @@ impl CaptureWindows {
             watched_ms: time.as_millis() as u64,
             elapsed_ms: (now - started).as_millis() as u64,
             count: windows + u64::from(since.is_some()),
-            budget: self.common.percent.into(),
+            budget: self.common.budget.percent.into(),
         })
     }
 }
@@ -114,7 +114,7 @@ impl Common {
         PROGRAMS.fetch_add(1, Ordering::Relaxed);
         let start = Instant::now();
         let seed = u64::from(std::process::id()) << 32 | u64::from(start.elapsed().subsec_nanos());
-        let mut schedule = Schedule::new(self.percent, seed);
+        let mut schedule = Schedule::new(self.budget.percent, self.budget.period, seed);
         let (own_before, records_before) = (own_work(), windows.records());
         let mut costs = Costs { own: own_before, spent: 0 };
         loop {

@@ -92,6 +92,7 @@ fn all() -> Vec<Limitation> {
             problem: text("no function of the program itself is called that"),
         },
         Limitation::CaptureEnded { error: error() },
+        Limitation::Windows { watched_ms: 3_600, elapsed_ms: 60_000, count: 412, budget: 10 },
         over_budget(&["spin"]),
         over_budget(&["spin", "walk", "add", "sum"]),
         over_budget(&["spin", "walk", "add", "sum", "last"]),

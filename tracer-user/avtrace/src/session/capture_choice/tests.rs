@@ -99,10 +99,12 @@ fn a_process_that_refuses_probes_in_it_gets_those_of_the_kernel() {
     assert_eq!(other.reason.kind(), "refused");
     assert!(other.reason.to_string().contains("PR_SET_MDWE"), "{}", other.reason);
     assert_eq!(inline.without_inline(&InProcessError::NoMemory), None, "no fault of the program");
+    let refused = AttachError::Refused { pid: 7, error: refusal() };
+    assert_eq!(inline.without_attaching(&refused), Some(other));
     let held = AttachError::Untraceable { pid: 7, reason: "process 8 traces it".to_owned() };
-    let other = inline.without_ptrace(&held).unwrap();
+    let other = inline.without_attaching(&held).unwrap();
     assert!(other.reason.to_string().contains("process 8 traces it"), "{}", other.reason);
-    assert_eq!(inline.without_ptrace(&AttachError::Ended { pid: 7 }), None);
+    assert_eq!(inline.without_attaching(&AttachError::Ended { pid: 7 }), None);
     let named = choose(&options(CaptureBackend::Inline), true).unwrap();
     assert_eq!(named.without_inline(&refusal()), None, "it was asked for");
     let alone = choose(&auto, false).unwrap();
@@ -112,7 +114,7 @@ fn a_process_that_refuses_probes_in_it_gets_those_of_the_kernel() {
 #[test]
 fn a_budget_that_is_asked_for_needs_probes_in_the_process() {
     let with = |is_asked, capture| {
-        let budget = Some(CaptureBudget { percent: 10, is_asked });
+        let budget = Some(CaptureBudget { percent: 10, is_asked, period: None });
         choose(&RunOptions { budget, ..options(capture) }, true).map(|choice| choice.is_inline)
     };
     let error =
