@@ -349,7 +349,7 @@ fn the_kernel_captures_where_probes_in_the_process_are_impossible_and_the_report
         service.is_left_alone();
     };
     check(&mut service, "inline", "preferred", "");
-    check(&mut refuses, "kernel", "refused", "may not call `memfd_create`");
+    check(&mut refuses, "kernel", "refused", "may not call memfd_create");
     // A back end that was named has no alternative.
     let ended =
         avtrace_with(["attach", "--capture", "inline", "--pid", &refuses.pid().to_string()]);

@@ -37,7 +37,8 @@ fn memory_stays_flat_for_as_long_as_avtrace_is_attached() {
     let folder = tests::folder();
     let file = folder.path().join("report.json");
     let mut command = Command::new(avtrace());
-    command.args(["attach", "--capture", "inline", "--lossless", "--accesses", "sync"]);
+    command.args(["attach", "--capture", "inline", "--budget", "none"]);
+    command.args(["--lossless", "--accesses", "sync"]);
     command.args(["--pid", &pid.to_string(), "--duration", &format!("{seconds}s")]);
     let mut attached =
         Running::start(command.args(["--format", "json", "-o"]).arg(&file), None, limit);

@@ -1,6 +1,6 @@
 //! `cargo xtask bench attach`: memcached under the load of a few clients on the loopback device, and avtrace that
-//! attaches to it and detaches, several times with each back end. The throughput before, meanwhile and afterwards is
-//! the same run, so that other work on the machine weighs on all three.
+//! attaches to it and detaches, several times with each back end, inline without a bound on costs and with the default
+//! one. Throughput and latency before, meanwhile and afterwards are of the same run, so that other work on the machine weighs on all three.
 
 mod load;
 
@@ -39,8 +39,8 @@ struct Options {
     /// Times that avtrace attaches to the same server
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     times: u64,
-    /// Only this back end
-    #[arg(long, value_name = "BACK_END", value_parser = ["kernel", "inline"])]
+    /// Only this back end; `budget` is the inline one with the default `--budget`
+    #[arg(long, value_name = "BACK_END", value_parser = ["kernel", "inline", "budget"])]
     capture: Option<String>,
     /// Level of memory accesses that avtrace records: its `--accesses`
     #[arg(long, value_name = "LEVEL", default_value = "auto")]
@@ -80,11 +80,11 @@ pub fn run(arguments: &[String]) -> Result<()> {
     let avtrace = super::avtrace(options.avtrace.as_deref())?;
     let scratch = Scratch::new()?;
     println!(
-        "\n{:8}{:>6}{:>10}{:>9}{:>8}{:>13}{:>8}{:>10}",
-        "backend", "time", "before/s", "attached", "after", "events", "lost", "detached"
+        "\n{:8}{:>6}{:>10}{:>9}{:>8}{:>6}{:>13}{:>8}{:>10}",
+        "backend", "time", "before/s", "attached", "after", "p99", "events", "lost", "detached"
     );
     let paths = Paths { avtrace: &avtrace, scratch: &scratch.0 };
-    for back_end in ["kernel", "inline"] {
+    for back_end in ["kernel", "inline", "budget"] {
         if options.capture.as_deref().is_some_and(|only| only != back_end) {
             continue;
         }
@@ -99,8 +99,9 @@ pub fn run(arguments: &[String]) -> Result<()> {
         server.end()?;
     }
     println!(
-        "\nattached and after: ratios to the throughput before. detached: time from the end of the {} s to the \
-         server's own code.\nNo client had an error, and the server went on.",
+        "\nattached and after: ratios to the throughput before. p99: ratio of the 99th percentile of latencies, \
+         attached to before. detached: time from the end of the {} s to the server's own code.\nNo client had an \
+         error, and the server went on.",
         options.seconds
     );
     Ok(())
@@ -113,6 +114,8 @@ struct Row {
     /// Ratios to it, while avtrace is attached and afterwards.
     attached: f64,
     after: f64,
+    /// Ratio of the 99th percentile of latencies to that before, while avtrace is attached.
+    p99: f64,
     events: u64,
     lost: u64,
     detached: Duration,
@@ -120,9 +123,11 @@ struct Row {
 
 impl Row {
     fn shown(&self) -> String {
-        let Self { before, attached, after, events, lost, detached } = self;
+        let Self { before, attached, after, p99, events, lost, detached } = self;
         let detached = format!("{:.1} s", detached.as_secs_f64());
-        format!("{before:>10.0}{attached:>9.2}{after:>8.2}{events:>13}{lost:>8}{detached:>10}")
+        format!(
+            "{before:>10.0}{attached:>9.2}{after:>8.2}{p99:>6.1}{events:>13}{lost:>8}{detached:>10}"
+        )
     }
 }
 
@@ -141,11 +146,16 @@ fn attached(
     load: &mut Load,
 ) -> Result<Row> {
     let around = Duration::from_secs(options.around);
-    let before = load.throughput(|| thread::sleep(around))?;
+    let before = load.measure(|| thread::sleep(around))?;
     let report = paths.scratch.join("report.json");
     let pid = server.child.id();
     let mut command = Command::new(paths.avtrace);
-    command.args(["attach", "--pid", &pid.to_string(), "--capture", back_end]);
+    let capture: &[&str] = match back_end {
+        "kernel" => &["--capture", "kernel"],
+        "inline" => &["--capture", "inline", "--budget", "none"],
+        _ => &[],
+    };
+    command.args(["attach", "--pid", &pid.to_string()]).args(capture);
     command.args(["--accesses", &options.accesses]);
     command.args(["--duration", &format!("{}s", options.seconds), "--format", "json", "-o"]);
     command.arg(&report).args(&options.rest).stdin(Stdio::null()).stdout(Stdio::null());
@@ -160,7 +170,7 @@ fn attached(
     // It waits for nobody who reads that.
     let rest = thread::spawn(move || drop(errors.read_to_string(&mut String::new())));
     let seconds = Duration::from_secs(options.seconds);
-    let attached = load.throughput(|| thread::sleep(seconds))?;
+    let attached = load.measure(|| thread::sleep(seconds))?;
     let end = Instant::now();
     left_behind::await_own_code(pid)?;
     let detached = end.elapsed();
@@ -171,14 +181,15 @@ fn attached(
     ensure!(of_server.contains("TracerPid:\t0\n"), "the server is still traced");
     let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
     ensure!(!maps.contains("avtrace"), "memory of avtrace is left in the server");
-    let after = load.throughput(|| thread::sleep(around))?;
+    let after = load.measure(|| thread::sleep(around))?;
     let text = fs::read_to_string(&report).context("avtrace has written no report")?;
     let document: Value = serde_json::from_str(&text).context("the report is no JSON")?;
     let count = |name: &str| document["counts"][name].as_u64().context("a count is missing");
     Ok(Row {
-        before,
-        attached: attached / before,
-        after: after / before,
+        before: before.throughput,
+        attached: attached.throughput / before.throughput,
+        after: after.throughput / before.throughput,
+        p99: attached.p99.as_secs_f64() / before.p99.as_secs_f64(),
         events: count("events")?,
         lost: count("lost_events")?,
         detached,

@@ -504,6 +504,7 @@ impl Accesses {
     /// Events were lost.
     pub(super) fn gap(&mut self) {
         self.words.gap();
+        self.watches.values_mut().gap();
     }
 
     /// Notes that accesses are left out for a time from now on; returns `false` if they were before. Stack data

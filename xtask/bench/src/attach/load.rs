@@ -1,14 +1,14 @@
-//! Load of a few clients, which goes on until it is ended, and its throughput.
+//! Load of a few clients, which goes on until it is ended, with its throughput and latency.
 
 use std::{
-    io,
+    io, mem,
     net::{Ipv4Addr, TcpStream},
     sync::{
-        Arc,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread::{self, JoinHandle},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, bail};
@@ -25,6 +25,23 @@ pub struct Load {
 struct State {
     is_over: AtomicBool,
     operations: AtomicU64,
+    /// Times of all batches since they were taken last.
+    latencies: Mutex<Vec<Duration>>,
+}
+
+/// Throughput and latency of a time.
+#[derive(Clone, Copy, Debug)]
+pub struct Measured {
+    /// Operations in a second.
+    pub throughput: f64,
+    /// 99th percentile of the times that clients waited for the answers to a batch.
+    pub p99: Duration,
+}
+
+impl State {
+    fn latencies(&self) -> MutexGuard<'_, Vec<Duration>> {
+        self.latencies.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Load {
@@ -45,15 +62,17 @@ impl Load {
         Ok(Self { state, clients })
     }
 
-    /// Returns the operations in a second while `work` is done.
+    /// Measures the load while `work` is done.
     ///
     /// # Errors
     /// When a client has ended, which has had an error.
-    pub fn throughput(&mut self, work: impl FnOnce()) -> Result<f64> {
+    pub fn measure(&mut self, work: impl FnOnce()) -> Result<Measured> {
+        self.state.latencies().clear();
         let (start, before) = (Instant::now(), self.state.operations.load(Ordering::Relaxed));
         work();
         let operations = self.state.operations.load(Ordering::Relaxed) - before;
         let elapsed = start.elapsed().as_secs_f64();
+        let mut latencies = mem::take(&mut *self.state.latencies());
         if let Some(ended) = self.clients.iter().position(JoinHandle::is_finished) {
             match self.clients.swap_remove(ended).join() {
                 Ok(Err(error)) => return Err(error).context("a client has had an error"),
@@ -62,7 +81,9 @@ impl Load {
         }
         #[expect(clippy::cast_precision_loss, reason = "counts of a minute are below 2^52")]
         let operations = operations as f64;
-        Ok(operations / elapsed)
+        latencies.sort_unstable();
+        let p99 = latencies.get(latencies.len() * 99 / 100).copied().unwrap_or_default();
+        Ok(Measured { throughput: operations / elapsed, p99 })
     }
 
     /// Ends it.
@@ -89,7 +110,9 @@ impl State {
     /// Makes operations until the load is over.
     fn work(&self, mut client: Client<TcpStream>) -> io::Result<()> {
         while !self.is_over.load(Ordering::Relaxed) {
+            let start = Instant::now();
             client.batch(BATCH)?;
+            self.latencies().push(start.elapsed());
             self.operations.fetch_add(BATCH, Ordering::Relaxed);
         }
         Ok(())
@@ -138,7 +161,8 @@ mod tests {
         let mut load = Load::start(server(usize::MAX)).expect("clients");
         let state = Arc::clone(&load.state);
         let some = || while state.operations.load(Ordering::Relaxed) < 100 * BATCH {};
-        assert!(load.throughput(some).expect("no error") > 0.0);
+        let measured = load.measure(some).expect("no error");
+        assert!(measured.throughput > 0.0 && measured.p99 > Duration::ZERO, "{measured:?}");
         load.end().expect("no error");
     }
 
@@ -149,7 +173,7 @@ mod tests {
         while !clients.iter().any(JoinHandle::is_finished) {
             thread::yield_now();
         }
-        let error = load.throughput(|| ()).expect_err("an error");
+        let error = load.measure(|| ()).expect_err("an error");
         assert!(format!("{error:#}").contains("`SERVER_ERROR`"), "{error:#}");
     }
 }
