@@ -180,7 +180,7 @@ impl<M: SharedWords> Merge<M> {
     /// Appends to `records` what can be handed on now, at most `most` records.
     ///
     /// [`Header::lost`] changes wherever events of the record's thread may have been lost before it, and where a window
-    /// of capture begins: it counts gaps, and [`losses`](Self::losses) the events. Between windows only the tracer's
+    /// of capture has ended: it counts gaps, and [`losses`](Self::losses) the events. Between windows only the tracer's
     /// records are handed on, and marks of shared variables.
     pub fn batch(
         &mut self,
@@ -505,8 +505,8 @@ impl<M: SharedWords> Merge<M> {
         let mut record = match self.own.pop_front()? {
             Own::Record(OrderedRecord { record, .. }) => record,
             Own::Window { begins, .. } => {
-                // What has happened between windows is unknown, as after a loss.
-                self.gaps = self.gaps.wrapping_add(u32::from(begins && self.is_between));
+                // What happens between windows is unknown, as after a loss.
+                self.gaps = self.gaps.wrapping_add(u32::from(!begins && !self.is_between));
                 self.is_between = !begins;
                 return self.own.front().map(Own::order);
             }

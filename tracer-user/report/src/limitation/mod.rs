@@ -601,11 +601,11 @@ impl Limitation {
     }
 
     /// Returns for how much of the time the program was watched, as text, and the number of gaps that windows of capture
-    /// have left.
+    /// have left at most.
     pub(super) fn windows(&self) -> Option<(String, u64)> {
         match self {
             Self::Windows { watched_ms, elapsed_ms, count, .. } => {
-                Some((share(*watched_ms, *elapsed_ms), count.saturating_sub(1)))
+                Some((share(*watched_ms, *elapsed_ms), *count))
             }
             _ => None,
         }
