@@ -8,7 +8,7 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
 
 use abi::PlanNumber;
@@ -113,7 +113,8 @@ impl Common {
     fn keep(&self, windows: &Windows, ended: &Receiver<()>) {
         PROGRAMS.fetch_add(1, Ordering::Relaxed);
         let start = Instant::now();
-        let seed = u64::from(std::process::id()) << 32 | u64::from(start.elapsed().subsec_nanos());
+        let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let seed = since_epoch.map_or(0, |time| time.as_nanos() as u64);
         let mut schedule = Schedule::new(self.budget.percent, self.budget.period, seed);
         let (own_before, records_before) = (own_work(), windows.records());
         let mut costs = Costs { own: own_before, spent: 0 };
