@@ -60,7 +60,7 @@ pub(super) struct Facts {
     pub(super) reads_anew: bool,
     /// The region looks again at what others left, and decides by that whether it changes anything.
     pub(super) decides_anew: bool,
-    /// The second step is of a library's function that adds to a container only what is not there.
+    /// The second step is of a library's function that adds to a container only new elements.
     pub(super) adds_only: bool,
     /// Others held a lock from their access to the first variable to their access to the second.
     pub(super) seen_whole: bool,

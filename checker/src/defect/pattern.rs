@@ -89,7 +89,7 @@ impl<'a> Accesses<'a> {
     }
 
     /// Returns whether the second step, a write, is made by a library that has looked at its object before: it changes
-    /// what it finds there, and overwrites nothing by what the region had read.
+    /// the value that it finds, whatever the region had read.
     pub(super) fn looks_first(&self) -> bool {
         self.in_container || self.on_one && self.first.object != self.closing.object
     }

@@ -121,7 +121,7 @@ impl Program {
         self.one_class(variables)
     }
 
-    /// Makes the step on a line one of a library's function that adds to a container what is not there.
+    /// Makes the step on a line a library's, which adds new elements only.
     pub fn adds_only(mut self, line: u32) -> Self {
         self.adding.push(line);
         self

@@ -58,7 +58,7 @@ impl Activity {
         let mut constants = KnownRegisters::default();
         let (mut accesses, mut of_globals) = (Vec::new(), Vec::new());
         let (mut reads, mut exchanged) = (Vec::new(), Vec::new());
-        let mut values = Values::default();
+        let mut values = RegisterSettings::default();
         for instruction in instructions {
             let at = LinkAddr(instruction.ip());
             match instruction.flow_control() {
@@ -144,25 +144,29 @@ impl Activity {
 
 /// Field of a structure, or element of a table, that an instruction accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Field {
+struct WordPlace {
     offset: i64,
     /// Size, in bytes.
     size: usize,
-    /// Of an element: the distance of two elements, in bytes. Both the table and the index may have moved to other
+    /// Distance of two elements of a table, in bytes. Both the table and the index may have moved to other
     /// registers meanwhile.
     scale: Option<u32>,
-    /// At the start of a structure: the pointer, since so many fields are there that their offset says nothing.
-    pointer: Option<Value>,
+    /// Pointer to a structure at whose start the field is: so many have that offset.
+    pointer: Option<Setting>,
 }
 
-fn field(instruction: &Instruction, has_frame: bool, values: &Values) -> Option<Field> {
+fn field(
+    instruction: &Instruction,
+    has_frame: bool,
+    values: &RegisterSettings,
+) -> Option<WordPlace> {
     let base = instruction.memory_base();
     let is_own = instruction.segment_prefix() != Register::None;
     if is_own || matches!(base, Register::RSP) || has_frame && base == Register::RBP {
         return None;
     }
     let size = instruction.memory_size().size();
-    let of_address = |address: LinkAddr| Field {
+    let of_address = |address: LinkAddr| WordPlace {
         offset: address.0.cast_signed(),
         size,
         scale: None,
@@ -173,9 +177,9 @@ fn field(instruction: &Instruction, has_frame: bool, values: &Values) -> Option<
         Some(PointerSlot::Global(global)) => Some(of_address(global)),
         Some(PointerSlot::Field(offset)) => {
             let pointer = (offset == 0).then(|| values.of(base));
-            Some(Field { offset, size, scale: None, pointer })
+            Some(WordPlace { offset, size, scale: None, pointer })
         }
-        None if has_index => Some(Field {
+        None if has_index => Some(WordPlace {
             offset: instruction.memory_displacement64().cast_signed(),
             size,
             scale: Some(instruction.memory_index_scale()),
@@ -187,23 +191,23 @@ fn field(instruction: &Instruction, has_frame: bool, values: &Values) -> Option<
 
 /// Value that a register had at some point: the register, and the number of the instruction that set it; 0 from the
 /// start.
-type Value = (Register, usize);
+type Setting = (Register, usize);
 
 /// Values of registers in straight order, as far as they were copied from one to another.
 #[derive(Debug, Default)]
-struct Values {
-    held: Vec<(Register, Value)>,
+struct RegisterSettings {
+    held: Vec<(Register, Setting)>,
     count: usize,
 }
 
-impl Values {
-    fn of(&self, register: Register) -> Value {
+impl RegisterSettings {
+    fn of(&self, register: Register) -> Setting {
         let register = register.full_register();
         let held = self.held.iter().find(|(other, _)| *other == register);
         held.map_or((register, 0), |(_, value)| *value)
     }
 
-    fn set(&mut self, register: Register, value: Value) {
+    fn set(&mut self, register: Register, value: Setting) {
         let register = register.full_register();
         self.held.retain(|(other, _)| *other != register);
         self.held.push((register, value));

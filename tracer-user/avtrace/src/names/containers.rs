@@ -48,7 +48,7 @@ impl Container {
         found.filter(|found| found.kind != ATOMIC || found.variable.is_some())
     }
 
-    /// Returns whether it is known as a variable or field of the program.
+    /// Set unless only the type is known, which other containers have as well.
     pub(crate) const fn is_of_program(&self) -> bool {
         self.variable.is_some()
     }

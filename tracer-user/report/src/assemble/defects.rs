@@ -184,9 +184,9 @@ impl Resolver<'_> {
     }
 }
 
-/// Returns whether a function of a library adds to a map or a set what is not there yet, and changes nothing otherwise.
+/// Returns whether a function of a library adds new elements to a map or a set, and leaves those that are there.
 fn adds_only(function: &str) -> bool {
-    /// Of an entry of a map, and for a value that is made once.
+    /// Operations on an entry of a map, or on a value that is made once.
     const OF_ENTRIES: [&str; 8] = [
         "entry",
         "get_or_init",
@@ -197,7 +197,7 @@ fn adds_only(function: &str) -> bool {
         "or_insert_with_key",
         "rustc_entry",
     ];
-    /// Of maps and sets of C++, and of sets of Rust.
+    /// Operations on maps and sets of C++, and on sets of Rust.
     const OF_KEYS: [&str; 5] =
         ["_M_emplace_unique", "_M_insert_unique", "emplace", "insert", "try_emplace"];
     let mut depth = 0_usize;
