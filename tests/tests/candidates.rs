@@ -178,6 +178,19 @@ fn a_region_that_costs_too_much_without_taking_a_lock_is_given_up() {
 }
 
 #[test]
+fn the_loop_that_a_thread_calls_once_is_its_body() {
+    require_bpf!();
+    for level in ["-O0", "-O2"] {
+        let regions = listed(&c("loops", &["-g", level]), &[], "regions");
+        let body = "it is the loop of a thread: only start calls it, once";
+        assert!(why(&regions, "serve").contains(body), "{level}: {regions:?}");
+        for name in ["step", "again", "settle"] {
+            assert!(!why(&regions, name).contains("loop of a thread"), "{level}: {regions:?}");
+        }
+    }
+}
+
+#[test]
 fn reasons_and_roles_are_listed() {
     let [plain, optimised, inlined] = helpers();
     for program in [&plain, &optimised] {
@@ -195,6 +208,10 @@ fn reasons_and_roles_are_listed() {
     }
     let regions = listed(&optimised, &[], "regions");
     assert!(why(&regions, "reserve").contains("atomic operations"), "{regions:?}");
+    let exchanges = listed(&c("exchanges", &["-g", "-O2"]), &[], "regions");
+    for name in ["claim", "claim_of"] {
+        assert!(why(&exchanges, name).contains("atomic operations"), "{exchanges:?}");
+    }
     let regions = listed(&inlined, &[], "regions");
     assert!(why(&regions, "deposit").contains("inlined into `pass_on`"), "{regions:?}");
 }

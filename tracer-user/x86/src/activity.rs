@@ -58,6 +58,7 @@ impl Activity {
         let mut constants = KnownRegisters::default();
         let (mut accesses, mut of_globals) = (Vec::new(), Vec::new());
         let (mut reads, mut exchanged) = (Vec::new(), Vec::new());
+        let mut values = RegisterSettings::default();
         for instruction in instructions {
             let at = LinkAddr(instruction.ip());
             match instruction.flow_control() {
@@ -86,9 +87,10 @@ impl Activity {
                         self.atomics.push(at);
                     }
                     if is_atomic && instruction.mnemonic() == Mnemonic::Xchg {
-                        exchanged.extend(field(instruction, has_frame));
+                        exchanged.extend(field(instruction, has_frame, &values));
                     } else if reads_only(instruction) {
-                        reads.extend(field(instruction, has_frame).map(|field| (at, field)));
+                        let read = field(instruction, has_frame, &values);
+                        reads.extend(read.map(|field| (at, field)));
                     }
                     if is_shared && let Some(PointerSlot::Global(global)) = slot(instruction) {
                         if is_atomic {
@@ -106,6 +108,7 @@ impl Activity {
                 }
                 _ => {}
             }
+            values.follow(instruction);
             if !matches!(
                 instruction.flow_control(),
                 FlowControl::Next | FlowControl::ConditionalBranch
@@ -139,21 +142,115 @@ impl Activity {
     }
 }
 
-/// Field of a structure that an instruction accesses: its offset and size, in bytes. At the start of a structure the
-/// register of the pointer, too: so many are there that their offset says nothing.
+/// Field of a structure, or element of a table, that an instruction accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct WordPlace {
+    offset: i64,
+    /// Size, in bytes.
+    size: usize,
+    /// Distance of two elements of a table, in bytes. Both the table and the index may have moved to other
+    /// registers meanwhile.
+    scale: Option<u32>,
+    /// Pointer to a structure at whose start the field is: so many have that offset.
+    pointer: Option<Setting>,
+}
+
 fn field(
     instruction: &Instruction,
     has_frame: bool,
-) -> Option<(PointerSlot, usize, Option<Register>)> {
+    values: &RegisterSettings,
+) -> Option<WordPlace> {
     let base = instruction.memory_base();
     let is_own = instruction.segment_prefix() != Register::None;
-    if is_own || has_frame && base == Register::RBP {
+    if is_own || matches!(base, Register::RSP) || has_frame && base == Register::RBP {
         return None;
     }
-    let place = slot(instruction)?;
-    let register = (place == PointerSlot::Field(0)).then_some(base);
-    Some((place, instruction.memory_size().size(), register))
+    let size = instruction.memory_size().size();
+    let of_address = |address: LinkAddr| WordPlace {
+        offset: address.0.cast_signed(),
+        size,
+        scale: None,
+        pointer: None,
+    };
+    let has_index = instruction.memory_index() != Register::None;
+    match slot(instruction) {
+        Some(PointerSlot::Global(global)) => Some(of_address(global)),
+        Some(PointerSlot::Field(offset)) => {
+            let pointer = (offset == 0).then(|| values.of(base));
+            Some(WordPlace { offset, size, scale: None, pointer })
+        }
+        None if has_index => Some(WordPlace {
+            offset: instruction.memory_displacement64().cast_signed(),
+            size,
+            scale: Some(instruction.memory_index_scale()),
+            pointer: None,
+        }),
+        None => None,
+    }
 }
+
+/// Value that a register had at some point: the register, and the number of the instruction that set it; 0 from the
+/// start.
+type Setting = (Register, usize);
+
+/// Values of registers in straight order, as far as they were copied from one to another.
+#[derive(Debug, Default)]
+struct RegisterSettings {
+    held: Vec<(Register, Setting)>,
+    count: usize,
+}
+
+impl RegisterSettings {
+    fn of(&self, register: Register) -> Setting {
+        let register = register.full_register();
+        let held = self.held.iter().find(|(other, _)| *other == register);
+        held.map_or((register, 0), |(_, value)| *value)
+    }
+
+    fn set(&mut self, register: Register, value: Setting) {
+        let register = register.full_register();
+        self.held.retain(|(other, _)| *other != register);
+        self.held.push((register, value));
+    }
+
+    fn follow(&mut self, instruction: &Instruction) {
+        self.count += 1;
+        if matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall) {
+            for register in SCRATCH {
+                self.set(register, (register, self.count));
+            }
+            return;
+        }
+        let is_set = instruction.op_count() > 0
+            && instruction.op0_kind() == OpKind::Register
+            && !is_comparison(instruction)
+            && instruction.mnemonic() != Mnemonic::Push;
+        if !is_set {
+            return;
+        }
+        let register = instruction.op0_register();
+        let is_copy = matches!(instruction.code(), Code::Mov_r64_rm64 | Code::Mov_rm64_r64)
+            && instruction.op1_kind() == OpKind::Register;
+        let value = match is_copy {
+            true => self.of(instruction.op1_register()),
+            false => (register.full_register(), self.count),
+        };
+        self.set(register, value);
+    }
+}
+
+/// Registers that a function may leave changed.
+const SCRATCH: [Register; 9] = [
+    Register::RAX,
+    Register::RCX,
+    Register::RDX,
+    Register::RSI,
+    Register::RDI,
+    Register::R8,
+    Register::R9,
+    Register::R10,
+    Register::R11,
+];
 
 /// Returns true for a load from memory, and for a comparison with it.
 fn reads_only(instruction: &Instruction) -> bool {
@@ -292,6 +389,24 @@ mod tests {
             &[0xf0, 0x48, 0x0f, 0xb1, 0x16],
         ];
         assert_eq!(of(&code.concat()).atomics, [at(0), at(6), at(9)]);
+    }
+
+    #[test]
+    fn what_is_exchanged_is_found_by_its_address_in_other_registers() {
+        // mov rax, [rdi]; mov rbx, rdi; call; xchg [rbx], rdx
+        let code = [
+            &[0x48, 0x8b, 0x07][..],
+            &[0x48, 0x89, 0xfb],
+            &[0xe8, 0, 0, 0, 0],
+            &[0x48, 0x87, 0x13],
+        ];
+        assert_eq!(of(&code.concat()).atomics, [at(0), at(11)]);
+        // mov rax, [rdi]; call; xchg [rdi], rdx: the call has changed the pointer
+        let code = [&[0x48, 0x8b, 0x07][..], &[0xe8, 0, 0, 0, 0], &[0x48, 0x87, 0x17]];
+        assert_eq!(of(&code.concat()).atomics, [at(8)]);
+        // mov rbx, [rdi + rdx * 8]; mov eax, [rdi + rdx * 4]; xchg [r14 + r15 * 8], r12
+        let code = [&[0x48, 0x8b, 0x1c, 0xd7][..], &[0x8b, 0x04, 0x97], &[0x4f, 0x87, 0x24, 0xfe]];
+        assert_eq!(of(&code.concat()).atomics, [at(0), at(7)], "the other one is of another table");
     }
 
     #[test]

@@ -51,6 +51,10 @@ pub(super) struct Analysis<'facts, 'rules> {
     pub(super) creating: Vec<bool>,
     pub(super) starts: ThreadStarts,
     pub(super) called: HashSet<usize>,
+    /// By function: the functions that call it, with the places of the calls.
+    pub(super) callers: Vec<Vec<(usize, LinkAddr)>>,
+    /// Functions whose addresses are taken: who calls them is not known.
+    pub(super) pointed: HashSet<usize>,
     pub(super) own_locks: OwnLocks<'rules>,
     pub(super) inlining: Inlining,
     pub(super) frameworks: TestFrameworks,
@@ -108,14 +112,18 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
         locks: OwnLocks<'rules>,
         code: CodeQueries<'_>,
     ) -> Self {
-        let called = facts
-            .iter()
-            .flat_map(|facts| &facts.calls)
-            .filter_map(|call| match call.callee {
-                Callee::Own(index) => Some(index),
-                Callee::Import(_) => None,
-            })
-            .collect();
+        let mut callers: Vec<Vec<(usize, LinkAddr)>> = vec![Vec::new(); facts.len()];
+        for (caller, facts) in facts.iter().enumerate() {
+            for call in &facts.calls {
+                if let Callee::Own(callee) = call.callee {
+                    callers[callee].push((caller, call.at));
+                }
+            }
+        }
+        let called = (0..facts.len()).filter(|&callee| !callers[callee].is_empty()).collect();
+        let taken = facts.iter().flat_map(|facts| facts.takes.iter().copied());
+        let in_variables = code.pointers.iter().filter_map(|(_, pointee)| pointee.own());
+        let pointed = taken.chain(in_variables).collect();
         let takes = Property { known: takes_lock, of_role: Role::takes_lock, locks };
         let releasing = Property { known: releases, of_role: Role::releases, locks };
         let waits = Property { known: waits, of_role: Role::waits, locks };
@@ -187,6 +195,8 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
             creating: creating(functions, facts),
             starts: thread_starts(functions, facts, code),
             called,
+            callers,
+            pointed,
             own_locks: locks,
             inlining: Inlining::new(Vec::new(), functions),
             frameworks: TestFrameworks::of(functions),

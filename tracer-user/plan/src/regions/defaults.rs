@@ -29,6 +29,9 @@ use super::{
 /// locks are taken only deeper reaches most of the program, as dispatchers do.
 const MAX_DISTANCE: u32 = 4;
 
+/// Number of functions, from a thread's body down to a loop, that are parts of the body.
+const MAX_BODIES: usize = 2;
+
 /// A function that can hold two steps, or takes a lock for others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
@@ -230,9 +233,7 @@ impl Analysis<'_, '_> {
             Unit::Function(_) => &own.name.short,
             Unit::Inlined(number) => &self.inlining.names[number].short,
         };
-        let is_rust_main =
-            short.ends_with("::main") && (symbol.ends_with('E') || symbol.starts_with("_R"));
-        if symbol == "main" || is_rust_main {
+        if is_main(symbol, short) {
             return Some(Reason::Main);
         }
         if self.is_thread_start(function, unit) {
@@ -247,11 +248,87 @@ impl Analysis<'_, '_> {
         if let Some(callee) = self.waits(function, unit) {
             return Some(Reason::Waits { callee });
         }
+        if let Some(body) = self.body_around(function, unit, MAX_BODIES)
+            && self.has_loop_of_steps(function, unit)
+        {
+            return Some(Reason::RestOfBody { body });
+        }
+        self.may_start_thread(function, unit)
+    }
+
+    fn may_start_thread(&self, function: usize, unit: Unit) -> Option<Reason> {
         if !matches!(unit, Unit::Function(_)) || self.called.contains(&function) {
             return None;
         }
         let taken_by = self.functions.get(self.creator(function)?)?.name.short.clone();
         Some(Reason::MayStartThread { taken_by })
+    }
+
+    /// Returns the name of the thread's body that calls a unit once, outside of its loops, as the only caller:
+    /// the body itself, or a function that is a part of one in the same way.
+    fn body_around(&self, function: usize, unit: Unit, depth: usize) -> Option<String> {
+        let name = || Some(self.functions.get(function)?.name.short.clone());
+        let is_body = |caller: usize| {
+            let of_caller = self.functions.get(caller)?;
+            let starts =
+                self.starts.starts.contains(&caller) || self.starts.mains.contains(&caller);
+            let own = Unit::Function(caller);
+            if starts
+                || is_main(&of_caller.symbol, &of_caller.name.short)
+                || self.may_start_thread(caller, own).is_some()
+            {
+                return Some(of_caller.name.short.clone());
+            }
+            self.body_around(caller, own, depth.checked_sub(1)?)
+        };
+        let is_in_loop = |around: usize, at: LinkAddr, inner: Option<usize>| {
+            let is_inside =
+                |at| inner.is_some_and(|number| self.inlining.contains(Unit::Inlined(number), at));
+            let mut loops = self.facts[around].activity.loops.iter();
+            loops
+                .any(|&(from, to)| (from..=to).contains(&at) && !(is_inside(from) && is_inside(to)))
+        };
+        match unit {
+            Unit::Function(_) => {
+                let callers = &self.callers[function];
+                let symbol = source_symbol(&self.functions.get(function)?.symbol);
+                let is_inlined = || self.inlining.calls.iter().any(|one| one.symbol == symbol);
+                if self.pointed.contains(&function) || is_inlined() {
+                    return None;
+                }
+                let is_once =
+                    |caller| callers.iter().filter(|(one, _)| *one == caller).count() == 1;
+                let mut bodies = callers.iter().map(|&(caller, at)| {
+                    let is_part = caller != function && is_once(caller);
+                    (is_part && !is_in_loop(caller, at, None)).then(|| is_body(caller)).flatten()
+                });
+                let first = bodies.next()??;
+                bodies.all(|body| body.is_some()).then_some(first)
+            }
+            Unit::Inlined(number) => {
+                let call = &self.inlining.calls[number];
+                let around = self.inlining.around(function, call.entry);
+                // Code that is inlined into a function is a part of it.
+                let outer = around.iter().take_while(|&&outer| outer != number);
+                let are_known = outer.clone().all(|&outer| {
+                    self.inlining.is_library(outer)
+                        || self.is_thread_start(function, Unit::Inlined(outer))
+                });
+                let copies = self.inlining.calls.iter().filter(|one| one.symbol == call.symbol);
+                (copies.count() == 1
+                    && are_known
+                    && !is_in_loop(function, call.entry, Some(number)))
+                .then(|| is_body(function))
+                .flatten()
+                .and_then(|_| name())
+            }
+        }
+    }
+
+    /// Returns whether an iteration of one of its loops holds two steps, as in the loop of a thread.
+    fn has_loop_of_steps(&self, function: usize, unit: Unit) -> bool {
+        let sites = self.sites(function);
+        self.steps(unit, function, &sites).iter().filter(|step| step.in_loop).count() > 1
     }
 
     /// Returns a function that takes the address of another one and creates threads.
@@ -390,6 +467,12 @@ impl Analysis<'_, '_> {
             }
         }
     }
+}
+
+/// By the symbol for C and C++, and by both names for Rust.
+fn is_main(symbol: &str, short: &str) -> bool {
+    let is_of_rust = || symbol.ends_with('E') || symbol.starts_with("_R");
+    symbol == "main" || short.ends_with("::main") && is_of_rust()
 }
 
 /// Returns the role that follows from a reason for low prior.

@@ -52,6 +52,11 @@ pub enum Reason {
         /// The function that takes its address.
         taken_by: String,
     },
+    /// It has a loop with two steps, and a thread's body calls it, once: it is the rest of that body.
+    RestOfBody {
+        /// Function that calls it: the start of a thread, or a part of one.
+        body: String,
+    },
     /// A loop takes locks, and waits, reads input or sleeps by a call of this function: an iteration may be atomic.
     EventLoop {
         /// Called function.
@@ -78,6 +83,7 @@ impl Reason {
             Self::Main
                 | Self::ThreadStart
                 | Self::MayStartThread { .. }
+                | Self::RestOfBody { .. }
                 | Self::EventLoop { .. }
                 | Self::Waits { .. }
         );
@@ -118,6 +124,9 @@ impl std::fmt::Display for Reason {
                 "a thread may start with it: `{taken_by}` takes its address and creates threads, and nothing \
                  calls it directly"
             ),
+            Self::RestOfBody { body } => {
+                write!(f, "it is the loop of a thread: only {body} calls it, once")
+            }
             Self::EventLoop { callee } => {
                 write!(f, "it is a loop around a wait: it calls {callee}")
             }
