@@ -128,6 +128,7 @@ impl RunOptions {
             rules: &self.rules,
             locks: &self.locks,
             accesses: &self.accesses,
+            regions_alone: self.budget.is_some() && self.capture == CaptureBackend::Inline,
             watches: !self.watch.is_empty(),
             own_code: self.own_code,
             place_rules: match self.capture {

@@ -118,11 +118,12 @@ impl Common {
         let mut schedule = Schedule::new(self.budget.percent, self.budget.period, seed);
         let (own_before, records_before) = (own_work(), windows.records());
         let mut costs = Costs { own: own_before, spent: 0 };
+        let mut waiting = Waiting { waits: windows.waits(), at: start, spent: Duration::ZERO };
         loop {
             let in_program = (windows.records() - records_before) * MemoryRecords::INLINE_COST_NS;
             let clocks = Clocks {
                 worked: self.worked().saturating_sub(in_program),
-                spent: in_program + costs.of_avtrace(),
+                spent: in_program + costs.of_avtrace() + waiting.until_now(windows.waits()),
             };
             let wait = match schedule.step(start.elapsed(), clocks) {
                 Step::End => {
@@ -172,6 +173,27 @@ impl Costs {
         let programs = PROGRAMS.load(Ordering::Relaxed).max(1) as u64;
         self.spent += now.saturating_sub(std::mem::replace(&mut self.own, now)) / programs;
         self.spent
+    }
+}
+
+/// Time in which threads of the program waited for the reader. A machine that is busy otherwise may give avtrace little
+/// of its time: a window then ends by the clock on the wall.
+struct Waiting {
+    /// Number of waits at the latest look, and its time.
+    waits: u64,
+    at: Instant,
+    spent: Duration,
+}
+
+impl Waiting {
+    /// Returns that time so far, in nanoseconds: all between two looks if any thread has waited meanwhile.
+    fn until_now(&mut self, waits: u64) -> u64 {
+        let (since, now) = (self.at, Instant::now());
+        self.at = now;
+        if std::mem::replace(&mut self.waits, waits) != waits {
+            self.spent += now - since;
+        }
+        self.spent.as_nanos() as u64
     }
 }
 

@@ -235,10 +235,8 @@ fn read_stream(stream: &Stream, sees_memory: bool, outlet: &Outlet, stop: &Atomi
             let mut arena = image.arena();
             merge.take_drained().into_iter().for_each(|segment| arena.release(segment));
         }
-        if batch.is_empty() {
-            let waits_before = std::mem::replace(&mut waits, merge.waits());
-            stream.counts.waits.fetch_add(waits - waits_before, Ordering::Relaxed);
-        }
+        let waits_before = std::mem::replace(&mut waits, merge.waits());
+        stream.counts.waits.fetch_add(waits - waits_before, Ordering::Relaxed);
         if !batch.is_empty() {
             name_plans(stream, &mut batch);
             sleep = SLEEP.0;

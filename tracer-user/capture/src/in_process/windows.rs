@@ -47,4 +47,10 @@ impl Windows {
     pub fn records(&self) -> u64 {
         self.stream.counts().records.load(Ordering::Relaxed)
     }
+
+    /// Returns the number of times that their threads have waited for the reader so far.
+    #[must_use]
+    pub fn waits(&self) -> u64 {
+        self.stream.counts().waits.load(Ordering::Relaxed)
+    }
 }

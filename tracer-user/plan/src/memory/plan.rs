@@ -43,14 +43,15 @@ use crate::{
 
 /// Adds the probes of accesses in the modules of a step to a plan that has all others already.
 pub(crate) fn add(plan: &mut Plan, step: PlanStep<'_>) {
-    let PlanStep { symbolizer, pid, wanted: Wanted { accesses, .. }, .. } = step;
+    let PlanStep { symbolizer, pid, wanted: Wanted { accesses, regions_alone, .. }, .. } = step;
     if !accesses.level.probes_instructions() {
         return;
     }
     let own = OwnModules::of(symbolizer);
     let focus = plan.state.focus.clone();
     // The rest of the program's code.
-    let has_more = plan.state.has_regions && accesses.level.samples() && focus.is_none();
+    let has_more =
+        plan.state.has_regions && accesses.level.samples() && focus.is_none() && !regions_alone;
     let choices: Vec<Choice<'_>> = step
         .modules()
         .filter_map(|module| {

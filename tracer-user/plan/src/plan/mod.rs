@@ -181,6 +181,9 @@ pub struct Wanted<'options> {
     pub locks: &'options [LockRule],
     /// Requested coverage of memory accesses.
     pub accesses: &'options Accesses,
+    /// Set if only accesses of regions are to be seen, and of what they call: each other place costs some nanoseconds
+    /// where its probes are switched off.
+    pub regions_alone: bool,
     /// Set if the user names memory to watch.
     pub watches: bool,
     /// Decides about probes in the program's own code.

@@ -306,6 +306,7 @@ mod tests {
             accesses: &accesses,
             watches: false,
             own_code: OwnCode::Auto,
+            regions_alone: false,
             place_rules: PlaceRules::InProcess,
             low_prior: false,
             delays: &[],
