@@ -130,6 +130,35 @@ fn count(directory: &Path) -> usize {
 const CARGO: &str = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER=\"avtrace run --\" cargo test";
 
 #[test]
+fn documentation_tests_have_the_names_of_their_sources() {
+    let setup = Setup::of("cargo");
+    let package = setup.folder.path().join("documented");
+    fs::create_dir_all(package.join("src")).expect("a package");
+    let source = "//! ```\n//! std::thread::spawn(|| ()).join().unwrap();\n//! ```\n";
+    fs::write(package.join("src/lib.rs"), source).expect("a source");
+    let (reports, runner) = setup.reports();
+    for (edition, name, shown) in
+        [("2021", "src_lib.rs_1.", "src/lib.rs:1"), ("2024", "doc_tests.", "doc tests")]
+    {
+        let manifest =
+            format!("[package]\nname = \"documented\"\nedition = \"{edition}\"\n[workspace]\n");
+        fs::write(package.join("Cargo.toml"), manifest).expect("a manifest");
+        let command = format!("cd '{}' && cargo test --offline --doc", package.display());
+        let ended =
+            setup.run(&command, &[("CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER", &runner)]);
+        assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+        let files: Vec<_> = fs::read_dir(&reports).expect("reports").flatten().collect();
+        let has = |name: &str| {
+            files.iter().any(|file| file.file_name().to_string_lossy().starts_with(name))
+        };
+        assert!(has(name) && !has("rust_out"), "{edition}: {files:?}");
+        let texts: Vec<_> = files.iter().map(|file| fs::read_to_string(file.path())).collect();
+        let shown = format!("\"name\":\"{shown}\"");
+        assert!(texts.iter().flatten().any(|text| text.contains(&shown)), "{shown}: {texts:?}");
+    }
+}
+
+#[test]
 fn cargo_test_fails_for_a_defect() {
     let setup = Setup::of("cargo");
     let (directory, runner) = setup.reports();

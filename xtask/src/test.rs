@@ -38,9 +38,11 @@ pub fn run(long: bool, seed: Option<u64>, mut arguments: Vec<String>) -> Result<
         include_ignored(&mut arguments);
     }
     process::run_package("avtrace-tidy", &[])?;
-    // The end-to-end tests run the command itself, which `cargo test` alone does not build.
-    process::run(workspace::cargo().args(["build", "--package", "avtrace"]))?;
     let avtrace = workspace::target_dir()?.join("debug/avtrace");
+    if names_packages(&arguments) {
+        // The end-to-end tests run the command itself, which cargo builds for tests of its own package alone.
+        process::run(workspace::cargo().args(["build", "--package", "avtrace"]))?;
+    }
     let privilege = Privilege::detect();
     for mut command in commands(&arguments, privilege, &avtrace) {
         if long && env::var_os(RUNS).is_none() {
@@ -48,9 +50,6 @@ pub fn run(long: bool, seed: Option<u64>, mut arguments: Vec<String>) -> Result<
         }
         random.apply(&mut command);
         process::run(&mut command)?;
-    }
-    if !names_packages(&arguments) {
-        process::run(workspace::cargo().args(["test", "--package", "avtrace"]).args(SCHEMAS))?;
     }
     if long && !names_packages(&arguments) {
         for mut command in inline_commands(&once, privilege, &avtrace) {
@@ -64,8 +63,10 @@ pub fn run(long: bool, seed: Option<u64>, mut arguments: Vec<String>) -> Result<
 const RUNS: &str = "AVTRACE_RUNS";
 const LONG_RUNS: &str = "3";
 
-/// Arguments of cargo for the test that compares the schemas in `docs/` with the types.
-const SCHEMAS: [&str; 4] = ["--features", "schema", "--test", "schemas"];
+/// Features that are no default and have tests: sending to a collector, and the comparison of the schemas in `docs/`
+/// with the types. The end-to-end tests run the same build, since another choice of features compiles most of the
+/// workspace again.
+const FEATURES: [&str; 2] = ["--features", "avtrace/otel,avtrace/schema"];
 
 /// Seed of random tests in `.cargo/config.toml`, for `cargo test` too.
 const SEED: u64 = 1;
@@ -104,9 +105,14 @@ fn commands(arguments: &[String], privilege: Privilege, avtrace: &Path) -> Vec<C
         return vec![test(&[])];
     }
     if privilege != Privilege::Sudo {
-        return vec![test(&["--workspace"])];
+        let mut everything = test(&[&["--workspace"], &FEATURES[..]].concat());
+        if !names_profile(arguments) {
+            everything.env("AVTRACE", avtrace);
+        }
+        return vec![everything];
     }
-    vec![test(&["--workspace", "--exclude", PRIVILEGED]), privileged(arguments, privilege, avtrace)]
+    let unprivileged = ["--workspace", "--exclude", PRIVILEGED];
+    vec![test(&[&unprivileged, &FEATURES[..]].concat()), privileged(arguments, privilege, avtrace)]
 }
 
 /// Returns the test runs of the suites that trace programs, with inline probes: by root, and by an ordinary user.
@@ -149,6 +155,13 @@ fn names_packages(arguments: &[String]) -> bool {
     })
 }
 
+/// Returns whether arguments of `cargo test` choose a profile, for which the tests build avtrace themselves.
+fn names_profile(arguments: &[String]) -> bool {
+    arguments.iter().take_while(|argument| *argument != "--").any(|argument| {
+        matches!(argument.as_str(), "--release" | "-r") || argument.starts_with("--profile")
+    })
+}
+
 /// The variable that names what cargo runs test programs with on this machine.
 fn runner_variable() -> String {
     let (arch, os) = (env::consts::ARCH, env::consts::OS);
@@ -170,9 +183,23 @@ mod tests {
 
     #[test]
     fn root_and_nobody_run_everything_at_once() {
-        assert_eq!(shown(&[], Privilege::Root), ["test --workspace"]);
-        assert_eq!(shown(&["--release"], Privilege::None), ["test --workspace --release"]);
-        assert_eq!(shown(&[], Privilege::SudoAsks), ["test --workspace"]);
+        let everything = "test --workspace --features avtrace/otel,avtrace/schema";
+        assert_eq!(shown(&[], Privilege::Root), [everything]);
+        assert_eq!(shown(&["--release"], Privilege::None), [format!("{everything} --release")]);
+        assert_eq!(shown(&[], Privilege::SudoAsks), [everything]);
+    }
+
+    #[test]
+    fn tests_run_the_avtrace_that_was_built_with_them() {
+        let shown = |arguments: &[&str]| {
+            let arguments: Vec<_> = arguments.iter().map(|&word| word.to_owned()).collect();
+            process::display(&commands(&arguments, Privilege::Root, Path::new("/avtrace"))[0])
+        };
+        assert!(shown(&[]).starts_with("AVTRACE=/avtrace "), "{}", shown(&[]));
+        assert!(shown(&["--", "--release"]).starts_with("AVTRACE=/avtrace "));
+        for others in [&["--release"][..], &["--profile=release"], &["-p", "tests"]] {
+            assert!(!shown(others).contains("AVTRACE="), "{}", shown(others));
+        }
     }
 
     #[test]
@@ -180,7 +207,10 @@ mod tests {
         let commands = commands(&[], Privilege::Sudo, Path::new("/avtrace"));
         assert_eq!(
             shown(&[], Privilege::Sudo),
-            ["test --workspace --exclude tests", "test --package tests"]
+            [
+                "test --workspace --exclude tests --features avtrace/otel,avtrace/schema",
+                "test --package tests"
+            ]
         );
         assert_eq!(commands[0].get_envs().count(), 0);
         let shown = process::display(&commands[1]);
@@ -234,6 +264,7 @@ mod tests {
         assert_eq!(shown(&["-p", "checker"], Privilege::Root), ["test -p checker"]);
         assert_eq!(shown(&["-pchecker"], Privilege::Sudo), ["test -pchecker"]);
         assert_eq!(shown(&["--package=checker"], Privilege::Root), ["test --package=checker"]);
-        assert_eq!(shown(&["--", "-p"], Privilege::Root), ["test --workspace -- -p"]);
+        let [everything] = &shown(&["--", "-p"], Privilege::Root)[..] else { panic!("one run") };
+        assert!(everything.starts_with("test --workspace ") && everything.ends_with(" -- -p"));
     }
 }

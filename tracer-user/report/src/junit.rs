@@ -168,7 +168,7 @@ fn full_place(at: Option<&super::model::Location>, label: &str) -> String {
 fn suite(writer: &mut Writer<Vec<u8>>, entry: &Entry<'_>, cases: &[Case]) -> io::Result<()> {
     let report = entry.report;
     let name = match (&entry.name, &report.subject) {
-        (Some(name), _) => name.clone(),
+        (Some(name), _) | (None, Subject::Process { name: Some(name), .. }) => name.clone(),
         (None, Subject::Process { argv, .. }) => argv.join(" "),
         (None, Subject::Trace { path, .. }) => path.clone(),
     };

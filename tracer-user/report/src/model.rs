@@ -256,6 +256,10 @@ pub enum Subject {
         program: u32,
         /// Set if the process replaced it by another program (`execve`).
         replaced: bool,
+        /// Name of a program whose file has one that says nothing, such as `src/lib.rs:12` of the documentation test
+        /// on that line.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
     },
 }
 
@@ -263,6 +267,9 @@ impl Subject {
     /// Returns the name of the program, or of the trace, without directories.
     #[must_use]
     pub fn program(&self) -> String {
+        if let Self::Process { name: Some(name), .. } = self {
+            return name.clone();
+        }
         let path = match self {
             Self::Process { argv, .. } => argv.first().map(String::as_str).unwrap_or_default(),
             Self::Trace { path, .. } => path,

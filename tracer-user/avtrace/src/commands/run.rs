@@ -91,6 +91,9 @@ pub(super) fn write_reports(
     let provenance = if also.is_started { provenance.with_own_trace_context() } else { provenance };
     for ProgramReport { report, .. } in &mut programs {
         provenance.put_into(report);
+        if let Subject::Process { argv, name, .. } = &mut report.subject {
+            *name = argv.first().and_then(|program| symbolize::doc_test(Path::new(program)));
+        }
         filter.apply(report);
     }
     if let Some(last) = programs.last_mut() {
@@ -154,8 +157,8 @@ fn says_nothing(report: &Report) -> bool {
 /// Returns the subject of a report, in a line.
 fn name(report: &Report) -> String {
     match &report.subject {
-        Subject::Process { pid, argv, replaced, .. } => {
-            let command = argv.join(" ");
+        Subject::Process { pid, argv, replaced, name, .. } => {
+            let command = name.clone().unwrap_or_else(|| argv.join(" "));
             let then = if *replaced { ", until it replaced its program" } else { "" };
             format!("process {pid} (`{command}`){then}")
         }

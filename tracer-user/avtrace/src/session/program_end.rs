@@ -38,6 +38,7 @@ pub(super) fn subject(id: &ProgramId, end: ProgramEnd) -> Subject {
         parent: id.parent,
         program: id.exec_generation,
         replaced: end == ProgramEnd::Replaced,
+        name: None,
     }
 }
 

@@ -91,6 +91,7 @@ impl Story {
             parent: None,
             program: 1,
             replaced: false,
+            name: None,
         });
         context.summary = Summary {
             elapsed_ns: Some(1_250_000_000),

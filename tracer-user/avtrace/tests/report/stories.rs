@@ -327,6 +327,7 @@ pub fn busy() -> Story {
         parent: None,
         program: 1,
         replaced: false,
+        name: None,
     };
     s.findings.counts.events = 10_000_000;
     s

@@ -211,9 +211,18 @@ fn how_the_program_ended_is_always_told() {
     let last = |exit_code, signal, replaced| {
         let mut story = stories::lock_split();
         let argv = vec!["./bank".to_owned()];
-        let (pid, parent, program) = (4711, None, 1);
-        story.context.subject =
-            report::Subject::Process { pid, argv, exit_code, signal, parent, program, replaced };
+        let (pid, parent, program, name) = (4711, None, 1, None);
+        let subject = report::Subject::Process {
+            pid,
+            argv,
+            exit_code,
+            signal,
+            parent,
+            program,
+            replaced,
+            name,
+        };
+        story.context.subject = subject;
         text(&story.report()).lines().last().expect("a summary").to_owned()
     };
     for (exit_code, signal, replaced, ending) in [

@@ -142,7 +142,7 @@ fn shown(text: &str) -> String {
 fn report(entry: &Entry<'_>, layout: &Layout) -> ReportView {
     let report = entry.report;
     let name = match (&entry.name, &report.subject) {
-        (Some(name), _) => name.clone(),
+        (Some(name), _) | (None, Subject::Process { name: Some(name), .. }) => name.clone(),
         (None, Subject::Process { argv, .. }) => argv.join(" "),
         (None, Subject::Trace { path, .. }) => path.clone(),
     };

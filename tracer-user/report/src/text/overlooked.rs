@@ -79,6 +79,7 @@ mod tests {
             signal: None,
             replaced: false,
             parent: None,
+            name: None,
         };
         assert_eq!(hunt(&process(&["./a", "2"])), "`avtrace hunt -- ./a 2`");
         assert_eq!(hunt(&process(&["./a", &"x".repeat(60)])), "`avtrace hunt -- ./a ...`");
