@@ -353,7 +353,7 @@ fn the_kernel_captures_where_probes_in_the_process_are_impossible_and_the_report
     // A back end that was named has no alternative.
     let ended =
         avtrace_with(["attach", "--capture", "inline", "--pid", &refuses.pid().to_string()]);
-    assert_eq!((ended.code, &*ended.stdout), (Some(1), ""), "{}", ended.stderr);
+    assert_eq!((ended.code, &*ended.stdout), (Some(3), ""), "{}", ended.stderr);
     assert!(ended.stderr.contains("use `--capture kernel`, as root"), "{}", ended.stderr);
     refuses.is_left_alone();
     service.end();

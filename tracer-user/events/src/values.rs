@@ -224,8 +224,9 @@ mod tests {
         values.gap();
         values.written(at(3, 8));
         assert_eq!(values.get(3).map(|value| (value.before, value.after)), Some((None, 8)));
-        values.written(at(4, 9));
-        assert_eq!(values.get(4).map(|value| value.before), Some(Some(8)), "known again");
+        values.read(at(4, 8));
+        values.written(at(5, 9));
+        assert_eq!(values.get(5).map(|value| value.before), Some(Some(8)), "known again");
     }
 
     #[test]
