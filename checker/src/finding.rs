@@ -223,9 +223,6 @@ pub struct Cut {
     pub section_writes: bool,
     /// Set if that section wrote the variable of the first step, as far as its latest writes are remembered.
     pub section_updates: bool,
-    /// Variables that this section wrote, as far as its latest writes are remembered.
-    #[cfg_attr(feature = "serde", serde(default))]
-    pub section_written: Vec<VarId>,
     /// Fact against holding a lock from one step to the other, in any execution.
     pub obstacle: Option<Obstacle>,
     /// Set if an end is on a variable that threads have polled until another thread changed it; of an update, if the

@@ -280,7 +280,6 @@ impl Cut {
             section_changes: false,
             section_writes: false,
             section_updates: false,
-            section_written: Vec::new(),
             obstacle: None,
             polled: false,
             unread: false,
@@ -304,7 +303,6 @@ impl Cut {
         self.section_changes = facts.section_changes;
         self.section_writes = facts.section_writes;
         self.section_updates = facts.section_updates;
-        self.section_written = facts.section_written;
         self.others = facts.others;
         self.acquired = facts.acquired;
     }

@@ -1,6 +1,5 @@
 //! Variables that some thread has read after another one wrote them. If no thread ever does, overwriting the variable
-//! has no effect: it is padding that is copied with a structure, or a note for debuggers. Where accesses of any region
-//! were left out for a time, a read may have been among them.
+//! has no effect: it is padding that is copied with a structure, or a note for debuggers.
 
 use crate::event::{Event, Op, ThreadId, VarId};
 use crate::finding::{Action, Edge, Object, Violation};
@@ -14,11 +13,7 @@ struct History {
 
 /// History of each variable.
 #[derive(Clone, Default)]
-pub(super) struct Observed {
-    variables: Vec<History>,
-    /// A part of some region's accesses was left out.
-    is_partial: bool,
-}
+pub(super) struct Observed(Vec<History>);
 
 impl Observed {
     /// Notes an access, or the division of a variable, of which both parts keep the past.
@@ -35,7 +30,6 @@ impl Observed {
                 history.writer = Some(event.thread);
             }
             Op::SplitVariable { from, to } => *self.of(to) = *self.of(from),
-            Op::Rest(_) => self.is_partial = true,
             // Findings may be about the life that ends here, so the reads in it still count.
             Op::Alloc(variable) => self.of(variable).writer = None,
             _ => {}
@@ -45,10 +39,10 @@ impl Observed {
     #[inline]
     fn of(&mut self, variable: VarId) -> &mut History {
         let index = variable.index();
-        if index >= self.variables.len() {
-            self.variables.resize(index + 1, History::default());
+        if index >= self.0.len() {
+            self.0.resize(index + 1, History::default());
         }
-        &mut self.variables[index]
+        &mut self.0[index]
     }
 
     /// Returns whether the first or the last dependency of a witness is from one write to another, of a variable that
@@ -62,10 +56,9 @@ impl Observed {
                 Object::Variable(variable) if overwrites => variable,
                 _ => return false,
             };
-            self.variables.get(variable.index()).is_some_and(|history| !history.is_observed)
+            self.0.get(variable.index()).is_some_and(|history| !history.is_observed)
         };
-        let ends = [violation.edges.first(), violation.edges.last()].into_iter().flatten();
-        !self.is_partial && ends.into_iter().any(is_unread)
+        [violation.edges.first(), violation.edges.last()].into_iter().flatten().any(is_unread)
     }
 }
 

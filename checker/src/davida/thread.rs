@@ -354,9 +354,6 @@ impl Surroundings<'_> {
                 Object::Variable(variable) => section.written.contains(&Some(variable)),
                 _ => false,
             }),
-            section_written: section
-                .map(|section| section.written.into_iter().flatten().collect())
-                .unwrap_or_default(),
             acquired: self.locks.acquired_after(left.event),
             left: self.end(left_chain, &first.source),
             returned: self.end(returned_chain, &closing.sink),
@@ -425,7 +422,6 @@ pub(super) struct Facts {
     pub(super) section_changes: bool,
     pub(super) section_writes: bool,
     pub(super) section_updates: bool,
-    pub(super) section_written: Vec<VarId>,
     pub(super) acquired: Vec<LockId>,
     pub(super) left: GapEnd,
     pub(super) returned: GapEnd,

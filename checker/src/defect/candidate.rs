@@ -5,7 +5,7 @@ use super::dependence::{Certainty, Dependence, Steps};
 use super::describe::{Describe, PlaceInfo, RegionInfo, SubjectInfo};
 use super::fact::{Origin, Pattern};
 use super::guard::{Guard, Released};
-use super::pattern::{Accesses, are_of_one_container, flows, reads, writes};
+use super::pattern::{Accesses, flows, reads, writes};
 use crate::event::{LocationId, LockId, RegionId};
 use crate::finding::{
     Action, Cut, Evidence, Findings, GapEnd, GapKind, Object, Order, Point, ReleasedLock, Violation,
@@ -356,7 +356,10 @@ fn of<'a>(
     let of_line = |place: &PlaceInfo| (place.file.clone(), place.function.clone(), place.line);
     let returned_updates = is_variable(accesses.closing.object)
         && match cut.and_then(|cut| cut.updated_at) {
-            _ if writes(returned.action) => reads(returned.action) || accesses.looks_first(),
+            _ if writes(returned.action) => {
+                let is_other_part = accesses.first.object != accesses.closing.object;
+                reads(returned.action) || accesses.on_one && is_other_part
+            }
             Some(write) => of_line(names.place(write)) == of_line(&returned_place),
             None => false,
         };
@@ -373,13 +376,9 @@ fn of<'a>(
         callees = [called(&left_place), called(&returned_place)];
     }
     let takes_out = takes_out(kind, cut, &subjects);
-    let left_complete = !accesses.on_one
-        && writes(left.action)
-        && cut.is_some_and(|cut| leaves_both(cut, &accesses, &subjects[1], names));
     let changed_by_one = guard == Guard::Separate && is_changed_by_one(violation, &accesses, names);
     let of_one_time = seen_whole || changed_by_one;
     let usage = Usage::of(region, &accesses, cut, of_one_time, kind, takes_out, names);
-    let adds_only = lock.is_some() && names.place(returned.location).adds_only;
     // In a critical section a loop tries again. Without one it waits for others, or tries to change the variable.
     let [left_repeats, returned_repeats] =
         [(left, ends[0]), (returned, ends[1])].map(|(point, end)| {
@@ -403,7 +402,6 @@ fn of<'a>(
         validated: usage.validated,
         reads_anew: usage.reads_anew,
         decides_anew: false,
-        adds_only,
         used_together: together.filter(|_| seen_whole).unwrap_or(Certainty::No),
         seen_whole,
         pattern: if lock_word { Pattern::SplitSection } else { pattern },
@@ -421,7 +419,6 @@ fn of<'a>(
         left_reads: is_variable(accesses.first.object) && !writes(left.action),
         takes_out,
         left_draws: matches!(left.action, Action::Update | Action::CommutingUpdate),
-        left_complete,
         left_changes: cut.is_some_and(|cut| cut.section_changes),
         returned_reads: is_variable(accesses.closing.object)
             && !writes(returned.action)
@@ -429,12 +426,10 @@ fn of<'a>(
         read_again: cut.and_then(|cut| cut.read_again).is_some_and(|again| {
             // A look that the write does not heed is another matter.
             let steps = Steps::of(region, again, returned.location);
-            let is_update = pattern == Pattern::LostUpdate || accesses.looks_first();
-            !is_update || names.dependence(steps).acts() != Certainty::No
+            pattern != Pattern::LostUpdate || names.dependence(steps).acts() != Certainty::No
         }),
         partly_seen: cut.is_some_and(|cut| cut.partly_seen),
         returned_updates,
-        looks_first: writes(returned.action) && accesses.looks_first(),
         guard,
         guarding: match guard {
             Guard::Common(lock) => Some(names.subject(Object::Lock(lock)).name.clone()),
@@ -619,22 +614,6 @@ fn takes_out(kind: GapKind, cut: Option<&Cut>, subjects: &[SubjectInfo; 2]) -> b
         kind == GapKind::Callees && subjects.iter().any(|subject| subject.container.is_some());
     cut.is_some_and(|cut| {
         cut.section_updates || calls_container && cut.section_changes && cut.section_writes
-    })
-}
-
-/// Returns whether the section of the first end has also written the second variable, or another part of its
-/// container: it leaves both as they belong together.
-fn leaves_both(
-    cut: &Cut,
-    accesses: &Accesses<'_>,
-    second: &SubjectInfo,
-    names: &mut Names<'_>,
-) -> bool {
-    let written = cut.section_written.iter().map(|&variable| Object::Variable(variable));
-    let mut others = written.filter(|object| *object != accesses.first.object);
-    others.any(|object| {
-        object == accesses.closing.object
-            || are_of_one_container(&[names.subject(object).clone(), second.clone()])
     })
 }
 

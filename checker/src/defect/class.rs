@@ -60,8 +60,6 @@ pub(super) struct Facts {
     pub(super) reads_anew: bool,
     /// The region looks again at what others left, and decides by that whether it changes anything.
     pub(super) decides_anew: bool,
-    /// The second step is of a library's function that adds to a container only new elements.
-    pub(super) adds_only: bool,
     /// Others held a lock from their access to the first variable to their access to the second.
     pub(super) seen_whole: bool,
     /// By their code, others who read both variables under one hold compare the values, or compute something from both.
@@ -80,8 +78,6 @@ pub(super) struct Facts {
     pub(super) takes_out: bool,
     /// The first end is one atomic update.
     pub(super) left_draws: bool,
-    /// The section of the first end, a write, wrote the second variable as well.
-    pub(super) left_complete: bool,
     /// The function of the first end changed something before the gap.
     pub(super) left_changes: bool,
     /// The second end only reads its variable.
@@ -92,8 +88,6 @@ pub(super) struct Facts {
     pub(super) partly_seen: bool,
     /// The second end updates its variable: in one step, or by a read and a write of one statement.
     pub(super) returned_updates: bool,
-    /// The second end is a write of a library that has looked at its object before.
-    pub(super) looks_first: bool,
     /// Protection of both steps by locks.
     pub(super) guard: Guard,
     /// Name of the lock that guards both.
@@ -167,8 +161,7 @@ impl Facts {
     /// Others use the values of both variables together, of which the region had written one alone.
     fn is_seen_torn(&self) -> bool {
         let used_together = self.used_together == Certainty::Yes;
-        let is_torn = self.is(Pattern::Torn) && !self.left_complete;
-        let seen = is_torn && used_together && self.changed != Some(false);
+        let seen = self.is(Pattern::Torn) && used_together && self.changed != Some(false);
         // A number that was drawn in one step, without the lock, is complete before it is used.
         seen && (!self.left_draws || matches!(self.guard, Guard::Common(_)))
     }
@@ -176,10 +169,7 @@ impl Facts {
     /// Others read both variables under one hold, of which the region had written one alone, and may use them together.
     fn may_be_seen_torn(&self) -> bool {
         let writes_both = !self.left_reads && !self.returned_reads;
-        self.is(Pattern::Torn)
-            && writes_both
-            && !self.left_complete
-            && self.used_together != Certainty::No
+        self.is(Pattern::Torn) && writes_both && self.used_together != Certainty::No
     }
 
     /// The harm was seen: its rate is no fact against a bug.
@@ -219,7 +209,7 @@ impl Facts {
             && self.has_data()
             && self.split.is_some()
             && self.guard != Guard::Separate
-            && (self.acts == Certainty::Yes || self.decides != Certainty::No && !self.looks_first)
+            && (self.acts == Certainty::Yes || self.decides != Certainty::No)
             && !self.checks_itself()
             && !self.is_hint()
     }
@@ -239,8 +229,7 @@ impl Facts {
     /// The first look was a hint: the region looks again where it acts.
     fn is_hint(&self) -> bool {
         let loses = matches!(self.pattern, Pattern::LostUpdate | Pattern::StaleRead);
-        let heeds = self.adds_only || self.decides_anew && !self.computes;
-        heeds && self.left_reads && (self.is_pair() || loses)
+        self.decides_anew && self.left_reads && !self.computes && (self.is_pair() || loses)
     }
 
     /// Two variables.
@@ -471,7 +460,7 @@ static RULES: &[Rule] = rules! {
     Always Weight(4), of_pattern, if Facts::loses_update;
     Always Weight(3), |_| Some(Reason::ActsUnchecked), if Facts::acts_unchecked;
     Always AtMost(Possible, 1), |_| Some(Reason::ReadAgain),
-        if |f| (f.is(Pattern::LostUpdate) || f.is(Pattern::StaleRead) && f.looks_first) && f.read_again;
+        if |f| f.is(Pattern::LostUpdate) && f.read_again;
     Always Weight(1), of_pattern, if |f| f.is(Pattern::StaleRead) && !f.acts_unchecked();
     Always Weight(1), of_pattern, if |f| f.is(Pattern::IntermediateState);
     Always Weight(1), of_pattern, if |f| f.is(Pattern::Overwritten) && f.kind == GapKind::OneActivation;
@@ -508,8 +497,7 @@ static RULES: &[Rule] = rules! {
     Known Note, |_| Some(Reason::ActsOnValue), if |f| f.loses_update() || f.acts_unchecked();
     Always AtMost(Possible, -3), |_| Some(Reason::Independent), if Facts::is_independent;
     Always AtMost(ByDesign, -3), |_| Some(Reason::CheckedAgain), if Facts::checks_itself;
-    Always AtMost(Possible, -1), |_| Some(Reason::CheckedAgain),
-        if |f| f.is_hint() && !f.checks_itself();
+    Always AtMost(Possible, -1), |_| Some(Reason::CheckedAgain), if |f| f.is_hint() && !f.checks_itself();
     Always AtMost(Possible, -1), |_| Some(Reason::ReadAnew),
         if |f| f.is(Pattern::StaleRead) && f.reads_anew && !f.returned_updates;
     // Variables under different locks may have values of different times.
@@ -521,8 +509,6 @@ static RULES: &[Rule] = rules! {
     Always AtMost(ByDesign, -3), |_| None, if |f| f.others_act == Some(Certainty::No);
 
     Guess AtMost(Possible, -1), |_| Some(Reason::CompleteCall), if Facts::is_complete_call;
-    // A section that writes both leaves them as they belong together.
-    Guess AtMost(Possible, -1), |_| Some(Reason::CompleteCall), if |f| f.is_pair() && f.left_complete;
 
     // The region.
     Always AtLeast(Likely, 3), |_| Some(Reason::Named), if |f| f.role == RegionRole::Named && f.has_data();

@@ -64,9 +64,6 @@ pub struct PlaceInfo {
     pub origin: Origin,
     /// Set if the innermost function there is one of a language's library, also where it was inlined.
     pub in_library: bool,
-    /// Set if the library's function that the program calls there adds something to a container unless it is there
-    /// already, and otherwise leaves all as it is.
-    pub adds_only: bool,
     /// Number of the line among the lines of the same text in its function, from 0. Without it, lines of the same text
     /// are numbered in the order of the known lines.
     pub ordinal: u32,
@@ -80,9 +77,6 @@ pub struct SubjectInfo {
     /// Object of a library, such as a vector or a map, that the variable is a part of: any number that its other parts
     /// have as well. Only the library knows the parts, which are one variable.
     pub container: Option<u64>,
-    /// Set if the variable is in memory that a container of a library owns, whose name it has. Only functions of the
-    /// container write there.
-    pub is_owned: bool,
     /// Set if the variable stands for the set of a condition variable's waiters.
     pub is_set_of_waiters: bool,
     /// Set if the variable is the word of a lock: only compare-and-swap, exchange and the stores that follow touched
@@ -98,7 +92,6 @@ impl SubjectInfo {
         Self {
             name,
             container: None,
-            is_owned: false,
             is_set_of_waiters: is_variable && kind == ObjectKind::Condvar,
             is_lock_word: kind == ObjectKind::LockWord,
         }

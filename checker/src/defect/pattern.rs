@@ -24,8 +24,6 @@ pub(super) struct Accesses<'a> {
     pub(super) by_one: bool,
     /// Both dependencies are on one variable: one object, or parts of one object of a library.
     pub(super) on_one: bool,
-    /// The second step is in a function of a library's container that works on it under a lock.
-    in_container: bool,
     /// The closing dependency is on the set of a condition variable's waiters.
     on_waiters: bool,
 }
@@ -44,15 +42,13 @@ impl<'a> Accesses<'a> {
         let by_one = transactions == 2
             || violation.region_between().is_some()
             || throughout.is_some_and(|locks| !locks.is_empty());
-        let subjects = [first.object, closing.object].map(&mut subject);
-        let of_one = are_of_one_container(&subjects);
-        let on_one = first.object == closing.object || of_one;
-        let held = cut.and_then(|cut| cut.returned_end.held.as_ref());
-        let is_of_container = is_part(&subjects[1]);
-        let in_container = is_of_container && held.is_some_and(|locks| !locks.is_empty());
+        let on_one = first.object == closing.object || {
+            let [one, other] =
+                [first.object, closing.object].map(|object| subject(object).container);
+            one.is_some() && one == other
+        };
         let on_waiters = subject(closing.object).is_set_of_waiters;
-        let evidence = violation.evidence;
-        Some(Self { first, closing, evidence, by_one, on_one, in_container, on_waiters })
+        Some(Self { first, closing, evidence: violation.evidence, by_one, on_one, on_waiters })
     }
 
     pub(super) fn pattern(&self) -> Pattern {
@@ -73,8 +69,9 @@ impl<'a> Accesses<'a> {
             return if self.by_one { Pattern::Torn } else { Pattern::Chain };
         }
         let (left, returned) = (self.first.source.action, self.closing.sink.action);
+        // A library reads other parts of its object before it writes this one.
         let returned = match returned {
-            Action::Write if self.looks_first() => Action::Update,
+            Action::Write if self.first.object != self.closing.object => Action::Update,
             other => other,
         };
         // The end of the memory overwrites nothing that anybody misses.
@@ -86,12 +83,6 @@ impl<'a> Accesses<'a> {
             (true, true) if reads(left) => Pattern::LostUpdate,
             (true, _) => Pattern::Overwritten,
         }
-    }
-
-    /// Returns whether the second step, a write, is made by a library that has looked at its object before: it changes
-    /// the value that it finds, whatever the region had read.
-    pub(super) fn looks_first(&self) -> bool {
-        self.in_container || self.on_one && self.first.object != self.closing.object
     }
 
     /// Returns whether others left the region by freeing memory alone, which the region did not access again.
@@ -132,18 +123,6 @@ impl<'a> Accesses<'a> {
         let on_one_object = self.first.object == self.closing.object;
         on_one_object && reads(left) && reads(returned) && writes(returned)
     }
-}
-
-/// Returns whether a variable is a part of a container of a library, or memory that one owns.
-const fn is_part(subject: &SubjectInfo) -> bool {
-    subject.container.is_some() || subject.is_owned
-}
-
-/// Returns whether two variables are parts of one container of a library, or memory that it owns.
-pub(super) fn are_of_one_container([one, other]: &[SubjectInfo; 2]) -> bool {
-    let is_owned = one.is_owned || other.is_owned;
-    let of_one_name = one.name == other.name && is_part(one) && is_part(other);
-    one.container.is_some() && one.container == other.container || is_owned && of_one_name
 }
 
 /// Returns whether every dependency of a violation passes on a value that was written into the variable without

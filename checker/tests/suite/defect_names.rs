@@ -23,9 +23,6 @@ pub struct Program {
     sets_of_waiters: Vec<String>,
     one_class: Vec<String>,
     parts: Vec<String>,
-    owned: Vec<String>,
-    /// Lines.
-    adding: Vec<u32>,
     dependences: HashMap<(u32, u32), Dependence>,
     texts: HashMap<u32, String>,
     changed: Option<bool>,
@@ -69,8 +66,6 @@ impl Program {
             sets_of_waiters: Vec::new(),
             one_class: Vec::new(),
             parts: Vec::new(),
-            owned: Vec::new(),
-            adding: Vec::new(),
             dependences: HashMap::new(),
             texts: HashMap::new(),
             changed: None,
@@ -112,18 +107,6 @@ impl Program {
     /// Makes the variables parts of one container.
     pub fn parts(mut self, variables: &[&str]) -> Self {
         self.parts.extend(variables.iter().map(|&variable| variable.to_owned()));
-        self
-    }
-
-    /// Makes the variables memory that a container owns, under one name.
-    pub fn owned(mut self, variables: &[&str]) -> Self {
-        self.owned.extend(variables.iter().map(|&variable| variable.to_owned()));
-        self.one_class(variables)
-    }
-
-    /// Makes the step on a line a library's, which adds new elements only.
-    pub fn adds_only(mut self, line: u32) -> Self {
-        self.adding.push(line);
         self
     }
 
@@ -224,7 +207,6 @@ impl Describe for Program {
             file: Some("/src/a.c".to_owned()),
             line: Some(line + self.inserted),
             text,
-            adds_only: self.adding.contains(&line),
             origin: match &function {
                 Some(function) if self.libraries.contains(function) => Origin::Library,
                 _ => Origin::Own,
@@ -247,7 +229,6 @@ impl Describe for Program {
             is_set_of_waiters: self.sets_of_waiters.iter().any(|set| set == name),
             is_lock_word: self.lock_words.iter().any(|word| word == name),
             container: self.parts.iter().any(|part| part == name).then_some(1),
-            is_owned: self.owned.iter().any(|owned| owned == name),
         }
     }
 

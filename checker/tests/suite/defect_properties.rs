@@ -98,7 +98,6 @@ impl Describe for Few {
             is_lock_word: name == "variable 2",
             name,
             container: None,
-            is_owned: false,
         }
     }
 

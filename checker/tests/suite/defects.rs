@@ -226,7 +226,7 @@ fn two_fields_of_one_object_belong_together() {
 }
 
 /// Makes the answer for two reads: whether they meet in a comparison, and whether they meet otherwise.
-pub fn meeting(compared: Certainty, combined: Certainty) -> Dependence {
+fn meeting(compared: Certainty, combined: Certainty) -> Dependence {
     let (value, address, control) = (Certainty::No, Certainty::No, Certainty::No);
     Dependence { value, address, control, compared, combined, ..Dependence::default() }
 }
@@ -645,7 +645,7 @@ fn the_data_relation_has_its_defects() {
 }
 
 /// Dependence of a step that a branch decides on.
-pub fn control() -> Dependence {
+fn control() -> Dependence {
     let no = Certainty::No;
     Dependence { value: no, address: no, control: Certainty::Yes, ..Dependence::default() }
 }

@@ -4,7 +4,6 @@ mod aerodrome;
 mod commit_nodes;
 mod cuts;
 mod deadlocks;
-mod defect_containers;
 mod defect_names;
 mod defect_properties;
 mod defect_rules;

@@ -206,9 +206,6 @@ fn without_indices(name: &str) -> String {
     text
 }
 
-/// Stands in recordings for the address of a container that owns memory, which has the container's name.
-pub(crate) const OWNED: u64 = 1;
-
 /// Classes as a recording has them. Those that equal one another are written once.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct RecordedClasses {
@@ -216,7 +213,7 @@ pub(crate) struct RecordedClasses {
     pub(crate) places: Vec<(PlaceClass, Vec<u32>)>,
     /// Memory of variables that threads shared.
     pub(crate) variables: Vec<(Storage, Vec<u32>)>,
-    /// Addresses of the libraries' objects that variables are parts of; [`OWNED`] for memory that one owns.
+    /// Addresses of the libraries' objects that variables are parts of.
     #[serde(default)]
     pub(crate) containers: Vec<(u64, Vec<u32>)>,
     /// Classes of locks.
@@ -283,12 +280,7 @@ impl KnownClasses {
 
     /// Returns the address of the library's object that a variable is a part of.
     pub(crate) fn container(&self, variable: VarId) -> Option<u64> {
-        self.containers.get(&variable.0).copied().filter(|&address| address != OWNED)
-    }
-
-    /// Returns whether a container of a library owns the memory of a variable.
-    pub(crate) fn is_owned(&self, variable: VarId) -> bool {
-        self.containers.get(&variable.0) == Some(&OWNED)
+        self.containers.get(&variable.0).copied()
     }
 
     /// Returns the class of a synchronisation object.

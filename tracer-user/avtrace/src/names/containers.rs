@@ -48,11 +48,6 @@ impl Container {
         found.filter(|found| found.kind != ATOMIC || found.variable.is_some())
     }
 
-    /// Set unless only the type is known, which other containers have as well.
-    pub(crate) const fn is_of_program(&self) -> bool {
-        self.variable.is_some()
-    }
-
     /// Returns the name of the variable, or else of the type.
     pub(crate) fn name(self) -> String {
         self.variable.unwrap_or_else(|| spoken(&self.kind))

@@ -28,7 +28,6 @@ use x86::{
 
 use super::{
     classes::{PlaceClass, Storage, Touches, shown_name},
-    containers::Container,
     dependence::{ModuleCode, StepsInCode},
     frames::{
         author_of, in_one_function, mark_own, on_one_line, origin_of, show_declaration,
@@ -62,7 +61,7 @@ pub struct LiveNames<'run> {
     /// Code that accessed the variables of findings.
     touches: Touches,
     /// Containers that own variables of findings.
-    owners: FxHashMap<VarId, Option<Container>>,
+    owners: FxHashMap<VarId, Option<String>>,
     known: KnownCode,
 }
 
@@ -569,11 +568,7 @@ impl Names for LiveNames<'_> {
             finding::Object::Variable(variable) => self.container(variable),
             _ => None,
         };
-        let is_owned = match object {
-            finding::Object::Variable(variable) if container.is_none() => self.is_owned(variable),
-            _ => false,
-        };
-        SubjectInfo { container, is_owned, ..SubjectInfo::of(object, kind, name) }
+        SubjectInfo { container, ..SubjectInfo::of(object, kind, name) }
     }
 
     fn thread(&mut self, thread: ThreadId) -> ThreadName {

@@ -235,11 +235,7 @@ impl Names for TraceNames {
             finding::Object::Variable(variable) => self.classes.container(variable),
             _ => None,
         };
-        let is_owned = match object {
-            finding::Object::Variable(variable) => self.classes.is_owned(variable),
-            _ => false,
-        };
-        SubjectInfo { container, is_owned, ..SubjectInfo::of(object, kind, name) }
+        SubjectInfo { container, ..SubjectInfo::of(object, kind, name) }
     }
 
     fn thread(&mut self, thread: ThreadId) -> ThreadName {

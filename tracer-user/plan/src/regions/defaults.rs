@@ -264,7 +264,7 @@ impl Analysis<'_, '_> {
         Some(Reason::MayStartThread { taken_by })
     }
 
-    /// Returns the name of the thread's body that calls a unit once, outside of its loops, as the only caller:
+    /// Returns the name of the thread's body that calls a unit once, outside of its loops, where nothing else calls it:
     /// the body itself, or a function that is a part of one in the same way.
     fn body_around(&self, function: usize, unit: Unit, depth: usize) -> Option<String> {
         let name = || Some(self.functions.get(function)?.name.short.clone());
@@ -308,7 +308,7 @@ impl Analysis<'_, '_> {
             Unit::Inlined(number) => {
                 let call = &self.inlining.calls[number];
                 let around = self.inlining.around(function, call.entry);
-                // Code that is inlined into a function is a part of it.
+                // What is inlined into a function that is called is a part of it.
                 let outer = around.iter().take_while(|&&outer| outer != number);
                 let are_known = outer.clone().all(|&outer| {
                     self.inlining.is_library(outer)
@@ -325,7 +325,7 @@ impl Analysis<'_, '_> {
         }
     }
 
-    /// Returns whether an iteration of one of its loops holds two steps, as in the loop of a thread.
+    /// Returns whether a unit makes two steps in a loop.
     fn has_loop_of_steps(&self, function: usize, unit: Unit) -> bool {
         let sites = self.sites(function);
         self.steps(unit, function, &sites).iter().filter(|step| step.in_loop).count() > 1
@@ -469,7 +469,7 @@ impl Analysis<'_, '_> {
     }
 }
 
-/// By the symbol for C and C++, and by both names for Rust.
+/// Returns whether a function is the program's main function.
 fn is_main(symbol: &str, short: &str) -> bool {
     let is_of_rust = || symbol.ends_with('E') || symbol.starts_with("_R");
     symbol == "main" || short.ends_with("::main") && is_of_rust()

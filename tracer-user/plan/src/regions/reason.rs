@@ -54,7 +54,7 @@ pub enum Reason {
     },
     /// It has a loop with two steps, and a thread's body calls it, once: it is the rest of that body.
     RestOfBody {
-        /// Function that calls it: the start of a thread, or a part of one.
+        /// The body.
         body: String,
     },
     /// A loop takes locks, and waits, reads input or sleeps by a call of this function: an iteration may be atomic.

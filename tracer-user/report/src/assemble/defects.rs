@@ -138,12 +138,8 @@ impl Resolver<'_> {
             self.names.origin(location)
         };
         let in_library = place.frames.first().is_some_and(of_language);
-        // Up to the program's own code, or as far as the stack is known.
-        let library = place.frames.iter().take_while(|frame| of_language(frame));
-        let adds_only = library.filter_map(|frame| frame.function.as_deref()).any(adds_only);
         PlaceInfo {
             in_library,
-            adds_only,
             ordinal: lines_alike(self.names, &frame).len() as u32,
             text: place.source_text.or_else(|| line_in_function(&frame)).unwrap_or(place.label),
             file: frame.file,
@@ -182,43 +178,6 @@ impl Resolver<'_> {
         };
         (place.location, end)
     }
-}
-
-/// Returns whether a function of a library adds new elements to a map or a set, and leaves those that are there.
-fn adds_only(function: &str) -> bool {
-    /// Operations on an entry of a map, or on a value that is made once.
-    const OF_ENTRIES: [&str; 8] = [
-        "entry",
-        "get_or_init",
-        "get_or_insert_with",
-        "or_default",
-        "or_insert",
-        "or_insert_with",
-        "or_insert_with_key",
-        "rustc_entry",
-    ];
-    /// Operations on maps and sets of C++, and on sets of Rust.
-    const OF_KEYS: [&str; 5] =
-        ["_M_emplace_unique", "_M_insert_unique", "emplace", "insert", "try_emplace"];
-    let mut depth = 0_usize;
-    let mut plain = String::new();
-    for character in function.trim_start_matches('<').chars() {
-        match character {
-            '<' => depth += 1,
-            '>' => depth = depth.saturating_sub(1),
-            _ if depth == 0 => plain.push(character),
-            _ => {}
-        }
-    }
-    let mut parts = plain.rsplit("::").filter(|part| !part.is_empty());
-    let (Some(operation), Some(container)) = (parts.next(), parts.next()) else { return false };
-    let has_keys = match container {
-        "map" | "unordered_map" => plain.starts_with("std::"),
-        "_Rb_tree" | "_Hashtable" | "set" | "unordered_set" => true,
-        "BTreeSet" | "HashSet" => true,
-        _ => false,
-    };
-    OF_ENTRIES.contains(&operation) || has_keys && OF_KEYS.contains(&operation)
 }
 
 /// Returns a label for a line whose text is not known, which stays when lines are inserted before its function.

@@ -89,7 +89,7 @@ impl<'run> LiveNames<'run> {
     /// Returns the name of the container of a library that owns a variable, if all writes to it that are part of
     /// findings are of calls that work on that container. Data known to be in a container's own object may be read
     /// alone.
-    pub(super) fn owner(&mut self, variable: VarId, is_inside: bool) -> Option<Container> {
+    pub(super) fn owner(&mut self, variable: VarId, is_inside: bool) -> Option<String> {
         if let Some(known) = self.owners.get(&variable) {
             return known.clone();
         }
@@ -97,7 +97,7 @@ impl<'run> LiveNames<'run> {
         let tell = accesses.filter(|access| access.is_write || is_inside);
         let containers: Vec<_> =
             tell.map(|access| self.container_at(access.region, access.location)).collect();
-        let owner = Container::common(containers);
+        let owner = Container::common(containers).map(Container::name);
         self.owners.insert(variable, owner.clone());
         owner
     }

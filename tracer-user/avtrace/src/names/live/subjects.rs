@@ -14,7 +14,7 @@ use x86::data_paths::{to_access, to_argument};
 
 use super::{LiveNames, describe, size_of_kind, source_frames, watched_as, without_internals};
 use crate::names::{
-    classes::{self, MAX_RECORD, OWNED, PlaceClass, RecordedClasses, Storage, grouped},
+    classes::{self, MAX_RECORD, PlaceClass, RecordedClasses, Storage, grouped},
     containers::{receiver_at, spoken},
     dependence::after_call,
 };
@@ -75,7 +75,7 @@ impl LiveNames<'_> {
                 let is_inside = touched.is_some_and(|class| class.inside.is_some());
                 let owner = if is_field { None } else { self.owner(variable, is_inside) };
                 match (owner, block) {
-                    (Some(container), _) => Storage::Named(container.name()),
+                    (Some(container), _) => Storage::Named(container),
                     (None, Some(block)) => self.block_class(address, &block),
                     (None, None) => Storage::Unknown,
                 }
@@ -95,20 +95,6 @@ impl LiveNames<'_> {
             Err(_) => self.touched(variable).and_then(|class| class.inside),
         };
         address.checked_sub(inside?)
-    }
-
-    /// Returns whether a variable or field of the program is a container that owns the memory which a variable is in.
-    pub(super) fn is_owned(&mut self, variable: VarId) -> bool {
-        if self.source.condition_of(variable).is_some() {
-            return false;
-        }
-        let Some(cell) = self.source.memory().variable(variable) else { return false };
-        let (address, length) = (cell.address, cell.length);
-        let is_field =
-            self.touched(variable).is_some_and(|class| class.rank == DataRank::Field as u8);
-        !is_field
-            && self.symbolizer.describe(ProcessAddr(address), length).is_err()
-            && self.owner(variable, false).is_some_and(|owner| owner.is_of_program())
     }
 
     /// Describes the place of an address in a block of its kind: `block of 64 bytes allocated at queue.c:31, byte 8`.
@@ -261,11 +247,7 @@ impl LiveNames<'_> {
             .collect();
         let containers: Vec<_> = shared
             .iter()
-            .filter_map(|&(id, number)| {
-                let container = self.container(VarId(id));
-                let owned = || self.is_owned(VarId(id)).then_some(OWNED);
-                Some((container.or_else(owned)?, number))
-            })
+            .filter_map(|&(id, number)| Some((self.container(VarId(id))?, number)))
             .collect();
         let variables: Vec<_> =
             shared.into_iter().map(|(id, number)| (self.storage(VarId(id)), number)).collect();
