@@ -107,8 +107,8 @@ impl Service {
         assert_eq!(stdout, self.printed);
     }
 
-    /// Starts avtrace on it with these options, and a report in a file. It has attached, unless it is to be quiet. Without
-    /// `--capture` among the options the kernel captures.
+    /// Starts avtrace on it with these options, and a report in a file. It has attached, unless it is to be quiet. The
+    /// kernel captures unless `--capture` is among the options.
     #[must_use]
     pub fn attach(&self, options: &[&str]) -> Running {
         self.attach_by(Command::new(avtrace()), options)

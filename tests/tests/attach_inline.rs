@@ -403,8 +403,7 @@ fn costs_are_bounded_by_windows_and_the_report_says_how_much_was_watched() {
     service.end();
 }
 
-/// Windows that begin and end all the time hide what crosses their bounds, and nothing else: nothing is invented, and
-/// the program goes on as without them.
+/// Windows that begin and end all the time hide what crosses their bounds, and the program goes on as without them.
 #[test]
 fn switching_all_the_time_invents_nothing_and_leaves_the_program_as_it_is() {
     let mut service = Service::start();

@@ -305,7 +305,7 @@ pub struct CaptureArgs {
     pub overhead: u32,
 
     /// Bound on what all capture costs, locks and regions included: in percent of what processors work for the program
-    /// itself, or `none`. By default 10 for `attach`, and none elsewhere.
+    /// itself, or `none`. By default 10 for `attach` alone.
     ///
     /// Where capture costs more, the program is watched in windows of random length and runs with its probes switched
     /// off in between. The report says how much of the time was watched: a bug that is struck seldom may need a longer
@@ -610,7 +610,7 @@ fn percent(text: &str) -> Result<u32, String> {
 /// Bound on the costs of capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BudgetArg {
-    /// There is none.
+    /// Costs have no bound.
     None,
     /// Percent of what the program works.
     Percent(u32),

@@ -13,7 +13,6 @@ pub mod offline;
 mod plan_cache;
 mod printer;
 pub mod progress;
-mod random;
 pub mod session;
 mod status_line;
 pub mod verbosity;

@@ -6,3 +6,4 @@ pub mod in_process;
 pub mod kernel;
 mod mappings;
 mod probe_memory;
+pub mod windows;

@@ -97,13 +97,13 @@ pub struct Probe {
     pub cookie: Cookie,
     /// The access, of [`ProbeProgram::Access`] and [`ProbeProgram::AccessLarge`].
     pub access: Option<AccessDescriptor>,
-    /// Group of probes with which it is switched off and on; `None` for one that is always on.
-    pub group: Option<Group>,
+    /// SwitchGroup of probes with which it is switched off and on; `None` for a probe that is always on.
+    pub group: Option<SwitchGroup>,
 }
 
-/// Group of probes with a common switch.
+/// SwitchGroup of probes with a common switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Group {
+pub enum SwitchGroup {
     /// Accesses of this group of the plan.
     Accesses(u16),
     /// All that is off between windows of capture, and is in no group of accesses.

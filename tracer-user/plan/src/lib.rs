@@ -10,6 +10,7 @@ pub mod own_modules;
 pub mod perturbation;
 pub mod plan;
 pub mod point;
+pub mod random;
 pub mod regions;
 mod selection;
 mod static_text;

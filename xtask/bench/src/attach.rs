@@ -1,6 +1,7 @@
 //! `cargo xtask bench attach`: memcached under the load of a few clients on the loopback device, and avtrace that
 //! attaches to it and detaches, several times with each back end, inline without a bound on costs and with the default
-//! one. Throughput and latency before, meanwhile and afterwards are of the same run, so that other work on the machine weighs on all three.
+//! one. Throughput and latency before, meanwhile and afterwards are of the same run, so that other work on the machine
+//! weighs on all three.
 
 mod load;
 

@@ -20,7 +20,6 @@ use crate::{
         self, Header, HuntError, HuntOptions, Launch, Observer, Progress, ReplayOptions, Results,
         ResultsError, Scratch, Shard, Target, TargetError, Whole,
     },
-    random,
     session::EndSignals,
 };
 use linux::{
@@ -169,7 +168,7 @@ fn results_of(path: &Path, name: &str, has_several: bool) -> PathBuf {
         name.chars().map(|of| if is_plain(&of) { of } else { '-' }).take(100).collect();
     if plain != name {
         // Two names may have become one.
-        plain.push_str(&format!("-{:08x}", random::hash(name) as u32));
+        plain.push_str(&format!("-{:08x}", plan::random::hash(name) as u32));
     }
     let mut file = path.file_stem().unwrap_or_default().to_owned();
     file.push(format!(".{plain}"));

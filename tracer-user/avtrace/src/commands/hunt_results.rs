@@ -6,7 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{plan_cache::Folder, random};
+use crate::plan_cache::Folder;
+use plan::random;
 
 /// Name of the file.
 const FILE: &str = "avtrace.avth";

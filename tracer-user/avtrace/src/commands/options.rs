@@ -11,8 +11,9 @@ use crate::{
         AccessesArg, AttachArgs, BudgetArg, CaptureArg, CaptureArgs, OwnCodeArg, RefineArgs,
         RegionsArg, RelationArg, RunArgs,
     },
-    session::{CaptureBackend, CaptureBudget, CaptureReason, RunOptions, WhenFull, spec::Spec},
+    session::{CaptureBackend, CaptureReason, RunOptions, WhenFull, spec::Spec},
 };
+use capture::windows::CaptureBudget;
 use plan::{
     focus::Focus,
     memory::{
@@ -87,7 +88,7 @@ pub(super) fn attach_options(
 /// Costs of capture in a process that runs already, in percent of what it works.
 const DEFAULT_BUDGET: u32 = 10;
 
-/// Returns the bound on the costs of capture, which is `default` where the user asks for none.
+/// Returns the bound on the costs of capture, which is `default` unless the user asks for another.
 fn budget(capture: &CaptureArgs, default: Option<u32>) -> Option<CaptureBudget> {
     let (percent, is_asked) = match (capture.budget, capture.switch_every) {
         (Some(BudgetArg::Percent(percent)), _) => (percent, true),

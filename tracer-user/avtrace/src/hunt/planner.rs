@@ -1,6 +1,6 @@
 //! Plans of runs: delays at the gaps that runs have shown, and at the start of threads.
 
-use crate::random::Random;
+use plan::random::Random;
 use std::{
     collections::{BTreeSet, HashMap},
     time::Duration,

@@ -1,6 +1,6 @@
 //! Result of one run of a hunt: the end of the program, the report of avtrace, and the part of it that is stored.
 
-use crate::random::hash;
+use plan::random::hash;
 use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};

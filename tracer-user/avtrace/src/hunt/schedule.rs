@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::random::{Random, hash};
 use plan::perturbation::DelayedThreads;
+use plan::random::{Random, hash};
 
 /// Lengths of delays at one gap, in turn, in nanoseconds: what another thread needs for coming in is not known.
 const DELAYS: [u64; 4] = [10_000_000, 50_000_000, 2_000_000, 200_000_000];

@@ -44,7 +44,6 @@ mod system_error;
 mod threads;
 mod traced_program;
 mod traps;
-mod windows;
 
 use std::{
     ffi::OsString,
@@ -64,7 +63,7 @@ pub(crate) use self::{
     error::RunError,
     finished_program::ProgramReport,
     live_report::{Occasion, Receiver},
-    options::{CaptureBackend, CaptureBudget, RunOptions, WhenFull},
+    options::{CaptureBackend, RunOptions, WhenFull},
     outcome::Outcome,
     process_selection::ProcessSelection,
     program::ProgramError,

@@ -1,12 +1,13 @@
 //! Options of a run.
 
-use std::{ffi::OsString, sync::Arc, time::Duration};
+use std::{ffi::OsString, sync::Arc};
 
 use checker::Regions;
 use inline::layout::Mode;
 use x86::placement::PlaceRules;
 
 use super::{capture_reason::CaptureReason, record::RecordTo};
+use capture::windows::CaptureBudget;
 use plan::perturbation::Perturbation;
 use plan::{
     focus::Focus,
@@ -34,17 +35,6 @@ pub enum WhenFull {
     Wait,
     /// It loses events, which are counted.
     Drop,
-}
-
-/// Bound on the costs of capture with probes in the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CaptureBudget {
-    /// Share of what the program works for itself, in percent.
-    pub percent: u32,
-    /// The user asks for it: without probes in the process there is an error.
-    pub is_asked: bool,
-    /// Time after which a window begins or ends whatever it costs, in tests.
-    pub period: Option<Duration>,
 }
 
 /// Options of a run.

@@ -40,12 +40,12 @@ use super::{
     record::RecordError,
     stops::Stops,
     traps::Known,
-    windows::CaptureWindows,
 };
 use crate::{debug_files, names::live::LiveNames, plan_cache, progress::Steps};
 use ::capture::{
     backend::{Backend, PlanStart},
     in_process::Switched,
+    windows::CaptureWindows,
 };
 use events::{code_map::CodeMap as _, process_code::ProcessCode, source::Source};
 use linux::{ids::KernelPid, memory, perf::Trial, proc, tracee::Ending};
@@ -422,7 +422,7 @@ impl TracedProgram {
         let sites = self.probes.sites();
         let mut names = LiveNames::new(&self.source, sites, self.code.symbolizer(), values);
         let (skipped, mut limitations) = self.coverage.so_far();
-        limitations.extend(self.windows.as_ref().and_then(CaptureWindows::limitation));
+        limitations.extend(self.windows.as_ref().and_then(captured::windows));
         let lost = match self.coverage.lost_so_far(backend) {
             Ok(lost) => captured::lost_events(backend, &lost),
             Err(unknown) => {
@@ -472,7 +472,7 @@ impl TracedProgram {
         let capture_of_run = captured::capture(&self.options, backend);
         let busiest = self.busiest_function();
         let delays = self.delays(backend);
-        self.coverage.extend(self.windows.take().and_then(|windows| windows.limitation()));
+        self.coverage.extend(self.windows.take().as_ref().and_then(captured::windows));
         let Self { id, options, source, code, probes, checking, capture, mut coverage, .. } = self;
         let plan = probes.plan();
         let (detached, watched) = capture.finish(backend, plan);

@@ -8,7 +8,9 @@ use std::{
 use abi::{AccessDescriptor, Cookie, PlanNumber, ProbeProgram};
 use inline::{
     sites::SiteTable,
-    trampoline::{Displaced, Group, Point, Probe, Trampoline, call_patch, near_jump, short_jump},
+    trampoline::{
+        Displaced, Point, Probe, SwitchGroup, Trampoline, call_patch, near_jump, short_jump,
+    },
 };
 use symbolize::{ElfFile, LinkAddr, Module, Symbolizer};
 use x86::{
@@ -407,9 +409,9 @@ impl Attaching<'_> {
         let point = &self.probes[index].point;
         let (program, access) = (point.program, point.access);
         let limited = access.filter(|access| self.switched.accesses && may_be_silent(access));
-        let by_accesses = limited.map(|access| Group::Accesses(access.group));
+        let by_accesses = limited.map(|access| SwitchGroup::Accesses(access.group));
         let rests = self.switched.windows && may_rest(program);
-        let group = by_accesses.or_else(|| rests.then_some(Group::Capture));
+        let group = by_accesses.or_else(|| rests.then_some(SwitchGroup::Capture));
         Probe { program, cookie: self.cookies[index], access, group }
     }
 

@@ -1,15 +1,14 @@
-//! Switches of a program's probes, by the groups of its first plan: those of trampolines that are there, and of those to
-//! come.
+//! Switches of a program's probes, by the groups of its first plan: of trampolines that are there, and of later ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use inline::trampoline::{Group, Switch};
+use inline::trampoline::{Switch, SwitchGroup};
 
 #[derive(Debug, Default)]
 pub(super) struct Switches {
-    by_group: BTreeMap<Group, Vec<Switch>>,
+    by_group: BTreeMap<SwitchGroup, Vec<Switch>>,
     /// Groups of accesses that are off in windows of capture, too.
-    off: BTreeSet<Group>,
+    off: BTreeSet<SwitchGroup>,
     /// All probes that have a switch are off, between windows.
     rests: bool,
 }
@@ -40,7 +39,7 @@ impl Switches {
     /// Switches groups of accesses off, or on again. Returns the words to write: addresses and values.
     pub(super) fn set(&mut self, groups: &BTreeSet<u16>, is_off: bool) -> Vec<(u64, u64)> {
         let mut words = Vec::new();
-        for group in groups.iter().map(|&group| Group::Accesses(group)) {
+        for group in groups.iter().map(|&group| SwitchGroup::Accesses(group)) {
             let changes = if is_off { self.off.insert(group) } else { self.off.remove(&group) };
             let known = self.by_group.get(&group).filter(|_| changes && !self.rests);
             let word = |switch: &Switch| (switch.word, switch.states[usize::from(is_off)]);
@@ -55,7 +54,7 @@ mod tests {
     use super::*;
 
     fn switch(group: u16, word: u64) -> Switch {
-        Switch { group: Group::Accesses(group), word, states: [word + 1, word + 2] }
+        Switch { group: SwitchGroup::Accesses(group), word, states: [word + 1, word + 2] }
     }
 
     #[test]
@@ -75,7 +74,7 @@ mod tests {
     fn between_windows_all_are_off_and_behind_them_groups_are_as_they_are_to_be() {
         let mut switches = Switches::default();
         let of = |groups: &[u16]| groups.iter().copied().collect::<BTreeSet<u16>>();
-        let other = Switch { group: Group::Capture, ..switch(0, 0x30) };
+        let other = Switch { group: SwitchGroup::Capture, ..switch(0, 0x30) };
         assert_eq!(switches.add(&[switch(1, 0x10), switch(2, 0x20), other.clone()]), []);
         assert_eq!(switches.set(&of(&[1]), true), [(0x10, 0x12)]);
         assert_eq!(switches.rest(true), [(0x20, 0x22), (0x30, 0x32)]);

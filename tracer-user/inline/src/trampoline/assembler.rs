@@ -14,7 +14,7 @@ use iced_x86::{
 use crate::layout::{FROM_GS_BASE, ThreadBlock};
 
 use super::{
-    CommonCode, Group,
+    CommonCode, SwitchGroup,
     way_out::{self, Exit},
 };
 
@@ -42,8 +42,8 @@ pub struct Assembler<'common> {
 
 /// Jump through a word of memory, which leads to the next instruction or past some probes.
 pub struct SwitchCode {
-    /// Group of the probes.
-    pub group: Group,
+    /// SwitchGroup of the probes.
+    pub group: SwitchGroup,
     /// Number of the jump's instruction.
     pub jump: usize,
     /// Number of the instruction behind the probes.
@@ -81,7 +81,7 @@ impl<'common> Assembler<'common> {
     }
 
     /// Emits a switch of the probes of a group, which follow. Returns its number.
-    pub fn begin_switch(&mut self, group: Group) -> Emitted<usize> {
+    pub fn begin_switch(&mut self, group: SwitchGroup) -> Emitted<usize> {
         let jump = self.position();
         self.code.db(&SWITCH)?;
         self.switches.push(SwitchCode { group, jump, behind: jump });

@@ -56,10 +56,10 @@ fn ways() -> impl Iterator<Item = u64> {
     (0..PENDING_WAYS).map(|way| way * size_of::<PendingCall>() as u64)
 }
 
-/// Sets a register to the number of the window of capture.
-fn window(code: &mut CodeAssembler, to: (AsmRegister64, AsmRegister32)) -> Emitted {
-    code.mov(to.0, block!(control))?;
-    code.mov(to.1, dword_ptr(to.0 + offset_of!(Control, window)))
+/// Sets a register, whose lower half is `low`, to the number of the window of capture.
+fn window(code: &mut CodeAssembler, to: AsmRegister64, low: AsmRegister32) -> Emitted {
+    code.mov(to, block!(control))?;
+    code.mov(low, dword_ptr(to + offset_of!(Control, window)))
 }
 
 /// The routine that finds a call: see [`Entries::call_find`]. Probes may have been off at the return of a call of
@@ -77,7 +77,7 @@ pub fn find(code: &mut CodeAssembler, start: &mut CodeLabel, table: u64) -> Emit
     code.xor(r10d, r10d)?;
     code.ret()?;
     place(code, &mut found)?;
-    window(code, (r8, r8d))?;
+    window(code, r8, r8d)?;
     code.cmp(entry!(window), r8)?;
     code.jne(none)?;
     code.ret()
@@ -120,7 +120,7 @@ pub fn insert(code: &mut CodeAssembler, start: &mut CodeLabel, table: u64) -> Em
     code.mov(entry!(argument), rcx)?;
     code.mov(entry!(first), r9)?;
     code.mov(entry!(second), rdi)?;
-    window(code, (rax, eax))?;
+    window(code, rax, eax)?;
     code.mov(entry!(window), rax)?;
     place(code, &mut none)?;
     code.ret()

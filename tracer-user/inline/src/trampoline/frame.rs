@@ -7,7 +7,7 @@ use iced_x86::code_asm::{
 };
 
 use super::{
-    Group, Point, Probe,
+    Point, Probe, SwitchGroup,
     assembler::{Assembler, Emitted, jump_if, place, wide},
     programs,
 };
@@ -23,10 +23,14 @@ pub const RED_ZONE: i32 = 128;
 
 /// Returns the group of a switch around all probes of a point: their own one, or that of all that is off between
 /// windows if they are of several. `None` if one of them is always on, or they are of groups of accesses alone.
-fn common_group(probes: &[Probe]) -> Option<Group> {
-    let groups: Option<BTreeSet<Group>> = probes.iter().map(|probe| probe.group).collect();
+fn common_group(probes: &[Probe]) -> Option<SwitchGroup> {
+    let groups: Option<BTreeSet<SwitchGroup>> = probes.iter().map(|probe| probe.group).collect();
     let groups = groups?;
-    if groups.len() == 1 { groups.first().copied() } else { groups.get(&Group::Capture).copied() }
+    if groups.len() == 1 {
+        groups.first().copied()
+    } else {
+        groups.get(&SwitchGroup::Capture).copied()
+    }
 }
 
 /// Saved state of a thread at a point.

@@ -4,15 +4,15 @@
 //! while threads run, each of which goes the one way or the other.
 
 use super::{
-    Group,
+    SwitchGroup,
     assembler::{Assembler, SWITCH},
 };
 
 /// Switch of a trampoline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Switch {
-    /// Group of the probes.
-    pub group: Group,
+    /// SwitchGroup of the probes.
+    pub group: SwitchGroup,
     /// Address of the word, a multiple of 8.
     pub word: u64,
     /// The word when the probes are on, as the trampoline's code has it, and when they are off.

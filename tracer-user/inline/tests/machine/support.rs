@@ -16,7 +16,7 @@ use inline::{
         WORD_TABLE_BYTES, gs_base_of, mark,
     },
     trampoline::{
-        CommonCode, Displaced, Group, Point, Trampoline, call_patch, near_jump, short_jump,
+        CommonCode, Displaced, Point, SwitchGroup, Trampoline, call_patch, near_jump, short_jump,
     },
 };
 
@@ -293,7 +293,7 @@ impl Machine {
     }
 
     /// Switches the probes of a group off, or on again.
-    pub fn switch(&mut self, trampoline: &Trampoline, group: Group, is_off: bool) {
+    pub fn switch(&mut self, trampoline: &Trampoline, group: SwitchGroup, is_off: bool) {
         for switch in trampoline.switches().iter().filter(|switch| switch.group == group) {
             assert_eq!(switch.word % 8, 0, "one store changes it");
             let at = (switch.word - self.code as u64) as usize;

@@ -5,15 +5,15 @@ use abi::{AccessDescriptor, Cookie, Kind, Operand, ProbeProgram};
 use iced_x86::code_asm::*;
 use inline::{
     layout::{Clock, Slot},
-    trampoline::{Group, Point, Probe, Trampoline},
+    trampoline::{Point, Probe, SwitchGroup, Trampoline},
 };
 use x86::patching::Live;
 
-const SEVEN: Group = Group::Accesses(7);
-const EIGHT: Group = Group::Accesses(8);
+const SEVEN: SwitchGroup = SwitchGroup::Accesses(7);
+const EIGHT: SwitchGroup = SwitchGroup::Accesses(8);
 
 /// Probe of a write of eight bytes at an offset from `rbx`, in a group if it can be switched off.
-fn access(site: u32, offset: i64, group: Option<Group>) -> Probe {
+fn access(site: u32, offset: i64, group: Option<SwitchGroup>) -> Probe {
     let none = Operand::NONE as u8;
     let descriptor = AccessDescriptor {
         size: 8,
@@ -85,7 +85,7 @@ fn probes_of_other_groups_and_kinds_at_the_same_place_go_on() {
     let probes =
         vec![access(1, 0, Some(SEVEN)), region(2), access(3, 16, Some(EIGHT)), access(4, 32, None)];
     let (mut machine, trampoline) = machine(probes, true);
-    let mut check = |changes: &[(Group, bool)], expected: &[u32]| {
+    let mut check = |changes: &[(SwitchGroup, bool)], expected: &[u32]| {
         for &(group, is_off) in changes {
             machine.switch(&trampoline, group, is_off);
         }
@@ -126,15 +126,15 @@ fn a_silent_access_leaves_no_trace_in_tables() {
 #[test]
 fn all_probes_of_a_point_are_off_between_windows() {
     let data = [0_u64; 8];
-    let begin = Probe { group: Some(Group::Capture), ..region(2) };
-    let probes = vec![access(1, 0, Some(SEVEN)), begin, access(3, 16, Some(Group::Capture))];
+    let begin = Probe { group: Some(SwitchGroup::Capture), ..region(2) };
+    let probes = vec![access(1, 0, Some(SEVEN)), begin, access(3, 16, Some(SwitchGroup::Capture))];
     let (mut machine, trampoline) = machine(probes, true);
     assert_eq!(run(&mut machine, &data), [1, 2, 3]);
     machine.switch(&trampoline, SEVEN, true);
     machine.block().epoch += 1;
     assert_eq!(run(&mut machine, &data), [2, 3]);
     machine.switch(&trampoline, SEVEN, false);
-    machine.switch(&trampoline, Group::Capture, true);
+    machine.switch(&trampoline, SwitchGroup::Capture, true);
     machine.block().epoch += 1;
     assert_eq!(run(&mut machine, &data), [0_u32; 0], "also the access of a group that is on");
 }

@@ -600,8 +600,8 @@ impl Limitation {
         self.into()
     }
 
-    /// Returns for how much of the time the program was watched, as text, and the number of gaps that windows of capture
-    /// have left at most.
+    /// Returns the share of the time that the program was watched, as text, and the number of gaps that windows leave
+    /// at most.
     pub(super) fn windows(&self) -> Option<(String, u64)> {
         match self {
             Self::Windows { watched_ms, elapsed_ms, count, .. } => {

@@ -2,8 +2,8 @@
 
 use std::ffi::OsString;
 
-use super::{super::options::CaptureBudget, *};
-use capture::in_process::ProgramRefusal;
+use super::*;
+use capture::{in_process::ProgramRefusal, windows::CaptureBudget};
 use plan::{memory::options::Accesses, plan::own_code::OwnCode, regions::patterns::Rules};
 
 fn options(capture: CaptureBackend) -> RunOptions {

@@ -8,10 +8,22 @@ use capture::{
     backend::{Backend, EventOrder, Unrecorded},
     in_process::Withdrawal,
     kernel::{Lost, ProbeLoss},
+    windows::CaptureWindows,
 };
 use report::{
     Capture, CaptureBackend, CaptureOrder, Limitation, LostEvents, UNKNOWN_CLASS, WithdrawnProbes,
 };
+
+/// Returns the limitation of a program that was not watched all the time.
+pub(crate) fn windows(windows: &CaptureWindows) -> Option<Limitation> {
+    let watched = windows.watched()?;
+    Some(Limitation::Windows {
+        watched_ms: watched.time.as_millis() as u64,
+        elapsed_ms: watched.elapsed.as_millis() as u64,
+        count: watched.windows,
+        budget: watched.budget.into(),
+    })
+}
 
 /// Returns the way in which events were captured; `None` where there was no order yet.
 pub(crate) fn capture(options: &RunOptions, backend: &Backend) -> Option<Capture> {

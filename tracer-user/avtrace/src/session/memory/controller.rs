@@ -17,7 +17,10 @@ use super::{
     hot_regions::HotRegions,
     sampler::{Sampler, Share},
 };
-use capture::kernel::{Kernel, KernelError, PendingDetach};
+use capture::{
+    kernel::{Kernel, KernelError, PendingDetach},
+    windows::{self, worked},
+};
 use events::source::Source;
 use linux::perf;
 use plan::{
@@ -108,7 +111,7 @@ impl MemoryRecords {
     }
 
     /// Cost of an access's record for the program with a probe in the process, in nanoseconds.
-    pub(crate) const INLINE_COST_NS: u64 = 40;
+    pub(super) const INLINE_COST_NS: u64 = windows::RECORD_COST_NS;
 
     /// Returns the cost of these records with probes in the process.
     pub(super) fn costs_inline(self, tracer_cost: &TracerCost) -> OtherCosts {
@@ -279,11 +282,6 @@ pub(super) fn over_budget(budget: &Budget, groups: &[AccessGroup]) -> Option<Lim
         })
         .collect();
     (!functions.is_empty()).then_some(Limitation::OverBudget { functions })
-}
-
-/// Returns the processor time of a process, in nanoseconds: for its own work, and for probes and watchpoints.
-pub(crate) fn worked(clock: ClockId) -> Option<u64> {
-    Duration::from(clock.now().ok()?).as_nanos().try_into().ok()
 }
 
 #[cfg(test)]

@@ -16,9 +16,9 @@ use nix::{
 
 use super::{
     budget::{Budget, Change, OtherCosts, TracerCost},
-    controller::{MemoryRecords, TICK, over_budget, worked},
+    controller::{MemoryRecords, TICK, over_budget},
 };
-use capture::backend::Backend;
+use capture::{backend::Backend, windows::worked};
 use events::source::Source;
 use plan::{
     memory::{

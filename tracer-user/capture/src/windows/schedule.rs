@@ -1,17 +1,16 @@
-//! Decision when windows of capture begin and end, so that what capture costs stays within a share of what the program
-//! works.
+//! Times at which windows of capture begin and end, so that its costs stay within a share of the program's work.
 //!
 //! It is a bucket of processor time: the program's work fills it by the share, the costs of capture empty it. A window
-//! ends when its time is over and the bucket is empty, and the next one begins when the bucket is no longer empty, after
-//! a wait of random length. So a program that costs little is watched all the time. Windows have random lengths of
+//! ends when its time is over and the bucket is empty. The next one begins once the bucket is no longer empty, after a
+//! wait of random length. So a program that costs little is watched all the time. Windows have random lengths of
 //! several magnitudes, so that long regions fit into some of them: each magnitude has the same part of the time.
 
 use std::time::Duration;
 
-use crate::random::Random;
+use plan::random::Random;
 
-/// Processor time for which capture costs nothing at the start, and most that the bucket holds, in nanoseconds: a short
-/// run is seen as a whole.
+/// Processor time that is free at the start, and most that the bucket holds, in nanoseconds: a short run is seen as a
+/// whole.
 const CAPACITY_NS: i64 = 1_000_000_000;
 
 /// Most that the bucket owes, for each percent: what ten seconds of a processor's work fill. A window of higher costs
@@ -36,14 +35,14 @@ pub(super) struct Schedule {
     /// Time that may be spent before the window ends, in nanoseconds; negative for a debt.
     credit: i64,
     /// Own work of the program and costs at the latest look.
-    latest: Clocks,
-    state: State,
+    latest: WorkTimes,
+    state: Phase,
     random: Random,
 }
 
 /// Processor time since the start, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Clocks {
+pub(super) struct WorkTimes {
     /// Time that the program has worked for itself.
     pub worked: u64,
     /// Time that capture has cost, in the program and in avtrace.
@@ -52,14 +51,14 @@ pub(super) struct Clocks {
 
 /// Times are those since the start.
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum Phase {
     Within { until: Duration },
     Between { length: Duration, begin: Option<Duration> },
 }
 
-/// What is to be done.
+/// Next step of a schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum Change {
     Begin,
     End,
     /// Look again after this time.
@@ -74,14 +73,14 @@ impl Schedule {
             period,
             percent: percent.into(),
             credit: CAPACITY_NS,
-            latest: Clocks::default(),
-            state: State::Within { until },
+            latest: WorkTimes::default(),
+            state: Phase::Within { until },
             random,
         }
     }
 
     /// Decides at a time since the start.
-    pub(super) fn step(&mut self, now: Duration, clocks: Clocks) -> Step {
+    pub(super) fn step(&mut self, now: Duration, clocks: WorkTimes) -> Change {
         if let Some(period) = self.period {
             return self.next_period(now, period);
         }
@@ -91,58 +90,58 @@ impl Schedule {
         let earned = worked.saturating_mul(self.percent) / 100;
         self.credit = self.credit.saturating_add(earned - spent).min(CAPACITY_NS);
         match self.state {
-            State::Within { until }
+            Phase::Within { until }
                 if self.credit < -self.percent * DEBT_NS || self.credit < 0 && now >= until =>
             {
-                self.state = State::Between { length: length(&mut self.random), begin: None };
-                Step::End
+                self.state = Phase::Between { length: length(&mut self.random), begin: None };
+                Change::End
             }
-            State::Within { until } => {
+            Phase::Within { until } => {
                 if now >= until {
                     let until = now + length(&mut self.random);
-                    self.state = State::Within { until };
+                    self.state = Phase::Within { until };
                 }
-                Step::Wait(LOOK)
+                Change::Wait(LOOK)
             }
-            State::Between { .. } if self.credit < 0 => {
+            Phase::Between { .. } if self.credit < 0 => {
                 // For as long as it takes at the pace of now.
                 let missing = self.credit.unsigned_abs().saturating_mul(LOOK.as_nanos() as u64);
                 let pace = earned.unsigned_abs().max(1);
-                Step::Wait(Duration::from_nanos(missing / pace).clamp(LOOK, LONGEST_LOOK))
+                Change::Wait(Duration::from_nanos(missing / pace).clamp(LOOK, LONGEST_LOOK))
             }
-            State::Between { length, begin: None } => {
+            Phase::Between { length, begin: None } => {
                 let most = length.as_nanos() as u64;
                 let begin = now + Duration::from_nanos(self.random.number() % most);
-                self.state = State::Between { length, begin: Some(begin) };
-                Step::Wait(begin - now)
+                self.state = Phase::Between { length, begin: Some(begin) };
+                Change::Wait(begin - now)
             }
-            State::Between { length, begin: Some(begin) } if now >= begin => {
-                self.state = State::Within { until: now + length };
-                Step::Begin
+            Phase::Between { length, begin: Some(begin) } if now >= begin => {
+                self.state = Phase::Within { until: now + length };
+                Change::Begin
             }
-            State::Between { begin: Some(begin), .. } => Step::Wait(begin - now),
+            Phase::Between { begin: Some(begin), .. } => Change::Wait(begin - now),
         }
     }
 }
 
 impl Schedule {
-    fn next_period(&mut self, now: Duration, period: Duration) -> Step {
+    fn next_period(&mut self, now: Duration, period: Duration) -> Change {
         match self.state {
-            State::Within { until } if now >= until => {
-                self.state = State::Between { length: period, begin: Some(now + period) };
-                Step::End
+            Phase::Within { until } if now >= until => {
+                self.state = Phase::Between { length: period, begin: Some(now + period) };
+                Change::End
             }
-            State::Within { until } => Step::Wait(until - now),
-            State::Between { begin: Some(begin), .. } if now < begin => Step::Wait(begin - now),
-            State::Between { .. } => {
-                self.state = State::Within { until: now + period };
-                Step::Begin
+            Phase::Within { until } => Change::Wait(until - now),
+            Phase::Between { begin: Some(begin), .. } if now < begin => Change::Wait(begin - now),
+            Phase::Between { .. } => {
+                self.state = Phase::Within { until: now + period };
+                Change::Begin
             }
         }
     }
 }
 
-/// Draws the length of a window: each is twice as long as another one that is twice as probable.
+/// Draws the length of a window: each is twice as long as another, of twice the probability.
 fn length(random: &mut Random) -> Duration {
     SHORTEST * (1 << random.number().trailing_zeros().min(DOUBLINGS))
 }
@@ -162,7 +161,7 @@ mod tests {
     fn watched(percent: u32, cost_percent: u64) -> (f64, f64, Vec<Duration>) {
         const END: u64 = 60_000;
         let mut schedule = Schedule::new(percent, None, 1);
-        let (mut clocks, mut is_within, mut next) = (Clocks::default(), true, Duration::ZERO);
+        let (mut clocks, mut is_within, mut next) = (WorkTimes::default(), true, Duration::ZERO);
         let (mut within, mut began, mut lengths) = (0, Duration::ZERO, Vec::new());
         for millisecond in 0..END {
             let now = Duration::from_millis(millisecond);
@@ -175,12 +174,12 @@ mod tests {
                 continue;
             }
             match schedule.step(now, clocks) {
-                Step::Begin => (is_within, began) = (true, now),
-                Step::End => {
+                Change::Begin => (is_within, began) = (true, now),
+                Change::End => {
                     is_within = false;
                     lengths.push(now - began);
                 }
-                Step::Wait(time) => next = now + time,
+                Change::Wait(time) => next = now + time,
             }
         }
         let cost = clocks.spent as f64 / clocks.worked as f64;
@@ -218,15 +217,15 @@ mod tests {
     #[test]
     fn a_pause_of_the_program_is_no_credit_for_long() {
         let mut schedule = Schedule::new(10, None, 1);
-        let worked = |worked| Clocks { worked, spent: 0 };
+        let worked = |worked| WorkTimes { worked, spent: 0 };
         assert_eq!(
             schedule.step(Duration::from_secs(1), worked(1000 * 1_000_000_000)),
-            Step::Wait(LOOK)
+            Change::Wait(LOOK)
         );
-        let spent = Clocks { worked: 1000 * 1_000_000_000, spent: 1_100_000_000 };
+        let spent = WorkTimes { worked: 1000 * 1_000_000_000, spent: 1_100_000_000 };
         assert_eq!(
             schedule.step(Duration::from_secs(10), spent),
-            Step::End,
+            Change::End,
             "a second is too much"
         );
     }

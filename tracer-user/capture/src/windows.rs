@@ -1,5 +1,5 @@
-//! Windows of capture (`--budget`): a thread watches what capture costs, and switches all probes of a process off and on
-//! again, so that the costs stay within a share of what the program works.
+//! Windows of capture: a thread watches the costs of capture, and switches all probes of a process off and on again, so
+//! that the costs stay within a share of the program's work.
 
 mod schedule;
 
@@ -8,41 +8,62 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
+    thread,
     time::{Duration, Instant, SystemTime},
 };
 
 use abi::PlanNumber;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use nix::{
-    sys::time::TimeValLike as _,
     time::{ClockId, clock_getcpuclockid},
     unistd::Pid,
 };
 
-use self::schedule::{Clocks, Schedule, Step};
-use super::{
-    memory::controller::{MemoryRecords, worked},
-    options::CaptureBudget,
-    threads::spawn,
-};
-use capture::{backend::Backend, in_process::Windows};
-use report::Limitation;
+use self::schedule::{Change, Schedule, WorkTimes};
+use crate::{backend::Backend, in_process::Windows};
+
+/// Cost of a record for the program, in nanoseconds.
+pub const RECORD_COST_NS: u64 = 40;
+
+/// Bound on the costs of capture with probes in the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CaptureBudget {
+    /// Share of the program's work for itself, in percent.
+    pub percent: u32,
+    /// The user asks for it: without probes in the process there is an error.
+    pub is_asked: bool,
+    /// Time after which a window begins or ends whatever it costs, in tests.
+    pub period: Option<Duration>,
+}
+
+/// Time for which a program was watched, if not all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatchedTime {
+    /// Time in windows together.
+    pub time: Duration,
+    /// Time of the capture.
+    pub elapsed: Duration,
+    /// Count of them, with the present one.
+    pub windows: u64,
+    /// Bound on the costs, in percent of the program's work.
+    pub budget: u32,
+}
 
 /// Number of programs that have windows: each has its part of avtrace's own work.
 static PROGRAMS: AtomicUsize = AtomicUsize::new(0);
 
 /// Windows of a program and of the children that it has forked. They end with the last of these.
 #[derive(Clone, Debug)]
-pub(super) struct CaptureWindows {
+pub struct CaptureWindows {
     common: Arc<Common>,
-    /// When the last one is dropped, the thread ends.
+    /// The thread ends once the last one is dropped.
     _ends: Sender<()>,
 }
 
 #[derive(Debug)]
 struct Common {
     budget: CaptureBudget,
-    /// Clocks of the processes, with the time that they had worked before.
+    /// WorkTimes of the processes, with the time that they had worked before.
     processes: Mutex<Vec<(ClockId, u64)>>,
     watched: Mutex<Watched>,
 }
@@ -59,8 +80,8 @@ struct Watched {
 }
 
 impl CaptureWindows {
-    /// Starts to keep the capture of a process within a share of its work; `None` where nothing can be switched.
-    pub(super) fn start(
+    /// Starts to keep the capture of a process within a share of its work; `None` without switches.
+    pub fn start(
         budget: CaptureBudget,
         backend: &Backend,
         pid: u32,
@@ -77,27 +98,28 @@ impl CaptureWindows {
         common.add(pid);
         let (ends, ended) = bounded(0);
         let of_thread = Arc::clone(&common);
+        let thread = thread::Builder::new().name("avtrace-windows".to_owned());
         // Without a thread all is watched.
-        spawn("avtrace-windows", move || of_thread.keep(&windows, &ended)).ok()?;
+        thread.spawn(move || of_thread.keep(&windows, &ended)).ok()?;
         Some(Self { common, _ends: ends })
     }
 
     /// Returns the windows of a child that was just forked: the same.
-    pub(super) fn of_child(&self, pid: u32) -> Self {
+    pub fn of_child(&self, pid: u32) -> Self {
         self.common.add(pid);
         self.clone()
     }
 
-    /// Returns the limitation if the program was not watched all the time so far.
-    pub(super) fn limitation(&self) -> Option<Limitation> {
+    /// Returns the time for which the program was watched so far; `None` for all of it.
+    #[must_use]
+    pub fn watched(&self) -> Option<WatchedTime> {
         let Watched { started, windows, time, since } = *lock(&self.common.watched);
         let now = Instant::now();
-        let time = time + since.map_or(Duration::ZERO, |since| now - since);
-        (windows > 0).then(|| Limitation::Windows {
-            watched_ms: time.as_millis() as u64,
-            elapsed_ms: (now - started).as_millis() as u64,
-            count: windows + u64::from(since.is_some()),
-            budget: self.common.budget.percent.into(),
+        (windows > 0).then(|| WatchedTime {
+            time: time + since.map_or(Duration::ZERO, |since| now - since),
+            elapsed: now - started,
+            windows: windows + u64::from(since.is_some()),
+            budget: self.common.budget.percent,
         })
     }
 }
@@ -120,13 +142,13 @@ impl Common {
         let mut costs = Costs { own: own_before, spent: 0 };
         let mut waiting = Waiting { waits: windows.waits(), at: start, spent: Duration::ZERO };
         loop {
-            let in_program = (windows.records() - records_before) * MemoryRecords::INLINE_COST_NS;
-            let clocks = Clocks {
+            let in_program = (windows.records() - records_before) * RECORD_COST_NS;
+            let clocks = WorkTimes {
                 worked: self.worked().saturating_sub(in_program),
                 spent: in_program + costs.of_avtrace() + waiting.until_now(windows.waits()),
             };
             let wait = match schedule.step(start.elapsed(), clocks) {
-                Step::End => {
+                Change::End => {
                     windows.end();
                     let mut watched = lock(&self.watched);
                     watched.windows += 1;
@@ -135,12 +157,12 @@ impl Common {
                     tracing::debug!(?time, "a window of capture has ended");
                     Duration::ZERO
                 }
-                Step::Begin => {
+                Change::Begin => {
                     lock(&self.watched).since = Some(Instant::now());
                     windows.begin();
                     Duration::ZERO
                 }
-                Step::Wait(time) => time,
+                Change::Wait(time) => time,
             };
             if ended.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) {
                 break;
@@ -149,8 +171,8 @@ impl Common {
         PROGRAMS.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Returns the time that the processes have worked since they were added, in nanoseconds. Those that have ended work
-    /// no more.
+    /// Returns the time that the processes have worked since they were added, in nanoseconds. After its end a process
+    /// works no more.
     fn worked(&self) -> u64 {
         let processes = lock(&self.processes);
         let since = processes
@@ -199,8 +221,13 @@ impl Waiting {
 
 /// Returns the processor time of this process, in nanoseconds.
 fn own_work() -> u64 {
-    let time = ClockId::CLOCK_PROCESS_CPUTIME_ID.now();
-    time.map_or(0, |time| time.num_nanoseconds().try_into().unwrap_or(0))
+    worked(ClockId::CLOCK_PROCESS_CPUTIME_ID).unwrap_or(0)
+}
+
+/// Returns the processor time of a process, in nanoseconds: for its own work, and for probes and watchpoints.
+#[must_use]
+pub fn worked(clock: ClockId) -> Option<u64> {
+    Duration::from(clock.now().ok()?).as_nanos().try_into().ok()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
