@@ -612,7 +612,7 @@ fn percent(text: &str) -> Result<u32, String> {
 pub enum BudgetArg {
     /// Costs have no bound.
     None,
-    /// Percent of what the program works.
+    /// Share of the work that the program does for itself.
     Percent(u32),
 }
 

@@ -50,7 +50,7 @@ const READER: usize = CONTROL.0 as usize + offset_of!(Control, reader);
 /// Counts of all streams.
 #[derive(Debug, Default)]
 pub(super) struct RecordCounts {
-    /// Number of records.
+    /// Those that were handed on.
     pub(super) records: AtomicU64,
     /// Number of lost events.
     pub(super) lost: AtomicU64,

@@ -42,7 +42,7 @@ pub struct Assembler<'common> {
 
 /// Jump through a word of memory, which leads to the next instruction or past some probes.
 pub struct SwitchCode {
-    /// SwitchGroup of the probes.
+    /// Group of the probes.
     pub group: SwitchGroup,
     /// Number of the jump's instruction.
     pub jump: usize,

@@ -11,7 +11,7 @@ use super::{
 /// Switch of a trampoline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Switch {
-    /// SwitchGroup of the probes.
+    /// Group of the probes.
     pub group: SwitchGroup,
     /// Address of the word, a multiple of 8.
     pub word: u64,
