@@ -97,11 +97,11 @@ pub struct Probe {
     pub cookie: Cookie,
     /// The access, of [`ProbeProgram::Access`] and [`ProbeProgram::AccessLarge`].
     pub access: Option<AccessDescriptor>,
-    /// SwitchGroup of probes with which it is switched off and on; `None` for a probe that is always on.
+    /// Group of probes with which it is switched off and on; `None` for a probe that is always on.
     pub group: Option<SwitchGroup>,
 }
 
-/// SwitchGroup of probes with a common switch.
+/// Group of probes with a common switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SwitchGroup {
     /// Accesses of this group of the plan.

@@ -54,7 +54,7 @@ pub enum Reason {
     },
     /// It has a loop with two steps, and a thread's body calls it, once: it is the rest of that body.
     RestOfBody {
-        /// The body.
+        /// Name of the function that it is the rest of.
         body: String,
     },
     /// A loop takes locks, and waits, reads input or sleeps by a call of this function: an iteration may be atomic.
