@@ -500,7 +500,7 @@ impl<M: SharedWords> Merge<M> {
         true
     }
 
-    /// Hands on the tracer's next record, or begins or ends a window. Returns the place of what is behind it.
+    /// Hands on the tracer's next record, or begins or ends a window. Returns the next place.
     fn hand_on_own(&mut self, records: &mut Vec<Record>) -> Option<u64> {
         let mut record = match self.own.pop_front()? {
             Own::Record(OrderedRecord { record, .. }) => record,

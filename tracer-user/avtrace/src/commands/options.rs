@@ -85,7 +85,7 @@ pub(super) fn attach_options(
     Ok((RunOptions { checker: Some(checker), budget, ..options }, suppressions))
 }
 
-/// Costs of capture in a process that runs already, in percent of what it works.
+/// Budget of `attach`, in percent of the program's processor time.
 const DEFAULT_BUDGET: u32 = 10;
 
 /// Returns the bound on the costs of capture, which is `default` unless the user asks for another.

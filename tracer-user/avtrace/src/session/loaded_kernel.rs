@@ -19,8 +19,8 @@ pub(super) struct LoadedKernel {
 }
 
 impl LoadedKernel {
-    /// Loads the programs for a process. With `is_gated`, for one that runs already, they record nothing before their
-    /// gate is opened.
+    /// Loads the programs for a process. With `is_gated` the process runs already, and the programs record nothing
+    /// before their gate is opened.
     pub(super) fn load(
         options: &RunOptions,
         is_gated: bool,

@@ -146,7 +146,7 @@ impl InProcess {
         Ok(())
     }
 
-    /// Makes probes of a plan that are to be attached ones that can be switched off.
+    /// Gives the probes of a plan switches when they are attached.
     pub fn switch_probes(&mut self, plan: PlanNumber, switched: Switched) {
         self.shared.switched().insert(plan, switched);
     }

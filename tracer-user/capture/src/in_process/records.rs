@@ -235,8 +235,11 @@ fn read_stream(stream: &Stream, sees_memory: bool, outlet: &Outlet, stop: &Atomi
             let mut arena = image.arena();
             merge.take_drained().into_iter().for_each(|segment| arena.release(segment));
         }
-        let waits_before = std::mem::replace(&mut waits, merge.waits());
-        stream.counts.waits.fetch_add(waits - waits_before, Ordering::Relaxed);
+        // Threads wait where batches are full.
+        if batch.is_empty() || batch.len() >= BATCH {
+            let waits_before = std::mem::replace(&mut waits, merge.waits());
+            stream.counts.waits.fetch_add(waits - waits_before, Ordering::Relaxed);
+        }
         if !batch.is_empty() {
             name_plans(stream, &mut batch);
             sleep = SLEEP.0;

@@ -1,5 +1,5 @@
-//! Windows of capture: between them the probes of a process are off, so that it runs at nearly its own speed, and its
-//! stream has only what the tracer observes. What was not seen meanwhile is unknown, as after a loss of events.
+//! Windows of capture. Between two windows all probes of a process are off, and its stream has the tracer's records
+//! alone. As after a loss of events, the time in between is unknown.
 
 use std::{
     mem::offset_of,
@@ -26,14 +26,14 @@ impl Windows {
         Self { image, stream }
     }
 
-    /// Ends the window, at first the one that has begun with the capture: what happens from here on is not recorded.
+    /// Ends the window. Capture starts within a window. Later events have no records.
     pub fn end(&self) {
         // Records of threads that have not seen the switches are left out.
         self.stream.note_window(false);
         self.image.rest(true);
     }
 
-    /// Begins a window: what happens from here on is recorded.
+    /// Begins a window. Later events have records.
     pub fn begin(&self) {
         self.image.rings.add(CONTROL.plus(WORD), 1 << 32);
         self.image.rest(false);

@@ -122,9 +122,7 @@ impl Schedule {
             Phase::Between { begin: Some(begin), .. } => Change::Wait(begin - now),
         }
     }
-}
 
-impl Schedule {
     fn next_period(&mut self, now: Duration, period: Duration) -> Change {
         match self.state {
             Phase::Within { until } if now >= until => {
@@ -157,7 +155,7 @@ mod tests {
     const MILLISECOND: u64 = 1_000_000;
 
     /// Follows a program that works all the time on one processor, with costs in windows per time, for a minute.
-    /// Returns the share of the time in windows, that of costs to the program's work, and the lengths of the windows.
+    /// Returns the share of time in windows, the ratio of costs to work, and the lengths of the windows.
     fn watched(percent: u32, cost_percent: u64) -> (f64, f64, Vec<Duration>) {
         const END: u64 = 60_000;
         let mut schedule = Schedule::new(percent, None, 1);

@@ -62,8 +62,8 @@ fn window(code: &mut CodeAssembler, to: AsmRegister64, low: AsmRegister32) -> Em
     code.mov(low, dword_ptr(to + offset_of!(Control, window)))
 }
 
-/// The routine that finds a call: see [`Entries::call_find`]. Probes may have been off at the return of a call of
-/// another window, whose stack pointer is then that of a later call.
+/// The routine that finds a call: see [`Entries::call_find`]. A call of another window is none: its return may have met
+/// no probe, and a later call may have its stack pointer.
 pub fn find(code: &mut CodeAssembler, start: &mut CodeLabel, table: u64) -> Emitted {
     let (mut found, mut none) = (code.create_label(), code.create_label());
     place(code, start)?;

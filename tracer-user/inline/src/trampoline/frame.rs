@@ -21,8 +21,8 @@ pub const CHANGED: [u8; 8] = [0, 1, 2, 6, 7, 8, 9, 10];
 /// Length of the red zone in bytes (System V ABI, AMD64 supplement, 3.2.2).
 pub const RED_ZONE: i32 = 128;
 
-/// Returns the group of a switch around all probes of a point: their own one, or that of all that is off between
-/// windows if they are of several. `None` if one of them is always on, or they are of groups of accesses alone.
+/// Returns the group of the switch around all probes of a point: their common group, or [`SwitchGroup::Capture`] if
+/// they have several. `None` if a probe is always on, or if all of these groups are of accesses.
 fn common_group(probes: &[Probe]) -> Option<SwitchGroup> {
     let groups: Option<BTreeSet<SwitchGroup>> = probes.iter().map(|probe| probe.group).collect();
     let groups = groups?;

@@ -102,8 +102,7 @@ fn probes(capture: Option<&Capture>, all: u64, stepped: u64) -> String {
         Some(capture) if capture.reason_kind == "refused" => {
             format!("{stepped}, as {}", capture.reason)
         }
-        Some(_) => stepped,
-        None => stepped,
+        _ => stepped,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Choices by options and permission, with either preference.
+//! Choices by options and permission.
 
 use std::ffi::OsString;
 
