@@ -1,7 +1,5 @@
-//! Activity of a function's own code beside its calls: loops, atomic operations, accesses to memory that other threads
+//! Activity of a function's own code beside its calls: jumps back, atomic operations, accesses to memory that other threads
 //! may share, and calls through pointers. Recognizes instructions; values are not followed.
-
-use std::collections::HashSet;
 
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use symbolize::LinkAddr;
@@ -11,8 +9,8 @@ use crate::filled_slots::{FilledSlot, KnownRegisters};
 /// Activity of a function, by the addresses of its instructions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
-    /// Loops: the first instruction of the body, and the jump back to it.
-    pub loops: Vec<(LinkAddr, LinkAddr)>,
+    /// Jumps back, each with its target before it: loops, if control comes from the target to the jump.
+    pub jumps_back: Vec<(LinkAddr, LinkAddr)>,
     /// Atomic operations on memory that do not commute with one another: exchanges, compare-and-exchanges, and
     /// changes of bits. Additions, of which reference counts and statistics are made, count only to a global
     /// variable that another instruction accesses as well. Other accesses to such a variable are among them, and so are
@@ -46,53 +44,6 @@ pub enum PointerSlot {
     Field(i64),
 }
 
-/// Number of instructions that are followed in one part of a function at most. Beyond that each jump back is a loop.
-const MOST_STEPS: u32 = 1 << 20;
-
-/// Ways of control through one part of a function.
-struct Ways<'code> {
-    instructions: &'code [Instruction],
-    /// Number of instructions that may still be followed.
-    steps: u32,
-}
-
-impl Ways<'_> {
-    /// Returns whether control comes from one instruction to another one, as from the target of a loop's jump back to
-    /// the jump. Code for rare cases lies behind the function's end and jumps back, and is no loop.
-    fn lead(&mut self, from: u64, to: u64) -> bool {
-        let (mut todo, mut seen) = (vec![from], HashSet::new());
-        while let Some(start) = todo.pop() {
-            let first = self.instructions.partition_point(|one| one.ip() < start);
-            // Else it leads to another part, from which control seldom comes back.
-            if self.instructions.get(first).is_none_or(|one| one.ip() != start) {
-                continue;
-            }
-            for instruction in &self.instructions[first..] {
-                if instruction.ip() == to {
-                    return true;
-                }
-                if !seen.insert(instruction.ip()) {
-                    break;
-                }
-                let Some(steps) = self.steps.checked_sub(1) else { return true };
-                self.steps = steps;
-                match instruction.flow_control() {
-                    FlowControl::ConditionalBranch => todo.push(instruction.near_branch_target()),
-                    FlowControl::UnconditionalBranch => {
-                        todo.push(instruction.near_branch_target());
-                        break;
-                    }
-                    // It may lead anywhere.
-                    FlowControl::IndirectBranch => return true,
-                    FlowControl::Return | FlowControl::Exception => break,
-                    _ => {}
-                }
-            }
-        }
-        false
-    }
-}
-
 impl Activity {
     /// Adds the activity of the instructions of one part of a function.
     pub(crate) fn add(&mut self, instructions: &[Instruction]) {
@@ -108,14 +59,13 @@ impl Activity {
         let (mut accesses, mut of_globals) = (Vec::new(), Vec::new());
         let (mut reads, mut exchanged) = (Vec::new(), Vec::new());
         let mut values = RegisterSettings::default();
-        let mut ways = Ways { instructions, steps: MOST_STEPS };
         for instruction in instructions {
             let at = LinkAddr(instruction.ip());
             match instruction.flow_control() {
                 FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => {
                     let target = instruction.near_branch_target();
-                    if (first..=at.0).contains(&target) && ways.lead(target, at.0) {
-                        self.loops.push((LinkAddr(target), at));
+                    if (first..=at.0).contains(&target) {
+                        self.jumps_back.push((LinkAddr(target), at));
                     }
                 }
                 FlowControl::IndirectCall | FlowControl::IndirectBranch => {
@@ -394,20 +344,10 @@ mod tests {
     }
 
     #[test]
-    fn code_for_rare_cases_that_jumps_back_is_no_loop() {
-        // je to the second nop; nop; nop; ret; jmp to the second nop
-        let cold = [0x74, 0x03, 0x90, 0x90, 0xc3, 0xeb, 0xfc];
-        assert_eq!(of(&cold).loops, []);
-        // The same with a way to the jump: nop; je to the jmp; ret; jmp to the nop.
-        let around = [0x90, 0x74, 0x01, 0xc3, 0xeb, 0xfa];
-        assert_eq!(of(&around).loops, [(at(0), at(4))]);
-    }
-
-    #[test]
-    fn a_jump_back_is_a_loop() {
+    fn jumps_back_are_found() {
         // nop; nop; jne to the second; je forward
         let found = of(&[0x90, 0x90, 0x75, 0xfd, 0x74, 0x10]);
-        assert_eq!(found.loops, [(at(1), at(2))]);
+        assert_eq!(found.jumps_back, [(at(1), at(2))]);
     }
 
     #[test]

@@ -45,8 +45,8 @@ pub(super) struct Analysis<'facts, 'rules> {
     pub(super) futex_wait: Effect<'rules>,
     /// Functions that read input, or let time pass.
     pub(super) pause: Effect<'rules>,
-    /// By function: loops with a call that waits, reads input or sleeps.
-    pub(super) waiting_loops: HashMap<usize, Vec<Loop>>,
+    /// By function: its loops that hold a step.
+    pub(super) loops: HashMap<usize, Vec<Loop>>,
     /// Functions that create threads, also through others.
     pub(super) creating: Vec<bool>,
     pub(super) starts: ThreadStarts,
@@ -62,9 +62,11 @@ pub(super) struct Analysis<'facts, 'rules> {
     pub(super) distances: Vec<Option<u32>>,
 }
 
-/// Loop with a call that waits, reads input or sleeps.
+/// A natural loop.
 pub(super) struct Loop {
     pub(super) first: LinkAddr,
+    /// The jump back to the first instruction.
+    pub(super) last: LinkAddr,
     /// Its instructions.
     pub(super) body: BTreeSet<u64>,
 }
@@ -191,7 +193,7 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
             pause: Effect::analyze(pausing, functions, facts, by_waiting, &[], |_, name| {
                 waiting(true, name)
             }),
-            waiting_loops: HashMap::new(),
+            loops: HashMap::new(),
             creating: creating(functions, facts),
             starts: thread_starts(functions, facts, code),
             called,
@@ -210,7 +212,7 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
         instructions.dedup();
         analysis.inlining = Inlining::new((code.inlined)(&instructions), functions);
         analysis.distances = analysis.distances(|function| analysis.holds_own_code(function));
-        analysis.waiting_loops = analysis.waiting_loops(code);
+        analysis.loops = analysis.loops(code);
         analysis
     }
 
@@ -219,26 +221,31 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
         [&self.wait, &self.futex_wait, &self.pause]
     }
 
-    /// Finds the loops with a call that waits, reads input or sleeps.
-    fn waiting_loops(&self, code: CodeQueries<'_>) -> HashMap<usize, Vec<Loop>> {
-        let effects = self.waiting_or_pausing();
-        let mut found: HashMap<usize, Vec<Loop>> = HashMap::new();
+    /// Finds the loops that hold a step. Control flow is followed only where a jump back may be one.
+    fn loops(&self, code: CodeQueries<'_>) -> HashMap<usize, Vec<Loop>> {
+        let mut found = HashMap::new();
         for (function, facts) in self.facts.iter().enumerate() {
-            let waits = |is_inside: &dyn Fn(LinkAddr) -> bool| {
-                let mut inside = facts.calls.iter().filter(|call| is_inside(call.at));
-                inside.any(|call| effects.iter().any(|effect| effect.of(call).is_some()))
-            };
-            for &(first, last) in &facts.activity.loops {
-                if !waits(&|at| (first..=last).contains(&at)) {
-                    continue;
+            if facts.activity.jumps_back.is_empty() {
+                continue;
+            }
+            let sites = self.sites(function);
+            let mut loops = Vec::new();
+            for &(first, last) in &facts.activity.jumps_back {
+                if sites.iter().any(|site| (first..=last).contains(&site.at)) {
+                    let body = (code.loop_body)(function, (first, last));
+                    loops.push(Loop { first, last, body });
                 }
-                let body = (code.loop_body)(function, (first, last));
-                if waits(&|at| body.contains(&at.0)) {
-                    found.entry(function).or_default().push(Loop { first, body });
-                }
+            }
+            loops.retain(|one| sites.iter().any(|site| one.body.contains(&site.at.0)));
+            if !loops.is_empty() {
+                found.insert(function, loops);
             }
         }
         found
+    }
+
+    pub(super) fn loops_of(&self, function: usize) -> &[Loop] {
+        self.loops.get(&function).map_or(&[], |loops| loops)
     }
 
     pub(super) fn is_library(&self, function: usize) -> bool {
@@ -396,7 +403,7 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
     /// The steps of a unit that take locks; a call that was inlined is one.
     pub(super) fn steps(&self, unit: Unit, function: usize, sites: &[Site]) -> Vec<LockStep> {
         let mut steps: Vec<LockStep> = Vec::new();
-        let loops = &self.facts[function].activity.loops;
+        let loops = self.loops_of(function);
         for site in sites {
             let rest = match unit {
                 Unit::Function(_) => &site.chain[..],
@@ -424,10 +431,10 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
             let in_step = |at| {
                 inlined.is_some_and(|number| self.inlining.contains(Unit::Inlined(number), at))
             };
-            let in_loop = loops.iter().any(|&(from, to)| {
-                (from..=to).contains(&site.at)
-                    && (in_unit(from) && in_unit(to))
-                    && !(in_step(from) && in_step(to))
+            let in_loop = loops.iter().any(|one| {
+                one.body.contains(&site.at.0)
+                    && (in_unit(one.first) && in_unit(one.last))
+                    && !(in_step(one.first) && in_step(one.last))
             });
             match inlined {
                 Some(number) => {

@@ -284,9 +284,9 @@ impl Analysis<'_, '_> {
         let is_in_loop = |around: usize, at: LinkAddr, inner: Option<usize>| {
             let is_inside =
                 |at| inner.is_some_and(|number| self.inlining.contains(Unit::Inlined(number), at));
-            let mut loops = self.facts[around].activity.loops.iter();
-            loops
-                .any(|&(from, to)| (from..=to).contains(&at) && !(is_inside(from) && is_inside(to)))
+            self.loops_of(around).iter().any(|one| {
+                one.body.contains(&at.0) && !(is_inside(one.first) && is_inside(one.last))
+            })
         };
         match unit {
             Unit::Function(_) => {
@@ -374,8 +374,8 @@ impl Analysis<'_, '_> {
         let in_unit = |at: LinkAddr| self.inlining.contains(unit, at);
         let mut sites = self.sites(function);
         sites.retain(|site| matches!(site.what, What::Takes(_) | What::Calls(..)));
-        let mut loops: Vec<&Loop> = self.waiting_loops.get(&function)?.iter().collect();
-        loops.retain(|one| {
+        let loops = self.loops_of(function).iter();
+        let loops = loops.filter(|one| {
             let takes = sites.iter().any(|site| one.body.contains(&site.at.0));
             // Libraries repeat interrupted calls: such a loop is no loop of tasks.
             let around = self.inlining.around(function, one.first);
@@ -383,6 +383,7 @@ impl Analysis<'_, '_> {
             // The jump back of its caller's loop may count as its own code.
             takes && is_own && one.body.iter().all(|&at| in_unit(LinkAddr(at)))
         });
+        let loops: Vec<&Loop> = loops.collect();
         self.waiting(function, unit, &self.waiting_or_pausing(), |at| {
             loops.iter().any(|one| one.body.contains(&at.0))
         })
