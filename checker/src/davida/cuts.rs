@@ -240,7 +240,10 @@ impl Cuts {
             cut.backed_off = unchanged.iter().any(|section| changing.contains(section));
             cut.did_nothing &= cut.backed_off;
             let mut numbers = std::iter::once(exemplar).chain(further).map(|violation| {
-                let same = |number: &usize| violations[*number].edges == violation.edges;
+                // A direct cycle may be that of another cut as well.
+                let same = |number: &usize| {
+                    violations[*number].edges == violation.edges && cut.violations.contains(number)
+                };
                 let shown = listed.get(&instance(&violation)).copied().filter(same);
                 shown.unwrap_or_else(|| {
                     exemplars.push(violation);

@@ -106,6 +106,11 @@ impl Node {
         }
     }
 
+    /// Returns the dependency from the source of this one to the sink of another one, on the same object.
+    pub(super) fn joined_with(&self, last: &Self, order: Order) -> Self {
+        Self { sink: last.sink, row: last.row, order, ..*self }
+    }
+
     pub(super) fn is_variable(&self) -> bool {
         matches!(self.object, Object::Variable(_))
     }

@@ -32,6 +32,7 @@ mod closing_reads;
 mod cuts;
 mod cycle;
 mod departures;
+mod direct;
 mod followed;
 mod forest;
 mod lock_events;
@@ -80,7 +81,7 @@ impl Davida {
     #[inline]
     fn step(&mut self, event: &Event) -> Result<(), EventError> {
         self.regions.follow_reads(event, &self.engine);
-        self.regions.observe(event);
+        self.regions.observe(event, self.engine.counts.events);
         if self.regions.follows {
             self.step_followed(event)
         } else {

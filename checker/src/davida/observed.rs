@@ -1,12 +1,14 @@
 //! Variables that some thread has read after another one wrote them. If no thread ever does, overwriting the variable
 //! has no effect: it is padding that is copied with a structure, or a note for debuggers.
 
-use crate::event::{Event, Op, ThreadId, VarId};
+use crate::event::{Event, EventNumber, Op, ThreadId, VarId};
 use crate::finding::{Action, Edge, Object, Violation};
 
 /// Last writer of a variable, and its readers so far.
 #[derive(Clone, Copy, Default)]
 struct History {
+    /// Event since which the variable is the same one.
+    born: EventNumber,
     writer: Option<ThreadId>,
     is_observed: bool,
 }
@@ -20,7 +22,7 @@ impl Observed {
     ///
     /// Deferred accesses need not be noted: the thread itself wrote the value, or its read of it came as an event.
     #[inline]
-    pub(super) fn note(&mut self, event: &Event) {
+    pub(super) fn note(&mut self, event: &Event, number: EventNumber) {
         match event.op {
             Op::Read(variable) => self.of(variable).read_by(event.thread),
             Op::Write(variable) => self.of(variable).writer = Some(event.thread),
@@ -29,9 +31,14 @@ impl Observed {
                 history.read_by(event.thread);
                 history.writer = Some(event.thread);
             }
-            Op::SplitVariable { from, to } => *self.of(to) = *self.of(from),
+            Op::SplitVariable { from, to } if from != to => {
+                *self.of(to) = History { born: number, ..*self.of(from) };
+            }
             // Findings may be about the life that ends here, so the reads in it still count.
-            Op::Alloc(variable) => self.of(variable).writer = None,
+            Op::Alloc(variable) => {
+                let history = self.of(variable);
+                (history.writer, history.born) = (None, number);
+            }
             _ => {}
         }
     }
@@ -43,6 +50,11 @@ impl Observed {
             self.0.resize(index + 1, History::default());
         }
         &mut self.0[index]
+    }
+
+    /// Returns the event since which a variable is the same one.
+    pub(super) fn born(&self, variable: VarId) -> EventNumber {
+        self.0.get(variable.index()).map_or(0, |history| history.born)
     }
 
     /// Returns whether the first or the last dependency of a witness is from one write to another, of a variable that

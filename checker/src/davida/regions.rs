@@ -3,6 +3,7 @@
 use super::closing_reads::ClosingReads;
 use super::cuts::{Cuts, Section};
 use super::cycle;
+use super::direct;
 use super::followed::SlotSet;
 use super::forest::{Column, Forest, Node, RegionBits};
 use super::observed::Observed;
@@ -177,9 +178,9 @@ impl ActiveRegions {
 
     /// Notes the reads that facts of cuts are about.
     #[inline(always)]
-    pub(super) fn observe(&mut self, event: &Event) {
+    pub(super) fn observe(&mut self, event: &Event, number: EventNumber) {
         if self.found.cuts.are_collected() {
-            self.found.observed.note(event);
+            self.found.observed.note(event, number);
         }
     }
 
@@ -407,7 +408,8 @@ impl ActiveRegions {
             .filter(|_| evidence == Evidence::Data)
             .and_then(|slot| self.entered_in_section(slot as usize, closing))
             .map_or(event, |entered| entered.max(event));
-        let Self { threads, forest, reads, resting, options, found: Found { cuts, .. }, .. } = self;
+        let Self { threads, forest, reads, resting, options, found, .. } = self;
+        let Found { cuts, observed, .. } = found;
         let forest = &*forest;
         let around = threads[closing.row()].surroundings(level)?;
         let Level { region, begin, slot } = around.of;
@@ -417,7 +419,7 @@ impl ActiveRegions {
         let is_data = evidence == Evidence::Data;
         let departures = &around.trail.departures;
         let latest = departures.latest(u, begin.event(), until, closing.object, is_data).copied();
-        let (pair, long);
+        let (pair, direct, long);
         let path: &[&Node] = match &latest {
             Some(latest) => {
                 pair = [closing, latest];
@@ -425,7 +427,14 @@ impl ActiveRegions {
             }
             None => {
                 long = Vec::from_iter(std::iter::once(closing).chain(forest.path(column, slot, u)));
-                &long
+                match direct::cycle(&long, |variable| observed.born(variable)) {
+                    Some(found) => {
+                        direct = found;
+                        pair = [&direct[0], &direct[1]];
+                        &pair
+                    }
+                    None => &long,
+                }
             }
         };
         let first = path.last()?;
@@ -463,13 +472,16 @@ impl ActiveRegions {
                 Violated { forest, relation, locks, threads, slot, region, begin, evidence };
             let violation = violated.build(path.iter().copied());
             let facts = around.facts(first, closing, &violation.released_locks);
-            let (entered, left) = (&first.sink, &closing.source);
+            let (entered, left) = (&first.sink, &path[0].source);
             let at = |row: usize, point: &_| threads[row].locks.during(point, point);
+            let u = path[0].from();
             let others = OtherLocks {
                 entered: at(first.row(), entered),
                 left: at(u, left),
                 throughout: match first.row() == u {
-                    true if entered.event() <= event => threads[u].locks.at_both(entered, left),
+                    true if entered.event() <= left.event() => {
+                        threads[u].locks.at_both(entered, left)
+                    }
                     true => threads[u].locks.at_both(left, entered),
                     false => Some(Vec::new()),
                 },

@@ -2,7 +2,7 @@
 //! and triples of events. It shares nothing with the engine but the types of events and findings.
 
 use checker::event::{Event, Op, RegionId, ThreadId, VarId};
-use checker::finding::{Instance, Object, Tx};
+use checker::finding::{Edge, Instance, Object, Tx, Violation};
 use checker::{Regions, Relation};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -253,6 +253,41 @@ fn roles(events: &[Event], outermost: &[bool]) -> Roles {
         roles.entry(object).or_default().push((index, role, Past::Own));
     }
     roles
+}
+
+impl Oracle {
+    /// Returns whether an edge of a cut's exemplar is a dependency, or, in a cycle of two edges that a longer one
+    /// stands for, follows from several on its variable.
+    pub fn is_dependency(&self, exemplar: &Violation, edge: &Edge) -> bool {
+        let (source, sink) = (edge.source.event as usize, edge.sink.event as usize);
+        let is_pair = exemplar.edges.len() == 2;
+        self.dependencies.contains_key(&(source, sink))
+            || is_pair && self.conflict_on_variable(source, sink)
+    }
+
+    /// Returns whether two events conflict on a variable that is the same one from the first to the second, whatever
+    /// came in between.
+    fn conflict_on_variable(&self, first: usize, second: usize) -> bool {
+        let commute = |pair| {
+            matches!(
+                pair,
+                (Role::Read, Role::Read) | (Role::CommutingUpdate, Role::CommutingUpdate)
+            )
+        };
+        let roles = roles(&self.events, &self.outermost);
+        let of_variables = roles.iter().filter(|(of, _)| matches!(of, Object::Variable(_)));
+        of_variables.map(|(_, roles)| roles).any(|roles| {
+            // What came before a split is listed behind it again.
+            let places =
+                |event: usize| (0..roles.len()).filter(move |&place| roles[place].0 == event);
+            let depend = |one: usize, other: usize| {
+                one < other
+                    && !commute((roles[one].1, roles[other].1))
+                    && !roles[one..other].iter().any(|role| role.1 == Role::Forget)
+            };
+            places(first).any(|one| places(second).any(|other| depend(one, other)))
+        })
+    }
 }
 
 fn dependencies(events: &[Event], outermost: &[bool]) -> BTreeMap<(usize, usize), Object> {

@@ -14,7 +14,7 @@ use super::{
     effects::{Effect, Passes, Reach},
     known_names::{
         AtomicOperation, OwnLocks, Property, atomic_operation, creates, is_drop_glue, is_library,
-        is_lock_library, passes_futex_wait_on, pauses, waits, waits_for_futex, waits_once,
+        is_lock_library, passes_futex_wait_on, reads_input, waits, waits_for_futex, waits_once,
     },
     lock_tables::{TableCalls, TableEntry, TableSlot, table_calls},
     source_functions::{Inlining, Unit},
@@ -43,8 +43,8 @@ pub(super) struct Analysis<'facts, 'rules> {
     pub(super) tables: TableCalls,
     pub(super) wait: Effect<'rules>,
     pub(super) futex_wait: Effect<'rules>,
-    /// Functions that read input, or let time pass.
-    pub(super) pause: Effect<'rules>,
+    /// Functions that read input.
+    pub(super) input: Effect<'rules>,
     /// By function: its loops that hold a step.
     pub(super) loops: HashMap<usize, Vec<Loop>>,
     /// Functions that create threads, also through others.
@@ -129,7 +129,7 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
         let takes = Property { known: takes_lock, of_role: Role::takes_lock, locks };
         let releasing = Property { known: releases, of_role: Role::releases, locks };
         let waits = Property { known: waits, of_role: Role::waits, locks };
-        let pausing = Property { known: pauses, of_role: |_| false, locks };
+        let reading = Property { known: reads_input, of_role: |_| false, locks };
         let futex_waits = Property { known: waits_for_futex, of_role: |_| false, locks };
         let is_own_lock = |index| functions.get(index).is_some_and(|own| locks.role(own).is_some());
         let locking = |tables: &TableCalls| {
@@ -190,7 +190,7 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
                 waiting(!is_own_lock(index) && !waits_once(name), name)
             }),
             futex_wait,
-            pause: Effect::analyze(pausing, functions, facts, by_waiting, &[], |_, name| {
+            input: Effect::analyze(reading, functions, facts, by_waiting, &[], |_, name| {
                 waiting(true, name)
             }),
             loops: HashMap::new(),
@@ -216,9 +216,9 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
         analysis
     }
 
-    /// The effects of waiting, of reading input and of letting time pass.
-    pub(super) const fn waiting_or_pausing(&self) -> [&Effect<'_>; 3] {
-        [&self.wait, &self.futex_wait, &self.pause]
+    /// The effects of waiting and of reading input.
+    pub(super) const fn waiting_or_reading(&self) -> [&Effect<'_>; 3] {
+        [&self.wait, &self.futex_wait, &self.input]
     }
 
     /// Finds the loops that hold a step. Control flow is followed only where a jump back may be one.
@@ -324,7 +324,7 @@ impl<'facts, 'rules> Analysis<'facts, 'rules> {
             self.lock.of(call).is_some()
                 || self.wait.of(call).is_some()
                 || self.futex_wait.of(call).is_some()
-                || self.pause.of(call).is_some()
+                || self.input.of(call).is_some()
                 || matches!(call.callee, Callee::Own(own) if self.distances[own].is_some())
         });
         let inline = self.inline(function).into_iter();

@@ -368,7 +368,7 @@ impl Analysis<'_, '_> {
         self.waiting(function, unit, &[&self.wait, &self.futex_wait], |_| true)
     }
 
-    /// Returns the name of the callee by which a loop of a unit waits, reads input or sleeps, if the loop also takes
+    /// Returns the name of the callee by which a loop of a unit waits or reads input, if the loop also takes
     /// locks.
     fn event_loop(&self, function: usize, unit: Unit) -> Option<String> {
         let in_unit = |at: LinkAddr| self.inlining.contains(unit, at);
@@ -384,7 +384,7 @@ impl Analysis<'_, '_> {
             takes && is_own && one.body.iter().all(|&at| in_unit(LinkAddr(at)))
         });
         let loops: Vec<&Loop> = loops.collect();
-        self.waiting(function, unit, &self.waiting_or_pausing(), |at| {
+        self.waiting(function, unit, &self.waiting_or_reading(), |at| {
             loops.iter().any(|one| one.body.contains(&at.0))
         })
     }

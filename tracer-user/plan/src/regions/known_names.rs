@@ -50,8 +50,8 @@ const WAITING: [&str; 29] = [
     "uv_run",
 ];
 
-/// Library functions that let time pass: for nobody in particular, so that a function around them may be atomic. A loop
-/// around such a call waits for the next task.
+/// Library functions that let time pass: for nobody in particular, so that a function around them may be atomic, in a
+/// loop as well. Loops that threads consist of are known by what calls them.
 const SLEEPING: [&str; 5] = ["sleep", "usleep", "nanosleep", "clock_nanosleep", "thrd_sleep"];
 
 /// Starts of demangled names of the C++ and Rust libraries that let time pass.
@@ -154,11 +154,14 @@ pub(crate) fn waits(name: &str) -> bool {
         || WAITING_STARTS.iter().any(|start| name_starts_with(name, start))
 }
 
-/// Returns true if a function reads input, or lets time pass.
-pub(crate) fn pauses(name: &str) -> bool {
+/// Returns true if a function reads input.
+pub(crate) fn reads_input(name: &str) -> bool {
     READING.contains(&name)
-        || SLEEPING.contains(&name)
-        || SLEEPING_STARTS.iter().any(|start| name_starts_with(name, start))
+}
+
+/// Returns true if a function lets time pass.
+pub(crate) fn sleeps(name: &str) -> bool {
+    SLEEPING.contains(&name) || SLEEPING_STARTS.iter().any(|start| name_starts_with(name, start))
 }
 
 /// Returns true if a function waits for a futex, by its name.

@@ -57,7 +57,7 @@ pub enum Reason {
         /// Name of the function that it is the rest of.
         body: String,
     },
-    /// A loop takes locks, and waits, reads input or sleeps by a call of this function: an iteration may be atomic.
+    /// A loop takes locks, and waits or reads input by a call of this function: an iteration may be atomic.
     EventLoop {
         /// Called function.
         callee: String,

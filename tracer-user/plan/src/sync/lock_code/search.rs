@@ -18,7 +18,9 @@ use super::{
     inline::{self, LockExtent, is_first_look, looks, releases},
 };
 use crate::{
-    regions::known_names::{atomic_operation, is_library, pauses, waits, without_arguments},
+    regions::known_names::{
+        atomic_operation, is_library, reads_input, sleeps, waits, without_arguments,
+    },
     sync::{
         function_roles::FunctionRole, functions::Role, library_code::is_other_library,
         lock_names::takes_lock,
@@ -328,7 +330,8 @@ fn effect(name: &Name) -> WordEffect {
         return WordEffect::Word(step, Value::behind_argument(0));
     }
     let lets_run = PAUSES.contains(&bare)
-        || pauses(&name.short)
+        || reads_input(&name.short)
+        || sleeps(&name.short)
         || bare.starts_with("std::this_thread::")
         || bare.contains("::yield_now")
         || bare.contains("spin_loop");
