@@ -77,6 +77,17 @@ impl CodeEntries {
         self.entries.push(CodeEntry { offset, depth, is_call, end: None, ranges_end });
     }
 
+    /// Returns the first function with the code at an address.
+    pub(crate) fn function_around(&self, at: LinkAddr) -> Option<UnitOffset> {
+        let mut first = 0;
+        let found = self.entries.iter().find(|entry| {
+            let ranges = &self.ranges[first..entry.ranges_end];
+            first = entry.ranges_end;
+            !entry.is_call && ranges.iter().any(|&(from, to)| (from..to).contains(&at))
+        });
+        found.map(|entry| entry.offset)
+    }
+
     /// Visits the inlined calls with wanted code. Inside of an entry without such code there is no other.
     pub(crate) fn visit(
         &self,

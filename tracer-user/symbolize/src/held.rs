@@ -430,13 +430,7 @@ pub(super) fn unit_around(info: &DebugInfo, at: LinkAddr) -> Option<Arc<Unit>> {
 
 /// Finds the function with the code at an address.
 pub(super) fn function_around(unit: &Arc<Unit>, at: LinkAddr) -> Option<gimli::UnitOffset> {
-    let mut entries = unit.unit.entries();
-    while let Ok(Some(entry)) = entries.next_dfs() {
-        if entry.tag() == gimli::DW_TAG_subprogram && covers(unit, entry, at) {
-            return Some(entry.offset());
-        }
-    }
-    None
+    unit.code_entries().function_around(at)
 }
 
 fn covers(unit: &Unit, entry: &gimli::DebuggingInformationEntry<Reader>, at: LinkAddr) -> bool {

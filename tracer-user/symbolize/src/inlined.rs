@@ -130,7 +130,7 @@ impl ElfFile {
 
 impl Unit {
     /// Returns the functions and inlined calls that have code.
-    fn code_entries(&self) -> &CodeEntries {
+    pub(crate) fn code_entries(&self) -> &CodeEntries {
         self.code_entries.get_or_init(|| {
             let mut found = CodeEntries::default();
             let mut entries = self.unit.entries();

@@ -28,6 +28,7 @@ use x86::{
 
 use super::{
     classes::{PlaceClass, Storage, Touches, shown_name},
+    containers::Container,
     dependence::{ModuleCode, StepsInCode},
     frames::{
         author_of, in_one_function, mark_own, on_one_line, origin_of, show_declaration,
@@ -62,6 +63,8 @@ pub struct LiveNames<'run> {
     touches: Touches,
     /// Containers that own variables of findings.
     owners: FxHashMap<VarId, Option<String>>,
+    /// Containers that libraries work on at steps of regions.
+    containers: FxHashMap<(RegionId, LocationId), Option<Container>>,
     known: KnownCode,
 }
 
@@ -111,6 +114,7 @@ impl<'run> LiveNames<'run> {
             synchronising,
             touches: Touches::default(),
             owners: FxHashMap::default(),
+            containers: FxHashMap::default(),
             known: KnownCode::default(),
         }
     }
@@ -523,6 +527,7 @@ impl Names for LiveNames<'_> {
     fn learn(&mut self, findings: &Findings) {
         self.touches = Touches::of(findings);
         self.owners.clear();
+        self.containers.clear();
     }
 
     fn learn_gaps(&mut self, gaps: &[Gap]) {

@@ -104,6 +104,15 @@ impl<'run> LiveNames<'run> {
 
     /// Returns the container that a library works on at a step of a region.
     fn container_at(&mut self, region: RegionId, location: LocationId) -> Option<Container> {
+        if let Some(known) = self.containers.get(&(region, location)) {
+            return known.clone();
+        }
+        let container = self.find_container(region, location);
+        self.containers.insert((region, location), container.clone());
+        container
+    }
+
+    fn find_container(&mut self, region: RegionId, location: LocationId) -> Option<Container> {
         let frames = self.frames_of_library(location);
         if frames.first().is_none_or(|frame| !frame.is_wrapper) || works_on_two(&frames) {
             return None;
