@@ -223,6 +223,12 @@ pub struct Cut {
     pub section_writes: bool,
     /// Set if that section wrote the variable of the first step, as far as its latest writes are remembered.
     pub section_updates: bool,
+    /// Set if that section wrote the variable of the second step, as far as its latest writes are remembered.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub section_writes_second: bool,
+    /// Place where the critical section of the second step of the exemplar began, if it was after the first step.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub second_section: Option<LocationId>,
     /// Fact against holding a lock from one step to the other, in any execution.
     pub obstacle: Option<Obstacle>,
     /// Set if an end is on a variable that threads have polled until another thread changed it; of an update, if the

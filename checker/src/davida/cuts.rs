@@ -283,6 +283,8 @@ impl Cut {
             section_changes: false,
             section_writes: false,
             section_updates: false,
+            section_writes_second: false,
+            second_section: None,
             obstacle: None,
             polled: false,
             unread: false,
@@ -306,6 +308,8 @@ impl Cut {
         self.section_changes = facts.section_changes;
         self.section_writes = facts.section_writes;
         self.section_updates = facts.section_updates;
+        self.section_writes_second = facts.section_writes_second;
+        self.second_section = facts.second_section;
         self.others = facts.others;
         self.acquired = facts.acquired;
     }

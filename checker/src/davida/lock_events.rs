@@ -15,7 +15,7 @@ impl ActiveRegions {
             let is_shared = now.action() == Action::AcquireShared;
             self.found.obstacles.acquired(lock, thread.locks.held());
             thread.locks.acquired(lock, is_shared, now);
-            thread.section(now.location());
+            thread.section(now.location(), now.event());
             thread.acted = now.event();
         }
         if self.options.released_locks {

@@ -81,25 +81,36 @@ impl Default for Thread {
     }
 }
 
-/// Order in which an execution came to its sections first, by the places where they acquire their locks. The first
-/// iteration of a loop makes it, so that a section which comes before an earlier one is of another iteration.
+/// Order in which an execution came to its sections first, by the places where they acquire their locks, each with the
+/// event of its last acquire. The first iteration of a loop makes the order, so that a section which comes before an
+/// earlier one is of another iteration.
 #[derive(Default)]
-pub(super) struct SectionOrder(Vec<LocationId>);
+pub(super) struct SectionOrder(Vec<(LocationId, EventNumber)>);
 
 /// Limit of the sections of an execution whose order is known.
 const MAX_SECTIONS: usize = 64;
 
 impl SectionOrder {
-    pub(super) fn acquired(&mut self, at: LocationId) {
-        if self.0.len() < MAX_SECTIONS && !self.0.contains(&at) {
-            self.0.push(at);
+    pub(super) fn acquired(&mut self, at: LocationId, event: EventNumber) {
+        let has_room = self.0.len() < MAX_SECTIONS;
+        match self.0.iter_mut().find(|section| section.0 == at) {
+            Some(section) => section.1 = event,
+            None if has_room => self.0.push((at, event)),
+            None => {}
         }
     }
 
     /// Returns whether the execution came to `second` before it came to `first`.
     fn goes_back(&self, first: LocationId, second: LocationId) -> bool {
-        let place = |of: LocationId| self.0.iter().position(|&at| at == of);
+        let place = |of: LocationId| self.0.iter().position(|section| section.0 == of);
         place(first).zip(place(second)).is_some_and(|(first, second)| second < first)
+    }
+
+    /// Returns whether the execution came to the section `first` again after an event, and then to `second`: this is of
+    /// another iteration.
+    fn repeats(&self, first: LocationId, second: LocationId, event: EventNumber) -> bool {
+        let again = self.0.iter().any(|&(at, last)| at == first && last > event);
+        again && first != second
     }
 }
 
@@ -157,10 +168,10 @@ impl Thread {
     }
 
     /// Notes the begin of a section in the regions that it is part of.
-    pub(super) fn section(&mut self, at: LocationId) {
+    pub(super) fn section(&mut self, at: LocationId, event: EventNumber) {
         let own = self.orders.iter_mut().take(self.levels.len());
         let followed = self.followed.as_mut().map(|followed| &mut followed.order);
-        own.chain(followed).for_each(|order| order.acquired(at));
+        own.chain(followed).for_each(|order| order.acquired(at, event));
     }
 
     /// Returns whether a thread waits for a change: the access repeats a read at the same place, others have changed
@@ -342,18 +353,28 @@ impl Surroundings<'_> {
         let waits = |lock: &ReleasedLock| lock.released.location == lock.reacquired.location;
         let section = self.locks.left(&first.source, returned.event);
         let entered = self.locks.entered(&closing.sink, left.event);
-        let goes_back = (section.zip(entered))
-            .is_some_and(|(section, entered)| self.order.goes_back(section.at, entered));
+        let is_later = (section.zip(entered)).is_some_and(|(section, entered)| {
+            self.order.goes_back(section.at, entered)
+                || self.order.repeats(section.at, entered, left.event)
+        });
+        let read_again = self.trail.read_again(first.object, first.sink.event(), returned.event);
+        // The first step itself was made again.
+        let is_later = is_later || read_again == Some(left.location);
         let kind = kind(&left, &returned, left_chain.as_deref(), returned_chain.as_deref());
+        let written = |object| match (section, object) {
+            (Some(section), Object::Variable(variable)) => {
+                section.written.contains(&Some(variable))
+            }
+            _ => false,
+        };
         Facts {
-            kind: if goes_back { GapKind::Iterations } else { kind },
+            kind: if is_later { GapKind::Iterations } else { kind },
             section_changes: section.is_some_and(|section| section.changes),
             section_writes: section
                 .is_some_and(|section| section.written.iter().any(Option::is_some)),
-            section_updates: section.is_some_and(|section| match first.object {
-                Object::Variable(variable) => section.written.contains(&Some(variable)),
-                _ => false,
-            }),
+            section_updates: written(first.object),
+            section_writes_second: written(closing.object),
+            second_section: entered,
             acquired: self.locks.acquired_after(left.event),
             left: self.end(left_chain, &first.source),
             returned: self.end(returned_chain, &closing.sink),
@@ -362,7 +383,7 @@ impl Surroundings<'_> {
             waited: (left.event + 1..=returned.event).contains(&self.waited)
                 || locks.iter().any(waits),
             notified: (left.event + 1..=returned.event).contains(&self.notified),
-            read_again: self.trail.read_again(first.object, first.sink.event(), returned.event),
+            read_again,
             partly_seen: false,
             others: OtherLocks::default(),
         }
@@ -422,6 +443,8 @@ pub(super) struct Facts {
     pub(super) section_changes: bool,
     pub(super) section_writes: bool,
     pub(super) section_updates: bool,
+    pub(super) section_writes_second: bool,
+    pub(super) second_section: Option<LocationId>,
     pub(super) acquired: Vec<LockId>,
     pub(super) left: GapEnd,
     pub(super) returned: GapEnd,

@@ -226,6 +226,8 @@ fn gaps_that_decide_anew(candidates: &[Candidate<'_>], names: &mut Names<'_>) ->
         let by_itself = candidate.facts.split.as_ref().is_some_and(|split| split.by_itself);
         if in_one_function || by_itself {
             found.insert(candidate.gap());
+        } else if is_tried_again(candidate.region, cut, names) {
+            found.insert(candidate.gap());
         } else if cut.did_nothing {
             let steps = Steps::of(candidate.region, cut.left, cut.returned);
             let returned = names.dependence(steps).returned;
@@ -243,6 +245,13 @@ fn gaps_that_decide_anew(candidates: &[Candidate<'_>], names: &mut Names<'_>) ->
         }
     }
     found
+}
+
+/// Returns whether the value of the second step decides if the region makes the first step again: it tries again until
+/// the second look finds what the first one found.
+fn is_tried_again(region: RegionId, cut: &Cut, names: &mut Names<'_>) -> bool {
+    let steps = Steps::of(region, cut.returned, cut.left);
+    names.dependence(steps).control == Certainty::Yes
 }
 
 /// Returns the points of a violation that its key and its facts are about.
@@ -325,7 +334,11 @@ fn of<'a>(
             GapKind::Callees
         }
         GapKind::OneActivation | GapKind::Callees
-            if names.dependence(steps).goes_back == Certainty::Yes =>
+            if names.dependence(steps).goes_back == Certainty::Yes
+                || cut.and_then(|cut| cut.second_section).is_some_and(|section| {
+                    let steps = Steps::of(region, left.location, section);
+                    names.dependence(steps).goes_back == Certainty::Yes
+                }) =>
         {
             GapKind::Iterations
         }
@@ -419,6 +432,7 @@ fn of<'a>(
         left_reads: is_variable(accesses.first.object) && !writes(left.action),
         takes_out,
         left_draws: matches!(left.action, Action::Update | Action::CommutingUpdate),
+        left_writes_both: cut.is_some_and(|cut| cut.section_writes_second),
         left_changes: cut.is_some_and(|cut| cut.section_changes),
         returned_reads: is_variable(accesses.closing.object)
             && !writes(returned.action)

@@ -78,6 +78,8 @@ pub(super) struct Facts {
     pub(super) takes_out: bool,
     /// The first end is one atomic update.
     pub(super) left_draws: bool,
+    /// The section of the first end wrote the variable of the second end as well.
+    pub(super) left_writes_both: bool,
     /// The function of the first end changed something before the gap.
     pub(super) left_changes: bool,
     /// The second end only reads its variable.
@@ -161,7 +163,7 @@ impl Facts {
     /// Others use the values of both variables together, of which the region had written one alone.
     fn is_seen_torn(&self) -> bool {
         let used_together = self.used_together == Certainty::Yes;
-        let seen = self.is(Pattern::Torn) && used_together && self.changed != Some(false);
+        let seen = self.is_half_done() && used_together && self.changed != Some(false);
         // A number that was drawn in one step, without the lock, is complete before it is used.
         seen && (!self.left_draws || matches!(self.guard, Guard::Common(_)))
     }
@@ -169,12 +171,28 @@ impl Facts {
     /// Others read both variables under one hold, of which the region had written one alone, and may use them together.
     fn may_be_seen_torn(&self) -> bool {
         let writes_both = !self.left_reads && !self.returned_reads;
-        self.is(Pattern::Torn) && writes_both && self.used_together != Certainty::No
+        self.is_half_done() && writes_both && self.used_together != Certainty::No
+    }
+
+    /// The region had accessed one of two variables alone. After a section that wrote both, others see the two as that
+    /// section left them, and a later change of one is a step of its own.
+    fn is_half_done(&self) -> bool {
+        self.is(Pattern::Torn) && !self.changes_again()
+    }
+
+    fn changes_again(&self) -> bool {
+        self.left_writes_both && !self.returned_reads
     }
 
     /// The harm was seen: its rate is no fact against a bug.
     fn is_wrong_at_any_rate(&self) -> bool {
-        self.loses_update() || self.may_be_seen_torn()
+        self.loses_update() || self.may_be_seen_torn() || self.reads_back()
+    }
+
+    /// The region updates a variable, as to count down, and looks only later at the result, which others have changed.
+    fn reads_back(&self) -> bool {
+        let is_seen = self.is(Pattern::Overwritten) && self.changed == Some(true);
+        is_seen && self.left_draws && self.returned_reads && self.kind == GapKind::OneActivation
     }
 
     /// The steps belong together even in a thread's body: they lose an update or a wake-up, or use freed memory.
@@ -277,9 +295,12 @@ impl Facts {
         (asks_then_writes || by_nobody) && !self.one_class || updates_both
     }
 
-    /// The use of an element that was taken out stands for itself, unless it is known to depend on it.
+    /// The use of an element that was taken out stands for itself, unless it is known to depend on it. So does a step
+    /// after a section that wrote both variables.
     fn is_complete_call(&self) -> bool {
-        self.takes_out && self.left_reads && self.has_data() && self.kind == GapKind::Callees
+        let takes_out = self.takes_out && self.left_reads && self.has_data();
+        let is_whole = self.is(Pattern::Torn) && self.changes_again();
+        takes_out && self.kind == GapKind::Callees || is_whole
     }
 
     /// Threads poll the variable. One that waits is to look again after each wake-up.

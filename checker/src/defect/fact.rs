@@ -91,7 +91,7 @@ pub enum Reason {
     CheckedAgain,
     /// The region only reads the variable again after the gap, and would have done so whatever it had read before.
     ReadAnew,
-    /// The call before the gap changed shared data as well, under the same lock: it is complete in itself.
+    /// The section before the gap changed shared data as well, or both variables: it is complete in itself.
     CompleteCall,
     /// The variable was read before a lock was given up, and updated after it without another look at its value.
     ActsUnchecked,
@@ -232,7 +232,7 @@ impl fmt::Display for Reason {
                 "the variable is only read again after the gap, whatever was read before: its value is the present one",
             ),
             Self::CompleteCall => f.write_str(
-                "the call before the gap changes shared data in the same section: it is complete in itself",
+                "the section before the gap changes shared data as well: it is complete in itself",
             ),
             Self::CommonLock { lock } => write!(f, "`{lock}` guards both variables"),
             Self::SeparateLocks => {

@@ -99,7 +99,7 @@ pub(crate) fn transactions_without_data<'a>(ends: impl Iterator<Item = &'a Event
 }
 
 /// Number of variables whose last writes are remembered.
-const WRITTEN: usize = 4;
+const WRITTEN: usize = 8;
 
 /// Variables that a thread has written in a hold, the latest first, as far as they are remembered.
 pub type WrittenVariables = [Option<VarId>; WRITTEN];

@@ -311,7 +311,8 @@ pub const TOPICS: &[Topic] = &[
         Against,
         "complete-call",
         "The call before the gap read the variable and changed shared data, in one section of a lock, as a call does that \
-         takes an element out of a queue. By the program's code, what comes after the gap is not known to depend on it.",
+         takes an element out of a queue; or the section before the gap wrote both variables. By the program's code, what \
+         comes after the gap is not known to depend on it.",
         "None, unless both calls are meant to be one step: then hold the lock around both.",
         examples::SEPARATE,
     ),

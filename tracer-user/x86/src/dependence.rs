@@ -241,6 +241,40 @@ impl<'code> Analysis<'code> {
         self.find_meeting(earlier, later).unwrap_or(Meeting::UNKNOWN)
     }
 
+    /// Returns whether values that a step loads in several executions are used together, in any function of its chain:
+    /// a loop adds them up, or compares them with one another.
+    pub fn meets_itself(&mut self, step: &[u64]) -> Meeting {
+        self.find_own_meeting(step).unwrap_or(Meeting::UNKNOWN)
+    }
+
+    fn find_own_meeting(&mut self, step: &[u64]) -> Option<Meeting> {
+        let (&access, calls) = step.split_last()?;
+        let (mut body, mut once) = self.of_load_at(access)?;
+        let mut source = Source::Load(body.values.at(access)?);
+        let mut outer = calls.iter().rev();
+        let mut found = Meeting::default();
+        loop {
+            let boundary = self.boundary.and_then(|at| body.values.at(at));
+            let always = self.with_callees(&body, |callee| {
+                Solution::of_all_executions(&body, source, boundary, callee)
+            });
+            // What an operand has from earlier executions alone.
+            let earlier = |at: usize| {
+                let pairs = once.uses(&body, at).into_iter().zip(always.uses(&body, at));
+                let carried = |(own, all): (Labels, Labels)| match own.of_source() {
+                    Certainty::No => all,
+                    _ => Labels::NONE,
+                };
+                pairs.map(carried).collect()
+            };
+            found = found.join(self.meeting(&body, &earlier, &once));
+            let Some(&call) = outer.next() else { return Some(found) };
+            let summary = once.summary();
+            (body, once) = self.of_call(call, summary.clone())?;
+            source = Source::Call(body.values.at(call)?, Arc::new(summary));
+        }
+    }
+
     /// Returns whether the function that makes the first call of a chain, or else its only step, returns something that
     /// depends on the value that the step at the end loads.
     pub fn returns(&mut self, step: &[u64]) -> Certainty {

@@ -505,6 +505,44 @@ fn values_that_are_compared_or_combined_meet() {
     }
 }
 
+/// A loop around a read, and whether it compares the values that it reads, or combines them.
+const LOOPS: [(&str, bool, bool); 5] = [
+    ("long all = 0; for (long i = 0; i < n; i++) all += at(i); return all;", false, true),
+    ("for (long i = 0; i < n; i++) other(at(i)); return 0;", false, false),
+    ("for (long i = 0; i < n; i++) if (at(i) == 5) return i; return 0;", false, false),
+    (
+        "for (long i = 0; i < n; i++) { long one = at(i); other(one + one); } return 0;",
+        false,
+        false,
+    ),
+    (
+        "long last = 0; for (long i = 0; i < n; i++) { long one = at(i); if (one == last) other(1); last = one; } return 0;",
+        true,
+        false,
+    ),
+];
+
+#[test]
+fn values_that_a_loop_adds_up_meet() {
+    let mut text = PRELUDE.to_owned();
+    text += "static volatile long value;\nAPART long at(long i) { other(i); return value; }\n";
+    for (number, (body, ..)) in LOOPS.iter().enumerate() {
+        writeln!(text, "APART long region{number}(long n) {{ {body} }}").unwrap();
+    }
+    text += "int main(void) { return 0; }\n";
+    for option in ["-O0", "-O1", "-O2"] {
+        let program = compiled(&text, option);
+        let [at, value] = ["at", "value"].map(|name| program.function(name));
+        for (number, (body, compares, combines)) in LOOPS.into_iter().enumerate() {
+            let region = program.function(&format!("region{number}"));
+            let step = [program.calls(region, at)[0], program.access(at, value)];
+            let found = Analysis::new(&program, &mut Knowledge::default()).meets_itself(&step);
+            let certain = [found.compared, found.combined].map(|found| found == Certainty::Yes);
+            assert_eq!(certain, [compares, combines], "{option}: {body}: {found:?}");
+        }
+    }
+}
+
 #[test]
 fn values_that_are_written_back_are_left_to_nobody() {
     let text = format!(

@@ -211,7 +211,10 @@ impl ModuleCode {
             }
             let goes_back = certainly(analysis.comes_first(other[common], one[common]));
             let found = analysis.depends(&one[common..], &other[common..]);
-            let meeting = analysis.meets(&one[common..], &other[common..]);
+            let meeting = match one == other {
+                true => analysis.meets_itself(one),
+                false => analysis.meets(&one[common..], &other[common..]),
+            };
             tracing::trace!(?one, ?other, ?found, ?meeting, "dependence by one way");
             Dependence {
                 value: answer(found.value),

@@ -82,7 +82,19 @@ impl Solution {
         callee: Callee<'_>,
     ) -> Self {
         let entry = Known::at_entry();
-        Self::of_branches(body, entry, source, boundary, callee, body.decisions())
+        Self::of_branches(body, entry, source, true, boundary, callee, body.decisions())
+    }
+
+    /// Finds the labels as [`find`](Self::find) does, with those of all executions of the earlier step: a sum of what a
+    /// loop has read has the label.
+    pub fn of_all_executions(
+        body: &Body,
+        source: Source,
+        boundary: Option<usize>,
+        callee: Callee<'_>,
+    ) -> Self {
+        let entry = Known::at_entry();
+        Self::of_branches(body, entry, Some(source), false, boundary, callee, body.decisions())
     }
 
     /// Finds the labels that values have where control has come to an instruction on one of these ways. Values that the
@@ -95,13 +107,14 @@ impl Solution {
         callee: Callee<'_>,
     ) -> Self {
         let entry = Known { own_loads_are_plain: true, object: ways.object, ..Known::at_entry() };
-        Self::of_branches(body, entry, source, boundary, callee, &ways.decisions)
+        Self::of_branches(body, entry, source, true, boundary, callee, &ways.decisions)
     }
 
     fn of_branches(
         body: &Body,
         entry: Known,
         source: Option<Source>,
+        renews: bool,
         boundary: Option<usize>,
         callee: Callee<'_>,
         decisions: &[Decision],
@@ -121,7 +134,7 @@ impl Solution {
         }
         // A branch passes its labels to all values written under it, which may give labels to more branches.
         loop {
-            solution.flow(body, source.as_ref(), boundary, callee);
+            solution.flow(body, source.as_ref(), renews, boundary, callee);
             let mut changed = false;
             for Decision { branch, decided, may_leave } in decisions {
                 let condition = solution.condition(body, *branch, *may_leave);
@@ -152,19 +165,20 @@ impl Solution {
         }
     }
 
-    /// Lets labels flow to a fixpoint. Where the earlier step or the region is executed again, the label of the step's
-    /// last execution ends.
+    /// Lets labels flow to a fixpoint. Where the region is executed again, the label of the earlier step's last execution
+    /// ends; if it `renews`, also where the step itself is.
     fn flow(
         &mut self,
         body: &Body,
         source: Option<&Source>,
+        renews: bool,
         boundary: Option<usize>,
         callee: Callee<'_>,
     ) {
         let of_source = source.map(|source| match source {
             Source::Load(index) | Source::Call(index, _) => *index,
         });
-        let renewed = [boundary, of_source];
+        let renewed = [boundary, of_source.filter(|_| renews)];
         // Labels of branches have changed since an earlier round.
         let mut todo: BTreeSet<usize> =
             (0..self.before.len()).filter(|&at| self.before[at].is_some()).collect();
