@@ -197,9 +197,10 @@ pub(super) fn all<'a>(findings: &'a Findings, names: &mut Names<'_>) -> Vec<Cand
     }
     names.number_lines();
     let released = Released::of(findings);
+    let writes = Writes::of(&found);
     let mut candidates: Vec<Candidate<'a>> = (found.into_iter())
         .filter_map(|(cut, number, violation)| {
-            of(findings, &released, cut, number, violation, names)
+            of(findings, &released, &writes, cut, number, violation, names)
         })
         .collect();
     let decides_anew = gaps_that_decide_anew(&candidates, names);
@@ -261,9 +262,34 @@ fn points(violation: &Violation) -> impl Iterator<Item = &Point> {
     ends.chain(violation.released_locks.iter().flat_map(|lock| [&lock.released, &lock.reacquired]))
 }
 
+/// Second steps that write, by region, first step and variable; `None` where there are several.
+struct Writes(FxHashMap<(RegionId, LocationId, Object), Option<LocationId>>);
+
+impl Writes {
+    fn of(found: &[(Option<&Cut>, usize, &Violation)]) -> Self {
+        let mut all = FxHashMap::default();
+        for (cut, _, violation) in found {
+            let Some((cut, closing)) = cut.zip(violation.edges.last()) else { continue };
+            if writes(closing.sink.action) {
+                let known = all.entry((cut.region, cut.left, closing.object));
+                let known = known.or_insert(Some(cut.returned));
+                *known = known.filter(|known| *known == cut.returned);
+            }
+        }
+        Self(all)
+    }
+
+    /// Returns a write that follows a second step which reads: in this cut, or after another look in an execution in
+    /// which others came in later.
+    fn after(&self, cut: &Cut, read: Object) -> Option<LocationId> {
+        cut.written_at.or_else(|| self.0.get(&(cut.region, cut.left, read)).copied().flatten())
+    }
+}
+
 fn of<'a>(
     findings: &Findings,
     released: &Released,
+    writes_after: &Writes,
     cut: Option<&'a Cut>,
     number: usize,
     violation: &'a Violation,
@@ -391,7 +417,11 @@ fn of<'a>(
     let takes_out = takes_out(kind, cut, &subjects);
     let changed_by_one = guard == Guard::Separate && is_changed_by_one(violation, &accesses, names);
     let of_one_time = seen_whole || changed_by_one;
-    let usage = Usage::of(region, &accesses, cut, of_one_time, kind, takes_out, names);
+    let written = cut.and_then(|cut| match accesses.on_one {
+        true => writes_after.after(cut, accesses.closing.object),
+        false => cut.written_at,
+    });
+    let usage = Usage::of(region, &accesses, written, of_one_time, kind, takes_out, names);
     // In a critical section a loop tries again. Without one it waits for others, or tries to change the variable.
     let [left_repeats, returned_repeats] =
         [(left, ends[0]), (returned, ends[1])].map(|(point, end)| {
@@ -520,7 +550,7 @@ impl Usage {
     fn of(
         region: RegionId,
         accesses: &Accesses<'_>,
-        cut: Option<&Cut>,
+        written: Option<LocationId>,
         of_one_time: bool,
         kind: GapKind,
         takes_out: bool,
@@ -533,7 +563,7 @@ impl Usage {
         }
         let is_read = !writes(returned.action);
         let act = match is_read {
-            true => cut.and_then(|cut| cut.written_at),
+            true => written,
             false => Some(returned.location),
         };
         let mut depends = |earlier, later| names.dependence(Steps::of(region, earlier, later));

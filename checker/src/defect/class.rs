@@ -186,13 +186,7 @@ impl Facts {
 
     /// The harm was seen: its rate is no fact against a bug.
     fn is_wrong_at_any_rate(&self) -> bool {
-        self.loses_update() || self.may_be_seen_torn() || self.reads_back()
-    }
-
-    /// The region updates a variable, as to count down, and looks only later at the result, which others have changed.
-    fn reads_back(&self) -> bool {
-        let is_seen = self.is(Pattern::Overwritten) && self.changed == Some(true);
-        is_seen && self.left_draws && self.returned_reads && self.kind == GapKind::OneActivation
+        self.loses_update() || self.may_be_seen_torn() || self.changed == Some(true)
     }
 
     /// The steps belong together even in a thread's body: they lose an update or a wake-up, or use freed memory.
@@ -598,7 +592,7 @@ static RULES: &[Rule] = rules! {
 
     // The rate. Code that is cut in most runs works nevertheless, or was never meant to be atomic; a cut that was
     // frequent in a run that went on is less likely to be an unknown bug.
-    Guess AtMost(Possible, -2), of_rate, if |f| f.is_seldom_whole() && !f.is_mostly_cut() && !f.may_be_seen_torn();
+    Guess AtMost(Possible, -2), of_rate, if |f| f.is_seldom_whole() && !f.is_mostly_cut() && !f.is_wrong_at_any_rate();
     Guess AtMost(ByDesign, 0), of_rate, if |f| f.is_mostly_cut() && !f.is_wrong_at_any_rate();
     Guess Weight(-2), of_rate, if |f| f.is_often_cut() && !f.is_mostly_cut() && !f.is_wrong_at_any_rate();
     Known Note, of_rate, if |f| f.runs > 0;
