@@ -84,21 +84,42 @@ impl Default for Thread {
 /// Order in which an execution came to its sections first, by the places where they acquire their locks. The first
 /// iteration of a loop makes it, so that a section which comes before an earlier one is of another iteration.
 #[derive(Default)]
-pub(super) struct SectionOrder(Vec<LocationId>);
+pub(super) struct SectionOrder {
+    sections: Vec<LocationId>,
+    /// Some of them, one at each place, as numbers from 1: an execution comes to most sections again.
+    recent: [u32; RECENT_SECTIONS],
+}
 
 /// Limit of the sections of an execution whose order is known.
 const MAX_SECTIONS: usize = 64;
 
+/// Number of sections that are found without a look at all.
+const RECENT_SECTIONS: usize = 8;
+
 impl SectionOrder {
+    #[inline]
     pub(super) fn acquired(&mut self, at: LocationId) {
-        if self.0.len() < MAX_SECTIONS && !self.0.contains(&at) {
-            self.0.push(at);
+        // 0 for no location, which is not among the recent ones.
+        let number = at.0.wrapping_add(1);
+        let recent = &mut self.recent[at.index() % RECENT_SECTIONS];
+        if self.sections.len() < MAX_SECTIONS && (number == 0 || *recent != number) {
+            *recent = number;
+            if !self.sections.contains(&at) {
+                self.sections.push(at);
+            }
+        }
+    }
+
+    fn clear(&mut self) {
+        if !self.sections.is_empty() {
+            self.sections.clear();
+            self.recent = [0; RECENT_SECTIONS];
         }
     }
 
     /// Returns whether the execution came to `second` before it came to `first`.
     fn goes_back(&self, first: LocationId, second: LocationId) -> bool {
-        let place = |of: LocationId| self.0.iter().position(|&at| at == of);
+        let place = |of: LocationId| self.sections.iter().position(|&at| at == of);
         place(first).zip(place(second)).is_some_and(|(first, second)| second < first)
     }
 }
@@ -150,7 +171,7 @@ impl Thread {
         self.first_without_slot = self.first_without_slot.min(begin.event());
         let depth = self.levels.len();
         match self.orders.get_mut(depth) {
-            Some(order) => order.0.clear(),
+            Some(order) => order.clear(),
             None => self.orders.push(SectionOrder::default()),
         }
         self.levels.push(Level { region, begin: *begin, slot: None });
