@@ -44,6 +44,8 @@
 //!
 //! [`gap::Observer`] lists where other threads could have come in, whether they did or not.
 //!
+//! [`reduction::select`] selects the events of a trace on which its verdicts depend.
+//!
 //! # Requirements
 //!
 //! The standard library, on any system: the readers and writers of traces take `std::io` streams, and all tables are
@@ -85,6 +87,7 @@ mod hb;
 pub mod interleaving_tree;
 mod must_order;
 pub mod predict;
+pub mod reduction;
 mod regiontrack;
 mod vector;
 mod velodrome;

@@ -102,8 +102,11 @@ impl ActiveRegions {
         let step = (discriminant(&event.op), event.location);
         let is_in_section =
             followed.level.is_some_and(|level| thread.locks.holds_since(level.begin.event()));
-        let is_again = followed.steps.contains(&step) && !is_in_section;
-        if is_again || followed.steps.len() >= MAX_STEPS {
+        let is_known = followed.steps.contains(&step);
+        if is_known && is_in_section && followed.steps.len() < MAX_STEPS {
+            return true;
+        }
+        if is_known && !is_in_section || followed.steps.len() >= MAX_STEPS {
             self.end_iteration(row);
         }
         if let Some(followed) = &mut self.threads[row].followed {

@@ -271,9 +271,19 @@ impl Forest {
         *self.entry(row, slot) =
             Entry { first: PerRelation([begin; 3]), node: PerRelation([ROOT; 3]) };
         self.bits_mut(row, slot / 64).insert(slot, columns);
+        self.open(row, begin);
+    }
+
+    /// Lowers the bound of a thread for a region that was opened and has no slot: it has reached its own thread alone.
+    pub(super) fn open(&mut self, row: usize, begin: EventNumber) {
         let bound = &mut self.rows[row].bound;
         bound.event = bound.event.min(begin);
         bound.begin = bound.begin.min(begin);
+    }
+
+    /// Notes that a region without a slot was closed.
+    pub(super) fn close(&mut self, row: usize) {
+        self.rows[row].stale = true;
     }
 
     /// Returns how often the region in the slot has reached a thread.
@@ -442,13 +452,13 @@ impl Forest {
     }
 
     /// Returns whether any region has reached the event of the thread, or its transaction. Tightens the
-    /// lower bound if it is stale.
-    pub(super) fn is_reached(&mut self, row: usize, event: &EventStamp) -> bool {
+    /// lower bound if it is stale. `open` is the begin of the thread's first region without a slot.
+    pub(super) fn is_reached(&mut self, row: usize, event: &EventStamp, open: EventNumber) -> bool {
         let Row { bound, stale, .. } = self.rows[row];
         if !bound.is_reached(event) || !stale {
             return bound.is_reached(event);
         }
-        let mut bound = LowerBound::NEVER;
+        let mut bound = LowerBound { event: open, begin: open };
         for word in 0..=self.high[row].len() {
             let bits = self.bits(row, word);
             for slot in slots(word, bits.in_any_relation()) {

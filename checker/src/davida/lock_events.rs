@@ -116,6 +116,9 @@ impl ActiveRegions {
     fn drop_ended_holds(&mut self, row: usize) {
         let Self { threads, forest, .. } = self;
         let mut met: Vec<EventNumber> = forest.reached_first(row).collect();
+        // A region reaches its own thread by its begin, also before it has a slot.
+        let outermost = threads[row].levels.first().filter(|level| level.slot.is_none());
+        met.extend(outermost.map(|level| level.begin.event()));
         for thread in &*threads {
             let departures = trails(thread).flat_map(|trail| trail.departures.iter());
             let to_it = departures.filter(|node| node.row() == row);

@@ -86,11 +86,19 @@ pub(super) struct Locks {
     ended: Vec<Ended>,
     /// Number of ended holds at which they are looked through next.
     limit: usize,
+    /// Last release of each lock and mode, while ended holds are looked through: retained for its memory.
+    last_releases: FxHashMap<(LockId, bool), EventNumber>,
 }
 
 impl Default for Locks {
     fn default() -> Self {
-        Self { held: Vec::new(), dropped: Dropped::default(), ended: Vec::new(), limit: MANY }
+        Self {
+            held: Vec::new(),
+            dropped: Dropped::default(),
+            ended: Vec::new(),
+            limit: MANY,
+            last_releases: FxHashMap::default(),
+        }
     }
 }
 
@@ -153,33 +161,37 @@ impl Locks {
 
     /// Drops ended holds. `met` are events of the thread, in their order, at which it met dependencies.
     pub(super) fn drop_ended(&mut self, met: &[EventNumber]) {
-        let ended = std::mem::take(&mut self.ended);
-        let latest = ended.len().saturating_sub(LATEST);
-        let mut last_release: FxHashMap<(LockId, bool), EventNumber> = FxHashMap::default();
-        let mut following = 0;
-        for (index, ended) in ended.into_iter().enumerate() {
-            let Hold { lock, is_shared, released, .. } = ended.hold;
-            let before = last_release.insert((lock, is_shared), released);
-            // The first event since the last hold of the lock, and until this one.
-            let since = met.partition_point(|&event| before.is_some_and(|before| event <= before));
-            let is_first = met.get(since).is_some_and(|&event| event <= released);
-            following = if is_first { FOLLOWING } else { following.saturating_sub(1) };
-            if following > 0 || index >= latest {
-                self.ended.push(ended);
+        let latest = self.ended.len().saturating_sub(LATEST);
+        self.last_releases.clear();
+        let (mut following, mut retained) = (0_usize, 0);
+        for index in 0..latest {
+            let Hold { lock, is_shared, released, .. } = self.ended[index].hold;
+            following = following.saturating_sub(1);
+            // Holds that had ended by then are as good as none, and most had.
+            if met.first().is_some_and(|&event| event <= released) {
+                let before = self.last_releases.insert((lock, is_shared), released);
+                // The first event since the last hold of the lock, and until this one.
+                let since =
+                    before.map_or(0, |before| met.partition_point(|&event| event <= before));
+                if met.get(since).is_some_and(|&event| event <= released) {
+                    following = FOLLOWING;
+                }
+            }
+            if following > 0 {
+                self.ended.swap(retained, index);
+                retained += 1;
             } else {
-                self.note_dropped(&ended);
+                let extent = self.ended[index].extent();
+                let before = retained.checked_sub(1).map(|last| &mut self.ended[last].dropped);
+                before.unwrap_or(&mut self.dropped).add(extent);
             }
         }
-        let rest = self.ended.split_off(self.ended.len().saturating_sub(MAX_ENDED));
-        for ended in std::mem::replace(&mut self.ended, rest) {
+        self.ended.drain(retained..latest);
+        let excess = self.ended.len().saturating_sub(MAX_ENDED);
+        for ended in self.ended.drain(..excess) {
             self.dropped.add(ended.extent());
         }
         self.limit = MANY.max(2 * self.ended.len());
-    }
-
-    fn note_dropped(&mut self, ended: &Ended) {
-        let last = self.ended.last_mut().map(|last| &mut last.dropped);
-        last.unwrap_or(&mut self.dropped).add(ended.extent());
     }
 
     /// Returns the first hold that fits, of all that had not ended at an event.

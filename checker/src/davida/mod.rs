@@ -16,14 +16,15 @@
 //!   innermost region that a dependency violates, for `cuts`, and are in no verdict and no count;
 //! - the same algorithm runs on the data relation, whose trees are within those of the full relation.
 //!
-//! A region within another one gets a slot when an event leaves it: until then it has reached no other thread. The
+//! A region gets a slot when an event leaves it: until then it has reached no other thread, and most never do. The
 //! regions of a thread that a dependency violates are the outer ones of its nest, as each begins before those within
 //! it.
 //!
 //! A region that is followed (`followed`) has a slot in the data relation alone, and is looked at where a dependency
 //! violates no other region.
 //!
-//! Invariants: a slot's bit is in column `Own` of one thread exactly while its region is active; the bits
+//! Invariants: a slot's bit is in column `Own` of one thread while its region is active, from the first event that
+//! leaves it on; the bits
 //! of a thread in the data relation are among those in the full relation; a thread's lower bound is no
 //! later than anything of it that a region has reached, so that a dependency on an earlier event is
 //! relevant to no region.

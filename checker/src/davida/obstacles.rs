@@ -8,6 +8,9 @@ use rustc_hash::FxHashSet;
 /// Limit of the pairs of locks whose order is known.
 const MAX_PAIRS: usize = 1 << 14;
 
+/// Number of pairs that are found without a hash.
+const RECENT: usize = 1 << 8;
+
 /// Waits of regions, and orders of locks.
 #[derive(Clone, Default)]
 pub(super) struct Obstacles {
@@ -15,6 +18,8 @@ pub(super) struct Obstacles {
     waiting: FxHashSet<RegionId>,
     /// Locks of which the first one was held when the second one was acquired.
     nested: FxHashSet<(LockId, LockId)>,
+    /// Some of `nested`, one at each place: most acquires nest as earlier ones did.
+    recent: Vec<Option<(LockId, LockId)>>,
     /// Variables that threads have polled until another thread changed them.
     polled: FxHashSet<VarId>,
     /// Places of the reads by which they do.
@@ -49,10 +54,20 @@ impl Obstacles {
 
     pub(super) fn acquired(&mut self, lock: LockId, held: impl Iterator<Item = LockId>) {
         for outer in held.filter(|&outer| outer != lock) {
-            if self.nested.len() < MAX_PAIRS {
-                self.nested.insert((outer, lock));
+            let place = outer.index().wrapping_mul(31).wrapping_add(lock.index()) % RECENT;
+            if self.recent.get(place) != Some(&Some((outer, lock))) {
+                self.add_nested(outer, lock, place);
             }
         }
+    }
+
+    #[inline(never)]
+    fn add_nested(&mut self, outer: LockId, lock: LockId, place: usize) {
+        if self.nested.len() < MAX_PAIRS {
+            self.nested.insert((outer, lock));
+        }
+        self.recent.resize(RECENT, None);
+        self.recent[place] = Some((outer, lock));
     }
 
     /// Returns what speaks against holding a lock over the gap of a cut, which the violation shows.

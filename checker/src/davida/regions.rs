@@ -234,7 +234,8 @@ impl ActiveRegions {
 
     /// Closes the innermost region of the thread in that row, at event `end`.
     fn close(&mut self, row: usize, end: EventNumber) {
-        let Some(Level { slot: Some(slot), .. }) = self.threads[row].close(end) else { return };
+        let Some(Level { slot, .. }) = self.threads[row].close(end) else { return };
+        let Some(slot) = slot else { return self.forest.close(row) };
         self.free.push(slot);
         self.forest.end(slot as usize, row);
     }
@@ -581,7 +582,8 @@ impl Visitor for ActiveRegions {
         }
         let (Some(u), v) = (dependency.source_row(), dependency.row) else { return };
         // Many dependencies on variables come from before everything that regions have reached.
-        if variable && !self.forest.is_reached(u, dependency.source) {
+        let open = self.threads[u].first_without_slot;
+        if variable && !self.forest.is_reached(u, dependency.source, open) {
             return;
         }
         let source = dependency.source.event();
@@ -655,9 +657,7 @@ impl Visitor for ActiveRegions {
             thread.begin();
         }
         thread.open(region, now);
-        if depth == 0 {
-            self.give_slots(row, now.event());
-        }
+        self.forest.open(row, now.event());
     }
 
     fn exits(&mut self, row: usize) {

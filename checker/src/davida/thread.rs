@@ -85,31 +85,55 @@ impl Default for Thread {
 /// event of its last acquire. The first iteration of a loop makes the order, so that a section which comes before an
 /// earlier one is of another iteration.
 #[derive(Default)]
-pub(super) struct SectionOrder(Vec<(LocationId, EventNumber)>);
+pub(super) struct SectionOrder {
+    sections: Vec<(LocationId, EventNumber)>,
+    /// Some of them, one at each place, by their numbers from 1: an execution comes to most sections again.
+    recent: [u32; RECENT_SECTIONS],
+}
 
 /// Limit of the sections of an execution whose order is known.
 const MAX_SECTIONS: usize = 64;
 
+/// Number of sections that are found without a look at all.
+const RECENT_SECTIONS: usize = 8;
+
 impl SectionOrder {
+    #[inline]
     pub(super) fn acquired(&mut self, at: LocationId, event: EventNumber) {
-        let has_room = self.0.len() < MAX_SECTIONS;
-        match self.0.iter_mut().find(|section| section.0 == at) {
+        let recent = &mut self.recent[at.index() % RECENT_SECTIONS];
+        let known =
+            (*recent as usize).checked_sub(1).and_then(|index| self.sections.get_mut(index));
+        if let Some(section) = known.filter(|section| section.0 == at) {
+            section.1 = event;
+            return;
+        }
+        let number = self.sections.iter().position(|section| section.0 == at);
+        let number = number.unwrap_or(self.sections.len());
+        match self.sections.get_mut(number) {
             Some(section) => section.1 = event,
-            None if has_room => self.0.push((at, event)),
-            None => {}
+            None if number < MAX_SECTIONS => self.sections.push((at, event)),
+            None => return,
+        }
+        *recent = number as u32 + 1;
+    }
+
+    fn clear(&mut self) {
+        if !self.sections.is_empty() {
+            self.sections.clear();
+            self.recent = [0; RECENT_SECTIONS];
         }
     }
 
     /// Returns whether the execution came to `second` before it came to `first`.
     fn goes_back(&self, first: LocationId, second: LocationId) -> bool {
-        let place = |of: LocationId| self.0.iter().position(|section| section.0 == of);
+        let place = |of: LocationId| self.sections.iter().position(|section| section.0 == of);
         place(first).zip(place(second)).is_some_and(|(first, second)| second < first)
     }
 
     /// Returns whether the execution came to the section `first` again after an event, and then to `second`: this is of
     /// another iteration.
     fn repeats(&self, first: LocationId, second: LocationId, event: EventNumber) -> bool {
-        let again = self.0.iter().any(|&(at, last)| at == first && last > event);
+        let again = self.sections.iter().any(|&(at, last)| at == first && last > event);
         again && first != second
     }
 }
@@ -161,7 +185,7 @@ impl Thread {
         self.first_without_slot = self.first_without_slot.min(begin.event());
         let depth = self.levels.len();
         match self.orders.get_mut(depth) {
-            Some(order) => order.0.clear(),
+            Some(order) => order.clear(),
             None => self.orders.push(SectionOrder::default()),
         }
         self.levels.push(Level { region, begin: *begin, slot: None });

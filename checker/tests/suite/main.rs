@@ -25,6 +25,7 @@ mod predictions;
 mod properties;
 mod random;
 mod reacquired;
+mod reduction;
 mod regiontrack;
 mod resting;
 mod segments;

@@ -3,6 +3,7 @@
 
 use std::{
     ops::Range,
+    slice,
     sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
@@ -266,7 +267,7 @@ impl Process {
     }
 
     fn record(&mut self, record: &Record) {
-        self.source.record(record, &self.sites, &mut self.code);
+        self.source.records(slice::from_ref(record), &self.sites, &mut self.code);
         self.records += 1;
         let _ = self.source.take_shared();
         if self.records.is_multiple_of(8) {

@@ -126,6 +126,38 @@ macro_rules! kinds {
     };
 }
 
+#[cfg(feature = "decode")]
+impl Record {
+    /// Returns whether a probe has made the record, so that it has a site of a plan.
+    #[must_use]
+    #[inline]
+    pub const fn is_of_probe(&self) -> bool {
+        !matches!(
+            self,
+            Self::Fork(_)
+                | Self::Exit(_)
+                | Self::ChildProcess(_)
+                | Self::Stop(..)
+                | Self::Watchpoint(_)
+                | Self::Owned(_)
+                | Self::Trap(_)
+                | Self::Switch(_)
+        )
+    }
+
+    /// Splits records into runs: each is one record, or records of probes of one plan in one process, between which no
+    /// event was lost.
+    pub fn runs(records: &[Self]) -> impl Iterator<Item = &[Self]> {
+        records.chunk_by(|one, next| {
+            let (a, b) = (one.header(), next.header());
+            (a.process, a.lost) == (b.process, b.lost)
+                && a.site.plan().0 == b.site.plan().0
+                && one.is_of_probe()
+                && next.is_of_probe()
+        })
+    }
+}
+
 kinds! {
     shared {
         /// Region begin or end.
@@ -323,5 +355,26 @@ mod tests {
         assert!(Record::decode(&[]).is_none());
         assert!(Record::decode(&[0; 88]).is_none());
         assert!(Record::decode(&[0xff; 88]).is_none());
+    }
+
+    #[cfg(feature = "decode")]
+    #[test]
+    fn runs_are_of_probes_of_one_plan_without_a_loss() {
+        use crate::{PlanNumber, SiteId};
+
+        let region = |process, plan, lost| {
+            let site = SiteId::new(PlanNumber(plan), 3);
+            let header = Header { process, site, lost, ..Header::default() };
+            Record::Region(Kind::Begin, RegionRecord { header, ..RegionRecord::default() })
+        };
+        let exit = Record::Exit(ExitRecord::default());
+        let records = [
+            [region(1, 0, 0), region(1, 0, 0), region(2, 0, 0), region(2, 1, 0)],
+            [region(2, 1, 7), region(2, 1, 7), exit, exit],
+        ];
+        let lengths: [usize; 7] = [2, 1, 1, 2, 1, 1, 0];
+        let mut runs = Record::runs(records.as_flattened()).map(<[Record]>::len);
+        assert_eq!(lengths.map(|_| runs.next().unwrap_or(0)), lengths);
+        assert!(Record::runs(&[]).next().is_none());
     }
 }

@@ -2,80 +2,73 @@
 
 use checker::event::{LockId, Op, ThreadId};
 
+/// Locks of a thread.
+#[derive(Debug, Default)]
+struct Thread {
+    /// Each lock that it holds exclusively, with the number of times.
+    held: Vec<(LockId, u32)>,
+    /// Number of locks that it has taken, shared ones too.
+    taken: u64,
+}
+
 /// Locks that each thread holds exclusively.
 #[derive(Debug, Default)]
-pub struct HeldLocks {
-    /// By thread: each lock with the number of times that it is held.
-    held: Vec<Vec<(LockId, u32)>>,
-    /// By thread: number of locks that it has taken, shared ones too.
-    taken: Vec<u64>,
-}
+pub struct HeldLocks(Vec<Thread>);
 
 impl HeldLocks {
     /// Notes an operation of a thread.
     #[inline]
     pub fn note(&mut self, thread: ThreadId, op: Op) {
-        if matches!(
-            op,
-            Op::Acquire(_) | Op::AcquireShared(_) | Op::Release(_) | Op::Reset(_) | Op::Exit
-        ) {
-            self.change(thread, op);
-        }
-    }
-
-    /// Notes an operation that may change the holds of a thread, or the number of locks that it has taken.
-    fn change(&mut self, thread: ThreadId, op: Op) {
-        if let Op::Acquire(_) | Op::AcquireShared(_) = op {
-            if self.taken.len() <= thread.index() {
-                self.taken.resize(thread.index() + 1, 0);
-            }
-            self.taken[thread.index()] += 1;
-        }
         match op {
             Op::Acquire(lock) => {
-                if self.held.len() <= thread.index() {
-                    self.held.resize_with(thread.index() + 1, Vec::new);
-                }
-                let held = &mut self.held[thread.index()];
+                let Thread { held, taken } = self.thread(thread);
+                *taken += 1;
                 match held.iter_mut().find(|(other, _)| *other == lock) {
                     Some((_, times)) => *times += 1,
                     None => held.push((lock, 1)),
                 }
             }
             Op::Release(lock) => {
-                let Some(held) = self.held.get_mut(thread.index()) else { return };
+                let held = &mut self.thread(thread).held;
                 let Some(index) = held.iter().position(|(other, _)| *other == lock) else { return };
                 held[index].1 -= 1;
                 if held[index].1 == 0 {
                     held.swap_remove(index);
                 }
             }
+            Op::AcquireShared(_) => self.thread(thread).taken += 1,
             Op::Reset(lock) => {
-                self.held.iter_mut().for_each(|held| held.retain(|(other, _)| *other != lock));
+                self.0.iter_mut().for_each(|of| of.held.retain(|(other, _)| *other != lock));
             }
-            Op::Exit => {
-                if let Some(held) = self.held.get_mut(thread.index()) {
-                    *held = Vec::new();
-                }
-            }
+            Op::Exit => self.thread(thread).held = Vec::new(),
             _ => {}
         }
     }
 
+    #[inline]
+    fn thread(&mut self, thread: ThreadId) -> &mut Thread {
+        if self.0.len() <= thread.index() {
+            self.0.resize_with(thread.index() + 1, Thread::default);
+        }
+        &mut self.0[thread.index()]
+    }
+
     /// Iterates over the locks that a thread holds.
     pub fn of(&self, thread: ThreadId) -> impl Iterator<Item = LockId> + Clone {
-        self.held.get(thread.index()).into_iter().flatten().map(|&(lock, _)| lock)
+        let held = self.0.get(thread.index()).into_iter().flat_map(|thread| &thread.held);
+        held.map(|&(lock, _)| lock)
     }
 
     /// Returns the number of locks that a thread has taken so far.
     #[must_use]
+    #[inline]
     pub fn taken_by(&self, thread: ThreadId) -> u64 {
-        self.taken.get(thread.index()).copied().unwrap_or(0)
+        self.0.get(thread.index()).map_or(0, |thread| thread.taken)
     }
 
     /// Events were lost: forgets all holds.
     pub fn gap(&mut self) {
-        self.held.clear();
+        self.0.iter_mut().for_each(|thread| thread.held.clear());
     }
 }
 

@@ -250,6 +250,19 @@ impl RegionStacks {
         flags: u32,
         into: Option<u32>,
     ) {
+        if into.is_some() || !self.return_from_innermost(thread, frame, leaves) {
+            self.leave(thread, frame, leaves, flags, into);
+        }
+    }
+
+    fn leave(
+        &mut self,
+        thread: ThreadId,
+        frame: Frame,
+        leaves: Leaves,
+        flags: u32,
+        into: Option<u32>,
+    ) {
         self.at(thread, frame.sp);
         let here = |open: &Open| match (open.frame, leaves) {
             (Some(open), Leaves::WithoutFrame) => open == frame,
@@ -275,6 +288,28 @@ impl RegionStacks {
             let sp = left.map_or(frame.sp, |left| left.sp);
             self.remove_while(thread, |open, old| open.tail.is_some() && old.sp == sp);
         }
+    }
+
+    /// Ends the innermost region if it is the function that returns, and no other region ends with it: the fast path of
+    /// [`exit`](Self::exit). Returns `false`, and does nothing, otherwise.
+    fn return_from_innermost(&mut self, thread: ThreadId, frame: Frame, leaves: Leaves) -> bool {
+        let Some(stack) = self.threads.get_mut(thread.index()) else { return false };
+        let Some((innermost, outer)) = stack.open.split_last() else { return false };
+        let goes_on = |open: &Open| {
+            let is_above = open.frame.is_none_or(|other| frame.sp < other.sp);
+            is_above && !(open.frame.is_some() && open.leaving)
+        };
+        let is_alone = innermost.frame == Some(frame)
+            && !innermost.leaving
+            && innermost.scope == Scope::Transaction
+            && matches!(leaves, Leaves::WithoutFrame | Leaves::Always)
+            && outer.iter().all(goes_on);
+        if is_alone {
+            self.changes.push_back(Change::End(innermost.location));
+            stack.open.pop();
+            stack.functions -= 1;
+        }
+        is_alone
     }
 
     /// Notes that a function jumps to the start of another one; functions that have jumped to its own start end with
@@ -369,11 +404,15 @@ impl RegionStacks {
         let stack = self.stack(thread);
         stack.functions += usize::from(open.frame.is_some());
         stack.open.push(open);
-        self.changes.extend(match open.scope {
-            Scope::Transaction => Some(Change::Begin(open.region, open.location)),
-            Scope::Followed => Some(Change::Follow(Some(open.region), open.location)),
-            Scope::Outside => None,
-        });
+        match open.scope {
+            Scope::Transaction => {
+                self.changes.push_back(Change::Begin(open.region, open.location));
+            }
+            Scope::Followed => {
+                self.changes.push_back(Change::Follow(Some(open.region), open.location));
+            }
+            Scope::Outside => {}
+        }
     }
 
     fn remove_while(&mut self, thread: ThreadId, gone: impl Fn(&Open, Frame) -> bool) {
@@ -686,6 +725,43 @@ mod tests {
         );
         stacks.jump(T, 0);
         assert_eq!(changes(&mut stacks), "-", "to an unknown place");
+    }
+
+    /// Ends functions at exits after random begins and ends of regions, by both paths of an exit.
+    #[test]
+    fn a_return_from_the_innermost_function_ends_what_any_exit_would() {
+        let mut state = 0x9e37_79b9_u64;
+        let mut random = |limit: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % limit
+        };
+        let mut both = [RegionStacks::default(), RegionStacks::default()];
+        let mut fast = 0;
+        for _ in 0..20_000 {
+            let (kind, number, sp) = (random(9), random(3) as u32, 8 * (random(4) + 10));
+            let entered = entered(number, kind == 1, frame(number, sp));
+            let into = (random(4) == 0).then_some(random(3) as u32);
+            let leaves = match random(3) {
+                0 => Leaves::Always,
+                1 => Leaves::WithoutFrame,
+                _ => Leaves::IntoRelease,
+            };
+            for (index, stacks) in both.iter_mut().enumerate() {
+                match kind {
+                    0 | 1 => stacks.enter(T, &entered),
+                    2 => stacks.enter_inlined(T, &entered),
+                    3 => stacks.begin(T, RegionId(number), L, sp),
+                    4 => drop(stacks.end(T, None, L)),
+                    _ if index == 0 => stacks.exit(T, frame(number, sp), leaves, 0, into),
+                    _ => stacks.leave(T, frame(number, sp), leaves, 0, into),
+                }
+            }
+            let is_fast = kind > 4 && both[0].changes.len() == 1;
+            fast += u32::from(is_fast && leaves != Leaves::IntoRelease);
+            let [one, other] = &mut both;
+            assert_eq!(changes(one), changes(other));
+        }
+        assert!(fast > 100, "{fast}");
     }
 
     #[test]

@@ -105,18 +105,32 @@ impl Source {
         self
     }
 
-    /// Translates a record to any number of events, and appends them to the [`stream`](Self::stream). `sites` are the
+    /// Translates records to any number of events, and appends them to the [`stream`](Self::stream). `sites` are the
     /// sites of the process's plan.
-    pub fn record<C: CodeMap>(&mut self, record: &Record, sites: &[Site], code: &mut C) {
-        let lost = record.header().lost;
+    pub fn records<C: CodeMap>(&mut self, mut records: &[Record], sites: &[Site], code: &mut C) {
+        while let Some(first) = records.first() {
+            self.note_lost(first.header().lost);
+            let is_lossless = |record: &&Record| record.header().lost == self.lost;
+            let (run, later) = records.split_at(records.iter().take_while(is_lossless).count());
+            self.translate(run, sites, code);
+            records = later;
+        }
+    }
+
+    /// Notes the number of events that were lost before a record.
+    fn note_lost(&mut self, lost: u32) {
         if lost != self.lost {
             let since = lost.wrapping_sub(self.lost);
             tracing::debug!(lost = since, at = self.stream.events(), "events were lost");
             self.lost = lost;
             self.gap();
         }
+    }
+
+    /// Translates records between which no event was lost.
+    fn translate<C: CodeMap>(&mut self, records: &[Record], sites: &[Site], code: &mut C) {
         let Self { threads, regions, calls, syncs, memory, accesses, .. } = self;
-        let Self { probed, locations, omissions, stream, .. } = self;
+        let Self { probed, locations, omissions, stream, new_shared, .. } = self;
         let cx = &mut Context {
             sites,
             code,
@@ -129,60 +143,46 @@ impl Source {
             omissions,
             stream,
         };
-        if cx.memory.has_own_stacks()
-            && let Some(sp) = stack_pointer(record)
-        {
-            let thread = cx.threads.id(record.header().tid);
-            leave_frames(thread, sp, accesses, cx.memory, cx.syncs, cx.stream);
-        }
-        match record {
-            Record::Region(kind, record) => pass_region(*kind, record, cx),
-            Record::Jump(record) => jump(record, cx),
-            Record::Call(kind, record) => calls.call(&SeenCall::entry(*kind, record), cx),
-            Record::Pair(kind, record) => calls.call(&SeenCall::pair(*kind, record), cx),
-            Record::Return(kind, record) => calls.call(&SeenCall::end(*kind, record), cx),
-            Record::Inlined(record) => calls.inlined(record, cx),
-            Record::Access(record) => accesses.instruction(record, cx),
-            Record::Block(kind, record) => {
-                if let Some(range) = allocator_call(*kind, record, cx) {
-                    accesses.forget(&range);
+        for record in records {
+            if cx.memory.has_own_stacks()
+                && let Some(sp) = stack_pointer(record)
+            {
+                let thread = cx.threads.id(record.header().tid);
+                leave_frames(thread, sp, accesses, cx.memory, cx.syncs, cx.stream);
+            }
+            match record {
+                Record::Region(kind, record) => pass_region(*kind, record, cx),
+                Record::Jump(record) => jump(record, cx),
+                Record::Call(kind, record) => calls.call(&SeenCall::entry(*kind, record), cx),
+                Record::Pair(kind, record) => calls.call(&SeenCall::pair(*kind, record), cx),
+                Record::Return(kind, record) => calls.call(&SeenCall::end(*kind, record), cx),
+                Record::Inlined(record) => calls.inlined(record, cx),
+                Record::Access(record) => accesses.instruction(record, cx),
+                Record::Block(kind, record) => {
+                    if let Some(range) = allocator_call(*kind, record, cx) {
+                        accesses.forget(&range);
+                    }
                 }
-            }
-            Record::Fork(record) => {
-                if let Some(stack) = fork(record, calls, cx) {
-                    accesses.forget(&stack);
+                Record::Fork(record) => {
+                    if let Some(stack) = fork(record, calls, cx) {
+                        accesses.forget(&stack);
+                    }
                 }
-            }
-            Record::Exit(record) => exit(record, cx),
-            Record::ChildProcess(record) => {
-                let thread = cx.threads.id(record.header.tid);
-                cx.at(thread, 0);
-                // A child process that is followed has another report.
-                if record.flags & ChildProcessRecord::FOLLOWED == 0 {
-                    cx.omissions.add_child(record.child, text_of_comm(&record.comm));
+                Record::Exit(record) => exit(record, cx),
+                Record::ChildProcess(record) => child_process(record, cx),
+                Record::Watchpoint(record) => accesses.hit(record, cx),
+                Record::Shared(record) => new_shared.push((record.header.site, *record)),
+                Record::Owned(record) => {
+                    accesses.owned(record, cx);
+                    continue;
                 }
+                Record::Switch(record) => {
+                    cx.regions.switch(record.group as usize, record.is_on == 0, cx.stream);
+                }
+                // No events: the session handles stops, and explains the program's end by signals.
+                Record::Stop(..) | Record::Trap(_) => {}
             }
-            Record::Watchpoint(record) => accesses.hit(record, cx),
-            Record::Shared(record) => self.new_shared.push((record.header.site, *record)),
-            Record::Owned(record) => return accesses.owned(record, cx),
-            Record::Switch(record) => {
-                regions.switch(record.group as usize, record.is_on == 0, stream);
-            }
-            // No events: the session handles stops, and explains the program's end by signals.
-            Record::Stop(..) | Record::Trap(_) => {}
-        }
-        self.begin_epoch(record);
-    }
-
-    /// Begins an epoch after the first record of one. The record itself belongs to the epoch before.
-    #[inline]
-    fn begin_epoch(&mut self, record: &Record) {
-        let (epoch, tid) = (record.begun_epoch(), record.header().tid);
-        if epoch != 0
-            && let Some(thread) = self.threads.begin_epoch(tid, epoch)
-        {
-            let lowest = self.regions.lowest(thread);
-            self.stream.begin_epoch(Epoch { thread, epoch, lowest });
+            begin_epoch(record, cx);
         }
     }
 
@@ -350,6 +350,28 @@ impl Source {
     #[must_use]
     pub const fn omissions(&self) -> &Omissions {
         &self.omissions
+    }
+}
+
+/// Begins an epoch after the first record of one. The record itself belongs to the epoch before.
+#[inline]
+fn begin_epoch<C>(record: &Record, cx: &mut Context<'_, C>) {
+    let (epoch, tid) = (record.begun_epoch(), record.header().tid);
+    if epoch != 0
+        && let Some(thread) = cx.threads.begin_epoch(tid, epoch)
+    {
+        let lowest = cx.regions.lowest(thread);
+        cx.stream.begin_epoch(Epoch { thread, epoch, lowest });
+    }
+}
+
+/// Translates the start of a process.
+fn child_process<C: CodeMap>(record: &ChildProcessRecord, cx: &mut Context<'_, C>) {
+    let thread = cx.threads.id(record.header.tid);
+    cx.at(thread, 0);
+    // A child process that is followed has another report.
+    if record.flags & ChildProcessRecord::FOLLOWED == 0 {
+        cx.omissions.add_child(record.child, text_of_comm(&record.comm));
     }
 }
 

@@ -7,6 +7,7 @@ mod channel;
 mod inline;
 mod latch;
 mod parker;
+mod recent_locks;
 mod reuse;
 mod semaphore;
 
@@ -19,7 +20,7 @@ use rustc_hash::FxHashMap;
 
 use self::{
     barrier::Barrier, channel::Channel, inline::InlineLocks, latch::Latch, parker::Parker,
-    semaphore::Semaphore,
+    recent_locks::RecentLocks, semaphore::Semaphore,
 };
 use plan::sync::slow_paths::FastPath;
 
@@ -109,6 +110,8 @@ mod result {
 pub struct SyncObjects {
     locks: Vec<Known>,
     lock_ids: FxHashMap<u64, LockId>,
+    /// Some of `lock_ids`, with the kinds of the locks: they are found without a hash table.
+    recent: RecentLocks,
     syncs: Vec<Known>,
     /// Exclusive holders of reader-writer locks and spinlocks.
     owners: FxHashMap<LockId, ThreadId>,
@@ -311,18 +314,62 @@ impl SyncObjects {
     }
 
     /// Returns the lock at an address. Another kind of lock there is another lock.
+    #[inline]
     fn lock_at(&mut self, call: &Call) -> LockId {
-        if let Some(&lock) = self.lock_ids.get(&call.address)
-            && self.locks[lock.index()].object == call.object
-        {
-            self.places.used(lock);
-            return lock;
-        }
-        self.locks.push(known(call));
-        let lock = LockId((self.locks.len() - 1) as u32);
-        tracing::trace!(lock = lock.0, address = call.address, object = ?call.object, "a lock is new");
-        self.lock_ids.insert(call.address, lock);
+        self.lock_of(call.address, call.object, || known(call))
+    }
+
+    /// Returns the lock of a kind at an address, which `known` describes if it is new.
+    #[inline]
+    fn lock_of(
+        &mut self,
+        address: u64,
+        object: ObjectKind,
+        known: impl FnOnce() -> Known,
+    ) -> LockId {
+        let lock = match self.recent.get(address, object) {
+            Some(lock) => lock,
+            None => self.look_up_lock(address, object, known),
+        };
+        self.places.used(lock);
         lock
+    }
+
+    #[inline(never)]
+    fn look_up_lock(
+        &mut self,
+        address: u64,
+        object: ObjectKind,
+        known: impl FnOnce() -> Known,
+    ) -> LockId {
+        let there = self.lock_ids.get(&address).copied();
+        let lock = there.filter(|lock| self.locks[lock.index()].object == object);
+        let lock = lock.unwrap_or_else(|| {
+            self.locks.push(known());
+            let lock = LockId((self.locks.len() - 1) as u32);
+            tracing::trace!(lock = lock.0, address, ?object, "a lock is new");
+            self.lock_ids.insert(address, lock);
+            lock
+        });
+        self.recent.put(address, object, lock);
+        lock
+    }
+
+    /// Returns the operation of a call that acquires or releases a mutex by its address, unless the thread waits for a
+    /// condition: the fast path of [`call`](Self::call). `known` describes the mutex if it is new.
+    #[inline]
+    pub fn mutex(
+        &mut self,
+        thread: ThreadId,
+        releases: bool,
+        address: u64,
+        known: impl FnOnce() -> Known,
+    ) -> Option<Op> {
+        if let Some(Some(_)) = self.waiting.get(thread.index()) {
+            return None;
+        }
+        let lock = self.lock_of(address, ObjectKind::Mutex, known);
+        Some(if releases { Op::Release(lock) } else { Op::Acquire(lock) })
     }
 
     fn release(&mut self, call: &Call) -> Option<Op> {
@@ -520,6 +567,7 @@ impl SyncObjects {
     /// Forgets the objects in the addresses of a library that was unloaded: objects there are others from now on.
     pub fn unload(&mut self, range: &std::ops::Range<u64>) {
         self.lock_ids.retain(|address, _| !range.contains(address));
+        self.recent = RecentLocks::default();
         self.conditions.retain(|address, _| !range.contains(address));
         self.semaphores.retain(|address, _| !range.contains(address));
         self.barriers.retain(|address, _| !range.contains(address));

@@ -6,7 +6,7 @@
 //! continues when this process dies; the guardian covers the moment before (`linux::guardian`). `stops` has the table
 //! of stops.
 
-use std::{collections::BTreeSet, mem, sync::Arc, time::Instant};
+use std::{collections::BTreeSet, mem, slice, sync::Arc, time::Instant};
 
 use abi::{ChildProcessRecord, ExitRecord, Kind, PLANS, PlanNumber, Record, StopRecord};
 use signal_hook::consts::SIGCONT;
@@ -149,9 +149,7 @@ impl ProcessTracker {
                 self.detach(end);
             }
             count += records.len() as u64;
-            for record in records {
-                self.record(record);
-            }
+            Record::runs(records).for_each(|run| self.run(run));
             let is_due = ticked.elapsed() >= controller::TICK;
             if is_due {
                 tracer_cost.note(controller::worked_here().saturating_sub(began), count);
@@ -230,15 +228,14 @@ impl ProcessTracker {
         self.reporting.add(finished);
     }
 
-    #[inline]
-    fn record(&mut self, record: &Record) {
-        let header = record.header();
+    fn run(&mut self, run: &[Record]) {
+        let Some(header) = run.first().map(Record::header) else { return };
         let Some(index) = self.program_of(KernelPid(header.process)) else {
-            self.foreign += 1;
-            return self.continue_unknown(record);
+            self.foreign += run.len() as u64;
+            return run.iter().for_each(|record| self.continue_unknown(record));
         };
         if self.lost == header.lost {
-            return self.dispatch(index, record);
+            return self.dispatch(index, run);
         }
         self.lost = header.lost;
         // No record of a process in which the probes are is lost.
@@ -248,27 +245,20 @@ impl ProcessTracker {
         }
         // The program may be another one now.
         if let Some(index) = self.program_of(KernelPid(header.process)) {
-            self.dispatch(index, record);
+            self.dispatch(index, run);
         }
     }
 
-    /// Passes on a record of a process that is known.
-    #[inline]
-    fn dispatch(&mut self, index: usize, record: &Record) {
-        let header = record.header();
+    /// Passes on a run of records of a process that is known.
+    fn dispatch(&mut self, index: usize, run: &[Record]) {
         self.current = index;
-        match record {
-            Record::Fork(_)
-            | Record::Exit(_)
-            | Record::ChildProcess(_)
-            | Record::Stop(..)
-            | Record::Watchpoint(_)
-            | Record::Owned(_)
-            | Record::Trap(_)
-            | Record::Switch(_) => self.dispatch_without_site(index, record),
+        match run {
+            [record] if !record.is_of_probe() => self.dispatch_without_site(index, record),
+            [first, ..] if first.header().site.plan() == self.programs[index].id().plan => {
+                self.programs[index].records(run);
+            }
             // Of a program that was replaced, and the record of that was lost.
-            _ if header.site.plan() != self.programs[index].id().plan => self.foreign += 1,
-            _ => self.programs[index].record(record),
+            _ => self.foreign += run.len() as u64,
         }
     }
 
@@ -281,7 +271,7 @@ impl ProcessTracker {
                 _ => self.start(index, stop),
             };
         }
-        self.programs[index].record(record);
+        self.programs[index].records(slice::from_ref(record));
         match record {
             Record::ChildProcess(child) if child.flags != 0 => self.fork(index, child),
             Record::Exit(exit) if exit.is_last != 0 => self.exit(index, exit),

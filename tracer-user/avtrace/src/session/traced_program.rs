@@ -313,12 +313,15 @@ impl TracedProgram {
 
     /// Takes a record of this process.
     #[inline]
-    pub fn record(&mut self, record: &Record) {
-        self.capture.count(record, self.probes.sites());
-        if let Record::Trap(trap) = record {
-            self.coverage.add_trap(trap);
+    pub fn records(&mut self, records: &[Record]) {
+        let sites = self.probes.sites();
+        for record in records {
+            self.capture.count(record, sites);
+            if let Record::Trap(trap) = record {
+                self.coverage.add_trap(trap);
+            }
         }
-        self.source.record(record, self.probes.sites(), &mut self.code);
+        self.source.records(records, sites, &mut self.code);
     }
 
     /// Checks and records what came of the records so far.

@@ -13,7 +13,11 @@ use super::{
     joins::{Joined, Joins},
     runtime::RuntimeCalls,
 };
-use crate::{code_map::CodeMap, location::Location, sync::Call};
+use crate::{
+    code_map::CodeMap,
+    location::Location,
+    sync::{Call, Known},
+};
 use plan::{
     plan::SiteKind,
     sync::{
@@ -117,9 +121,8 @@ impl Calls {
             self.joins.begin(joiner, call.argument, call.sp);
             return;
         }
-        let Some(SyncSite::Call { spec, object, extent, .. }) =
-            cx.kind(call.site).and_then(SiteKind::sync)
-        else {
+        let site = cx.kind(call.site).and_then(SiteKind::sync);
+        let Some(site @ SyncSite::Call { spec, object, extent, .. }) = site else {
             cx.omissions.foreign_records += 1;
             return;
         };
@@ -129,17 +132,25 @@ impl Calls {
         if self.runtime.is_internal(spec.object, code, address, cx.code) {
             return;
         }
+        let location = cx.locations.call(call.frames, cx.code);
+        let fast = match extent {
+            // Others of its steps may be in line.
+            Some(_) if spec.role.releases() => Some(FastPath::Release),
+            Some(_) => Some(FastPath::Acquire),
+            None => in_line(*spec),
+        };
+        let is_of_mutex = spec.object == ObjectKind::Mutex
+            && matches!(call.kind, Kind::Acquire | Kind::Release)
+            && fast.is_none();
+        if is_of_mutex && Self::mutex(call, site, address, location, cx) {
+            return;
+        }
         let operation = Operation {
             kind: call.kind,
             tid: call.tid,
             spec,
-            bytes: extent.map_or_else(|| spec.own_bytes(), |extent| extent.bytes),
-            fast: match extent {
-                // Others of its steps may be in line.
-                Some(_) if spec.role.releases() => Some(FastPath::Release),
-                Some(_) => Some(FastPath::Acquire),
-                None => in_line(*spec),
-            },
+            bytes: cx.probed.object_bytes(call.site.number(), site),
+            fast,
             address,
             argument: call.argument,
             other: call.other,
@@ -147,15 +158,46 @@ impl Calls {
             value: None,
             sp: call.sp,
             code,
-            location: cx.locations.call(call.frames, cx.code),
+            location,
         };
         self.synchronise(&operation, cx);
+    }
+
+    /// Translates a call that acquires or releases a mutex by functions alone, the most frequent operation. Returns
+    /// `false`, and does nothing, if it needs [`synchronise`](Self::synchronise).
+    #[inline]
+    fn mutex<C: CodeMap>(
+        call: &SeenCall<'_>,
+        site: &SyncSite,
+        address: u64,
+        location: LocationId,
+        cx: &mut Context<'_, C>,
+    ) -> bool {
+        let SeenCall { kind, sp, .. } = *call;
+        let thread = cx.threads.id(call.tid);
+        if cx.probed.is_inside(location, call.frames[0]) {
+            return true;
+        }
+        let (releases, object) = (kind == Kind::Release, ObjectKind::Mutex);
+        let Context { syncs, probed, regions, threads, stream, .. } = cx;
+        let bytes = || probed.object_bytes(call.site.number(), site);
+        let known = || Known { address, object, bytes: bytes(), first_used: location };
+        let Some(op) = syncs.mutex(thread, releases, address, known) else { return false };
+        if releases {
+            regions.release(thread, sp, threads, stream);
+            stream.emit(thread, op, location);
+            regions.released(thread, threads, stream);
+        } else {
+            regions.at(thread, sp, threads, stream);
+            stream.emit(thread, op, location);
+        }
+        true
     }
 
     /// Translates an operation by an instruction in line.
     pub(super) fn inlined<C: CodeMap>(&mut self, record: &InlinedRecord, cx: &mut Context<'_, C>) {
         let site = cx.kind(record.header.site).and_then(SiteKind::sync);
-        let Some(SyncSite::Inlined(place)) = site else {
+        let Some(site @ SyncSite::Inlined(place)) = site else {
             cx.omissions.foreign_records += 1;
             return;
         };
@@ -182,7 +224,7 @@ impl Calls {
             kind: place.kind,
             tid: record.header.tid,
             spec: &place.spec,
-            bytes: if place.bytes > 0 { place.bytes } else { place.spec.own_bytes() },
+            bytes: cx.probed.object_bytes(record.header.site.number(), site),
             fast: Some(place.fast),
             address: record.address.wrapping_add(place.plus),
             argument: record.address,

@@ -28,12 +28,15 @@ pub(super) struct ProbedCode {
     groups: FxHashMap<u64, usize>,
     /// The probed calls of library functions, by the address behind each.
     calls: FxHashMap<u64, u64>,
+    /// By the number of the site: number of bytes that are the own ones of the object that is used there.
+    object_bytes: Vec<u64>,
 }
 
 impl ProbedCode {
     /// Takes in the sites that were added since the last call.
     pub(super) fn extend(&mut self, sites: &[Site]) {
         for site in &sites[self.sites.min(sites.len())..] {
+            self.object_bytes.push(site.kind.sync().map_or(0, object_bytes));
             match site.kind {
                 // Its steps count.
                 SiteKind::Sync(SyncSite::Call {
@@ -74,6 +77,13 @@ impl ProbedCode {
         })
     }
 
+    /// Returns the number of bytes that are the own ones of the object that is used at a site.
+    #[inline]
+    pub(super) fn object_bytes(&self, number: u32, site: &SyncSite) -> u64 {
+        let known = self.object_bytes.get(number as usize);
+        known.copied().unwrap_or_else(|| object_bytes(site))
+    }
+
     /// Returns whether calls of library functions are probed.
     pub(super) fn has_calls(&self) -> bool {
         !self.calls.is_empty()
@@ -87,6 +97,16 @@ impl ProbedCode {
     /// Returns the group of a probed instruction.
     pub(super) fn group_of(&self, instruction: u64) -> Option<usize> {
         self.groups.get(&instruction).copied()
+    }
+}
+
+/// Returns the number of bytes that are the own ones of the object that is used at a site, by names.
+fn object_bytes(site: &SyncSite) -> u64 {
+    match site {
+        SyncSite::Call { extent: Some(extent), .. } => extent.bytes,
+        SyncSite::Call { spec, .. } => spec.own_bytes(),
+        SyncSite::Inlined(place) if place.bytes > 0 => place.bytes,
+        SyncSite::Inlined(place) => place.spec.own_bytes(),
     }
 }
 

@@ -81,7 +81,7 @@ pub struct Regions {
     ids: FxHashMap<String, RegionId>,
     /// Ids of regions outside the focus, from the highest down: they are known to the stacks alone.
     outside: FxHashMap<String, RegionId>,
-    /// By the number of a marker's site.
+    /// By the number of the site of a marker, or of a function's entry.
     by_site: Vec<Option<RegionId>>,
     /// Numbers of inlined functions that have ended before an instruction, though their end comes behind it.
     ending: FxHashMap<u64, Vec<u32>>,
@@ -377,7 +377,13 @@ impl Regions {
     ) {
         match place {
             FunctionPlace::Entry { function, name, role, followed, lowered } => {
-                let region = self.of_function(*function, name, location, *role);
+                let site = record.header.site.number();
+                let region = self.by_site.get(site as usize).copied().flatten();
+                let region = region.unwrap_or_else(|| {
+                    let region = self.named(name, location, *role);
+                    self.set_site(site, region);
+                    region
+                });
                 if !self.begins(*function, region) {
                     return;
                 }
@@ -502,11 +508,16 @@ impl Regions {
             }
             _ => return Err(Foreign),
         };
+        self.set_site(number, region);
+        Ok(region)
+    }
+
+    fn set_site(&mut self, number: u32, region: RegionId) {
+        let index = number as usize;
         if self.by_site.len() <= index {
             self.by_site.resize(index + 1, None);
         }
         self.by_site[index] = Some(region);
-        Ok(region)
     }
 
     /// Returns the region of a function that begins; mostly it is the region of the function's latest execution.

@@ -1,6 +1,8 @@
 //! Records of several kinds through the whole source, for a process with one function.
 
 use abi::{AccessDescriptor, AccessRecord, CallRecord, Header, PlanNumber, WatchpointRecord};
+use std::slice;
+
 use checker::event::{RegionId, VarId};
 use x86::commuting::{CommutingChange, CommutingUpdate};
 
@@ -73,7 +75,7 @@ fn source(records: &[Record]) -> Source {
     let (mut source, sites) = (Source::new(1, 1), sites());
     source.extend(&sites, &code);
     for record in records {
-        source.record(record, &sites, &mut code);
+        source.records(slice::from_ref(record), &sites, &mut code);
     }
     source
 }
@@ -120,7 +122,7 @@ fn what_a_library_accesses_is_no_variable() {
     }
     source.extend(&sites, &code);
     for record in [fork(1, 2), write(1, 0x5000, 1, 0), write(2, 0x5000, 1, 0)] {
-        source.record(&record, &sites, &mut code);
+        source.records(slice::from_ref(&record), &sites, &mut code);
     }
     assert_eq!(source.stream().ops(), [(0, Op::Fork(ThreadId(1)))]);
     assert_eq!(source.omissions().lock_accesses, 2);
@@ -150,7 +152,7 @@ fn an_update_of_what_the_region_has_read_does_not_commute() {
     let update = access(flags, sites.len() - 1);
     let (begin, end) = (region(Kind::Begin, 1, BEGIN), region(Kind::EndInnermost, 1, END));
     for record in [begin, update, read, update, end, update] {
-        source.record(&record, &sites, &mut code);
+        source.records(slice::from_ref(&record), &sites, &mut code);
     }
     let ops: Vec<Op> = source.stream().ops().into_iter().map(|(_, op)| op).collect();
     let is_commuting = |op: &Op| matches!(op, Op::CommutingUpdate(_));
@@ -171,17 +173,17 @@ fn data_on_stacks_is_unknown_once_accesses_are_left_out() {
         Record::Access(AccessRecord { flags, sp: 0x4000, ..access })
     };
     for record in [own(0x5000), write(2, 0x5000, 1, 0)] {
-        source.record(&record, &sites, &mut code);
+        source.records(slice::from_ref(&record), &sites, &mut code);
     }
     let writes = |thread, variable| (thread, Op::Write(VarId(variable)));
     assert_eq!(source.stream().ops(), [writes(0, 0), writes(1, 0)]);
     source.consume();
     source.accesses_are_partial();
     source.accesses_are_partial();
-    source.record(&own(0x5000), &sites, &mut code);
+    source.records(slice::from_ref(&own(0x5000)), &sites, &mut code);
     // Another thread's access there is to another variable.
-    source.record(&write(2, 0x5000, 1, 0), &sites, &mut code);
-    source.record(&write(1, 0x9000, 2, 0), &sites, &mut code);
+    source.records(slice::from_ref(&write(2, 0x5000, 1, 0)), &sites, &mut code);
+    source.records(slice::from_ref(&write(1, 0x9000, 2, 0)), &sites, &mut code);
     let ops = source.stream().ops().into_iter();
     let written: Vec<_> = ops.filter(|(_, op)| matches!(op, Op::Write(_))).collect();
     assert_eq!(written, [writes(1, 1), writes(0, 2)]);
@@ -217,12 +219,12 @@ fn accesses_where_no_process_has_memory_are_counted_and_make_no_events() {
     // Of 8 bytes.
     let impossible = [0, 8, 0x2066, (1 << 47) - 7, 1 << 47, u64::MAX / 3, u64::MAX - 7, u64::MAX];
     for address in impossible {
-        source.record(&write(1, address, 1, 0), &sites, &mut code);
+        source.records(slice::from_ref(&write(1, address, 1, 0)), &sites, &mut code);
     }
     assert!(source.stream().ops().is_empty() && source.shared_words().candidates().count() == 0);
     assert_eq!(source.omissions().impossible_accesses, impossible.len() as u64);
     for address in [0x1_0000, (1 << 47) - 8] {
-        source.record(&write(1, address, 1, 0), &sites, &mut code);
+        source.records(slice::from_ref(&write(1, address, 1, 0)), &sites, &mut code);
     }
     assert_eq!(source.stream().ops().len(), 2);
 }

@@ -421,3 +421,29 @@ fn a_lock_has_bytes_of_its_own_and_its_data_is_behind_them() {
     world.syncs.forget_memory(&(0x100..0x140), &mut |_| {});
     assert!(!world.syncs.is_at(0x104), "its memory was given back");
 }
+
+#[test]
+fn a_mutex_by_its_address_is_the_one_of_other_calls() {
+    let mut world = World::default();
+    let known = || Known {
+        address: 0x100,
+        object: ObjectKind::Mutex,
+        bytes: 40,
+        first_used: LocationId(0),
+    };
+    let thread = ThreadId(1);
+    let acquired = world.syncs.mutex(thread, false, 0x100, known);
+    assert_eq!(acquired, Some(Op::Acquire(LockId(0))));
+    let released = world.call(1, Kind::Release, ObjectKind::Mutex, 0x100);
+    assert_eq!(released, [Op::Release(LockId(0))]);
+    // Another kind of lock there takes its place.
+    world.call(1, Kind::Acquire, ObjectKind::Spinlock, 0x100);
+    let acquired = world.syncs.mutex(thread, false, 0x100, known);
+    assert_eq!(acquired, Some(Op::Acquire(LockId(2))));
+    world.syncs.unload(&(0x100..0x101));
+    let acquired = world.syncs.mutex(thread, false, 0x100, known);
+    assert_eq!(acquired, Some(Op::Acquire(LockId(3))));
+    // What a thread that waits for a condition does next may end its wait.
+    world.wait(1);
+    assert_eq!(world.syncs.mutex(thread, true, 0x100, known), None);
+}
