@@ -135,7 +135,8 @@ impl Step {
 #[derive(Debug)]
 pub(super) struct Decision {
     pub branch: usize,
-    pub decided: BTreeSet<usize>,
+    /// By their numbers.
+    pub decided: Vec<usize>,
     /// Set if a way leads to no return of the function: to the end of the program, or to an exception.
     pub may_leave: bool,
 }
@@ -256,6 +257,7 @@ impl Body {
                         todo.extend(&successors[at]);
                     }
                 }
+                let decided = decided.into_iter().collect();
                 Decision { branch, decided, may_leave: may_leave[branch] }
             })
             .collect()

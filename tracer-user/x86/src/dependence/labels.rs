@@ -15,7 +15,7 @@ pub enum Certainty {
 }
 
 /// A set of labels that a value has, and of those that it may have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Labels {
     certain: u32,
     possible: u32,
