@@ -325,6 +325,14 @@ pub(super) struct WaysTo {
     pub object: Option<ValueOrigin>,
 }
 
+impl WaysTo {
+    /// Returns the number of instructions that it has something of.
+    pub fn size(&self) -> usize {
+        let decided = self.decisions.iter().map(|decision| decision.decided.len());
+        self.leading.len() + decided.sum::<usize>()
+    }
+}
+
 /// The next instruction that all ways from an instruction to an end of the function have in common.
 struct PostDominators {
     next: Vec<Option<usize>>,

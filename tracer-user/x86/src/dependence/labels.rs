@@ -130,7 +130,7 @@ impl Labels {
 }
 
 /// Labels of the caller for each label that the callee of a call gives to its inputs.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Substitution {
     /// By the number of the callee's label.
     given: [Labels; SOURCE],
