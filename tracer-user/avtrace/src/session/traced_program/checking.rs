@@ -120,8 +120,8 @@ impl Checking {
         }
         source.consume();
         if found != self.witnesses && self.values.len() < MAX_RETAINED_VALUES {
-            let recent = source.watches().recent_values();
-            self.values.extend(recent.map(|value| (value.event, value)));
+            let new = source.watches_mut().take_new_values().into_iter();
+            self.values.extend(new.map(|value| (value.event, value)));
         }
         self.witnesses = found;
     }
