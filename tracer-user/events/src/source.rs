@@ -107,7 +107,14 @@ impl Source {
 
     /// Translates a record to any number of events, and appends them to the [`stream`](Self::stream). `sites` are the
     /// sites of the process's plan.
-    pub fn record<C: CodeMap>(&mut self, record: &Record, sites: &[Site], code: &mut C) {
+    ///
+    /// Few records need the code, so that it is no parameter of the type: the translation is compiled in this crate, and
+    /// optimised as this crate is.
+    pub fn record(&mut self, record: &Record, sites: &[Site], mut code: &mut dyn CodeMap) {
+        self.translate(record, sites, &mut code);
+    }
+
+    fn translate<C: CodeMap>(&mut self, record: &Record, sites: &[Site], code: &mut C) {
         let lost = record.header().lost;
         if lost != self.lost {
             let since = lost.wrapping_sub(self.lost);
