@@ -174,6 +174,43 @@ impl ObservedValues {
     }
 }
 
+/// Values of accesses that a report may show, by their events.
+#[derive(Debug, Default)]
+pub struct RetainedValues(Vec<ObservedValue>);
+
+impl RetainedValues {
+    /// Adds values. Most of them are of later events than those that are there: they are not searched for a place.
+    pub fn add(&mut self, new: Vec<ObservedValue>) {
+        let last = self.0.last().map_or(0, |last| last.event);
+        let first = new.iter().map(|value| value.event).min();
+        self.0.extend(new);
+        if let Some(first) = first.filter(|&first| first <= last) {
+            // Only the last ones before are later.
+            let rest = self.0.iter().rposition(|value| value.event < first).map_or(0, |at| at + 1);
+            self.0[rest..].sort_by_key(|value| value.event);
+        }
+    }
+
+    /// Returns the value that was observed at an event.
+    #[must_use]
+    pub fn get(&self, event: EventNumber) -> Option<ObservedValue> {
+        let next = self.0.partition_point(|value| value.event <= event);
+        self.0[..next].last().filter(|value| value.event == event).copied()
+    }
+
+    /// Returns the number of values.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 impl ValueAt {
     /// Returns the variable's bytes of the value.
     fn masked(&self) -> u64 {
@@ -237,6 +274,24 @@ mod tests {
         }
         values.read(at(7 + MAX_VALUES as u64, 8));
         assert_eq!(new(&mut values).len(), MAX_VALUES, "the write has been dropped");
+    }
+
+    #[test]
+    fn values_are_retained_by_their_events() {
+        let value =
+            |event, after| ObservedValue { event, before: None, after, length: 8, written: false };
+        let mut values = RetainedValues::default();
+        assert!(values.is_empty() && values.get(0).is_none());
+        values.add(vec![value(0, 1), value(3, 2), value(5, 3), value(8, 4)]);
+        values.add(vec![value(4, 5), value(2, 6), value(9, 7), value(11, 8)]);
+        let found = |event| values.get(event).map(|value| value.after);
+        assert_eq!(
+            [0, 2, 3, 4, 5, 8, 9, 11].map(found),
+            [1, 6, 2, 5, 3, 4, 7, 8].map(Some),
+            "late ones have their places"
+        );
+        assert_eq!([1, 6, 10, 12].map(found), [None; 4]);
+        assert_eq!(values.len(), 8);
     }
 
     #[test]

@@ -1,10 +1,8 @@
 //! Checking and recording of a program's events as they come.
 
-use std::collections::BTreeMap;
-
 use checker::{
     Davida, DeferredChecker, FirstPass, Suspects,
-    event::{Event, EventNumber, RegionId},
+    event::{Event, RegionId},
     finding::Findings,
     format,
     gap::{Gap, Observer},
@@ -20,6 +18,7 @@ use events::{
     deferred::EpochTimestamps,
     source::Source,
     stream::{Item, Mark},
+    values::RetainedValues,
 };
 use plan::plan::Site;
 
@@ -34,7 +33,7 @@ pub(super) struct Checking {
     first_pass: Option<Box<FirstPass>>,
     recorder: Option<Result<Recorder, RecordError>>,
     epochs: EpochTimestamps,
-    values: BTreeMap<EventNumber, format::ObservedValue>,
+    values: RetainedValues,
     busiest: Busiest,
     /// Number of violations stored so far.
     witnesses: u64,
@@ -46,7 +45,7 @@ pub(super) struct Checking {
 pub(super) struct Checked {
     pub(super) findings: Findings,
     pub(super) recorder: Option<Result<Recorder, RecordError>>,
-    pub(super) values: BTreeMap<EventNumber, format::ObservedValue>,
+    pub(super) values: RetainedValues,
     /// Gaps of regions, if they were observed.
     pub(super) gaps: Option<Vec<Gap>>,
     /// Participants of imprecise cycles, in a first pass.
@@ -120,8 +119,7 @@ impl Checking {
         }
         source.consume();
         if found != self.witnesses && self.values.len() < MAX_RETAINED_VALUES {
-            let new = source.watches_mut().take_new_values().into_iter();
-            self.values.extend(new.map(|value| (value.event, value)));
+            self.values.add(source.watches_mut().take_new_values());
         }
         self.witnesses = found;
     }
@@ -132,9 +130,7 @@ impl Checking {
     }
 
     /// Returns what was found so far, if anything is checked, and the values of accesses that were stored.
-    pub(super) fn so_far(
-        &self,
-    ) -> Option<(Findings, &BTreeMap<EventNumber, format::ObservedValue>)> {
+    pub(super) fn so_far(&self) -> Option<(Findings, &RetainedValues)> {
         self.checker.as_ref().map(|checker| (checker.findings(), &self.values))
     }
 
