@@ -108,8 +108,8 @@ impl Source {
     /// Translates a record to any number of events, and appends them to the [`stream`](Self::stream). `sites` are the
     /// sites of the process's plan.
     ///
-    /// Few records need the code, so that it is no parameter of the type: the translation is compiled in this crate, and
-    /// optimised as this crate is.
+    /// The type of the code is no parameter: the translation is compiled in this crate, and optimised as this crate is.
+    /// Few records need the code.
     pub fn record(&mut self, record: &Record, sites: &[Site], mut code: &mut dyn CodeMap) {
         self.translate(record, sites, &mut code);
     }

@@ -1,5 +1,5 @@
-//! Activity of a function's own code beside its calls: jumps back, atomic operations, accesses to memory that other threads
-//! may share, and calls through pointers. Recognizes instructions; values are not followed.
+//! Activity of a function's own code beside its calls: jumps back, atomic operations, accesses to memory that other
+//! threads may share, and calls through pointers. Recognizes instructions; values are not followed.
 
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
 use symbolize::LinkAddr;

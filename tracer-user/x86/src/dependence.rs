@@ -157,11 +157,11 @@ pub struct Knowledge {
     solutions: Solutions,
     /// Labels of the value that a call has loaded.
     of_calls: Solutions,
-    /// Ways to an instruction.
+    /// Those that were asked for, since finding post-dominators takes time.
     ways: FxHashMap<WayQuestion, Arc<WaysTo>>,
-    /// Size of all ways.
+    /// Sum over all that are stored, by [`WaysTo::size`].
     size_of_ways: usize,
-    /// Labels of what the instruction at the end of ways gets, for a source on them.
+    /// Labels at the end of ways, for a source on them.
     ends: FxHashMap<(WayQuestion, Option<usize>), EndOfWays>,
 }
 
@@ -200,12 +200,12 @@ struct WayQuestion {
     boundary: Option<usize>,
 }
 
-/// Labels of what the instruction at the end of ways gets.
+/// Labels of the values that the instruction at the end of ways gets.
 #[derive(Clone, Copy, Debug)]
 struct EndOfWays {
-    /// What it computes with.
+    /// Labels of its operands.
     operands: Option<Labels>,
-    /// What it passes, if it is a call.
+    /// Values that it passes, if it is a call.
     passed: Option<Substitution>,
 }
 
@@ -622,8 +622,8 @@ impl<'code> Analysis<'code> {
         found
     }
 
-    /// Returns the labels of what an instruction gets on the ways in the region to it, with the value that an
-    /// instruction on them loads as the source.
+    /// Returns the labels of the values that an instruction gets on the ways in the region to it. The source is the
+    /// value that an instruction on them loads.
     fn end_of_ways(&mut self, body: &Body, at: usize, load: Option<usize>) -> EndOfWays {
         let question = (self.way_question(body, at), load);
         if let Some(known) = self.known.ends.get(&question) {

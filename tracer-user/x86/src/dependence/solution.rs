@@ -191,8 +191,8 @@ impl Solution {
         }
     }
 
-    /// Lets labels flow to a fixpoint from the instructions `todo`, whose labels have changed. Where the earlier step or
-    /// the region is executed again, the label of the step's last execution ends.
+    /// Lets labels flow to a fixpoint from the instructions `todo`, whose labels have changed. Where the earlier step
+    /// or the region is executed again, the label of the step's last execution ends.
     fn flow(
         &mut self,
         body: &Body,

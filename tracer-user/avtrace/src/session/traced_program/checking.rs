@@ -10,11 +10,11 @@ use checker::{
 use symbolize::Symbolizer;
 
 use crate::session::{
-    coverage::busiest::Busiest,
     options::RunOptions,
     record::{RecordError, RecordTo, Recorder},
 };
 use events::{
+    busiest::Busiest,
     deferred::EpochTimestamps,
     source::Source,
     stream::{Item, Mark},
@@ -118,7 +118,7 @@ impl Checking {
             found = checker.stored_violations();
         }
         source.consume();
-        if found != self.witnesses && self.values.len() < MAX_RETAINED_VALUES {
+        if found != self.witnesses && !self.values.are_many(MAX_RETAINED_VALUES) {
             self.values.add(source.watches_mut().take_new_values());
         }
         self.witnesses = found;
