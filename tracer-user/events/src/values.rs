@@ -191,7 +191,7 @@ impl RetainedValues {
         }
     }
 
-    /// Returns the value that was observed at an event.
+    /// Returns the value of the access that an event was, if it is retained.
     #[must_use]
     pub fn get(&self, event: EventNumber) -> Option<ObservedValue> {
         let next = self.0.partition_point(|value| value.event <= event);

@@ -155,7 +155,7 @@ pub struct Knowledge {
     summaries: FxHashMap<u64, Arc<Summary>>,
     /// Labels of the value that one instruction loads, or those of the arguments alone.
     solutions: Solutions,
-    /// Labels of the value that a call has loaded.
+    /// Labels of values that were loaded in a callee.
     of_calls: Solutions,
     /// Those that were asked for, since finding post-dominators takes time.
     ways: FxHashMap<WayQuestion, Arc<WaysTo>>,
@@ -203,7 +203,7 @@ struct WayQuestion {
 /// Labels of the values that the instruction at the end of ways gets.
 #[derive(Clone, Copy, Debug)]
 struct EndOfWays {
-    /// Labels of its operands.
+    /// Those of its operands; `None` where control never comes.
     operands: Option<Labels>,
     /// Values that it passes, if it is a call.
     passed: Option<Substitution>,
