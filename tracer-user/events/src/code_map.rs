@@ -37,6 +37,36 @@ pub trait CodeMap {
     fn is_runtime_data(&self, address: ProcessAddr) -> bool;
 }
 
+impl CodeMap for &mut dyn CodeMap {
+    fn bytes_at(&self, address: ProcessAddr, length: usize) -> Option<&[u8]> {
+        (**self).bytes_at(address, length)
+    }
+
+    fn function_at(&self, address: ProcessAddr) -> Result<Range<ProcessAddr>, NoFunction> {
+        (**self).function_at(address)
+    }
+
+    fn confirms_return(&mut self, address: ProcessAddr) -> bool {
+        (**self).confirms_return(address)
+    }
+
+    fn module_count(&self) -> usize {
+        (**self).module_count()
+    }
+
+    fn module_at(&self, address: ProcessAddr) -> Option<CodeModule> {
+        (**self).module_at(address)
+    }
+
+    fn role_at(&self, address: ProcessAddr) -> FunctionRole {
+        (**self).role_at(address)
+    }
+
+    fn is_runtime_data(&self, address: ProcessAddr) -> bool {
+        (**self).is_runtime_data(address)
+    }
+}
+
 /// Module of a process, as far as its accesses are attributed by it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodeModule {

@@ -2,6 +2,7 @@
 //! regions, variables and synchronisation objects. [`source::Source`] does this for one process. Records are read in
 //! the `capture` crate; symbols are unknown here.
 
+pub mod busiest;
 pub mod code_map;
 pub mod counters;
 pub mod dedup;

@@ -257,10 +257,7 @@ impl Memory {
             state.touched_by(thread);
             state.freed_by = thread.0;
             sink(Op::Free(live.variable));
-            let recent = &mut self.recent[place(start)];
-            if recent.address == start {
-                *recent = NONE;
-            }
+            remove_recent(&mut self.recent, start);
         }
     }
 
@@ -396,10 +393,7 @@ impl Memory {
     }
 
     fn not_recent(&mut self, start: u64) {
-        let recent = &mut self.recent[place(start)];
-        if recent.address == start {
-            *recent = NONE;
-        }
+        remove_recent(&mut self.recent, start);
     }
 
     /// Ends the lives of all cells in a range. A cell that reaches beyond the range keeps its part outside.
@@ -422,19 +416,28 @@ impl Memory {
             let state = &mut self.states[variable.index()];
             (state.address, state.length) = (address, length);
         }
-        while let Some((&start, &Live { variable, .. })) = self.cells.range(range.clone()).next() {
-            self.cells.remove(&start);
-            self.not_recent(start);
+        let Self { cells, states, unused, blocks, recent, .. } = self;
+        for (start, Live { variable, .. }) in cells.extract_if(range, |_, _| true) {
+            remove_recent(recent, start);
             sink(Op::Alloc(variable));
-            let state = &mut self.states[variable.index()];
+            let state = &mut states[variable.index()];
             if state.toucher == SEVERAL {
                 let is_freed = state.freed_by != NOBODY;
-                state.block = self.blocks.end_of(start, is_freed).unwrap_or(NOWHERE);
+                state.block = blocks.end_of(start, is_freed).unwrap_or(NOWHERE);
             } else {
                 state.block = NOWHERE;
-                self.unused.push(variable);
+                unused.push(variable);
             }
         }
+    }
+}
+
+/// Removes the cell that begins at an address from the recent ones.
+#[inline]
+fn remove_recent(recent: &mut [Recent], start: u64) {
+    let recent = &mut recent[place(start)];
+    if recent.address == start {
+        *recent = NONE;
     }
 }
 

@@ -107,12 +107,15 @@ impl Source {
 
     /// Translates records to any number of events, and appends them to the [`stream`](Self::stream). `sites` are the
     /// sites of the process's plan.
-    pub fn records<C: CodeMap>(&mut self, mut records: &[Record], sites: &[Site], code: &mut C) {
+    ///
+    /// The type of the code is no parameter: the translation is compiled in this crate, and optimised as this crate is.
+    /// Few records need the code.
+    pub fn records(&mut self, mut records: &[Record], sites: &[Site], mut code: &mut dyn CodeMap) {
         while let Some(first) = records.first() {
             self.note_lost(first.header().lost);
             let is_lossless = |record: &&Record| record.header().lost == self.lost;
             let (run, later) = records.split_at(records.iter().take_while(is_lossless).count());
-            self.translate(run, sites, code);
+            self.translate(run, sites, &mut code);
             records = later;
         }
     }

@@ -59,6 +59,10 @@ pub struct ObservedValues {
     last: FxHashMap<VarId, Last>,
     /// Accesses are left out for a time: between two that are seen, another thread may change the variable.
     is_partial: bool,
+    /// The first event whose value was not there when values were taken.
+    taken: EventNumber,
+    /// Writes before that event whose values were shown since: each is one of the stored ones, and shown once.
+    shown_late: Vec<EventNumber>,
 }
 
 /// Last access to a variable.
@@ -113,6 +117,9 @@ impl ObservedValues {
             && let Ok(index) = self.seen.binary_search_by_key(&write, |seen| seen.event)
         {
             self.seen[index].after = Some(at.masked());
+            if write < self.taken {
+                self.shown_late.push(write);
+            }
         }
     }
 
@@ -144,9 +151,14 @@ impl ObservedValues {
         self.seen.get(index)?.observed()
     }
 
-    /// Iterates over the values that are known of the latest accesses.
-    pub fn iter(&self) -> impl Iterator<Item = ObservedValue> {
-        self.seen.iter().filter_map(Seen::observed)
+    /// Takes the values of the latest accesses that have become known since the last call.
+    pub fn take_new(&mut self) -> Vec<ObservedValue> {
+        let late = std::mem::take(&mut self.shown_late);
+        let late = late.into_iter().filter_map(|event| self.get(event));
+        let first = self.seen.partition_point(|seen| seen.event < self.taken);
+        let new = late.chain(self.seen.range(first..).filter_map(Seen::observed)).collect();
+        self.taken = self.seen.back().map_or(self.taken, |seen| seen.event + 1);
+        new
     }
 
     /// Iterates over the known values of variables that threads share.
@@ -159,6 +171,37 @@ impl ObservedValues {
             self.seen.pop_front();
         }
         self.seen.push_back(seen);
+    }
+}
+
+/// Values of accesses that a report may show, by their events.
+#[derive(Debug, Default)]
+pub struct RetainedValues(Vec<ObservedValue>);
+
+impl RetainedValues {
+    /// Adds values. Most of them are of later events than those that are there: they are not searched for a place.
+    pub fn add(&mut self, new: Vec<ObservedValue>) {
+        let last = self.0.last().map_or(0, |last| last.event);
+        let first = new.iter().map(|value| value.event).min();
+        self.0.extend(new);
+        if let Some(first) = first.filter(|&first| first <= last) {
+            // Only the last ones before are later.
+            let rest = self.0.iter().rposition(|value| value.event < first).map_or(0, |at| at + 1);
+            self.0[rest..].sort_by_key(|value| value.event);
+        }
+    }
+
+    /// Returns the value of the access that an event was, if it is retained.
+    #[must_use]
+    pub fn get(&self, event: EventNumber) -> Option<ObservedValue> {
+        let next = self.0.partition_point(|value| value.event <= event);
+        self.0[..next].last().filter(|value| value.event == event).copied()
+    }
+
+    /// Returns whether there are at least that many values.
+    #[must_use]
+    pub const fn are_many(&self, limit: usize) -> bool {
+        self.0.len() >= limit
     }
 }
 
@@ -198,8 +241,51 @@ mod tests {
         assert_eq!((written.before, written.after, written.written), (Some(5), 7, true));
         let read = values.get(1).expect("a value");
         assert_eq!((read.before, read.after, read.written), (None, 5, false), "of four bytes");
-        assert_eq!(values.iter().map(|value| value.event).collect::<Vec<_>>(), [1, 2, 3, 4]);
+        let new = values.take_new().into_iter().map(|value| value.event);
+        assert_eq!(new.collect::<Vec<_>>(), [1, 2, 3, 4]);
         assert_eq!(values.shared().map(|value| value.event).collect::<Vec<_>>(), [2, 3, 4]);
+    }
+
+    #[test]
+    fn each_value_is_taken_once_when_it_is_known() {
+        let mut values = ObservedValues::default();
+        let new = |values: &mut ObservedValues| {
+            values.take_new().into_iter().map(|value| value.event).collect::<Vec<_>>()
+        };
+        values.read(at(1, 5));
+        values.written_over(at(2, 5));
+        assert_eq!(new(&mut values), [1]);
+        assert_eq!(new(&mut values), [0; 0]);
+        values.written_over(at(3, 6));
+        values.read(ValueAt { variable: VarId(4), ..at(4, 9) });
+        assert_eq!(new(&mut values), [2, 4], "the last write is not known");
+        values.read(at(5, 7));
+        assert_eq!(new(&mut values), [3, 5]);
+        values.written_over(at(6, 7));
+        assert_eq!(new(&mut values), [0; 0]);
+        for event in 7..7 + MAX_VALUES as u64 {
+            values.read(ValueAt { variable: VarId(4), ..at(event, 1) });
+        }
+        values.read(at(7 + MAX_VALUES as u64, 8));
+        assert_eq!(new(&mut values).len(), MAX_VALUES, "the write has been dropped");
+    }
+
+    #[test]
+    fn values_are_retained_by_their_events() {
+        let value =
+            |event, after| ObservedValue { event, before: None, after, length: 8, written: false };
+        let mut values = RetainedValues::default();
+        assert_eq!(values.get(0), None);
+        values.add(vec![value(0, 1), value(3, 2), value(5, 3), value(8, 4)]);
+        values.add(vec![value(4, 5), value(2, 6), value(9, 7), value(11, 8)]);
+        let found = |event| values.get(event).map(|value| value.after);
+        assert_eq!(
+            [0, 2, 3, 4, 5, 8, 9, 11].map(found),
+            [1, 6, 2, 5, 3, 4, 7, 8].map(Some),
+            "late ones have their places"
+        );
+        assert_eq!([1, 6, 10, 12].map(found), [None; 4]);
+        assert!(values.are_many(8) && !values.are_many(9));
     }
 
     #[test]

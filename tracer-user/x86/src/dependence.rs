@@ -135,26 +135,78 @@ impl Meeting {
 /// Number of nested calls that are followed.
 const MAX_DEPTH: usize = 6;
 
-/// Limit of the instructions for which labels are kept.
+/// Limit of the instructions for which labels are kept, about a kilobyte for each: once for values that functions load
+/// themselves, and once for those that they get from calls.
 const MAX_KEPT: usize = 1 << 17;
 
+/// Limit of the instructions on the ways that are kept, and of those that their branches decide on.
+const MAX_WAYS: usize = 1 << 21;
+
+/// Limit of the values that are kept of steps on those ways, about 200 bytes each.
+const MAX_STEPS: usize = 1 << 15;
+
 /// Knowledge of one program's functions, by the addresses of their first instructions.
+///
+/// One program is asked about many pairs of steps in few functions, so that most questions about a single function come
+/// again. Each part has a limit, beyond which it begins anew.
 #[derive(Debug, Default)]
 pub struct Knowledge {
     bodies: FxHashMap<u64, Option<Arc<Body>>>,
     summaries: FxHashMap<u64, Arc<Summary>>,
     /// Labels of the value that one instruction loads, or those of the arguments alone.
-    solutions: FxHashMap<Question, Arc<Solution>>,
+    solutions: Solutions,
+    /// Labels of values that were loaded in a callee.
+    of_calls: Solutions,
+    /// Those that were asked for, since finding post-dominators takes time.
+    ways: FxHashMap<WayQuestion, Arc<WaysTo>>,
+    /// Sum over all that are stored, by [`WaysTo::size`].
+    size_of_ways: usize,
+    /// Labels at the end of ways, for a source on them.
+    ends: FxHashMap<(WayQuestion, Option<usize>), EndOfWays>,
+}
+
+/// Labels in functions that were asked for.
+#[derive(Debug, Default)]
+struct Solutions {
+    known: FxHashMap<Question, Arc<Solution>>,
     /// Instructions of all solutions.
     kept: usize,
 }
 
+impl Solutions {
+    fn insert(&mut self, question: Question, found: &Arc<Solution>, instructions: usize) {
+        self.kept += instructions;
+        if self.kept > MAX_KEPT {
+            self.known.clear();
+            self.kept = instructions;
+        }
+        self.known.insert(question, Arc::clone(found));
+    }
+}
+
 /// Labels in one function that were asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Question {
     entry: u64,
-    load: Option<usize>,
+    source: Option<Source>,
     boundary: Option<usize>,
+}
+
+/// Ways to an instruction of one function that were asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct WayQuestion {
+    entry: u64,
+    to: usize,
+    boundary: Option<usize>,
+}
+
+/// Labels of the values that the instruction at the end of ways gets.
+#[derive(Clone, Copy, Debug)]
+struct EndOfWays {
+    /// Those of its operands; `None` where control never comes.
+    operands: Option<Labels>,
+    /// Values that it passes, if it is a call.
+    passed: Option<Substitution>,
 }
 
 /// Answers questions about the code of one program.
@@ -434,23 +486,21 @@ impl<'code> Analysis<'code> {
         // The inputs of the callee from which the value comes; at first the store's own operand.
         let mut inputs: Option<Labels> = None;
         loop {
-            let value = |solution: &Solution| match inputs {
-                None => Some(solution.operands(&body, at)?.0),
-                Some(inputs) => Some(solution.passed(&body, at)?.apply(inputs)),
+            let value = |end: EndOfWays| match inputs {
+                None => end.operands,
+                Some(inputs) => Some(end.passed?.apply(inputs)),
             };
-            let boundary = self.boundary.and_then(|at| body.values.at(at));
-            let ways = body.ways_to(at, boundary);
-            let rest = value(&self.solve_on(&body, &ways, None))?;
+            let rest = value(self.end_of_ways(&body, at, None))?;
             if rest.may_be_loaded() {
                 return None;
             }
+            let ways = self.ways_to(&body, at);
             let loads: Vec<usize> = body.loads().filter(|&load| ways.leading[load]).collect();
             if loads.len() > MOST {
                 return None;
             }
             for load in loads {
-                let most =
-                    value(&self.solve_on(&body, &ways, Some(Source::Load(load))))?.of_source();
+                let most = value(self.end_of_ways(&body, at, Some(load)))?.of_source();
                 if most != Certainty::No {
                     let found = self.of_load(&body, load, calls, later)?;
                     *all = all.max(Dependence {
@@ -553,41 +603,78 @@ impl<'code> Analysis<'code> {
         body
     }
 
-    /// Returns the labels in a function, of which those without a call as source are kept.
+    /// Returns the labels in a function.
     fn solve(&mut self, body: &Body, source: Option<Source>) -> Arc<Solution> {
         let boundary = self.boundary.and_then(|at| body.values.at(at));
-        let question = match source {
-            // Without an earlier step no execution of it ends.
-            None => Question { entry: body.entry(), load: None, boundary: None },
-            Some(Source::Load(load)) => {
-                Question { entry: body.entry(), load: Some(load), boundary }
-            }
-            Some(Source::Call(..)) => {
-                let find = |callee: Callee<'_>| Solution::find(body, source, boundary, callee);
-                return Arc::new(self.with_callees(body, find));
-            }
-        };
-        if let Some(known) = self.known.solutions.get(&question) {
+        self.solve_within(body, source, boundary)
+    }
+
+    /// Returns the labels in a function where an execution of the region begins at the instruction `boundary`.
+    fn solve_within(
+        &mut self,
+        body: &Body,
+        source: Option<Source>,
+        boundary: Option<usize>,
+    ) -> Arc<Solution> {
+        let is_of_call = matches!(source, Some(Source::Call(..)));
+        let question = Question { entry: body.entry(), source, boundary };
+        let known = if is_of_call { &self.known.of_calls } else { &self.known.solutions };
+        if let Some(known) = known.known.get(&question) {
             return Arc::clone(known);
         }
+        let source = question.source.clone();
         let find = |callee: Callee<'_>| Solution::find(body, source, boundary, callee);
         let found = Arc::new(self.with_callees(body, find));
         // Of functions that are active the summaries are unknown for now.
         if self.active.is_empty() {
-            let known = &mut *self.known;
-            known.kept += body.steps.len();
-            if known.kept > MAX_KEPT {
-                known.solutions.clear();
-                known.kept = body.steps.len();
-            }
-            known.solutions.insert(question, Arc::clone(&found));
+            let Knowledge { solutions, of_calls, .. } = &mut *self.known;
+            let known = if is_of_call { of_calls } else { solutions };
+            known.insert(question, &found, body.steps.len());
         }
         found
     }
 
-    fn solve_on(&mut self, body: &Body, ways: &WaysTo, source: Option<Source>) -> Solution {
+    fn way_question(&self, body: &Body, to: usize) -> WayQuestion {
         let boundary = self.boundary.and_then(|at| body.values.at(at));
-        self.with_callees(body, |callee| Solution::on_the_way(body, ways, source, boundary, callee))
+        WayQuestion { entry: body.entry(), to, boundary }
+    }
+
+    /// Returns the ways in the region to an instruction.
+    fn ways_to(&mut self, body: &Body, to: usize) -> Arc<WaysTo> {
+        let question = self.way_question(body, to);
+        if let Some(known) = self.known.ways.get(&question) {
+            return Arc::clone(known);
+        }
+        let found = Arc::new(body.ways_to(to, question.boundary));
+        let known = &mut *self.known;
+        known.size_of_ways += found.size();
+        if known.size_of_ways > MAX_WAYS {
+            known.ways.clear();
+            known.size_of_ways = found.size();
+        }
+        known.ways.insert(question, Arc::clone(&found));
+        found
+    }
+
+    /// Returns the labels of the values that an instruction gets on the ways in the region to it. The source is the
+    /// value that an instruction on them loads.
+    fn end_of_ways(&mut self, body: &Body, at: usize, load: Option<usize>) -> EndOfWays {
+        let question = (self.way_question(body, at), load);
+        if let Some(known) = self.known.ends.get(&question) {
+            return *known;
+        }
+        let (ways, source) = (self.ways_to(body, at), load.map(Source::Load));
+        let boundary = question.0.boundary;
+        let find = |callee: Callee<'_>| Solution::on_the_way(body, &ways, source, boundary, callee);
+        let solution = self.with_callees(body, find);
+        let operands = solution.operands(body, at).map(|(operands, _)| operands);
+        let found = EndOfWays { operands, passed: solution.passed(body, at) };
+        let known = &mut self.known.ends;
+        if known.len() >= MAX_STEPS {
+            known.clear();
+        }
+        known.insert(question, found);
+        found
     }
 
     fn with_callees(&mut self, body: &Body, find: impl FnOnce(Callee<'_>) -> Solution) -> Solution {
@@ -618,7 +705,8 @@ impl<'code> Analysis<'code> {
         let body = self.body(entry).filter(|body| body.entry() == entry);
         let Some(body) = body else { return Arc::default() };
         self.active.push(entry);
-        let summary = Arc::new(self.solve(&body, None).summary());
+        // The summary is the same for all regions.
+        let summary = Arc::new(self.solve_within(&body, None, None).summary());
         self.active.pop();
         // With other functions active, calls of those may count as unknown here.
         if self.active.is_empty() {

@@ -1,6 +1,9 @@
 //! Dependence, compared with execution: random functions that read a value in one step and write one in a later step
 //! are compiled, and run with many values. If the later step changes with the value, the analysis has to see it.
 
+#[path = "dependence/order.rs"]
+mod order;
+
 use std::{collections::BTreeMap, fmt::Write as _, fs, path::Path, process::Command};
 
 use proptest::{prelude::*, strategy::ValueTree as _, test_runner::TestRunner};

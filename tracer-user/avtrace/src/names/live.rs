@@ -6,7 +6,7 @@ mod subjects;
 
 use std::{
     cell::OnceCell,
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     path::{Path, PathBuf},
 };
 
@@ -40,6 +40,7 @@ use events::{
     memory::{Block, Cell, Origin},
     source::{KnownRegion, Source, Watches},
     sync::Known,
+    values::RetainedValues,
 };
 use plan::{
     memory::site::MemorySite,
@@ -55,7 +56,7 @@ pub struct LiveNames<'run> {
     source: &'run Source,
     sites: &'run [Site],
     symbolizer: &'run Symbolizer,
-    values: &'run BTreeMap<EventNumber, ObservedValue>,
+    values: &'run RetainedValues,
     lines: SourceCache,
     /// Functions that synchronise, by their first instructions.
     synchronising: FxHashSet<u64>,
@@ -97,7 +98,7 @@ impl<'run> LiveNames<'run> {
         source: &'run Source,
         sites: &'run [Site],
         symbolizer: &'run Symbolizer,
-        values: &'run BTreeMap<EventNumber, ObservedValue>,
+        values: &'run RetainedValues,
     ) -> Self {
         let lines = symbolizer.source_cache();
         let synchronising = sites
@@ -379,7 +380,7 @@ pub(crate) fn watched_as(watches: &Watches, cell: &Cell<'_>) -> Option<String> {
 
 impl LiveNames<'_> {
     fn observed(&self, event: EventNumber) -> Option<ObservedValue> {
-        self.values.get(&event).copied().or_else(|| self.source.watches().value(event))
+        self.values.get(event).or_else(|| self.source.watches().value(event))
     }
 
     fn known_synchronisation(&self, of: finding::Object) -> Option<Known> {

@@ -1,6 +1,6 @@
 //! Program that is over: its findings and coverage, then its report.
 
-use std::{collections::BTreeMap, path::PathBuf, thread::JoinHandle};
+use std::{path::PathBuf, thread::JoinHandle};
 
 use checker::{Suspects, event::EventNumber, finding::Findings, format};
 use crossbeam_channel::Sender;
@@ -12,7 +12,7 @@ use super::{
     threads::{joined, spawn},
 };
 use crate::{first_pass::FirstPassFile, names::live::LiveNames};
-use events::source::Source;
+use events::{source::Source, values::RetainedValues};
 use plan::plan::Site;
 use report::{self, Limitation, Report};
 
@@ -23,7 +23,7 @@ pub struct FinishedProgram {
     pub(super) source: Source,
     pub(super) sites: Vec<Site>,
     pub(super) symbolizer: Symbolizer,
-    pub(super) values: BTreeMap<EventNumber, format::ObservedValue>,
+    pub(super) values: RetainedValues,
     pub(super) context: report::Context,
     pub(super) recorder: Option<Result<Recorder, RecordError>>,
     pub(super) process: format::Process,

@@ -76,6 +76,8 @@ impl Layer {
             }
             if divided && start < range.start {
                 self.0.insert(start, Block { size: range.start - start, ..block });
+            }
+            if start <= range.start {
                 return;
             }
         }

@@ -128,9 +128,9 @@ impl Watches {
         self.values.get(event)
     }
 
-    /// Iterates over the values that were observed at the latest accesses.
-    pub fn recent_values(&self) -> impl Iterator<Item = ObservedValue> {
-        self.values.iter()
+    /// Takes the values observed at the latest accesses that have become known since the last call.
+    pub fn take_new_values(&mut self) -> Vec<ObservedValue> {
+        self.values.take_new()
     }
 
     /// Iterates over the values at the latest accesses to variables that threads share.

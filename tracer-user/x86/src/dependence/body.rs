@@ -135,7 +135,8 @@ impl Step {
 #[derive(Debug)]
 pub(super) struct Decision {
     pub branch: usize,
-    pub decided: BTreeSet<usize>,
+    /// By their numbers.
+    pub decided: Vec<usize>,
     /// Set if a way leads to no return of the function: to the end of the program, or to an exception.
     pub may_leave: bool,
 }
@@ -256,6 +257,7 @@ impl Body {
                         todo.extend(&successors[at]);
                     }
                 }
+                let decided = decided.into_iter().collect();
                 Decision { branch, decided, may_leave: may_leave[branch] }
             })
             .collect()
@@ -321,6 +323,14 @@ pub(super) struct WaysTo {
     pub decisions: Vec<Decision>,
     /// Base of the address that the instruction writes to.
     pub object: Option<ValueOrigin>,
+}
+
+impl WaysTo {
+    /// Returns the number of instructions that it has something of.
+    pub fn size(&self) -> usize {
+        let decided = self.decisions.iter().map(|decision| decision.decided.len());
+        self.leading.len() + decided.sum::<usize>()
+    }
 }
 
 /// The next instruction that all ways from an instruction to an end of the function have in common.

@@ -15,7 +15,7 @@ pub enum Certainty {
 }
 
 /// A set of labels that a value has, and of those that it may have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Labels {
     certain: u32,
     possible: u32,
@@ -130,7 +130,7 @@ impl Labels {
 }
 
 /// Labels of the caller for each label that the callee of a call gives to its inputs.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Substitution {
     /// By the number of the callee's label.
     given: [Labels; SOURCE],

@@ -1,9 +1,6 @@
 //! The labels at each instruction of a function: a fixpoint over its control flow.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     body::{Access, Body, Cell, Decision, Kind, Spot, Step, WaysTo},
@@ -22,7 +19,7 @@ const RDX: u8 = 2;
 const VECTOR_ARGUMENTS: usize = 8;
 
 /// The earlier step in a function, by the number of its instruction.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Source {
     /// The instruction loads the value.
     Load(usize),
@@ -44,8 +41,9 @@ struct Known {
     /// Labels of each byte, by its distance from the stack pointer at the entry. A missing byte has no labels if it is
     /// below, and is an argument if it is above.
     stack: StackBytes,
-    /// Labels of other memory.
-    memory: Vec<(Value, u32, Labels)>,
+    /// Labels of other memory: each address with a length once. Few instructions change them, so that the states around
+    /// the others share one list.
+    memory: Arc<Vec<(Value, u32, Labels)>>,
     /// Labels of values that were stored where they cannot be followed.
     escaped: Labels,
     /// Set if values that the function itself loads have the label of the source alone.
@@ -64,6 +62,36 @@ pub(super) struct Solution {
     source: Option<usize>,
     /// Labels of results and stores at the ends.
     summary: Summary,
+}
+
+/// Instructions whose labels have changed, by their numbers.
+struct Todo {
+    pending: Vec<bool>,
+    /// None before this one is pending.
+    first: usize,
+}
+
+impl Todo {
+    fn new(count: usize) -> Self {
+        Self { pending: vec![false; count], first: count }
+    }
+
+    fn insert(&mut self, at: usize) {
+        self.pending[at] = true;
+        self.first = self.first.min(at);
+    }
+
+    fn pop_first(&mut self) -> Option<usize> {
+        let next = self.pending.get(self.first..)?.iter().position(|&is_pending| is_pending);
+        let Some(next) = next else {
+            self.first = self.pending.len();
+            return None;
+        };
+        let at = self.first + next;
+        self.first = at + 1;
+        self.pending[at] = false;
+        Some(at)
+    }
 }
 
 /// Bytes behind an argument that are looked at.
@@ -129,19 +157,30 @@ impl Solution {
             },
             summary: Summary::constant(),
         };
+        let mut todo = Todo::new(count);
         if let Some(first) = solution.before.first_mut() {
             *first = Some(entry);
+            todo.insert(0);
         }
         // A branch passes its labels to all values written under it, which may give labels to more branches.
+        let mut conditions = vec![Labels::NONE; decisions.len()];
         loop {
-            solution.flow(body, source.as_ref(), renews, boundary, callee);
+            solution.flow(body, &mut todo, source.as_ref(), renews, boundary, callee);
             let mut changed = false;
-            for Decision { branch, decided, may_leave } in decisions {
-                let condition = solution.condition(body, *branch, *may_leave);
+            for (Decision { branch, decided, may_leave }, known) in
+                decisions.iter().zip(&mut conditions)
+            {
+                let condition = solution.condition(body, *branch, *may_leave).join(*known);
+                if std::mem::replace(known, condition) == condition {
+                    continue;
+                }
                 for &at in decided {
                     let joined = solution.control[at].join(condition);
-                    changed |= solution.control[at] != joined;
-                    solution.control[at] = joined;
+                    if solution.control[at] != joined {
+                        solution.control[at] = joined;
+                        todo.insert(at);
+                        changed = true;
+                    }
                 }
             }
             if !changed {
@@ -165,11 +204,13 @@ impl Solution {
         }
     }
 
-    /// Lets labels flow to a fixpoint. Where the region is executed again, the label of the earlier step's last execution
-    /// ends; if it `renews`, also where the step itself is.
+    /// Lets labels flow to a fixpoint from the instructions `todo`, whose labels have changed. Where the region is
+    /// executed again, the label of the earlier step's last execution ends; if it `renews`, also where the step itself
+    /// is.
     fn flow(
         &mut self,
         body: &Body,
+        todo: &mut Todo,
         source: Option<&Source>,
         renews: bool,
         boundary: Option<usize>,
@@ -179,9 +220,6 @@ impl Solution {
             Source::Load(index) | Source::Call(index, _) => *index,
         });
         let renewed = [boundary, of_source.filter(|_| renews)];
-        // Labels of branches have changed since an earlier round.
-        let mut todo: BTreeSet<usize> =
-            (0..self.before.len()).filter(|&at| self.before[at].is_some()).collect();
         while let Some(at) = todo.pop_first() {
             let (Some(known), Some(step)) = (&self.before[at], &body.steps[at]) else { continue };
             let mut known = known.clone();
@@ -210,16 +248,17 @@ impl Solution {
             known.forget(ip, step);
             known.point(ip, leads_to);
             for &next in body.successors(at) {
-                let mut passed = known.clone();
-                if renewed.contains(&Some(next)) {
+                let renewed = (renewed.contains(&Some(next))).then(|| {
+                    let mut passed = known.clone();
                     passed.end_source();
-                }
-                if boundary == Some(next) {
-                    passed.begin_region();
-                }
+                    if boundary == Some(next) {
+                        passed.begin_region();
+                    }
+                    passed
+                });
                 let changed = match &mut self.before[next] {
-                    Some(before) => before.join(&passed),
-                    none => none.replace(passed).is_none(),
+                    Some(before) => before.join(renewed.as_ref().unwrap_or(&known)),
+                    none => none.replace(renewed.unwrap_or_else(|| known.clone())).is_none(),
                 };
                 if changed {
                     todo.insert(next);
@@ -235,7 +274,7 @@ impl Solution {
         summary.second_result = summary.second_result.join(known.full(RDX));
         summary.vector_result = summary.vector_result.join(known.vectors[0]);
         summary.escaped = summary.escaped.join(known.escaped);
-        for &(place, size, value) in &known.memory {
+        for &(place, size, value) in known.memory.iter() {
             if value.is_none() {
                 continue;
             }
@@ -304,7 +343,7 @@ impl Solution {
             return known.passed(arguments, *stack).in_registers().to_vec();
         }
         let source = if self.source == Some(index) { Labels::SOURCE } else { Labels::NONE };
-        known.uses(step).into_iter().chain([source]).collect()
+        known.uses(step).chain([source]).collect()
     }
 
     /// Labels of each value that the function leaves to its caller: in registers, and behind each argument but one of
@@ -403,23 +442,22 @@ impl Known {
 
     /// Labels of all that an instruction computes with.
     fn used(&self, step: &Step) -> Labels {
-        self.uses(step).into_iter().fold(Labels::NONE, Labels::join)
+        self.uses(step).fold(Labels::NONE, Labels::join)
     }
 
     /// Labels of each operand that an instruction computes with. A value behind a pointer is not the pointer's value:
     /// it may be the same whatever the pointer is. An index chooses among elements.
-    fn uses(&self, step: &Step) -> Vec<Labels> {
-        let of_cell = |cell: &Cell| match step.is_in_address(*cell) {
-            true if !step.loads() => Labels::NONE,
+    fn uses(&self, step: &Step) -> impl Iterator<Item = Labels> {
+        let loads = step.loads();
+        let of_cell = move |cell: &Cell| match step.is_in_address(*cell) {
+            true if !loads => Labels::NONE,
             true if step.is_base(*cell) && self.is_of_object(step) => Labels::NONE,
             true if step.is_base(*cell) => self.read(*cell).possibly(),
             _ => self.read(*cell),
         };
-        let mut uses: Vec<Labels> = step.reads.iter().map(of_cell).collect();
-        uses.extend(step.reads_flags.then_some(self.flags));
-        let loads = step.accesses.iter().filter(|access| access.reads);
-        uses.extend(loads.map(|access| self.load(access.spot, i64::from(access.size))));
-        uses
+        let reads = step.accesses.iter().filter(|access| access.reads);
+        let loaded = reads.map(|access| self.load(access.spot, i64::from(access.size)));
+        step.reads.iter().map(of_cell).chain(step.reads_flags.then_some(self.flags)).chain(loaded)
     }
 
     fn is_of_object(&self, step: &Step) -> bool {
@@ -491,13 +529,17 @@ impl Known {
                 let size = size as u32;
                 let has_room = self.memory.len() < MAX_PLACES;
                 let same =
-                    self.memory.iter_mut().find(|(at, length, _)| *at == place && *length == size);
+                    self.memory.iter().position(|(at, length, _)| *at == place && *length == size);
                 match same {
-                    Some((_, _, old)) => {
-                        *old = if is_conditional { old.join(value) } else { value };
+                    Some(index) => {
+                        let old = self.memory[index].2;
+                        let value = if is_conditional { old.join(value) } else { value };
+                        if value != old {
+                            Arc::make_mut(&mut self.memory)[index].2 = value;
+                        }
                     }
                     None if value.is_none() && argument(place).is_none() => {}
-                    None if has_room => self.memory.push((place, size, value)),
+                    None if has_room => Arc::make_mut(&mut self.memory).push((place, size, value)),
                     None => {}
                 }
             }
@@ -588,7 +630,7 @@ impl Known {
             }
             return found;
         }
-        for (at, _, value) in &self.memory {
+        for (at, _, value) in self.memory.iter() {
             match at.distance_from(pointer) {
                 Some(distance) if (0..FIRST).contains(&distance) => found = found.join(*value),
                 Some(distance) if (0..BEHIND).contains(&distance) => {
@@ -645,7 +687,7 @@ impl Known {
         }
         let base = Some(ValueOrigin::Defined(ip, DataPlace::Register(RAX)));
         let other = if self.own_loads_are_plain { Labels::NONE } else { Labels::LOADED.possibly() };
-        self.memory.push((
+        Arc::make_mut(&mut self.memory).push((
             Value { base, index: None, plus: 0 },
             BEHIND as u32,
             leads_to.join(other),
@@ -659,17 +701,24 @@ impl Known {
         }
         let is_made =
             |origin: ValueOrigin| matches!(origin, ValueOrigin::Defined(by, _) if by == at);
-        self.memory.retain(|(place, _, _)| {
-            !place.base.is_some_and(is_made) && !place.index.is_some_and(|(one, _)| is_made(one))
-        });
+        let ends = |(place, _, _): &(Value, u32, Labels)| {
+            place.base.is_some_and(is_made) || place.index.is_some_and(|(one, _)| is_made(one))
+        };
+        if self.memory.iter().any(ends) {
+            Arc::make_mut(&mut self.memory).retain(|known| !ends(known));
+        }
     }
 
     /// Drops the label of the earlier step.
     fn end_source(&mut self) {
-        let registers = self.low.iter_mut().chain(&mut self.high).chain(&mut self.vectors);
-        let memory = self.memory.iter_mut().map(|(_, _, value)| value);
-        for labels in registers.chain(self.stack.iter_mut()).chain(memory) {
+        for labels in self.low.iter_mut().chain(&mut self.high).chain(&mut self.vectors) {
             *labels = labels.without_source();
+        }
+        self.stack.change(Labels::without_source);
+        if self.memory.iter().any(|(_, _, value)| value.without_source() != *value) {
+            for (_, _, value) in Arc::make_mut(&mut self.memory) {
+                *value = value.without_source();
+            }
         }
         self.flags = self.flags.without_source();
         self.escaped = self.escaped.without_source();
@@ -681,9 +730,8 @@ impl Known {
             self.low[register] = Labels::at_begin(register);
             self.high[register] = Labels::at_begin(register);
         }
-        for value in self.vectors.iter_mut().chain(self.stack.iter_mut()) {
-            *value = Labels::AT_BEGIN;
-        }
+        self.vectors = [Labels::AT_BEGIN; 16];
+        self.stack.change(|_| Labels::AT_BEGIN);
     }
 
     /// Takes in what another path brings; returns whether anything changed.
@@ -707,19 +755,37 @@ impl Known {
         add(&mut self.flags, other.flags);
         add(&mut self.escaped, other.escaped);
         changed.set(self.stack.join(&other.stack) || changed.get());
-        for &(place, size, value) in &other.memory {
-            let has_room = self.memory.len() < MAX_PLACES;
-            let same =
-                |(at, length, _): &&mut (Value, u32, Labels)| *at == place && *length == size;
-            match self.memory.iter_mut().find(same) {
-                Some((_, _, mine)) => add(mine, value),
-                None if has_room => {
-                    changed.set(true);
-                    self.memory.push((place, size, value));
+        if !Arc::ptr_eq(&self.memory, &other.memory) {
+            changed.set(self.join_memory(&other.memory) || changed.get());
+        }
+        changed.get()
+    }
+
+    /// Takes in the labels that memory has on another path; returns whether anything changed.
+    fn join_memory(&mut self, other: &[(Value, u32, Labels)]) -> bool {
+        let mut changed = false;
+        for (number, &(place, size, value)) in other.iter().enumerate() {
+            let same = |(at, length, _): &(Value, u32, Labels)| *at == place && *length == size;
+            // Most often both have the same places in the same order.
+            let index = match self.memory.get(number).is_some_and(same) {
+                true => Some(number),
+                false => self.memory.iter().position(same),
+            };
+            match index {
+                Some(index) => {
+                    let mine = self.memory[index].2;
+                    if mine.join(value) != mine {
+                        Arc::make_mut(&mut self.memory)[index].2 = mine.join(value);
+                        changed = true;
+                    }
+                }
+                None if self.memory.len() < MAX_PLACES => {
+                    Arc::make_mut(&mut self.memory).push((place, size, value));
+                    changed = true;
                 }
                 None => {}
             }
         }
-        changed.get()
+        changed
     }
 }

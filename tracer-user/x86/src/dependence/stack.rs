@@ -1,13 +1,14 @@
 //! Labels of the bytes of a function's stack, in the order of their places: states are copied and joined at each
-//! instruction, which a tree of single bytes is slow at.
+//! instruction, which a tree of single bytes is slow at. Few instructions write to the stack, so that the states around
+//! the others share one list.
 
-use std::ops::Range;
+use std::{ops::Range, sync::Arc};
 
 use super::labels::Labels;
 
 /// Labels of each byte that has any, by its distance from the stack pointer at the entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct StackBytes(Vec<(i64, Labels)>);
+pub(super) struct StackBytes(Arc<Vec<(i64, Labels)>>);
 
 impl StackBytes {
     fn place(&self, byte: i64) -> Result<usize, usize> {
@@ -30,42 +31,56 @@ impl StackBytes {
 
     pub fn range_mut(&mut self, range: Range<i64>) -> impl Iterator<Item = &mut Labels> {
         let places = self.between(&range);
-        self.0[places].iter_mut().map(|(_, labels)| labels)
+        Arc::make_mut(&mut self.0)[places].iter_mut().map(|(_, labels)| labels)
     }
 
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Labels> {
-        self.0.iter_mut().map(|(_, labels)| labels)
+    /// Gives each byte that has labels other ones.
+    pub fn change(&mut self, other: impl Fn(Labels) -> Labels) {
+        if self.0.iter().any(|(_, labels)| other(*labels) != *labels) {
+            for (_, labels) in Arc::make_mut(&mut self.0) {
+                *labels = other(*labels);
+            }
+        }
     }
 
     /// Labels of a byte, which has some from then on.
     pub fn entry(&mut self, byte: i64) -> &mut Labels {
-        let place = self.place(byte).unwrap_or_else(|place| {
-            self.0.insert(place, (byte, Labels::NONE));
+        let place = self.place(byte);
+        let bytes = Arc::make_mut(&mut self.0);
+        let place = place.unwrap_or_else(|place| {
+            bytes.insert(place, (byte, Labels::NONE));
             place
         });
-        &mut self.0[place].1
+        &mut bytes[place].1
     }
 
     /// Takes in the labels of another path; returns whether anything changed.
     pub fn join(&mut self, other: &Self) -> bool {
-        let mut changed = false;
-        let mut place = 0;
-        for &(byte, theirs) in &other.0 {
-            place += self.0[place..].partition_point(|(at, _)| *at < byte);
-            match self.0.get_mut(place) {
-                Some((at, mine)) if *at == byte => {
-                    let joined = mine.join(theirs);
-                    changed |= joined != *mine;
-                    *mine = joined;
-                }
-                _ => {
-                    self.0.insert(place, (byte, theirs));
-                    changed = true;
-                }
-            }
-            place += 1;
+        if Arc::ptr_eq(&self.0, &other.0) || !self.is_changed_by(other) {
+            return false;
         }
-        changed
+        let mut all = Vec::with_capacity(self.0.len().max(other.0.len()));
+        let mut mine = self.0.iter().copied().peekable();
+        for &(byte, theirs) in other.0.iter() {
+            while let Some(before) = mine.next_if(|(at, _)| *at < byte) {
+                all.push(before);
+            }
+            let same = mine.next_if(|(at, _)| *at == byte);
+            all.push((byte, same.map_or(theirs, |(_, mine)| mine.join(theirs))));
+        }
+        all.extend(mine);
+        self.0 = Arc::new(all);
+        true
+    }
+
+    /// Returns whether another path has a byte or a label that is missing here. At most instructions none has.
+    fn is_changed_by(&self, other: &Self) -> bool {
+        let mut mine = self.0.iter();
+        let is_new = |&(byte, theirs): &(i64, Labels)| match mine.find(|(at, _)| *at >= byte) {
+            Some(&(at, mine)) => at != byte || mine.join(theirs) != mine,
+            None => true,
+        };
+        other.0.iter().any(is_new)
     }
 }
 

@@ -4,7 +4,7 @@ use super::labels::Labels;
 use crate::instruction::ARGUMENTS;
 
 /// A summary. The default is that of an unknown function.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Summary {
     /// Value in `rax`.
     pub result: Labels,
@@ -23,7 +23,7 @@ pub(super) struct Summary {
 }
 
 /// A write to memory that an argument points to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct StoreBehind {
     /// Number of the argument.
     pub argument: usize,

@@ -2,6 +2,5 @@
 //! with most events.
 
 pub(crate) mod accesses;
-pub mod busiest;
 pub(crate) mod captured;
 pub(crate) mod limitations;

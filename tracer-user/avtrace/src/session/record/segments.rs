@@ -2,7 +2,7 @@
 //! can be removed. Their files are in `rotation`.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::VecDeque,
     hash::{BuildHasher as _, Hasher as _, RandomState},
     path::Path,
     sync::Arc,
@@ -33,6 +33,7 @@ use crate::{
 use events::{
     source::Source,
     stream::{Item, Mark},
+    values::RetainedValues,
 };
 use linux::test_number;
 use plan::plan::Site;
@@ -166,7 +167,7 @@ impl SegmentRecorder {
         if self.unnamed.len() <= most {
             return Ok(());
         }
-        let values = BTreeMap::new();
+        let values = RetainedValues::default();
         let known = std::mem::take(&mut self.known);
         let mut names = LiveNames::new(source, sites, symbolizer, &values).knowing(known);
         let named = self.name_with(&mut names, most, until);

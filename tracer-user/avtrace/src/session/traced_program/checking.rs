@@ -1,10 +1,8 @@
 //! Checking and recording of a program's events as they come.
 
-use std::collections::BTreeMap;
-
 use checker::{
     Davida, DeferredChecker, FirstPass, Suspects,
-    event::{Event, EventNumber, RegionId},
+    event::{Event, RegionId},
     finding::Findings,
     format,
     gap::{Gap, Observer},
@@ -12,14 +10,15 @@ use checker::{
 use symbolize::Symbolizer;
 
 use crate::session::{
-    coverage::busiest::Busiest,
     options::RunOptions,
     record::{RecordError, RecordTo, Recorder},
 };
 use events::{
+    busiest::Busiest,
     deferred::EpochTimestamps,
     source::Source,
     stream::{Item, Mark},
+    values::RetainedValues,
 };
 use plan::plan::Site;
 
@@ -34,7 +33,7 @@ pub(super) struct Checking {
     first_pass: Option<Box<FirstPass>>,
     recorder: Option<Result<Recorder, RecordError>>,
     epochs: EpochTimestamps,
-    values: BTreeMap<EventNumber, format::ObservedValue>,
+    values: RetainedValues,
     busiest: Busiest,
     /// Number of violations stored so far.
     witnesses: u64,
@@ -46,7 +45,7 @@ pub(super) struct Checking {
 pub(super) struct Checked {
     pub(super) findings: Findings,
     pub(super) recorder: Option<Result<Recorder, RecordError>>,
-    pub(super) values: BTreeMap<EventNumber, format::ObservedValue>,
+    pub(super) values: RetainedValues,
     /// Gaps of regions, if they were observed.
     pub(super) gaps: Option<Vec<Gap>>,
     /// Participants of imprecise cycles, in a first pass.
@@ -119,9 +118,8 @@ impl Checking {
             found = checker.stored_violations();
         }
         source.consume();
-        if found != self.witnesses && self.values.len() < MAX_RETAINED_VALUES {
-            let recent = source.watches().recent_values();
-            self.values.extend(recent.map(|value| (value.event, value)));
+        if found != self.witnesses && !self.values.are_many(MAX_RETAINED_VALUES) {
+            self.values.add(source.watches_mut().take_new_values());
         }
         self.witnesses = found;
     }
@@ -132,9 +130,7 @@ impl Checking {
     }
 
     /// Returns what was found so far, if anything is checked, and the values of accesses that were stored.
-    pub(super) fn so_far(
-        &self,
-    ) -> Option<(Findings, &BTreeMap<EventNumber, format::ObservedValue>)> {
+    pub(super) fn so_far(&self) -> Option<(Findings, &RetainedValues)> {
         self.checker.as_ref().map(|checker| (checker.findings(), &self.values))
     }
 

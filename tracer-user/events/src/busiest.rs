@@ -17,6 +17,7 @@ pub struct Busiest {
 }
 
 impl Busiest {
+    /// Counts an event for the innermost open region of its thread.
     #[inline]
     pub fn count(&mut self, event: &Event) {
         self.all += 1;
