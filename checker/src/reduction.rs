@@ -22,7 +22,7 @@
 //!    variable with commuting updates, a write before a kept access of the same thread. In `t0 r(x); t1 add(x); t2
 //!    r(x); t2 w(x); t2 add(x); t1 r(x)` the write is no end of a dependency, as the read before it has that. Without
 //!    it the last `add` would depend on the first read;
-//! 6. events that are rare, or of no thread: forks, joins, exits, barriers, and what is for cuts of followed regions
+//! 6. events that are rare, or of no thread: forks, joins, exits, barriers, and those for cuts of followed regions
 //!    ([`ReasonToKeep::Structure`]).
 //!
 //! **Guarantee.** The kept events have the same dependencies and happens-before as in the whole trace. So they have
@@ -89,7 +89,7 @@ pub enum ReasonToKeep {
 
 /// Returns for each event of a trace the reason to keep it; `None` if the verdicts do not depend on it.
 ///
-/// Time and memory are linear in the number of events, dependencies and threads; nothing is forgotten.
+/// Time and memory are linear in the number of events, dependencies and threads; all events stay known.
 ///
 /// # Errors
 /// If an event contradicts those before it, as of a strict checker. Traces with gaps have no reduction.

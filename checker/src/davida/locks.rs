@@ -167,7 +167,7 @@ impl Locks {
         for index in 0..latest {
             let Hold { lock, is_shared, released, .. } = self.ended[index].hold;
             following = following.saturating_sub(1);
-            // Holds that had ended by then are as good as none, and most had.
+            // Holds that had ended by then do not matter, and most had.
             if met.first().is_some_and(|&event| event <= released) {
                 let before = self.last_releases.insert((lock, is_shared), released);
                 // The first event since the last hold of the lock, and until this one.

@@ -6,6 +6,7 @@ use super::describe::{Describe, PlaceInfo, RegionInfo, SubjectInfo};
 use super::fact::{Origin, Pattern};
 use super::guard::{Guard, Released};
 use super::pattern::{Accesses, flows, reads, writes};
+use super::usage::{Usage, Writes};
 use crate::event::{LocationId, LockId, RegionId};
 use crate::finding::{
     Action, Cut, Evidence, Findings, GapEnd, GapKind, Object, Order, Point, ReleasedLock, Violation,
@@ -225,9 +226,9 @@ fn gaps_that_decide_anew(candidates: &[Candidate<'_>], names: &mut Names<'_>) ->
         let Some(cut) = candidate.cut.filter(|cut| cut.backed_off) else { continue };
         let in_one_function = candidate.key.ends[0].function == candidate.key.ends[1].function;
         let by_itself = candidate.facts.split.as_ref().is_some_and(|split| split.by_itself);
-        if in_one_function || by_itself {
-            found.insert(candidate.gap());
-        } else if is_tried_again(candidate.region, cut, names) {
+        let is_heeded =
+            in_one_function || by_itself || is_tried_again(candidate.region, cut, names);
+        if is_heeded {
             found.insert(candidate.gap());
         } else if cut.did_nothing {
             let steps = Steps::of(candidate.region, cut.left, cut.returned);
@@ -260,30 +261,6 @@ fn points(violation: &Violation) -> impl Iterator<Item = &Point> {
     let ends = violation.edges.first().map(|edge| &edge.source);
     let ends = ends.into_iter().chain(violation.edges.last().map(|edge| &edge.sink));
     ends.chain(violation.released_locks.iter().flat_map(|lock| [&lock.released, &lock.reacquired]))
-}
-
-/// Second steps that write, by region, first step and variable; `None` where there are several.
-struct Writes(FxHashMap<(RegionId, LocationId, Object), Option<LocationId>>);
-
-impl Writes {
-    fn of(found: &[(Option<&Cut>, usize, &Violation)]) -> Self {
-        let mut all = FxHashMap::default();
-        for (cut, _, violation) in found {
-            let Some((cut, closing)) = cut.zip(violation.edges.last()) else { continue };
-            if writes(closing.sink.action) {
-                let known = all.entry((cut.region, cut.left, closing.object));
-                let known = known.or_insert(Some(cut.returned));
-                *known = known.filter(|known| *known == cut.returned);
-            }
-        }
-        Self(all)
-    }
-
-    /// Returns a write that follows a second step which reads: in this cut, or after another look in an execution in
-    /// which others came in later.
-    fn after(&self, cut: &Cut, read: Object) -> Option<LocationId> {
-        cut.written_at.or_else(|| self.0.get(&(cut.region, cut.left, read)).copied().flatten())
-    }
 }
 
 fn of<'a>(
@@ -421,7 +398,8 @@ fn of<'a>(
         true => writes_after.after(cut, accesses.closing.object),
         false => cut.written_at,
     });
-    let usage = Usage::of(region, &accesses, written, of_one_time, kind, takes_out, names);
+    let mut depends = |earlier, later| names.dependence(Steps::of(region, earlier, later));
+    let usage = Usage::of(&accesses, written, of_one_time, kind, takes_out, &mut depends);
     // In a critical section a loop tries again. Without one it waits for others, or tries to change the variable.
     let [left_repeats, returned_repeats] =
         [(left, ends[0]), (returned, ends[1])].map(|(point, end)| {
@@ -527,85 +505,6 @@ fn operation(name: &str) -> String {
     }
     let parts: Vec<&str> = bare.split("::").filter(|part| !part.is_empty()).collect();
     parts[parts.len().saturating_sub(2)..].join("::")
-}
-
-/// Use that a region makes, after the gap, of the value that it read before it.
-#[derive(Default)]
-struct Usage {
-    /// It acts on the value.
-    acts: Certainty,
-    /// It writes into the same variable a value computed from this one.
-    computes: bool,
-    /// A second read of the variable decides whether the region acts.
-    checked_again: bool,
-    /// A branch on the first value decides whether the region acts.
-    decides: Certainty,
-    /// A second read of the variable is only compared with the first one.
-    validated: bool,
-    /// The second step only reads the variable, and is made whatever the first one has read.
-    reads_anew: bool,
-}
-
-impl Usage {
-    fn of(
-        region: RegionId,
-        accesses: &Accesses<'_>,
-        written: Option<LocationId>,
-        of_one_time: bool,
-        kind: GapKind,
-        takes_out: bool,
-        names: &mut Names<'_>,
-    ) -> Self {
-        let (left, returned) = (&accesses.first.source, &accesses.closing.sink);
-        let on_one = accesses.on_one;
-        if !accesses.are_on_variables() || on_one && writes(left.action) {
-            return Self::default();
-        }
-        let is_read = !writes(returned.action);
-        let act = match is_read {
-            true => written,
-            false => Some(returned.location),
-        };
-        let mut depends = |earlier, later| names.dependence(Steps::of(region, earlier, later));
-        let second = depends(left.location, returned.location);
-        // Another variable is chosen, or looked at, because of the value.
-        let reaches = if on_one { Certainty::Unknown } else { second.acts() };
-        let mut acts = match act {
-            Some(act) if reaches != Certainty::Yes => depends(left.location, act).acts(),
-            _ => reaches,
-        };
-        if !on_one && is_read && act.is_none() {
-            // Values that others never change in one step need not be of one time.
-            let together = second.compared.max(second.combined);
-            let most = if of_one_time { Certainty::Yes } else { Certainty::Unknown };
-            acts = acts.max(together.min(most));
-        }
-        // What an update leaves is complete: a number that was drawn, or an element that was taken, may be used later.
-        if writes(left.action) || takes_out {
-            acts = acts.min(Certainty::Unknown);
-        }
-        // An update in one instruction is no second check.
-        let second_act = act.filter(|&act| on_one && is_read && act != returned.location);
-        let checked_again =
-            second_act.is_some_and(|act| depends(returned.location, act).control == Certainty::Yes);
-        let is_compared = second.compared == Certainty::Yes && second.combined != Certainty::Yes;
-        // A value that is read anew is of the present, unless something is computed from both.
-        let is_alone = second.control == Certainty::No
-            && second.address == Certainty::No
-            && second.combined != Certainty::Yes;
-        let is_same = accesses.first.object == accesses.closing.object;
-        let computes =
-            is_same && act.is_some_and(|act| depends(left.location, act).value == Certainty::Yes);
-        let decides = act.map_or(Certainty::Unknown, |act| depends(left.location, act).control);
-        Self {
-            acts,
-            decides,
-            computes,
-            checked_again,
-            reads_anew: on_one && is_read && act.is_none() && is_alone,
-            validated: on_one && is_read && is_compared && kind == GapKind::OneActivation,
-        }
-    }
 }
 
 /// Returns whether one execution of a region of another thread wrote both variables, in one function: the region has

@@ -45,6 +45,7 @@ mod group;
 mod guard;
 mod model;
 mod pattern;
+mod usage;
 
 use crate::finding::Findings;
 pub(crate) use candidate::{Names, PlaceKey};

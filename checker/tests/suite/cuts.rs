@@ -353,7 +353,7 @@ fn an_exemplar_is_the_direct_cycle_that_a_longer_one_stands_for() {
     // The other order, and a thread that comes last.
     let text = format!("t0 begin(r); t0 w(x); {audit}; t1 w(y); t0 w(y); t0 end");
     assert_eq!(witness(&text), direct);
-    // A variable that is another one since then has nothing to do with the first step.
+    // A variable that is another one since then is no part of the cycle.
     assert_eq!(witness(&transfer("t1 r(x); t1 alloc(x)")), "r t1 t1 audit r");
 }
 

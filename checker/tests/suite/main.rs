@@ -7,6 +7,7 @@ mod deadlocks;
 mod defect_names;
 mod defect_properties;
 mod defect_rules;
+mod defect_sections;
 mod defects;
 mod deferred;
 mod doublechecker;

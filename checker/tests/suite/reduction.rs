@@ -1,5 +1,5 @@
-//! Trace reduction (`checker/src/reduction.rs`) against the oracle: what is kept by the definition, and the verdicts on
-//! what is kept. `PROPTEST_CASES` sets how many random traces each property gets.
+//! Trace reduction (`checker/src/reduction.rs`) against the oracle: the events kept by the definition, and the verdicts
+//! on them. `PROPTEST_CASES` sets how many random traces each property gets.
 
 use crate::generate::{long_ways, short_lived, well_formed};
 use crate::oracle::Oracle;
