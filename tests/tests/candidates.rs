@@ -187,6 +187,7 @@ fn the_loop_that_a_thread_calls_once_is_its_body() {
         for name in ["step", "again", "settle"] {
             assert!(!why(&regions, name).contains("loop of a thread"), "{level}: {regions:?}");
         }
+        assert!(!why(&regions, "visit").contains("wait"), "{level}: {regions:?}");
     }
 }
 

@@ -1,6 +1,7 @@
 // A thread's start that calls the loop of the thread, once, and functions that are called more often, or have no loop.
 #include <pthread.h>
 #include <stdio.h>
+#include <unistd.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static long total;
@@ -40,6 +41,15 @@ __attribute__((noipa)) static void again(long laps) {
     }
 }
 
+// Lets time pass in its loop, and waits for no other thread.
+__attribute__((noipa)) static void visit(long laps) {
+    long before = get();
+    for (long i = 0; i < laps; i++) {
+        usleep(10);
+        add(get() > before ? 0 : 1);
+    }
+}
+
 // Is called once, and has no loop.
 __attribute__((noipa)) static void settle(void) {
     if (get() > 1000) {
@@ -51,6 +61,7 @@ static void *start(void *laps) {
     serve((long)laps);
     for (long i = 0; i < 3; i++) {
         again(2);
+        visit(2);
     }
     settle();
     return laps;
