@@ -240,7 +240,7 @@ impl Cuts {
             cut.backed_off = unchanged.iter().any(|section| changing.contains(section));
             cut.did_nothing &= cut.backed_off;
             let mut numbers = std::iter::once(exemplar).chain(further).map(|violation| {
-                // A direct cycle may be that of another cut as well.
+                // Another cut may have the same direct cycle.
                 let same = |number: &usize| {
                     violations[*number].edges == violation.edges && cut.violations.contains(number)
                 };

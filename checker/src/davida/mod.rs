@@ -24,9 +24,8 @@
 //! violates no other region.
 //!
 //! Invariants: a slot's bit is in column `Own` of one thread while its region is active, from the first event that
-//! leaves it on; the bits
-//! of a thread in the data relation are among those in the full relation; a thread's lower bound is no
-//! later than anything of it that a region has reached, so that a dependency on an earlier event is
+//! leaves it on; the bits of a thread in the data relation are among those in the full relation; a thread's lower
+//! bound is no later than anything of it that a region has reached, so that a dependency on an earlier event is
 //! relevant to no region.
 
 mod closing_reads;

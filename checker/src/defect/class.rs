@@ -175,7 +175,7 @@ impl Facts {
     }
 
     /// The region had accessed one of two variables alone. After a section that wrote both, others see the two as that
-    /// section left them, and a later change of one is a step of its own.
+    /// section left them, and a later change of one stands for itself.
     fn is_half_done(&self) -> bool {
         self.is(Pattern::Torn) && !self.changes_again()
     }

@@ -4,7 +4,7 @@
 use crate::defect_names::Program;
 use checker::defect::{Certainty, Dependence};
 
-/// A section that wrote both variables is complete, and a later change of one is a step of its own.
+/// A section that wrote both variables is complete, and a later change of one stands for itself.
 #[test]
 fn a_section_that_writes_both_variables_is_complete() {
     let trace = |first: &str| {
@@ -41,7 +41,7 @@ fn a_section_that_is_begun_again_begins_another_iteration() {
     assert!(again.iter().all(|line| line != "likely Torn append"), "{again:?}");
 }
 
-/// The second step decides whether the first one is made again: the region tries until nobody comes in between.
+/// The second step decides whether the region makes the first one again: it tries until no thread comes in between.
 #[test]
 fn a_region_that_tries_again_has_looked_again() {
     let read = "t1 acq(l) @read:1; t1 r(text) @read:2; t1 rel(l) @read:3; t1 acq(l) @commit:4;

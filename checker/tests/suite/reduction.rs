@@ -82,7 +82,7 @@ fn check_violations(events: &[Event], oracle: &Oracle, reduced: &Reduced) {
 fn check_witnesses(events: &[Event], oracle: &Oracle, reduced: &Reduced, options: Options) {
     let expected = run(events, options).violations;
     let found = run(&reduced.events, options).violations;
-    // Locations are unique, so that each instance is a violation of its own.
+    // Locations are unique, so that each instance is a separate violation.
     let evidence = |violation: &Violation, position: &dyn Fn(u64) -> u64| {
         let [begin, source, trigger] =
             [violation.begin.event, violation.source_event, violation.trigger_event].map(position);

@@ -50,8 +50,8 @@ const WAITING: [&str; 29] = [
     "uv_run",
 ];
 
-/// Library functions that let time pass: for nobody in particular, so that a function around them may be atomic, in a
-/// loop as well. Loops that threads consist of are known by what calls them.
+/// Library functions that let time pass. They wait for no other thread, so that a function around them may be atomic,
+/// also if it calls them in a loop. The loops of threads' bodies are known by their callers.
 const SLEEPING: [&str; 5] = ["sleep", "usleep", "nanosleep", "clock_nanosleep", "thrd_sleep"];
 
 /// Starts of demangled names of the C++ and Rust libraries that let time pass.
